@@ -1,0 +1,1 @@
+"""The commands: thin click layers over the rooms."""

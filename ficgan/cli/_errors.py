@@ -1,0 +1,104 @@
+"""What a command does with an error: one sentence on stderr and the right exit code, never a traceback."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import NoReturn, ParamSpec, TypeVar
+
+import click
+
+from ficgan.errors import FicganError
+
+__all__ = ["EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_SOME_FAILED", "Terminated", "handle_errors", "sentence"]
+
+EXIT_FAILED = 1
+EXIT_SOME_FAILED = 3
+EXIT_INTERRUPTED = 130
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM arrived; treated exactly like Ctrl-C, so that the same clean-up runs."""
+
+
+def handle_errors(command: Callable[P, R]) -> Callable[P, R]:
+    """Turn whatever a command raises into a sentence on stderr and an exit code.
+
+    `FicganError` exits with its own code (1, 2 or 3), Ctrl-C and SIGTERM with 130, a closed output pipe quietly with 1,
+    anything unforeseen with 1 and its type. `FICGAN_DEBUG=1` shows the traceback of the last kind.
+
+    Args:
+        command: The function below `@click.command()`; the decorator goes between the two.
+
+    Returns:
+        The wrapped function, same signature.
+    """
+
+    @functools.wraps(command)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            with _sigterm_interrupts():
+                return command(*args, **kwargs)
+        except (click.ClickException, click.exceptions.Exit):
+            raise  # click's own: it prints them and knows their exit codes
+        except FicganError as error:
+            _fail(f"Error: {error}", error.exit_code)
+        except (KeyboardInterrupt, click.Abort):
+            _fail("Interrupted.", EXIT_INTERRUPTED)
+        except BrokenPipeError:
+            _silence_stdout()
+            raise SystemExit(EXIT_FAILED) from None
+        except Exception as error:
+            if os.environ.get("FICGAN_DEBUG"):
+                raise
+            _fail(f"Error: {sentence(error)}", EXIT_FAILED)
+
+    return wrapped
+
+
+def sentence(error: BaseException) -> str:
+    """One line that names an error: its message where it is ours, its type as well where it is not."""
+    text = " ".join(str(error).split())
+    if isinstance(error, FicganError) and text:
+        return text
+    if isinstance(error, OSError) and error.strerror:
+        where = f": {os.fspath(error.filename)!s}" if error.filename is not None else ""
+        return f"{error.strerror}{where}"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """SIGTERM raises `Terminated` in the main thread while the command runs."""
+    if threading.current_thread() is not threading.main_thread():  # Python allows handlers only there
+        yield
+        return
+
+    def on_sigterm(signum: int, frame: object) -> NoReturn:
+        raise Terminated
+
+    previous = signal.signal(signal.SIGTERM, on_sigterm)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous if previous is not None else signal.SIG_DFL)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    with suppress(OSError):  # stderr itself may be gone
+        click.echo(message, err=True)
+    raise SystemExit(code) from None
+
+
+def _silence_stdout() -> None:
+    """Point stdout at the null device, or the interpreter's flush at exit complains about the closed pipe once more."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
