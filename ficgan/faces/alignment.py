@@ -1,0 +1,204 @@
+"""Five-point alignment: where a face's landmarks lie in a crop, and the similarity that brings them there.
+
+Alignment is a property of a checkpoint: a model sees every face through the `Alignment` it was trained with. Only NumPy
+is needed here, so that training may import this file without OpenCV.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ficgan.errors import InputError, UsageError
+
+Points = NDArray[np.float64]  # [N, 2] of (x, y), pixel centres at integers
+Matrix = NDArray[np.float64]  # [2, 3] similarity, photo -> crop
+
+AlignmentKind = Literal["template", "ffhq"]
+
+# The template on which ArcFace-style recognisers are trained, in a crop of 112 x 112 pixels (public, used by all of them).
+ARCFACE_POINTS: Points = np.array(
+    [[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]]
+)
+ARCFACE_POINTS.setflags(write=False)
+
+# A generic frontal face in units of its eye distance, origin between the eyes.
+_FACE: Points = np.array([[-0.5, 0.0], [0.5, 0.0], [0.0, 0.56], [-0.415, 1.02], [0.415, 1.02]])
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """How faces are placed in the square crops of a model.
+
+    Args:
+        kind: "template", a least-squares similarity to five points, or "ffhq", the oriented square of the FFHQ data set.
+        eye_distance: Distance between the eyes as a fraction of the crop's side, in (0, 1); template only.
+        eye_y: Height of the eyes as a fraction of the crop's side, in (0, 1); template only.
+
+    Raises:
+        UsageError: The kind is unknown or a fraction lies outside (0, 1).
+
+    Source: Karras et al., A Style-Based Generator Architecture (FFHQ alignment); DESIGN of the five-point template.
+    """
+
+    kind: AlignmentKind = "template"
+    eye_distance: float = 0.37
+    eye_y: float = 0.31
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(AlignmentKind):
+            raise UsageError(f"Unknown alignment kind {self.kind!r}: use one of {', '.join(get_args(AlignmentKind))}.")
+        for name in ("eye_distance", "eye_y"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 < value < 1.0:
+                raise UsageError(f"Alignment {name} is {value!r}: give a fraction of the crop's side between 0 and 1.")
+
+    def points(self, size: int) -> Points:
+        """Where the five landmarks of an ordinary frontal face lie in a crop.
+
+        Args:
+            size: Side of the crop in pixels.
+
+        Returns:
+            float64 [5, 2], in pixels of the crop.
+        """
+        if self.kind == "ffhq":
+            return transform_points(self.matrix(_FACE, size), _FACE)
+        return (_FACE * self.eye_distance + (0.5, self.eye_y)) * size - 0.5
+
+    def matrix(self, landmarks: ArrayLike, size: int) -> Matrix:
+        """The similarity that brings a face of a photo into a crop.
+
+        Args:
+            landmarks: [5, 2], pixels of the photo, in the order of `ficgan.faces.Face`.
+            size: Side of the crop in pixels.
+
+        Returns:
+            float64 [2, 3], photo -> crop.
+
+        Raises:
+            InputError: The landmarks are not five finite, distinct points.
+        """
+        points = _as_points(landmarks)
+        if points.shape != (5, 2):
+            raise InputError(f"Alignment needs five landmarks, got an array of shape {points.shape}: pass [5, 2].")
+        if self.kind == "ffhq":
+            return _ffhq_matrix(points, size)
+        return similarity(points, self.points(size))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The alignment as plain JSON values, read back by `from_dict`."""
+        if self.kind == "ffhq":
+            return {"kind": self.kind}
+        return {"kind": self.kind, "eye_distance": self.eye_distance, "eye_y": self.eye_y}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Alignment:
+        """The alignment described by `to_dict`.
+
+        Raises:
+            UsageError: A key or the kind is unknown, the kind is missing, or a value is out of range.
+        """
+        unknown = sorted(set(values) - {"kind", "eye_distance", "eye_y"})
+        if unknown:
+            raise UsageError(f"Unknown alignment key {unknown[0]!r}: an alignment has kind, eye_distance and eye_y.")
+        if "kind" not in values:
+            raise UsageError("The alignment has no kind: give kind 'template' or 'ffhq'.")
+        return cls(**values)
+
+
+def similarity(src: ArrayLike, dst: ArrayLike) -> Matrix:
+    """The least-squares similarity (rotation, uniform scale, translation, no reflection) of one point set to another.
+
+    Args:
+        src: [N, 2] points, N >= 2.
+        dst: [N, 2] points they should meet.
+
+    Returns:
+        float64 [2, 3], minimising the sum of squared distances between matrix(src) and dst.
+
+    Raises:
+        InputError: Points are not finite, coincide, or fit only mirrored.
+
+    Source: Umeyama 1991, eqs. 40-42. In the plane a similarity is z -> a z + b over the complex numbers, where the
+    least-squares solution is linear and a reflection cannot arise.
+    """
+    p, q = _as_points(src), _as_points(dst)
+    if p.shape != q.shape or len(p) < 2:
+        raise InputError(f"A similarity needs two equal lists of at least two points, got {p.shape} and {q.shape}.")
+    zp, zq = p[:, 0] + 1j * p[:, 1], q[:, 0] + 1j * q[:, 1]
+    mean_p, mean_q = zp.mean(), zq.mean()
+    zp, zq = zp - mean_p, zq - mean_q
+    variance = float(np.vdot(zp, zp).real)
+    # Relative bounds: coincident points far from the origin differ by rounding only.
+    if variance <= (1e-9 * (1.0 + abs(mean_p))) ** 2 * len(p):
+        raise InputError("The points to align coincide: a face needs distinct landmarks.")
+    a = np.vdot(zp, zq) / variance
+    if abs(a) ** 2 * variance <= 1e-12 * float(np.vdot(zq, zq).real) or a == 0:
+        raise InputError("No similarity fits the points: they are mirrored or the target points coincide.")
+    return _from_complex(a, mean_q - a * mean_p)
+
+
+def invert(matrix: ArrayLike) -> Matrix:
+    """The inverse of a 2 x 3 affine matrix.
+
+    Args:
+        matrix: [2, 3], photo -> crop.
+
+    Returns:
+        float64 [2, 3], crop -> photo.
+
+    Raises:
+        InputError: The matrix is singular or not finite.
+    """
+    m = np.asarray(matrix, dtype=np.float64)
+    if m.shape != (2, 3) or not np.isfinite(m).all():
+        raise InputError(f"An alignment matrix must be 2 x 3 and finite, got shape {m.shape}.")
+    linear = m[:, :2]
+    if abs(np.linalg.det(linear)) <= 1e-12 * np.abs(linear).max() ** 2:
+        raise InputError("The alignment matrix is singular: it cannot be inverted.")
+    inverse = np.linalg.inv(linear)
+    return np.column_stack([inverse, -inverse @ m[:, 2]])
+
+
+def transform_points(matrix: ArrayLike, points: ArrayLike) -> Points:
+    """Points [..., 2] carried by a 2 x 3 matrix, as float64 [..., 2]."""
+    m = np.asarray(matrix, dtype=np.float64)
+    return np.asarray(points, dtype=np.float64) @ m[:, :2].T + m[:, 2]
+
+
+def _ffhq_matrix(landmarks: Points, size: int) -> Matrix:
+    """The FFHQ square: oriented by eyes and mouth together, centred a tenth of the way from the eyes to the mouth."""
+    left, right, _, mouth_left, mouth_right = landmarks
+    eyes = (left + right) / 2
+    e2e = right - left
+    e2m = (mouth_left + mouth_right) / 2 - eyes
+    # rot90(e2m) points to the viewer's left on an upright face, so the difference averages both estimates of "right".
+    x = e2e - np.array([-e2m[1], e2m[0]])
+    norm = math.hypot(*x)
+    half = max(2.0 * math.hypot(*e2e), 1.8 * math.hypot(*e2m))
+    if norm <= 1e-9 * max(1.0, half) or half <= 1e-9 * (1.0 + float(np.abs(eyes).max())):
+        raise InputError("The landmarks span no face: eyes and mouth coincide or cancel.")
+    axis = complex(*x) / norm
+    centre = complex(*(eyes + 0.1 * e2m))
+    # photo -> [-1, 1]^2 is (z - centre) / (half * axis); the crop's continuous range 0..size sits at pixels -.5..size-.5.
+    a = size / (2.0 * half * axis)
+    return _from_complex(a, complex(size / 2 - 0.5, size / 2 - 0.5) - a * centre)
+
+
+def _from_complex(a: complex, b: complex) -> Matrix:
+    return np.array([[a.real, -a.imag, b.real], [a.imag, a.real, b.imag]], dtype=np.float64)
+
+
+def _as_points(points: ArrayLike) -> Points:
+    array = np.asarray(points, dtype=np.float64)
+    if array.ndim != 2 or array.shape[1] != 2:
+        raise InputError(f"Points must have shape [N, 2], got {array.shape}.")
+    if not np.isfinite(array).all():
+        raise InputError("Points must be finite numbers: drop the faces whose landmarks are not.")
+    return array
