@@ -1,0 +1,67 @@
+"""Replace the identities in photos and video by k-anonymous ones, under control, and prove what was achieved.
+
+    from ficgan import Deidentifier
+
+    deid = Deidentifier.from_pretrained(k=3000, layer=4, seed=7)
+    result = deid(image)                 # H×W×3 uint8 RGB → result.image, result.faces, result.audit
+
+Every name is imported when it is first used, so `import ficgan` loads none of the heavy libraries.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+# Public name → the room that offers it.
+_ROOMS = {
+    "Alignment": "ficgan.faces",
+    "Deidentifier": "ficgan.deidentify",
+    "FICGAN": "ficgan.models",
+    "FicganError": "ficgan.errors",
+    "IdentityBank": "ficgan.identity",
+    "InputError": "ficgan.errors",
+    "UsageError": "ficgan.errors",
+    "get_detector": "ficgan.faces",
+    "get_recognizer": "ficgan.faces",
+    "load_checkpoint": "ficgan.models",
+    "load_config": "ficgan.config",
+}
+
+__all__ = [  # noqa: RUF022 (the order a reader needs them in)
+    "Deidentifier",
+    "IdentityBank",
+    "FICGAN",
+    "load_checkpoint",
+    "load_config",
+    "get_detector",
+    "get_recognizer",
+    "Alignment",
+    "FicganError",
+    "UsageError",
+    "InputError",
+    "__version__",
+]
+
+if TYPE_CHECKING:
+    from ficgan.config import load_config
+    from ficgan.deidentify import Deidentifier
+    from ficgan.errors import FicganError, InputError, UsageError
+    from ficgan.faces import Alignment, get_detector, get_recognizer
+    from ficgan.identity import IdentityBank
+    from ficgan.models import FICGAN, load_checkpoint
+
+
+def __getattr__(name: str) -> object:
+    """Import the public name `name` from its room and keep it."""
+    if name not in _ROOMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_ROOMS[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))
