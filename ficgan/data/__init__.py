@@ -1,0 +1,9 @@
+"""Sets of face images: folders, zips and tars as one locked order of images, their labels, and a sampler that resumes."""
+
+from __future__ import annotations
+
+from ficgan.data.dataset import FaceData, open_faces
+from ficgan.data.labels import CELEBA_ATTRIBUTES, Labels
+from ficgan.data.sampler import ResumableSampler
+
+__all__ = ["CELEBA_ATTRIBUTES", "FaceData", "Labels", "ResumableSampler", "open_faces"]
