@@ -1,0 +1,91 @@
+"""The console scripts: `ficgan` with its commands, and `ficgan-deid` and `ficgan-train`, which are two of them by name.
+
+A command is imported when it is called, so `ficgan --help` answers without torch and works where torch does not.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import NamedTuple
+
+import click
+
+from ficgan import __version__
+from ficgan.cli._errors import handle_errors, sentence
+from ficgan.errors import FicganError
+
+__all__ = ["COMMANDS", "OPENCV_REMEDY", "deid_main", "main", "train_main"]
+
+OPENCV_REMEDY = "pip install --force-reinstall --no-deps opencv-python-headless"
+
+
+class Entry(NamedTuple):
+    """Where a command is, and its help line in the list of commands."""
+
+    target: str
+    help: str
+
+
+COMMANDS = {
+    "deid": Entry("ficgan.cli.deid:deid", "Replace the faces in photos by k-anonymous ones."),
+    "train": Entry("ficgan.cli.train:train", "Train the model."),
+    "align": Entry("ficgan.cli.align:align", "Turn raw photos into an aligned training set."),
+    "bank": Entry("ficgan.cli.bank:bank", "Build an identity bank from an aligned set."),
+    "train-verifier": Entry("ficgan.cli.verifier:train_verifier", "Train a face-verification network V."),
+    "measure": Entry("ficgan.cli.measure:measure", "Measure reconstruction, identity and detection."),
+    "doctor": Entry("ficgan.cli.doctor:doctor", "Show what is installed, what works, and what is missing."),
+}
+
+
+@handle_errors
+def load(name: str) -> click.Command:
+    """The command called `name`, imported now.
+
+    Raises:
+        FicganError: a library the command needs cannot be imported; shown as one sentence, exit code 1.
+    """
+    module, _, attribute = COMMANDS[name].target.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except ImportError as error:
+        raise FicganError(f"`ficgan {name}` cannot start ({sentence(error)}): {_remedy(error)}.") from error
+
+
+def _remedy(error: ImportError) -> str:
+    if "libGL" in str(error) or "libgthread" in str(error):
+        return f"this machine lacks the graphics libraries of the full OpenCV; run `{OPENCV_REMEDY}`"
+    return "run `ficgan doctor` to see what is missing and what to do"
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and help line, and imports only the one that is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return load(cmd_name) if cmd_name in COMMANDS else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="ficgan")
+def main() -> None:
+    """Replace the identities in photos by k-anonymous ones, train the model that does it, and measure what was achieved."""
+
+
+def deid_main() -> None:
+    """Entry point of `ficgan-deid`."""
+    load("deid").main(prog_name="ficgan-deid")
+
+
+def train_main() -> None:
+    """Entry point of `ficgan-train`."""
+    load("train").main(prog_name="ficgan-train")
+
+
+if __name__ == "__main__":
+    main()
