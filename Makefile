@@ -1,0 +1,69 @@
+# `make demo` and `make test` need Linux, make and Python 3.11 or newer; everything else goes into .venv.
+#   PYTHON=/path/to/python3.12   the interpreter to make .venv with
+#   V=1                          show what pip does
+
+VENV   := .venv
+BIN    := $(VENV)/bin
+# Written before the first package and removed after the last: a .venv that holds it was interrupted and is made anew.
+UNDONE := $(VENV)/.installing
+STAMP  := $(VENV)/.installed
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --constraint constraints.txt $(if $(V),,--quiet)
+
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11 python, \
+  $(shell command -v $(name) >/dev/null 2>&1 && $(name) -c '$(NEW_ENOUGH)' 2>/dev/null && echo $(name))))
+
+unexport PYTHONPATH PYTHONHOME
+
+.PHONY: help install demo test test-all lint clean
+
+help:
+	@echo "make demo      replace the faces in two photos, results in demo-output/"
+	@echo "make test      the test suite without its slow tests"
+	@echo "make test-all  the whole test suite"
+	@echo "make lint      ruff and mypy"
+	@echo "make clean     remove what the above made, except .venv"
+
+install: $(STAMP)
+
+demo: $(STAMP)
+	@$(BIN)/python tools/demo.py
+
+test: $(STAMP)
+	@$(BIN)/python -m pytest -q -m "not slow"
+
+test-all: $(STAMP)
+	@$(BIN)/python -m pytest -q
+
+# mypy does not follow the mapping of ops/, configs/ and pretrained/ in setup.py, so it reads a tree of links that looks as installed.
+lint: $(STAMP)
+	@$(BIN)/ruff check .
+	@rm -rf build/typing && mkdir -p build/typing/ficgan
+	@ln -s "$(CURDIR)"/ficgan/* "$(CURDIR)/ops" "$(CURDIR)/configs" "$(CURDIR)/pretrained" build/typing/ficgan/
+	@cd build/typing && "$(CURDIR)/$(BIN)/mypy" --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p ficgan
+
+clean:
+	@rm -rf build demo-output .pytest_cache .mypy_cache .ruff_cache
+
+$(STAMP): setup.py pyproject.toml constraints.txt
+	@set -e; \
+	if [ -e $(UNDONE) ] || ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
+	  python="$(PYTHON)"; \
+	  if [ -z "$$python" ]; then \
+	    echo "ficgan needs Python 3.11 or newer and found none: install one, or name it: make PYTHON=/path/to/python3" >&2; exit 1; fi; \
+	  if ! "$$python" -c '$(NEW_ENOUGH)' 2>/dev/null; then \
+	    echo "ficgan needs Python 3.11 or newer, and $$python is not: name another: make PYTHON=/path/to/python3" >&2; exit 1; fi; \
+	  echo "Making $(VENV) with $$("$$python" --version)."; \
+	  if ! "$$python" -m venv --clear $(VENV) >/dev/null 2>&1; then rm -rf $(VENV); \
+	    echo "$$python cannot make a virtual environment: install its venv module (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; fi; \
+	fi; \
+	rm -f $(STAMP); touch $(UNDONE); \
+	echo "Installing ficgan and its pinned dependencies into $(VENV): about 3 GB at first, so this takes minutes."; \
+	$(PIP) setuptools; \
+	$(PIP) --no-build-isolation --editable '.[dev]'; \
+	if ! $(BIN)/python -c 'import cv2' 2>/dev/null; then \
+	  echo "The full OpenCV needs graphics libraries that this machine lacks: installing its headless build over it."; \
+	  $(PIP) --force-reinstall --no-deps opencv-python-headless; \
+	fi; \
+	rm -f $(UNDONE); touch $@; \
+	echo "Installed."
