@@ -9,7 +9,8 @@ __all__ = ["names", "read"]
 
 def names() -> list[str]:
     """Names of the configurations that come with the package, such as `tiny`, in alphabetical order."""
-    return sorted(entry.name.removesuffix(".yaml") for entry in files(__name__).iterdir() if entry.name.endswith(".yaml"))
+    entries = (entry.name for entry in files(__name__).iterdir())
+    return sorted(name.removesuffix(".yaml") for name in entries if name.endswith(".yaml"))
 
 
 def read(name: str) -> str:

