@@ -1,0 +1,21 @@
+"""Still images in and out: orientation applied, depth, alpha, ICC and quality kept, metadata left behind."""
+
+from __future__ import annotations
+
+from ficgan.images.files import atomic_write
+from ficgan.images.metadata import DIGITAL_SOURCE_TYPE
+from ficgan.images.photo import Photo
+from ficgan.images.read import MAX_PIXELS, READABLE_SUFFIXES, read_image
+from ficgan.images.write import WRITABLE_SUFFIXES, output_suffix, write_image
+
+__all__ = [
+    "DIGITAL_SOURCE_TYPE",
+    "MAX_PIXELS",
+    "READABLE_SUFFIXES",
+    "WRITABLE_SUFFIXES",
+    "Photo",
+    "atomic_write",
+    "output_suffix",
+    "read_image",
+    "write_image",
+]

@@ -1,0 +1,274 @@
+"""Reading still images: what may be read, how large, and into which pixels."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, JpegImagePlugin, MpoImagePlugin, TiffImagePlugin, UnidentifiedImageError
+
+from ficgan.errors import InputError
+from ficgan.images.colour import Pixels
+from ficgan.images.deep import decode16, png_chunks
+from ficgan.images.metadata import clean_exif, clean_xmp
+from ficgan.images.photo import Photo
+
+__all__ = ["MAX_PIXELS", "READABLE_SUFFIXES", "read_image"]
+
+MAX_PIXELS = 100_000_000
+
+READABLE_SUFFIXES = frozenset(
+    {".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".apng", ".webp", ".tif", ".tiff"}
+    | {".bmp", ".dib", ".gif", ".heic", ".heif", ".hif", ".avif"}
+)
+"""What in a folder counts as a still image; files named one by one are judged by their content."""
+
+_FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF", "AVIF", "HEIF")
+_MAGIC = re.compile(rb"\xff\xd8|\x89PNG|RIFF....WEBP|II\*\0|MM\0\*|II\+\0|MM\0\+|BM|GIF8|....ftyp(avif|hei|mif)", re.S)
+_COLOUR_CHUNKS = (b"gAMA", b"cHRM", b"sRGB", b"cICP")
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_ORIENTATION, _SUBFILE, _BITS, _PHOTOMETRIC, _DNG = 0x0112, 0x00FE, 0x0102, 0x0106, 0xC612
+_limit_lock = threading.Lock()
+
+
+def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -> Photo:
+    """Read one still image, upright, in its own depth.
+
+    Args:
+        path: JPEG, PNG, WebP, TIFF, BMP or GIF; HEIC and AVIF where Pillow or pillow-heif can.
+        max_pixels: Larger images are refused from their header, before anything is decoded.
+
+    Returns:
+        The photo.
+
+    Raises:
+        InputError: Missing, unreadable, empty, damaged, truncated, too large, not an image, or more than one picture.
+    """
+    path = Path(path)
+    data = _read_bytes(path, max_pixels)
+    with _limit_lock, warnings.catch_warnings(), _pixel_limit(max_pixels):
+        warnings.simplefilter("ignore")  # Pillow warns of odd EXIF and the like; what matters becomes an InputError
+        try:
+            return _decode(path, data, max_pixels)
+        except InputError:
+            raise
+        except Image.DecompressionBombError:
+            raise _too_large(path, max_pixels) from None
+        except UnidentifiedImageError:
+            raise _unidentified(path, data) from None
+        except Exception as error:  # a damaged file can raise nearly anything from a decoder
+            detail = " ".join(str(error).split()) or type(error).__name__
+            raise InputError(f"{path}: damaged or truncated, or of a kind that cannot be decoded ({detail})") from error
+
+
+def _read_bytes(path: Path, max_pixels: int) -> bytes:
+    limit = max_pixels * 8 + (64 << 20)  # 16-bit RGBA uncompressed, and room for profiles
+    try:
+        if not path.is_file():
+            raise InputError(f"{path}: {'not a file' if path.exists() else 'no such file'}")
+        size = path.stat().st_size
+        if size > limit:
+            raise InputError(f"{path}: {size >> 20} MiB is too large for an image of {max_pixels / 1e6:g} megapixels")
+        data = path.read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a null character in the name
+        raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
+    if not data:
+        raise InputError(f"{path}: empty file")
+    return data
+
+
+@contextmanager
+def _pixel_limit(max_pixels: int) -> Iterator[None]:
+    """Pillow refuses, some formats before they allocate, what has more than twice `MAX_IMAGE_PIXELS`."""
+    before = Image.MAX_IMAGE_PIXELS
+    Image.MAX_IMAGE_PIXELS = max_pixels / 2  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        Image.MAX_IMAGE_PIXELS = before
+
+
+def _decode(path: Path, data: bytes, max_pixels: int) -> Photo:
+    with Image.open(io.BytesIO(data), formats=_known_formats()) as image:
+        if image.width * image.height > max_pixels:
+            raise _too_large(path, max_pixels)
+        notes = _single_picture(path, image)
+        method = _TURNS.get(_orientation(image))
+        options = _coding(image, data)
+        image.load()
+        if not isinstance(image, TiffImagePlugin.TiffImageFile):  # Pillow turns those itself while loading
+            upright = image.transpose(method) if method is not None else image
+        else:
+            upright = image
+        if options.pop("deep", False):
+            pixels, mode, note = _pixels16(path, upright, data, method)
+            notes += note
+        else:
+            pixels, mode = _pixels(path, upright, image)
+        pixels.flags.writeable = False
+        return Photo(
+            path=path,
+            format="JPEG" if image.format == "MPO" else str(image.format),
+            mode=mode,
+            pixels=pixels,
+            options=options,
+            icc=image.info.get("icc_profile") or None,
+            exif=clean_exif(image, upright.size),
+            xmp=clean_xmp(image.info.get("xmp")),
+            chunks=tuple(chunk for chunk in png_chunks(data) if chunk[0] in _COLOUR_CHUNKS),
+            notes=notes,
+        )
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        return int(image.getexif().get(_ORIENTATION, 1))
+    except Exception:  # a damaged EXIF block says nothing about the orientation
+        return 1
+
+
+def _single_picture(path: Path, image: Image.Image) -> tuple[str, ...]:
+    """Refuse files of several pictures; previews of the one picture are not carried over. Returns notes."""
+    count = getattr(image, "n_frames", 1)
+    previews = 0
+    if isinstance(image, TiffImagePlugin.TiffImageFile):
+        if image.tag_v2.get(_SUBFILE, 0) & 1 or _DNG in image.tag_v2:
+            raise InputError(f"{path}: a camera's raw file; develop it to TIFF or JPEG first")
+        for page in range(1, count):
+            image.seek(page)
+            previews += image.tag_v2.get(_SUBFILE, 0) & 1
+        image.seek(0)
+    elif isinstance(image, MpoImagePlugin.MpoImageFile):
+        size = image.size
+        for page, entry in enumerate((image.mpinfo or {}).get(0xB002, [])[1:count], start=1):
+            kind = entry["Attribute"]["MPType"]
+            image.seek(page)  # "Undefined" is what gain maps and depth maps call themselves, and they are smaller
+            auxiliary = kind == "Undefined" and image.width < size[0] and image.height < size[1]
+            previews += kind.startswith("Large Thumbnail") or auxiliary
+        image.seek(0)
+    if count - previews > 1:
+        raise InputError(f"{path}: holds {count - previews} pictures (pages or frames); save each as a file of its own")
+    return (f"{previews} embedded preview{'s' * (previews > 1)} left out",) if previews else ()
+
+
+def _coding(image: Image.Image, data: bytes) -> dict[str, Any]:
+    """How the file is coded, as Pillow's save options; `deep` marks 16 bits per colour, of which Pillow decodes 8."""
+    options: dict[str, Any] = {}
+    dpi = image.info.get("dpi")
+    if isinstance(dpi, tuple) and len(dpi) == 2 and all(1 < float(value) < 65536 for value in dpi):  # 1: not stated
+        options["dpi"] = (float(dpi[0]), float(dpi[1]))
+    if isinstance(image, JpegImagePlugin.JpegImageFile):
+        options.update(_jpeg_coding(image))
+    elif image.format == "WEBP":
+        options["lossless"] = _is_lossless_webp(data)
+    elif isinstance(image, TiffImagePlugin.TiffImageFile):
+        options["compression"] = str(image.info.get("compression", "raw"))
+        bits = image.tag_v2.get(_BITS, (1,))
+        options["deep"] = max(bits if isinstance(bits, tuple) else (bits,)) == 16 and not image.mode.startswith("I")
+    elif image.format == "PNG":
+        header: Mapping[bytes, bytes] = dict(png_chunks(data))
+        options["deep"] = header[b"IHDR"][8] == 16 and image.mode != "I;16"
+    return options
+
+
+def _jpeg_coding(image: JpegImagePlugin.JpegImageFile) -> dict[str, Any]:
+    options: dict[str, Any] = {"qtables": dict(image.quantization)}
+    if image.layers == 3:
+        # Pillow writes 4:4:4, 4:2:2 and 4:2:0; anything rarer keeps all of its chroma
+        options["subsampling"] = max(JpegImagePlugin.get_sampling(image), 0)
+        if image.info.get("adobe_transform") == 0:
+            options["keep_rgb"] = True
+    if image.info.get("progressive") or image.info.get("progression"):
+        options["progressive"] = True
+    return options
+
+
+def _is_lossless_webp(data: bytes) -> bool:
+    at = 12
+    while at + 8 <= len(data):
+        name, size = data[at : at + 4], int.from_bytes(data[at + 4 : at + 8], "little")
+        if name in (b"VP8L", b"VP8 "):
+            return name == b"VP8L"
+        at += 8 + size + size % 2
+    return False
+
+
+def _pixels(path: Path, upright: Image.Image, source: Image.Image) -> tuple[Pixels, str]:
+    mode = upright.mode
+    if mode.startswith("I;16"):
+        pixels = np.array(upright).astype(np.uint16)  # also from big-endian
+        if isinstance(source, TiffImagePlugin.TiffImageFile):
+            bits = source.tag_v2.get(_BITS, (16,))
+            if bits == (12,):
+                pixels <<= 4
+            if source.tag_v2.get(_PHOTOMETRIC) == 0:  # white is zero
+                pixels = 65535 - pixels
+        return pixels, "L"
+    if mode in ("I", "F", "LAB", "HSV"):
+        raise InputError(
+            f"{path}: pixels of type {mode} (32-bit, float or L*a*b*); convert it to 8 or 16 bits RGB first"
+        )
+    clear = upright.has_transparency_data  # alpha, or a palette entry or colour that stands for it
+    if mode in ("1", "L", "LA", "La"):
+        target = "LA" if clear else "L"
+    else:
+        target = "CMYK" if mode == "CMYK" else "RGBA" if clear else "RGB"
+    return np.array(upright if mode == target else upright.convert(target)), target
+
+
+def _pixels16(
+    path: Path, upright: Image.Image, data: bytes, method: Image.Transpose | None
+) -> tuple[Pixels, str, tuple[str, ...]]:
+    eight, mode = _pixels(path, upright, upright)
+    deep = None
+    if mode in ("RGB", "RGBA"):
+        deep = decode16(data, eight.astype(np.uint8, copy=False), method)
+    elif mode == "LA":  # OpenCV gives grey with alpha as RGBA
+        wide = decode16(data, np.asarray(upright.convert("RGBA")), method)
+        deep = None if wide is None else np.ascontiguousarray(wide[..., [0, 3]])
+    if deep is None:
+        return eight, mode, ("16-bit values of this layout cannot be read; kept with 8 bits",)
+    return deep, mode, ()
+
+
+def _known_formats() -> list[str]:
+    """Those of our formats that this Pillow, and pillow-heif where it is installed, can open."""
+    Image.init()
+    if "HEIF" not in Image.OPEN:
+        try:
+            import pillow_heif  # type: ignore[import-not-found, unused-ignore]
+        except ImportError:
+            pass
+        else:
+            pillow_heif.register_heif_opener()
+    return [name for name in _FORMATS if name in Image.OPEN]
+
+
+def _too_large(path: Path, max_pixels: int) -> InputError:
+    return InputError(f"{path}: more than {max_pixels / 1e6:g} megapixels; raise --max-megapixels or scale it down")
+
+
+def _unidentified(path: Path, data: bytes) -> InputError:
+    if re.match(rb"....ftyp(hei|hev|mif1|msf1)", data, re.S) and "HEIF" not in Image.OPEN:
+        return InputError(f"{path}: HEIC is read through pillow-heif; install it, or convert the file to JPEG")
+    if re.match(rb"....ftypavi[fs]", data, re.S) and "AVIF" not in Image.OPEN:
+        return InputError(f"{path}: this Pillow reads no AVIF; upgrade it, or convert the file to PNG")
+    if _MAGIC.match(data):
+        return InputError(f"{path}: damaged or truncated image")
+    return InputError(f"{path}: not an image that ficgan reads (JPEG, PNG, WebP, TIFF, BMP, GIF, HEIC, AVIF)")
