@@ -1,0 +1,305 @@
+"""Every number of a model and of its training, as frozen, checked configuration.
+
+A configuration is a YAML file in `configs/` (or anywhere) plus dotted overrides from the command line, such as
+`loss.positive=0`. An unknown key is an error that names the nearest known one.
+"""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from ficgan.errors import UsageError
+
+__all__ = [
+    "AlignmentConfig",
+    "AugmentConfig",
+    "Config",
+    "DiscriminatorConfig",
+    "EmaConfig",
+    "LossConfig",
+    "ModelConfig",
+    "OptimizerConfig",
+    "ScheduleConfig",
+    "SwapConfig",
+    "VerifierConfig",
+    "available_configs",
+    "load_config",
+    "parse_config",
+]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ModelConfig(_Frozen):
+    """Encoder, mapping network and generator (paper, "Overall Framework")."""
+
+    resolution: int = 256
+    id_dim: int = Field(512, ge=1)
+    w_dim: int = Field(512, ge=1)
+    spatial_channels: int = Field(512, ge=1)
+    """Channels of z_non [B,C,4,4]; the paper has 512, a narrow code leaks less identity past the loss."""
+    spatial_code: Literal["encoded", "learned-constant"] = "encoded"
+    """`learned-constant` is the paper's Table 2 "w/o spatial code"."""
+    spatial_norm: bool = False
+    """Normalise z_non to unit RMS, so that its noise has a meaning."""
+    spatial_noise: float = Field(0.0, ge=0)
+    """σ of Gaussian noise on z_non while training: a bottleneck for what the spatial code may carry."""
+    channel_base: int = 32768
+    channel_max: int = 512
+    mapping_layers: int = Field(8, ge=1)
+    mapping_lr_multiplier: float = 0.01
+    modulation: Literal["adain", "demodulate"] = "adain"
+
+    @model_validator(mode="after")
+    def _power_of_two(self) -> ModelConfig:
+        if self.resolution < 8 or self.resolution & (self.resolution - 1):
+            raise ValueError(f"resolution {self.resolution} is not a power of two of at least 8")
+        return self
+
+    @property
+    def num_layers(self) -> int:
+        """L = 2·(log2(resolution) − 2) style layers: two for each doubling from 4×4."""
+        return 2 * (self.resolution.bit_length() - 3)
+
+    def channels(self, resolution: int) -> int:
+        """Feature channels at a resolution, the same for encoder and generator."""
+        return min(self.channel_base // resolution, self.channel_max)
+
+
+class DiscriminatorConfig(_Frozen):
+    """Residual discriminator."""
+
+    channel_base: int = 32768
+    channel_max: int = 512
+    minibatch_std_group: int = Field(4, ge=0)
+    """Group size of the minibatch standard deviation layer, 0 to leave it out."""
+
+    def channels(self, resolution: int) -> int:
+        return min(self.channel_base // resolution, self.channel_max)
+
+
+class LossConfig(_Frozen):
+    """Weights of L = λ1·L_rec + λ2·(L_pos + L_neg) + λ3·(L_adv_rec + L_adv_mix), and what the paper does not have."""
+
+    reconstruction: float = 1.0
+    """λ1."""
+    reconstruction_norm: Literal["l2-norm", "l2-mean", "l1-mean"] = "l2-norm"
+    """`l2-norm`: Euclidean norm of each image's difference, as Eq. 3 is written; `*-mean`: mean over pixels."""
+    verification: float = 0.01
+    """λ2."""
+    positive: float = 1.0
+    """Factor of L_pos inside λ2; 0 is the ablation "w/o positive loss"."""
+    negative: float = 1.0
+    """Factor of L_neg inside λ2; 0 is the ablation "w/o negative loss"."""
+    negative_form: Literal["plain", "hinge"] = "plain"
+    negative_margin: float = 0.05
+    """Floor m of the hinge max(0, cos − max(m, cos(V(x_s), V(x_t))))."""
+    verification_ramp_kimg: tuple[float, float] = (0.0, 0.0)
+    """λ2 grows linearly from 0 between these two."""
+    adversarial: float = 0.05
+    """λ3."""
+    adversarial_start_kimg: float = 0.0
+    """No discriminator before; from here its weight ramps over `adversarial_ramp_kimg`."""
+    adversarial_ramp_kimg: float = 0.0
+    adversarial_rec: float = 1.0
+    adversarial_mix: float = 1.0
+    perceptual: float = 0.0
+    """L1 between early feature maps of V for x and its reconstruction."""
+    feature_matching: float = 0.0
+    """L1 between the discriminator's feature maps for x and its reconstruction."""
+    structure: float = 0.0
+    """L1 between x_s and x_mix after averaging to `structure_size`²: keeps pose, light and surroundings."""
+    structure_size: int = 8
+    r1_gamma: float = 10.0
+    r1_interval: int = Field(16, ge=1)
+    """Lazy regularisation: R1 at every n-th discriminator step, weighted n times."""
+
+
+class SwapConfig(_Frozen):
+    """Where the identity of x_mix comes from."""
+
+    mean_fraction: float = Field(0.0, ge=0, le=1)
+    """Share of the batch that is mixed towards a mean of codes (no L_pos), as inference does with w_m."""
+    mean_of: tuple[int, int] = (4, 64)
+    crossover: float = Field(0.0, ge=0, le=1)
+    """Share of the batch whose source code stays in layers 1..i for a random i."""
+
+
+class VerifierConfig(_Frozen):
+    """The frozen face-verification network V."""
+
+    spec: str = "sphereface20:sphereface20.safetensors"
+    """`sphereface20:PATH`, `onnx:PATH`, or `untrained` (random weights, for tests of the software only)."""
+    augment: bool = False
+    """Random shift, scale, rotation, blur, noise and colour before V, so that G does not learn to fool it with texture."""
+
+
+class AlignmentConfig(_Frozen):
+    """How faces lie in the training crops; becomes a property of the checkpoint."""
+
+    kind: Literal["template", "ffhq"] = "template"
+    eye_distance: float = 0.37
+    eye_y: float = 0.31
+
+
+class AugmentConfig(_Frozen):
+    """Augmentation of what the discriminator sees."""
+
+    flip: bool = True
+    adaptive: bool = False
+    target: float = 0.6
+    """Wanted r_t = E[sign D(x)]; p rises above it and falls below."""
+    speed_kimg: float = 500.0
+    """Images (in thousands) for p to go from 0 to 1."""
+    start_kimg: float = 0.0
+    max_p: float = 0.8
+
+
+class OptimizerConfig(_Frozen):
+    """Adam for (E, mapping, G) and for D."""
+
+    lr: float = 0.002
+    lr_discriminator: float | None = None
+    """None: the same as `lr`."""
+    betas: tuple[float, float] = (0.0, 0.99)
+    eps: float = 1e-8
+    batch: int = Field(16, ge=2)
+    """Images per step over all processes and accumulation rounds."""
+    accumulate: int = Field(1, ge=1)
+    warmup_steps: int = 0
+    decay_kimg: float = 0.0
+    """The learning rate falls linearly to a tenth over the last so many kimg."""
+
+
+class EmaConfig(_Frozen):
+    half_life_kimg: float = 10.0
+    ramp: float = 0.05
+    """Half-life is at most this share of the images seen so far."""
+
+
+class ScheduleConfig(_Frozen):
+    total_kimg: float = 6400.0
+    tick_kimg: float = 4.0
+    snapshot_kimg: float = 200.0
+    checkpoint_kimg: float = 50.0
+    checkpoint_minutes: float = 10.0
+    """A checkpoint is written after so many minutes even if fewer images were seen."""
+
+
+class Config(_Frozen):
+    """All of a training run."""
+
+    name: str = "ficgan"
+    model: ModelConfig = ModelConfig()
+    discriminator: DiscriminatorConfig = DiscriminatorConfig()
+    loss: LossConfig = LossConfig()
+    swap: SwapConfig = SwapConfig()
+    verifier: VerifierConfig = VerifierConfig()
+    alignment: AlignmentConfig = AlignmentConfig()
+    augment: AugmentConfig = AugmentConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    ema: EmaConfig = EmaConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    precision: Literal["fp32", "bf16"] = "fp32"
+    compile: bool = False
+    seed: int = 0
+    data_licence: str = ""
+    """Name and licence of the training data; stands in the checkpoint and in every audit."""
+
+
+def available_configs() -> list[str]:
+    """Names of the configurations that come with the package."""
+    from ficgan import configs
+
+    return configs.names()
+
+
+def load_config(name_or_path: str | Path, overrides: list[str] | tuple[str, ...] = ()) -> Config:
+    """Read a configuration and apply dotted overrides.
+
+    Args:
+        name_or_path: a name in `configs/` (such as "tiny") or the path of a YAML file.
+        overrides: "dotted.key=value" strings; values are read as YAML.
+
+    Returns:
+        The checked configuration.
+
+    Raises:
+        UsageError: no such configuration, unreadable YAML, an unknown key or a value that does not fit.
+    """
+    tree = _read_yaml(name_or_path)
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        if not equals or not key:
+            raise UsageError(f"override {override!r} is not of the form key=value, such as loss.positive=0")
+        node = tree
+        *parents, leaf = key.split(".")
+        for parent in parents:
+            node = node.setdefault(parent, {})
+            if not isinstance(node, dict):
+                raise UsageError(f"override {override!r}: {parent!r} is a value, not a section of the configuration")
+        node[leaf] = yaml.safe_load(value)
+    return parse_config(tree, where=str(name_or_path))
+
+
+def parse_config(tree: dict[str, Any], *, where: str) -> Config:
+    """Check a nested dictionary and turn it into a `Config`; every problem is one sentence that names the key."""
+    try:
+        return Config.model_validate(tree)
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            hint = _nearest(path)
+            raise UsageError(f"unknown key {path!r} in {where}" + (f"; did you mean {hint!r}?" if hint else "")) from None
+        raise UsageError(f"{path or 'configuration'} in {where}: {first['msg']} (got {first['input']!r})") from None
+
+
+def _read_yaml(name_or_path: str | Path) -> dict[str, Any]:
+    text_path = str(name_or_path)
+    if text_path.endswith((".yaml", ".yml")) or "/" in text_path:
+        try:
+            text = Path(name_or_path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"configuration {text_path!r} cannot be read: {error}") from None
+    else:
+        from ficgan import configs
+
+        if text_path not in configs.names():
+            names = ", ".join(configs.names())
+            raise UsageError(f"there is no configuration named {text_path!r}; there are {names}, or give a .yaml path")
+        text = configs.read(text_path)
+    try:
+        tree = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise UsageError(f"configuration {text_path!r} is not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(tree, dict):
+        raise UsageError(f"configuration {text_path!r} holds no key: value sections")
+    return tree
+
+
+def _known_keys(model: type[BaseModel] = Config, prefix: str = "") -> list[str]:
+    keys = []
+    for name, field in model.model_fields.items():
+        keys.append(prefix + name)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            keys += _known_keys(field.annotation, f"{prefix}{name}.")
+    return keys
+
+
+def _nearest(path: str) -> str | None:
+    known = _known_keys()
+    close = difflib.get_close_matches(path, known, n=1, cutoff=0.5)
+    if close:
+        return close[0]
+    leaf = path.rsplit(".", 1)[-1]
+    by_leaf = {key.rsplit(".", 1)[-1]: key for key in known}
+    close = difflib.get_close_matches(leaf, list(by_leaf), n=1, cutoff=0.6)
+    return by_leaf[close[0]] if close else None

@@ -1,0 +1,169 @@
+"""The losses of the paper, one pure function per equation, and the regularisers the paper leaves out.
+
+All take and return float tensors; nothing here knows a network, a weight or a schedule.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+__all__ = [
+    "adversarial_discriminator",
+    "adversarial_generator",
+    "feature_distance",
+    "negative",
+    "negative_hinge",
+    "positive",
+    "r1_penalty",
+    "reconstruction",
+    "structure",
+]
+
+
+def _cosine(a: Tensor, b: Tensor) -> Tensor:
+    return F.cosine_similarity(a.float(), b.float(), dim=1)
+
+
+def negative(v_source: Tensor, v_mix: Tensor) -> Tensor:
+    """Contrastive verification loss that drives the mix away from its source: ⟨V(x_s), V(x_mix)⟩.
+
+    Args:
+        v_source, v_mix: embeddings [B,D].
+
+    Returns:
+        Cosine of each pair [B], in [−1, 1].
+
+    Source: FICGAN Eq. 1.
+    """
+    return _cosine(v_source, v_mix)
+
+
+def negative_hinge(v_source: Tensor, v_target: Tensor, v_mix: Tensor, margin: float) -> Tensor:
+    """Eq. 1 with a floor: max(0, cos(s, mix) − max(margin, cos(s, t))).
+
+    Strangers have a cosine near 0; below that Eq. 1 goes on towards −1 and contradicts Eq. 2 when source and target
+    look alike.
+
+    Args:
+        v_source, v_target, v_mix: embeddings [B,D].
+        margin: cosine below which nothing more is asked.
+
+    Returns:
+        Hinge of each pair [B], ≥ 0.
+    """
+    floor = _cosine(v_source, v_target).clamp_min(margin).detach()
+    return (_cosine(v_source, v_mix) - floor).clamp_min(0)
+
+
+def positive(v_target: Tensor, v_mix: Tensor) -> Tensor:
+    """Contrastive verification loss that draws the mix to its target: 1 − ⟨V(x_t), V(x_mix)⟩.
+
+    Args:
+        v_target, v_mix: embeddings [B,D].
+
+    Returns:
+        One value per pair [B], in [0, 2].
+
+    Source: FICGAN Eq. 2.
+    """
+    return 1 - _cosine(v_target, v_mix)
+
+
+def reconstruction(x: Tensor, x_rec: Tensor, norm: str = "l2-norm") -> Tensor:
+    """Distance of each image to its reconstruction.
+
+    Args:
+        x, x_rec: images [B,3,H,W] in [−1, 1].
+        norm: "l2-norm" is ‖x − x_rec‖₂ of the whole image, as Eq. 3 is written (grows with the number of pixels);
+            "l2-mean" and "l1-mean" are means over pixels and channels.
+
+    Returns:
+        One value per image [B].
+
+    Source: FICGAN Eq. 3.
+    """
+    difference = (x.float() - x_rec.float()).flatten(1)
+    if norm == "l2-norm":
+        return difference.square().sum(1).add(1e-12).sqrt()
+    if norm == "l2-mean":
+        return difference.square().mean(1)
+    if norm == "l1-mean":
+        return difference.abs().mean(1)
+    raise ValueError(f"norm must be l2-norm, l2-mean or l1-mean, not {norm!r}")
+
+
+def adversarial_generator(logits_fake: Tensor) -> Tensor:
+    """Non-saturating generator loss −log σ(D(x̂)) = softplus(−D(x̂)), for the reconstruction or for the mix.
+
+    Args:
+        logits_fake: discriminator outputs before the sigmoid, any shape.
+
+    Returns:
+        Loss of each, same shape.
+
+    Source: FICGAN Eq. 4.
+    """
+    return F.softplus(-logits_fake.float())
+
+
+def adversarial_discriminator(logits_real: Tensor, logits_rec: Tensor, logits_mix: Tensor) -> Tensor:
+    """Logistic discriminator loss −log σ(D(x)) − ½·log(1 − σ(D(x_rec))) − ½·log(1 − σ(D(x_mix))), batch mean.
+
+    The two halves keep real and generated images in balance (Swapping Autoencoder); the paper does not say.
+
+    Args:
+        logits_real, logits_rec, logits_mix: discriminator outputs before the sigmoid, any shapes.
+
+    Returns:
+        Scalar.
+    """
+    real = F.softplus(-logits_real.float()).mean()
+    rec = F.softplus(logits_rec.float()).mean()
+    mix = F.softplus(logits_mix.float()).mean()
+    return real + 0.5 * rec + 0.5 * mix
+
+
+def r1_penalty(logits_real: Tensor, x_real: Tensor) -> Tensor:
+    """R1 gradient penalty ½·‖∇ₓ D(x)‖² of each real image.
+
+    Args:
+        logits_real: discriminator outputs for `x_real`, with their graph.
+        x_real: images [B,3,H,W] that require gradients.
+
+    Returns:
+        One value per image [B], differentiable.
+
+    Source: Mescheder et al. 2018, Eq. 9.
+    """
+    (gradient,) = torch.autograd.grad(logits_real.sum(), x_real, create_graph=True)
+    return 0.5 * gradient.square().flatten(1).sum(1)
+
+
+def feature_distance(features: list[Tensor], features_rec: list[Tensor]) -> Tensor:
+    """Mean absolute difference of feature maps, averaged over layers (for V's early maps or the discriminator's).
+
+    Args:
+        features: maps of the image, each [B,C,H,W]; no gradient flows into them.
+        features_rec: maps of its reconstruction, same shapes.
+
+    Returns:
+        Scalar.
+    """
+    terms = [F.l1_loss(b.float(), a.detach().float()) for a, b in zip(features, features_rec, strict=True)]
+    return torch.stack(terms).mean()
+
+
+def structure(x_source: Tensor, x_mix: Tensor, size: int) -> Tensor:
+    """Mean absolute difference after averaging both to size×size: pose, light and surroundings, not identity.
+
+    Args:
+        x_source, x_mix: images [B,3,H,W] in [−1, 1].
+        size: side of the averaged images, pixels.
+
+    Returns:
+        One value per image [B].
+    """
+    small = [F.adaptive_avg_pool2d(x.float(), size) for x in (x_source, x_mix)]
+    return (small[0] - small[1]).abs().flatten(1).mean(1)

@@ -1,0 +1,184 @@
+"""Checkpoints: safetensors weights with a JSON header; never a pickle.
+
+The header says everything needed to rebuild the model and to account for it: schema version, configuration, alignment of
+the faces, data and licence, training record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from torch import Tensor
+
+from ficgan.config import ModelConfig
+from ficgan.errors import FicganError
+from ficgan.models.ficgan import FICGAN
+
+__all__ = [
+    "SCHEMA",
+    "CheckpointHeader",
+    "file_digest",
+    "load_checkpoint",
+    "load_tensors",
+    "save_checkpoint",
+    "save_tensors",
+]
+
+SCHEMA = 1
+"""Version of the checkpoint layout; raised when a reader of the old one would misread the new one."""
+
+
+class CheckpointHeader(BaseModel):
+    """What stands beside the weights."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    schema_version: int = SCHEMA
+    model: ModelConfig
+    alignment: dict[str, Any]
+    """`Alignment.to_dict()` of the crops the model was trained on."""
+    data: dict[str, Any] = Field(default_factory=dict)
+    """Name, licence, fingerprint and number of images of the training data."""
+    training: dict[str, Any] = Field(default_factory=dict)
+    """Images seen, configuration, figures."""
+
+
+def file_digest(path: str | Path) -> str:
+    """sha256 of a file, hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def save_tensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], *, kind: str) -> None:
+    """Write tensors and a JSON header as one safetensors file, whole or not at all.
+
+    Args:
+        path: the file; its folder must exist.
+        tensors: name → tensor; moved to the CPU.
+        metadata: JSON-serialisable header.
+        kind: what the file is ("model", "training-state", …); checked when it is read.
+
+    Raises:
+        FicganError: the file cannot be written.
+    """
+    from safetensors.torch import save_file
+
+    path = Path(path)
+    header = {"format": "ficgan", "kind": kind, "header": json.dumps(metadata, sort_keys=True)}
+    on_cpu = {name: tensor.detach().to("cpu").contiguous().clone() for name, tensor in tensors.items()}
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
+        os.close(handle)
+    except OSError as error:
+        raise FicganError(f"{path} cannot be written: {error.strerror or error}") from None
+    try:
+        save_file(on_cpu, temporary, metadata=header)
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise FicganError(f"{path} cannot be written: {error.strerror or error}") from None
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def load_tensors(path: str | Path, *, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read a file of `save_tensors`.
+
+    Args:
+        path: the file.
+        kind: what it must be.
+
+    Returns:
+        Tensors by name, and the JSON header.
+
+    Raises:
+        FicganError: missing, damaged, not written by ficgan, or of another kind.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    path = Path(path)
+    if not path.is_file():
+        raise FicganError(f"{path} does not exist or is not a file; give the path of a ficgan {kind} (.safetensors)")
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != "ficgan":
+                raise FicganError(f"{path} was not written by ficgan; give a ficgan {kind}")
+            if metadata.get("kind") != kind:
+                raise FicganError(f"{path} holds a ficgan {metadata.get('kind')}, not a {kind}")
+            header = json.loads(metadata["header"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
+    except (SafetensorError, OSError, KeyError, json.JSONDecodeError) as error:
+        raise FicganError(f"{path} is damaged or not a safetensors file ({error}); fetch or train it again") from None
+    return tensors, header
+
+
+def save_checkpoint(path: str | Path, model: FICGAN, header: CheckpointHeader, *, half: bool = True) -> None:
+    """Write a model for use.
+
+    Args:
+        path: file to write (.safetensors), replaced whole.
+        model: its weights are stored.
+        header: what to store beside them.
+        half: store float16, half the size; False keeps float32.
+
+    Raises:
+        FicganError: the file cannot be written.
+    """
+    dtype = torch.float16 if half else torch.float32
+    tensors = {name: tensor.to(dtype) for name, tensor in model.state_dict().items()}
+    save_tensors(path, tensors, header.model_dump(mode="json"), kind="model")
+
+
+def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> tuple[FICGAN, CheckpointHeader]:
+    """Read a model.
+
+    Args:
+        path: file of `save_checkpoint`.
+        device: where the model goes.
+
+    Returns:
+        The model in float32 and evaluation mode, and its header.
+
+    Raises:
+        FicganError: missing, damaged, foreign or newer file.
+    """
+    tensors, raw = load_tensors(path, kind="model")
+    version = raw.get("schema_version")
+    if not isinstance(version, int) or version > SCHEMA:
+        raise FicganError(f"{path} has schema {version}, this ficgan reads up to {SCHEMA}; upgrade ficgan")
+    try:
+        header = CheckpointHeader.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise FicganError(f"the header of {path} is damaged: {where}: {first['msg']}") from None
+    with torch.device("meta"):
+        model = FICGAN(header.model)
+    model = model.to_empty(device="cpu")
+    try:
+        model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, strict=True)
+    except RuntimeError as error:
+        first_line = str(error).splitlines()[1].strip() if "\n" in str(error) else str(error)
+        raise FicganError(f"the weights of {path} do not fit its configuration: {first_line}") from None
+    _restore_constants(model)
+    return model.to(device).eval().requires_grad_(False), header
+
+
+def _restore_constants(model: FICGAN) -> None:
+    """Fill the buffers that are not stored (filter taps), which `to_empty` left undefined."""
+    from ficgan import ops
+
+    for module in model.modules():
+        if "taps" in module._buffers:
+            module._buffers["taps"] = ops.setup_filter()

@@ -1,0 +1,109 @@
+"""Equalised convolutions, linear layers and the residual down-block shared by the encoder and the discriminator.
+
+Weights are drawn from N(0, 1) and scaled by 1/√fan_in when used, so that Adam moves all of them at the same relative
+speed (Karras et al. 2018, section 4.1).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ficgan import ops
+
+__all__ = ["Conv2d", "DownBlock", "Linear", "normalise_rms"]
+
+SQRT_HALF = math.sqrt(0.5)
+
+
+def normalise_rms(x: Tensor, dim: int = 1) -> Tensor:
+    """Scale x to a root mean square of 1 along `dim`."""
+    return x * (x.float().square().mean(dim, keepdim=True) + 1e-8).rsqrt().to(x.dtype)
+
+
+class Linear(nn.Module):
+    """Equalised linear layer with an optional leaky ReLU.
+
+    Args:
+        in_features, out_features: sizes.
+        activation: "linear" or "lrelu".
+        bias_init: start value of the bias.
+        lr_multiplier: learning speed relative to the other layers.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        activation: str = "linear",
+        bias_init: float = 0.0,
+        lr_multiplier: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.activation = activation
+        self.weight = nn.Parameter(torch.randn(out_features, in_features) / lr_multiplier)
+        self.bias = nn.Parameter(torch.full((out_features,), bias_init / lr_multiplier))
+        self.weight_gain = lr_multiplier / math.sqrt(in_features)
+        self.bias_gain = lr_multiplier
+
+    def forward(self, x: Tensor) -> Tensor:  # [B,in] → [B,out]
+        weight = (self.weight * self.weight_gain).to(x.dtype)
+        bias = (self.bias * self.bias_gain).to(x.dtype)
+        if self.activation == "linear":
+            return F.linear(x, weight, bias)
+        return ops.bias_act(F.linear(x, weight), bias, act=self.activation)
+
+
+class Conv2d(nn.Module):
+    """Equalised k×k convolution, optional ×2 downsampling before it, bias, optional leaky ReLU.
+
+    Args:
+        in_channels, out_channels: sizes.
+        kernel: odd kernel side.
+        down: filter with (1,3,3,1) and keep every second pixel.
+        activation: "linear" or "lrelu".
+        bias: whether there is one.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel: int,
+        *,
+        down: bool = False,
+        activation: str = "lrelu",
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.kernel, self.down, self.activation = kernel, down, activation
+        self.weight = nn.Parameter(torch.randn(out_channels, in_channels, kernel, kernel))
+        self.bias = nn.Parameter(torch.zeros(out_channels)) if bias else None
+        self.weight_gain = 1 / math.sqrt(in_channels * kernel * kernel)
+        self.register_buffer("taps", ops.setup_filter(), persistent=False)
+
+    def forward(self, x: Tensor, gain: float = 1.0) -> Tensor:  # [B,in,H,W] → [B,out,H,W] or [B,out,H/2,W/2]
+        weight = (self.weight * self.weight_gain).to(x.dtype)
+        if self.down:
+            x = ops.downsample2d(x, self.taps)
+        y = F.conv2d(x, weight, padding=self.kernel // 2)
+        bias = None if self.bias is None else self.bias.to(x.dtype)
+        base = math.sqrt(2) if self.activation == "lrelu" else 1.0
+        return ops.bias_act(y, bias, act=self.activation, gain=base * gain)
+
+
+class DownBlock(nn.Module):
+    """Residual block that halves the resolution: (3×3, 3×3 ↓2) + (1×1 ↓2), over √2 (Karras et al. 2020, appendix B)."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.conv0 = Conv2d(in_channels, in_channels, 3)
+        self.conv1 = Conv2d(in_channels, out_channels, 3, down=True)
+        self.skip = Conv2d(in_channels, out_channels, 1, down=True, activation="linear", bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:  # [B,in,H,W] → [B,out,H/2,W/2]
+        return self.conv1(self.conv0(x), gain=SQRT_HALF) + self.skip(x, gain=SQRT_HALF)

@@ -1,0 +1,330 @@
+"""The training loop: data, phases, optimisers, and the files of a run.
+
+Files in the run's folder: `config.json` (what was asked), `state.safetensors` (to go on), `network.safetensors` (the
+averaged model, to use), `network-NNNNNN.safetensors` (the same at snapshots, by kimg), `stats.jsonl`, `tensorboard/`,
+`reals.png` and `grid-NNNNNN.png`. The same command again goes on where the last one stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ficgan.config import Config
+from ficgan.data import ResumableSampler, open_faces
+from ficgan.errors import FicganError, UsageError
+from ficgan.faces.alignment import Alignment
+from ficgan.models import CheckpointHeader, save_checkpoint
+from ficgan.training.augment import flip
+from ficgan.training.distributed import Team
+from ficgan.training.snapshots import save_grid, snapshot
+from ficgan.training.state import TrainingState
+from ficgan.training.stats import Means, Reporter, duration
+from ficgan.training.step import Fakes, discriminator_step, generator_step, r1_step, weights_at
+from ficgan.training.swap import plan_swap
+from ficgan.training.verify import make_verify
+
+__all__ = ["Interrupted", "train"]
+
+STATE, NETWORK, CONFIG = "state.safetensors", "network.safetensors", "config.json"
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM: the state was saved, the same command goes on."""
+
+
+def train(
+    config: Config,
+    data: Sequence[Path | str],
+    out: Path | str,
+    *,
+    device: str = "auto",
+    start: Path | str | None = None,
+    split: str | None = None,
+    labels: Path | str | None = None,
+    progress: str = "auto",
+    max_seconds: float | None = None,
+) -> Path:
+    """Train, or go on training.
+
+    Args:
+        config: of the run; a run that goes on must have the same networks.
+        data: folders, zips or tars of aligned faces.
+        out: folder of the run, made if needed.
+        device: "auto", "cpu" or "cuda".
+        start: state file of another run whose weights to begin from (ignored when this run has a state already).
+        split, labels: use only images whose row in the label file has this split.
+        progress: "auto", "text" or "none".
+        max_seconds: save and return after so long; the same call goes on.
+
+    Returns:
+        Path of the averaged model.
+
+    Raises:
+        UsageError, InputError, FicganError: with one sentence.
+        Interrupted: Ctrl-C or SIGTERM, after saving.
+    """
+    out = Path(out)
+    team = Team(device)
+    try:
+        return _Run(config, data, out, team, start, split, labels, progress).run(max_seconds)
+    finally:
+        team.leave()
+
+
+class _Run:
+    def __init__(
+        self,
+        config: Config,
+        data: Sequence[Path | str],
+        out: Path,
+        team: Team,
+        start: Path | str | None,
+        split: str | None,
+        labels: Path | str | None,
+        progress: str,
+    ) -> None:
+        self.config, self.out, self.team = config, out, team
+        self.alignment = Alignment(**config.alignment.model_dump())
+        rounds = config.optimizer.accumulate
+        share = config.optimizer.batch // (rounds * team.world)
+        if config.optimizer.batch % (rounds * team.world) or share < 2:
+            raise UsageError(
+                f"optimizer.batch={config.optimizer.batch} does not split into {rounds} rounds on {team.world} "
+                "processes of at least 2 images each"
+            )
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FicganError(f"{out} cannot be made: {error.strerror}") from None
+        # Models before data: a mistake in the configuration or in V's path shows at once.
+        self.state = TrainingState(config, team.device)
+        self.verify = make_verify(config, self.alignment, team.device)
+        if (out / STATE).exists():
+            self.state.load(out / STATE)
+        elif start is not None:
+            self.state.begin_from(Path(start))
+        team.share([self.state.model, self.state.discriminator, self.state.ema.model])
+        self.faces = open_faces(data, resolution=config.model.resolution, labels=labels, split=split)
+        if len(self.faces) < config.optimizer.batch:
+            raise UsageError(f"{len(self.faces)} images are fewer than one batch of {config.optimizer.batch}")
+        self.images = self.faces.resident()  # uint8 [N,3,R,R]
+        if team.device.type == "cuda":
+            self.images = self.images.to(team.device)
+        self.sampler = ResumableSampler(
+            len(self.faces), config.optimizer.batch, config.seed, rank=team.rank, world=team.world
+        )
+        self.total = round(config.schedule.total_kimg * 1000)
+        self.progress = progress if team.first else "none"
+        self.means = Means()
+        self.stop = threading.Event()
+        self.model_fn = self._compiled(self.state.model)
+
+    def run(self, max_seconds: float | None) -> Path:
+        config, state, team = self.config, self.state, self.team
+        schedule, batch = config.schedule, config.optimizer.batch
+        state.model.train()
+        state.discriminator.train()
+        reporter = Reporter(self.out, self.total, state.images, self.progress) if team.first else None
+        if reporter:
+            reporter.say(self._summary())
+            (self.out / CONFIG).write_text(json.dumps(config.model_dump(mode="json"), indent=2) + "\n")
+            if not (self.out / "reals.png").exists():
+                save_grid(self._reals(), self.out / "reals.png")
+        began = tick_began = saved_at = time.monotonic()
+        tick_images = state.images
+        previous = {s: signal.signal(s, self._on_signal) for s in _signals()}
+        try:
+            while state.images < self.total:
+                self._step()
+                if reporter:
+                    reporter.advance(batch)
+                now = time.monotonic()
+                last = state.images >= self.total
+                out_of_time = max_seconds is not None and now - began > max_seconds
+                stop = team.any(self.stop.is_set() or out_of_time)
+                if last or stop or _crossed(state.images, batch, schedule.tick_kimg):
+                    self._require_finite(team)
+                    numbers = self.means.take(team)
+                    seen = state.images - tick_images
+                    state.augment.adapt(numbers.get("r_t", 0.0), seen, state.images / 1000)
+                    if config.augment.adaptive:
+                        numbers["augment_p"] = state.augment.p
+                    seconds, tick_began, tick_images = now - tick_began, now, state.images
+                    state.seconds += seconds
+                    if reporter:
+                        reporter.tick(state.images, seconds / max(seen, 1) * 1000, numbers, state.seconds)
+                    due = _crossed(state.images, batch, schedule.checkpoint_kimg)
+                    late = now - saved_at > schedule.checkpoint_minutes * 60
+                    grid = last or _crossed(state.images, batch, schedule.snapshot_kimg)
+                    if team.any(last or stop or due or late or grid):
+                        if team.first:
+                            self._save(grid=grid)
+                        saved_at = time.monotonic()
+                if stop and not last:
+                    if self.stop.is_set():
+                        raise Interrupted(f"stopped at {state.images / 1000:.1f} kimg; the same command goes on")
+                    break
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+            if reporter:
+                reporter.close()
+        return self.out / NETWORK
+
+    # -- one step ---------------------------------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        """One optimiser step of G, then one of D where it takes part."""
+        config, state, team = self.config, self.state, self.team
+        kimg = (state.images + state.start_images) / 1000
+        weights = weights_at(config.loss, kimg)
+        state.set_learning_rate(self._learning_rate())
+        # All randomness of a step follows from (seed, step, rank): nothing of it needs saving.
+        seed = np.random.SeedSequence([config.seed, state.step, team.rank]).generate_state(1, np.uint64)
+        rng = torch.Generator().manual_seed(int(seed[0]) >> 1)
+        torch.manual_seed(int(torch.randint(2**62, (), generator=rng)))
+        rounds = self.sampler.batch(state.step).chunk(config.optimizer.accumulate)
+        kept: list[tuple[Tensor, Fakes]] = []
+
+        state.discriminator.requires_grad_(False)
+        for indices in rounds:
+            x = self._to_float(self.images[indices.to(self.images.device)])
+            if config.augment.flip:
+                x = flip(x, rng)
+            plan = plan_swap(len(x), state.model.num_layers, config.swap, rng)
+            with self._autocast():
+                fakes, terms = generator_step(
+                    self.model_fn, state.discriminator, self.verify, x, plan, config, weights, state.augment,
+                    1 / len(rounds), rng if config.verifier.augment else None,
+                )  # fmt: skip
+            kept.append((x, fakes))
+            self.means.add(terms)
+        self._apply(state.optimizer_g, state.model)
+        state.discriminator.requires_grad_(True)
+
+        if weights.adversarial > 0:
+            for x, fakes in kept:
+                with self._autocast():
+                    self.means.add(discriminator_step(state.discriminator, x, fakes, state.augment, 1 / len(rounds)))
+            self._apply(state.optimizer_d, state.discriminator)
+            if config.loss.r1_gamma > 0 and state.d_step % config.loss.r1_interval == 0:
+                weight = config.loss.r1_gamma * config.loss.r1_interval
+                for x, _ in kept:
+                    self.means.add(r1_step(state.discriminator, x, state.augment, weight, 1 / len(rounds)))
+                self._apply(state.optimizer_d, state.discriminator)
+            state.d_step += 1
+
+        state.step += 1
+        state.ema.update(state.model, config.optimizer.batch, state.images)
+        if state.step % 16 == 0 or self.team.device.type == "cpu":
+            self._require_finite(team)
+
+    def _apply(self, optimizer: torch.optim.Optimizer, module: nn.Module) -> None:
+        self.team.average_gradients(module.parameters())
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    def _learning_rate(self) -> float:
+        """Factor on the learning rate: warm-up at the start, fall to a tenth at the end."""
+        config, state = self.config.optimizer, self.state
+        factor = min(1.0, (state.step + 1) / config.warmup_steps) if config.warmup_steps else 1.0
+        if config.decay_kimg:
+            left = (self.total - state.images) / 1000 / config.decay_kimg
+            factor *= min(1.0, max(0.1, left))
+        return factor
+
+    def _to_float(self, images: Tensor) -> Tensor:  # uint8 → [−1, 1] on the device
+        x = images.to(self.team.device).float().div_(127.5).sub_(1)
+        return x.contiguous(memory_format=torch.channels_last)
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self.team.device.type, torch.bfloat16, enabled=self.config.precision == "bf16")
+
+    def _compiled(self, model: Any) -> Any:
+        """E and G through torch.compile; D keeps its R1 step, which needs a second derivative, uncompiled."""
+        if self.config.compile:
+            model.encoder.compile()
+            model.generator.compile()
+        return model
+
+    # -- files and signals ------------------------------------------------------------------------------------------
+
+    def _save(self, *, grid: bool) -> None:
+        kimg = (self.state.images + self.state.start_images) / 1000
+        self.state.save(self.out / STATE)
+        save_checkpoint(self.out / NETWORK, self.state.ema.model, self._header())
+        if grid:
+            stamp = f"{round(kimg):06d}"
+            save_checkpoint(self.out / f"network-{stamp}.safetensors", self.state.ema.model, self._header())
+            faces = self._to_float(self.images[: min(12, len(self.images))])
+            snapshot(self.state.ema.model, faces, self.out / f"grid-{stamp}.png")
+
+    def _header(self) -> CheckpointHeader:
+        config, state = self.config, self.state
+        return CheckpointHeader(
+            model=config.model,
+            alignment=self.alignment.to_dict(),
+            data={"licence": config.data_licence, "fingerprint": self.faces.fingerprint, "images": len(self.faces)},
+            training={
+                "images_seen": state.images + state.start_images,
+                "seconds": round(state.seconds, 1),
+                "device": str(self.team.device.type),
+                "config": config.model_dump(mode="json"),
+            },
+        )
+
+    def _reals(self) -> Tensor:
+        """The first faces of the set as a square grid [r,r,3,R,R]."""
+        side = min(8, int(len(self.images) ** 0.5))
+        return self._to_float(self.images[: side * side]).unflatten(0, (side, side))
+
+    def _summary(self) -> str:
+        state = self.state
+        modules: list[tuple[str, nn.Module]] = [
+            ("encoder", state.model.encoder),
+            ("mapping", state.model.mapping),
+            ("generator", state.model.generator),
+            ("discriminator", state.discriminator),
+        ]
+        lines = [f"{self.config.name}: {self.config.model.resolution}², L = {state.model.num_layers} style layers, "
+                 f"{len(self.faces)} images, V = {self.config.verifier.spec}, on {self.team.device}"]  # fmt: skip
+        lines += [f"  {name:<14}{sum(p.numel() for p in m.parameters()) / 1e6:8.2f} M parameters" for name, m in modules]
+        if state.step:
+            lines.append(f"going on at {state.images / 1000:.1f} kimg after {duration(state.seconds)}")
+        return "\n".join(lines)
+
+    def _require_finite(self, team: Team) -> None:
+        if team.any(not self.means.finite()):
+            good = self.out / STATE
+            where = f"the last good state is {good}" if good.exists() else "no state was saved yet"
+            raise FicganError(
+                f"a loss is not finite at step {self.state.step} ({self.state.images / 1000:.1f} kimg); {where}; "
+                "lower optimizer.lr or the weight of the loss that grew in stats.jsonl"
+            )
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.stop.is_set():  # a second Ctrl-C does not wait for the step
+            raise KeyboardInterrupt
+        self.stop.set()
+
+
+def _signals() -> list[signal.Signals]:
+    main = threading.current_thread() is threading.main_thread()  # handlers can be set only there
+    return [signal.SIGINT, signal.SIGTERM] if main else []
+
+
+def _crossed(images: int, batch: int, every_kimg: float) -> bool:
+    """Whether the last step went over a multiple of `every_kimg`."""
+    every = max(1, round(every_kimg * 1000))
+    return images // every > (images - batch) // every

@@ -1,0 +1,132 @@
+"""Everything a run needs to go on exactly where it stopped, as one safetensors file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ficgan.config import Config
+from ficgan.errors import FicganError
+from ficgan.models import FICGAN, Discriminator, load_tensors, save_tensors
+from ficgan.training.augment import Augment
+from ficgan.training.ema import Ema
+
+__all__ = ["TrainingState"]
+
+KIND = "training state"
+
+
+class TrainingState:
+    """Networks, optimisers, average and counters of a run.
+
+    Args:
+        config: of the run.
+        device: where the networks live.
+    """
+
+    def __init__(self, config: Config, device: torch.device) -> None:
+        self.config = config
+        torch.manual_seed(config.seed)
+        channels_last = torch.channels_last
+        self.model = FICGAN(config.model).to(device=device, memory_format=channels_last)  # type: ignore[call-overload]
+        self.discriminator = Discriminator(config.discriminator, config.model.resolution)
+        self.discriminator.to(device=device, memory_format=channels_last)  # type: ignore[call-overload]
+        self.ema = Ema(self.model, config.ema)
+        self.augment = Augment(config.augment)
+        self.optimizer_g = _adam(self.model, config, config.optimizer.lr, interval=None)
+        self.optimizer_d = _adam(
+            self.discriminator,
+            config,
+            config.optimizer.lr_discriminator or config.optimizer.lr,
+            interval=config.loss.r1_interval,
+        )
+        self.step = 0
+        self.d_step = 0
+        self.seconds = 0.0
+        self.start_images = 0
+        """Images seen before this run, when it began from the weights of another."""
+
+    @property
+    def images(self) -> int:
+        """Images seen in this run."""
+        return self.step * self.config.optimizer.batch
+
+    def set_learning_rate(self, factor: float) -> None:
+        for optimizer in (self.optimizer_g, self.optimizer_d):
+            for group in optimizer.param_groups:
+                group["lr"] = group["base_lr"] * factor
+
+    def save(self, path: Path) -> None:
+        """Write the state, whole or not at all."""
+        tensors: dict[str, Tensor] = {}
+        for name, module in self._modules().items():
+            tensors |= {f"{name}.{key}": value for key, value in module.state_dict().items()}
+        for name, optimizer in (("adam_g", self.optimizer_g), ("adam_d", self.optimizer_d)):
+            for index, slots in optimizer.state_dict()["state"].items():
+                tensors |= {f"{name}.{index}.{slot}": torch.as_tensor(value) for slot, value in slots.items()}
+        counters = {
+            "step": self.step,
+            "d_step": self.d_step,
+            "seconds": self.seconds,
+            "start_images": self.start_images,
+            "augment_p": self.augment.p,
+        }
+        header = {"config": self.config.model_dump(mode="json"), "counters": counters}
+        save_tensors(path, tensors, header, kind=KIND)
+
+    def load(self, path: Path) -> None:
+        """Go on from a file of `save` made with the same networks.
+
+        Raises:
+            FicganError: damaged, foreign, or of another model.
+        """
+        tensors, header = load_tensors(path, kind=KIND)
+        counters = header["counters"]
+        try:
+            for name, module in self._modules().items():
+                module.load_state_dict(_below(tensors, name))
+        except RuntimeError:
+            raise FicganError(f"{path} is of a run with other networks; start the run in another --out folder") from None
+        for name, optimizer in (("adam_g", self.optimizer_g), ("adam_d", self.optimizer_d)):
+            slots: dict[int, dict[str, Any]] = {}
+            for key, value in _below(tensors, name).items():
+                index, _, slot = key.partition(".")
+                slots.setdefault(int(index), {})[slot] = value
+            optimizer.load_state_dict({"state": slots, "param_groups": optimizer.state_dict()["param_groups"]})
+        self.step, self.d_step = counters["step"], counters["d_step"]
+        self.seconds, self.start_images = counters["seconds"], counters["start_images"]
+        self.augment.p = counters["augment_p"]
+
+    def begin_from(self, path: Path) -> None:
+        """Take the networks of another run's state (E, G, D and their average); Adam starts afresh.
+
+        Raises:
+            FicganError: damaged, foreign, or of another model.
+        """
+        tensors, header = load_tensors(path, kind=KIND)
+        try:
+            for name, module in self._modules().items():
+                module.load_state_dict(_below(tensors, name))
+        except RuntimeError:
+            raise FicganError(f"{path} is of a run with other networks; use its configuration") from None
+        counters = header["counters"]
+        batch = header["config"]["optimizer"]["batch"]
+        self.start_images = counters["start_images"] + counters["step"] * batch
+
+    def _modules(self) -> dict[str, nn.Module]:
+        return {"model": self.model, "discriminator": self.discriminator, "ema": self.ema.model}
+
+
+def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {key.removeprefix(prefix + "."): value for key, value in tensors.items() if key.startswith(prefix + ".")}
+
+
+def _adam(module: nn.Module, config: Config, lr: float, interval: int | None) -> torch.optim.Adam:
+    """Adam; where a regulariser comes every `interval` steps as a step of its own, lr·c and β^c with c = n/(n+1)."""
+    c = 1.0 if interval is None else interval / (interval + 1)
+    betas = tuple(beta**c for beta in config.optimizer.betas)
+    group = {"params": list(module.parameters()), "lr": lr * c, "base_lr": lr * c}
+    return torch.optim.Adam([group], betas=betas, eps=config.optimizer.eps)  # type: ignore[arg-type]

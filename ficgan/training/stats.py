@@ -1,0 +1,119 @@
+"""Running means of the losses, and the three places they go to: a line, `stats.jsonl`, tensorboard."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ficgan.training.distributed import Team
+
+__all__ = ["Means", "Reporter", "duration"]
+
+
+class Means:
+    """Sums of named scalars, kept on their device until they are read."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Tensor] = {}
+        self._counts: dict[str, int] = {}
+
+    def add(self, terms: dict[str, Tensor]) -> None:
+        for name, value in terms.items():
+            self._sums[name] = self._sums[name] + value if name in self._sums else value.clone()
+            self._counts[name] = self._counts.get(name, 0) + 1
+
+    def finite(self) -> bool:
+        """Whether every sum so far is a finite number."""
+        return not self._sums or bool(torch.stack([s.float() for s in self._sums.values()]).isfinite().all())
+
+    def take(self, team: Team) -> dict[str, float]:
+        """Means since the last call, over all processes, and start again."""
+        names = sorted(self._sums)
+        if not names:
+            return {}
+        values = team.average(torch.stack([self._sums[n].float() / self._counts[n] for n in names]))
+        self._sums, self._counts = {}, {}
+        return dict(zip(names, (float(v) for v in values), strict=True))
+
+
+class Reporter:
+    """Writes the numbers of every tick.
+
+    Args:
+        out: folder of the run; `stats.jsonl` is appended to and tensorboard events are written there.
+        total: images of the whole run.
+        done: images already seen.
+        progress: "auto" (a bar on a terminal, lines otherwise), "text" (lines) or "none".
+    """
+
+    def __init__(self, out: Path, total: int, done: int, progress: str = "auto") -> None:
+        from torch.utils.tensorboard import SummaryWriter
+        from tqdm import tqdm
+
+        self.total = total
+        self._file = open(out / "stats.jsonl", "a", encoding="utf-8")
+        self._board = SummaryWriter(str(out / "tensorboard"), purge_step=done)
+        bar = progress == "auto" and sys.stderr.isatty()
+        self._bar = tqdm(total=total, initial=done, unit="img", disable=not bar, dynamic_ncols=True, file=sys.stderr)
+        self._lines = progress != "none"
+
+    def advance(self, images: int) -> None:
+        self._bar.update(images)
+
+    def tick(self, images: int, seconds_per_kimg: float, numbers: dict[str, float], elapsed: float) -> None:
+        """One line of numbers to stderr, one record to `stats.jsonl`, the same to tensorboard."""
+        memory = peak_memory_mib()
+        left = (self.total - images) / 1000 * seconds_per_kimg
+        record: dict[str, Any] = {
+            "kimg": images / 1000,
+            "sec_per_kimg": seconds_per_kimg,
+            "seconds": elapsed,
+            "memory_mib": memory,
+            "time": time.time(),
+            **numbers,
+        }
+        self._file.write(json.dumps(record) + "\n")
+        self._file.flush()
+        for name, value in record.items():
+            if name != "time":
+                self._board.add_scalar(name, value, images)
+        if self._lines:
+            shown = "  ".join(f"{name} {value:.3f}" for name, value in numbers.items() if name != "total")
+            self._bar.write(
+                f"kimg {images / 1000:<9.2f} sec/kimg {seconds_per_kimg:<8.2f} mem {memory:.0f} MiB  "
+                f"left {duration(left)}  {shown}",
+                file=sys.stderr,
+            )
+
+    def say(self, text: str) -> None:
+        if self._lines:
+            self._bar.write(text, file=sys.stderr)
+
+    def close(self) -> None:
+        self._bar.close()
+        self._board.close()
+        self._file.close()
+
+
+def peak_memory_mib() -> float:
+    """Peak memory of the GPU where there is one, else of the process."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        return torch.cuda.max_memory_allocated() / 2**20
+    scale = 2**20 if sys.platform == "darwin" else 2**10  # ru_maxrss is in bytes there, in KiB elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale
+
+
+def duration(seconds: float) -> str:
+    """Seconds as 1d 02h, 3h 04m, 5m 06s."""
+    total = max(0, int(seconds))
+    days, hours, minutes, rest = total // 86400, total // 3600 % 24, total // 60 % 60, total % 60
+    if days:
+        return f"{days}d {hours:02d}h"
+    return f"{hours}h {minutes:02d}m" if hours else f"{minutes}m {rest:02d}s"
