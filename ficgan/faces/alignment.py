@@ -21,7 +21,7 @@ Matrix = NDArray[np.float64]  # [2, 3] similarity, photo -> crop
 
 AlignmentKind = Literal["template", "ffhq"]
 
-# The template on which ArcFace-style recognisers are trained, in a crop of 112 x 112 pixels (public, used by all of them).
+# The public template of ArcFace-style recognisers, in a crop of 112 x 112 pixels.
 ARCFACE_POINTS: Points = np.array(
     [[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]]
 )
@@ -36,7 +36,7 @@ class Alignment:
     """How faces are placed in the square crops of a model.
 
     Args:
-        kind: "template", a least-squares similarity to five points, or "ffhq", the oriented square of the FFHQ data set.
+        kind: "template", a least-squares similarity to five points, or "ffhq", the oriented square of FFHQ.
         eye_distance: Distance between the eyes as a fraction of the crop's side, in (0, 1); template only.
         eye_y: Height of the eyes as a fraction of the crop's side, in (0, 1); template only.
 
@@ -186,7 +186,7 @@ def _ffhq_matrix(landmarks: Points, size: int) -> Matrix:
         raise InputError("The landmarks span no face: eyes and mouth coincide or cancel.")
     axis = complex(*x) / norm
     centre = complex(*(eyes + 0.1 * e2m))
-    # photo -> [-1, 1]^2 is (z - centre) / (half * axis); the crop's continuous range 0..size sits at pixels -.5..size-.5.
+    # photo -> [-1, 1]^2 is (z - centre) / (half * axis); the crop's range 0..size sits at pixels -.5..size-.5.
     a = size / (2.0 * half * axis)
     return _from_complex(a, complex(size / 2 - 0.5, size / 2 - 0.5) - a * centre)
 

@@ -1,0 +1,112 @@
+"""Where the detectors' and recognisers' model files lie, and how ONNX files are opened. Nothing is ever downloaded."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any
+
+from ficgan.errors import InputError, UsageError
+
+# Packs of insightface in the order of preference; `antelopev2` and `buffalo_l` hold the strongest recognisers.
+_INSIGHTFACE_PACKS = ("buffalo_l", "antelopev2", "buffalo_m", "buffalo_s", "buffalo_sc")
+
+
+def model_folders() -> list[Path]:
+    """Folders in which model files are looked up: $FICGAN_MODELS first, then the user's cache folder `ficgan`."""
+    from platformdirs import user_cache_path
+
+    folders = [Path(entry).expanduser() for entry in os.environ.get("FICGAN_MODELS", "").split(os.pathsep) if entry]
+    return [*folders, user_cache_path("ficgan", appauthor=False)]
+
+
+def find_model(*patterns: str) -> Path | None:
+    """The first file of the model folders that matches one of the patterns, or None."""
+    for folder in model_folders():
+        for pattern in patterns:
+            for path in sorted(folder.glob(pattern)) if folder.is_dir() else ():
+                if path.is_file():
+                    return path
+    return None
+
+
+def wheel_file(package: str, name: str) -> Path | None:
+    """A file inside an installed package, found without importing the package, or None."""
+    spec = importlib.util.find_spec(package)
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        path = Path(folder) / name
+        if path.is_file():
+            return path
+    return None
+
+
+def insightface_file(*patterns: str) -> Path | None:
+    """A file of an insightface model pack that is already on the disk, or None.
+
+    Packs are folders such as `buffalo_l`, looked for in the model folders and in insightface's own folder
+    ($INSIGHTFACE_HOME, else ~/.insightface), there under `models`.
+    """
+    home = Path(os.environ.get("INSIGHTFACE_HOME", "~/.insightface")).expanduser()
+    for root in (*model_folders(), home / "models"):
+        for pack in _INSIGHTFACE_PACKS:
+            for pattern in patterns:
+                for path in sorted((root / pack).glob(pattern)):
+                    return path
+    return None
+
+
+def onnx_session(model: Path | bytes, device: str = "cpu") -> Any:
+    """An onnxruntime session on exactly the device asked for.
+
+    Args:
+        model: Path of an ONNX file, or a serialised model.
+        device: "cpu", "cuda", "cuda:N", or "auto" (CUDA where onnxruntime has it, else the CPU).
+
+    Raises:
+        UsageError: The device is unknown, or CUDA was asked for and onnxruntime cannot use it.
+        InputError: The file is not a usable ONNX model.
+    """
+    import onnxruntime as ort
+
+    providers = _providers(device, ort.get_available_providers())
+    options = ort.SessionOptions()
+    options.log_severity_level = 3  # errors only: exporters leave harmless warnings by the hundred
+    # Respect the user's thread limit, which onnxruntime's own pool otherwise ignores.
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    if threads.isdigit() and int(threads) > 0:
+        options.intra_op_num_threads = int(threads)
+    try:
+        session = ort.InferenceSession(model if isinstance(model, bytes) else str(model), options, providers=providers)
+    except Exception as error:  # onnxruntime raises many private classes; none of them helps a user
+        name = "the model" if isinstance(model, bytes) else model
+        raise InputError(f"Cannot open {name} as an ONNX model ({_first_line(error)}): check the file.") from error
+    used = session.get_providers()
+    if providers[0] != "CPUExecutionProvider" and "CUDAExecutionProvider" not in used:
+        raise UsageError(f"Device {device!r} was asked for, but onnxruntime fell back to {used[0]}: use device 'cpu'.")
+    return session
+
+
+def require_cpu(name: str, device: str) -> None:
+    """Raise UsageError when a back end that only runs on the CPU is asked for another device."""
+    if device not in ("cpu", "auto"):
+        _providers(device, ["CUDAExecutionProvider", "CPUExecutionProvider"])  # an unknown device is named as such
+        raise UsageError(f"{name} runs on the CPU only, not on {device!r}: use device 'cpu' or another back end.")
+
+
+def _providers(device: str, available: list[str]) -> list[Any]:
+    cpu = "CPUExecutionProvider"
+    kind, _, index = device.partition(":")
+    if kind not in ("cpu", "cuda", "auto") or (index and not (kind == "cuda" and index.isdigit())):
+        raise UsageError(f"Unknown device {device!r}: use 'cpu', 'cuda', 'cuda:N' or 'auto'.")
+    if kind == "cpu" or (kind == "auto" and "CUDAExecutionProvider" not in available):
+        return [cpu]
+    if "CUDAExecutionProvider" not in available:
+        raise UsageError(
+            f"Device {device!r} was asked for, but this onnxruntime has no CUDA: install onnxruntime-gpu or use 'cpu'."
+        )
+    return [("CUDAExecutionProvider", {"device_id": int(index or 0)}), cpu]
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

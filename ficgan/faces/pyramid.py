@@ -1,0 +1,159 @@
+"""Searching a photo at several scales and in tiles, so that a single-scale network finds small and large faces."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.faces.detection import Face, Image, check_image
+
+# One row per face: x0, y0, x1, y1, score, then five (x, y) landmarks; float [N, 15].
+Rows = NDArray[np.floating]
+Search = Callable[[Image], Rows]
+
+_OVERLAP_IOU = 0.4  # boxes that overlap more are one face
+_CONTAINED = 0.6  # a box of which this share lies in a better one is part of that face
+_X, _Y = slice(5, None, 2), slice(6, None, 2)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a photo is searched. The figures were measured on 16 photos with 429 annotated faces.
+
+    Args:
+        enlarge: Largest factor of the fine pass, which finds small faces.
+        fine_pixels: Pixels the fine pass may have; larger photos are enlarged less, or reduced.
+        fine_floor: ... but never below this factor, so that huge photos keep their small faces.
+        coarse_pixels: Pixels of the coarse pass, which finds large faces.
+        coarse_face: Smallest face height, in pixels of the coarse pass, that is taken from it.
+        tile: Longest side that is searched at once; larger passes are cut into tiles.
+        overlap: Overlap of tiles in pixels; larger faces come from the coarse pass.
+    """
+
+    enlarge: float = 2.0
+    fine_pixels: float = 8e6
+    fine_floor: float = 0.5
+    coarse_pixels: float = 0.8e6
+    coarse_face: float = 24.0
+    tile: int = 1536
+    overlap: int = 256
+
+    def passes(self, height: int, width: int) -> list[tuple[float, float]]:
+        """(factor, smallest face height in pixels of the pass) for a photo of this size."""
+        pixels = height * width
+        fine = min(self.enlarge, max(self.fine_floor, math.sqrt(self.fine_pixels / pixels)))
+        coarse = min(1.0, math.sqrt(self.coarse_pixels / pixels))
+        return [(fine, 0.0), (coarse, self.coarse_face)]
+
+
+class PyramidDetector:
+    """A `FaceDetector` made of a search at a single scale.
+
+    Args:
+        name: Name of the back end.
+        search: Finds faces in one image at its own scale; sides come as multiples of 32, coordinates go back in pixels.
+        threshold: Lowest score of a face.
+        scale: One factor to search at, or None for the plan's.
+        plan: How photos are searched.
+    """
+
+    def __init__(self, name: str, search: Search, *, threshold: float, scale: float | None, plan: Plan | None = None):
+        self.name = name
+        self.threshold = threshold
+        self._search = search
+        self._scale = scale
+        self._plan = plan or Plan()
+
+    def detect(self, image: Image) -> list[Face]:
+        """Faces of an H×W×3 uint8 RGB image, sorted by score, highest first.
+
+        Raises:
+            InputError: The image is not an H×W×3 uint8 array.
+        """
+        image = check_image(image)
+        height, width = image.shape[:2]
+        passes = [(self._scale, 0.0)] if self._scale else self._plan.passes(height, width)
+        rows = np.concatenate([self._pass(image, factor, smallest) for factor, smallest in passes])
+        rows[:, [0, 2]] = rows[:, [0, 2]].clip(0, width)
+        rows[:, [1, 3]] = rows[:, [1, 3]].clip(0, height)
+        sound = np.isfinite(rows).all(1) & (rows[:, 2] > rows[:, 0]) & (rows[:, 3] > rows[:, 1])
+        rows = suppress(rows[sound & (rows[:, 4] >= self.threshold)]).astype(np.float32)
+        return [Face(row[:4].copy(), row[5:].reshape(5, 2).copy(), float(row[4])) for row in rows]
+
+    def _pass(self, image: Image, factor: float, smallest: float) -> Rows:
+        """Faces at one scale, in pixels of the photo."""
+        import cv2
+
+        height, width = image.shape[:2]
+        size = max(1, round(width * factor)), max(1, round(height * factor))
+        if size != (width, height):
+            image = cv2.resize(image, size, interpolation=cv2.INTER_AREA if factor < 1 else cv2.INTER_CUBIC)
+        found = [np.zeros((0, 15))]
+        for x, y, right, bottom in tiles(*size, self._plan.tile, self._plan.overlap):
+            tile = image[y:bottom, x:right]
+            pad = [(0, -side % 32) for side in tile.shape[:2]]
+            rows = np.array(self._search(np.pad(tile, [*pad, (0, 0)])), dtype=np.float64).reshape(-1, 15)
+            rows = rows[np.isfinite(rows).all(1)]
+            # A face cut by an inner edge is whole in the neighbouring tile, or in the coarse pass.
+            whole = (x == 0) | (rows[:, 0] > 1)
+            whole &= (y == 0) | (rows[:, 1] > 1)
+            whole &= (right == size[0]) | (rows[:, 2] < right - x - 1)
+            whole &= (bottom == size[1]) | (rows[:, 3] < bottom - y - 1)
+            rows = rows[whole & (rows[:, 3] - rows[:, 1] >= smallest)]
+            rows[:, [0, 2]] += x
+            rows[:, [1, 3]] += y
+            rows[:, _X] += x
+            rows[:, _Y] += y
+            found.append(rows)
+        rows = np.concatenate(found)
+        # Boxes are edges (continuous from 0), landmarks are pixels (centres at integers): only these shift by half.
+        sx, sy = width / size[0], height / size[1]
+        rows[:, [0, 2]] *= sx
+        rows[:, [1, 3]] *= sy
+        rows[:, _X] = (rows[:, _X] + 0.5) * sx - 0.5
+        rows[:, _Y] = (rows[:, _Y] + 0.5) * sy - 0.5
+        return rows
+
+
+def tiles(width: int, height: int, side: int, overlap: int) -> Iterator[tuple[int, int, int, int]]:
+    """Overlapping rectangles x0, y0, x1, y1 of at most side×side pixels that cover an image, evenly spread."""
+
+    def starts(length: int) -> list[int]:
+        if length <= side:
+            return [0]
+        count = math.ceil((length - overlap) / (side - overlap))
+        return [round(i * (length - side) / (count - 1)) for i in range(count)]
+
+    for y in starts(height):
+        for x in starts(width):
+            yield x, y, min(x + side, width), min(y + side, height)
+
+
+def suppress(rows: Rows) -> Rows:
+    """Greedy non-maximum suppression, best score first.
+
+    Args:
+        rows: [N, 15]; a box goes when it overlaps a better one by IoU .4, or when .6 of the smaller of the two lies in
+            the other: scales and tiles often report one face with boxes of different size.
+
+    Returns:
+        [M, 15], sorted by score, highest first.
+    """
+    rows = rows[np.argsort(-rows[:, 4], kind="stable")]
+    area = (rows[:, 2] - rows[:, 0]) * (rows[:, 3] - rows[:, 1])
+    alive = np.ones(len(rows), dtype=bool)
+    for i in range(len(rows)):
+        if not alive[i]:
+            continue
+        rest = np.flatnonzero(alive[i + 1 :]) + i + 1
+        wide = np.minimum(rows[rest, 2], rows[i, 2]) - np.maximum(rows[rest, 0], rows[i, 0])
+        high = np.minimum(rows[rest, 3], rows[i, 3]) - np.maximum(rows[rest, 1], rows[i, 1])
+        common = wide.clip(0) * high.clip(0)
+        same = common >= _OVERLAP_IOU * (area[rest] + area[i] - common)
+        same |= common >= _CONTAINED * np.minimum(area[rest], area[i])
+        alive[rest[same]] = False
+    return rows[alive]
