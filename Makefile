@@ -58,7 +58,8 @@ $(STAMP): setup.py pyproject.toml constraints.txt
 	    echo "$$python cannot make a virtual environment: install its venv module (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; fi; \
 	fi; \
 	rm -f $(STAMP); touch $(UNDONE); \
-	echo "Installing ficgan and its pinned dependencies into $(VENV): about 3 GB at first, so this takes minutes."; \
+	trap '[ ! -e $(UNDONE) ] || echo "The installation did not finish: see above, then run make again." >&2' EXIT; \
+	echo "Installing ficgan and its pinned dependencies into $(VENV) (the first time some 3 GB, minutes)."; \
 	$(PIP) setuptools; \
 	$(PIP) --no-build-isolation --editable '.[dev]'; \
 	if ! $(BIN)/python -c 'import cv2' 2>/dev/null; then \

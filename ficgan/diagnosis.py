@@ -37,7 +37,6 @@ LIBRARIES = (
     ("tensorboard", "tensorboard", False),
     ("av", "av", False),
 )
-DETECTORS = ("insightface", "yunet", "centerface", "dlib")
 RECOGNIZERS = ("dlib", "insightface")
 
 
@@ -246,7 +245,7 @@ def _ops() -> Iterator[Finding]:
 
 
 def _detectors() -> Iterator[Finding]:
-    from ficgan.faces import get_detector
+    from ficgan.faces import DETECTORS, get_detector
 
     yield from _back_ends(get_detector, DETECTORS, "a face detector")
 

@@ -30,7 +30,7 @@ def shared_models() -> Path:
     """Folder of the judge and helper networks, beside the shared data; the test is skipped where there is none."""
     folder = _data_folder().parent / "models"
     if not folder.is_dir():
-        pytest.skip(f"needs the shared models; there are none at {folder} (FICGAN_DATA names the data folder beside it)")
+        pytest.skip(f"needs the shared models; there are none at {folder} (FICGAN_DATA: the data folder beside it)")
     return folder
 
 

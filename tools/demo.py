@@ -1,0 +1,136 @@
+"""`make demo`: replace the faces in photos that come with the dependencies, and show where before and after stand.
+
+The photos: scikit-image's astronaut (NASA, public domain), a group composed of her three times over, and insightface's
+sample photo of six people where that package brings it. Nothing is downloaded. The last line is ficgan-deid's JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageOps
+
+ROOT = Path(__file__).resolve().parent.parent
+DEID = Path(sys.executable).with_name("ficgan-deid")
+K, LAYER = 3000, 4
+
+
+def main() -> int:
+    """Run the demonstration; returns the exit code of ficgan-deid."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "demo-output", help="where the photos go")
+    parser.add_argument("--command", default=str(DEID), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+
+    before, after = options.output / "before", options.output / "after"
+    photos = write_photos(before)
+    for photo in photos:  # or a photo that fails now would show what an earlier run made of it
+        output_of(photo, after).unlink(missing_ok=True)
+    print(f"De-identifying {len(photos)} photos, k = {K}, style layers 1–{LAYER} keep the source's code.", flush=True)
+    command = [options.command, *map(str, photos), "-o", str(after)]
+    command += ["--k", str(K), "--layer", str(LAYER), "--overwrite"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    try:
+        summary = json.loads(done.stdout)
+    except ValueError:
+        reason = f"ficgan-deid ended with exit code {done.returncode} and no result; `ficgan doctor` may say why."
+        print(reason, file=sys.stderr)
+        return done.returncode or 1
+
+    pairs = [(photo, result) for photo in photos if (result := output_of(photo, after)).is_file()]
+    for photo, result in pairs:
+        side_by_side(photo, result).save(options.output / f"{photo.stem}-before-after.png")
+    print(story(summary))
+    print(f"Before: {shown(before)}   after: {shown(after)}   both beside each other:")
+    for photo, _ in pairs:
+        print(f"  {shown(options.output / f'{photo.stem}-before-after.png')}")
+    print(json.dumps(summary), flush=True)
+    return done.returncode
+
+
+def write_photos(folder: Path) -> list[Path]:
+    """Write the photos to work on into `folder`.
+
+    Returns:
+        Their paths, the single person first.
+    """
+    from skimage.data import astronaut
+
+    folder.mkdir(parents=True, exist_ok=True)
+    one = Image.fromarray(astronaut())
+    one.save(folder / "astronaut.png")
+    group(one).save(folder / "group.jpg", quality=95)
+    photos = [folder / "astronaut.png", folder / "group.jpg"]
+    if (sample := insightface_sample()) is not None:
+        with Image.open(sample) as six:
+            six.convert("RGB").save(folder / "six.jpg", quality=95)
+        photos.append(folder / "six.jpg")
+    return photos
+
+
+def group(person: Image.Image) -> Image.Image:
+    """Three of `person` on one canvas: as she is, mirrored at three quarters, and at half the size."""
+    width, height = person.size
+    canvas = Image.new("RGB", (9 * width // 4, height), tuple(np.asarray(person)[:8].mean(axis=(0, 1)).astype(int)))
+    left = 0
+    for scale, mirrored in ((1.0, False), (0.75, True), (0.5, False)):
+        size = round(width * scale), round(height * scale)
+        figure = (ImageOps.mirror(person) if mirrored else person).resize(size, Image.Resampling.LANCZOS)
+        canvas.paste(figure, (left, height - size[1]))
+        left += size[0]
+    return canvas
+
+
+def insightface_sample() -> Path | None:
+    """insightface's sample photo, found without importing the package."""
+    spec = find_spec("insightface")
+    if spec is None or spec.origin is None:
+        return None
+    photo = Path(spec.origin).parent / "data" / "images" / "t1.jpg"
+    return photo if photo.is_file() else None
+
+
+def output_of(photo: Path, folder: Path) -> Path:
+    """Where ficgan-deid writes what becomes of `photo`."""
+    return folder / f"{photo.stem}_anonymized{photo.suffix}"
+
+
+def side_by_side(photo: Path, result: Path) -> Image.Image:
+    """The two pictures on one canvas, a white gap between them."""
+    with Image.open(photo) as first, Image.open(result) as second:
+        left, right = first.convert("RGB"), second.convert("RGB")
+    gap = 8
+    canvas = Image.new("RGB", (left.width + gap + right.width, max(left.height, right.height)), "white")
+    canvas.paste(left, (0, 0))
+    canvas.paste(right, (left.width + gap, 0))
+    return canvas
+
+
+def story(summary: dict[str, Any]) -> str:
+    """What the summary of ficgan-deid says, in sentences."""
+    faces, uncovered, matched = (int(summary[key]) for key in ("faces", "uncovered", "reidentified"))
+    lines = [
+        f"{faces} faces in {summary['inputs']} photos; {summary['written']} photos written in {summary['seconds']:.1f} s.",
+        "Every face found was replaced." if not uncovered else f"NOT COVERED: {uncovered} faces.",
+        f"An independent recogniser still matches {matched or 'none'} of them with the source photo.",
+        f"k covers the code of the style layers above {LAYER}; the spatial code and the layers up to it are the source's.",
+    ]
+    if summary["failed"]:
+        lines.append(f"FAILED: {summary['failed']} photos.")
+    return "\n".join(lines)
+
+
+def shown(path: Path) -> str:
+    """`path`, from the current directory where it lies below it."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
