@@ -1,0 +1,189 @@
+"""The work of `ficgan-deid`: image after image, none of which may stop the others."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ficgan import __version__
+from ficgan.cli._errors import sentence
+from ficgan.cli._plan import TOOL, Job, Plan, sidecar_path
+from ficgan.cli._progress import Progress
+from ficgan.errors import FicganError, InputError
+from ficgan.images import Photo, atomic_write, read_image, write_image
+
+__all__ = ["SYNTHETIC_ACTIONS", "Run", "RunOptions"]
+
+SYNTHETIC_ACTIONS = frozenset({"generated", "retried"})
+"""What a generative model did to a face; only these earn the synthetic-media tag."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What concerns files rather than faces."""
+
+    max_pixels: int
+    require_face: bool = False
+    keep_metadata: bool = False
+    tag: bool = True
+    sidecar: bool = True
+    overwrite: bool = False
+    dry_run: bool = False
+
+
+class Run:
+    """One call of the command: goes through a plan and counts."""
+
+    def __init__(self, options: RunOptions, report: Progress) -> None:
+        self.options = options
+        self._report = report
+        self.inputs = self.written = self.failed = self.skipped = self.no_face = 0
+        self.faces = self.uncovered = self.reidentified = 0
+
+    @property
+    def ok(self) -> bool:
+        """Every input was written and every check met."""
+        return not (self.failed or self.uncovered or self.reidentified)
+
+    def summary(self) -> dict[str, int]:
+        names = ("inputs", "written", "failed", "faces", "uncovered", "reidentified", "skipped", "no_face")
+        return {name: getattr(self, name) for name in names}
+
+    def __call__(self, plan: Plan, make_engine: Callable[[], Callable[..., Any]]) -> None:
+        """Process every job.
+
+        Args:
+            plan: What becomes what.
+            make_engine: Loads the model; called once, when there is something to do.
+
+        Raises:
+            FicganError: The model cannot be set up, so nothing can be done.
+        """
+        self.inputs = len(plan.jobs) + len(plan.errors)
+        self.skipped = plan.skipped
+        for message in plan.errors:
+            self._fail(message)
+        if plan.not_media:
+            self._report.info(f"{_count(plan.not_media, 'file')} skipped: not still images.")
+        if plan.own_outputs:
+            self._report.info(f"{_count(plan.own_outputs, 'file')} skipped: results of an earlier run.")
+        if not self.inputs:
+            self._report.info("Nothing to do: no image among the inputs.")
+        if self.options.dry_run:
+            for job in plan.jobs:
+                self._dry(job)
+            return
+        engine = make_engine() if plan.jobs else None
+        for done, job in enumerate(plan.jobs, start=1):
+            try:
+                assert engine is not None
+                self._process(job, engine)
+            except FicganError as error:
+                self._fail(str(error))
+            except Exception as error:  # one image must not end the others
+                self._fail(f"{job.source}: {sentence(error)}")
+            self._report(done, len(plan.jobs), str(job.source))
+
+    def _dry(self, job: Job) -> None:
+        try:
+            self._check_free(job)
+            if not job.source.is_file():
+                raise InputError(f"{job.source}: {'not a file' if job.source.exists() else 'no such file'}")
+            self._report.info(f"{job.source} -> {job.output}")
+        except InputError as error:
+            self._fail(str(error))
+
+    def _process(self, job: Job, engine: Callable[..., Any]) -> None:
+        self._check_free(job)
+        photo = read_image(job.source, max_pixels=self.options.max_pixels)
+        for note in photo.notes:
+            self._report.info(f"{job.source}: {note}")
+        # The key is the picture itself: the same photo gets the same faces under any name and in any folder.
+        result = engine(photo.rgb, hashlib.blake2b(photo.rgb.tobytes(), digest_size=16).hexdigest())
+        self.faces += len(result.faces)
+        self.uncovered += result.uncovered
+        if result.uncovered:
+            raise InputError(f"{job.source}: {_count(result.uncovered, 'face')} left uncovered, so nothing was written")
+        if not result.faces and self.options.require_face:
+            raise InputError(f"{job.source}: no face found, so nothing was written (--require-face)")
+        self._save(job, photo, result)
+        self.written += 1
+        self.reidentified += result.reidentified
+        if result.reidentified:
+            self._report.error(
+                f"{job.output}: {_count(result.reidentified, 'face')} still recognised; do not publish it"
+            )
+        if not result.faces:
+            self.no_face += 1
+            self._report.info(f"{job.source}: no face found; copied through to {job.output}")
+
+    def _check_free(self, job: Job) -> None:
+        if self.options.overwrite:
+            return
+        for path in (job.output, sidecar_path(job.output)) if self.options.sidecar else (job.output,):
+            if path.exists() or path.is_symlink():
+                raise InputError(f"{job.source}: {path} exists already; use --overwrite to replace it")
+
+    def _save(self, job: Job, photo: Photo, result: Any) -> None:
+        """Write the result and its side-car, or neither."""
+        options = self.options
+        synthetic = options.tag and any(face.action in SYNTHETIC_ACTIONS for face in result.faces)
+        _make_folder(job.output.parent)
+
+        def write() -> bytes:
+            return write_image(
+                job.output, photo, result.image,
+                synthetic=synthetic, keep_metadata=options.keep_metadata, overwrite=options.overwrite,
+            )  # fmt: skip
+
+        if not options.sidecar:
+            write()
+            return
+        written = False
+        try:
+            with atomic_write(sidecar_path(job.output), overwrite=options.overwrite) as file:
+                data = write()
+                written = True
+                record = {
+                    "tool": TOOL,
+                    "version": __version__,
+                    "output": job.output.name,
+                    "sha256": hashlib.sha256(data).hexdigest(),
+                    "synthetic_tag": synthetic,
+                    "metadata": "kept" if options.keep_metadata else "stripped",
+                    "notes": list(photo.notes),
+                }
+                text = json.dumps({**result.audit, **record}, indent=1, default=_plain, ensure_ascii=False)
+                file.write(text.encode() + b"\n")
+        except BaseException:
+            if written and not options.overwrite:  # the side-car failed after its picture had taken its name
+                job.output.unlink(missing_ok=True)
+            raise
+
+    def _fail(self, message: str) -> None:
+        self.failed += 1
+        self._report.error(message)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made ({error.strerror}); choose another output folder") from error
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers and arrays as JSON knows them."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} cannot be part of an audit")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

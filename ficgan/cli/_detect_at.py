@@ -1,0 +1,50 @@
+"""`--scale WxH`: detection on a copy of the photo that fits a given size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.faces import Face, FaceDetector
+
+__all__ = ["DetectAt"]
+
+
+@dataclass(frozen=True)
+class DetectAt:
+    """A detector that sees every photo at about one size, its proportions kept.
+
+    Args:
+        detector: What detects.
+        size: Width and height, in px, that the photo is scaled to fit.
+    """
+
+    detector: FaceDetector
+    size: tuple[int, int]
+
+    @property
+    def name(self) -> str:
+        return self.detector.name
+
+    def detect(self, image: NDArray[np.uint8]) -> list[Face]:
+        """Faces in pixels of `image` (uint8 [H,W,3] RGB), as `FaceDetector.detect` gives them."""
+        import cv2
+
+        height, width = image.shape[:2]
+        factor = min(self.size[0] / width, self.size[1] / height)
+        target = max(1, round(width * factor)), max(1, round(height * factor))
+        how = cv2.INTER_AREA if factor < 1 else cv2.INTER_CUBIC
+        small = np.asarray(cv2.resize(image, target, interpolation=how), np.uint8)
+        ratio = np.array([width / target[0], height / target[1]], np.float32)
+        # pixel centres are at integers: (x + ½)·ratio − ½ for points; boxes are corners of areas in the same frame
+        shift = (ratio - 1) / 2
+        return [
+            replace(
+                face,
+                box=face.box * np.tile(ratio, 2) + np.tile(shift, 2),
+                landmarks=face.landmarks * ratio + shift,
+            )
+            for face in self.detector.detect(small)
+        ]

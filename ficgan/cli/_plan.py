@@ -1,0 +1,193 @@
+"""Which file becomes which: settled, with every conflict found, before any work is done."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ficgan.errors import FicganError, UsageError
+from ficgan.images import READABLE_SUFFIXES, WRITABLE_SUFFIXES, output_suffix
+
+__all__ = ["DEFAULT_SUFFIX", "TOOL", "Job", "Plan", "make_plan", "sidecar_path"]
+
+TOOL = "ficgan-deid"
+DEFAULT_SUFFIX = "_anonymized"
+_MAX_SIDECAR = 16 << 20  # bytes
+
+
+@dataclass(frozen=True)
+class Job:
+    """One input and the file it becomes."""
+
+    source: Path
+    output: Path
+
+
+@dataclass
+class Plan:
+    """What is to be done, what is left alone, and which inputs cannot even be listed."""
+
+    jobs: list[Job] = field(default_factory=list)
+    not_media: int = 0
+    own_outputs: int = 0
+    errors: list[str] = field(default_factory=list)
+
+    @property
+    def skipped(self) -> int:
+        return self.not_media + self.own_outputs
+
+
+def make_plan(
+    inputs: Sequence[str],
+    out: str | None,
+    *,
+    suffix: str | None = None,
+    recursive: bool = True,
+    overwrite: bool = False,
+) -> Plan:
+    """Pair every input file with its output.
+
+    Args:
+        inputs: Files and folders. In folders only still images count; a file named here is taken whatever its name.
+        out: A folder, in which the trees are mirrored; a file, when there is one input file and the name ends like an
+            image's; None: beside the inputs.
+        suffix: Added to the stem; by default `_anonymized` beside the inputs and nothing in an output folder.
+        recursive: Descend into subfolders.
+        overwrite: An output may replace its own input.
+
+    Raises:
+        UsageError: Two inputs would become one file, an input would be overwritten, or `out` cannot be what is needed.
+        FicganError: The output folder cannot be made.
+    """
+    if suffix is not None and (os.sep in suffix or "/" in suffix):
+        raise UsageError(f"--suffix {suffix!r}: holds a path separator; give only what is added to the names")
+    to_file = out is not None and _is_file_name(inputs, out)
+    folder = None if out is None or to_file else Path(out)
+    if folder is not None:
+        _check_folder(folder)
+    plan = Plan()
+    added = suffix if suffix is not None else (DEFAULT_SUFFIX if out is None else "")
+    seen: set[str] = set()
+    for source, relative in _sources(inputs, folder, recursive, plan):
+        real = os.path.realpath(source)
+        if real in seen:  # named twice, or named and in a folder as well
+            continue
+        seen.add(real)
+        if _is_own_output(source, suffix or DEFAULT_SUFFIX):
+            plan.own_outputs += 1
+            continue
+        if to_file:
+            assert out is not None
+            output = Path(out)
+        else:
+            output = (source.parent if folder is None else folder / relative.parent) / (
+                source.stem + added + output_suffix(source)
+            )
+        plan.jobs.append(Job(source, output))
+    _check_outputs(plan.jobs, overwrite)
+    return plan
+
+
+def sidecar_path(output: Path) -> Path:
+    """Where the audit of an output lies: `<output name>.json` beside it."""
+    return output.with_name(output.name + ".json")
+
+
+def _is_file_name(inputs: Sequence[str], out: str) -> bool:
+    suffix = Path(out).suffix.lower()
+    if len(inputs) != 1 or os.path.isdir(inputs[0]) or os.path.isdir(out) or out.endswith(("/", os.sep)):
+        return False
+    if suffix in READABLE_SUFFIXES - WRITABLE_SUFFIXES:
+        raise UsageError(f"{out}: {suffix} is only read; choose a name that ends in .png, .jpg, .webp or .tif")
+    return suffix in WRITABLE_SUFFIXES
+
+
+def _check_folder(folder: Path) -> None:
+    """The folder exists or can be made; it is made only when there is something to put into it."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder}: is a file, but a folder is needed for these inputs")
+    existing = folder
+    while not os.path.lexists(existing) and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        raise FicganError(
+            f"{folder}: cannot be made or written to, because of {existing}; choose another output folder"
+        )
+
+
+def _sources(inputs: Sequence[str], folder: Path | None, recursive: bool, plan: Plan) -> Iterator[tuple[Path, Path]]:
+    """Every input file, with its place in the output tree."""
+    for name in inputs:
+        path = Path(name)
+        if not path.is_dir():
+            yield path, Path(path.name)
+            continue
+        outside = None if folder is None or _same(folder, path) else os.path.realpath(folder)
+
+        def cannot_list(error: OSError) -> None:
+            plan.errors.append(f"{error.filename}: cannot be listed ({error.strerror})")
+
+        for parent, folders, files in os.walk(path, onerror=cannot_list):
+            folders[:] = sorted(
+                child
+                for child in (folders if recursive else [])
+                if not child.startswith(".") and os.path.realpath(os.path.join(parent, child)) != outside
+            )
+            for file in sorted(files):
+                # `._x.jpg` beside `x.jpg` is what macOS leaves on foreign disks: no image, in spite of its name
+                if file.startswith(".") or Path(file).suffix.lower() not in READABLE_SUFFIXES:
+                    plan.not_media += not _is_sidecar_name(Path(parent) / file)
+                    continue
+                source = Path(parent) / file
+                yield source, source.relative_to(path)
+
+
+def _is_sidecar_name(path: Path) -> bool:
+    return path.suffix == ".json" and Path(path.stem).suffix.lower() in READABLE_SUFFIXES
+
+
+def _is_own_output(path: Path, suffix: str) -> bool:
+    """A result of an earlier run: its side-car says so, or its name does and its source lies beside it."""
+    side = sidecar_path(path)
+    try:
+        if side.is_file() and side.stat().st_size <= _MAX_SIDECAR:
+            record = json.loads(side.read_bytes())
+            if isinstance(record, dict) and record.get("tool") == TOOL and record.get("output") == path.name:
+                with path.open("rb") as file:
+                    return bool(record.get("sha256") == hashlib.file_digest(file, "sha256").hexdigest())
+    except (OSError, ValueError, RecursionError):
+        pass  # not a side-car of ours
+    if not path.stem.endswith(suffix) or path.stem == suffix:
+        return False
+    stem = path.stem.removesuffix(suffix)
+    try:
+        siblings = os.listdir(path.parent)
+    except OSError:
+        return False
+    return any(Path(name).stem == stem and Path(name).suffix.lower() in READABLE_SUFFIXES for name in siblings)
+
+
+def _check_outputs(jobs: Sequence[Job], overwrite: bool) -> None:
+    origin: dict[str, Path] = {}
+    sources = {os.path.realpath(job.source): job.source for job in jobs}
+    for job in jobs:
+        place = os.path.realpath(job.output)
+        if place in origin:
+            raise UsageError(
+                f"{origin[place]} and {job.source} would both become {job.output}; use --suffix or several runs"
+            )
+        origin[place] = job.source
+        if place in sources and sources[place] != job.source:
+            raise UsageError(f"{job.source} would overwrite the input {sources[place]}; choose another output folder")
+        if place in sources and not overwrite:
+            raise UsageError(
+                f"{job.source}: output and input are one file; use --overwrite, --suffix or another folder"
+            )
+
+
+def _same(first: Path, second: Path) -> bool:
+    return os.path.realpath(first) == os.path.realpath(second)
