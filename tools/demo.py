@@ -117,10 +117,10 @@ def story(summary: dict[str, Any]) -> str:
     """What the summary of ficgan-deid says, in sentences."""
     faces, uncovered, matched = (int(summary[key]) for key in ("faces", "uncovered", "reidentified"))
     lines = [
-        f"{faces} faces in {summary['inputs']} photos; {summary['written']} photos written in {summary['seconds']:.1f} s.",
+        f"{faces} faces in {summary['inputs']} photos; {summary['written']} written in {summary['seconds']:.1f} s.",
         "Every face found was replaced." if not uncovered else f"NOT COVERED: {uncovered} faces.",
         f"An independent recogniser still matches {matched or 'none'} of them with the source photo.",
-        f"k covers the code of the style layers above {LAYER}; the spatial code and the layers up to it are the source's.",
+        f"k covers the code of the style layers above {LAYER}; spatial code and lower layers are the source's own.",
     ]
     if summary["failed"]:
         lines.append(f"FAILED: {summary['failed']} photos.")

@@ -1,0 +1,227 @@
+"""Imports go one way between the rooms, nothing is unpickled, and `import ficgan` loads none of the heavy libraries."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ficgan
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = sorted(
+    path for folder in ("ficgan", "ops", "configs", "pretrained") for path in (ROOT / folder).rglob("*.py")
+)
+MAPPED = ("ops", "configs", "pretrained")
+
+# Room → the rooms it may import; itself always, `cli` whatever it likes, nobody `cli`.
+LEAVES = frozenset({"errors", "config"})
+ALLOWED: dict[str, frozenset[str]] = {
+    "errors": frozenset(),
+    "configs": frozenset(),
+    "pretrained": frozenset(),
+    "losses": frozenset(),
+    "ops": frozenset({"errors"}),
+    "config": frozenset({"errors", "configs"}),
+    "models": LEAVES | {"ops"},
+    "faces": LEAVES,
+    "images": LEAVES,
+    "identity": LEAVES | {"models", "ops"},
+    "policy": LEAVES | {"faces", "images", "identity"},
+    "deidentify": LEAVES | {"models", "faces", "identity", "images", "policy", "pretrained"},
+    "verification": LEAVES | {"ops", "models", "losses", "faces", "data"},
+    "data": LEAVES | {"faces", "images"},
+    "training": LEAVES | {"ops", "models", "losses", "faces", "data", "images", "verification", "identity"},
+    "measure": LEAVES | {"models", "faces", "identity", "images", "policy", "deidentify", "data", "pretrained"},
+    "diagnosis": LEAVES | {"ops", "models", "faces", "pretrained"},
+}
+TORCH_ONLY = ("losses",)
+UNPICKLERS = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}
+
+
+def room_of(path: Path) -> str:
+    """The room of a source file: `ops`, `configs`, `pretrained`, or what stands below `ficgan/`."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return parts[0] if parts[0] in MAPPED else parts[1]
+
+
+def module_of(path: Path) -> str:
+    """The dotted name under which a source file is imported (of a package: its `__init__`)."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(("ficgan", *parts) if parts[0] in MAPPED else parts)
+
+
+def imported(source: str, module: str) -> Iterator[tuple[int, str]]:
+    """Every import of a source text, wherever it stands: line and absolute dotted name."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(module.split(".")[: -node.level]) if node.level else ""
+            origin = ".".join(part for part in (base, node.module) if part)
+            yield from ((node.lineno, f"{origin}.{alias.name}") for alias in node.names)
+        elif (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func).split(".")[-1] in ("import_module", "__import__")
+            and node.args
+            and isinstance(node.args[0], ast.Constant)
+        ):
+            yield node.lineno, str(node.args[0].value)
+
+
+def target_room(name: str) -> str | None:
+    """The room behind an absolute dotted name; None for what is not ours or has no room (`ficgan.__version__`)."""
+    parts = name.split(".")
+    if parts[0] != "ficgan" or len(parts) == 1:
+        return None
+    if parts[1] in ficgan._ROOMS:  # `from ficgan import Deidentifier` reaches the room behind the public name
+        return ficgan._ROOMS[parts[1]].split(".")[1]
+    return None if parts[1].startswith("__") else parts[1]
+
+
+def violations(source: str, module: str, room: str) -> list[str]:
+    """What a source text of a room imports against the rules."""
+    if room not in ALLOWED and room not in ("cli", "__init__"):
+        return [f"{module}: the room {room!r} has no rule in tests/test_imports.py: add one"]
+    found = []
+    for line, name in imported(source, module):
+        target = target_room(name)
+        if target == room or (room in ("cli", "__init__") and target != "cli"):
+            continue
+        if target is None:
+            root = name.split(".")[0]
+            if room in TORCH_ONLY and root not in ("torch", *sys.stdlib_module_names):
+                found.append(f"{module}:{line} imports {name}: {room} may import torch only")
+        elif target not in ALLOWED.get(room, frozenset()):
+            found.append(f"{module}:{line} imports {name}: {room} may not import {target}")
+    return found
+
+
+def unpicklings(source: str, module: str) -> list[str]:
+    """Where a source text could load a pickle."""
+    found = [
+        f"{module}:{line} imports {name}" for line, name in imported(source, module) if name.split(".")[0] in UNPICKLERS
+    ]
+    found += [f"{module}:{line} imports {name}" for line, name in imported(source, module) if name == "torch.load"]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("torch.load", "torch.jit.load", "torch.hub.load"):
+            found.append(f"{module}:{node.lineno} uses {ast.unparse(node)}")
+        if isinstance(node, ast.keyword) and node.arg == "allow_pickle" and ast.unparse(node.value) != "False":
+            found.append(f"{module}:{node.value.lineno} allows pickles")
+    return found
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_go_one_way(path: Path) -> None:
+    assert violations(path.read_text(encoding="utf-8"), module_of(path), room_of(path)) == []
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_pickle_is_ever_loaded(path: Path) -> None:
+    assert unpicklings(path.read_text(encoding="utf-8"), module_of(path)) == []
+
+
+def test_every_room_is_looked_at() -> None:
+    assert {"errors", "ops", "configs", "pretrained", "cli", "__init__"} <= {room_of(path) for path in SOURCES}
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("ficgan.ops.resample", "from ficgan.models import FICGAN"),
+        ("ficgan.ops.resample", "from ..models import FICGAN"),
+        ("ficgan.ops.resample", "def late():\n    import ficgan.models.layers"),
+        ("ficgan.models.encoder", "from ficgan import training"),
+        ("ficgan.models.encoder", "from ficgan import Deidentifier"),
+        ("ficgan.models.encoder", "from ..faces.alignment import Alignment"),
+        ("ficgan.deidentify", "from ficgan.training import loop"),
+        ("ficgan.deidentify", "import importlib\nimportlib.import_module('ficgan.training')"),
+        ("ficgan.deidentify", "import ficgan.data"),
+        ("ficgan.training.loop", "from ficgan.cli import main"),
+        ("ficgan.training.loop", "from .. import cli"),
+        ("ficgan.losses", "import numpy"),
+        ("ficgan.losses", "from ficgan.config import LossConfig"),
+        ("ficgan.__init__", "from ficgan.cli.main import main"),
+        ("ficgan.attic.thing", ""),
+    ],
+)
+def test_the_checker_catches(module: str, source: str) -> None:
+    assert len(violations(source, module, module.split(".")[1])) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("ficgan.models.encoder", "from ficgan.ops import bias_act\nfrom .layers import Conv\nfrom . import io"),
+        ("ficgan.models.encoder", "from ficgan import FicganError, __version__"),
+        ("ficgan.losses", "import math\nimport torch.nn.functional as F\nfrom torch import Tensor"),
+        ("ficgan.cli.deid", "from ficgan.deidentify import Deidentifier\nfrom ficgan.cli._errors import handle_errors"),
+    ],
+)
+def test_the_checker_lets_pass(module: str, source: str) -> None:
+    assert violations(source, module, module.split(".")[1]) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle",
+        "from pickle import loads",
+        "import torch\ntorch.load('x', weights_only=True)",
+        "from torch import load",
+        "import numpy\nnumpy.load('x', allow_pickle=True)",
+        "from joblib import load",
+    ],
+)
+def test_the_checker_catches_pickles(source: str) -> None:
+    assert unpicklings(source, "ficgan.models.io") != []
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    """Run `code` in a fresh interpreter, as an installed user would."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+
+def test_import_ficgan_loads_nothing_heavy() -> None:
+    heavy = ["torch", "cv2", "onnxruntime", "dlib", "numpy", "PIL", "pydantic", "click", "yaml"]
+    code = f"import sys, ficgan, ficgan.errors; print([name for name in {heavy} if name in sys.modules])"
+    assert python(code).stdout.strip() == "[]"
+
+
+def test_import_ficgan_takes_less_than_half_a_second() -> None:
+    """The best of three, so that a busy machine does not decide."""
+    code = "import time; start = time.perf_counter(); import ficgan; print(time.perf_counter() - start)"
+    assert min(float(python(code).stdout) for _ in range(3)) < 0.5
+
+
+def test_help_answers_without_torch_and_fast() -> None:
+    code = (
+        "import sys\nfrom ficgan.cli.main import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "assert not {'torch', 'cv2', 'onnxruntime', 'numpy'} & set(sys.modules)"
+    )
+    start = time.perf_counter()
+    assert "doctor" in python(code).stdout
+    assert time.perf_counter() - start < 5.0
+
+
+def test_public_names_are_listed_and_resolve() -> None:
+    assert set(ficgan._ROOMS) | {"__version__"} == set(ficgan.__all__) <= set(dir(ficgan))
+    from ficgan.errors import UsageError
+
+    assert ficgan.UsageError is UsageError
+
+
+@pytest.mark.parametrize("name", sorted(ficgan._ROOMS))
+def test_each_public_name_is_offered_by_its_room(name: str) -> None:
+    assert getattr(ficgan, name) is not None
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Deidentifer'"):
+        ficgan.Deidentifer  # noqa: B018
