@@ -33,7 +33,7 @@ def setup_filter(
         float32 [n] or [h,w], sum 1.
 
     Raises:
-        UsageError: no taps, more than two dimensions, taps that sum to 0, or `separable=True` with two-dimensional taps.
+        UsageError: no taps, over two dimensions, a sum of 0, or `separable=True` with two-dimensional taps.
     """
     f = torch.as_tensor(taps, dtype=torch.float64)
     if f.ndim not in (1, 2) or f.numel() == 0:
@@ -62,8 +62,8 @@ def upfirdn2d(
     """Upsample by zero insertion, pad, filter, downsample, per channel.
 
     1. Insert `up` − 1 zeros after every sample. 2. Pad with zeros; a negative padding crops. 3. Convolve with `f` (with
-    `flip_filter` correlate) and keep the samples where the filter lies inside. 4. Keep every `down`-th sample, the first
-    included, times `gain`. Every order of derivative with respect to `x` exists; `f` is a constant.
+    `flip_filter` correlate) and keep the samples where the filter lies inside. 4. Keep every `down`-th sample, from the
+    first on, times `gain`. Every order of derivative with respect to `x` exists; `f` is a constant.
 
     Args:
         x: [N,C,H,W], floating point, contiguous or channels-last.
