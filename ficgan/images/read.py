@@ -43,7 +43,7 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-_ORIENTATION, _SUBFILE, _BITS, _PHOTOMETRIC, _DNG = 0x0112, 0x00FE, 0x0102, 0x0106, 0xC612
+_ORIENTATION, _SUBFILE, _BITS, _PHOTOMETRIC, _PLANAR, _DNG = 0x0112, 0x00FE, 0x0102, 0x0106, 0x011C, 0xC612
 _limit_lock = threading.Lock()
 
 
@@ -235,13 +235,10 @@ def _pixels(path: Path, upright: Image.Image, source: Image.Image) -> tuple[Pixe
 def _pixels16(
     path: Path, upright: Image.Image, data: bytes, method: Image.Transpose | None
 ) -> tuple[Pixels, str, tuple[str, ...]]:
+    if isinstance(upright, TiffImagePlugin.TiffImageFile) and upright.tag_v2.get(_PLANAR, 1) == 2:
+        raise InputError(f"{path}: 16-bit colour in separate planes, which is not decoded; save it interleaved")
     eight, mode = _pixels(path, upright, upright)
-    deep = None
-    if mode in ("RGB", "RGBA"):
-        deep = decode16(data, eight.astype(np.uint8, copy=False), method)
-    elif mode == "LA":  # OpenCV gives grey with alpha as RGBA
-        wide = decode16(data, np.asarray(upright.convert("RGBA")), method)
-        deep = None if wide is None else np.ascontiguousarray(wide[..., [0, 3]])
+    deep = decode16(data, eight.astype(np.uint8, copy=False), method) if mode in ("RGB", "RGBA") else None
     if deep is None:
         return eight, mode, ("16-bit values of this layout cannot be read; kept with 8 bits",)
     return deep, mode, ()
