@@ -40,7 +40,7 @@ lint: $(STAMP)
 	@$(BIN)/ruff check .
 	@rm -rf build/typing && mkdir -p build/typing/ficgan
 	@ln -s "$(CURDIR)"/ficgan/* "$(CURDIR)/ops" "$(CURDIR)/configs" "$(CURDIR)/pretrained" build/typing/ficgan/
-	@cd build/typing && "$(CURDIR)/$(BIN)/mypy" --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p ficgan
+	@cd build/typing && "$(CURDIR)/$(BIN)/mypy" --config-file ../../pyproject.toml --cache-dir ../mypy -p ficgan
 
 clean:
 	@rm -rf build demo-output .pytest_cache .mypy_cache .ruff_cache

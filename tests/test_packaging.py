@@ -91,7 +91,8 @@ def check(found: dict[str, object]) -> None:
     assert found["typed"] is True
     assert found["configs"] == sorted(path.stem for path in (ROOT / "configs").glob("*.yaml"))
     assert all(found["lengths"])  # type: ignore[call-overload]
-    assert found["pretrained"] == sorted(path.name for path in (ROOT / "pretrained").iterdir() if path.suffix in EMBEDDED)
+    embedded = (path.name for path in (ROOT / "pretrained").iterdir() if path.suffix in EMBEDDED)
+    assert found["pretrained"] == sorted(embedded)
 
 
 @pytest.mark.slow
