@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -28,6 +29,13 @@ ACTIVATIONS = {
     "tanh": _Defaults(1.0),
     "swish": _Defaults(math.sqrt(2)),
     "softplus": _Defaults(1.0),
+}
+
+_SMOOTH: dict[str, Callable[[Tensor], Tensor]] = {
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "swish": F.silu,
+    "softplus": F.softplus,
 }
 
 
@@ -69,11 +77,11 @@ def bias_act(
     alpha = ACTIVATIONS[act].alpha if alpha is None else float(alpha)
     if gain <= 0 or (clamp is not None and clamp < 0) or (act == "lrelu" and alpha <= 0):
         raise UsageError(f"bias_act: gain {gain} and alpha {alpha} must be above 0 and clamp {clamp} not below it.")
-    y = (
-        _piecewise_linear(x, b, dim, act, alpha, gain)
-        if act in ("linear", "relu", "lrelu")
-        else (_smooth(x, b, dim, act) * gain if gain != 1 else _smooth(x, b, dim, act))
-    )
+    if act in _SMOOTH:
+        y = _smooth(x, b, dim, act)
+        y = y if gain == 1 else y * gain
+    else:
+        y = _piecewise_linear(x, b, dim, act, alpha, gain)
     return y if clamp is None else y.clamp(-clamp, clamp)
 
 
@@ -99,6 +107,4 @@ def _piecewise_linear(x: Tensor, b: Tensor | None, dim: int, act: str, alpha: fl
 
 def _smooth(x: Tensor, b: Tensor | None, dim: int, act: str) -> Tensor:
     x = x if b is None else x + _along(b, x, dim)
-    if act == "swish":
-        return F.silu(x)
-    return {"sigmoid": torch.sigmoid, "tanh": torch.tanh, "softplus": F.softplus}[act](x)
+    return _SMOOTH[act](x)

@@ -98,12 +98,17 @@ def _filter(x: Tensor, f: Tensor, g: Geometry) -> Tensor:
     c, (h, w) = x.shape[1], f.shape
     x0, x1, y0, y1 = g.padding
     flip = g.flip_filter if g.up != (1, 1) else not g.flip_filter
-    weight = (f.flip(0, 1) if flip else f).expand(c, 1, h, w)
+    f = f.flip(0, 1) if flip else f
     if g.up == (1, 1):
-        # What both sides of an axis share is left to the convolution, which pads without a copy.
+        # The convolution itself pads both sides of an axis alike, without a copy. Sides that differ a little are made
+        # alike by taps of zero, which cost less than a copy of the signal; the rest is padded or cropped beforehand.
+        if 0 < abs(x0 - x1) <= 2 and min(x0, x1) >= 0:
+            f, x0, x1 = F.pad(f, (max(x1 - x0, 0), max(x0 - x1, 0))), max(x0, x1), max(x0, x1)
+        if 0 < abs(y0 - y1) <= 2 and min(y0, y1) >= 0:
+            f, y0, y1 = F.pad(f, (0, 0, max(y1 - y0, 0), max(y0 - y1, 0))), max(y0, y1), max(y0, y1)
         px, py = max(min(x0, x1), 0), max(min(y0, y1), 0)
         x = _pad(x, (x0 - px, x1 - px, y0 - py, y1 - py))
-        return F.conv2d(x, weight, stride=(g.down[1], g.down[0]), padding=(py, px), groups=c)
+        return F.conv2d(x, f.expand(c, 1, *f.shape), stride=(g.down[1], g.down[0]), padding=(py, px), groups=c)
     # A transposed convolution scatters the taps at every up-th sample: it is the full convolution of the zero-inserted
     # signal, short of the up − 1 zeros after the last sample. Crop or pad that to the wanted window.
     left, right = w - 1 - x0, w - g.up[0] - x1
@@ -111,7 +116,7 @@ def _filter(x: Tensor, f: Tensor, g: Geometry) -> Tensor:
     # What both sides lose is left to the convolution, as long as it keeps a sample, and costs no copy.
     cx = max(min(left, right, ((x.shape[3] - 1) * g.up[0] + w - 1) // 2), 0)
     cy = max(min(top, bottom, ((x.shape[2] - 1) * g.up[1] + h - 1) // 2), 0)
-    y = F.conv_transpose2d(x, weight, stride=(g.up[1], g.up[0]), padding=(cy, cx), groups=c)
+    y = F.conv_transpose2d(x, f.expand(c, 1, h, w), stride=(g.up[1], g.up[0]), padding=(cy, cx), groups=c)
     y = _pad(y, (cx - left, cx - right, cy - top, cy - bottom))
     return y if g.down == (1, 1) else _like(y[:, :, :: g.down[1], :: g.down[0]], x)
 
