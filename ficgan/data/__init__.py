@@ -1,4 +1,4 @@
-"""Sets of face images: folders, zips and tars as one locked order of images, their labels, and a sampler that resumes."""
+"""Sets of face images: folders, zips and tars in one locked order, their labels, and a sampler that resumes."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,7 +23,8 @@ from ficgan.data.sources import Blob, list_blobs
 from ficgan.errors import InputError, UsageError
 
 Progress = Callable[[int, int], None]
-In, Out = TypeVar("In"), TypeVar("Out")
+In = TypeVar("In")
+Out = TypeVar("Out")
 
 
 @dataclass(frozen=True)
@@ -136,10 +138,8 @@ def decode(blob: Blob, resolution: int) -> np.ndarray:
         raise InputError(f"{blob.where} is not a readable image ({error}); replace or remove it.") from error
     side = min(image.size)
     left, top = (image.width - side) // 2, (image.height - side) // 2
-    box = (left, top, left + side, top + side)
-    if side == resolution:
-        return np.array(image.crop(box))
-    return np.array(image.resize((resolution, resolution), Image.Resampling.LANCZOS, box=box))
+    square = image.crop((left, top, left + side, top + side))
+    return np.array(square.resize((resolution, resolution), Image.Resampling.LANCZOS))
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
@@ -153,7 +153,7 @@ def _unique_names(blobs: list[Blob], sources: Sequence[Path]) -> list[tuple[str,
     roots = {blob: _root(blob, sources) for blob in blobs}
     count = Counter(blob.name for blob in blobs)
     named = sorted((f"{roots[b].name}/{b.name}" if count[b.name] > 1 else b.name, b) for b in blobs)
-    for (first, a), (second, b) in zip(named, named[1:], strict=False):
+    for (first, a), (second, b) in pairwise(named):
         if first == second:
             raise InputError(f"{a.where} and {b.where} have the same name; name each source once, or rename one.")
     return named

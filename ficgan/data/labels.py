@@ -12,13 +12,14 @@ import numpy as np
 
 from ficgan.errors import InputError
 
-CELEBA_ATTRIBUTES = tuple(
-    "5_o_Clock_Shadow Arched_Eyebrows Attractive Bags_Under_Eyes Bald Bangs Big_Lips Big_Nose Black_Hair Blond_Hair Blurry "
-    "Brown_Hair Bushy_Eyebrows Chubby Double_Chin Eyeglasses Goatee Gray_Hair Heavy_Makeup High_Cheekbones Male "
+_CELEBA = (
+    "5_o_Clock_Shadow Arched_Eyebrows Attractive Bags_Under_Eyes Bald Bangs Big_Lips Big_Nose Black_Hair Blond_Hair "
+    "Blurry Brown_Hair Bushy_Eyebrows Chubby Double_Chin Eyeglasses Goatee Gray_Hair Heavy_Makeup High_Cheekbones Male "
     "Mouth_Slightly_Open Mustache Narrow_Eyes No_Beard Oval_Face Pale_Skin Pointy_Nose Receding_Hairline Rosy_Cheeks "
     "Sideburns Smiling Straight_Hair Wavy_Hair Wearing_Earrings Wearing_Hat Wearing_Lipstick Wearing_Necklace "
-    "Wearing_Necktie Young".split()
+    "Wearing_Necktie Young"
 )
+CELEBA_ATTRIBUTES = tuple(_CELEBA.split())
 _PERSON, _SPLIT = ("person", "identity"), "split"
 _NOT_ATTRIBUTES = frozenset({"file", "shard", "source", "path", _SPLIT, *_PERSON})
 _MOST_CATEGORIES = 32  # a text column with more values than this is a name or a note, not a category
@@ -75,7 +76,8 @@ class Labels:
         """
         folders = [str(PurePosixPath(name).parent) for name in names]
         if "." in folders:
-            raise InputError(f"{names[folders.index('.')]} lies in no person's folder; sort images into one folder per person.")
+            stray = names[folders.index(".")]
+            raise InputError(f"{stray} lies in no person's folder; sort images into one folder per person.")
         return cls(tuple(names), _numbered(folders), np.zeros((len(names), 0), np.uint8), ())
 
     def take(self, rows: Sequence[int] | np.ndarray) -> Labels:
@@ -115,7 +117,7 @@ def _csv(text: str, path: Path) -> Labels:
     header, body = _repair(rows[0]), rows[1:]
     if not body or any(len(row) != len(header) for row in body):
         bad = next((i + 2 for i, row in enumerate(body) if len(row) != len(header)), 1)
-        raise InputError(f"Labels {path} line {bad} does not have the {len(header)} columns its first line names; mend it.")
+        raise InputError(f"Labels {path} line {bad} has not the {len(header)} columns of its first line; mend it.")
     repeated = sorted(name for name, count in Counter(header).items() if count > 1)
     if repeated:
         raise InputError(f"Labels {path} names the column {repeated[0]!r} more than once; rename one.")
@@ -193,7 +195,7 @@ def _celeba_folder(folder: Path) -> Labels:
     known = ("list_attr_celeba.txt", "identity_CelebA.txt", "list_eval_partition.txt")
     parts = [Labels.read(folder / name) for name in known if (folder / name).is_file()]
     if not parts:
-        raise InputError(f"Labels folder {folder} holds none of {', '.join(known)}; name a CSV or CelebA's Anno folder.")
+        raise InputError(f"Labels folder {folder} has none of {', '.join(known)}; give a CSV or CelebA's Anno folder.")
     files = parts[0].files
     parts = [part.match(files, source=str(folder)) for part in parts]
     merged = parts[0]

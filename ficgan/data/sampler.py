@@ -29,9 +29,9 @@ class ResumableSampler:
 
     def __init__(self, n: int, batch_size: int, seed: int, start: int = 0, *, rank: int = 0, world: int = 1) -> None:
         if n < 1 or batch_size < 1 or start < 0 or seed < 0 or not 0 <= rank < world:
-            raise UsageError(f"Cannot sample batches of {batch_size} from {n} images (step {start}, rank {rank}/{world}).")
+            raise UsageError(f"Cannot draw {batch_size} from {n} images (step {start}, rank {rank}/{world}).")
         if batch_size % world:
-            raise UsageError(f"Batch size {batch_size} does not split over {world} processes; take a multiple of {world}.")
+            raise UsageError(f"Batch size {batch_size} does not split over {world} processes; take a multiple.")
         self.n, self.batch_size, self.seed, self.start, self.rank, self.world = n, batch_size, seed, start, rank, world
 
     def batch(self, step: int) -> torch.Tensor:

@@ -36,7 +36,7 @@ class Blob:
         return f"{self.name} in {self.source}" if self.archived else str(self.source)
 
     def read(self) -> bytes:
-        """The image's encoded bytes. A file handle per call, so any number of threads and processes may read at once."""
+        """The image's encoded bytes; a file handle per call, so that threads and processes may read at once."""
         try:
             with self.source.open("rb") as file:
                 file.seek(self.offset)
@@ -103,6 +103,13 @@ def _tar(path: Path) -> Iterator[Blob]:
             for member in archive:
                 if member.isreg() and _is_image(member.name):
                     yield Blob(_clean(member.name), path, member.offset_data, member.size, archived=True)
+            end = archive.offset
+        # tarfile takes half a header for the end; a whole tar goes on with a block of zeros.
+        with path.open("rb") as file:
+            file.seek(end - end % tarfile.BLOCKSIZE)
+            rest = file.read(tarfile.BLOCKSIZE)
+        if rest.strip(b"\0") or len(rest) not in (0, tarfile.BLOCKSIZE):
+            raise tarfile.ReadError("unexpected end of data")
     except tarfile.ReadError as error:
         if path.suffix.lower() in {".gz", ".tgz", ".bz2", ".xz", ".zst"}:
             raise InputError(f"{path} is a compressed tar, which cannot be read at random; unpack it first.") from error

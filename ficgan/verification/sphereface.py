@@ -31,7 +31,7 @@ class ResidualUnit(nn.Module):
 
 
 class SphereFace20(nn.Module):
-    """Face embedding network of 20 layers: four stages, each a stride-2 convolution and 1, 2, 4, 1 residual units.
+    """Face embedding network of 20 convolutions: four stages, a stride-2 one and 1, 2, 4, 1 residual units each.
 
     Args:
         channels: of the four stages.

@@ -92,4 +92,4 @@ def load_verifier(
         size, points, mean, scale = SPHEREFACE_SIZE, SPHEREFACE_POINTS, 127.5, 128.0
     aligned = AlignedInput(alignment, resolution, points, size, augment)
     verifier = Verifier(network, aligned, mean=mean, scale=scale, name=f"{kind}:{path.name}")
-    return verifier.to(device=device, memory_format=torch.channels_last)
+    return verifier.to(device).to(memory_format=torch.channels_last)

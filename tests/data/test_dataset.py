@@ -1,0 +1,204 @@
+"""Sources and decoding, against Pillow by hand."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from media import encoded, write_folder, write_tar, write_zip
+from PIL import Image
+
+from ficgan.data import open_faces
+from ficgan.errors import InputError, UsageError
+
+
+@pytest.fixture
+def members(rng: np.random.Generator) -> dict[str, bytes]:
+    return {f"{person}/{i}.png": encoded(rng, (20 + i, 16)) for person in ("bo", "al") for i in range(3)}
+
+
+def test_every_container_gives_the_same_set(tmp_path: Path, members: dict[str, bytes]) -> None:
+    sources = [
+        write_folder(tmp_path / "folder", members),
+        write_tar(tmp_path / "a.tar", dict(reversed(members.items()))),
+        write_zip(tmp_path / "a.zip", members),
+        write_zip(tmp_path / "b.zip", members, zipfile.ZIP_STORED),
+    ]
+    sets = [open_faces([source], resolution=8) for source in sources]
+    assert sets[0].names == ("al/0.png", "al/1.png", "al/2.png", "bo/0.png", "bo/1.png", "bo/2.png")
+    for other in sets[1:]:
+        assert other.names == sets[0].names
+        assert torch.equal(other.resident(), sets[0].resident())
+    assert sets[0].fingerprint == sets[1].fingerprint == sets[3].fingerprint
+
+
+def test_order_of_paths_does_not_matter(tmp_path: Path, members: dict[str, bytes]) -> None:
+    names = list(members)
+    one = write_tar(tmp_path / "one.tar", {n: members[n] for n in names[::2]})
+    two = write_tar(tmp_path / "two.tar", {n: members[n] for n in names[1::2]})
+    assert open_faces([one, two], resolution=8).names == open_faces([two, one], resolution=8).names
+    assert open_faces([one, two], resolution=8).fingerprint == open_faces([two, one], resolution=8).fingerprint
+
+
+def test_fingerprint_changes_with_names_and_sizes(tmp_path: Path, members: dict[str, bytes]) -> None:
+    base = open_faces([write_tar(tmp_path / "a.tar", members)], resolution=8).fingerprint
+    renamed = {("x" + n if i == 0 else n): d for i, (n, d) in enumerate(members.items())}
+    longer = {n: (d + b"\0" if i == 0 else d) for i, (n, d) in enumerate(members.items())}
+    for k, changed in enumerate((renamed, longer, dict(list(members.items())[1:]))):
+        assert open_faces([write_tar(tmp_path / f"{k}.tar", changed)], resolution=8).fingerprint != base
+
+
+@pytest.mark.parametrize("size", [(20, 16), (16, 21), (8, 8), (5, 9)])
+def test_decoding_is_centre_crop_and_antialiased_resize(
+    tmp_path: Path, rng: np.random.Generator, size: tuple[int, int]
+) -> None:
+    data = encoded(rng, size)
+    image = Image.open(io.BytesIO(data)).convert("RGB")
+    side = min(size)
+    left, top = (size[0] - side) // 2, (size[1] - side) // 2
+    expected = image.crop((left, top, left + side, top + side)).resize((8, 8), Image.Resampling.LANCZOS)
+    got = open_faces([write_folder(tmp_path, {"a.png": data})], resolution=8).load(0)
+    assert got.dtype == torch.uint8 and got.is_contiguous()
+    assert np.abs(got.permute(1, 2, 0).numpy().astype(int) - np.asarray(expected)).max() <= 1
+
+
+def test_resize_keeps_the_mean_and_kills_aliases(tmp_path: Path) -> None:
+    stripes = np.zeros((64, 64, 3), np.uint8)
+    stripes[:, ::2] = 200  # point sampling would give 0 or 200
+    Image.fromarray(stripes).save(tmp_path / "a.png")
+    got = open_faces([tmp_path], resolution=8).load(0).float()
+    assert (got - 100).abs().max() <= 5
+
+
+def test_modes_and_orientation(tmp_path: Path) -> None:
+    deep = (np.arange(64, dtype=np.uint16).reshape(8, 8) * 1000).astype(np.uint16)
+    Image.fromarray(deep).save(tmp_path / "deep.png")
+    tall = np.zeros((8, 8, 3), np.uint8)
+    tall[0] = 255
+    exif = Image.Exif()
+    exif[0x0112] = 6  # shown turned by 90° clockwise: the first row becomes the last column
+    Image.fromarray(tall).save(tmp_path / "turned.png", exif=exif)
+    Image.fromarray(tall).convert("CMYK").save(tmp_path / "ink.tif")
+    data = open_faces([tmp_path], resolution=8)
+    images = dict(zip(data.names, data.resident(), strict=True))
+    assert np.array_equal(images["deep.png"][0].numpy(), (deep >> 8).astype(np.uint8))
+    assert (images["turned.png"][:, :, -1] == 255).all() and (images["turned.png"][:, :, :-1] == 0).all()
+    assert (images["ink.tif"][:, 0] >= 250).all()
+
+
+def test_resident_equals_load_and_reports_progress(tmp_path: Path, members: dict[str, bytes]) -> None:
+    data = open_faces([write_tar(tmp_path / "a.tar", members)], resolution=8)
+    seen: list[tuple[int, int]] = []
+    images = data.resident(lambda done, total: seen.append((done, total)))
+    assert torch.equal(images, torch.stack([data.load(i) for i in range(len(data))]))
+    assert seen == [(i + 1, 6) for i in range(6)]
+
+
+def test_names_shared_by_two_sources_are_told_apart(tmp_path: Path, rng: np.random.Generator) -> None:
+    one = write_tar(tmp_path / "one.tar", {"x.png": encoded(rng), "y.png": encoded(rng)})
+    two = write_tar(tmp_path / "two.tar", {"x.png": encoded(rng)})
+    assert open_faces([one, two], resolution=8).names == ("one.tar/x.png", "two.tar/x.png", "y.png")
+    with pytest.raises(InputError, match="same name"):
+        open_faces([one, one], resolution=8)
+
+
+@pytest.mark.parametrize("pack", [write_tar, write_zip])
+def test_a_damaged_image_is_named_with_its_archive(tmp_path: Path, members: dict[str, bytes], pack) -> None:  # type: ignore[no-untyped-def]
+    bad = members | {"bo/1.png": members["bo/1.png"][:200]}
+    path = pack(tmp_path / "set.pack", bad)
+    data = open_faces([path], resolution=8)
+    with pytest.raises(InputError, match=r"bo/1\.png in .*set\.pack"):
+        data.load(data.names.index("bo/1.png"))
+    with pytest.raises(InputError, match=r"bo/1\.png"):
+        data.resident()
+    good = open_faces([path], resolution=8, skip_damaged=True)
+    assert len(good) == 5 and [name for name, _ in good.skipped] == ["bo/1.png"]
+    assert good.resident().shape == (5, 3, 8, 8)
+
+
+def test_all_damaged_is_an_error_even_when_skipping(tmp_path: Path) -> None:
+    write_folder(tmp_path, {"a.png": b"nothing"})
+    with pytest.raises(InputError, match="None of the 1 images"):
+        open_faces([tmp_path], resolution=8, skip_damaged=True)
+
+
+def test_a_zip_whose_bytes_rot_fails_its_checksum(tmp_path: Path, rng: np.random.Generator) -> None:
+    path = write_zip(tmp_path / "a.zip", {"a.png": encoded(rng)}, zipfile.ZIP_STORED)
+    raw = bytearray(path.read_bytes())
+    name_length, extra_length = struct.unpack_from("<HH", raw, 26)
+    raw[30 + name_length + extra_length + 60] ^= 0xFF
+    path.write_bytes(raw)
+    with pytest.raises(InputError, match="checksum"):
+        open_faces([path], resolution=8).load(0)
+
+
+def test_paths_that_cannot_be_used(tmp_path: Path, members: dict[str, bytes]) -> None:
+    (tmp_path / "none").mkdir()
+    (tmp_path / "empty.tar").touch()
+    (tmp_path / "text.tar").write_text("this is no archive" * 100)
+    (tmp_path / "words").mkdir()
+    (tmp_path / "words/readme.txt").write_text("hello")
+    whole = write_tar(tmp_path / "whole.tar", members).read_bytes()
+    (tmp_path / "cut.tar").write_bytes(whole[:2100])
+    cases = {
+        "missing": "cannot be opened",
+        "none": "holds no image",
+        "empty.tar": "is empty",
+        "text.tar": "not a readable tar",
+        "words": "holds no image",
+        "cut.tar": r"cut\.tar",
+    }
+    for name, message in cases.items():
+        with pytest.raises(InputError, match=message):
+            open_faces([tmp_path / name], resolution=8)
+    with pytest.raises(UsageError, match="No data"):
+        open_faces([], resolution=8)
+    with pytest.raises(UsageError, match="resolution"):
+        open_faces([tmp_path], resolution=0)
+    with pytest.raises(UsageError, match="labels"):
+        open_faces([tmp_path], resolution=8, split="train")
+
+
+def test_system_files_are_not_images(tmp_path: Path, rng: np.random.Generator) -> None:
+    junk = {"._a.png": b"x", "__MACOSX/a.png": b"x", "a.png": encoded(rng), ".thumbs/.b.jpg": b"x"}
+    assert open_faces([write_zip(tmp_path / "a.zip", junk)], resolution=8).names == ("a.png",)
+
+
+def test_labels_and_split_follow_the_images(tmp_path: Path, members: dict[str, bytes]) -> None:
+    table = tmp_path / "labels.csv"
+    rows = [f"{name},{'val' if name.endswith('2.png') else 'train'},{name[:2]}" for name in members]
+    table.write_text("\n".join(["file,split,person", *reversed(rows)]))
+    source = write_tar(tmp_path / "a.tar", members)
+    data = open_faces([source], resolution=8, labels=table)
+    assert data.labels is not None and data.labels.files == data.names
+    assert data.labels.people is not None and data.labels.people.tolist() == [0, 0, 0, 1, 1, 1]
+    val = open_faces([source], resolution=8, labels=table, split="val")
+    assert val.names == ("al/2.png", "bo/2.png") and val.labels is not None and val.labels.splits == ("val", "val")
+    assert torch.equal(val.load(1), data.load(5))
+    with pytest.raises(InputError, match="it has train, val"):
+        open_faces([source], resolution=8, labels=table, split="test")
+
+
+def test_shared_faces_open_with_their_labels(shared_data: Path) -> None:
+    data = open_faces([shared_data / "faces128-val.tar"], resolution=128, labels=shared_data / "faces128.csv")
+    assert len(data) == 1194 and data.labels is not None
+    assert {"Female", "Male", "20-29", "White"} <= set(data.labels.attribute_names)
+    female, male = (data.labels.attribute_names.index(name) for name in ("Female", "Male"))
+    assert (data.labels.attributes[:, female] + data.labels.attributes[:, male] == 1).all()
+    assert "yaw" not in data.labels.attribute_names and not any(".tar" in n for n in data.labels.attribute_names)
+    assert data.load(3).shape == (3, 128, 128)
+
+
+def test_shared_celeba_has_its_forty_attributes(shared_data: Path) -> None:
+    from ficgan.data import CELEBA_ATTRIBUTES
+
+    data = open_faces([shared_data / "celeba_crops.tar"], resolution=32, labels=shared_data / "celeba_crops.csv")
+    assert data.labels is not None and data.labels.people is not None
+    assert data.labels.attribute_names == CELEBA_ATTRIBUTES and len(np.unique(data.labels.people)) == 998
+    a = dict(zip(CELEBA_ATTRIBUTES, data.labels.attributes.T.astype(bool), strict=True))
+    assert (a["Goatee"] & ~a["Male"]).sum() < 5 < (a["Goatee"] & a["Male"]).sum()  # the columns are the right ones

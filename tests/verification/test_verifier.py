@@ -1,0 +1,221 @@
+"""V: frozen, differentiable in the image, equal to onnxruntime."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ficgan.errors import InputError, UsageError
+from ficgan.faces.alignment import Alignment
+from ficgan.verification import SphereFace20, VAugment, Verifier, load_verifier
+from ficgan.verification.graph import load_onnx
+from ficgan.verification.io import save_sphereface
+
+
+class Recogniser(nn.Module):
+    """A little of everything the rewriting touches: batch norm, scales, sums, clipping, PReLU, a residual."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Conv2d(3, 4, 3, stride=2, padding=1)
+        self.norm = nn.BatchNorm2d(4)
+        self.two = nn.Conv2d(4, 8, 3, stride=2, padding=1, bias=False)
+        self.slope = nn.PReLU(8)
+        self.three = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.four = nn.Conv2d(8, 6, 3, stride=2, padding=1)
+        self.last = nn.Linear(6 * 14 * 14, 5)
+        self.scale = nn.Parameter(torch.rand(8, 1, 1) + 0.5)
+        for buffer in (self.norm.running_mean, self.norm.running_var):
+            nn.init.uniform_(buffer, 0.5, 1.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = (x - 127.5) / 128
+        x = torch.clamp(self.norm(self.one(x)), 0, 6)
+        x = self.slope(self.two(x) * self.scale + 0.25)
+        x = x + torch.relu(self.three(x))
+        return self.last(self.four(x).flatten(1))
+
+
+@pytest.fixture(scope="module")
+def recogniser(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    return export(Recogniser(), tmp_path_factory.mktemp("onnx") / "small.onnx")
+
+
+def export(module: nn.Module, path: Path, side: int = 112) -> Path:
+    """In "preserve" mode, so that batch norm reaches the file as such."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            module.eval(),
+            (torch.rand(2, 3, side, side) * 255,),
+            str(path),
+            dynamo=False,
+            do_constant_folding=True,
+            training=torch.onnx.TrainingMode.PRESERVE,
+            input_names=["image"],
+            dynamic_axes={"image": {0: "batch"}},
+            opset_version=16,
+        )
+    return path
+
+
+def runtime(path: Path, x: torch.Tensor) -> np.ndarray:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return session.run(None, {session.get_inputs()[0].name: x.numpy()})[0]
+
+
+def assert_equals_runtime(path: Path) -> None:
+    network, size, _, _ = load_onnx(path)
+    x = torch.rand(3, 3, *size) * 255
+    expected = runtime(path, x)
+    with torch.no_grad():
+        got = network.to(memory_format=torch.channels_last)(x)[0].numpy()
+    assert np.abs(got - expected).max() < 1e-4 * np.abs(expected).max()
+
+
+def test_rewritten_onnx_equals_onnxruntime(recogniser: Path) -> None:
+    assert_equals_runtime(recogniser)
+
+
+@pytest.mark.parametrize("name", ["recognizer_a.onnx", "recognizer_b.onnx"])
+def test_shared_recognisers_equal_onnxruntime(shared_models: Path, name: str) -> None:
+    assert_equals_runtime(shared_models / name)
+
+
+def test_rewriting_folds_and_taps(recogniser: Path) -> None:
+    import onnx
+
+    kinds = {node.op_type for node in onnx.load(str(recogniser)).graph.node}
+    assert {"BatchNormalization", "Mul", "Clip", "PRelu"} <= kinds  # or there is nothing to test
+    network = load_onnx(recogniser)[0]
+    assert not any(isinstance(module, nn.BatchNorm2d) for module in network.modules())
+    left = sum(hasattr(module, "math_op_function") for module in network.modules())
+    assert left == 3  # minus and divided by at the input, the residual sum; the scale and the offset are folded
+    maps = network(torch.rand(2, 3, 112, 112))[1]
+    assert [tuple(m.shape[1:]) for m in maps] == [(4, 56, 56), (8, 28, 28), (6, 14, 14)]
+
+
+def test_gradient_equals_that_of_the_module_itself(recogniser: Path) -> None:
+    torch.manual_seed(0)
+    plain = Recogniser().eval()
+    network = load_onnx(recogniser)[0]
+    x = (torch.rand(2, 3, 112, 112) * 255).requires_grad_()
+    (expected,) = torch.autograd.grad(plain(x).square().sum(), x)
+    (got,) = torch.autograd.grad(network(x)[0].square().sum(), x)
+    torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-4 * float(expected.abs().max()))
+
+
+def test_taps_come_from_the_same_pass_and_carry_gradients(recogniser: Path) -> None:
+    v = load_verifier(f"onnx:{recogniser}", alignment=Alignment(), resolution=64)
+    x = torch.rand(2, 3, 64, 64).requires_grad_()
+    embedding, maps = v(x, taps=True)
+    assert torch.equal(embedding, v(x)) and len(maps) == 3
+    assert all(torch.equal(a, b) for a, b in zip(maps, v.features(x), strict=True))
+    for tap in maps:
+        (gradient,) = torch.autograd.grad(tap.square().sum(), x, retain_graph=True)
+        assert gradient.abs().sum() > 0
+
+
+@pytest.fixture(scope="module")
+def sphereface(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("v") / "v.safetensors"
+    save_sphereface(path, SphereFace20((4, 6, 8, 8), dimensions=16), {"steps": 3})
+    return path
+
+
+@pytest.fixture(params=["onnx", "sphereface20"])
+def verifier(request: pytest.FixtureRequest, recogniser: Path, sphereface: Path) -> Verifier:
+    path = recogniser if request.param == "onnx" else sphereface
+    return load_verifier(f"{request.param}:{path}", alignment=Alignment(), resolution=64, augment=VAugment())
+
+
+def test_gradient_reaches_the_image_and_no_weight(verifier: Verifier) -> None:
+    verifier.train()
+    assert not any(module.training for module in verifier.modules())
+    x = torch.rand(2, 3, 64, 64).requires_grad_()
+    before = {name: value.clone() for name, value in verifier.state_dict().items()}
+    verifier(x, generator=torch.Generator().manual_seed(0)).square().sum().backward()
+    assert x.grad is not None and torch.isfinite(x.grad).all() and x.grad.abs().sum() > 0
+    assert all(p.grad is None and not p.requires_grad for p in verifier.parameters())
+    assert all(torch.equal(value, before[name]) for name, value in verifier.state_dict().items())
+
+
+def test_gradient_points_the_right_way(verifier: Verifier) -> None:
+    """Its length against the slope by a central difference along it."""
+    torch.manual_seed(1)
+    x = torch.rand(1, 3, 64, 64).requires_grad_()
+    weights = torch.randn_like(verifier(x))
+    (gradient,) = torch.autograd.grad((verifier(x) * weights).sum(), x)
+    length = float(gradient.norm())
+    step = 0.02 * gradient / length
+    with torch.no_grad():
+        ahead, back = ((verifier(x + s * step) * weights).sum() for s in (1, -1))
+    assert float(ahead - back) / 0.04 == pytest.approx(length, rel=0.03)
+
+
+def test_the_image_is_not_changed_and_precision_stays(verifier: Verifier) -> None:
+    x = torch.rand(2, 3, 64, 64)
+    copy = x.clone()
+    plain = verifier(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cast = verifier(x)
+    assert torch.equal(x, copy) and torch.equal(plain, cast) and plain.dtype == torch.float32
+
+
+def test_batch_does_not_matter(verifier: Verifier) -> None:
+    x = torch.rand(3, 3, 64, 64)
+    torch.testing.assert_close(verifier(x), torch.cat([verifier(x[i : i + 1]) for i in range(3)]), rtol=1e-4, atol=1e-5)
+
+
+def test_colour_order_and_range_of_an_onnx_model(recogniser: Path) -> None:
+    """Such a model takes RGB grey levels 0..255: as onnxruntime does on the aligned crop."""
+    v = load_verifier(f"onnx:{recogniser}", alignment=Alignment(), resolution=64)
+    x = torch.rand(2, 3, 64, 64) * 2 - 1
+    expected = runtime(recogniser, v.aligned(x))
+    np.testing.assert_allclose(v(x).detach().numpy(), expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
+
+
+def test_sphereface_is_twenty_layers_of_the_paper() -> None:
+    network = SphereFace20()
+    assert sum(isinstance(m, nn.Conv2d) for m in network.modules()) == 20  # the paper counts the convolutions
+    assert network.embed.weight.shape == (512, 512 * 7 * 6)
+    embedding, maps = network(torch.zeros(1, 3, 112, 96))
+    assert embedding.shape == (1, 512)
+    assert [tuple(m.shape[1:]) for m in maps] == [(64, 56, 48), (128, 28, 24), (256, 14, 12)]
+
+
+def test_specs_and_files_that_cannot_be_used(tmp_path: Path, sphereface: Path) -> None:
+    def load(spec: str) -> Verifier:
+        return load_verifier(spec, alignment=Alignment(), resolution=64)
+
+    for spec in ("resnet:x", "onnx", "onnx:", ""):
+        with pytest.raises(UsageError, match="not known"):
+            load(spec)
+    with pytest.raises(InputError, match="does not exist"):
+        load(f"onnx:{tmp_path / 'none.onnx'}")
+    (tmp_path / "text.onnx").write_text("hello")
+    (tmp_path / "empty.onnx").touch()
+    for name in ("text.onnx", "empty.onnx"):
+        with pytest.raises(InputError, match=name):
+            load(f"onnx:{tmp_path / name}")
+    two = export(nn.Sequential(nn.Conv2d(3, 2, 3), nn.ReLU()), tmp_path / "map.onnx", side=32)
+    with pytest.raises(InputError, match="batch × dimensions"):
+        load(f"onnx:{two}")
+    (tmp_path / "text.safetensors").write_text("hello")
+    cut = tmp_path / "cut.safetensors"
+    cut.write_bytes(sphereface.read_bytes()[:5000])
+    from safetensors.torch import save_file
+
+    save_file({"a": torch.zeros(1)}, tmp_path / "foreign.safetensors")
+    for name, message in {"text": "not a readable", "cut": "not a readable", "foreign": "no SphereFace-20"}.items():
+        with pytest.raises(InputError, match=message):
+            load(f"sphereface20:{tmp_path / name}.safetensors")
