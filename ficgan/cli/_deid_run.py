@@ -105,7 +105,7 @@ class Run:
         for note in photo.notes:
             self._report.info(f"{job.source}: {note}")
         # The key is the picture itself: the same photo gets the same faces under any name and in any folder.
-        result = engine(photo.rgb, hashlib.blake2b(photo.rgb.tobytes(), digest_size=16).hexdigest())
+        result = engine(photo.rgb, key=hashlib.blake2b(photo.rgb.tobytes(), digest_size=16).hexdigest())
         self.faces += len(result.faces)
         self.uncovered += result.uncovered
         if result.uncovered:
@@ -152,7 +152,7 @@ class Run:
                 written = True
                 record = {
                     "tool": TOOL,
-                    "version": __version__,
+                    "ficgan": __version__,
                     "output": job.output.name,
                     "sha256": hashlib.sha256(data).hexdigest(),
                     "synthetic_tag": synthetic,

@@ -30,7 +30,7 @@ REVERSIBLE = ("blur", "mosaic")
 class Engine(Protocol):
     """What the command needs of a `Deidentifier`."""
 
-    def __call__(self, image: NDArray[np.uint8], key: str = "") -> Any: ...
+    def __call__(self, image: NDArray[np.uint8], *, key: str = "") -> Any: ...
 
 
 def make_engine(**settings: Any) -> Engine:
@@ -76,8 +76,8 @@ class Diversity(click.ParamType):
             psi = float(value)
         except ValueError:
             psi = float("nan")
-        if not 0 <= psi < float("inf"):
-            self.fail(f"{value!r} is neither 'auto' nor a number of 0 or more", param, ctx)
+        if not 0 <= psi <= 1:
+            self.fail(f"{value!r} is neither 'auto' nor a number between 0 and 1", param, ctx)
         return psi
 
 
@@ -86,9 +86,7 @@ class Direction(click.ParamType):
 
     name = "NAME=AMOUNT"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
-        if isinstance(value, tuple):
-            return value[0], value[1]
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         name, _, amount = str(value).partition("=")
         try:
             number = float(amount)
@@ -96,7 +94,7 @@ class Direction(click.ParamType):
             number = float("nan")
         if not name or not np.isfinite(number):
             self.fail(f"{value!r} is not of the form NAME=AMOUNT, such as Smiling=0.7", param, ctx)
-        return name, number
+        return str(value)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -216,7 +214,7 @@ class Direction(click.ParamType):
 @click.option("--suffix", help=f"Added to the stem of each result.  [default: {DEFAULT_SUFFIX}; none with -o]")
 @click.option("--overwrite", is_flag=True, help="Replace existing results, or the inputs themselves.")
 @click.option("--dry-run", is_flag=True, help="Say what would be written; load no model, write nothing.")
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N.")
+@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:N or auto.")
 @click.option("--checkpoint", metavar="FILE", type=click.Path(), help="Model.  [default: the embedded one]")
 @click.option("--bank", metavar="FILE", type=click.Path(), help="Identity bank.  [default: the embedded one]")
 @click.option(
@@ -246,7 +244,7 @@ def deid(
     psi: str | float,
     seed: int,
     attributes: str | None,
-    directions: tuple[tuple[str, float], ...],
+    directions: tuple[str, ...],
     exemplar: str | None,
     swap: bool,
     mode: str,
@@ -302,7 +300,7 @@ def deid(
             bank=bank,
             k=k,
             layer=4 if layer is None else layer,
-            band=band,
+            band=None if band is None else f"{band[0]}-{band[1]}",
             seed=seed,
             alpha=alpha,
             psi=psi,

@@ -1,0 +1,260 @@
+"""What cannot be read is refused in one sentence; what cannot be written leaves nothing behind."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from ficgan.errors import InputError
+from ficgan.images import atomic_write, read_image, write_image
+
+
+def encoded(format: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    pixels = np.random.default_rng(0).integers(0, 256, (24, 37, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(buffer, format, **options)
+    return buffer.getvalue()
+
+
+FILES = {
+    "a.jpg": encoded("JPEG"),
+    "p.jpg": encoded("JPEG", progressive=True),
+    "a.png": encoded("PNG"),
+    "a.webp": encoded("WEBP"),
+    "l.webp": encoded("WEBP", lossless=True),
+    "a.tif": encoded("TIFF"),
+    "z.tif": encoded("TIFF", compression="tiff_adobe_deflate"),
+    "l.tif": encoded("TIFF", compression="tiff_lzw"),
+    "a.bmp": encoded("BMP"),
+    "a.gif": encoded("GIF"),
+}
+
+
+def one_sentence(error: BaseException, path: Path) -> None:
+    text = str(error)
+    assert text.startswith(str(path)) and "\n" not in text and len(text) < 300 + len(str(path))
+
+
+@pytest.mark.parametrize("name", FILES)
+@given(data=st.data())
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_truncated_files_are_refused_or_complete(tmp_path: Path, name: str, data: st.DataObject) -> None:
+    whole = FILES[name]
+    cut = data.draw(
+        st.one_of(st.integers(0, len(whole) - 1), st.integers(0, 64), st.integers(len(whole) - 16, len(whole) - 1))
+    )
+    path = tmp_path / name
+    path.write_bytes(whole)
+    expected = read_image(path).rgb
+    path.write_bytes(whole[:cut])
+    try:
+        photo = read_image(path)
+    except InputError as error:
+        one_sentence(error, path)
+    else:  # only where nothing but a trailer is missing
+        assert np.array_equal(photo.rgb, expected), f"{name} cut at {cut} of {len(whole)} was read as another picture"
+
+
+@pytest.mark.parametrize("name", FILES)
+@given(data=st.data())
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_damaged_files_never_crash(tmp_path: Path, name: str, data: st.DataObject) -> None:
+    damaged = bytearray(FILES[name])
+    for _ in range(data.draw(st.integers(1, 8))):
+        damaged[data.draw(st.integers(0, min(len(damaged), 400) - 1))] = data.draw(st.integers(0, 255))
+    path = tmp_path / name
+    path.write_bytes(damaged)
+    try:
+        photo = read_image(path, max_pixels=1_000_000)
+        write_image(
+            tmp_path / f"out{path.suffix if path.suffix not in ('.bmp', '.gif') else '.png'}", photo, overwrite=True
+        )
+    except InputError as error:
+        assert "\n" not in str(error)
+    assert not list(tmp_path.glob(".ficgan*"))
+
+
+@given(content=st.binary(min_size=1, max_size=300))
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_arbitrary_bytes_are_no_image(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        read_image(path)
+    one_sentence(caught.value, path)
+
+
+def test_paths_that_are_no_files(tmp_path: Path) -> None:
+    (tmp_path / "empty.jpg").touch()
+    (tmp_path / "text.jpg").write_text("hello")
+    os.mkfifo(tmp_path / "pipe.jpg")
+    for name, said in {
+        "none.jpg": "no such file",
+        "empty.jpg": "empty",
+        "text.jpg": "not an image",
+        "pipe.jpg": "not a file",
+        ".": "not a file",
+        "text.jpg/under.jpg": "no such file",
+        "x" * 300 + ".jpg": "",
+        "null\0.jpg": "",
+    }.items():
+        with pytest.raises(InputError, match=said):
+            read_image(tmp_path / name)
+
+
+def png_of(width: int, height: int) -> bytes:
+    """The header of a PNG of any size, with hardly any data."""
+
+    def chunk(name: bytes, content: bytes) -> bytes:
+        return struct.pack(">L", len(content)) + name + content + struct.pack(">L", zlib.crc32(name + content))
+
+    header = struct.pack(">LLBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("size", [(10001, 10000), (65535, 65535), (2**31 - 1, 2)])
+def test_bombs_are_refused_from_their_header(
+    tmp_path: Path, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.png").write_bytes(png_of(*size))
+    monkeypatch.setattr(Image.Image, "load", lambda self: pytest.fail("decoded"))
+    with pytest.raises(InputError, match="more than 100 megapixels"):
+        read_image(tmp_path / "a.png")
+
+
+def test_webp_bomb_is_refused_before_its_canvas_is_made(tmp_path: Path) -> None:
+    side = 16383  # lossless header: 14 bits each
+    bits = (side - 1) | (side - 1) << 14
+    body = b"VP8L" + struct.pack("<L", 5) + b"\x2f" + struct.pack("<L", bits) + b"\0"
+    (tmp_path / "a.webp").write_bytes(b"RIFF" + struct.pack("<L", 4 + len(body)) + b"WEBP" + body)
+    with pytest.raises(InputError, match="megapixels"):
+        read_image(tmp_path / "a.webp")
+
+
+def test_the_limit_itself_is_accepted_and_can_be_raised(tmp_path: Path) -> None:
+    Image.new("L", (40, 25)).save(tmp_path / "a.png")
+    assert read_image(tmp_path / "a.png", max_pixels=1000).rgb.shape == (25, 40, 3)
+    with pytest.raises(InputError, match="megapixels"):
+        read_image(tmp_path / "a.png", max_pixels=999)
+    before = Image.MAX_IMAGE_PIXELS
+    read_image(tmp_path / "a.png")
+    assert before == Image.MAX_IMAGE_PIXELS
+
+
+def test_a_file_too_big_for_any_image_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "a.tif").open("wb") as file:
+        file.truncate(200 << 20)  # sparse
+    with pytest.raises(InputError, match="too large"):
+        read_image(tmp_path / "a.tif", max_pixels=1_000_000)
+
+
+@pytest.mark.parametrize("name", ["pages.tif", "frames.gif", "frames.webp", "frames.png", "pair.mpo"])
+def test_several_pictures_are_refused(tmp_path: Path, name: str) -> None:
+    first, second = (Image.new("RGB", (40, 30), colour) for colour in ("red", "blue"))
+    first.save(tmp_path / name, save_all=True, append_images=[second], duration=100)
+    with pytest.raises(InputError, match="2 pictures"):
+        read_image(tmp_path / name)
+
+
+def test_single_frames_of_animated_formats_are_read(tmp_path: Path) -> None:
+    for name in ("a.gif", "a.webp", "a.png", "a.tif"):
+        Image.new("RGB", (40, 30), "red").save(tmp_path / name, save_all=True)
+        assert np.abs(read_image(tmp_path / name).rgb[5, 5].astype(int) - (255, 0, 0)).max() < 6
+
+
+def test_tiff_thumbnail_page_is_left_out_and_raw_files_refused(tmp_path: Path) -> None:
+    tifffile = pytest.importorskip("tifffile")
+    pixels = np.zeros((40, 60, 3), np.uint8)
+    with tifffile.TiffWriter(tmp_path / "a.tif") as file:
+        file.write(pixels, photometric="rgb")
+        file.write(pixels[::4, ::4], photometric="rgb", subfiletype=1)
+    photo = read_image(tmp_path / "a.tif")
+    assert photo.rgb.shape == pixels.shape and "preview" in photo.notes[0]
+    write_image(tmp_path / "b.tif", photo)
+    with Image.open(tmp_path / "b.tif") as image:
+        assert image.n_frames == 1  # type: ignore[attr-defined]
+    tifffile.imwrite(tmp_path / "raw.dng", pixels[::4, ::4], photometric="rgb", subfiletype=1)
+    with pytest.raises(InputError, match="raw"):
+        read_image(tmp_path / "raw.dng")
+
+
+def test_float_pixels_are_refused(tmp_path: Path) -> None:
+    Image.fromarray(np.zeros((9, 9), np.float32)).save(tmp_path / "a.tif")
+    with pytest.raises(InputError, match="convert it"):
+        read_image(tmp_path / "a.tif")
+
+
+def test_atomic_write_appears_whole(tmp_path: Path) -> None:
+    target = tmp_path / "a.bin"
+    with atomic_write(target) as file:
+        file.write(b"new")
+        file.flush()
+        assert not target.exists() and len(list(tmp_path.iterdir())) == 1
+    assert target.read_bytes() == b"new" and list(tmp_path.iterdir()) == [target]
+    umask = os.umask(0)
+    os.umask(umask)
+    assert target.stat().st_mode & 0o777 == 0o666 & ~umask
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("existing", [False, True])
+def test_atomic_write_leaves_nothing(tmp_path: Path, error: type[BaseException], existing: bool) -> None:
+    target = tmp_path / "a.bin"
+    if existing:
+        target.write_bytes(b"old")
+    with pytest.raises(error), atomic_write(target, overwrite=True) as file:
+        file.write(b"half")
+        raise error
+    assert [p.read_bytes() for p in tmp_path.iterdir()] == ([b"old"] if existing else [])
+
+
+def test_atomic_write_overwrites_only_when_told(tmp_path: Path) -> None:
+    target = tmp_path / "a.bin"
+    target.write_bytes(b"old")
+    with pytest.raises(InputError, match="exists already"), atomic_write(target) as file:
+        file.write(b"new")
+    with atomic_write(target, overwrite=True) as file:
+        file.write(b"new")
+    assert target.read_bytes() == b"new"
+    other = tmp_path / "late.bin"
+    with pytest.raises(InputError, match="exists already"), atomic_write(other) as file:
+        file.write(b"new")
+        other.write_bytes(b"came meanwhile")
+    assert other.read_bytes() == b"came meanwhile" and len(list(tmp_path.iterdir())) == 2
+
+
+def test_atomic_write_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with atomic_write(tmp_path / "a.bin") as file:
+        file.write(b"new")
+    assert [p.name for p in tmp_path.iterdir()] == ["a.bin"]
+
+
+def test_unwritable_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for folder in (tmp_path / "file", tmp_path / "missing"):
+        with pytest.raises(InputError, match="cannot be written"), atomic_write(folder / "a.bin"):
+            pass
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InputError, match="No space left"), atomic_write(tmp_path / "a.bin") as file:
+        file.write(b"new")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,221 @@
+"""Nothing a file says about people or places goes out, unless it was asked for; previews never do."""
+
+from __future__ import annotations
+
+import base64
+import io
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, PngImagePlugin
+
+from ficgan.images import DIGITAL_SOURCE_TYPE, read_image, write_image
+from ficgan.images.metadata import clean_xmp, tag_xmp
+
+SUFFIXES = [".jpg", ".png", ".webp", ".tif"]
+SECRETS = [b"Canon-Secret", b"ArtistSecret", b"CommentSecret", b"TitleSecret", b"MakerSecret", b"PersonSecret"]
+RDF = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}"
+EXT = "{http://iptc.org/std/Iptc4xmpExt/2008-02-29/}"
+
+
+def thumbnail() -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", (32, 24), (1, 2, 3)).save(buffer, "JPEG")
+    return buffer.getvalue()
+
+
+XMP = f"""<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>
+<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">
+<rdf:Description rdf:about="" xmlns:dc="http://purl.org/dc/elements/1.1/" xmlns:xmp="http://ns.adobe.com/xap/1.0/"
+  xmlns:xmpGImg="http://ns.adobe.com/xap/1.0/g/img/" xmlns:tiff="http://ns.adobe.com/tiff/1.0/"
+  xmlns:Iptc4xmpExt="http://iptc.org/std/Iptc4xmpExt/2008-02-29/" xmlns:GImage="http://ns.google.com/photos/1.0/image/"
+  xmlns:mwg-rs="http://www.metadataworkinggroup.com/schemas/regions/"
+  tiff:Orientation="6" GImage:Data="{base64.b64encode(thumbnail()).decode()}">
+ <dc:title><rdf:Alt><rdf:li xml:lang="x-default">TitleSecret</rdf:li></rdf:Alt></dc:title>
+ <xmp:Thumbnails><rdf:Alt><rdf:li rdf:parseType="Resource"><xmpGImg:image>{base64.b64encode(thumbnail()).decode()}
+ </xmpGImg:image></rdf:li></rdf:Alt></xmp:Thumbnails>
+ <Iptc4xmpExt:PersonInImage><rdf:Bag><rdf:li>PersonSecret</rdf:li></rdf:Bag></Iptc4xmpExt:PersonInImage>
+ <mwg-rs:Regions rdf:parseType="Resource"><mwg-rs:Name>PersonSecret</mwg-rs:Name></mwg-rs:Regions>
+ <xmp:Label>{"A" * 9000}</xmp:Label>
+</rdf:Description></rdf:RDF></x:xmpmeta><?xpacket end="w"?>"""
+
+
+def exif_with_everything() -> bytes:
+    """EXIF with a camera, an artist, a place, a maker note and a second directory that holds a thumbnail."""
+    exif = Image.Exif()
+    exif[0x010F], exif[0x013B], exif[0x0112] = "Canon-Secret", "ArtistSecret", 6
+    exif.get_ifd(0x8769).update({0x927C: b"MakerSecret" + thumbnail(), 0x9003: "2026:01:02 03:04:05", 0xA002: 40})
+    exif.get_ifd(0x8825).update({1: "N", 2: (48.0, 51.0, 29.0), 3: "E", 4: (2.0, 17.0, 40.0)})
+    block = exif.tobytes().removeprefix(b"Exif\0\0")
+    order = "little" if block[:2] == b"II" else "big"
+    small = thumbnail()
+    # append IFD1 by hand: JPEGInterchangeFormat (0x0201) and its length (0x0202)
+    start = int.from_bytes(block[4:8], order)
+    count = int.from_bytes(block[start : start + 2], order)
+    link = start + 2 + 12 * count
+    at = len(block)
+    entries = [(0x0201, 4, 1, at + 2 + 24 + 4), (0x0202, 4, 1, len(small))]
+    directory = len(entries).to_bytes(2, order)
+    for tag, kind, number, value in entries:
+        directory += b"".join(v.to_bytes(n, order) for v, n in ((tag, 2), (kind, 2), (number, 4), (value, 4)))
+    block = block[:link] + at.to_bytes(4, order) + block[link + 4 :] + directory + bytes(4) + small
+    return b"Exif\0\0" + block
+
+
+def tell_all(path: Path) -> None:
+    """A picture with every kind of metadata that its format and Pillow's writer allow."""
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8))
+    options: dict[str, Any] = {"exif": exif_with_everything()}
+    if path.suffix == ".png":
+        info = PngImagePlugin.PngInfo()
+        info.add_text("Comment", "CommentSecret")
+        info.add_itxt("XML:com.adobe.xmp", XMP)
+        options["pnginfo"] = info
+    elif path.suffix == ".tif":
+        exif = Image.Exif()
+        exif.load(exif_with_everything())
+        exif[270] = "CommentSecret"
+        exif[700] = XMP.encode()
+        options = {"exif": exif}
+    else:
+        options["xmp"] = XMP.encode()
+        if path.suffix == ".jpg":
+            options["comment"] = b"CommentSecret"
+    image.save(path, **options)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_everything_is_stripped(tmp_path: Path, suffix: str) -> None:
+    source, target = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
+    tell_all(source)
+    raw = source.read_bytes()
+    assert b"Canon-Secret" in raw and b"TitleSecret" in raw  # the test's own input is what it claims to be
+    write_image(target, read_image(source))
+    data = target.read_bytes()
+    assert not [secret for secret in SECRETS if secret in data]
+    with Image.open(target) as image:
+        exif = image.getexif()
+        assert not exif.get_ifd(0x8825) and not exif.get_ifd(0x8769) and not exif.get_ifd(1)
+        harmless = (
+            "jfif jfif_version jfif_unit jfif_density dpi resolution compression loop background timestamp duration"
+        )
+        assert set(image.info) <= set(harmless.split())
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_keeping_metadata_keeps_no_preview_and_no_names(tmp_path: Path, suffix: str) -> None:
+    source, target = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
+    tell_all(source)
+    write_image(target, read_image(source), keep_metadata=True)
+    data = target.read_bytes()
+    assert b"Canon-Secret" in data and b"ArtistSecret" in data and b"TitleSecret" in data
+    assert b"MakerSecret" not in data and b"PersonSecret" not in data
+    assert thumbnail() not in data and base64.b64encode(thumbnail())[:60] not in data and b"A" * 5000 not in data
+    assert data.count(b"\xff\xd8\xff") <= 1  # one JPEG at most: the picture itself
+    with Image.open(target) as image:
+        exif = image.getexif()
+        assert exif.get(0x0112, 1) == 1 and b"Orientation" not in image.info["xmp"]
+        assert exif.get_ifd(0x8825)[2] == (48.0, 51.0, 29.0)
+        assert exif.get_ifd(0x8769)[0x9003] == "2026:01:02 03:04:05"
+        assert exif.get_ifd(0x8769)[0xA002] == image.width == 40  # turned by orientation 6
+        assert not exif.get_ifd(1)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("keep", [False, True])
+def test_synthetic_tag_is_found_by_an_xml_parser(tmp_path: Path, suffix: str, keep: bool) -> None:
+    source, target = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
+    tell_all(source)
+    write_image(target, read_image(source), synthetic=True, keep_metadata=keep)
+    with Image.open(target) as image:
+        packet = image.info["xmp"]
+    assert source_types(packet) == [DIGITAL_SOURCE_TYPE]
+    assert (b"TitleSecret" in packet) == keep
+
+
+def source_types(packet: bytes) -> list[str | None]:
+    body = packet.decode().split("?>", 1)[1].rsplit("<?xpacket", 1)[0]
+    root = ET.fromstring(body)
+    assert root.tag == "{adobe:ns:meta/}xmpmeta" and root[0].tag == RDF + "RDF"
+    return [element.text for element in root.findall(f"{RDF}RDF/{RDF}Description/{EXT}DigitalSourceType")]
+
+
+def test_untagged_unless_asked(tmp_path: Path) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    write_image(tmp_path / "b.png", read_image(tmp_path / "a.png"))
+    assert b"DigitalSourceType" not in (tmp_path / "b.png").read_bytes()
+
+
+def test_tag_replaces_what_the_original_claimed() -> None:
+    claimed = tag_xmp().replace(b"compositeWithTrainedAlgorithmicMedia", b"digitalCapture")
+    assert source_types(tag_xmp(clean_xmp(claimed))) == [DIGITAL_SOURCE_TYPE]
+    assert b"Iptc4xmpExt:DigitalSourceType" in tag_xmp()
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        b"",
+        b"<not xml",
+        b"<html/>",
+        "\0\0",
+        b"\xff\xfe\0",
+        b'<!DOCTYPE x [<!ENTITY a "aaaa">]><x>&a;</x>',
+        b"<a>" * 100_000,
+    ],
+)
+def test_damaged_xmp_is_dropped(packet: bytes) -> None:
+    assert clean_xmp(packet) is None
+    assert source_types(tag_xmp(packet)) == [DIGITAL_SOURCE_TYPE]
+
+
+def test_damaged_exif_hurts_nobody(tmp_path: Path) -> None:
+    for block in (b"Exif\0\0garbage", b"Exif\0\0II*\0\xff\xff\xff\xff", exif_with_everything()[:40]):
+        Image.new("RGB", (40, 30), "red").save(tmp_path / "a.jpg", exif=block)
+        photo = read_image(tmp_path / "a.jpg")
+        assert photo.rgb.shape == (30, 40, 3)
+        write_image(tmp_path / "b.jpg", photo, keep_metadata=True, overwrite=True)
+
+
+def test_xmp_too_long_for_jpeg_is_left_out_but_the_tag_is_not(tmp_path: Path) -> None:
+    many = "".join(f"<xmp:P{i}>{'v' * 4000}</xmp:P{i}>" for i in range(20))
+    packet = (
+        '<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">'
+        f'<rdf:Description rdf:about="" xmlns:xmp="http://ns.adobe.com/xap/1.0/">{many}</rdf:Description></rdf:RDF></x:xmpmeta>'
+    )
+    info = PngImagePlugin.PngInfo()
+    info.add_itxt("XML:com.adobe.xmp", packet)
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png", pnginfo=info)
+    photo = read_image(tmp_path / "a.png")
+    for synthetic in (False, True):
+        write_image(tmp_path / "b.jpg", photo, keep_metadata=True, synthetic=synthetic, overwrite=True)
+        assert (b"DigitalSourceType" in (tmp_path / "b.jpg").read_bytes()) == synthetic
+
+
+@pytest.mark.parametrize("kind", [0x010001, 0x010002])
+def test_mpf_previews_are_left_out(tmp_path: Path, kind: int) -> None:
+    data = mpo([(60, 40), (30, 20)])
+    (tmp_path / "a.jpg").write_bytes(set_mp_type(data, kind))
+    photo = read_image(tmp_path / "a.jpg")
+    assert photo.format == "JPEG" and photo.rgb.shape == (40, 60, 3) and "preview" in photo.notes[0]
+    write_image(tmp_path / "b.jpg", photo)
+    assert (tmp_path / "b.jpg").read_bytes().count(b"\xff\xd8\xff") == 1
+
+
+def mpo(sizes: list[tuple[int, int]]) -> bytes:
+    buffer = io.BytesIO()
+    first, *others = (Image.new("RGB", size, "red") for size in sizes)
+    first.save(buffer, "MPO", save_all=True, append_images=others)
+    return buffer.getvalue()
+
+
+def set_mp_type(data: bytes, kind: int) -> bytes:
+    """Pillow calls every further picture of an MPO "undefined"; cameras say what it is."""
+    with Image.open(io.BytesIO(data)) as image:
+        entry = image.mpinfo[0xB002][1]  # type: ignore[attr-defined]
+    old = b"".join(v.to_bytes(4, "little") for v in (0, entry["Size"], entry["DataOffset"]))
+    assert data.count(old) == 1
+    return data.replace(old, kind.to_bytes(4, "little") + old[4:])
