@@ -99,17 +99,18 @@ def insightface_sample() -> Path | None:
 
 def output_of(photo: Path, folder: Path) -> Path:
     """Where ficgan-deid writes what becomes of `photo`."""
-    return folder / f"{photo.stem}_anonymized{photo.suffix}"
+    return folder / photo.name
 
 
 def side_by_side(photo: Path, result: Path) -> Image.Image:
-    """The two pictures on one canvas, a white gap between them."""
+    """The two pictures on one canvas, beside each other, or wide ones one above the other, a white gap between them."""
     with Image.open(photo) as first, Image.open(result) as second:
-        left, right = first.convert("RGB"), second.convert("RGB")
-    gap = 8
-    canvas = Image.new("RGB", (left.width + gap + right.width, max(left.height, right.height)), "white")
-    canvas.paste(left, (0, 0))
-    canvas.paste(right, (left.width + gap, 0))
+        before, after = first.convert("RGB"), second.convert("RGB")
+    width, height = max(before.width, after.width), max(before.height, after.height)
+    shift = (0, height + 8) if width > 1.2 * height else (width + 8, 0)
+    canvas = Image.new("RGB", (width + shift[0], height + shift[1]), "white")
+    canvas.paste(before, (0, 0))
+    canvas.paste(after, shift)
     return canvas
 
 
