@@ -37,7 +37,7 @@ test-all: $(STAMP)
 
 # mypy does not follow the mapping of ops/, configs/ and pretrained/ in setup.py, so it reads a tree of links that looks as installed.
 lint: $(STAMP)
-	@$(BIN)/ruff check .
+	@$(BIN)/ruff check --output-format concise .
 	@rm -rf build/typing && mkdir -p build/typing/ficgan
 	@ln -s "$(CURDIR)"/ficgan/* "$(CURDIR)/ops" "$(CURDIR)/configs" "$(CURDIR)/pretrained" build/typing/ficgan/
 	@cd build/typing && "$(CURDIR)/$(BIN)/mypy" --config-file ../../pyproject.toml --cache-dir ../mypy -p ficgan

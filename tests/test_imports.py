@@ -37,7 +37,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "verification": LEAVES | {"ops", "models", "losses", "faces", "data"},
     "data": LEAVES | {"faces", "images"},
     "training": LEAVES | {"ops", "models", "losses", "faces", "data", "images", "verification", "identity"},
-    "measure": LEAVES | {"models", "faces", "identity", "images", "policy", "deidentify", "data", "pretrained"},
+    "evaluation": LEAVES | {"models", "faces", "identity", "images", "policy", "deidentify", "data", "pretrained"},
     "diagnosis": LEAVES | {"ops", "models", "faces", "pretrained"},
 }
 TORCH_ONLY = ("losses",)
