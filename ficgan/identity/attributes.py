@@ -1,0 +1,126 @@
+"""Attribute names, groups and directions, as users write them."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.errors import UsageError
+
+from .gather import mean_of
+
+
+def find_attribute(name: str, names: Sequence[str]) -> int:
+    """Index of an attribute; upper and lower case, spaces and underscores are alike.
+
+    Raises:
+        UsageError: unknown; the sentence gives the nearest name and the whole list.
+    """
+    known = {fold(n): i for i, n in enumerate(names)}
+    if fold(name) in known:
+        return known[fold(name)]
+    if not names:
+        raise UsageError(
+            f"attribute {name!r} was asked for, but this bank has no attribute table; build one with labels."
+        )
+    near = difflib.get_close_matches(fold(name), known, n=1, cutoff=0.0)[0]
+    raise UsageError(f"unknown attribute {name!r}; did you mean {names[known[near]]}? Known: {', '.join(names)}.")
+
+
+def fold(name: str) -> str:
+    """The form in which attribute names are compared."""
+    return name.strip().casefold().replace(" ", "_")
+
+
+def parse_group(text: str, names: Sequence[str]) -> dict[int, bool]:
+    """Read "Female,-Eyeglasses": comma means and, a leading minus means not.
+
+    Returns:
+        Index of the attribute → whether it must be there; empty text gives no condition.
+
+    Raises:
+        UsageError: an unknown or empty name, or one both wanted and unwanted.
+    """
+    wanted: dict[int, bool] = {}
+    if not text.strip():
+        return wanted
+    for part in text.split(","):
+        item = part.strip()
+        absent = item.startswith("-")
+        name = item[1:] if absent else item
+        if not name.strip():
+            raise UsageError(f"attributes {text!r} has an empty name; write for example Female,-Eyeglasses.")
+        index = find_attribute(name, names)
+        if wanted.setdefault(index, not absent) == absent:
+            raise UsageError(f"attributes {text!r} wants {names[index]} both there and not there; nobody has that.")
+    return wanted
+
+
+def members(attributes: NDArray[np.uint8], wanted: dict[int, bool]) -> NDArray[np.int64]:
+    """Ascending indices of the people, rows of `attributes` [N,A], who meet all conditions."""
+    keep = np.ones(len(attributes), bool)
+    for index, present in wanted.items():
+        keep &= (attributes[:, index] != 0) == present
+    return np.flatnonzero(keep).astype(np.int64)
+
+
+def parse_direction(text: str) -> tuple[str, float]:
+    """Read "Smiling=0.7": an attribute and how far to go along its direction.
+
+    Returns:
+        Name and finite amount; 1 is the distance between the means of those with and without it.
+
+    Raises:
+        UsageError: another form.
+    """
+    name, equals, amount = text.partition("=")
+    try:
+        value = float(amount)
+    except ValueError:
+        value = math.nan
+    if not equals or not name.strip() or not math.isfinite(value):
+        raise UsageError(
+            f"attribute direction {text!r} cannot be read; write a name and a number, such as Smiling=0.7."
+        )
+    return name.strip(), value
+
+
+def attribute_direction(codes: NDArray[np.float16], column: NDArray[np.uint8], name: str) -> NDArray[np.float32]:
+    """mean(with) − mean(without) over the people of a bank.
+
+    Args:
+        codes: [N,512].
+        column: uint8 [N], not 0 where a person has the attribute.
+        name: for the error message.
+
+    Returns:
+        float32 [512], computed in float64.
+
+    Raises:
+        UsageError: everybody or nobody has it.
+    """
+    with_it, without = np.flatnonzero(column), np.flatnonzero(column == 0)
+    if not len(with_it) or not len(without):
+        raise UsageError(f"{name} has no direction in this bank: {len(with_it)} of {len(column)} people have it.")
+    return (mean_of(codes, with_it) - mean_of(codes, without)).astype(np.float32)
+
+
+def majority(values: NDArray[np.uint8], owner: NDArray[np.int64], people: int) -> NDArray[np.uint8]:
+    """Attributes per person, from attributes per image: what at least half of the person's images show.
+
+    Args:
+        values: [M,A], not 0 where the image shows the attribute.
+        owner: [M], 0 … people − 1.
+        people: N.
+
+    Returns:
+        uint8 [N,A] of 0 and 1.
+    """
+    counts = np.bincount(owner, minlength=people)
+    columns: Iterable[NDArray[np.float64]] = (np.bincount(owner, weights=v != 0, minlength=people) for v in values.T)
+    votes = np.stack(list(columns), 1) if values.shape[1] else np.zeros((people, 0))
+    return (2 * votes >= counts[:, None]).astype(np.uint8)

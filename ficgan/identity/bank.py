@@ -1,0 +1,267 @@
+"""The bank of identity codes that k-same draws from: one code per person, with a table of attributes."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ficgan.errors import FicganError, UsageError
+
+from . import ksame
+from .attributes import attribute_direction, find_attribute, fold, majority, members, parse_group
+from .gather import distances_to, mean_of, rows
+from .ksame import KSameCode
+
+SCHEMA = 1
+"""Version of the file layout."""
+
+
+@dataclass(frozen=True, eq=False)
+class IdentityBank:
+    """Identity codes of N different people.
+
+    Args:
+        codes: float16 [N,D], the intermediate latent w of each person (D is 512).
+        attributes: uint8 [N,A], 1 where a person has the attribute.
+        names: A attribute names, different from each other.
+        provenance: where the codes come from (JSON): `checkpoint` digest, `data` name and licence, counts of images.
+
+    Raises:
+        UsageError: shapes that do not belong together, or codes that are not finite.
+    """
+
+    codes: NDArray[np.float16]
+    attributes: NDArray[np.uint8]
+    names: tuple[str, ...] = ()
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.codes.dtype != np.float16 or self.codes.ndim != 2 or not self.codes.size:
+            raise UsageError(f"bank codes are {self.codes.dtype} {list(self.codes.shape)}; they must be float16 [N,D].")
+        if self.attributes.dtype != np.uint8 or self.attributes.shape != (len(self.codes), len(self.names)):
+            shape = list(self.attributes.shape)
+            raise UsageError(
+                f"the attribute table is {self.attributes.dtype} {shape}; {len(self.codes)} people and "
+                f"{len(self.names)} names need uint8 [{len(self.codes)},{len(self.names)}]."
+            )
+        if len({fold(name) for name in self.names}) < len(self.names):
+            raise UsageError("two attributes of the bank have the same name; upper and lower case do not count.")
+        if not all(np.isfinite(part).all() for part in rows(self.codes)):
+            raise UsageError("bank codes are not finite; check the checkpoint they were made with.")
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @cached_property
+    def mean(self) -> NDArray[np.float32]:
+        """Mean code w̄ of all people, float32 [D], computed in float64."""
+        return mean_of(self.codes).astype(np.float32)
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256, hexadecimal, over shapes, codes, attributes and names; where they come from is not part of it."""
+        state = hashlib.sha256(repr((self.codes.shape, self.names)).encode())
+        state.update(np.ascontiguousarray(self.codes, "<f2"))
+        state.update(np.ascontiguousarray(self.attributes))
+        return state.hexdigest()
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """How many people have each attribute."""
+        return dict(zip(self.names, self.attributes.sum(0, dtype=np.int64).tolist(), strict=True))
+
+    # -- making, reading, writing -----------------------------------------------------------------------------------
+
+    @classmethod
+    def from_codes(
+        cls,
+        codes: NDArray[np.floating],
+        people: ArrayLike,
+        attributes: ArrayLike | None = None,
+        names: Sequence[str] = (),
+        provenance: Mapping[str, Any] | None = None,
+    ) -> IdentityBank:
+        """Average the codes of every person's images, so that k counts people and not pictures.
+
+        Args:
+            codes: float [M,D], one per image.
+            people: [M] who is in the image: numbers or strings.
+            attributes: [M,A], not 0 where an image shows the attribute; a person has what at least half of theirs show.
+            names: A attribute names.
+            provenance: where the codes come from; the counts of images and people are added.
+
+        Returns:
+            The bank, people in ascending order.
+
+        Raises:
+            UsageError: lengths that do not belong together, or codes beyond float16.
+        """
+        who, owner, per_person = np.unique(np.asarray(people), return_inverse=True, return_counts=True)
+        table = np.zeros((len(codes), 0), np.uint8) if attributes is None else np.asarray(attributes)
+        if codes.ndim != 2 or not len(codes) == len(owner) == len(table) or table.ndim != 2:
+            raise UsageError(
+                f"codes {list(codes.shape)}, people [{len(owner)}] and attributes {list(table.shape)} "
+                "do not belong together; give one row each per image."
+            )
+        total = np.zeros((len(who), codes.shape[1]), np.float64)
+        np.add.at(total, owner, codes.astype(np.float64))
+        mean = total / per_person[:, None]
+        if not np.abs(mean).max(initial=0.0) <= np.finfo(np.float16).max:  # also false for NaN
+            raise UsageError("some codes are not finite or too large for float16; check the checkpoint that made them.")
+        record = {
+            **(provenance or {}),
+            "images": len(codes),
+            "people": len(who),
+            "images_per_person": [int(per_person.min(initial=0)), int(per_person.max(initial=0))],
+        }
+        votes = majority((table != 0).astype(np.uint8), owner, len(who))
+        return cls(mean.astype(np.float16), votes, tuple(names), record)
+
+    def save(self, path: str | Path) -> None:
+        """Write the bank as safetensors with a JSON header, whole or not at all.
+
+        Raises:
+            FicganError: the file cannot be written.
+        """
+        import torch
+
+        from ficgan.models.io import save_tensors
+
+        tensors = {
+            "codes": torch.from_numpy(np.array(self.codes)),
+            "attributes": torch.from_numpy(np.array(self.attributes)),
+        }
+        header = {
+            "schema_version": SCHEMA,
+            "names": list(self.names),
+            "digest": self.digest,
+            "provenance": self.provenance,
+        }
+        save_tensors(path, tensors, header, kind="bank")
+
+    @classmethod
+    def load(cls, path: str | Path) -> IdentityBank:
+        """Read a bank.
+
+        Raises:
+            FicganError: missing, damaged, foreign or newer file.
+        """
+        from ficgan.models.io import load_tensors
+
+        tensors, header = load_tensors(path, kind="bank")
+        version = header.get("schema_version")
+        if not isinstance(version, int) or version > SCHEMA:
+            raise FicganError(f"{path} has schema {version}, this ficgan reads up to {SCHEMA}; upgrade ficgan.")
+        try:
+            codes, attributes = tensors["codes"].numpy(), tensors["attributes"].numpy()
+            bank = cls(codes, attributes, tuple(header["names"]), dict(header["provenance"]))
+            sound = header["digest"] == bank.digest
+        except (KeyError, TypeError, UsageError) as error:
+            raise FicganError(f"{path} is a damaged bank ({error}); fetch or build it again.") from None
+        if not sound:
+            raise FicganError(
+                f"{path} is damaged: its codes do not have the digest it states; fetch or build it again."
+            )
+        return bank
+
+    # -- use --------------------------------------------------------------------------------------------------------
+
+    def query(self, text: str) -> NDArray[np.int64]:
+        """People of an attribute group.
+
+        Args:
+            text: "Female,-Eyeglasses": comma is and, a leading minus is not; case does not matter; "" is everybody.
+
+        Returns:
+            int64 [M], ascending indices; may be empty.
+
+        Raises:
+            UsageError: unknown attribute; the nearest and all known ones are named.
+        """
+        return members(self.attributes, parse_group(text, self.names))
+
+    def direction(self, name: str) -> NDArray[np.float32]:
+        """Attribute direction, mean(with) − mean(without): float32 [D], computed in float64.
+
+        Raises:
+            UsageError: unknown attribute, or one that everybody or nobody has.
+        """
+        index = find_attribute(name, self.names)
+        return attribute_direction(self.codes, self.attributes[:, index], self.names[index])
+
+    def k_same(
+        self, k: int, key: str, *, seed: int | str = 0, attributes: str | None = None, psi: float = 0.0
+    ) -> KSameCode:
+        """Draw k people for one face and average them.
+
+        ψ = 0 is the paper's mean w_m of the k. ψ > 0 restores the variance that averaging took away,
+        w = w̄ + ψ·√k·(w_m − w̄), where w̄ is the mean of everybody who could have been drawn; see `restore_variance`.
+
+        Args:
+            k: people to average, 2 … the number of those who have the attributes.
+            key: whom the draw is for (person, track, file); the same key gives the same face, others another one.
+            seed: of all draws; a long one where the draws must stay secret.
+            attributes: group to draw from, such as "Female,-Eyeglasses"; None is the whole bank.
+            psi: ψ ≥ 0; at 1 the codes spread as real people do.
+
+        Returns:
+            The code and what the audit needs.
+
+        Raises:
+            UsageError: k too small or too large for the group, ψ out of range, or an unknown attribute.
+
+        Source:
+            FICGAN, "Manifold k-Same Algorithm" and "Controllability on Facial Attributes" (w'_m).
+        """
+        psi = ksame.check_psi(psi)
+        group = self._group(attributes)
+        ksame.check_k(k, group.size, len(self), attributes)
+        rng = ksame.keyed_generator(seed, self.digest, key, k, group.name)
+        chosen = ksame.draw_members(group.size, k, rng)
+        chosen = chosen if group.index is None else group.index[chosen]
+        w_m = mean_of(self.codes, chosen)
+        centre, cap = group.spread(self.codes) if psi > 0 else (w_m, math.inf)
+        return KSameCode(
+            w=ksame.restore_variance(w_m, centre, k, psi, cap),
+            k=int(k),
+            psi=psi,
+            commitment=ksame.commitment(seed, self.digest),
+            members_digest=ksame.members_digest(self.digest, chosen),
+            attributes=attributes or None,
+        )
+
+    def _group(self, attributes: str | None) -> _Group:
+        wanted = parse_group(attributes or "", self.names)
+        name = ",".join(sorted(("" if present else "-") + self.names[i] for i, present in wanted.items()))
+        if name not in self._groups:
+            index = members(self.attributes, wanted) if wanted else None
+            self._groups[name] = _Group(name, index, len(self) if index is None else len(index))
+        return self._groups[name]
+
+    @cached_property
+    def _groups(self) -> dict[str, _Group]:
+        return {}
+
+
+class _Group:
+    """People to draw from, and how they spread; computed once per bank."""
+
+    def __init__(self, name: str, index: NDArray[np.int64] | None, size: int) -> None:
+        self.name, self.index, self.size = name, index, size
+        self._spread: tuple[NDArray[np.float64], float] | None = None
+
+    def spread(self, codes: NDArray[np.float16]) -> tuple[NDArray[np.float64], float]:
+        """Centre w̄ [D] and the distance from it within which CAP_PERCENTILE per cent of the group lie."""
+        if self._spread is None:
+            centre = mean_of(codes, self.index)
+            cap = float(np.percentile(distances_to(centre, codes, self.index), ksame.CAP_PERCENTILE))
+            self._spread = centre, cap
+        return self._spread

@@ -1,0 +1,163 @@
+"""Manifold k-same: the mean of k identity codes, plain as in the paper or with its variance restored."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.errors import UsageError
+
+from .gather import mean_of
+
+CAP_PERCENTILE = 95.0
+"""No restored code lies farther from the centre than this percentage of the real ones."""
+
+
+@dataclass(frozen=True, eq=False)
+class KSameCode:
+    """One k-same draw and what an audit needs to know of it."""
+
+    w: NDArray[np.float32]
+    """[512] the code w_m, or the variance-restored one."""
+    k: int
+    """Number of people averaged."""
+    psi: float
+    """Share of the population's spread that was restored; 0 is the paper's mean."""
+    commitment: str
+    """Hash that binds the seed; see `commitment`."""
+    members_digest: str
+    """sha256 of the bank's digest and the members' indices."""
+    attributes: str | None
+    """The group the draw was restricted to."""
+
+
+def check_k(k: int, eligible: int, total: int, attributes: str | None) -> None:
+    """Refuse a k that cannot be drawn.
+
+    Args:
+        k: people to average.
+        eligible: people who have the attributes.
+        total: people in the bank.
+        attributes: the group, None for the whole bank.
+
+    Raises:
+        UsageError: k below 2, or above the number of people there are.
+    """
+    if isinstance(k, bool) or int(k) != k or k < 2:
+        raise UsageError(f"k is {k}; k-anonymity needs a whole number of at least 2.")
+    if k > total:
+        raise UsageError(f"k is {k}, but the bank has {total} people; lower k or use a larger bank.")
+    if k > eligible:
+        remedy = "lower k or loosen the attributes" if eligible >= 2 else "loosen the attributes"
+        raise UsageError(f"k is {k}, but only {eligible} of the bank's {total} people have {attributes!r}; {remedy}.")
+
+
+def manifold_k_same(codes: NDArray[np.floating], k: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Mean of k codes drawn at random without replacement, w_m.
+
+    Args:
+        codes: [N,512], one per person.
+        k: 2 … N.
+        rng: source of the draw.
+
+    Returns:
+        float32 [512].
+
+    Raises:
+        UsageError: k below 2 or above N.
+
+    Source:
+        FICGAN, "Manifold k-Same Algorithm".
+    """
+    check_k(k, len(codes), len(codes), None)
+    return mean_of(codes, draw_members(len(codes), k, rng)).astype(np.float32)
+
+
+def draw_members(n: int, k: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """k different numbers of 0 … n − 1, ascending, every set equally likely.
+
+    Made of the bit generator's raw output alone, whose stream NumPy keeps the same across its versions (it does not
+    promise that of `choice`), so that a draw can be repeated years later. Needs time and memory of order k.
+    """
+    if k > n // 2:
+        keep = np.ones(n, bool)
+        if k < n:
+            keep[draw_members(n, n - k, rng)] = False
+        return np.flatnonzero(keep).astype(np.int64)
+    picks = np.zeros(0, np.int64)
+    while True:  # the first k different ones of a sequence of independent draws are a draw without replacement
+        fresh = rng.bit_generator.random_raw(k + k // 2 + 16) % np.uint64(n)
+        picks = np.concatenate([picks, fresh.astype(np.int64)])
+        _, first = np.unique(picks, return_index=True)
+        if len(first) >= k:
+            return np.sort(picks[np.sort(first)[:k]])
+
+
+def restore_variance(
+    w_m: NDArray[np.float64], centre: NDArray[np.float64], k: int, psi: float, cap: float
+) -> NDArray[np.float32]:
+    """w̄ + ψ·√k·(w_m − w̄), its distance from w̄ at most `cap`; ψ = 0 is w_m itself, untouched.
+
+    The mean of k codes has 1/k of their variance, so that all plain means look alike. Scaling its deviation by ψ·√k gives
+    it ψ² of the variance, and every one of the k the same small weight, ψ/√k. Drawing without replacement from N people
+    takes a further factor (N − k)/(N − 1) off the variance; with k = N nothing deviates and the mean remains.
+
+    Args:
+        w_m: [512] mean of the k codes drawn.
+        centre: [512] mean w̄ of the group they were drawn from.
+        k: how many.
+        psi: ≥ 0.
+        cap: largest ‖w − w̄‖.
+
+    Returns:
+        float32 [512].
+    """
+    if psi == 0:
+        return w_m.astype(np.float32)
+    deviation = psi * math.sqrt(k) * (w_m - centre)
+    length = float(np.linalg.norm(deviation))
+    if length > cap:
+        deviation *= cap / length
+    return (centre + deviation).astype(np.float32)
+
+
+def check_psi(psi: float) -> float:
+    """ψ as a float ≥ 0, or a UsageError."""
+    if not (math.isfinite(psi) and psi >= 0):
+        raise UsageError(f"psi is {psi}; give a number from 0 (the plain mean) to 1 (the spread of real people).")
+    return float(psi)
+
+
+@lru_cache(maxsize=64)
+def _stretch(seed: str, bank_digest: str) -> bytes:
+    # Slow on purpose (about 50 ms): every guess at the seed, against the commitment or against a draw, costs as much.
+    salt = b"ficgan k-same seed/" + bank_digest.encode()
+    return hashlib.scrypt(seed.encode(), salt=salt, n=2**14, r=8, p=1, dklen=32)
+
+
+def commitment(seed: int | str, bank_digest: str) -> str:
+    """Hash that binds the seed of the draws without stating it.
+
+    Who knows the seed can check that an audit was made with it. Nobody can find another seed that fits. The seed is hidden
+    only as far as it cannot be guessed: the hash must repeat, so it has no random salt, and a small number is found by
+    trying (each trial is made to cost some 50 ms). Use a long seed where the draws must stay secret.
+    """
+    return hmac.new(_stretch(str(seed), bank_digest), b"commitment", hashlib.sha256).hexdigest()
+
+
+def keyed_generator(seed: int | str, bank_digest: str, key: str, k: int, group: str) -> np.random.Generator:
+    """Generator for one person's draw: the same arguments give the same draw, others an independent one."""
+    message = "\0".join(("draw", key, str(k), group)).encode()
+    mac = hmac.new(_stretch(str(seed), bank_digest), message, hashlib.sha256).digest()
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(mac[:16], "little")))
+
+
+def members_digest(bank_digest: str, index: NDArray[np.int64]) -> str:
+    """sha256 over the bank's digest and the ascending members of a draw."""
+    return hashlib.sha256(bank_digest.encode() + np.sort(index).astype("<i8").tobytes()).hexdigest()
