@@ -1,0 +1,180 @@
+"""Training V: made-up people, resumption, the command."""
+
+from __future__ import annotations
+
+import colorsys
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from PIL import Image, ImageDraw
+
+from ficgan.cli.verifier import train_verifier
+from ficgan.data import open_faces
+from ficgan.errors import InputError
+from ficgan.faces.alignment import Alignment
+from ficgan.verification import load_verifier
+from ficgan.verification.train import VerifierTrainer, VerifierTraining, verification_accuracy
+
+SMALL = VerifierTraining(
+    steps=30, batch=24, learning_rate=0.02, base=20, least=1, held_out=0.25, channels=(4, 8, 8, 8), dimensions=16
+)
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sixteen people of six photos: skin and hair colours and the size of the eyes are theirs, place and light vary."""
+    root = tmp_path_factory.mktemp("people")
+    rng = np.random.default_rng(0)
+    for person in range(16):
+        skin, hair = (
+            tuple(int(255 * c) for c in colorsys.hsv_to_rgb(hue % 1, 0.8, 0.9))
+            for hue in (person / 16, person * 5 / 16 + 0.5)
+        )
+        eye = 2 + person % 4
+        (root / f"p{person:02}").mkdir()
+        for shot in range(6):
+            dx, dy, light = rng.integers(-2, 3), rng.integers(-2, 3), rng.uniform(0.8, 1.1)
+            image = Image.new("RGB", (48, 48), tuple(rng.integers(60, 120, 3).tolist()))
+            draw = ImageDraw.Draw(image)
+            draw.ellipse((8 + dx, 2 + dy, 40 + dx, 40 + dy), fill=hair)
+            draw.ellipse((11 + dx, 8 + dy, 37 + dx, 46 + dy), fill=skin)
+            for x in (15, 33):
+                draw.ellipse((x - eye + dx, 15 - eye + dy, x + eye + dx, 15 + eye + dy), fill=(20, 20, 20))
+            lit = np.clip(np.asarray(image) * light, 0, 255).astype(np.uint8)
+            Image.fromarray(lit).save(root / f"p{person:02}" / f"{shot}.png")
+    return root
+
+
+def trainer(people: Path, config: VerifierTraining = SMALL) -> VerifierTrainer:
+    made = VerifierTrainer(open_faces([people], resolution=48), alignment=Alignment(), config=config)
+    made.load_images()
+    return made
+
+
+def test_loss_falls_and_held_out_people_are_told_apart(people: Path, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    torch.manual_seed(0)
+    run = trainer(people, replace(SMALL, steps=120))
+    losses = [run.advance() for _ in range(120)]
+    assert np.mean(losses[-10:]) < 0.8 * np.mean(losses[:10])
+    reached = run.measure()
+    assert reached.auc > 0.8 and reached.accuracy > 0.7 and reached.same > reached.different
+    run.save_verifier(tmp_path / "v.safetensors", reached)
+    v = load_verifier(f"sphereface20:{tmp_path / 'v.safetensors'}", alignment=Alignment(), resolution=48)
+    run.network.eval()
+    x = run.images[:4].float() / 127.5 - 1
+    torch.testing.assert_close(v(x), run.network(run._input(torch.arange(4)))[0], rtol=1e-4, atol=1e-5)
+
+
+def test_held_out_people_are_never_trained_on(people: Path) -> None:
+    run = trainer(people)
+    folders = [name.split("/")[0] for name in run.data.names]
+    train, test = ({folders[i] for i in rows} for rows in (run.train_rows, run.test_rows))
+    assert not train & test and len(train) == 12 and len(test) == 4
+    assert sorted(set(run.train_people.tolist())) == list(range(12))
+
+
+@pytest.mark.parametrize("stop", [0, 3])
+def test_a_resumed_run_equals_an_uninterrupted_one(people: Path, tmp_path: Path, stop: int) -> None:
+    whole = trainer(people)
+    losses = [whole.advance() for _ in range(6)]
+    first = trainer(people)
+    for _ in range(stop):
+        first.advance()
+    first.save_state(tmp_path / "s.safetensors")
+    second = trainer(people)
+    second.load_state(tmp_path / "s.safetensors")
+    assert second.step == stop and [second.advance() for _ in range(6 - stop)] == losses[stop:]
+    assert all(torch.equal(value, second._tensors()[name]) for name, value in whole._tensors().items())
+
+
+def test_states_of_other_runs_are_refused(people: Path, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    state = tmp_path / "s.safetensors"
+    trainer(people).save_state(state)
+    with pytest.raises(InputError, match="another config"):
+        trainer(people, replace(SMALL, batch=8)).load_state(state)
+    state.write_bytes(state.read_bytes()[:1000])
+    with pytest.raises(InputError, match="not a readable"):
+        trainer(people).load_state(state)
+    assert list(tmp_path.iterdir()) == [state]
+
+
+def test_too_few_people(people: Path, tmp_path: Path) -> None:
+    few = open_faces([people], resolution=48).subset(range(12))
+    with pytest.raises(InputError, match="too few"):
+        VerifierTrainer(few, alignment=Alignment(), config=SMALL)
+    single = open_faces([people], resolution=48).subset(range(0, 96, 6))
+    with pytest.raises(InputError, match="two images"):
+        VerifierTrainer(single, alignment=Alignment(), config=SMALL)
+
+
+def test_accuracy_against_a_loop() -> None:
+    rng = np.random.default_rng(1)
+    people = np.repeat(np.arange(6), 3)
+    e = torch.from_numpy(rng.normal(size=(18, 4)) + 1.5 * rng.normal(size=(6, 4))[people])
+    got = verification_accuracy(e, people, pairs=10**6, seed=0)
+    unit = (e / e.norm(dim=1, keepdim=True)).numpy()
+    same = [unit[i] @ unit[j] for i in range(18) for j in range(i) if people[i] == people[j]]
+    assert got.pairs == len(same) == 18 and got.same == pytest.approx(np.mean(same))
+    assert 0.5 < got.auc <= 1 and 0.5 <= got.accuracy <= 1
+    perfect = verification_accuracy(torch.eye(6)[people], people, pairs=100, seed=0)
+    assert perfect.auc == 1 and perfect.accuracy == 1 and perfect.same == pytest.approx(1)
+    constant = verification_accuracy(torch.ones(18, 4), people, pairs=100, seed=0)
+    assert constant.auc == 0.5 and constant.accuracy == 0.5
+
+
+def options(people: Path, out: Path, steps: int) -> list[str]:
+    rest = "--resolution 48 --batch 8 --width 2 --lr 0.01 --held-out 0.25 --save-every 5"
+    return [str(people), "-o", str(out), "--steps", str(steps), *rest.split()]
+
+
+def test_command_trains_and_says_what_it_reached(people: Path, tmp_path: Path) -> None:
+    result = CliRunner().invoke(train_verifier, options(people, tmp_path / "run", 6))
+    assert result.exit_code == 0, result.output
+    done = json.loads(result.stdout)
+    assert done["steps"] == 6 and done["people"] == 12 and 0 <= done["held_out"]["auc"] <= 1
+    again = CliRunner().invoke(train_verifier, options(people, tmp_path / "run", 6))
+    assert again.exit_code == 0 and json.loads(again.stdout)["trained_now"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["{tmp}/none", "-o", "{tmp}/o"], 3, "cannot be opened"),
+        (["{people}", "-o", "{tmp}/o", "--held-out", "2"], 2, "held-out"),
+        (["{people}/p00", "-o", "{tmp}/o"], 3, "no person's folder"),
+        (["{people}", "-o", "{tmp}/o", "--labels", "{tmp}/x.csv"], 3, "cannot be read"),
+    ],
+)
+def test_command_mistakes(people: Path, tmp_path: Path, arguments: list[str], code: int, message: str) -> None:
+    filled = [a.format(tmp=tmp_path, people=people) for a in arguments]
+    result = CliRunner().invoke(train_verifier, filled)
+    assert result.exit_code == code and message in result.stderr and "Traceback" not in result.stderr
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_saves_and_exits_130(people: Path, tmp_path: Path, number: int) -> None:
+    out = tmp_path / "run"
+    code = "from ficgan.cli.verifier import train_verifier; train_verifier()"
+    process = subprocess.Popen([sys.executable, "-c", code, *options(people, out, 10**6)], stderr=subprocess.PIPE)
+    while not (out / "state.safetensors").exists() and process.poll() is None:
+        time.sleep(0.2)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and b"Traceback" not in errors
+    assert [p.name for p in out.iterdir()] == ["state.safetensors"]
+    again = CliRunner().invoke(train_verifier, options(people, out, 10**5))
+    assert again.exit_code == 3 and "another config" in again.stderr
