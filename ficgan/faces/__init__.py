@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from ficgan.faces.alignment import ARCFACE_POINTS, Alignment, invert, similarity, transform_points
+from ficgan.faces.blend import Paste, crop, paste_back
 from ficgan.faces.detection import DETECTORS, Face, FaceDetector, detector_missing, get_detector
+from ficgan.faces.redaction import blur_face, mosaic_face, solid_mask
 
 __all__ = [
     "ARCFACE_POINTS",
@@ -11,9 +13,15 @@ __all__ = [
     "Alignment",
     "Face",
     "FaceDetector",
+    "Paste",
+    "blur_face",
+    "crop",
     "detector_missing",
     "get_detector",
     "invert",
+    "mosaic_face",
+    "paste_back",
     "similarity",
+    "solid_mask",
     "transform_points",
 ]

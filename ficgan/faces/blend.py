@@ -1,0 +1,226 @@
+"""Cutting aligned crops out of photos and pasting new ones back so that nothing outside the mask changes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ficgan.errors import InputError, UsageError
+from ficgan.faces.alignment import Matrix, invert, transform_points
+from ficgan.faces.detection import Image, check_image
+
+Mask = NDArray[np.float32]  # [H, W] in [0, 1]
+
+# The pasted oval is a super-ellipse that touches the crop's sides: the default template puts hairline and chin at its
+# top and bottom and the cheeks .05 from its sides, so a plain ellipse would leave the temples and the jaw uncovered.
+_EXPONENT = 3.5
+
+
+@dataclass(frozen=True, eq=False)
+class Paste:
+    """A photo with a crop pasted into it.
+
+    Args:
+        image: uint8 [H, W, 3], RGB.
+        mask: float32 [H, W] in [0, 1], the crop's weight; where it is 0 the image is bit-identical to the input.
+    """
+
+    image: Image
+    mask: Mask
+
+
+def crop(image: Image, matrix: ArrayLike, size: int) -> Image:
+    """The square of a photo that a similarity brings upright, without aliasing where it shrinks.
+
+    Args:
+        image: uint8 [H, W, 3], RGB.
+        matrix: [2, 3], photo -> crop.
+        size: Side of the crop in pixels.
+
+    Returns:
+        uint8 [size, size, 3]; beyond the photo's border its edge pixels are repeated.
+
+    Raises:
+        InputError: The image is no H×W×3 uint8 array, or the matrix is singular.
+        UsageError: The size is not positive.
+    """
+    import cv2
+
+    image = check_image(image)
+    if size < 1:
+        raise UsageError(f"The crop's size is {size}: give at least 1 pixel.")
+    inverse = invert(matrix)
+    matrix = np.asarray(matrix, dtype=np.float64)
+    x0, y0, x1, y1 = _bounds(inverse, size, image.shape, margin=4)
+    # A crop wholly outside repeats the nearest border.
+    x0, y0 = min(x0, image.shape[1] - 1), min(y0, image.shape[0] - 1)
+    region = image[y0 : max(y1, y0 + 1), x0 : max(x1, x0 + 1)]
+    matrix = matrix @ _translation(x0, y0)
+    shrink = 1.0 / math.sqrt(abs(np.linalg.det(matrix[:, :2])))
+    if shrink > 1.0:
+        region, matrix = _reduced(region, matrix, shrink)
+    flags = cv2.INTER_CUBIC if shrink <= 1.0 else cv2.INTER_LINEAR
+    return cv2.warpAffine(region, matrix, (size, size), flags=flags, borderMode=cv2.BORDER_REPLICATE)
+
+
+def paste_back(
+    image: Image,
+    crop: Image,
+    matrix: ArrayLike,
+    *,
+    mask_scale: float = 1.0,
+    feather: float = 0.08,
+    colour_match: bool = True,
+) -> Paste:
+    """A photo with an aligned crop pasted back where it came from.
+
+    Args:
+        image: uint8 [H, W, 3], RGB; not changed.
+        crop: uint8 [S, S, 3], RGB.
+        matrix: [2, 3], photo -> crop.
+        mask_scale: Size of the pasted oval; 1 covers hairline to chin and both cheeks. The crop's own border limits it.
+        feather: Width of the soft edge as a fraction of the crop's side, inside the oval; at least one photo pixel.
+        colour_match: Give the crop the mean and spread of colour that the photo has under the mask.
+
+    Returns:
+        A `Paste`; where its mask is 0 the image is bit-identical to the input.
+
+    Raises:
+        InputError: An image is no H×W×3 uint8 array, the crop is not square, or the matrix is singular.
+        UsageError: mask_scale or feather is out of range.
+    """
+    import cv2
+
+    image, crop = check_image(image), check_image(crop)
+    size = crop.shape[0]
+    if crop.shape[1] != size:
+        raise InputError(f"The crop must be square, got {crop.shape[1]}×{size} pixels.")
+    if not 0.0 < mask_scale <= 4.0:
+        raise UsageError(f"The mask scale is {mask_scale}: give a factor above 0 and at most 4.")
+    if not 0.0 <= feather <= 0.5:
+        raise UsageError(f"The feather is {feather}: give a fraction of the crop's side between 0 and .5.")
+    inverse = invert(matrix)
+    x0, y0, x1, y1 = _bounds(inverse, size, image.shape, margin=1)
+    mask = np.zeros(image.shape[:2], dtype=np.float32)
+    result = image.copy()
+    if x1 <= x0 or y1 <= y0:
+        return Paste(result, mask)
+    local = np.asarray(matrix, dtype=np.float64) @ _translation(x0, y0)  # region -> crop
+    weight = oval(local, (y1 - y0, x1 - x0), size, mask_scale=mask_scale, feather=feather)
+    region = image[y0:y1, x0:x1]
+    target = _matched(crop, image, matrix, mask_scale, feather) if colour_match else crop
+    grow = math.sqrt(abs(np.linalg.det(inverse[:, :2])))
+    if grow < 1.0:
+        target, outward = _reduced(target, invert(local), 1.0 / grow)
+        local = invert(outward)
+    # Lanczos rings at hard edges of a generated face; bicubic is the usual compromise when it grows.
+    flags = (cv2.INTER_CUBIC if grow >= 1.0 else cv2.INTER_LINEAR) | cv2.WARP_INVERSE_MAP
+    warped = cv2.warpAffine(target, local, (x1 - x0, y1 - y0), flags=flags, borderMode=cv2.BORDER_REPLICATE)
+    mixed = region + weight[..., None] * (warped.astype(np.float32) - region)
+    inside = weight > 0
+    result[y0:y1, x0:x1][inside] = np.rint(mixed[inside]).clip(0, 255).astype(np.uint8)
+    mask[y0:y1, x0:x1] = weight
+    return Paste(result, mask)
+
+
+def oval(matrix: ArrayLike, shape: tuple[int, int], size: int, *, mask_scale: float, feather: float) -> Mask:
+    """The weight of a crop in a region of the photo.
+
+    Args:
+        matrix: [2, 3], region -> crop.
+        shape: Height and width of the region.
+        size: Side of the crop in pixels.
+        mask_scale: Size of the oval; 1 touches the crop's sides.
+        feather: Width of the soft edge as a fraction of the crop's side.
+
+    Returns:
+        float32 [h, w]: 1 deep inside, falling smoothly to exactly 0 on the oval's and the crop's border and beyond.
+    """
+    m = np.asarray(matrix, dtype=np.float64) / size
+    rows, columns = np.mgrid[: shape[0], : shape[1]].astype(np.float32)
+    # Position in the crop, -.5 .. .5 from side to side.
+    u = (m[0, 0] * columns + m[0, 1] * rows + (m[0, 2] + 0.5 / size - 0.5)).astype(np.float32)
+    v = (m[1, 0] * columns + m[1, 1] * rows + (m[1, 2] + 0.5 / size - 0.5)).astype(np.float32)
+    u, v = np.abs(u), np.abs(v)
+    radius = (u**_EXPONENT + v**_EXPONENT) ** (1 / _EXPONENT)
+    inside = np.minimum(0.5 * mask_scale - radius, 0.5 - np.maximum(u, v))
+    edge = max(feather, math.sqrt(abs(np.linalg.det(m[:, :2]))))  # at least one pixel of the photo
+    ramp = (inside / edge).clip(0, 1)
+    return (ramp * ramp * (3 - 2 * ramp)).astype(np.float32)
+
+
+def match_colour(crop: Image, reference: Image, weight: Mask) -> Image:
+    """A crop with the weighted mean and spread of another crop's colours, in CIE L*a*b*.
+
+    Args:
+        crop: uint8 [S, S, 3], RGB, to be changed (a new array is returned).
+        reference: uint8 [S, S, 3], RGB, whose colours are wanted.
+        weight: float32 [S, S], which pixels count; all zero returns the crop as it is.
+
+    Source: Reinhard et al., Color Transfer between Images, 2001, with the 5 % brightest and darkest pixels left out (glints,
+    hair, glasses) and the change of spread limited to a factor of 1.5.
+    """
+    import cv2
+
+    if not (weight > 0).any():
+        return crop.copy()
+
+    def statistics(lab: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        low, high = np.percentile(lab[..., 0][weight > 0], (5, 95))
+        counted = np.where((lab[..., 0] >= low) & (lab[..., 0] <= high), weight, 0).astype(np.float64)
+        if counted.sum() <= 0:
+            counted = weight.astype(np.float64)
+        mean = np.average(lab.reshape(-1, 3), axis=0, weights=counted.ravel())
+        variance = np.average((lab.reshape(-1, 3) - mean) ** 2, axis=0, weights=counted.ravel())
+        return mean, np.sqrt(variance)
+
+    lab = cv2.cvtColor(crop.astype(np.float32) / 255, cv2.COLOR_RGB2LAB)
+    mean, spread = statistics(lab)
+    wanted_mean, wanted_spread = statistics(cv2.cvtColor(reference.astype(np.float32) / 255, cv2.COLOR_RGB2LAB))
+    gain = ((wanted_spread + 1.0) / (spread + 1.0)).clip(1 / 1.5, 1.5)
+    lab = ((lab - mean) * gain + wanted_mean).astype(np.float32)
+    return np.rint(cv2.cvtColor(lab, cv2.COLOR_LAB2RGB).clip(0, 1) * 255).astype(np.uint8)
+
+
+def _matched(crop_: Image, image: Image, matrix: ArrayLike, mask_scale: float, feather: float) -> Image:
+    """The crop in the colours that the photo has under the mask; pixels beyond the photo's border do not count."""
+    size = crop_.shape[0]
+    source = crop(image, matrix, size)
+    identity = np.eye(2, 3)
+    weight = oval(identity, (size, size), size, mask_scale=mask_scale, feather=feather)
+    rows, columns = np.mgrid[:size, :size]
+    points = transform_points(invert(matrix), np.stack([columns, rows], axis=-1))
+    height, width = image.shape[:2]
+    present = (points >= -0.5).all(-1) & (points[..., 0] <= width - 0.5) & (points[..., 1] <= height - 0.5)
+    return match_colour(crop_, source, np.where(present, weight, 0).astype(np.float32))
+
+
+def _bounds(inverse: Matrix, size: int, shape: tuple[int, ...], *, margin: int) -> tuple[int, int, int, int]:
+    """x0, y0, x1, y1 of the part of a photo that a crop sees, at least one pixel, or an empty range where it sees none."""
+    side = size - 0.5
+    corners = transform_points(inverse, [(-0.5, -0.5), (side, -0.5), (side, side), (-0.5, side)])
+    low, high = np.floor(corners.min(0)) - margin, np.ceil(corners.max(0)) + margin + 1
+    height, width = shape[:2]
+    x0, x1 = (int(value) for value in np.clip((low[0], high[0]), 0, width))
+    y0, y1 = (int(value) for value in np.clip((low[1], high[1]), 0, height))
+    return x0, y0, x1, y1
+
+
+def _reduced(region: Image, matrix: Matrix, shrink: float) -> tuple[Image, Matrix]:
+    """A region reduced by area averaging so that the rest of the matrix hardly shrinks, and the matrix from it."""
+    import cv2
+
+    height, width = region.shape[:2]
+    small = max(1, math.ceil(width / shrink)), max(1, math.ceil(height / shrink))
+    fx, fy = width / small[0], height / small[1]
+    reduced = cv2.resize(region, small, interpolation=cv2.INTER_AREA)
+    # A reduced pixel x covers the photo's (x + .5) f - .5.
+    back = np.array([[fx, 0, 0.5 * fx - 0.5], [0, fy, 0.5 * fy - 0.5], [0, 0, 1]])
+    return reduced, matrix @ back
+
+
+def _translation(x: float, y: float) -> NDArray[np.float64]:
+    return np.array([[1.0, 0.0, x], [0.0, 1.0, y], [0.0, 0.0, 1.0]])
