@@ -50,7 +50,7 @@ def handle_errors(command: Callable[P, R]) -> Callable[P, R]:
         except (click.ClickException, click.exceptions.Exit):
             raise  # click's own: it prints them and knows their exit codes
         except FicganError as error:
-            _fail(f"Error: {error}", error.exit_code)
+            _fail(f"Error: {sentence(error)}", error.exit_code)
         except (KeyboardInterrupt, click.Abort):
             _fail("Interrupted.", EXIT_INTERRUPTED)
         except BrokenPipeError:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ficgan import __version__
 from ficgan.cli._deid_run import Run, RunOptions
 from ficgan.cli._errors import EXIT_SOME_FAILED, handle_errors
+from ficgan.cli._params import Direction, Diversity, Finite, Pair
 from ficgan.cli._plan import DEFAULT_SUFFIX, make_plan
 from ficgan.cli._progress import MODES, Mode, Progress
 from ficgan.errors import UsageError
@@ -38,63 +39,6 @@ def make_engine(**settings: Any) -> Engine:
     from ficgan.deidentify import Deidentifier
 
     return Deidentifier.from_pretrained(**settings)
-
-
-class Finite(click.FloatRange):
-    """A range of numbers to which NaN and infinity do not belong."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        number = float(super().convert(value, param, ctx))
-        if not np.isfinite(number):
-            self.fail(f"{value!r} is not a finite number", param, ctx)
-        return number
-
-
-class Pair(click.ParamType):
-    """Two whole numbers with a separator between them, such as 5-8 or 1280x720."""
-
-    def __init__(self, name: str, separator: str) -> None:
-        self.name = name
-        self._separator = separator
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
-        first, _, second = str(value).lower().partition(self._separator)
-        if not (first.isascii() and first.isdigit() and second.isascii() and second.isdigit()):
-            self.fail(f"{value!r} is not of the form {self.name}", param, ctx)
-        return int(first), int(second)
-
-
-class Diversity(click.ParamType):
-    """`auto`, or ψ."""
-
-    name = "auto|PSI"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | float:
-        if value == "auto":
-            return "auto"
-        try:
-            psi = float(value)
-        except ValueError:
-            psi = float("nan")
-        if not 0 <= psi <= 1:
-            self.fail(f"{value!r} is neither 'auto' nor a number between 0 and 1", param, ctx)
-        return psi
-
-
-class Direction(click.ParamType):
-    """An attribute and how much of it to add, such as Smiling=0.7."""
-
-    name = "NAME=AMOUNT"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        name, _, amount = str(value).partition("=")
-        try:
-            number = float(amount)
-        except ValueError:
-            number = float("nan")
-        if not name or not np.isfinite(number):
-            self.fail(f"{value!r} is not of the form NAME=AMOUNT, such as Smiling=0.7", param, ctx)
-        return str(value)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -121,7 +65,7 @@ class Direction(click.ParamType):
     type=click.IntRange(min=0),
     default=None,
     help="Style layers 1…I keep the source's code, I+1…L take the k-same code: 0 strongest, L−1 weakest; "
-    "L = 10 for a model of 128 px, 12 for 256 px.  [default: 4]",
+    "L = 8, 10, 12 for a model of 64, 128, 256 px.  [default: 4]",
 )
 @click.option(
     "--layers",
