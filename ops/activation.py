@@ -69,14 +69,14 @@ def bias_act(
         UsageError: unknown `act` or `impl`, or a bias that does not fit.
     """
     if act not in ACTIVATIONS:
-        raise UsageError(f"bias_act: unknown activation {act!r}; use one of {', '.join(ACTIVATIONS)}.")
+        raise UsageError(f"bias_act: unknown activation {act!r}; use one of {', '.join(ACTIVATIONS)}")
     if b is not None and (b.ndim != 1 or not -x.ndim <= dim < x.ndim or b.shape[0] != x.shape[dim]):
-        raise UsageError(f"bias_act: a bias of shape {list(b.shape)} does not fit dimension {dim} of {list(x.shape)}.")
+        raise UsageError(f"bias_act: a bias of shape {list(b.shape)} does not fit dimension {dim} of {list(x.shape)}")
     choose(impl)
     gain = ACTIVATIONS[act].gain if gain is None else float(gain)
     alpha = ACTIVATIONS[act].alpha if alpha is None else float(alpha)
     if gain <= 0 or (clamp is not None and clamp < 0) or (act == "lrelu" and alpha <= 0):
-        raise UsageError(f"bias_act: gain {gain} and alpha {alpha} must be above 0 and clamp {clamp} not below it.")
+        raise UsageError(f"bias_act: gain {gain} and alpha {alpha} must be above 0 and clamp {clamp} not below it")
     if act in _SMOOTH:
         y = _smooth(x, b, dim, act)
         y = y if gain == 1 else y * gain

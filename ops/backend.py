@@ -33,7 +33,7 @@ def choose(impl: str) -> str:
 @cache
 def _resolve(choice: str, where: str) -> str:
     if choice not in CHOICES:
-        raise UsageError(f"{where} is {choice!r}; use one of {', '.join(CHOICES)}.")
+        raise UsageError(f"{where} is {choice!r}; use one of {', '.join(CHOICES)}")
     if choice == "native":
-        raise UsageError(f"{where} asks for the compiled ops, but this installation has none; use auto or ref.")
+        raise UsageError(f"{where} asks for the compiled ops, but this installation has none; use auto or ref")
     return "ref"

@@ -37,14 +37,14 @@ def setup_filter(
     """
     f = torch.as_tensor(taps, dtype=torch.float64)
     if f.ndim not in (1, 2) or f.numel() == 0:
-        raise UsageError(f"setup_filter: taps of shape {list(f.shape)} are no filter; give [n] or [h,w].")
+        raise UsageError(f"setup_filter: taps of shape {list(f.shape)} are no filter; give [n] or [h,w]")
     if f.ndim == 2 and separable:
-        raise UsageError("setup_filter: two-dimensional taps cannot be kept separable; give them as [n].")
+        raise UsageError("setup_filter: two-dimensional taps cannot be kept separable; give them as [n]")
     if f.ndim == 1 and separable is False:
         f = torch.outer(f, f)
     total = f.sum()
     if total == 0:
-        raise UsageError("setup_filter: the taps sum to 0 and cannot be scaled to sum 1.")
+        raise UsageError("setup_filter: the taps sum to 0 and cannot be scaled to sum 1")
     return (f / total).to(device=device, dtype=torch.float32)
 
 
@@ -82,13 +82,13 @@ def upfirdn2d(
     """
     choose(impl)
     if x.ndim != 4 or not x.is_floating_point():
-        raise UsageError(f"upfirdn2d: x is {x.dtype} {list(x.shape)}; give floating point [N,C,H,W].")
+        raise UsageError(f"upfirdn2d: x is {x.dtype} {list(x.shape)}; give floating point [N,C,H,W]")
     if f.ndim not in (1, 2) or f.numel() == 0:
-        raise UsageError(f"upfirdn2d: f has shape {list(f.shape)}; give [n] or [h,w].")
+        raise UsageError(f"upfirdn2d: f has shape {list(f.shape)}; give [n] or [h,w]")
     g = Geometry(_pair(up, "up"), _pair(down, "down"), _four(padding), bool(flip_filter), float(gain))
     h, w = g.output_size(x.shape[2:], _taps(f))
     if h < 1 or w < 1:
-        raise UsageError(f"upfirdn2d: padding {g.padding} leaves an output of {h}×{w}; the filter does not fit.")
+        raise UsageError(f"upfirdn2d: padding {g.padding} leaves an output of {h}×{w}; the filter does not fit")
     return apply(x, f, g)
 
 
@@ -153,7 +153,7 @@ def _taps(f: Tensor) -> tuple[int, int]:
 def _pair(value: Scale, name: str) -> tuple[int, int]:
     x, y = (value, value) if isinstance(value, int) else value
     if x < 1 or y < 1:
-        raise UsageError(f"upfirdn2d: {name} is {value}; it must be at least 1.")
+        raise UsageError(f"upfirdn2d: {name} is {value}; it must be at least 1")
     return x, y
 
 
@@ -161,5 +161,5 @@ def _four(padding: Padding) -> tuple[int, int, int, int]:
     p = (padding,) * 4 if isinstance(padding, int) else tuple(padding)
     p = (p[0], p[0], p[1], p[1]) if len(p) == 2 else p
     if len(p) != 4:
-        raise UsageError(f"upfirdn2d: padding has {len(p)} numbers; give one, (x, y) or (x0, x1, y0, y1).")
+        raise UsageError(f"upfirdn2d: padding has {len(p)} numbers; give one, (x, y) or (x0, x1, y0, y1)")
     return p[0], p[1], p[2], p[3]

@@ -51,7 +51,7 @@ def audit(
         UsageError: layers out of range or an unknown target.
     """
     if target not in TARGETS:
-        raise UsageError(f"audit: unknown target {target!r}; use one of {', '.join(TARGETS)}.")
+        raise UsageError(f"audit: unknown target {target!r}; use one of {', '.join(TARGETS)}")
     first, last = k_same_layers(num_layers, layer, band)
     new = list(range(first, last + 1))
     source = [n for n in range(1, num_layers + 1) if n not in new]

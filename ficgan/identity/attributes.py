@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +25,10 @@ def find_attribute(name: str, names: Sequence[str]) -> int:
         return known[fold(name)]
     if not names:
         raise UsageError(
-            f"attribute {name!r} was asked for, but this bank has no attribute table; build one with labels."
+            f"attribute {name!r} was asked for, but this bank has no attribute table; build one with labels"
         )
     near = difflib.get_close_matches(fold(name), known, n=1, cutoff=0.0)[0]
-    raise UsageError(f"unknown attribute {name!r}; did you mean {names[known[near]]}? Known: {', '.join(names)}.")
+    raise UsageError(f"unknown attribute {name!r}; did you mean {names[known[near]]}? Known: {', '.join(names)}")
 
 
 def fold(name: str) -> str:
@@ -53,10 +53,10 @@ def parse_group(text: str, names: Sequence[str]) -> dict[int, bool]:
         absent = item.startswith("-")
         name = item[1:] if absent else item
         if not name.strip():
-            raise UsageError(f"attributes {text!r} has an empty name; write for example Female,-Eyeglasses.")
+            raise UsageError(f"attributes {text!r} has an empty name; write for example Female,-Eyeglasses")
         index = find_attribute(name, names)
         if wanted.setdefault(index, not absent) == absent:
-            raise UsageError(f"attributes {text!r} wants {names[index]} both there and not there; nobody has that.")
+            raise UsageError(f"attributes {text!r} wants {names[index]} both there and not there; nobody has that")
     return wanted
 
 
@@ -83,9 +83,7 @@ def parse_direction(text: str) -> tuple[str, float]:
     except ValueError:
         value = math.nan
     if not equals or not name.strip() or not math.isfinite(value):
-        raise UsageError(
-            f"attribute direction {text!r} cannot be read; write a name and a number, such as Smiling=0.7."
-        )
+        raise UsageError(f"attribute direction {text!r} cannot be read; write a name and a number, such as Smiling=0.7")
     return name.strip(), value
 
 
@@ -105,7 +103,7 @@ def attribute_direction(codes: NDArray[np.float16], column: NDArray[np.uint8], n
     """
     with_it, without = np.flatnonzero(column), np.flatnonzero(column == 0)
     if not len(with_it) or not len(without):
-        raise UsageError(f"{name} has no direction in this bank: {len(with_it)} of {len(column)} people have it.")
+        raise UsageError(f"{name} has no direction in this bank: {len(with_it)} of {len(column)} people have it")
     return (mean_of(codes, with_it) - mean_of(codes, without)).astype(np.float32)
 
 
@@ -121,6 +119,6 @@ def majority(values: NDArray[np.uint8], owner: NDArray[np.int64], people: int) -
         uint8 [N,A] of 0 and 1.
     """
     counts = np.bincount(owner, minlength=people)
-    columns: Iterable[NDArray[np.float64]] = (np.bincount(owner, weights=v != 0, minlength=people) for v in values.T)
-    votes = np.stack(list(columns), 1) if values.shape[1] else np.zeros((people, 0))
+    votes = np.zeros((people, values.shape[1]), np.int64)
+    np.add.at(votes, owner, (values != 0).astype(np.int64))
     return (2 * votes >= counts[:, None]).astype(np.uint8)

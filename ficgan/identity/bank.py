@@ -45,17 +45,17 @@ class IdentityBank:
 
     def __post_init__(self) -> None:
         if self.codes.dtype != np.float16 or self.codes.ndim != 2 or not self.codes.size:
-            raise UsageError(f"bank codes are {self.codes.dtype} {list(self.codes.shape)}; they must be float16 [N,D].")
+            raise UsageError(f"bank codes are {self.codes.dtype} {list(self.codes.shape)}; they must be float16 [N,D]")
         if self.attributes.dtype != np.uint8 or self.attributes.shape != (len(self.codes), len(self.names)):
             shape = list(self.attributes.shape)
             raise UsageError(
                 f"the attribute table is {self.attributes.dtype} {shape}; {len(self.codes)} people and "
-                f"{len(self.names)} names need uint8 [{len(self.codes)},{len(self.names)}]."
+                f"{len(self.names)} names need uint8 [{len(self.codes)},{len(self.names)}]"
             )
         if len({fold(name) for name in self.names}) < len(self.names):
-            raise UsageError("two attributes of the bank have the same name; upper and lower case do not count.")
+            raise UsageError("two attributes of the bank have the same name; upper and lower case do not count")
         if not all(np.isfinite(part).all() for part in rows(self.codes)):
-            raise UsageError("bank codes are not finite; check the checkpoint they were made with.")
+            raise UsageError("bank codes are not finite; check the checkpoint they were made with")
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -69,8 +69,8 @@ class IdentityBank:
     def digest(self) -> str:
         """sha256, hexadecimal, over shapes, codes, attributes and names; where they come from is not part of it."""
         state = hashlib.sha256(repr((self.codes.shape, self.names)).encode())
-        state.update(np.ascontiguousarray(self.codes, "<f2"))
-        state.update(np.ascontiguousarray(self.attributes))
+        state.update(np.ascontiguousarray(self.codes, "<f2").data)
+        state.update(np.ascontiguousarray(self.attributes).data)
         return state.hexdigest()
 
     @cached_property
@@ -106,21 +106,21 @@ class IdentityBank:
         """
         who, owner, per_person = np.unique(np.asarray(people), return_inverse=True, return_counts=True)
         table = np.zeros((len(codes), 0), np.uint8) if attributes is None else np.asarray(attributes)
-        if codes.ndim != 2 or not len(codes) == len(owner) == len(table) or table.ndim != 2:
+        if codes.ndim != 2 or not codes.size or not len(codes) == len(owner) == len(table) or table.ndim != 2:
             raise UsageError(
                 f"codes {list(codes.shape)}, people [{len(owner)}] and attributes {list(table.shape)} "
-                "do not belong together; give one row each per image."
+                "do not belong together; give one row each per image"
             )
         total = np.zeros((len(who), codes.shape[1]), np.float64)
         np.add.at(total, owner, codes.astype(np.float64))
         mean = total / per_person[:, None]
         if not np.abs(mean).max(initial=0.0) <= np.finfo(np.float16).max:  # also false for NaN
-            raise UsageError("some codes are not finite or too large for float16; check the checkpoint that made them.")
+            raise UsageError("some codes are not finite or too large for float16; check the checkpoint that made them")
         record = {
             **(provenance or {}),
             "images": len(codes),
             "people": len(who),
-            "images_per_person": [int(per_person.min(initial=0)), int(per_person.max(initial=0))],
+            "images_per_person": [int(per_person.min()), int(per_person.max())],
         }
         votes = majority((table != 0).astype(np.uint8), owner, len(who))
         return cls(mean.astype(np.float16), votes, tuple(names), record)
@@ -159,17 +159,15 @@ class IdentityBank:
         tensors, header = load_tensors(path, kind="bank")
         version = header.get("schema_version")
         if not isinstance(version, int) or version > SCHEMA:
-            raise FicganError(f"{path} has schema {version}, this ficgan reads up to {SCHEMA}; upgrade ficgan.")
+            raise FicganError(f"{path} has schema {version}, this ficgan reads up to {SCHEMA}; upgrade ficgan")
         try:
             codes, attributes = tensors["codes"].numpy(), tensors["attributes"].numpy()
             bank = cls(codes, attributes, tuple(header["names"]), dict(header["provenance"]))
             sound = header["digest"] == bank.digest
         except (KeyError, TypeError, UsageError) as error:
-            raise FicganError(f"{path} is a damaged bank ({error}); fetch or build it again.") from None
+            raise FicganError(f"{path} is a damaged bank ({error}); fetch or build it again") from None
         if not sound:
-            raise FicganError(
-                f"{path} is damaged: its codes do not have the digest it states; fetch or build it again."
-            )
+            raise FicganError(f"{path} is damaged: its codes do not have the digest it states; fetch or build it again")
         return bank
 
     # -- use --------------------------------------------------------------------------------------------------------

@@ -50,12 +50,12 @@ def check_k(k: int, eligible: int, total: int, attributes: str | None) -> None:
         UsageError: k below 2, or above the number of people there are.
     """
     if isinstance(k, bool) or int(k) != k or k < 2:
-        raise UsageError(f"k is {k}; k-anonymity needs a whole number of at least 2.")
+        raise UsageError(f"k is {k}; k-anonymity needs a whole number of at least 2")
     if k > total:
-        raise UsageError(f"k is {k}, but the bank has {total} people; lower k or use a larger bank.")
+        raise UsageError(f"k is {k}, but the bank has {total} people; lower k or use a larger bank")
     if k > eligible:
         remedy = "lower k or loosen the attributes" if eligible >= 2 else "loosen the attributes"
-        raise UsageError(f"k is {k}, but only {eligible} of the bank's {total} people have {attributes!r}; {remedy}.")
+        raise UsageError(f"k is {k}, but only {eligible} of the bank's {total} people have {attributes!r}; {remedy}")
 
 
 def manifold_k_same(codes: NDArray[np.floating], k: int, rng: np.random.Generator) -> NDArray[np.float32]:
@@ -104,9 +104,9 @@ def restore_variance(
 ) -> NDArray[np.float32]:
     """w̄ + ψ·√k·(w_m − w̄), its distance from w̄ at most `cap`; ψ = 0 is w_m itself, untouched.
 
-    The mean of k codes has 1/k of their variance, so that all plain means look alike. Scaling its deviation by ψ·√k gives
-    it ψ² of the variance, and every one of the k the same small weight, ψ/√k. Drawing without replacement from N people
-    takes a further factor (N − k)/(N − 1) off the variance; with k = N nothing deviates and the mean remains.
+    The mean of k codes has 1/k of their variance, so that all plain means look alike. Scaling its deviation by ψ·√k
+    (which shrinks it where ψ·√k < 1) gives it ψ² of the variance, and every one of the k the same small weight, ψ/√k.
+    Drawing without replacement from N people leaves (N − k)/(N − 1) of that: at k = N nothing deviates from w̄.
 
     Args:
         w_m: [512] mean of the k codes drawn.
@@ -130,7 +130,7 @@ def restore_variance(
 def check_psi(psi: float) -> float:
     """ψ as a float ≥ 0, or a UsageError."""
     if not (math.isfinite(psi) and psi >= 0):
-        raise UsageError(f"psi is {psi}; give a number from 0 (the plain mean) to 1 (the spread of real people).")
+        raise UsageError(f"psi is {psi}; give a number from 0 (the plain mean) to 1 (the spread of real people)")
     return float(psi)
 
 
@@ -144,9 +144,9 @@ def _stretch(seed: str, bank_digest: str) -> bytes:
 def commitment(seed: int | str, bank_digest: str) -> str:
     """Hash that binds the seed of the draws without stating it.
 
-    Who knows the seed can check that an audit was made with it. Nobody can find another seed that fits. The seed is hidden
-    only as far as it cannot be guessed: the hash must repeat, so it has no random salt, and a small number is found by
-    trying (each trial is made to cost some 50 ms). Use a long seed where the draws must stay secret.
+    Who knows the seed can check that an audit was made with it; nobody can find another seed that fits. The seed is
+    hidden only as far as it cannot be guessed: the hash must repeat, so it has no random salt, and a small number is
+    found by trying (each trial is made to cost some 50 ms). Use a long seed where the draws must stay secret.
     """
     return hmac.new(_stretch(str(seed), bank_digest), b"commitment", hashlib.sha256).hexdigest()
 
