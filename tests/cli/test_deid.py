@@ -331,8 +331,8 @@ def test_the_key_is_the_picture_not_its_name(tmp_path: Path, engine: StandIn) ->
     "options",
     [
         "--k 1", "--k x", "--layer -1", "--layer 2 --layers 1-2", "--layers 8", "--layers 5-3", "--layers 0-3",
-        "--alpha nan", "--diversity -1", "--diversity 1.5", "--diversity much", "--add Smiling", "--add Smiling=x", "--swap",
-        "--mode pixelate", "-t 2", "--mask-scale 0", "--mask-scale inf", "--scale 640", "--scale 0x10",
+        "--alpha nan", "--diversity -1", "--diversity 1.5", "--diversity much", "--add Smiling", "--add Smiling=x",
+        "--swap", "--mode pixelate", "-t 2", "--mask-scale 0", "--mask-scale inf", "--scale 640", "--scale 0x10",
         "--max-megapixels 0", "--max-megapixels nan", "--suffix a/b", "--exemplar missing.png", "--progress loud",
         "--unknown", "-o out.heic", "-o file",
     ],
