@@ -66,7 +66,8 @@ class StyleLayer(nn.Module):
             scale, shift = style.to(x.dtype)[:, :, None, None].chunk(2, dim=1)
             y = F.instance_norm(y, eps=1e-5) * scale + shift
         else:
-            norm = (style.float().square() @ (self.weight * self.weight_gain).square().sum((2, 3)).t() + 1e-8).rsqrt()
+            power = (self.weight * self.weight_gain).square().sum((2, 3))  # [out,in], at least float32
+            norm = (style.to(power.dtype).square() @ power.t() + 1e-8).rsqrt()
             y = F.conv2d(x * style.to(x.dtype)[:, :, None, None], weight, padding=1)
             y = ops.bias_act(y * norm.to(x.dtype)[:, :, None, None], bias, act="lrelu")
         # Upsampling comes after the convolution, which so costs a quarter; the layer that follows works at full size.

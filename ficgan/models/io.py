@@ -163,22 +163,12 @@ def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> tup
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise FicganError(f"the header of {path} is damaged: {where}: {first['msg']}") from None
-    with torch.device("meta"):
+    with torch.random.fork_rng(devices=[]):  # a caller's random numbers do not depend on what was loaded
         model = FICGAN(header.model)
-    model = model.to_empty(device="cpu")
     try:
         model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, strict=True)
     except RuntimeError as error:
         first_line = str(error).splitlines()[1].strip() if "\n" in str(error) else str(error)
         raise FicganError(f"the weights of {path} do not fit its configuration: {first_line}") from None
-    _restore_constants(model)
     return model.to(device).eval().requires_grad_(False), header
 
-
-def _restore_constants(model: FICGAN) -> None:
-    """Fill the buffers that are not stored (filter taps), which `to_empty` left undefined."""
-    from ficgan import ops
-
-    for module in model.modules():
-        if "taps" in module._buffers:
-            module._buffers["taps"] = ops.setup_filter()

@@ -211,6 +211,7 @@ class _Run:
             kept.append((x, fakes))
             self.means.add(terms)
         self._apply(state.optimizer_g, state.model)
+        team.average(state.model.mapping.w_mean)
         state.discriminator.requires_grad_(True)
 
         if weights.adversarial > 0:

@@ -1,0 +1,175 @@
+"""The networks: shapes, modulation against an explicit loop, ablations, and what carries what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ficgan.config import DiscriminatorConfig, ModelConfig
+from ficgan.losses import r1_penalty
+from ficgan.models import FICGAN, Discriminator
+from ficgan.models.discriminator import minibatch_std
+from ficgan.models.generator import StyleLayer
+
+
+def small(**changes: object) -> ModelConfig:
+    base: dict[str, object] = {
+        "resolution": 32, "id_dim": 24, "w_dim": 20, "spatial_channels": 6, "channel_base": 256, "channel_max": 16,
+        "mapping_layers": 2,
+    }  # fmt: skip
+    return ModelConfig(**{**base, **changes})  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("resolution", [8, 16, 32, 256])
+def test_number_of_style_layers(resolution: int) -> None:
+    log2 = resolution.bit_length() - 1
+    assert ModelConfig(resolution=resolution).num_layers == 2 * (log2 - 2)
+
+
+def test_the_paper_has_twelve_layers_and_its_sizes() -> None:
+    config = ModelConfig()
+    assert (config.resolution, config.num_layers, config.id_dim, config.spatial_channels) == (256, 12, 512, 512)
+
+
+@pytest.mark.parametrize("resolution", [4, 48, 0, -32])
+def test_impossible_resolution(resolution: int) -> None:
+    with pytest.raises(ValueError, match="power of two"):
+        ModelConfig(resolution=resolution)
+
+
+@pytest.mark.parametrize("modulation", ["adain", "demodulate"])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_shapes(modulation: str, batch: int) -> None:
+    model = FICGAN(small(modulation=modulation))
+    x = torch.randn(batch, 3, 32, 32)
+    codes = model.encode(x)
+    assert codes.z_id.shape == (batch, 24) and codes.z_non.shape == (batch, 6, 4, 4)
+    w = model.map(codes.z_id)
+    assert w.shape == (batch, 20)
+    assert model.generate(w, codes.z_non).shape == x.shape == model(x).shape
+    assert model.num_layers == 6 == len(model.generator.layers)
+
+
+@pytest.mark.parametrize("modulation", ["adain", "demodulate"])
+def test_one_code_for_all_layers_or_one_for_each(modulation: str) -> None:
+    model = FICGAN(small(modulation=modulation))
+    w, z_non = torch.randn(2, 20), torch.randn(2, 6, 4, 4)
+    each = w[:, None].expand(-1, model.num_layers, -1)
+    torch.testing.assert_close(model.generate(w, z_non), model.generate(each, z_non))
+
+
+@pytest.mark.parametrize("modulation", ["adain", "demodulate"])
+def test_every_layer_listens_to_its_own_code(modulation: str) -> None:
+    model = FICGAN(small(modulation=modulation))
+    w, z_non = torch.randn(1, model.num_layers, 20), torch.randn(1, 6, 4, 4)
+    base = model.generate(w, z_non)
+    for layer in range(model.num_layers):
+        other = w.clone()
+        other[:, layer] = torch.randn(20)
+        assert (model.generate(other, z_non) - base).abs().max() > 1e-4, f"layer {layer + 1} ignores w"
+
+
+@given(batch=st.integers(1, 3), cin=st.integers(1, 5), cout=st.integers(1, 5), size=st.integers(2, 6))
+@settings(max_examples=20, deadline=None)
+def test_demodulation_equals_scaled_and_normalised_kernels(batch: int, cin: int, cout: int, size: int) -> None:
+    """Activations are scaled in the code; the definition scales each image's kernel and divides by its norm."""
+    layer = StyleLayer(cin, cout, small(modulation="demodulate"), up=False).double()
+    x, w = torch.randn(batch, cin, size, size).double(), torch.randn(batch, 20).double()
+    style = layer.style(w)
+    expected = []
+    for image, scale in zip(x, style, strict=True):
+        kernel = layer.weight * layer.weight_gain * scale[None, :, None, None]
+        kernel = kernel / (kernel.square().sum((1, 2, 3), keepdim=True) + 1e-8).sqrt()
+        expected.append(F.leaky_relu(F.conv2d(image[None], kernel, padding=1) + layer.bias[None, :, None, None], 0.2))
+    torch.testing.assert_close(layer(x, style), torch.cat(expected) * 2**0.5, rtol=1e-4, atol=1e-5)
+
+
+def test_adain_sets_mean_and_deviation() -> None:
+    layer = StyleLayer(3, 4, small(modulation="adain"), up=False)
+    x = torch.randn(2, 3, 16, 16)
+    style = torch.randn(2, 8)
+    y = layer(x, style)
+    scale, shift = style.chunk(2, 1)
+    torch.testing.assert_close(y.mean((2, 3)), shift, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(y.std((2, 3), correction=0), scale.abs(), atol=1e-3, rtol=1e-3)
+
+
+def test_learned_constant_ablation() -> None:
+    model = FICGAN(small(spatial_code="learned-constant"))
+    a, b = model.encode(torch.randn(2, 3, 32, 32)), model.encode(torch.randn(2, 3, 32, 32))
+    torch.testing.assert_close(a.z_non, b.z_non)
+    assert (a.z_id - b.z_id).abs().max() > 0
+    assert any(name.endswith("spatial_constant") for name, _ in model.named_parameters())
+
+
+def test_normalised_spatial_code() -> None:
+    z_non = FICGAN(small(spatial_norm=True)).encode(torch.randn(4, 3, 32, 32)).z_non
+    torch.testing.assert_close(z_non.square().mean(1), torch.ones(4, 4, 4), rtol=1e-4, atol=1e-4)
+
+
+def test_faces_with_different_codes_share_a_batch() -> None:
+    model = FICGAN(small(modulation="demodulate")).eval()
+    w, z_non = torch.randn(3, 20), torch.randn(3, 6, 4, 4)
+    single = torch.cat([model.generate(w[i : i + 1], z_non[i : i + 1]) for i in range(3)])
+    torch.testing.assert_close(model.generate(w, z_non), single, rtol=1e-4, atol=1e-4)
+
+
+def test_minibatch_std_of_a_loop() -> None:
+    x = torch.randn(8, 3, 2, 2)
+    out = minibatch_std(x, 4)
+    for i in range(8):
+        group = x[[j for j in range(8) if j % 2 == i % 2]]  # size 4: images i, i + 2, i + 4, i + 6
+        spread = (group.var(0, unbiased=False) + 1e-8).sqrt().mean()
+        torch.testing.assert_close(out[i, 3], spread.expand(2, 2))
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5, 6])
+def test_discriminator(batch: int) -> None:
+    discriminator = Discriminator(DiscriminatorConfig(channel_base=128, channel_max=16), 32)
+    logits, maps = discriminator(torch.randn(batch, 3, 32, 32), features=True)
+    assert logits.shape == (batch,)
+    assert [m.shape[-1] for m in maps] == [16, 8, 4]
+
+
+def test_r1_reaches_the_weights() -> None:
+    """The penalty's derivative by one weight, against a central difference in float64."""
+    config = DiscriminatorConfig(channel_base=64, channel_max=4, minibatch_std_group=0)
+    discriminator = Discriminator(config, 8).double()
+    x = torch.randn(2, 3, 8, 8, dtype=torch.float64)
+    weight = discriminator.blocks[0].conv0.weight
+
+    def penalty() -> torch.Tensor:
+        real = x.clone().requires_grad_(True)
+        return r1_penalty(discriminator(real), real).sum()
+
+    (gradient,) = torch.autograd.grad(penalty(), weight)
+    with torch.no_grad():
+        weight[0, 0, 1, 1] += 1e-5
+        above = penalty_value(penalty)
+        weight[0, 0, 1, 1] -= 2e-5
+        below = penalty_value(penalty)
+    assert gradient[0, 0, 1, 1].item() == pytest.approx((above - below) / 2e-5, rel=1e-4)
+    assert gradient[0, 0, 1, 1].abs() > 1e-6
+
+
+def penalty_value(penalty: Callable[[], torch.Tensor]) -> float:
+    with torch.enable_grad():
+        return penalty().item()
+
+
+def test_channels_last_is_the_same() -> None:
+    model = FICGAN(small())
+    x = torch.randn(2, 3, 32, 32)
+    expected = model(x)
+    model = model.to(memory_format=torch.channels_last)
+    torch.testing.assert_close(model(x.contiguous(memory_format=torch.channels_last)), expected, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,113 @@
+"""Every equation of the paper against float64 NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ficgan import losses
+
+
+def _pair(seed: int, batch: int = 5, dim: int = 7) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(batch, dim)), rng.normal(size=(batch, dim))
+
+
+def _cos(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return (a * b).sum(1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1))
+
+
+def _t(a: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(a).float()
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=25, deadline=None)
+def test_equations_1_and_2(seed: int) -> None:
+    a, b = _pair(seed)
+    np.testing.assert_allclose(losses.negative(_t(a), _t(b)).numpy(), _cos(a, b), atol=1e-5)
+    np.testing.assert_allclose(losses.positive(_t(a), _t(b)).numpy(), 1 - _cos(a, b), atol=1e-5)
+
+
+@given(seed=st.integers(0, 2**32 - 1), margin=st.floats(-0.5, 0.5))
+@settings(max_examples=25, deadline=None)
+def test_hinge(seed: int, margin: float) -> None:
+    source, target = _pair(seed)
+    mix, _ = _pair(seed + 1)
+    expected = np.maximum(0, _cos(source, mix) - np.maximum(margin, _cos(source, target)))
+    actual = losses.negative_hinge(_t(source), _t(target), _t(mix), margin)
+    np.testing.assert_allclose(actual.numpy(), expected, atol=1e-5)
+
+
+def test_hinge_asks_nothing_of_strangers() -> None:
+    mix = torch.tensor([[0.0, 1.0]], requires_grad=True)
+    losses.negative_hinge(torch.tensor([[1.0, 0.0]]), torch.tensor([[-1.0, 0.0]]), mix, 0.05).sum().backward()
+    assert mix.grad is not None and not mix.grad.any()
+
+
+@pytest.mark.parametrize("norm", ["l2-norm", "l2-mean", "l1-mean"])
+def test_equation_3(norm: str) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.uniform(-1, 1, (3, 3, 4, 4)), rng.uniform(-1, 1, (3, 3, 4, 4))
+    d = (x - y).reshape(3, -1)
+    expected = {"l2-norm": np.linalg.norm(d, axis=1), "l2-mean": (d**2).mean(1), "l1-mean": np.abs(d).mean(1)}[norm]
+    np.testing.assert_allclose(losses.reconstruction(_t(x), _t(y), norm).numpy(), expected, rtol=1e-5)
+
+
+def test_equation_3_has_a_gradient_where_both_agree() -> None:
+    x = torch.zeros(1, 3, 2, 2, requires_grad=True)
+    losses.reconstruction(torch.zeros_like(x), x).sum().backward()
+    assert x.grad is not None and x.grad.isfinite().all()
+
+
+def test_unknown_norm() -> None:
+    with pytest.raises(ValueError, match="l2-norm"):
+        losses.reconstruction(torch.zeros(1, 3, 2, 2), torch.zeros(1, 3, 2, 2), "l3")
+
+
+def test_equation_4_and_its_discriminator() -> None:
+    logits = np.linspace(-30, 30, 13)
+    minus_log_sigmoid = np.logaddexp(0, -logits)
+    np.testing.assert_allclose(losses.adversarial_generator(_t(logits)).numpy(), minus_log_sigmoid, rtol=1e-5)
+    real, rec, mix = np.split(np.random.default_rng(0).normal(size=12), 3)
+
+    def log_sigmoid(v: np.ndarray) -> np.ndarray:
+        return np.log(1 / (1 + np.exp(-v)))
+
+    expected = -log_sigmoid(real).mean() - 0.5 * log_sigmoid(-rec).mean() - 0.5 * log_sigmoid(-mix).mean()
+    actual = losses.adversarial_discriminator(_t(real), _t(rec), _t(mix))
+    np.testing.assert_allclose(actual.item(), expected, rtol=1e-5)
+
+
+def test_r1_of_a_quadratic() -> None:
+    # D(x) = a·Σx² has gradient 2ax, so R1 = ½·4a²·Σx², and its derivative by a is 4a·Σx².
+    a = torch.tensor(0.3, requires_grad=True)
+    x = torch.randn(4, 3, 5, 5, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    penalty = losses.r1_penalty(a * x.square().flatten(1).sum(1), x)
+    energy = x.detach().double().square().flatten(1).sum(1)
+    torch.testing.assert_close(penalty.double(), 2 * 0.09 * energy, rtol=1e-5, atol=0)
+    penalty.sum().backward()
+    assert a.grad is not None
+    assert a.grad.item() == pytest.approx(4 * 0.3 * energy.sum().item(), rel=1e-5)
+
+
+def test_feature_distance_keeps_the_target_fixed() -> None:
+    target = [torch.ones(2, 1, 2, 2, requires_grad=True), torch.zeros(2, 3, 1, 1, requires_grad=True)]
+    made = [torch.full((2, 1, 2, 2), 3.0, requires_grad=True), torch.full((2, 3, 1, 1), -0.5, requires_grad=True)]
+    value = losses.feature_distance(target, made)
+    assert value.item() == pytest.approx((2 + 0.5) / 2)
+    value.backward()
+    assert target[0].grad is None and made[0].grad is not None
+
+
+def test_structure_sees_blocks_only() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.uniform(-1, 1, (2, 3, 8, 8))
+    detail = np.tile(np.array([[1.0, -1.0], [-1.0, 1.0]]), (4, 4)) * 0.2  # averages to 0 in every 2×2 block
+    assert losses.structure(_t(x), _t(x + detail), 4).abs().max() < 1e-6
+    y = rng.uniform(-1, 1, (2, 3, 8, 8))
+    blocks = (x - y).reshape(2, 3, 4, 2, 4, 2).mean((3, 5))
+    np.testing.assert_allclose(losses.structure(_t(x), _t(y), 4).numpy(), np.abs(blocks).mean((1, 2, 3)), rtol=1e-4)

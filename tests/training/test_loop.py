@@ -1,0 +1,238 @@
+"""Whole runs: to the end, resumed bit for bit, interrupted, stopped by a NaN, on two processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from ficgan.config import Config
+from ficgan.errors import FicganError
+from ficgan.models import load_checkpoint, load_tensors
+from ficgan.training import Interrupted, train
+from tests.training.conftest import SMALL, small_config
+
+pytestmark = pytest.mark.filterwarnings("ignore:verifier.spec=untrained")
+
+
+def run(faces: Path, out: Path, *overrides: str, **options: object) -> Path:
+    return train(small_config(*overrides), [faces], out, device="cpu", progress="none", **options)  # type: ignore[arg-type]
+
+
+def tensors(out: Path) -> dict[str, torch.Tensor]:
+    return load_tensors(out / "state.safetensors", kind="training state")[0]
+
+
+def records(out: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (out / "stats.jsonl").read_text().splitlines()]
+
+
+def test_a_run_leaves_what_it_promises(drawn_faces: Path, tmp_path: Path) -> None:
+    network = run(drawn_faces, tmp_path)
+    model, header = load_checkpoint(network)
+    assert model.resolution == 16 and header.training["images_seen"] == 32 and header.data["images"] == 24
+    assert header.alignment["kind"] == "template"
+    names = {p.name for p in tmp_path.iterdir()}
+    assert {"state.safetensors", "network.safetensors", "config.json", "reals.png", "tensorboard"} <= names
+    assert not [name for name in names if "partial" in name]
+    ticks = records(tmp_path)
+    assert [tick["kimg"] for tick in ticks] == [0.008, 0.016, 0.024, 0.032]
+    assert {"rec", "neg", "pos", "adv_rec", "adv_mix", "d", "r1", "r_t"} <= set(ticks[-1])
+    grid = Image.open(tmp_path / "grid-000000.png")
+    assert grid.size == (12 * 16, 7 * 16)  # L = 4: source, reconstruction, swap and i = 0, 1, 2, 3
+    assert list((tmp_path / "tensorboard").iterdir())
+
+
+@pytest.mark.parametrize("extra", [(), ("optimizer.accumulate=2",), ("augment.adaptive=true", "augment.target=-1")])
+def test_n_and_n_steps_are_2n(drawn_faces: Path, tmp_path: Path, extra: tuple[str, ...]) -> None:
+    run(drawn_faces, tmp_path / "whole", *extra)
+    run(drawn_faces, tmp_path / "halves", "schedule.total_kimg=0.016", *extra)
+    run(drawn_faces, tmp_path / "halves", *extra)
+    whole, halves = tensors(tmp_path / "whole"), tensors(tmp_path / "halves")
+    assert whole.keys() == halves.keys()
+    for name, tensor in whole.items():
+        assert torch.equal(tensor, halves[name]), name
+
+
+def test_a_finished_run_does_nothing_again(drawn_faces: Path, tmp_path: Path) -> None:
+    run(drawn_faces, tmp_path)
+    before = (tmp_path / "state.safetensors").read_bytes()
+    run(drawn_faces, tmp_path)
+    assert (tmp_path / "state.safetensors").read_bytes() == before
+
+
+def test_another_seed_is_another_run(drawn_faces: Path, tmp_path: Path) -> None:
+    run(drawn_faces, tmp_path / "a")
+    run(drawn_faces, tmp_path / "b", "seed=1")
+    a, b = tensors(tmp_path / "a"), tensors(tmp_path / "b")
+    assert any(not torch.equal(a[name], b[name]) for name in a)
+
+
+def test_losses_fall(drawn_faces: Path, tmp_path: Path) -> None:
+    run(drawn_faces, tmp_path, "schedule.total_kimg=0.4", "schedule.tick_kimg=0.08", "loss.reconstruction=10")
+    ticks = records(tmp_path)
+    assert ticks[-1]["rec"] < 0.85 * ticks[0]["rec"]
+
+
+@pytest.mark.parametrize(
+    ("override", "absent"),
+    [("loss.positive=0", "pos"), ("loss.negative=0", "neg"), ("loss.adversarial=0", "d"), ("loss.r1_gamma=0", "r1")],
+)
+def test_ablations_leave_their_term_out(drawn_faces: Path, tmp_path: Path, override: str, absent: str) -> None:
+    run(drawn_faces, tmp_path, override)
+    assert absent not in records(tmp_path)[-1]
+
+
+def test_optional_terms(drawn_faces: Path, tmp_path: Path) -> None:
+    run(
+        drawn_faces, tmp_path, "loss.perceptual=1", "loss.feature_matching=1", "loss.structure=1",
+        "loss.negative_form=hinge", "verifier.augment=true", "model.modulation=adain", "precision=bf16",
+    )  # fmt: skip
+    assert {"perceptual", "feature_matching", "structure"} <= set(records(tmp_path)[-1])
+
+
+def test_discriminator_waits_for_its_start(drawn_faces: Path, tmp_path: Path) -> None:
+    run(drawn_faces, tmp_path, "loss.adversarial_start_kimg=0.016")
+    ticks = records(tmp_path)
+    assert ["d" in tick for tick in ticks] == [False, False, True, True]
+
+
+def test_time_limit_then_the_same_command_goes_on(drawn_faces: Path, tmp_path: Path) -> None:
+    run(drawn_faces, tmp_path, max_seconds=0.0)
+    assert records(tmp_path)[-1]["kimg"] < 0.032
+    run(drawn_faces, tmp_path)
+    assert records(tmp_path)[-1]["kimg"] == 0.032
+
+
+def test_begin_from_another_run(drawn_faces: Path, tmp_path: Path) -> None:
+    run(drawn_faces, tmp_path / "a")
+    run(drawn_faces, tmp_path / "b", "schedule.total_kimg=0.004", "optimizer.lr=0", start=tmp_path / "a/state.safetensors")
+    a, b = tensors(tmp_path / "a"), tensors(tmp_path / "b")
+    assert all(torch.equal(a[n], b[n]) for n in a if n.startswith("model.") and "w_mean" not in n)
+    assert load_checkpoint(tmp_path / "b/network.safetensors")[1].training["images_seen"] == 36
+
+
+def test_a_nan_stops_the_run_and_names_the_state(drawn_faces: Path, tmp_path: Path) -> None:
+    run(drawn_faces, tmp_path, "schedule.total_kimg=0.008")
+    good = (tmp_path / "state.safetensors").read_bytes()
+    with pytest.raises(FicganError, match=r"not finite at step .* last good state is .*state\.safetensors"):
+        run(drawn_faces, tmp_path, "loss.reconstruction=.inf")
+    assert (tmp_path / "state.safetensors").read_bytes() == good
+
+
+def test_interrupt_saves(drawn_faces: Path, tmp_path: Path) -> None:
+    def interrupt() -> None:
+        while not (tmp_path / "reals.png").exists():
+            time.sleep(0.02)
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(Interrupted):
+        run(drawn_faces, tmp_path, "schedule.total_kimg=1000", "schedule.tick_kimg=1000")
+    assert load_tensors(tmp_path / "state.safetensors", kind="training state")[1]["counters"]["step"] > 0
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["optimizer.batch=32"], "24 images are fewer than one batch of 32"),
+        (["optimizer.batch=6", "optimizer.accumulate=4"], "does not split into 4 rounds"),
+        (["verifier.spec=onnx:nowhere.onnx"], "nowhere.onnx"),
+    ],
+)
+def test_what_cannot_work_is_said(drawn_faces: Path, tmp_path: Path, overrides: list[str], message: str) -> None:
+    with pytest.raises(FicganError, match=message) as caught:
+        run(drawn_faces, tmp_path, *overrides)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_state_of_other_networks(drawn_faces: Path, tmp_path: Path) -> None:
+    run(drawn_faces, tmp_path)
+    with pytest.raises(FicganError, match="other networks"):
+        run(drawn_faces, tmp_path, "model.w_dim=8")
+
+
+def test_unwritable_folder(drawn_faces: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FicganError, match="cannot be made"):
+        run(drawn_faces, tmp_path / "file" / "run")
+
+
+def _command(faces: Path, out: Path, *overrides: str) -> list[str]:
+    return ["-m", "ficgan.cli.train", "tiny", "--data", str(faces), "--out", str(out), "--device", "cpu", *SMALL, *overrides]
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+
+
+def test_command_line(drawn_faces: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, *_command(drawn_faces, tmp_path)], capture_output=True, text=True, env=_environment(), check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(tmp_path / "network.safetensors")
+    assert "L = 4 style layers" in done.stderr and "sec/kimg" in done.stderr and "left" in done.stderr
+
+
+def test_sigterm_exits_130(drawn_faces: Path, tmp_path: Path) -> None:
+    command = [sys.executable, *_command(drawn_faces, tmp_path, "schedule.total_kimg=1000", "schedule.tick_kimg=1000")]
+    with subprocess.Popen(command, env=_environment(), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+        for _ in range(1200):
+            if (tmp_path / "reals.png").exists():
+                break
+            time.sleep(0.05)
+        time.sleep(0.5)
+        process.terminate()
+        assert process.wait(60) == 130
+    assert (tmp_path / "state.safetensors").exists()
+
+
+def test_two_processes_keep_the_same_weights(drawn_faces: Path, tmp_path: Path) -> None:
+    """torchrun with gloo: the gradients are averaged, so the run is that of one process with the same whole batch but
+    for what differs by rank (flips, plans, noise); both ranks hold the same weights at the end."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    script = tmp_path / "ranks.py"
+    script.write_text(
+        "import sys, torch\n"
+        "from pathlib import Path\n"
+        "from ficgan.config import Config\n"
+        "from ficgan.training.distributed import Team\n"
+        "from ficgan.training.loop import _Run\n"
+        "config = Config.model_validate_json(Path(sys.argv[1]).read_text())\n"
+        "team = Team('cpu')\n"
+        "run = _Run(config, [sys.argv[2]], Path(sys.argv[3]), team, None, None, None, 'none')\n"
+        "run.run(None)\n"
+        "from safetensors.torch import save_file\n"
+        "state = {k: v.contiguous().clone() for k, v in run.state.model.state_dict().items()}\n"
+        "save_file(state, f'{sys.argv[3]}/rank{team.rank}.safetensors')\n"
+        "team.leave()\n"
+    )
+    config: Config = small_config()
+    (tmp_path / "config-in.json").write_text(config.model_dump_json())
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={port}", str(script),
+            str(tmp_path / "config-in.json"), str(drawn_faces), str(tmp_path / "out"),
+        ],
+        capture_output=True, text=True, env=_environment(), check=False, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    from safetensors.torch import load_file
+
+    ranks = [load_file(tmp_path / "out" / f"rank{rank}.safetensors") for rank in (0, 1)]
+    assert all(torch.equal(ranks[0][name], ranks[1][name]) for name in ranks[0])
+    assert len(records(tmp_path / "out")) == 4  # written once, by the first process
