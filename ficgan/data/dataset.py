@@ -127,19 +127,28 @@ def open_faces(
 
 def decode(blob: Blob, resolution: int) -> np.ndarray:
     """An image's bytes as uint8 RGB [R, R, 3]: EXIF orientation applied, centre square, Lanczos with antialiasing."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(blob.read())) as file:
-                image = _to_rgb(ImageOps.exif_transpose(file))
-    except InputError:
-        raise
-    except Exception as error:  # Pillow's plug-ins raise OSError, SyntaxError, ValueError, struct.error, …
-        raise InputError(f"{blob.where} is not a readable image ({error}); replace or remove it.") from error
+    image = decode_rgb(blob)
     side = min(image.size)
     left, top = (image.width - side) // 2, (image.height - side) // 2
     square = image.crop((left, top, left + side, top + side))
     return np.array(square.resize((resolution, resolution), Image.Resampling.LANCZOS))
+
+
+def decode_rgb(blob: Blob) -> Image.Image:
+    """An image's bytes as an RGB picture, EXIF orientation applied.
+
+    Raises:
+        InputError: the image is damaged; names it and its archive.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            with Image.open(io.BytesIO(blob.read())) as file:
+                return _to_rgb(ImageOps.exif_transpose(file))
+    except InputError:
+        raise
+    except Exception as error:  # Pillow's plug-ins raise OSError, SyntaxError, ValueError, struct.error, …
+        raise InputError(f"{blob.where} is not a readable image ({error}); replace or remove it.") from error
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

@@ -21,7 +21,7 @@ _CELEBA = (
 )
 CELEBA_ATTRIBUTES = tuple(_CELEBA.split())
 _PERSON, _SPLIT = ("person", "identity"), "split"
-_NOT_ATTRIBUTES = frozenset({"file", "shard", "source", "path", _SPLIT, *_PERSON})
+_NOT_ATTRIBUTES = frozenset({"file", "shard", "source", "path", "face", "box", "score", _SPLIT, *_PERSON})
 _MOST_CATEGORIES = 32  # a text column with more values than this is a name or a note, not a category
 
 

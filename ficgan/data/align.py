@@ -1,0 +1,223 @@
+"""Turning raw photos into an aligned set: find, cut upright, write whole or not at all, say what came from where."""
+
+from __future__ import annotations
+
+import csv
+import io
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from ficgan.data.dataset import decode_rgb
+from ficgan.data.sources import Blob, list_blobs
+from ficgan.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from ficgan.faces import Alignment, Face, FaceDetector
+
+COLUMNS = ("file", "source", "face", "box", "score")
+Put = Callable[[str, bytes], None]
+
+
+@dataclass
+class AlignReport:
+    """What happened to the photos.
+
+    Attributes:
+        photos: looked at.
+        written: aligned faces.
+        without_face: photos without a face, or with none large enough.
+        too_small: faces left out for their size.
+        failed: (photo, reason) of photos that could not be used.
+    """
+
+    photos: int = 0
+    written: int = 0
+    without_face: int = 0
+    too_small: int = 0
+    failed: list[tuple[str, str]] = field(default_factory=list)
+
+
+def find_photos(inputs: Sequence[Path]) -> list[tuple[str, Path | Blob]]:
+    """Photos as (name, where): files as named, folders and archives searched, in a locked order.
+
+    Raises:
+        InputError: a folder or archive holds no photo or cannot be read. A single file is judged when it is read.
+    """
+    from ficgan.images import READABLE_SUFFIXES
+
+    found: list[tuple[str, Path | Blob]] = []
+    for path in inputs:
+        if path.is_dir():
+            files = [file for file in path.rglob("*") if file.suffix.lower() in READABLE_SUFFIXES and file.is_file()]
+            if not files:
+                raise InputError(f"{path} holds no photo; name a folder of photos, or the photos themselves.")
+            found += [(file.relative_to(path).as_posix(), file) for file in files]
+        elif path.suffix.lower() in (".tar", ".zip"):
+            found += [(blob.name, blob) for blob in list_blobs(path)]
+        else:
+            found.append((path.name, path))
+    return sorted(found, key=lambda item: (item[0], str(_where(item[1]))))
+
+
+def align_photos(
+    photos: Sequence[tuple[str, Path | Blob]],
+    out: Path,
+    *,
+    detector: FaceDetector,
+    alignment: Alignment,
+    resolution: int,
+    every_face: bool = False,
+    min_size: float = 0.0,
+    format: str = "webp",
+    on_photo: Callable[[AlignReport], None] | None = None,
+) -> AlignReport:
+    """Write an aligned crop per face into a tar or folder, and a CSV of where each came from.
+
+    Args:
+        photos: of `find_photos`.
+        out: a .tar, with its table beside it as .csv, or else a folder, with `faces.csv` in it; whole or not at all.
+        detector: finds the faces.
+        alignment: how they are placed.
+        resolution: side of the crops, pixels.
+        every_face: all faces of a photo instead of its largest.
+        min_size: smallest side of a face's box to be used, pixels.
+        format: "webp" (quality 95) or "png" (lossless).
+        on_photo: called after each photo.
+    Raises:
+        InputError: `out` or its table exists, or cannot be written; or no face was found in any photo.
+        UsageError: the format is unknown.
+    """
+    from ficgan.faces import crop
+
+    if format not in ("webp", "png"):
+        raise UsageError(f"Format {format!r} is not offered; write webp or png.")
+    report = AlignReport()
+    rows: list[tuple[str, str, int, str, str]] = []
+    used: set[str] = set()
+    with _output(out) as put:
+        for name, where in photos:
+            report.photos += 1
+            try:
+                image = _read(where)
+                faces = detector.detect(image)
+                large = [face for face in faces if _size(face) >= min_size]
+                report.too_small += len(faces) - len(large)
+                report.without_face += not large
+                large.sort(key=_size, reverse=True)
+                for number, face in enumerate(large if every_face else large[:1]):
+                    data = _encode(crop(image, alignment.matrix(face.landmarks, resolution), resolution), format)
+                    file = _name(name, number, format, used)
+                    put(file, data)
+                    box = " ".join(f"{value:.1f}" for value in face.box)
+                    rows.append((file, str(_where(where)), number, box, f"{face.score:.4f}"))
+                    report.written += 1
+            except InputError as error:
+                said = str(error)
+                report.failed.append((name, said if str(_where(where)) in said else f"{_where(where)}: {said}"))
+            if on_photo is not None:
+                on_photo(report)
+        if not rows:
+            raise InputError(_nothing(report))
+        table = io.StringIO()
+        csv.writer(table, lineterminator="\n").writerows([COLUMNS, *rows])
+        put("", table.getvalue().encode())
+    return report
+
+
+def _nothing(report: AlignReport) -> str:
+    if report.failed and len(report.failed) == report.photos:
+        return f"None of {report.photos} photos could be read; the first: {report.failed[0][1]}"
+    small = f" ({report.too_small} were too small)" if report.too_small else ""
+    return f"No face was found in {report.photos} photos{small}, so nothing was written; try another detector."
+
+
+def _size(face: Face) -> float:
+    x0, y0, x1, y1 = (float(value) for value in face.box)
+    return min(x1 - x0, y1 - y0)
+
+
+def _where(photo: Path | Blob) -> Path | str:
+    return photo.where if isinstance(photo, Blob) else photo
+
+
+def _read(photo: Path | Blob) -> NDArray[np.uint8]:
+    from ficgan.images import read_image
+
+    return np.array(decode_rgb(photo)) if isinstance(photo, Blob) else read_image(photo).rgb
+
+
+def _encode(image: NDArray[np.uint8], format: str) -> bytes:
+    buffer = io.BytesIO()
+    options = {"quality": 95, "method": 4} if format == "webp" else {}
+    Image.fromarray(image).save(buffer, format.upper(), **options)
+    return buffer.getvalue()
+
+
+def _name(photo: str, number: int, format: str, used: set[str]) -> str:
+    """`people/ann.jpg` → `people/ann.webp`, its second face `people/ann_2.webp`; never a name twice."""
+    path = PurePosixPath(photo)
+    tail = "" if number == 0 else f"_{number + 1}"
+    copies = [path.stem, path.name, *(f"{path.stem}~{i}" for i in range(2, 10_000))]
+    name = next(n for n in (str(path.with_name(f"{c}{tail}.{format}")) for c in copies) if n.casefold() not in used)
+    used.add(name.casefold())
+    return name
+
+
+@contextmanager
+def _output(out: Path) -> Iterator[Put]:
+    """A function that stores a crop, or under the name "" the table; all appears at the end, or nothing does."""
+    is_tar = out.suffix.lower() == ".tar"
+    for taken in (out, out.with_suffix(".csv")) if is_tar else (out,):
+        if taken.exists() and not (taken.is_dir() and not any(taken.iterdir()) and not is_tar):
+            raise InputError(f"{taken} exists already; choose another output, nothing is overwritten.")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent))
+    except OSError as error:
+        raise InputError(f"{out} cannot be written ({error.strerror}); choose another output.") from error
+    try:
+        if is_tar:
+            yield from _tar(out, temporary)
+        else:
+            yield from _folder(out, temporary)
+    except OSError as error:
+        raise InputError(f"{out} cannot be written ({error.strerror}); choose another output.") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _tar(out: Path, temporary: Path) -> Iterator[Put]:
+    with tarfile.open(temporary / "set.tar", "w") as archive:
+
+        def put(name: str, data: bytes) -> None:
+            if not name:
+                (temporary / "set.csv").write_bytes(data)
+                return
+            info = tarfile.TarInfo(name)  # without times and owners: the same photos give the same bytes
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+
+        yield put
+    (temporary / "set.csv").replace(out.with_suffix(".csv"))
+    (temporary / "set.tar").replace(out)
+
+
+def _folder(out: Path, temporary: Path) -> Iterator[Put]:
+    def put(name: str, data: bytes) -> None:
+        path = temporary / (name or "faces.csv")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+    yield put
+    temporary.chmod(0o755)
+    temporary.replace(out)  # onto nothing, or onto an empty folder
