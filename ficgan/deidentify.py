@@ -174,18 +174,18 @@ class Deidentifier:
             raise UsageError(f"mode {mode!r} is unknown; it is one of {', '.join(MODES)}")
         if mask_scale <= 0:
             raise UsageError(f"mask scale {mask_scale} must be above 0; 1 covers hairline to chin")
-        if psi != "auto" and not 0 <= float(psi) <= 1:
-            raise UsageError(f"diversity {psi} must be auto or between 0 (the plain mean) and 1")
         self.device = _device(device)
         self.model, self.header, self.bank = model.to(self.device), header, bank
         self.alignment = Alignment.from_dict(header.alignment)
         self.policy = policy or Policy()
         self.k, self.layer, self.seed, self.alpha, self.psi = k, layer, seed, alpha, psi
-        self.attributes, self.swap, self.mode, self.mask_scale = attributes, swap, mode, mask_scale
-        self.band = parse_band(band, num_layers=model.num_layers) if band else None
+        self.attributes, self.swap, self.mode, self.mask_scale = attributes, swap, cast(Mode, mode), mask_scale
+        self.add = tuple(add)
+        self.band = parse_band(band, model.num_layers) if band else None
         self.digests = digests or {}
         self._mix_check()
-        self.bank.k_same(k, "check", seed=seed, attributes=attributes)  # too few people is known before any photo
+        # Too few people, or a ψ that cannot be, is known before any photo is read.
+        self.bank.k_same(k, "check", seed=seed, attributes=attributes, psi=self._psi(1))
         self.shift = sum((_direction(bank, text) for text in add), np.zeros(model.config.w_dim, np.float32))
         self.detector = get_detector(detector, threshold=threshold, scale=scale, device=device) if isinstance(
             detector, str) else detector  # fmt: skip
@@ -468,6 +468,7 @@ class Deidentifier:
                 band=self.band,
                 seed=self.seed,
                 attributes=self.attributes,
+                directions=self.add,
                 target="swap" if self.swap else "exemplar" if self.w_target is not None else "bank",
             )
         return account
