@@ -122,7 +122,15 @@ def _filter(x: Tensor, f: Tensor, g: Geometry) -> Tensor:
 
 
 def _pad(x: Tensor, padding: tuple[int, int, int, int]) -> Tensor:
-    return F.pad(x, padding) if any(padding) else x
+    """Pad with zeros, crop where negative."""
+    if not any(padding):
+        return x
+    x0, x1, y0, y1 = padding
+    if x.shape[3] + min(x0, 0) + min(x1, 0) < 0 or x.shape[2] + min(y0, 0) + min(y1, 0) < 0:
+        # One side crops into what the other pads; F.pad crops first and would run out of samples.
+        x = F.pad(x, [max(p, 0) for p in padding])
+        return F.pad(x, [min(p, 0) for p in padding])
+    return F.pad(x, padding)
 
 
 def _like(y: Tensor, x: Tensor) -> Tensor:
