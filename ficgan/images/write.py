@@ -155,7 +155,12 @@ def _jpeg(
 ) -> bytes:
     if "qtables" not in options:
         options = {"quality": 95, "subsampling": 0}
-    return _save(_image(pixels, mode), "JPEG", {**options, "icc_profile": icc, "exif": exif, "xmp": xmp})
+    options = {**options, "icc_profile": icc, "exif": exif, "xmp": xmp}
+    image = _image(pixels, mode)
+    try:
+        return _save(image, "JPEG", {**options, "optimize": True})
+    except OSError:  # both buffer the whole image, in less than pure noise of the best quality takes
+        return _save(image, "JPEG", {**options, "progressive": False})
 
 
 def _png(

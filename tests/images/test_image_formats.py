@@ -219,6 +219,26 @@ def test_jpeg_unchanged_is_close_to_its_source(tmp_path: Path) -> None:
     assert np.abs(read_image(tmp_path / "b.jpg").rgb.astype(int) - photo.rgb.astype(int)).mean() < 0.5
 
 
+def test_noise_of_the_best_quality_is_written(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 2, (300, 400, 3), dtype=np.uint8) * 255
+    Image.fromarray(pixels).save(tmp_path / "a.jpg", quality=100, subsampling=0)
+    photo = read_image(tmp_path / "a.jpg")
+    demanding = Photo(photo.path, "JPEG", "RGB", photo.pixels, {**photo.options, "progressive": True})
+    write_image(tmp_path / "b.jpg", demanding)
+    assert np.abs(read_image(tmp_path / "b.jpg").rgb.astype(int) - photo.rgb).mean() < 1
+
+
+@pytest.mark.parametrize("name", ["crowds", "groups"])
+def test_real_jpegs_keep_their_look_and_size(shared_data: Path, tmp_path: Path, name: str) -> None:
+    sources = sorted((shared_data / "photos" / name).glob("*.jpg"))[:4]
+    assert sources
+    for source in sources:
+        photo = read_image(source)
+        data = write_image(tmp_path / source.name, photo)
+        assert np.abs(read_image(tmp_path / source.name).rgb.astype(int) - photo.rgb).mean() < 1
+        assert 0.85 < len(data) / source.stat().st_size < 1.15
+
+
 def test_grey_and_rgb_coded_jpeg(tmp_path: Path) -> None:
     Image.fromarray(smooth()[..., 0]).save(tmp_path / "grey.jpg", quality=80)
     Image.fromarray(smooth()).save(tmp_path / "rgb.jpg", quality=80, keep_rgb=True)
