@@ -1,0 +1,186 @@
+"""What the options of `ficgan-deid` do, and which values they refuse."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from standin import GREEN, StandIn, call, files, photo
+
+import ficgan.cli.deid as command
+from ficgan.errors import FicganError, UsageError
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    stand_in = StandIn()
+    monkeypatch.setattr(command, "make_engine", stand_in.load)
+    return stand_in
+
+
+@pytest.mark.parametrize(
+    ("action", "tagged"), [("generated", True), ("retried", True), ("masked", False), ("blurred", False)]
+)
+def test_only_synthesised_faces_are_tagged(tmp_path: Path, engine: StandIn, action: str, tagged: bool) -> None:
+    source = photo(tmp_path / "a.jpg")
+    engine._change = lambda result: setattr(result.faces[0], "action", action)
+    call(source)
+    assert (b"DigitalSourceType" in (tmp_path / "a_anonymized.jpg").read_bytes()) == tagged
+    call(source, "--no-tag", "--overwrite")
+    assert b"DigitalSourceType" not in (tmp_path / "a_anonymized.jpg").read_bytes()
+
+
+def test_metadata(tmp_path: Path, engine: StandIn) -> None:
+    exif = Image.Exif()
+    exif[0x010F] = "SecretCamera"
+    source = photo(tmp_path / "a.jpg", exif=exif)
+    call(source)
+    assert b"SecretCamera" not in (tmp_path / "a_anonymized.jpg").read_bytes()
+    call(source, "-m", "--overwrite")
+    assert b"SecretCamera" in (tmp_path / "a_anonymized.jpg").read_bytes()
+
+
+def test_options_reach_the_engine(tmp_path: Path, engine: StandIn) -> None:
+    photo(tmp_path / "a.png")
+    photo(tmp_path / "star.png", GREEN)
+    options = (
+        "--k 77 --layers 5-8 --alpha 0.3 --diversity 0.4 --seed 9 --attributes Female,-Eyeglasses --add Smiling=0.7"
+    )
+    options += " --add Young=-1 --mode solid -t 0.25 --mask-scale 1.2 --detector dlib --recognizer onnx:x --no-verify"
+    options += " --device cuda:1 --swap --checkpoint c --bank b"
+    call(tmp_path / "a.png", *options.split(), "--exemplar", tmp_path / "star.png")
+    given = dict(engine.settings)
+    assert given.pop("exemplar").shape == (32, 48, 3)
+    assert given == {
+        "k": 77, "layer": 4, "band": "5-8", "alpha": 0.3, "psi": 0.4, "seed": 9, "attributes": "Female,-Eyeglasses",
+        "add": ("Smiling=0.7", "Young=-1"), "swap": True, "mode": "solid", "threshold": 0.25, "mask_scale": 1.2,
+        "detector": "dlib", "recognizer": "onnx:x", "verify": False, "device": "cuda:1", "checkpoint": "c", "bank": "b",
+    }  # fmt: skip
+
+
+def test_the_engine_takes_what_the_command_gives(tmp_path: Path, engine: StandIn) -> None:
+    from ficgan.deidentify import Deidentifier
+
+    call(photo(tmp_path / "a.png"))
+
+    known = set(inspect.signature(Deidentifier).parameters) | set(
+        inspect.signature(Deidentifier.from_pretrained).parameters
+    )
+    assert set(engine.settings) <= known
+    assert inspect.signature(Deidentifier.__call__).parameters["key"].kind is inspect.Parameter.KEYWORD_ONLY
+
+
+def test_the_key_is_the_picture_not_its_name(tmp_path: Path, engine: StandIn) -> None:
+    photo(tmp_path / "in/a.png")
+    photo(tmp_path / "in/sub/b.png")
+    photo(tmp_path / "in/c.png", GREEN)
+    call(tmp_path / "in", "-o", tmp_path / "out")
+    first, other, same = engine.keys
+    assert first == same != other
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--k 1", "--k x", "--layer -1", "--layer 2 --layers 1-2", "--layers 8", "--layers 5-3", "--layers 0-3",
+        "--alpha nan", "--diversity -1", "--diversity 1.5", "--diversity much", "--add Smiling", "--add Smiling=x",
+        "--swap", "--mode pixelate", "-t 2", "--mask-scale 0", "--mask-scale inf", "--scale 640", "--scale 0x10",
+        "--max-megapixels 0", "--max-megapixels nan", "--suffix a/b", "--exemplar missing.png", "--progress loud",
+        "--unknown", "-o out.heic", "-o file",
+    ],
+)  # fmt: skip
+def test_usage_errors(tmp_path: Path, engine: StandIn, options: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    photo(tmp_path / "a.png")
+    (tmp_path / "file").write_text("x")
+    _, said = call("a.png", *options.split(), code=2)
+    assert said.splitlines()[-1].startswith("Error: ")
+    assert files(tmp_path) == {"a.png", "file"}
+
+
+def test_no_input_is_a_usage_error(engine: StandIn) -> None:
+    call(code=2)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(FicganError("no model here"), 1), (UsageError("k > bank"), 2), (MemoryError(), 1)]
+)
+def test_engine_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int) -> None:
+    def fail(**_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(command, "make_engine", fail)
+    _, said = call(photo(tmp_path / "a.png"), code=code)
+    assert said.startswith("Error: ") and said.count("\n") == 1
+    assert files(tmp_path) == {"a.png"}
+
+
+def test_dry_run(tmp_path: Path, engine: StandIn) -> None:
+    photo(tmp_path / "a.png")
+    summary, said = call(tmp_path / "a.png", "-o", tmp_path / "out", "--dry-run")
+    assert summary["dry_run"] and (summary["inputs"], summary["written"]) == (1, 0) and "out/a.png" in said
+    assert files(tmp_path) == {"a.png"} and engine.loaded == 0
+    call(tmp_path / "none.png", "--dry-run", code=3)
+
+
+@pytest.mark.parametrize("mode", ["blur", "mosaic"])
+def test_reversible_modes_warn_once(tmp_path: Path, engine: StandIn, mode: str) -> None:
+    photo(tmp_path / "a.png")
+    photo(tmp_path / "b.png")
+    _, said = call(tmp_path, "--mode", mode)
+    assert said.count("reversed") == 1
+    assert "reversed" not in call(tmp_path, "-o", tmp_path / "x", "--mode", "solid")[1]
+
+
+def test_progress(tmp_path: Path, engine: StandIn) -> None:
+    photo(tmp_path / "in/a.png")
+    photo(tmp_path / "in/b.png", GREEN)
+
+    def said(mode: str, *more: str) -> str:
+        text = call(tmp_path / "in", "-o", tmp_path / mode / str(len(more)), "--progress", mode, *more)[1]
+        return text.replace("a library that talks on stdout\n", "")
+
+    assert "1/2" in said("text") and "1/2" not in said("auto") and "1/2" not in said("none")
+    events = [json.loads(line) for line in said("jsonl").splitlines()]
+    assert [event["done"] for event in events if "done" in event] == [1, 2]
+    assert any("no face" in event.get("message", "") for event in events)
+    assert said("text", "--quiet") == ""
+
+
+def test_megapixels(tmp_path: Path, engine: StandIn) -> None:
+    source = photo(tmp_path / "a.png")
+    _, said = call(source, "--max-megapixels", 0.001, code=3)
+    assert "megapixels" in said
+    call(source, "--max-megapixels", 0.001536)
+
+
+def test_scale_wraps_the_detector(tmp_path: Path, engine: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ficgan.faces
+    from ficgan.faces import Face as Found
+
+    class Corner:
+        """Finds the one bright square there is."""
+
+        name = "corner"
+        seen: tuple[int, ...] = ()
+
+        def detect(self, image: np.ndarray) -> list[Found]:
+            self.seen = image.shape
+            y, x = np.nonzero(image[..., 0] > 128)
+            box = np.array([x.min(), y.min(), x.max(), y.max()], np.float32)
+            return [Found(box, np.tile(box[:2], (5, 1)), 1.0)]
+
+    inner = Corner()
+    monkeypatch.setattr(ficgan.faces, "get_detector", lambda *_, **__: inner)
+    call(photo(tmp_path / "a.png"), "--scale", "640x360")
+    image = np.zeros((720, 1000, 3), np.uint8)
+    image[200:300, 400:600] = 255
+    (face,) = engine.settings["detector"].detect(image)
+    assert inner.seen == (360, 500, 3)
+    assert np.allclose(face.box, [400, 200, 599, 299], atol=1.01) and face.box.dtype == np.float32
+    assert np.allclose(face.landmarks, [[400, 200]] * 5, atol=1.01)

@@ -1,0 +1,98 @@
+"""`ficgan-deid` as a process of its own: exit codes, signals, pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from standin import files, photo
+
+import ficgan.cli.deid as command
+
+SCRIPT = """
+import sys, time
+import numpy as np
+import ficgan.cli.deid as command
+import ficgan.images.files as files
+
+class Face: action = "generated"
+class Result:
+    uncovered = reidentified = 0
+    audit = {{}}
+    def __init__(self, image):
+        self.image, self.faces = image.copy(), [Face()]
+        self.image[:8, :8] = 255
+
+count = 0
+def engine(image, *, key=""):
+    global count
+    count += 1
+    if count == 2 and {where!r} == "engine":
+        print("now", file=sys.stderr, flush=True)
+        time.sleep(60)
+    return Result(image)
+
+if {where!r} == "write":
+    def fsync(_):
+        if count == 2:
+            print("now", file=sys.stderr, flush=True)
+            time.sleep(60)
+    files.os.fsync = fsync
+
+command.make_engine = lambda **_: engine
+command.deid(prog_name="ficgan-deid")
+"""
+
+
+def start(folder: Path, where: str, *arguments: Any) -> subprocess.Popen[str]:
+    script = folder / "run.py"
+    script.write_text(textwrap.dedent(SCRIPT.format(where=where)))
+    line = [sys.executable, str(script), *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(command.__file__).parents[2])}
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def test_subprocess(tmp_path: Path) -> None:
+    photo(tmp_path / "in/a.png")
+    process = start(tmp_path, "", tmp_path / "in", "-o", tmp_path / "out")
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0 and stderr == ""
+    assert json.loads(stdout)["written"] == 1
+    process = start(tmp_path, "", tmp_path / "in", "-o", tmp_path / "out")
+    assert process.communicate(timeout=60) and process.returncode == 3
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("where", ["engine", "write"])
+def test_interrupted(tmp_path: Path, where: str, sent: signal.Signals) -> None:
+    for name in "abc":
+        photo(tmp_path / f"in/{name}.png")
+    process = start(tmp_path, where, tmp_path / "in", "-o", tmp_path / "out")
+    assert process.stderr is not None
+    assert process.stderr.readline() == "now\n"
+    process.send_signal(sent)
+    begun = time.monotonic()
+    stdout, stderr = process.communicate(timeout=30)
+    assert time.monotonic() - begun < 10
+    assert process.returncode == 130 and stderr == "Interrupted.\n"
+    summary = json.loads(stdout)
+    assert summary["interrupted"] is True and summary["written"] == 1
+    assert files(tmp_path / "out") == {"a.png", "a.png.json"}
+
+
+def test_a_closed_pipe_is_quiet(tmp_path: Path) -> None:
+    photo(tmp_path / "a.png")
+    process = start(tmp_path, "", tmp_path / "a.png")
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    assert process.wait(timeout=60) == 1
+    assert process.stderr.read() == ""
+    process.stderr.close()

@@ -1,0 +1,151 @@
+"""Grey, CMYK, transparency and profiles: colours mean after what they meant before."""
+
+from __future__ import annotations
+
+import io
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image, ImageCms
+from stills import SIZE, noise, png, rewrite, smooth, srgb
+
+from ficgan.images.colour import from_rgb, to_rgb, to_uint8, to_uint16
+
+
+@pytest.mark.parametrize("suffix", [".png", ".tif"])
+@pytest.mark.parametrize("mode", ["L", "LA"])
+def test_grey_takes_luminance(tmp_path: Path, suffix: str, mode: str) -> None:
+    pixels = noise() if mode == "L" else noise(2)
+    Image.frombytes(mode, SIZE, pixels.tobytes()).save(tmp_path / f"grey{suffix}")
+    _, _, mask, target = rewrite(tmp_path / f"grey{suffix}")
+    with Image.open(target) as written:
+        assert written.mode == mode
+        after = np.asarray(written)
+    grey = Image.new("RGB", (1, 1), (200, 30, 60)).convert("L").getpixel((0, 0))
+    values = after if mode == "L" else after[..., 0]
+    assert np.array_equal(after[~mask], pixels[~mask])
+    assert (values[mask] == grey).all()
+    if mode == "LA":
+        assert np.array_equal(after[..., 1], pixels[..., 1])
+
+
+@pytest.mark.parametrize("depth", [8, 16])
+def test_png_says_the_same_about_its_colours(tmp_path: Path, depth: int) -> None:
+    gamma = struct.pack(">L", 45455)
+    primaries = struct.pack(">8L", 31270, 32900, 64000, 33000, 30000, 60000, 15000, 6000)
+    pixels = noise(3, bits=depth)
+    data = png(depth, 2, pixels.astype(">u2" if depth == 16 else "u1"), (b"gAMA", gamma), (b"cHRM", primaries))
+    (tmp_path / "a.png").write_bytes(data)
+    photo, again, mask, _ = rewrite(tmp_path / "a.png")
+    assert dict(photo.chunks) == dict(again.chunks) == {b"gAMA": gamma, b"cHRM": primaries}
+    assert np.array_equal(again.pixels[~mask], pixels[~mask])
+
+
+def test_transparent_colour_becomes_alpha(tmp_path: Path) -> None:
+    pixels = noise(3)
+    pixels[:5] = (200, 30, 60)  # the transparent colour, and the colour the face will get
+    (tmp_path / "a.png").write_bytes(png(8, 2, pixels, (b"tRNS", struct.pack(">3H", 200, 30, 60))))
+    photo, again, mask, _ = rewrite(tmp_path / "a.png")
+    assert photo.mode == again.mode == "RGBA"
+    assert (again.pixels[mask][:, 3] == 255).all()
+    assert (again.pixels[:5, :, 3] == 0).all()
+
+
+def test_cmyk_jpeg_stays_cmyk(tmp_path: Path) -> None:
+    Image.fromarray(smooth()).convert("CMYK").save(tmp_path / "a.jpg", quality=95)
+    photo, again, mask, target = rewrite(tmp_path / "a.jpg")
+    with Image.open(target) as written:
+        assert written.mode == "CMYK"
+        seen = np.asarray(written.convert("RGB"))
+    inner = np.zeros_like(mask)
+    inner[10:22, 20:36] = True
+    assert np.abs(seen[inner].astype(int) - (200, 30, 60)).max() < 25
+    assert np.abs(again.rgb.astype(int) - photo.rgb.astype(int))[~mask].mean() < 4
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp", ".tif"])
+def test_icc_is_kept(tmp_path: Path, suffix: str) -> None:
+    profile = ImageCms.ImageCmsProfile(srgb()).tobytes()
+    Image.fromarray(smooth()).save(tmp_path / f"a{suffix}", icc_profile=profile)
+    _, again, _, target = rewrite(tmp_path / f"a{suffix}")
+    assert again.icc == profile
+    with Image.open(target) as written:
+        assert written.info["icc_profile"] == profile
+
+
+def test_sixteen_bits_to_eight_is_exact_rounding() -> None:
+    values = np.arange(65536, dtype=np.uint16)
+    assert np.array_equal(to_uint8(values), np.round(values.astype(np.float64) / 257).astype(np.uint8))
+    assert np.array_equal(to_uint8(to_uint16(np.arange(256, dtype=np.uint8))), np.arange(256))
+
+
+def test_luminance_is_pillows() -> None:
+    values = np.random.default_rng(0).integers(0, 256, (5000, 3), dtype=np.uint8)
+    expected = np.asarray(Image.fromarray(values[None]).convert("L"))[0]
+    assert np.array_equal(from_rgb(values, "L", 8, None)[:, 0], expected)
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=20, deadline=None)
+def test_cmyk_there_and_back_within_a_grey_level(seed: int) -> None:
+    values = np.random.default_rng(seed).integers(0, 256, (500, 3), dtype=np.uint8)
+    inks = from_rgb(values, "CMYK", 8, None)
+    back = to_rgb(inks[None], "CMYK", None)[0]
+    assert np.abs(back.astype(int) - values.astype(int)).max() <= 1
+
+
+def cmyk_profile() -> bytes:
+    """A small CMYK profile by the ICC specification: 8-bit tables between CMYK and L*a*b*, inks of no known press."""
+    color = pytest.importorskip("skimage.color")
+
+    def table(inputs: int, outputs: int, points: int, values: np.ndarray) -> bytes:
+        ramp = bytes(range(256))
+        identity = struct.pack(">9l", *(65536 * (i % 4 == 0) for i in range(9)))
+        head = b"mft1" + bytes(4) + bytes([inputs, outputs, points, 0]) + identity
+        return head + ramp * inputs + np.clip(np.rint(values), 0, 255).astype(np.uint8).tobytes() + ramp * outputs
+
+    def encoded_lab(rgb: np.ndarray) -> np.ndarray:
+        return color.rgb2lab(rgb, illuminant="D50") * (2.55, 1, 1) + (0, 128, 128)
+
+    inks = np.stack(np.meshgrid(*[np.linspace(0, 1, 7)] * 4, indexing="ij"), -1).reshape(-1, 4)
+    to_lab = table(4, 3, 7, encoded_lab(((1 - inks[:, :3]) * (1 - inks[:, 3:]))[None])[0])
+    grid = np.stack(np.meshgrid(*[np.linspace(0, 255, 33)] * 3, indexing="ij"), -1).reshape(1, -1, 3)
+    rgb = np.clip(color.lab2rgb((grid - (0, 128, 128)) / (2.55, 1, 1), illuminant="D50")[0], 0, 1)
+    to_ink = table(3, 4, 33, np.concatenate([1 - rgb, np.zeros((len(rgb), 1))], axis=1) * 255)  # no black, unlike ours
+
+    def text(value: str) -> bytes:
+        return b"desc" + bytes(4) + struct.pack(">L", len(value) + 1) + value.encode() + b"\0" + bytes(78)
+
+    white = b"XYZ " + bytes(4) + struct.pack(">3l", 63190, 65536, 54061)
+    tags = {b"A2B0": to_lab, b"B2A0": to_ink, b"desc": text("test inks"), b"wtpt": white}
+    body, entries, at = b"", b"", 128 + 4 + 12 * len(tags)
+    for name, content in tags.items():
+        content += bytes(-len(content) % 4)
+        entries += name + struct.pack(">LL", at + len(body), len(content))
+        body += content
+    head = struct.pack(">L4sL4s4s4s", at + len(body), b"", 0x02400000, b"prtr", b"CMYK", b"Lab ") + bytes(12) + b"acsp"
+    head = head.ljust(68, b"\0") + struct.pack(">3l", 63190, 65536, 54061)
+    return head.ljust(128, b"\0") + struct.pack(">L", len(tags)) + entries + body
+
+
+@pytest.mark.filterwarnings("ignore:Conversion from CIE-LAB")
+@pytest.mark.parametrize("suffix", [".jpg", ".tif"])
+def test_cmyk_with_a_profile_goes_through_it(tmp_path: Path, suffix: str) -> None:
+    profile = cmyk_profile()
+    source = Image.frombytes("CMYK", SIZE, np.full((SIZE[1], SIZE[0], 4), (90, 60, 30, 40), np.uint8).tobytes())
+    source.save(tmp_path / f"a{suffix}", icc_profile=profile, **({"quality": 98} if suffix == ".jpg" else {}))
+    photo, again, mask, _ = rewrite(tmp_path / f"a{suffix}")
+    assert again.mode == "CMYK" and again.icc == profile
+    seen = ImageCms.profileToProfile(source, ImageCms.ImageCmsProfile(io.BytesIO(profile)), srgb(), outputMode="RGB")
+    assert seen is not None and np.abs(photo.rgb.astype(int) - np.asarray(seen)).max() <= 4
+    assert np.abs(photo.rgb.astype(int) - to_rgb(photo.pixels, "CMYK", None)).max() > 4  # it matters which way
+    inner = np.zeros_like(mask)
+    inner[12:20, 20:36] = True
+    assert np.abs(again.rgb[inner].astype(int) - (200, 30, 60)).max() < 20
+    if suffix == ".tif":
+        assert np.array_equal(again.pixels[~mask], photo.pixels[~mask])
+        assert (again.pixels[mask][:, 3] <= 2).all()  # the profile's own separation, which uses no black

@@ -1,0 +1,149 @@
+"""16 bits per channel come in and go out whole, in every layout and orientation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image, ImageCms
+from stills import ORIENTED, noise, png, rewrite, srgb
+
+from ficgan.errors import InputError
+from ficgan.images import Photo, read_image, write_image
+
+
+@pytest.mark.parametrize("suffix", [".png", ".tif"])
+def test_sixteen_bit_grey(tmp_path: Path, suffix: str) -> None:
+    pixels = noise(bits=16)
+    Image.fromarray(pixels).save(tmp_path / f"deep{suffix}")
+    photo, _, mask, target = rewrite(tmp_path / f"deep{suffix}")
+    after = cv2.imread(str(target), cv2.IMREAD_UNCHANGED)
+    assert photo.depth == 16 and after.dtype == np.uint16
+    assert np.array_equal(after[~mask], pixels[~mask])
+    grey = Image.new("RGB", (1, 1), (200, 30, 60)).convert("L").getpixel((0, 0))
+    assert isinstance(grey, int) and (after[mask] == grey * 257).all()
+
+
+@pytest.mark.parametrize("channels", [3, 4])
+@pytest.mark.parametrize("suffix", [".png", ".tif"])
+def test_sixteen_bit_colour(tmp_path: Path, suffix: str, channels: int) -> None:
+    pixels = noise(channels, bits=16)
+    cv2.imwrite(str(tmp_path / f"deep{suffix}"), pixels)  # OpenCV's order is BGR(A)
+    photo, _, mask, target = rewrite(tmp_path / f"deep{suffix}", synthetic=True)
+    after = cv2.imread(str(target), cv2.IMREAD_UNCHANGED)
+    assert photo.depth == 16 and after.shape == pixels.shape and after.dtype == np.uint16
+    assert np.array_equal(after[~mask], pixels[~mask])
+    assert (after[mask][:, :3] == np.array([60, 30, 200]) * 257).all()
+    assert channels == 3 or np.array_equal(after[..., 3], pixels[..., 3])
+    with Image.open(target) as image:  # the spliced file is sound to another reader too
+        image.load()
+        assert b"DigitalSourceType" in image.info["xmp"]
+
+
+@pytest.mark.parametrize("code", [1, 5, 8, 32773])
+def test_sixteen_bit_tiff_keeps_its_compression(tmp_path: Path, code: int) -> None:
+    pixels = np.repeat(noise(bits=16)[..., None], 3, axis=2)
+    cv2.imwrite(str(tmp_path / "a.tif"), pixels, [cv2.IMWRITE_TIFF_COMPRESSION, code])
+    photo = read_image(tmp_path / "a.tif")
+    write_image(tmp_path / "b.tif", photo)
+    with Image.open(tmp_path / "b.tif") as image:
+        assert image.tag_v2[259] == code  # type: ignore[attr-defined]
+    assert np.array_equal(cv2.imread(str(tmp_path / "b.tif"), cv2.IMREAD_UNCHANGED), pixels)
+
+
+def test_sixteen_bit_tiff_of_many_strips(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(1).integers(0, 65536, (700, 90, 3), dtype=np.uint16)
+    cv2.imwrite(str(tmp_path / "a.tif"), pixels, [cv2.IMWRITE_TIFF_COMPRESSION, 1, cv2.IMWRITE_TIFF_ROWSPERSTRIP, 7])
+    write_image(tmp_path / "b.tif", read_image(tmp_path / "a.tif"), synthetic=True)
+    assert np.array_equal(cv2.imread(str(tmp_path / "b.tif"), cv2.IMREAD_UNCHANGED), pixels)
+    tifffile = pytest.importorskip("tifffile")
+    assert np.array_equal(tifffile.imread(tmp_path / "b.tif"), pixels[..., ::-1])
+
+
+def test_sixteen_bit_grey_with_alpha_png(tmp_path: Path) -> None:
+    pixels = noise(2, bits=16)
+    (tmp_path / "a.png").write_bytes(png(16, 4, pixels.astype(">u2")))
+    photo, again, mask, _ = rewrite(tmp_path / "a.png")
+    assert photo.mode == "RGBA" and np.array_equal(photo.pixels, pixels[..., [0, 0, 0, 1]])
+    assert np.array_equal(again.pixels[..., 3], pixels[..., 1])
+    assert np.array_equal(again.pixels[~mask], photo.pixels[~mask])
+
+
+@pytest.mark.parametrize("suffix", [".png", ".tif"])
+def test_icc_and_resolution_of_sixteen_bits(tmp_path: Path, suffix: str) -> None:
+    profile = ImageCms.ImageCmsProfile(srgb()).tobytes()
+    cv2.imwrite(str(tmp_path / f"a{suffix}"), noise(3, bits=16))
+    base = read_image(tmp_path / f"a{suffix}")
+    photo = Photo(base.path, base.format, base.mode, base.pixels, {**base.options, "dpi": (300.0, 300.0)}, icc=profile)
+    write_image(tmp_path / f"b{suffix}", photo)
+    again = read_image(tmp_path / f"b{suffix}")
+    assert again.icc == profile and np.array_equal(again.pixels, base.pixels)
+    assert again.options["dpi"] == pytest.approx((300, 300), abs=0.01)
+
+
+@pytest.mark.parametrize("orientation", ORIENTED)
+@pytest.mark.parametrize("suffix", [".png", ".tif"])
+def test_orientation_of_sixteen_bits(tmp_path: Path, suffix: str, orientation: int) -> None:
+    pixels = noise(3, bits=16)
+    if suffix == ".png":
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        block = exif.tobytes().removeprefix(b"Exif\0\0")
+        (tmp_path / "a.png").write_bytes(png(16, 2, pixels.astype(">u2"), (b"eXIf", block)))
+    else:
+        tifffile = pytest.importorskip("tifffile")
+        tifffile.imwrite(tmp_path / "a.tif", pixels, photometric="rgb", extratags=[(274, "H", 1, orientation, True)])
+    photo = read_image(tmp_path / f"a{suffix}")
+    assert photo.depth == 16 and not photo.notes
+    assert np.array_equal(photo.pixels, ORIENTED[orientation](pixels))
+
+
+@pytest.mark.parametrize("layout", [{"byteorder": ">"}, {"compression": "zlib"}, {"tile": (16, 16)}])
+def test_sixteen_bit_tiff_layouts(tmp_path: Path, layout: dict[str, Any]) -> None:
+    tifffile = pytest.importorskip("tifffile")
+    pixels = noise(3, bits=16)
+    tifffile.imwrite(tmp_path / "a.tif", pixels, photometric="rgb", **layout)
+    photo = read_image(tmp_path / "a.tif")
+    assert photo.depth == 16 and np.array_equal(photo.pixels, pixels)
+
+
+def test_sixteen_bit_planes_are_refused_because_they_decode_to_noise(tmp_path: Path) -> None:
+    tifffile = pytest.importorskip("tifffile")
+    planes = np.moveaxis(noise(3, bits=16), 2, 0).copy()
+    tifffile.imwrite(tmp_path / "a.tif", planes, photometric="rgb", planarconfig="separate")
+    with pytest.raises(InputError, match="planes"):
+        read_image(tmp_path / "a.tif")
+
+
+def test_white_is_zero_and_one_bit(tmp_path: Path) -> None:
+    tifffile = pytest.importorskip("tifffile")
+    pixels = noise(bits=16)
+    tifffile.imwrite(tmp_path / "a.tif", pixels, photometric="miniswhite")
+    assert np.array_equal(read_image(tmp_path / "a.tif").pixels, 65535 - pixels)
+    Image.fromarray(noise()).convert("1").save(tmp_path / "b.tif", compression="group4")
+    photo, again, mask, _ = rewrite(tmp_path / "b.tif")
+    assert np.array_equal(again.pixels[~mask], photo.pixels[~mask]) and set(np.unique(photo.pixels)) == {0, 255}
+
+
+@given(
+    width=st.integers(1, 9),
+    height=st.integers(1, 9),
+    mode=st.sampled_from(["L", "LA", "RGB", "RGBA"]),
+    deep=st.booleans(),
+)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_size_survives_png_and_tiff(tmp_path: Path, width: int, height: int, mode: str, deep: bool) -> None:
+    kind = np.uint16 if deep else np.uint8
+    shape = (height, width) if mode == "L" else (height, width, len(mode))
+    pixels = np.random.default_rng(width * 16 + height).integers(0, np.iinfo(kind).max + 1, shape, dtype=kind)
+    for suffix, format in ((".png", "PNG"), (".tif", "TIFF")):
+        path = tmp_path / f"a{suffix}"
+        write_image(path, Photo(path, format, mode, pixels), overwrite=True, synthetic=True)
+        again = read_image(path)
+        expected = pixels[..., [0, 0, 0, 1]] if mode == "LA" and deep else pixels
+        assert again.pixels.dtype == kind and np.array_equal(again.pixels, expected)
