@@ -1,0 +1,169 @@
+"""Manifold k-same against plain loops, and the statistics of its draws."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ficgan.errors import UsageError
+from ficgan.identity import IdentityBank, manifold_k_same
+from ficgan.identity.ksame import commitment, draw_members, restore_variance
+
+
+def make_bank(n: int = 400, d: int = 16, seed: int = 0) -> IdentityBank:
+    rng = np.random.default_rng(seed)
+    codes = (rng.normal(size=(n, d)) * np.linspace(0.5, 2, d) + 3).astype(np.float16)
+    attributes = np.stack([np.arange(n) % 2, np.arange(n) % 5 == 0], 1).astype(np.uint8)
+    return IdentityBank(codes, attributes, ("Female", "Eyeglasses"))
+
+
+def test_equals_plain_mean():
+    codes = make_bank(50).codes
+    members = draw_members(50, 7, np.random.default_rng(4))
+    expected = [math.fsum(float(codes[m, j]) for m in members) / 7 for j in range(codes.shape[1])]
+    w = manifold_k_same(codes, 7, np.random.default_rng(4))
+    assert w.dtype == np.float32 and w.shape == (16,)
+    np.testing.assert_allclose(w, expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        manifold_k_same(codes, 50, np.random.default_rng(0)), codes.astype(np.float64).mean(0), rtol=1e-6
+    )
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(n=st.integers(1, 3000), share=st.floats(0, 1), seed=st.integers(0, 2**32))
+def test_draw_is_without_replacement(n, share, seed):
+    k = max(1, round(n * share))
+    members = draw_members(n, k, np.random.default_rng(seed))
+    assert len(members) == k and members.dtype == np.int64
+    assert (np.diff(members) > 0).all() and members[0] >= 0 and members[-1] < n
+
+
+@pytest.mark.parametrize("k", [2, 3, 4])  # both branches: k up to n/2, and the complement above
+def test_every_set_is_equally_likely(k):
+    rng = np.random.default_rng(1)
+    trials, sets = 4000, list(combinations(range(6), k))
+    seen = Counter(tuple(draw_members(6, k, rng).tolist()) for _ in range(trials))
+    expected = trials / len(sets)
+    chi2 = sum((seen[s] - expected) ** 2 / expected for s in sets)
+    degrees = len(sets) - 1
+    assert sum(seen.values()) == trials and set(seen) == set(sets)
+    assert chi2 < degrees + 5 * math.sqrt(2 * degrees)  # mean and five standard deviations of chi²
+
+
+def test_the_draw_never_changes():
+    """Raw Philox output is stable across NumPy versions; a change here would break every audit made so far."""
+    members = draw_members(1000, 5, np.random.Generator(np.random.Philox(key=7)))
+    raw = np.random.Philox(key=7).random_raw(5) % 1000
+    assert members.tolist() == sorted(raw.tolist())
+
+
+@pytest.mark.parametrize("psi", [0.6, 1.0])
+@pytest.mark.parametrize("k", [20, 200])
+def test_restored_variance(k, psi):
+    """Its variance is ψ² of the population's, less (N − k)/(N − 1) for drawing without replacement."""
+    bank = make_bank(400)
+    trials = 2000
+    w = np.stack([bank.k_same(k, str(t), seed=1, psi=psi).w for t in range(trials)]).astype(np.float64)
+    population = bank.codes.astype(np.float64)
+    finite = (400 - k) / 399
+    expected = psi**2 * population.var(0).sum() * finite
+    # The total variance of 16 dimensions is known to about 2 % from 2,000 draws; the cap takes a little off the tails.
+    assert expected * 0.88 < w.var(0).sum() < expected * 1.06
+    np.testing.assert_allclose(w.mean(0), population.mean(0), atol=5 * psi * 2 / math.sqrt(trials))
+
+
+def test_plain_mean_has_one_kth_of_the_variance():
+    bank = make_bank(400)
+    w = np.stack([bank.k_same(20, str(t), seed=1).w for t in range(2000)]).astype(np.float64)
+    expected = bank.codes.astype(np.float64).var(0).sum() / 20 * 380 / 399
+    assert abs(w.var(0).sum() / expected - 1) < 0.08
+
+
+def test_psi_moves_along_the_deviation_of_the_same_draw():
+    bank = make_bank()
+    plain, restored = bank.k_same(50, "a", seed=3), bank.k_same(50, "a", seed=3, psi=0.3)
+    centre = bank.codes.astype(np.float64).mean(0)
+    np.testing.assert_allclose(restored.w, centre + 0.3 * math.sqrt(50) * (plain.w - centre), rtol=1e-5, atol=1e-5)
+    assert plain.members_digest == restored.members_digest
+
+
+def test_norm_is_capped():
+    bank = make_bank()
+    centre = bank.codes.astype(np.float64).mean(0)
+    cap = np.percentile(np.linalg.norm(bank.codes.astype(np.float64) - centre, axis=1), 95)
+    far = [np.linalg.norm(bank.k_same(50, str(t), psi=5.0).w - centre) for t in range(30)]
+    np.testing.assert_allclose(far, cap, rtol=1e-4)
+    w = restore_variance(np.array([3.0, 4.0]), np.zeros(2), 4, 1.0, 2.0)
+    np.testing.assert_allclose(w, [1.2, 1.6], rtol=1e-6)
+
+
+def test_whole_group_gives_its_mean():
+    bank = make_bank()
+    for attributes in (None, "Female", "Female,-Eyeglasses"):
+        group = bank.query(attributes or "")
+        expected = bank.codes[group].astype(np.float64).mean(0)
+        for psi in (0.0, 1.0):
+            w = bank.k_same(len(group), "x", attributes=attributes, psi=psi).w
+            np.testing.assert_allclose(w, expected, rtol=1e-5)
+
+
+def test_attributes_restrict_draw_and_centre():
+    bank = make_bank(40)
+    women = bank.query("Female")
+    codes = bank.codes.astype(np.float64)
+    means = {tuple(np.round(codes[list(pair)].mean(0), 4)) for pair in combinations(women.tolist(), 2)}
+    for key in "abcdef":
+        assert tuple(np.round(bank.k_same(2, key, attributes="female").w.astype(np.float64), 4)) in means
+    w = np.stack([bank.k_same(5, str(t), attributes="Female", psi=0.5).w for t in range(1500)])
+    np.testing.assert_allclose(w.mean(0), codes[women].mean(0), atol=0.15)
+
+
+def test_repeats_and_differs():
+    bank, other = make_bank(), make_bank(seed=1)
+    one = bank.k_same(30, "person 1", seed=7, psi=0.6)
+    again = make_bank().k_same(30, "person 1", seed=7, psi=0.6)
+    assert np.array_equal(one.w, again.w)
+    assert (one.members_digest, one.commitment) == (again.members_digest, again.commitment)
+    different = [
+        bank.k_same(30, "person 2", seed=7, psi=0.6),
+        bank.k_same(30, "person 1", seed=8, psi=0.6),
+        bank.k_same(30, "person 1", seed=7, psi=0.6, attributes="Female"),
+        other.k_same(30, "person 1", seed=7, psi=0.6),
+    ]
+    assert len({one.members_digest, *(d.members_digest for d in different)}) == 5
+    assert all(not np.allclose(one.w, d.w) for d in different)
+
+
+def test_group_is_named_by_meaning_not_by_spelling():
+    bank = make_bank()
+    a = bank.k_same(20, "x", attributes="Female,-Eyeglasses")
+    b = bank.k_same(20, "x", attributes=" -eyeglasses , FEMALE ")
+    assert a.members_digest == b.members_digest
+
+
+def test_commitment_binds_seed_and_bank():
+    seen = {commitment(seed, digest) for seed in (7, 8, "secret") for digest in ("a", "b")}
+    assert len(seen) == 6 and commitment(7, "a") == commitment("7", "a")
+    assert all(len(c) == 64 and c != "7" for c in seen)
+
+
+@pytest.mark.parametrize(
+    ("k", "attributes", "psi", "message"),
+    [
+        (1, None, 0, "at least 2"),
+        (0, None, 0, "at least 2"),
+        (401, None, 0, "the bank has 400 people"),
+        (200, "Female,Eyeglasses", 0, "only 40 of the bank's 400 people have 'Female,Eyeglasses'"),
+        (2, None, -0.1, "psi"),
+        (2, None, math.nan, "psi"),
+    ],
+)
+def test_refusals(k, attributes, psi, message):
+    with pytest.raises(UsageError, match=message):
+        make_bank().k_same(k, "x", attributes=attributes, psi=psi)

@@ -1,0 +1,94 @@
+"""Layer mixing per layer, exemplars, and what the audit says about them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ficgan.errors import UsageError
+from ficgan.identity import IdentityBank, audit, exemplar, mix_layers, parse_band
+
+W_S, W_M = torch.full((2, 8), 1.0), torch.full((2, 8), 2.0)
+
+
+@pytest.mark.parametrize("layer", range(12))
+def test_layer_by_layer(layer):
+    w = mix_layers(W_S, W_M, num_layers=12, layer=layer)
+    assert w.shape == (2, 12, 8)
+    for n in range(1, 13):
+        assert torch.equal(w[:, n - 1], W_S if n <= layer else W_M)
+
+
+@given(st.integers(1, 18).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n), st.integers(1, n))))
+def test_band(numbers):
+    total, first, last = numbers[0], min(numbers[1:]), max(numbers[1:])
+    w = mix_layers(W_S, W_M, num_layers=total, band=(first, last))
+    for n in range(1, total + 1):
+        assert torch.equal(w[:, n - 1], W_M if first <= n <= last else W_S)
+    assert parse_band(f"{first}-{last}", total) == (first, last) == parse_band((first, last), num_layers=total)
+
+
+def test_inputs_stay_and_gradients_flow():
+    w_s, w_m = W_S.clone().requires_grad_(), W_M.clone().requires_grad_()
+    mix_layers(w_s, w_m, num_layers=10, layer=3).sum().backward()
+    assert (w_s.grad == 3).all() and (w_m.grad == 7).all() and torch.equal(w_s, W_S)
+
+
+@pytest.mark.parametrize("where", [{"layer": 10}, {"layer": -1}, {"band": (0, 3)}, {"band": (3, 11)}, {"band": (5, 4)}])
+def test_out_of_range_names_the_number_of_layers(where):
+    with pytest.raises(UsageError, match="L = 10"):
+        mix_layers(W_S, W_M, num_layers=10, **where)
+
+
+def test_layer_or_band():
+    for where in ({}, {"layer": 1, "band": (1, 2)}):
+        with pytest.raises(UsageError, match="not both"):
+            mix_layers(W_S, W_M, num_layers=10, **where)
+
+
+@pytest.mark.parametrize("text", ["", "a-b", "5-", "-5", "8-5", "0-3", "5-13", "1-2-3", "５-８"])
+def test_bands_refused(text):
+    with pytest.raises(UsageError, match="L = 12"):
+        parse_band(text, 12)
+
+
+def test_band_of_one():
+    assert parse_band(" 5 ", 12) == (5, 5)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0, 1.5])
+def test_exemplar_eq5(alpha):
+    rng = np.random.default_rng(0)
+    w_m, w_t = rng.normal(size=(2, 3, 8))
+    expected = w_m + alpha * (w_t - w_m)
+    actual = exemplar(torch.from_numpy(w_m), torch.from_numpy(w_t), alpha)
+    np.testing.assert_allclose(actual, expected, rtol=1e-12)
+
+
+def test_audit_is_honest():
+    bank = IdentityBank.from_codes(
+        np.eye(6), range(6), np.ones((6, 1)), ("Female",), {"data": {"licence": "CC BY 4.0"}}
+    )
+    plain = audit(bank, k=3, psi=[0.6], num_layers=10, layer=4, seed=7)
+    assert plain["layers"] == {"total": 10, "k_same": [5, 6, 7, 8, 9, 10], "exemplar": [], "source": [1, 2, 3, 4]}
+    assert "z_non and style layers 1-4 come from the source" in plain["not_covered"]
+    assert plain["k"] == 3 and plain["alpha"] is None and plain["bank"]["digest"] == bank.digest
+    text = json.dumps(plain)
+    assert "seed_commitment" in text and '"seed"' not in text
+
+    band = audit(bank, k=3, psi=0.0, num_layers=10, band=(5, 8), seed=7)
+    assert band["layers"]["source"] == [1, 2, 3, 4, 9, 10] and "layers 1-4, 9-10" in band["not_covered"]
+    strong = audit(bank, k=3, psi=0.0, num_layers=10, layer=0, seed=7)
+    assert strong["layers"]["source"] == [] and "z_non comes from the source" in strong["not_covered"]
+    towards = audit(bank, k=3, psi=0.0, num_layers=10, layer=4, seed=7, alpha=0.5, target="exemplar")
+    assert towards["alpha"] == 0.5 and "does not protect that person" in towards["not_covered"]
+    swap = audit(bank, k=3, psi=0.0, num_layers=10, layer=4, seed=7, target="swap")
+    assert swap["k"] is None and swap["layers"]["k_same"] == [] and "no k-anonymity" in swap["not_covered"]
+    assert audit(bank, k=3, psi=0, num_layers=10, layer=4, seed=8)["seed_commitment"] != plain["seed_commitment"]
+    with pytest.raises(UsageError):
+        audit(bank, k=3, psi=0, num_layers=10, layer=4, seed=7, target="member")
