@@ -5,22 +5,27 @@ from __future__ import annotations
 from ficgan.faces.alignment import ARCFACE_POINTS, Alignment, invert, similarity, transform_points
 from ficgan.faces.blend import Paste, crop, paste_back
 from ficgan.faces.detection import DETECTORS, Face, FaceDetector, detector_missing, get_detector
+from ficgan.faces.recognition import RECOGNIZERS, Recognizer, get_recognizer, recognizer_missing
 from ficgan.faces.redaction import blur_face, mosaic_face, solid_mask
 
 __all__ = [
     "ARCFACE_POINTS",
     "DETECTORS",
+    "RECOGNIZERS",
     "Alignment",
     "Face",
     "FaceDetector",
     "Paste",
+    "Recognizer",
     "blur_face",
     "crop",
     "detector_missing",
     "get_detector",
+    "get_recognizer",
     "invert",
     "mosaic_face",
     "paste_back",
+    "recognizer_missing",
     "similarity",
     "solid_mask",
     "transform_points",

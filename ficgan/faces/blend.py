@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -63,7 +64,8 @@ def crop(image: Image, matrix: ArrayLike, size: int) -> Image:
     if shrink > 1.0:
         region, matrix = _reduced(region, matrix, shrink)
     flags = cv2.INTER_CUBIC if shrink <= 1.0 else cv2.INTER_LINEAR
-    return cv2.warpAffine(region, matrix, (size, size), flags=flags, borderMode=cv2.BORDER_REPLICATE)
+    result: Any = cv2.warpAffine(region, matrix, (size, size), flags=flags, borderMode=cv2.BORDER_REPLICATE)
+    return result
 
 
 def paste_back(
@@ -158,17 +160,17 @@ def match_colour(crop: Image, reference: Image, weight: Mask) -> Image:
     Args:
         crop: uint8 [S, S, 3], RGB, to be changed (a new array is returned).
         reference: uint8 [S, S, 3], RGB, whose colours are wanted.
-        weight: float32 [S, S], which pixels count; all zero returns the crop as it is.
+        weight: float32 [S, S], how much each pixel counts; all zero returns the crop as it is.
 
-    Source: Reinhard et al., Color Transfer between Images, 2001, with the 5 % brightest and darkest pixels left out (glints,
-    hair, glasses) and the change of spread limited to a factor of 1.5.
+    Source: Reinhard et al., Color Transfer between Images, 2001, with the 5 % brightest and darkest pixels left out
+    (glints, hair, glasses) and the change of spread limited to a factor of 1.5.
     """
     import cv2
 
     if not (weight > 0).any():
         return crop.copy()
 
-    def statistics(lab: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def statistics(lab: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         low, high = np.percentile(lab[..., 0][weight > 0], (5, 95))
         counted = np.where((lab[..., 0] >= low) & (lab[..., 0] <= high), weight, 0).astype(np.float64)
         if counted.sum() <= 0:
@@ -190,7 +192,8 @@ def _matched(crop_: Image, image: Image, matrix: ArrayLike, mask_scale: float, f
     size = crop_.shape[0]
     source = crop(image, matrix, size)
     identity = np.eye(2, 3)
-    weight = oval(identity, (size, size), size, mask_scale=mask_scale, feather=feather)
+    # The middle of the oval is skin; its rim is often hair and background.
+    weight = oval(identity, (size, size), size, mask_scale=min(1.0, 0.75 * mask_scale), feather=feather)
     rows, columns = np.mgrid[:size, :size]
     points = transform_points(invert(matrix), np.stack([columns, rows], axis=-1))
     height, width = image.shape[:2]
@@ -199,7 +202,7 @@ def _matched(crop_: Image, image: Image, matrix: ArrayLike, mask_scale: float, f
 
 
 def _bounds(inverse: Matrix, size: int, shape: tuple[int, ...], *, margin: int) -> tuple[int, int, int, int]:
-    """x0, y0, x1, y1 of the part of a photo that a crop sees, at least one pixel, or an empty range where it sees none."""
+    """x0, y0, x1, y1 of the part of a photo that a crop sees; empty where it sees none."""
     side = size - 0.5
     corners = transform_points(inverse, [(-0.5, -0.5), (side, -0.5), (side, side), (-0.5, side)])
     low, high = np.floor(corners.min(0)) - margin, np.ceil(corners.max(0)) + margin + 1
@@ -216,7 +219,7 @@ def _reduced(region: Image, matrix: Matrix, shrink: float) -> tuple[Image, Matri
     height, width = region.shape[:2]
     small = max(1, math.ceil(width / shrink)), max(1, math.ceil(height / shrink))
     fx, fy = width / small[0], height / small[1]
-    reduced = cv2.resize(region, small, interpolation=cv2.INTER_AREA)
+    reduced: Any = cv2.resize(region, small, interpolation=cv2.INTER_AREA)
     # A reduced pixel x covers the photo's (x + .5) f - .5.
     back = np.array([[fx, 0, 0.5 * fx - 0.5], [0, fy, 0.5 * fy - 0.5], [0, 0, 1]])
     return reduced, matrix @ back

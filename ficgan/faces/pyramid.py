@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,7 +99,7 @@ class PyramidDetector:
         centre = (row[0:2] + row[2:4]) / 2 - 0.5
         factor = _VIEW / 2 / max(row[2] - row[0], row[3] - row[1])
         matrix = np.column_stack([np.eye(2) * factor, (_VIEW - 1) / 2 - factor * centre])
-        view: Image = cv2.warpAffine(image, matrix, (_VIEW, _VIEW), flags=cv2.INTER_LINEAR)
+        view: Any = cv2.warpAffine(image, matrix, (_VIEW, _VIEW), flags=cv2.INTER_LINEAR)
         estimates = []
         for mirrored in (False, True):
             found = np.asarray(

