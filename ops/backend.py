@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import cache
 
 from ficgan.errors import UsageError
 
@@ -30,7 +29,6 @@ def choose(impl: str) -> str:
     return backend() if impl == "auto" else _resolve(impl, "impl")
 
 
-@cache
 def _resolve(choice: str, where: str) -> str:
     if choice not in CHOICES:
         raise UsageError(f"{where} is {choice!r}; use one of {', '.join(CHOICES)}")

@@ -196,3 +196,16 @@ def test_backend(monkeypatch):
     monkeypatch.setenv("FICGAN_OPS", "fast")
     with pytest.raises(UsageError, match="'fast'"):
         ops.backend()
+
+
+@pytest.mark.slow
+def test_compiles_in_one_graph():
+    f, x = ops.setup_filter(), random(1, 2, 6, 6, dtype=torch.float32).requires_grad_()
+
+    def op(x):
+        return ops.bias_act(ops.downsample2d(ops.upsample2d(x, f), f), act="lrelu").square().sum()
+
+    (expected,) = torch.autograd.grad(op(x), x)
+    compiled = torch.compile(op, backend="aot_eager", fullgraph=True)
+    (actual,) = torch.autograd.grad(compiled(x), x)
+    torch.testing.assert_close(actual, expected)
