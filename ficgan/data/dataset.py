@@ -20,7 +20,7 @@ from PIL import Image, ImageOps
 
 from ficgan.data.labels import Labels
 from ficgan.data.sources import Blob, list_blobs
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import FicganError, InputError, UsageError
 
 Progress = Callable[[int, int], None]
 In = TypeVar("In")
@@ -73,7 +73,13 @@ class FaceData:
         Returns:
             uint8 [N, 3, R, R] in RAM: N·3·R² bytes.
         """
-        images = torch.empty(len(self), 3, self.resolution, self.resolution, dtype=torch.uint8)
+        try:
+            images = torch.empty(len(self), 3, self.resolution, self.resolution, dtype=torch.uint8)
+        except RuntimeError as error:  # what torch raises where memory is short
+            size = len(self) * 3 * self.resolution**2 / 2**30
+            raise FicganError(
+                f"{len(self)} images need {size:.1f} GiB of memory; take fewer or smaller ones."
+            ) from error
         for index, image in enumerate(_parallel(self.load, range(len(self)))):
             images[index] = image
             if progress is not None:
@@ -159,9 +165,9 @@ def _to_rgb(image: Image.Image) -> Image.Image:
 
 def _unique_names(blobs: list[Blob], sources: Sequence[Path]) -> list[tuple[str, Blob]]:
     """Names sorted by code point; where two sources share a name, both are prefixed by their source's."""
-    roots = {blob: _root(blob, sources) for blob in blobs}
     count = Counter(blob.name for blob in blobs)
-    named = sorted((f"{roots[b].name}/{b.name}" if count[b.name] > 1 else b.name, b) for b in blobs)
+    named = [(f"{_root(b, sources).name}/{b.name}" if count[b.name] > 1 else b.name, b) for b in blobs]
+    named.sort(key=lambda pair: pair[0])
     for (first, a), (second, b) in pairwise(named):
         if first == second:
             raise InputError(f"{a.where} and {b.where} have the same name; name each source once, or rename one.")

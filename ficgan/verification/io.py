@@ -30,10 +30,16 @@ def save_sphereface(path: Path, network: SphereFace20, training: Mapping[str, An
     shape = {"channels": network.channels, "units": network.units, "dimensions": network.dimensions}
     header = {"kind": _KIND, "schema": SCHEMA, "network": shape, "training": dict(training)}
     state = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
+    save_whole(path, state, header)
+
+
+def save_whole(path: Path, tensors: Mapping[str, torch.Tensor], header: Mapping[str, Any]) -> None:
+    """Write tensors and a JSON header as safetensors, whole or not at all; replaces `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        save_file(state, temporary, metadata={"ficgan": json.dumps(header)})
+        save_file(dict(tensors), temporary, metadata={"ficgan": json.dumps(header)})
+        temporary.chmod(0o644)  # safetensors makes it for its owner alone
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -23,7 +21,7 @@ from ficgan.data import FaceData, Labels, ResumableSampler
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.faces.alignment import Alignment
 from ficgan.verification.angular_margin import AngularMarginHead, annealed
-from ficgan.verification.io import save_sphereface
+from ficgan.verification.io import save_sphereface, save_whole
 from ficgan.verification.sphereface import SPHEREFACE_POINTS, SPHEREFACE_SIZE, SphereFace20
 from ficgan.verification.transform import AlignedInput
 
@@ -177,14 +175,7 @@ class VerifierTrainer:
     def save_state(self, path: Path) -> None:
         """Weights, momenta and step as safetensors with a JSON header, whole or not at all."""
         tensors = {name: value.detach().cpu().contiguous() for name, value in self._tensors().items()}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-        header = {"schema": _SCHEMA, "step": self.step, **self.record()}
-        try:
-            save_file(tensors, temporary, metadata={"ficgan": json.dumps(header)})
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        save_whole(path, tensors, {"schema": _SCHEMA, "step": self.step, **self.record()})
 
     def load_state(self, path: Path) -> None:
         """Continue a run.
