@@ -14,8 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
-from ficgan.faces import Alignment, Face, FaceDetector, Recognizer, get_detector, get_recognizer
-from ficgan.faces.blend import blur_face, crop, mosaic_face, paste_back, solid_mask
+from ficgan.faces import (
+    Alignment,
+    Face,
+    FaceDetector,
+    Recognizer,
+    blur_face,
+    crop,
+    get_detector,
+    get_recognizer,
+    mosaic_face,
+    paste_back,
+    solid_mask,
+)
 from ficgan.identity import IdentityBank, KSameCode, audit, exemplar, mix_layers, parse_band
 from ficgan.policy import Attempt, Policy, covered
 

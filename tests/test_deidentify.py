@@ -1,0 +1,254 @@
+"""The face pipeline around a small untrained model: what is replaced, verified, retried, masked and told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from ficgan.config import ModelConfig
+from ficgan.deidentify import Deidentifier
+from ficgan.errors import InputError, UsageError
+from ficgan.faces import Alignment, Face
+from ficgan.identity import IdentityBank
+from ficgan.models import FICGAN, CheckpointHeader
+from ficgan.policy import Policy
+
+CONFIG = ModelConfig(resolution=32, channel_base=256, channel_max=16, spatial_channels=4, mapping_layers=1)
+Image = NDArray[np.uint8]
+
+
+@dataclass
+class Fixed:
+    """A detector that finds what it was told."""
+
+    faces: list[Face]
+    name: str = "fixed"
+
+    def detect(self, image: Image) -> list[Face]:
+        return self.faces
+
+
+@dataclass
+class Gate:
+    """A recogniser that takes the first `stubborn` outputs for their source."""
+
+    stubborn: int = 0
+    name: str = "gate"
+    metric: str = "euclidean"
+    match_threshold: float = 0.5
+    calls: list[NDArray[np.float32]] = field(default_factory=list)
+
+    def embed(self, image: Image, landmarks: NDArray[np.float32]) -> NDArray[np.float32]:
+        recognised = len(self.calls) == 0 or len(self.calls) <= self.stubborn
+        self.calls.append(landmarks)
+        return np.full((len(landmarks), 2), 0.0 if recognised else 1.0, np.float32)
+
+    def distance(self, a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
+        return float(np.linalg.norm(a - b))
+
+    def is_match(self, a: NDArray[np.float32], b: NDArray[np.float32]) -> bool:
+        return self.distance(a, b) < self.match_threshold
+
+
+def face(x: float, y: float, size: float) -> Face:
+    points = Alignment().points(int(size)).astype(np.float32) + np.array([x, y], np.float32)
+    return Face(np.array([x, y, x + size, y + size], np.float32), points, 0.9)
+
+
+@pytest.fixture(scope="module")
+def parts() -> tuple[FICGAN, CheckpointHeader, IdentityBank]:
+    torch.manual_seed(0)
+    model = FICGAN(CONFIG).eval().requires_grad_(False)
+    rng = np.random.default_rng(0)
+    attributes = np.zeros((60, 1), np.uint8)
+    attributes[:20] = 1
+    bank = IdentityBank.from_codes(rng.normal(size=(60, 512)), np.arange(60), attributes, ["Smiling"], {})
+    return model, CheckpointHeader(model=CONFIG, alignment=Alignment().to_dict()), bank
+
+
+@pytest.fixture
+def photo() -> Image:
+    return np.random.default_rng(1).integers(0, 256, (160, 220, 3), dtype=np.uint8)
+
+
+def build(parts: tuple[FICGAN, CheckpointHeader, IdentityBank], faces: list[Face], **options: object) -> Deidentifier:
+    given = {"k": 30, "layer": 2, "recognizer": Gate(), **options}
+    return Deidentifier(*parts, detector=Fixed(faces), **given)  # type: ignore[arg-type]
+
+
+def test_only_the_mask_changes_and_the_input_never(parts, photo) -> None:
+    before = photo.copy()
+    result = build(parts, [face(40, 30, 80)])(photo)
+    np.testing.assert_array_equal(photo, before)
+    outside = result.mask == 0
+    assert outside.any() and (result.mask == 1).any()
+    np.testing.assert_array_equal(result.image[outside], photo[outside])
+    assert (result.image != photo)[result.mask > 0.5].mean() > 0.9
+    assert result.uncovered == result.reidentified == 0 and result.faces[0].action == "generated"
+
+
+def test_no_face_is_the_same_picture(parts, photo) -> None:
+    result = build(parts, [])(photo)
+    np.testing.assert_array_equal(result.image, photo)
+    assert result.faces == [] and not result.mask.any()
+
+
+def test_runs_repeat_and_keys_and_seeds_matter(parts, photo) -> None:
+    faces = [face(40, 30, 80)]
+    first = build(parts, faces, psi=0.6)(photo, key="a").image
+    np.testing.assert_array_equal(first, build(parts, faces, psi=0.6)(photo, key="a").image)
+    assert (first != build(parts, faces, psi=0.6)(photo, key="b").image).any()
+    assert (first != build(parts, faces, psi=0.6, seed=1)(photo, key="a").image).any()
+
+
+def test_alone_gets_the_mean_and_several_get_different_faces(parts, photo) -> None:
+    alone = build(parts, [face(40, 30, 80)])(photo)
+    assert alone.faces[0].psi == 0
+    pair = build(parts, [face(5, 30, 80), face(120, 30, 80)])(photo)
+    assert [f.psi for f in pair.faces] == [0.6, 0.6]
+    assert pair.faces[0].members_digest != pair.faces[1].members_digest
+
+
+def test_batch_equals_single_images(parts, photo) -> None:
+    deid = build(parts, [face(40, 30, 80)], recognizer=None)
+    other = photo[:, ::-1].copy()
+    for batched, single in zip(deid.batch([photo, other], keys=["a", "b"]), [deid(photo, key="a"), deid(other, key="b")],
+                               strict=True):  # fmt: skip
+        assert np.abs(batched.image.astype(int) - single.image).max() <= 1  # float32 sums differ in the last bit
+
+
+@pytest.mark.parametrize(
+    ("stubborn", "action", "attempts", "layer"),
+    [(0, "generated", 1, 2), (1, "retried", 2, 1), (2, "retried", 3, 0), (99, "masked", 4, 0)],
+)
+def test_a_recognised_face_is_retried_stronger_then_masked(parts, photo, stubborn, action, attempts, layer) -> None:
+    result = build(parts, [face(40, 30, 80)], recognizer=Gate(stubborn))(photo)
+    (one,) = result.faces
+    assert (one.action, one.attempts, one.layer) == (action, attempts, layer)
+    assert not one.matched and result.reidentified == 0 and one.covered
+    if action == "masked":
+        assert not result.image[80, 80].any()  # solid black in the middle of the face
+
+
+def test_without_a_gate_nothing_is_claimed(parts, photo) -> None:
+    result = build(parts, [face(40, 30, 80)], policy=Policy(verify=False))(photo)
+    assert result.faces[0].distance is None and result.audit["gate"] is None
+
+
+def test_degenerate_landmarks_are_masked(parts, photo) -> None:
+    broken = Face(np.array([20, 20, 90, 90], np.float32), np.full((5, 2), 50, np.float32), 0.5)
+    result = build(parts, [broken])(photo)
+    assert result.faces[0].action == "masked" and result.uncovered == 0
+    assert not result.image[50, 50].any()
+
+
+@pytest.mark.parametrize(("mode", "action"), [("blur", "blurred"), ("mosaic", "mosaic"), ("solid", "solid")])
+def test_other_modes(parts, photo, mode, action) -> None:
+    result = build(parts, [face(40, 30, 80)], mode=mode)(photo)
+    assert result.faces[0].action == action and result.uncovered == 0
+    assert result.faces[0].k is None and "k" not in result.audit
+    np.testing.assert_array_equal(result.image[result.mask == 0], photo[result.mask == 0])
+
+
+def test_a_face_half_outside(parts, photo) -> None:
+    result = build(parts, [face(-30, 100, 80)])(photo)
+    assert result.uncovered == 0 and result.image.shape == photo.shape
+
+
+def test_the_layer_decides_how_much_of_the_source_stays(parts, photo) -> None:
+    crops = np.stack([photo[:128, :128]])
+    weak, strong = (build(parts, [], layer=i, recognizer=None).aligned(crops)[0] for i in (CONFIG.num_layers - 1, 0))
+    own = build(parts, [], recognizer=None)
+    from ficgan.evaluation.basics import reconstruct
+
+    rebuilt = reconstruct(own, crops).astype(int)
+    assert np.abs(weak - rebuilt).mean() < np.abs(strong - rebuilt).mean()
+
+
+def test_aligned_crops_keep_their_size_and_follow_the_policy(parts) -> None:
+    crops = np.random.default_rng(0).integers(0, 256, (3, 48, 48, 3), dtype=np.uint8)
+    out, faces = build(parts, [], recognizer=None).aligned(crops)
+    assert out.shape == crops.shape and len(faces) == 3
+    out, faces = build(parts, [], recognizer=Gate(99)).aligned(crops[:1])
+    assert faces[0].action == "masked" and (out == 127).all()
+
+
+def test_swap_uses_the_exemplar_and_not_the_bank(parts, photo) -> None:
+    target = np.random.default_rng(5).integers(0, 256, (100, 100, 3), dtype=np.uint8)
+    options = {"exemplar": target, "swap": True, "recognizer": None}
+    where = [face(40, 30, 60)]
+    a, b = (build(parts, where, seed=seed, **options)(photo) for seed in (0, 1))
+    np.testing.assert_array_equal(a.image, b.image)
+    assert a.audit["target"] == "swap" and a.audit["k"] is None
+    half = build(parts, where, exemplar=target, alpha=0.5)(photo)
+    assert half.audit["alpha"] == 0.5 and (half.image != a.image).any()
+
+
+def test_alpha_zero_is_the_mean(parts, photo) -> None:
+    where = [face(40, 30, 60)]
+    target = np.random.default_rng(5).integers(0, 256, (100, 100, 3), dtype=np.uint8)
+    np.testing.assert_array_equal(
+        build(parts, where, exemplar=target, alpha=0.0)(photo).image, build(parts, where)(photo).image
+    )
+
+
+def test_attribute_direction_moves_the_face(parts, photo) -> None:
+    where = [face(40, 30, 60)]
+    assert (build(parts, where, add=["Smiling=2.0"])(photo).image != build(parts, where)(photo).image).any()
+
+
+def test_band_puts_the_code_into_just_those_layers(parts, photo) -> None:
+    result = build(parts, [face(40, 30, 80)], band="3-4")(photo)
+    assert result.audit["layers"]["k_same"] == [3, 4] and result.faces[0].layer is None
+
+
+def test_the_audit_is_json_and_honest(parts, photo) -> None:
+    audit = build(parts, [face(40, 30, 80)], seed=1234567)(photo).audit
+    text = json.dumps(audit)
+    assert "1234567" not in text, "the seed stays secret"
+    assert audit["k"] == 30 and audit["layers"] == {"total": 6, "k_same": [3, 4, 5, 6], "exemplar": [], "source": [1, 2]}
+    assert "z_non" in audit["not_covered"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"k": 1}, "k"),
+        ({"k": 61}, "60"),
+        ({"k": 30, "attributes": "Smiling"}, "20"),
+        ({"attributes": "Smilling"}, "Smiling"),
+        ({"layer": 6}, "L = 6"),
+        ({"layer": -1}, "L = 6"),
+        ({"band": "0-3"}, "L = 6"),
+        ({"psi": -1.0}, "psi"),
+        ({"mode": "paint"}, "mode"),
+        ({"mask_scale": 0}, "mask scale"),
+        ({"swap": True}, "exemplar"),
+        ({"add": ["Smiling"]}, "Smiling"),
+        ({"device": "tpu"}, "device"),
+    ],
+)
+def test_what_cannot_work_is_said_before_any_photo(parts, options, message) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        build(parts, [], **options)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_cuda_asked_for_and_absent(parts) -> None:
+    with pytest.raises(UsageError, match="no CUDA GPU"):
+        build(parts, [], device="cuda")
+
+
+@pytest.mark.parametrize(
+    "image",
+    [np.zeros((4, 4), np.uint8), np.zeros((4, 4, 4), np.uint8), np.zeros((4, 4, 3), np.float32), np.zeros((0, 4, 3), np.uint8)],
+)
+def test_what_is_no_image(parts, image) -> None:
+    with pytest.raises(InputError, match="image must"):
+        build(parts, [])(image)
