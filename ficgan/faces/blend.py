@@ -217,7 +217,7 @@ def _reduced(region: Image, matrix: Matrix, shrink: float) -> tuple[Image, Matri
     import cv2
 
     height, width = region.shape[:2]
-    small = max(1, math.ceil(width / shrink)), max(1, math.ceil(height / shrink))
+    small = max(1, math.ceil(width / shrink - 1e-6)), max(1, math.ceil(height / shrink - 1e-6))
     fx, fy = width / small[0], height / small[1]
     reduced: Any = cv2.resize(region, small, interpolation=cv2.INTER_AREA)
     # A reduced pixel x covers the photo's (x + .5) f - .5.

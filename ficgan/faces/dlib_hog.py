@@ -14,7 +14,7 @@ from ficgan.faces.models import require_cpu, wheel_file
 from ficgan.faces.pyramid import Plan, PyramidDetector, Rows
 
 SHAPE_FILE = "models/shape_predictor_68_face_landmarks.dat"
-_THRESHOLD = 0.0
+_THRESHOLD = 0.3  # below it, folds of cloth begin to look like faces
 # The detector's own smallest face is 80 pixels.
 _PLAN = Plan(coarse_face=80.0)
 

@@ -23,7 +23,7 @@ Embeddings = NDArray[np.float32]
 Metric = Literal["cosine", "euclidean"]
 
 _DLIB_FILE = "models/dlib_face_recognition_resnet_model_v1.dat"
-# Where the five landmarks lie in dlib's 150-pixel chips: the mean over 40 portraits aligned by dlib itself, made symmetric.
+# Where the five landmarks lie in the 150-pixel chips of dlib: the mean over 40 portraits it aligned, made symmetric.
 # Aligning by them separates people as well as dlib's own 68-point shape does, and needs no second predictor.
 _DLIB_POINTS: Points = np.array([[47.0, 47.1], [102.0, 47.1], [74.5, 74.5], [50.6, 102.8], [98.4, 102.8]])
 _DLIB_MATCH = 0.6  # customary; FAR 1e-3 lies at .43 to .51, so a gate at .6 errs on the side of privacy
@@ -159,7 +159,7 @@ class _Embedder:
         if self.metric == "euclidean":
             return float(np.linalg.norm(x - y))
         norm = float(np.linalg.norm(x) * np.linalg.norm(y))
-        return 1.0 - float(x @ y) / norm if norm > 0 else 1.0
+        return 1.0 if norm == 0 else 1.0 - float(x @ y) / norm
 
     def is_match(self, a: ArrayLike, b: ArrayLike) -> bool:
         """Whether two embeddings [D] count as one person; an embedding that is not finite always does (fail closed)."""
@@ -234,7 +234,7 @@ class OnnxRecognizer(_Embedder):
 
 
 def _normalises(path: Path) -> bool:
-    """Whether a network brings 0..255 to its own range: arithmetic or a batch norm comes before its first convolution."""
+    """Whether a network scales 0..255 by itself: arithmetic or a batch norm comes before its first convolution."""
     import onnx
 
     graph = onnx.load(str(path), load_external_data=False).graph

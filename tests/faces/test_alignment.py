@@ -1,0 +1,134 @@
+"""Alignment against closed forms and scikit-image."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ficgan.errors import InputError, UsageError
+from ficgan.faces import ARCFACE_POINTS, Alignment, invert, similarity, transform_points
+
+KINDS = [Alignment(), Alignment(eye_distance=0.3, eye_y=0.4), Alignment("ffhq")]
+
+
+def test_template_points_by_hand() -> None:
+    points = Alignment(eye_distance=0.37, eye_y=0.31).points(100)
+    expected = [(31.5, 31.0), (68.5, 31.0), (50.0, 51.72), (34.645, 68.74), (65.355, 68.74)]
+    np.testing.assert_allclose(points, np.array(expected) - 0.5, atol=1e-12)
+
+
+@pytest.mark.parametrize("alignment", KINDS, ids=str)
+@settings(deadline=None)
+@given(
+    angle=st.floats(-np.pi, np.pi),
+    scale=st.floats(0.05, 30),
+    x=st.floats(-5000, 5000),
+    y=st.floats(-5000, 5000),
+    size=st.sampled_from([64, 128, 256]),
+)
+def test_round_trip(alignment: Alignment, angle: float, scale: float, x: float, y: float, size: int) -> None:
+    """A face moved by a known similarity is brought back to the nominal points, and the inverse to where it was."""
+    c, s = scale * np.cos(angle), scale * np.sin(angle)
+    moved = transform_points(np.array([[c, -s, x], [s, c, y]]), Alignment().points(100))
+    matrix = alignment.matrix(moved, size)
+    placed = transform_points(matrix, moved)
+    assert np.abs(transform_points(invert(matrix), placed) - moved).max() < 1e-6 * (1 + np.abs(moved).max())
+    if alignment.kind == "ffhq" or alignment == Alignment():  # the generic face fits these exactly
+        assert np.abs(placed - alignment.points(size)).max() < 0.5e-3
+    np.testing.assert_allclose(matrix[:, :2] @ matrix[:, :2].T, np.eye(2) * np.linalg.det(matrix[:, :2]), atol=1e-9)
+    assert np.linalg.det(matrix[:, :2]) > 0
+
+
+def test_ffhq_square_as_corners(rng: np.random.Generator) -> None:
+    """The corners that the published rule names fall on the crop's corners."""
+    marks = Alignment().points(200) + rng.normal(0, 4, (5, 2)) + (300, 100)
+    e2e = marks[1] - marks[0]
+    eyes = (marks[0] + marks[1]) / 2
+    e2m = (marks[3] + marks[4]) / 2 - eyes
+    x = e2e - np.flipud(e2m) * [-1, 1]
+    x *= max(np.hypot(*e2e) * 2.0, np.hypot(*e2m) * 1.8) / np.hypot(*x)
+    y = np.flipud(x) * [-1, 1]
+    centre = eyes + e2m * 0.1
+    quad = np.stack([centre - x - y, centre - x + y, centre + x + y, centre + x - y])
+    corners = transform_points(Alignment("ffhq").matrix(marks, 256), quad)
+    np.testing.assert_allclose(corners, [(-0.5, -0.5), (-0.5, 255.5), (255.5, 255.5), (255.5, -0.5)], atol=1e-9)
+
+
+@settings(deadline=None)
+@given(st.integers(2, 12), st.integers(0, 2**32 - 1))
+def test_similarity_against_skimage(count: int, seed: int) -> None:
+    transform = pytest.importorskip("skimage.transform")
+    rng = np.random.default_rng(seed)
+    src, dst = rng.normal(0, 30, (count, 2)), rng.normal(0, 30, (count, 2))
+    oracle = transform.SimilarityTransform()
+    oracle = oracle.from_estimate(src, dst) if hasattr(oracle, "from_estimate") else oracle
+    np.testing.assert_allclose(similarity(src, dst), oracle.params[:2], rtol=1e-6, atol=1e-6)
+
+
+def test_similarity_never_mirrors_and_is_least_squares(rng: np.random.Generator) -> None:
+    src = rng.normal(size=(5, 2))
+    matrix = similarity(src, ARCFACE_POINTS)
+
+    def error(m: np.ndarray) -> float:
+        return float(((transform_points(m, src) - ARCFACE_POINTS) ** 2).sum())
+
+    a, b, x, y = matrix[0, 0], matrix[1, 0], matrix[0, 2], matrix[1, 2]
+    for step in np.eye(4) * 1e-3:
+        for sign in (1, -1):
+            p, q, u, v = np.array([a, b, x, y]) + sign * step
+            assert error(np.array([[p, -q, u], [q, p, v]])) >= error(matrix)
+
+
+@pytest.mark.parametrize(
+    ("src", "dst"),
+    [
+        (np.full((5, 2), 7.0), ARCFACE_POINTS),
+        (np.full((5, 2), 1e7), ARCFACE_POINTS),
+        (ARCFACE_POINTS, np.full((5, 2), 3.0)),
+        ([(1.0, 0), (-1, 0), (0, 1), (0, -1)], [(-1.0, 0), (1, 0), (0, 1), (0, -1)]),  # a mirror image, exactly
+        (ARCFACE_POINTS * np.nan, ARCFACE_POINTS),
+        (ARCFACE_POINTS[:4], ARCFACE_POINTS),
+    ],
+    ids=["coincide", "coincide far away", "target coincides", "mirrored", "nan", "lengths differ"],
+)
+def test_degenerate_points_are_refused(src: np.ndarray, dst: np.ndarray) -> None:
+    with pytest.raises(InputError):
+        similarity(src, dst)
+
+
+@pytest.mark.parametrize("alignment", KINDS, ids=str)
+def test_degenerate_landmarks_are_refused(alignment: Alignment) -> None:
+    for marks in (np.zeros((5, 2)), np.full((5, 2), np.inf), np.zeros((4, 2)), np.zeros(10)):
+        with pytest.raises(InputError):
+            alignment.matrix(marks, 128)
+
+
+def test_singular_matrix_is_refused() -> None:
+    with pytest.raises(InputError):
+        invert(np.zeros((2, 3)))
+    with pytest.raises(InputError):
+        invert([[1.0, 2, 0], [2, 4, 0]])
+
+
+@pytest.mark.parametrize("alignment", KINDS, ids=str)
+def test_dict_round_trip(alignment: Alignment) -> None:
+    assert Alignment.from_dict(alignment.to_dict()) == alignment
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{}, {"kind": "arcface"}, {"kind": "template", "eyes": 1}, {"kind": "template", "eye_y": 2}, {"kind": None}],
+    ids=str,
+)
+def test_bad_dict_is_a_usage_error(values: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        Alignment.from_dict(values)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.sampled_from(KINDS), st.integers(1, 1024))
+def test_points_scale_with_the_crop(alignment: Alignment, size: int) -> None:
+    """Fractions do not depend on the size: (p + .5) / S is the same for every S."""
+    np.testing.assert_allclose((alignment.points(size) + 0.5) / size, (alignment.points(64) + 0.5) / 64, atol=1e-12)

@@ -1,0 +1,180 @@
+"""Crops and paste-back: what lies outside the mask stays, what lies inside comes from the crop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ficgan.errors import InputError, UsageError
+from ficgan.faces import Alignment, Face, Paste, blur_face, crop, mosaic_face, paste_back, solid_mask
+from ficgan.faces.blend import match_colour, oval
+
+
+def matrix_for(centre: tuple[float, float], side: float, angle: float, size: int) -> np.ndarray:
+    """Photo -> crop for a square of `side` photo pixels about `centre`."""
+    a = size / side * np.exp(1j * angle)
+    b = complex(size / 2 - 0.5, size / 2 - 0.5) - a * complex(*centre)
+    return np.array([[a.real, -a.imag, b.real], [a.imag, a.real, b.imag]])
+
+
+def smooth(height: int, width: int) -> np.ndarray:
+    """A photo without fine detail, so that resampling has little to lose."""
+    y, x = np.mgrid[:height, :width]
+    channels = [128 + 90 * np.sin(x / 23 + phase) * np.cos(y / 31) for phase in (0, 1, 2)]
+    return np.stack(channels, -1).round().astype(np.uint8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    height=st.integers(1, 90),
+    width=st.integers(1, 90),
+    x=st.floats(-60, 150),
+    y=st.floats(-60, 150),
+    side=st.floats(1, 200),
+    angle=st.floats(-4, 4),
+    size=st.sampled_from([1, 16, 64]),
+    mask_scale=st.floats(0.2, 2),
+    match=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_outside_the_mask_is_bit_identical(
+    height: int, width: int, x: float, y: float, side: float, angle: float, size: int, mask_scale: float, match: bool,
+    seed: int,
+) -> None:  # fmt: skip
+    rng = np.random.default_rng(seed)
+    image = rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
+    face = rng.integers(0, 256, (size, size, 3), dtype=np.uint8)
+    before = image.copy()
+    matrix = matrix_for((x, y), side, angle, size)
+    paste = paste_back(image, face, matrix, mask_scale=mask_scale, colour_match=match)
+    assert np.array_equal(image, before)
+    assert paste.image.dtype == np.uint8 and paste.image.shape == image.shape
+    assert paste.mask.dtype == np.float32 and paste.mask.shape == image.shape[:2]
+    assert paste.mask.min() >= 0 and paste.mask.max() <= 1
+    assert np.array_equal(paste.image[paste.mask == 0], image[paste.mask == 0])
+    # The mask never leaves the crop: every masked pixel lies inside its square.
+    rows, columns = np.nonzero(paste.mask)
+    inside = np.column_stack([columns, rows, np.ones(len(rows))]) @ matrix.T
+    assert ((inside > -0.5 - 1e-3) & (inside < size - 0.5 + 1e-3)).all()
+
+
+@pytest.mark.parametrize("side", [40.0, 128.0, 300.0])
+@pytest.mark.parametrize("angle", [0.0, 0.4])
+def test_crop_pasted_back_is_the_photo(side: float, angle: float) -> None:
+    image = smooth(400, 420)
+    matrix = matrix_for((205.3, 190.8), side, angle, 128)
+    paste = paste_back(image, crop(image, matrix, 128), matrix)
+    assert (paste.mask > 0.99).sum() > 0.6 * side**2
+    difference = np.abs(paste.image.astype(int) - image)
+    assert difference.max() <= 6 and difference.mean() < 0.5
+
+
+def test_crop_is_a_slice_when_the_matrix_is_whole() -> None:
+    image = np.random.default_rng(0).integers(0, 256, (60, 70, 3), dtype=np.uint8)
+    shift = np.array([[1.0, 0, -13], [0, 1, -9]])
+    assert np.array_equal(crop(image, shift, 32), image[9:41, 13:45])
+
+
+def test_crop_shrinks_by_area() -> None:
+    """Eightfold shrinking equals block means: the finest checkerboard becomes flat grey, not a pattern."""
+    y, x = np.mgrid[:512, :512]
+    image = np.repeat((((x + y) % 2) * 255).astype(np.uint8)[..., None], 3, axis=-1)
+    small = crop(image, matrix_for((255.5, 255.5), 512, 0, 64), 64)
+    assert np.abs(small.astype(int) - 127.5).max() <= 1
+    noise = np.random.default_rng(1).integers(0, 256, (512, 512, 3), dtype=np.uint8)
+    blocks = noise.reshape(64, 8, 64, 8, 3).mean((1, 3))
+    assert np.abs(crop(noise, matrix_for((255.5, 255.5), 512, 0, 64), 64) - blocks).max() <= 1.0
+    # Turned and shrunk by a factor that is no whole number: still far below the spread of point samples.
+    turned = crop(image, matrix_for((255.5, 255.5), 250, 0.3, 64), 64)
+    assert turned.std() < 20
+
+
+def test_mask_covers_the_face() -> None:
+    """Brow, eyes, mouth, chin and both cheeks of the template lie fully under the default mask."""
+    weight = oval(np.eye(2, 3), (128, 128), 128, mask_scale=1.0, feather=0.08)
+    # in fractions of the crop: landmarks, forehead, chin, cheeks and jaw
+    vital = [*((Alignment().points(128) + 0.5) / 128), (0.5, 0.1), (0.5, 0.9), (0.1, 0.5), (0.9, 0.5), (0.2, 0.75),
+             (0.8, 0.75), (0.2, 0.2), (0.8, 0.2)]  # fmt: skip
+    for x, y in vital:
+        assert weight[round(y * 128 - 0.5), round(x * 128 - 0.5)] > 0.95
+    assert weight[0].max() < 0.01 and weight[:, 0].max() < 0.01 and weight[0, 0] == 0
+    np.testing.assert_allclose(weight, weight[:, ::-1], atol=1e-6)
+
+
+def test_colour_match_undoes_a_cast(rng: np.random.Generator) -> None:
+    """The oracle: after matching, weighted mean colours agree, whatever cast the crop had."""
+    reference = np.clip(smooth(64, 64) * 0.5 + (70, 40, 30), 0, 255).astype(np.uint8)
+    cast = np.clip(reference * (0.8, 0.9, 1.1) + (5, 20, 10), 0, 255).astype(np.uint8)
+    weight = np.ones((64, 64), dtype=np.float32)
+    matched = match_colour(cast, reference, weight)
+    before = np.abs(cast.mean((0, 1)) - reference.mean((0, 1))).max()
+    after = np.abs(matched.mean((0, 1)) - reference.mean((0, 1))).max()
+    assert before > 10 and after < 3
+    assert np.abs(match_colour(reference, reference, weight).astype(int) - reference).max() <= 1
+
+
+def test_colours_beyond_the_border_do_not_count() -> None:
+    """A face half outside a grey photo is matched to its visible half."""
+    image = np.full((64, 64, 3), 90, dtype=np.uint8)
+    face = np.full((32, 32, 3), 200, dtype=np.uint8)
+    paste = paste_back(image, face, matrix_for((0, 32), 40, 0, 32))
+    assert (paste.mask > 0).any() and np.abs(paste.image.astype(int) - 90).max() <= 2
+
+
+def test_large_photo_touches_only_the_face() -> None:
+    image = np.zeros((3000, 5000, 3), dtype=np.uint8)
+    paste = paste_back(image, np.full((16, 16, 3), 255, np.uint8), matrix_for((9, 9), 12, 0, 16), colour_match=False)
+    rows, columns = np.nonzero(paste.mask)
+    assert 0 < len(rows) < 300 and rows.max() < 20 and columns.max() < 20 and paste.image.max() == 255
+
+
+@pytest.mark.parametrize(
+    "bad", [{"mask_scale": 0.0}, {"mask_scale": 9.0}, {"feather": -0.1}, {"feather": np.nan}], ids=str
+)
+def test_bad_options(bad: dict[str, float]) -> None:
+    with pytest.raises(UsageError):
+        paste_back(smooth(9, 9), smooth(8, 8), np.eye(2, 3), **bad)  # type: ignore[arg-type]
+
+
+def test_bad_images() -> None:
+    for image in (np.zeros((4, 4)), np.zeros((4, 4, 4), np.uint8), np.zeros((0, 4, 3), np.uint8), None):
+        with pytest.raises(InputError):
+            crop(image, np.eye(2, 3), 8)  # type: ignore[arg-type]
+    with pytest.raises(InputError):
+        paste_back(smooth(9, 9), smooth(8, 7), np.eye(2, 3))
+    with pytest.raises(InputError):
+        paste_back(smooth(9, 9), smooth(8, 8), np.zeros((2, 3)))
+
+
+@pytest.mark.parametrize("cover", [solid_mask, blur_face, mosaic_face])
+@settings(max_examples=25, deadline=None)
+@given(
+    box=st.tuples(st.floats(-20, 60), st.floats(-20, 60), st.floats(0.5, 70), st.floats(0.5, 70)),
+    seed=st.integers(0, 99),
+)
+def test_redaction_covers_the_box_and_nothing_else(
+    cover: Callable[..., Paste], box: tuple[float, float, float, float], seed: int
+) -> None:
+    image = np.random.default_rng(seed).integers(0, 256, (50, 60, 3), dtype=np.uint8)
+    x, y, width, height = box
+    face = Face(np.array([x, y, x + width, y + height], np.float32), np.zeros((5, 2), np.float32), 1.0)
+    paste = cover(image, face)
+    assert np.array_equal(paste.image[paste.mask == 0], image[paste.mask == 0])
+    rows, columns = np.mgrid[:50, :60] + 0.5
+    # the ellipse in the box, which is the face
+    radius = ((columns - x - width / 2) / (width / 2)) ** 2 + ((rows - y - height / 2) / (height / 2)) ** 2
+    assert (paste.mask[radius <= 1] == 1).all()
+    if cover is solid_mask:
+        assert (paste.image[paste.mask == 1] == 0).all()
+
+
+def test_blur_and_mosaic_hide_detail() -> None:
+    image = np.random.default_rng(3).integers(0, 256, (200, 200, 3), dtype=np.uint8)
+    face = Face(np.array([50, 50, 150, 150], np.float32), np.zeros((5, 2), np.float32), 1.0)
+    for cover in (blur_face, mosaic_face):
+        inner = cover(image, face).image[60:140, 60:140]
+        assert inner.std() < 0.2 * image.std()

@@ -1,0 +1,149 @@
+"""Recognisers: one protocol, distances against closed forms, and people told apart on real portraits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ficgan.errors import InputError, UsageError
+from ficgan.faces import Alignment, get_detector, get_recognizer
+from ficgan.faces.recognition import DlibRecognizer, OnnxRecognizer
+
+MARKS = Alignment().points(100) + np.array([20, 10])
+
+
+def tiny_network(path: Path, *, batch: int | str = "N", normalised: bool = False, side: int = 112) -> Path:
+    """An ONNX file that averages each channel: its embedding shows exactly what was fed."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    start = "x"
+    nodes = []
+    weights = [helper.make_tensor("w", TensorProto.FLOAT, (3, 3, 1, 1), np.eye(3, dtype=np.float32).ravel())]
+    if normalised:
+        weights.append(helper.make_tensor("mean", TensorProto.FLOAT, (1,), [127.5]))
+        nodes.append(helper.make_node("Sub", ["x", "mean"], ["centred"]))
+        start = "centred"
+    nodes += [
+        helper.make_node("Conv", [start, "w"], ["c"]),
+        helper.make_node("GlobalAveragePool", ["c"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["e"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "tiny",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 3, side, side])],
+        [helper.make_tensor_value_info("e", TensorProto.FLOAT, [batch, 3])],
+        weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, str(path))
+    return path
+
+
+@pytest.mark.parametrize("normalised", [False, True])
+@pytest.mark.parametrize("batch", ["N", 1, 4])
+def test_network_sees_rgb_in_the_range_it_wants(tmp_path: Path, normalised: bool, batch: int | str) -> None:
+    path = tiny_network(tmp_path / "net.onnx", batch=batch, normalised=normalised)
+    recognizer = get_recognizer(f"onnx:{path}")
+    image = np.full((150, 160, 3), (250, 100, 20), np.uint8)
+    found = recognizer.embed(image, np.stack([MARKS, MARKS + 3, MARKS + 5]))
+    assert found.dtype == np.float32 and found.shape == (3, 3)
+    colour = np.array([250.0, 100, 20])
+    # a network that subtracts its own mean gets 0..255, any other gets (x - 127.5) / 127.5
+    expected = colour - 127.5 if normalised else (colour - 127.5) / 127.5
+    np.testing.assert_allclose(found, np.tile(expected, (3, 1)), rtol=1e-4)
+
+
+def test_cosine_distance_is_in_the_unit_of_the_threshold(tmp_path: Path, rng: np.random.Generator) -> None:
+    recognizer = get_recognizer(f"onnx:{tiny_network(tmp_path / 'net.onnx')}", match_threshold=0.4)
+    assert recognizer.metric == "cosine" and recognizer.match_threshold == 0.4
+    for angle in np.linspace(0, np.pi, 19):
+        a, b = np.array([3.0, 0, 0]), 0.2 * np.array([np.cos(angle), np.sin(angle), 0])
+        assert recognizer.distance(a, b) == pytest.approx(1 - np.cos(angle))
+        assert recognizer.is_match(a, b) == (1 - np.cos(angle) < 0.4)
+    assert recognizer.is_match(np.full(3, np.nan), a)  # fail closed
+    assert get_recognizer(f"onnx:{tmp_path / 'net.onnx'}").match_threshold == pytest.approx(0.67)
+
+
+def test_euclidean_distance(rng: np.random.Generator) -> None:
+    recognizer = get_recognizer("dlib")
+    a, b = rng.normal(size=(2, 128))
+    assert recognizer.metric == "euclidean" and recognizer.match_threshold == 0.6
+    assert recognizer.distance(a, b) == pytest.approx(np.sqrt(((a - b) ** 2).sum()))
+    assert recognizer.is_match(a, a) and not recognizer.is_match(a, a + 1)
+
+
+def test_auto_is_dlib_and_a_batch_equals_single_faces() -> None:
+    data = pytest.importorskip("skimage.data")
+    image = data.astronaut()
+    recognizer = get_recognizer()
+    assert isinstance(recognizer, DlibRecognizer) and recognizer.name == "dlib"
+    face = get_detector("dlib").detect(image)[0].landmarks
+    marks = np.stack([face, face + 2.0, face * 0.9])
+    batch = recognizer.embed(image, marks)
+    assert batch.shape == (3, 128) and batch.dtype == np.float32
+    for one, expected in zip(marks, batch, strict=True):
+        np.testing.assert_allclose(recognizer.embed(image, one[None])[0], expected, atol=1e-5)
+    assert recognizer.is_match(batch[0], batch[1])  # the same face two pixels off
+    assert recognizer.embed(image, np.zeros((0, 5, 2))).shape[0] == 0
+
+
+def test_bad_input(tmp_path: Path) -> None:
+    recognizer = get_recognizer("dlib")
+    image = np.zeros((20, 20, 3), np.uint8)
+    for marks in (np.zeros((1, 5, 2)), np.zeros((5, 2)), np.full((1, 5, 2), np.nan)):
+        with pytest.raises(InputError):
+            recognizer.embed(image, marks)
+    with pytest.raises(InputError):
+        recognizer.embed(np.zeros((20, 20)), MARKS[None])  # type: ignore[arg-type]
+    for name in ("arcface", f"onnx:{tmp_path / 'none.onnx'}"):
+        with pytest.raises(UsageError):
+            get_recognizer(name)
+    with pytest.raises(UsageError):
+        get_recognizer("dlib", match_threshold=-1)
+    with pytest.raises(UsageError):
+        get_recognizer("dlib", device="cuda")
+    (tmp_path / "bad.onnx").write_bytes(b"no network")
+    with pytest.raises(InputError, match=r"bad\.onnx"):
+        get_recognizer(f"onnx:{tmp_path / 'bad.onnx'}")
+    with pytest.raises(InputError, match="112"):
+        get_recognizer(f"onnx:{tiny_network(tmp_path / 'small.onnx', side=64)}")
+
+
+def test_insightface_pack_is_used_from_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INSIGHTFACE_HOME", str(tmp_path / "none"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "none"))
+    monkeypatch.setenv("FICGAN_MODELS", str(tmp_path))
+    with pytest.raises(UsageError, match="buffalo_l"):
+        get_recognizer("insightface")
+    (tmp_path / "buffalo_l").mkdir()
+    tiny_network(tmp_path / "buffalo_l" / "w600k_r50.onnx")
+    recognizer = get_recognizer("insightface")
+    assert isinstance(recognizer, OnnxRecognizer) and recognizer.name == "insightface"
+
+
+@pytest.mark.parametrize("name", ["dlib", "recognizer_a.onnx", "recognizer_b.onnx"])
+def test_tells_people_apart(name: str, shared_data: Path, shared_models: Path) -> None:
+    """Eight people, neutral and smiling: every pair of one person is nearer than any pair of two."""
+    from PIL import Image as Pillow
+
+    recognizer = get_recognizer(name if name == "dlib" else f"onnx:{shared_models / name}")
+    detector = get_detector("centerface", scale=0.5)
+    people = sorted(path.name[:3] for path in (shared_data / "london").glob("*_neutral.jpg"))[:8]
+    found = []
+    for person in people:
+        for look in ("neutral", "smiling"):
+            photo = np.array(Pillow.open(shared_data / "london" / f"{person}_{look}.jpg").convert("RGB"))
+            faces = detector.detect(photo)
+            assert len(faces) == 1, json.dumps([person, look])
+            found.append(recognizer.embed(photo, faces[0].landmarks[None])[0])
+    distance = np.array([[recognizer.distance(a, b) for b in found] for a in found])
+    same = np.kron(np.eye(len(people), dtype=bool), np.ones((2, 2), dtype=bool)) & ~np.eye(len(found), dtype=bool)
+    different = np.kron(~np.eye(len(people), dtype=bool), np.ones((2, 2), dtype=bool))
+    assert distance[same].max() < distance[different].min()
+    assert distance[same].max() < recognizer.match_threshold
+    assert np.median(distance[different]) > recognizer.match_threshold + 0.1
