@@ -51,7 +51,8 @@ class Plan:
         """(factor, smallest face height in pixels of the pass) for a photo of this size."""
         pixels = height * width
         fine = min(self.enlarge, max(self.fine_floor, math.sqrt(self.fine_pixels / pixels)))
-        coarse = min(1.0, math.sqrt(self.coarse_pixels / pixels))
+        # The coarse pass is never cut: it is there for the faces that are larger than the overlap of tiles.
+        coarse = min(1.0, math.sqrt(self.coarse_pixels / pixels), self.tile / max(height, width))
         return [(fine, 0.0), (coarse, self.coarse_face)]
 
 
