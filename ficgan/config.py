@@ -138,7 +138,7 @@ class VerifierConfig(_Frozen):
     spec: str = "sphereface20:sphereface20.safetensors"
     """`sphereface20:PATH`, `onnx:PATH`, or `untrained` (random weights, for tests of the software only)."""
     augment: bool = False
-    """Random shift, scale, rotation, blur, noise and colour before V, so that G does not learn to fool it with texture."""
+    """Random geometry, blur, noise and colour before V, so that G does not learn to fool it with texture."""
 
 
 class AlignmentConfig(_Frozen):
@@ -258,7 +258,9 @@ def parse_config(tree: dict[str, Any], *, where: str) -> Config:
         path = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
             hint = _nearest(path)
-            raise UsageError(f"unknown key {path!r} in {where}" + (f"; did you mean {hint!r}?" if hint else "")) from None
+            raise UsageError(
+                f"unknown key {path!r} in {where}" + (f"; did you mean {hint!r}?" if hint else "")
+            ) from None
         raise UsageError(f"{path or 'configuration'} in {where}: {first['msg']} (got {first['input']!r})") from None
 
 

@@ -5,7 +5,7 @@ detect → align → encode → k-same → layer mixing → generate → blend b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -18,6 +18,7 @@ from ficgan.faces import (
     Alignment,
     Face,
     FaceDetector,
+    Paste,
     Recognizer,
     blur_face,
     crop,
@@ -40,6 +41,11 @@ __all__ = ["Deidentifier", "FaceResult", "Result"]
 Image = NDArray[np.uint8]
 Mode = Literal["ficgan", "blur", "mosaic", "solid"]
 MODES: tuple[str, ...] = ("ficgan", "blur", "mosaic", "solid")
+COVERS: dict[str, tuple[Callable[[Image, Face], Paste], str]] = {
+    "blur": (blur_face, "blurred"),
+    "mosaic": (mosaic_face, "mosaic"),
+    "solid": (solid_mask, "solid"),
+}
 SEVERAL_FACES_PSI = 0.6
 """ψ of `psi="auto"` where several people share a photo, so that they do not become clones of one mean face."""
 CHUNK = 32
@@ -179,7 +185,6 @@ class Deidentifier:
         device: str = "cpu",
         digests: dict[str, str] | None = None,
     ) -> None:
-        import torch
 
         if mode not in MODES:
             raise UsageError(f"mode {mode!r} is unknown; it is one of {', '.join(MODES)}")
@@ -190,7 +195,7 @@ class Deidentifier:
         self.alignment = Alignment.from_dict(header.alignment)
         self.policy = policy or Policy()
         self.k, self.layer, self.seed, self.alpha, self.psi = k, layer, seed, alpha, psi
-        self.attributes, self.swap, self.mode, self.mask_scale = attributes, swap, cast(Mode, mode), mask_scale
+        self.attributes, self.swap, self.mode, self.mask_scale = attributes, swap, mode, mask_scale
         self.add = tuple(add)
         self.band = parse_band(band, model.num_layers) if band else None
         self.digests = digests or {}
@@ -208,7 +213,12 @@ class Deidentifier:
 
     @classmethod
     def from_pretrained(
-        cls, checkpoint: str | Path | None = None, bank: str | Path | None = None, *, verify: bool = True, **options: Any
+        cls,
+        checkpoint: str | Path | None = None,
+        bank: str | Path | None = None,
+        *,
+        verify: bool = True,
+        **options: Any,
     ) -> Deidentifier:
         """The embedded default model, or the given files.
 
@@ -239,7 +249,9 @@ class Deidentifier:
         digest = file_digest(checkpoint)
         made_with = loaded.provenance.get("checkpoint")
         if made_with not in (None, digest):
-            raise UsageError(f"the bank {bank} was built with another model than {checkpoint}; build one with `ficgan bank`")
+            raise UsageError(
+                f"the bank {bank} was built with another model than {checkpoint}; build one with `ficgan bank`"
+            )
         options.setdefault("policy", Policy(verify=verify))
         return cls(model, header, loaded, digests={"checkpoint": digest}, **options)
 
@@ -292,6 +304,7 @@ class Deidentifier:
         self._encode(list(zip(crops, works, strict=True)))
         out = np.empty_like(crops)
         for index, (source, work) in enumerate(zip(crops, works, strict=True)):
+
             def whole(group: list[_Work], size: int = size) -> tuple[Image, NDArray[np.float32]]:
                 generated = group[0].generated
                 grey = generated is None
@@ -370,11 +383,7 @@ class Deidentifier:
         return out, mask
 
     def _obscure(self, image: Image, works: list[_Work]) -> tuple[Image, NDArray[np.float32]]:
-        effect, action = {
-            "blur": (blur_face, "blurred"),
-            "mosaic": (mosaic_face, "mosaic"),
-            "solid": (solid_mask, "solid"),
-        }[self.mode]
+        effect, action = COVERS[self.mode]
         out, mask = image.copy(), np.zeros(image.shape[:2], np.float32)
         for work in works:
             paste = effect(out, work.face)

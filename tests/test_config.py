@@ -50,7 +50,7 @@ def test_mistakes_are_named(override: str, message: str) -> None:
 
 
 def test_unknown_name_lists_those_there_are() -> None:
-    with pytest.raises(UsageError, match="there are .*tiny"):
+    with pytest.raises(UsageError, match=r"there are .*tiny"):
         load_config("huge")
 
 

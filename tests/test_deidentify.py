@@ -117,8 +117,8 @@ def test_alone_gets_the_mean_and_several_get_different_faces(parts, photo) -> No
 def test_batch_equals_single_images(parts, photo) -> None:
     deid = build(parts, [face(40, 30, 80)], recognizer=None)
     other = photo[:, ::-1].copy()
-    for batched, single in zip(deid.batch([photo, other], keys=["a", "b"]), [deid(photo, key="a"), deid(other, key="b")],
-                               strict=True):  # fmt: skip
+    singles = [deid(photo, key="a"), deid(other, key="b")]
+    for batched, single in zip(deid.batch([photo, other], keys=["a", "b"]), singles, strict=True):
         assert np.abs(batched.image.astype(int) - single.image).max() <= 1  # float32 sums differ in the last bit
 
 
@@ -211,7 +211,12 @@ def test_the_audit_is_json_and_honest(parts, photo) -> None:
     audit = build(parts, [face(40, 30, 80)], seed=1234567)(photo).audit
     text = json.dumps(audit)
     assert "1234567" not in text, "the seed stays secret"
-    assert audit["k"] == 30 and audit["layers"] == {"total": 6, "k_same": [3, 4, 5, 6], "exemplar": [], "source": [1, 2]}
+    assert audit["k"] == 30 and audit["layers"] == {
+        "total": 6,
+        "k_same": [3, 4, 5, 6],
+        "exemplar": [],
+        "source": [1, 2],
+    }
     assert "z_non" in audit["not_covered"]
 
 
@@ -247,7 +252,12 @@ def test_cuda_asked_for_and_absent(parts) -> None:
 
 @pytest.mark.parametrize(
     "image",
-    [np.zeros((4, 4), np.uint8), np.zeros((4, 4, 4), np.uint8), np.zeros((4, 4, 3), np.float32), np.zeros((0, 4, 3), np.uint8)],
+    [
+        np.zeros((4, 4), np.uint8),
+        np.zeros((4, 4, 4), np.uint8),
+        np.zeros((4, 4, 3), np.float32),
+        np.zeros((0, 4, 3), np.uint8),
+    ],
 )
 def test_what_is_no_image(parts, image) -> None:
     with pytest.raises(InputError, match="image must"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,7 +16,7 @@ from ficgan.policy import Policy, covered
 def test_the_ladder_never_gets_weaker(layer: int, retries: int) -> None:
     ladder = Policy(retries=retries).attempts(layer)
     assert len(ladder) == retries + 1 and ladder[0].layer == layer
-    assert all(b.layer <= a.layer for a, b in zip(ladder[:-1], ladder[1:], strict=True))
+    assert all(b.layer <= a.layer for a, b in itertools.pairwise(ladder))
     assert len({(a.layer, a.draw) for a in ladder}) == len(ladder), "an attempt is never repeated"
     if retries >= 2:
         assert ladder[-1].layer == 0

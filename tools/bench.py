@@ -41,7 +41,9 @@ def floor_of(model: FICGAN, run: Callable[[], Tensor]) -> Callable[[], None]:
         padding = weight.shape[-1] // 2
         calls.append(lambda: F.conv2d(x, weight, padding=padding))
 
-    hooks = [m.register_forward_pre_hook(record) for m in model.modules() if isinstance(m, Conv2d | Linear | StyleLayer)]
+    hooks = [
+        m.register_forward_pre_hook(record) for m in model.modules() if isinstance(m, Conv2d | Linear | StyleLayer)
+    ]
     run()
     for hook in hooks:
         hook.remove()

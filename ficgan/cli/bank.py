@@ -21,7 +21,13 @@ def bank() -> None:
 
 @bank.command()
 @click.argument("checkpoint", type=click.Path(path_type=Path))
-@click.option("--data", multiple=True, required=True, type=click.Path(path_type=Path), help="Folder, zip or tar of aligned faces; repeat for several.")
+@click.option(
+    "--data",
+    multiple=True,
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Folder, zip or tar of aligned faces; repeat for several.",
+)
 @click.option("--labels", type=click.Path(path_type=Path), help="CSV: file, person or identity, attributes.")
 @click.option("--split", help="Use only images of this split.")
 @click.option("--licence", default="", help="Name and licence of the data, for the audit.")
@@ -48,9 +54,13 @@ def build(
     faces = open_faces(data, resolution=model.resolution, labels=labels, split=split)
     hidden = not sys.stderr.isatty()
     with tqdm(total=len(faces), unit="face", disable=hidden) as bar:
-        codes = encode_faces(model, faces.resident(), device=device, progress=lambda done, _: bar.update(done - bar.n))
+
+        def advance(done: int, _: int) -> None:
+            bar.update(done - bar.n)
+
+        codes = encode_faces(model, faces.resident(), device=device, progress=advance)
     marks = faces.labels
-    people = np.arange(len(codes)) if marks is None else marks.people
+    people = marks.people if marks is not None and marks.people is not None else np.arange(len(codes))
     made = IdentityBank.from_codes(
         codes,
         people,
@@ -60,7 +70,7 @@ def build(
             "checkpoint": file_digest(checkpoint),
             "data": {"licence": licence or header.data.get("licence", ""), "fingerprint": faces.fingerprint},
             "images": len(codes),
-            "identities_known": marks is not None,
+            "identities_known": marks is not None and marks.people is not None,
         },
     )
     made.save(out)
@@ -75,7 +85,9 @@ def show(path: Path) -> None:
     from ficgan.identity import IdentityBank
 
     loaded = IdentityBank.load(path)
-    counts = {name: int(count) for name, count in zip(loaded.names, loaded.attributes.sum(0, dtype=np.int64), strict=True)}
+    counts = {
+        name: int(count) for name, count in zip(loaded.names, loaded.attributes.sum(0, dtype=np.int64), strict=True)
+    }
     click.echo(
         json.dumps(
             {"people": len(loaded), "digest": loaded.digest, "attributes": counts, "provenance": loaded.provenance},

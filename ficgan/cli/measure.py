@@ -17,7 +17,14 @@ __all__ = ["measure"]
 @click.option("--bank", type=click.Path(path_type=Path), help="Bank built with it.")
 @click.option("--aligned", multiple=True, type=click.Path(path_type=Path), help="Folder, zip or tar of aligned faces.")
 @click.option("--photos", type=click.Path(path_type=Path), help="Folder of photos of one person each.")
-@click.option("--judge", "judges", multiple=True, default=("dlib",), show_default=True, help="dlib, insightface or onnx:PATH; must have had no part in training.")
+@click.option(
+    "--judge",
+    "judges",
+    multiple=True,
+    default=("dlib",),
+    show_default=True,
+    help="dlib, insightface or onnx:PATH; must have had no part in training.",
+)
 @click.option("--layer", "layers", multiple=True, type=int, help="i; repeat for several. Default: 0, 4, L−1.")
 @click.option("--detector", default="auto", show_default=True)
 @click.option("--k", default=3000, show_default=True)

@@ -15,9 +15,15 @@ __all__ = ["train"]
 @click.argument("config")
 @click.argument("overrides", nargs=-1)
 @click.option(
-    "--data", multiple=True, required=True, type=click.Path(path_type=Path), help="Folder, zip or tar of aligned faces; repeat for several."
+    "--data",
+    multiple=True,
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Folder, zip or tar of aligned faces; repeat for several.",
 )
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the run; the same folder again goes on.")
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path), help="Folder of the run; the same folder again goes on."
+)
 @click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
 @click.option("--start", type=click.Path(path_type=Path), help="State of another run whose weights to begin from.")
 @click.option("--labels", type=click.Path(path_type=Path), help="Label CSV with a `split` column.")

@@ -159,7 +159,7 @@ def reconstruct(deid: Deidentifier, crops: NDArray[np.uint8]) -> NDArray[np.uint
 
 
 def fidelity(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> tuple[float, float]:
-    """Mean squared error on [−1, 1] and mean SSIM (Wang et al. 2004, Gaussian window) of image pairs [N,S,S,3] uint8."""
+    """Mean squared error on [−1, 1] and mean SSIM (Wang et al. 2004, Gaussian window) of pairs [N,S,S,3] uint8."""
     from skimage.metrics import structural_similarity
 
     difference = (a.astype(np.float64) - b.astype(np.float64)) / 127.5

@@ -31,6 +31,8 @@ class StyleLayer(nn.Module):
         up: whether the layer doubles the resolution.
     """
 
+    taps: Tensor
+
     def __init__(self, in_channels: int, out_channels: int, config: ModelConfig, *, up: bool) -> None:
         super().__init__()
         self.up, self.modulation = up, config.modulation
@@ -82,6 +84,8 @@ class Generator(nn.Module):
 
     Source: FICGAN, "Generator"; StyleGAN for the style layers; StyleGAN2 for the summed RGB outputs.
     """
+
+    taps: Tensor
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()

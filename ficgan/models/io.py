@@ -1,7 +1,7 @@
 """Checkpoints: safetensors weights with a JSON header; never a pickle.
 
-The header says everything needed to rebuild the model and to account for it: schema version, configuration, alignment of
-the faces, data and licence, training record.
+The header says everything needed to rebuild the model and to account for it: schema version, configuration,
+alignment of the faces, data and licence, training record.
 """
 
 from __future__ import annotations
@@ -171,4 +171,3 @@ def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> tup
         first_line = str(error).splitlines()[1].strip() if "\n" in str(error) else str(error)
         raise FicganError(f"the weights of {path} do not fit its configuration: {first_line}") from None
     return model.to(device).eval().requires_grad_(False), header
-

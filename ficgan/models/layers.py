@@ -69,6 +69,8 @@ class Conv2d(nn.Module):
         bias: whether there is one.
     """
 
+    taps: Tensor
+
     def __init__(
         self,
         in_channels: int,

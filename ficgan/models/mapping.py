@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import Tensor, nn
 
@@ -28,7 +30,7 @@ class MappingNetwork(nn.Module):
         self.layers = nn.Sequential(
             *(
                 Linear(a, b, activation="lrelu", lr_multiplier=config.mapping_lr_multiplier)
-                for a, b in zip(sizes[:-1], sizes[1:], strict=True)
+                for a, b in itertools.pairwise(sizes)
             )
         )
         self.register_buffer("w_mean", torch.zeros(config.w_dim))

@@ -43,5 +43,5 @@ class Ema:
         averaged, current = list(self.model.parameters()), [p.detach() for p in model.parameters()]
         for own, other in zip(averaged, current, strict=True):
             own.lerp_(other, 1 - keep)
-        for own, other in zip(self.model.buffers(), model.buffers(), strict=True):
-            own.copy_(other)
+        for buffer, source in zip(self.model.buffers(), model.buffers(), strict=True):
+            buffer.copy_(source)

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ficgan import ops
 from ficgan.config import Config
 from ficgan.data import ResumableSampler, open_faces
 from ficgan.errors import FicganError, UsageError
@@ -76,6 +77,8 @@ def train(
     """
     out = Path(out)
     team = Team(device)
+    if team.device.type == "cpu":
+        ops.keep_freed_memory()
     try:
         return _Run(config, data, out, team, start, split, labels, progress).run(max_seconds)
     finally:
@@ -300,7 +303,9 @@ class _Run:
         ]
         lines = [f"{self.config.name}: {self.config.model.resolution}², L = {state.model.num_layers} style layers, "
                  f"{len(self.faces)} images, V = {self.config.verifier.spec}, on {self.team.device}"]  # fmt: skip
-        lines += [f"  {name:<14}{sum(p.numel() for p in m.parameters()) / 1e6:8.2f} M parameters" for name, m in modules]
+        lines += [
+            f"  {name:<14}{sum(p.numel() for p in m.parameters()) / 1e6:8.2f} M parameters" for name, m in modules
+        ]
         if state.step:
             lines.append(f"going on at {state.images / 1000:.1f} kimg after {duration(state.seconds)}")
         return "\n".join(lines)

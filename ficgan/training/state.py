@@ -89,7 +89,9 @@ class TrainingState:
             for name, module in self._modules().items():
                 module.load_state_dict(_below(tensors, name))
         except RuntimeError:
-            raise FicganError(f"{path} is of a run with other networks; start the run in another --out folder") from None
+            raise FicganError(
+                f"{path} is of a run with other networks; start the run in another --out folder"
+            ) from None
         for name, optimizer in (("adam_g", self.optimizer_g), ("adam_d", self.optimizer_d)):
             slots: dict[int, dict[str, Any]] = {}
             for key, value in _below(tensors, name).items():
@@ -129,4 +131,4 @@ def _adam(module: nn.Module, config: Config, lr: float, interval: int | None) ->
     c = 1.0 if interval is None else interval / (interval + 1)
     betas = tuple(beta**c for beta in config.optimizer.betas)
     group = {"params": list(module.parameters()), "lr": lr * c, "base_lr": lr * c}
-    return torch.optim.Adam([group], betas=betas, eps=config.optimizer.eps)  # type: ignore[arg-type]
+    return torch.optim.Adam([group], betas=betas, eps=config.optimizer.eps)

@@ -58,7 +58,7 @@ class Reporter:
         from tqdm import tqdm
 
         self.total = total
-        self._file = open(out / "stats.jsonl", "a", encoding="utf-8")
+        self._file = open(out / "stats.jsonl", "a", encoding="utf-8")  # noqa: SIM115 (closed by `close`)
         self._board = SummaryWriter(str(out / "tensorboard"), purge_step=done)
         bar = progress == "auto" and sys.stderr.isatty()
         self._bar = tqdm(total=total, initial=done, unit="img", disable=not bar, dynamic_ncols=True, file=sys.stderr)

@@ -215,7 +215,9 @@ def discriminator_step(
     }
 
 
-def r1_step(discriminator: Discriminator, x: Tensor, augment: Augment, weight: float, share: float) -> dict[str, Tensor]:
+def r1_step(
+    discriminator: Discriminator, x: Tensor, augment: Augment, weight: float, share: float
+) -> dict[str, Tensor]:
     """Accumulate the gradients of the R1 penalty in D, in float32 and outside of any compilation.
 
     Args:

@@ -15,7 +15,9 @@ from ficgan.config import ModelConfig
 from ficgan.errors import FicganError
 from ficgan.models import FICGAN, CheckpointHeader, load_checkpoint, load_tensors, save_checkpoint, save_tensors
 
-CONFIG = ModelConfig(resolution=8, id_dim=8, w_dim=8, spatial_channels=4, channel_base=64, channel_max=8, mapping_layers=1)
+CONFIG = ModelConfig(
+    resolution=8, id_dim=8, w_dim=8, spatial_channels=4, channel_base=64, channel_max=8, mapping_layers=1
+)
 
 
 def make(path: Path, **options: bool) -> FICGAN:

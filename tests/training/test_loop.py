@@ -116,7 +116,13 @@ def test_time_limit_then_the_same_command_goes_on(drawn_faces: Path, tmp_path: P
 
 def test_begin_from_another_run(drawn_faces: Path, tmp_path: Path) -> None:
     run(drawn_faces, tmp_path / "a")
-    run(drawn_faces, tmp_path / "b", "schedule.total_kimg=0.004", "optimizer.lr=0", start=tmp_path / "a/state.safetensors")
+    run(
+        drawn_faces,
+        tmp_path / "b",
+        "schedule.total_kimg=0.004",
+        "optimizer.lr=0",
+        start=tmp_path / "a/state.safetensors",
+    )
     a, b = tensors(tmp_path / "a"), tensors(tmp_path / "b")
     assert all(torch.equal(a[n], b[n]) for n in a if n.startswith("model.") and "w_mean" not in n)
     assert load_checkpoint(tmp_path / "b/network.safetensors")[1].training["images_seen"] == 36
@@ -170,7 +176,19 @@ def test_unwritable_folder(drawn_faces: Path, tmp_path: Path) -> None:
 
 
 def _command(faces: Path, out: Path, *overrides: str) -> list[str]:
-    return ["-m", "ficgan.cli.train", "tiny", "--data", str(faces), "--out", str(out), "--device", "cpu", *SMALL, *overrides]
+    return [
+        "-m",
+        "ficgan.cli.train",
+        "tiny",
+        "--data",
+        str(faces),
+        "--out",
+        str(out),
+        "--device",
+        "cpu",
+        *SMALL,
+        *overrides,
+    ]
 
 
 def _environment() -> dict[str, str]:
@@ -179,7 +197,11 @@ def _environment() -> dict[str, str]:
 
 def test_command_line(drawn_faces: Path, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, *_command(drawn_faces, tmp_path)], capture_output=True, text=True, env=_environment(), check=False
+        [sys.executable, *_command(drawn_faces, tmp_path)],
+        capture_output=True,
+        text=True,
+        env=_environment(),
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str(tmp_path / "network.safetensors")
