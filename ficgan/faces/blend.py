@@ -163,7 +163,7 @@ def match_colour(crop: Image, reference: Image, weight: Mask) -> Image:
         weight: float32 [S, S], how much each pixel counts; all zero returns the crop as it is.
 
     Source: Reinhard et al., Color Transfer between Images, 2001, with the 5 % brightest and darkest pixels left out
-    (glints, hair, glasses) and the change of spread limited to a factor of 1.5.
+    (glints, hair, glasses) and the change of spread limited to a factor of 1.3.
     """
     import cv2
 
@@ -182,7 +182,7 @@ def match_colour(crop: Image, reference: Image, weight: Mask) -> Image:
     lab = cv2.cvtColor(crop.astype(np.float32) / 255, cv2.COLOR_RGB2LAB)
     mean, spread = statistics(lab)
     wanted_mean, wanted_spread = statistics(cv2.cvtColor(reference.astype(np.float32) / 255, cv2.COLOR_RGB2LAB))
-    gain = ((wanted_spread + 1.0) / (spread + 1.0)).clip(1 / 1.5, 1.5)
+    gain = ((wanted_spread + 1.0) / (spread + 1.0)).clip(1 / 1.3, 1.3)
     lab = ((lab - mean) * gain + wanted_mean).astype(np.float32)
     return np.rint(cv2.cvtColor(lab, cv2.COLOR_LAB2RGB).clip(0, 1) * 255).astype(np.uint8)
 

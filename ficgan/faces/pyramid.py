@@ -32,6 +32,8 @@ class Plan:
         fine_floor: ... but never below this factor, so that huge photos keep their small faces.
         coarse_pixels: Pixels of the coarse pass, which finds large faces.
         coarse_face: Smallest face height, in pixels of the coarse pass, that is taken from it.
+        thumbnail_pixels: Pixels of the third pass, which finds faces that fill the photo.
+        thumbnail_face: Smallest face height, in pixels of the thumbnail, that is taken from it.
         tile: Longest side that is searched at once; larger passes are cut into tiles.
         overlap: Overlap of tiles in pixels; larger faces come from the coarse pass.
         refine_face: Faces at least this high, in pixels of the photo, get their landmarks from a second look at a
@@ -43,6 +45,8 @@ class Plan:
     fine_floor: float = 0.5
     coarse_pixels: float = 0.8e6
     coarse_face: float = 24.0
+    thumbnail_pixels: float = 0.1e6
+    thumbnail_face: float = 80.0
     tile: int = 1536
     overlap: int = 256
     refine_face: float = math.inf
@@ -53,7 +57,8 @@ class Plan:
         fine = min(self.enlarge, max(self.fine_floor, math.sqrt(self.fine_pixels / pixels)))
         # The coarse pass is never cut: it is there for the faces that are larger than the overlap of tiles.
         coarse = min(1.0, math.sqrt(self.coarse_pixels / pixels), self.tile / max(height, width))
-        return [(fine, 0.0), (coarse, self.coarse_face)]
+        thumbnail = min(1.0, math.sqrt(self.thumbnail_pixels / pixels))
+        return [(fine, 0.0), (coarse, self.coarse_face), (thumbnail, self.thumbnail_face)]
 
 
 class PyramidDetector:
