@@ -24,7 +24,7 @@ _X, _Y = slice(5, None, 2), slice(6, None, 2)
 
 @dataclass(frozen=True)
 class Plan:
-    """How a photo is searched. The figures were measured on 16 photos with 429 annotated faces.
+    """How a photo is searched. The figures were chosen on 16 photos with 429 annotated faces.
 
     Args:
         enlarge: Largest factor of the fine pass, which finds small faces.
