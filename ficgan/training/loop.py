@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import cast
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from ficgan.config import Config
 from ficgan.data import ResumableSampler, open_faces
 from ficgan.errors import FicganError, UsageError
 from ficgan.faces.alignment import Alignment
-from ficgan.models import CheckpointHeader, save_checkpoint
+from ficgan.models import CheckpointHeader, Discriminator, save_checkpoint
 from ficgan.training.augment import flip
 from ficgan.training.distributed import Team
 from ficgan.training.snapshots import save_grid, snapshot
@@ -131,7 +131,7 @@ class _Run:
         self.progress = progress if team.first else "none"
         self.means = Means()
         self.stop = threading.Event()
-        self.model_fn = self._compiled(self.state.model)
+        self.judge = self._compile()
 
     def run(self, max_seconds: float | None) -> Path:
         config, state, team = self.config, self.state, self.team
@@ -208,7 +208,7 @@ class _Run:
             plan = plan_swap(len(x), state.model.num_layers, config.swap, rng)
             with self._autocast():
                 fakes, terms = generator_step(
-                    self.model_fn, state.discriminator, self.verify, x, plan, config, weights, state.augment,
+                    state.model, self.judge, self.verify, x, plan, config, weights, state.augment,
                     1 / len(rounds), rng if config.verifier.augment else None,
                 )  # fmt: skip
             kept.append((x, fakes))
@@ -220,7 +220,7 @@ class _Run:
         if weights.adversarial > 0:
             for x, fakes in kept:
                 with self._autocast():
-                    self.means.add(discriminator_step(state.discriminator, x, fakes, state.augment, 1 / len(rounds)))
+                    self.means.add(discriminator_step(self.judge, x, fakes, state.augment, 1 / len(rounds)))
             self._apply(state.optimizer_d, state.discriminator)
             if config.loss.r1_gamma > 0 and state.d_step % config.loss.r1_interval == 0:
                 weight = config.loss.r1_gamma * config.loss.r1_interval
@@ -255,12 +255,17 @@ class _Run:
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.team.device.type, torch.bfloat16, enabled=self.config.precision == "bf16")
 
-    def _compiled(self, model: Any) -> Any:
-        """E and G through torch.compile; D keeps its R1 step, which needs a second derivative, uncompiled."""
-        if self.config.compile:
-            model.encoder.compile()
-            model.generator.compile()
-        return model
+    def _compile(self) -> Discriminator:
+        """Compile E, G and V in place; returns the compiled discriminator, which shares its weights with the plain one.
+
+        The R1 step keeps the plain one: a compiled module has no second derivative.
+        """
+        if not self.config.compile:
+            return self.state.discriminator
+        self.state.model.encoder.compile()
+        self.state.model.generator.compile()
+        self.verify.network.compile()
+        return cast(Discriminator, torch.compile(self.state.discriminator))
 
     # -- files and signals ------------------------------------------------------------------------------------------
 
