@@ -185,13 +185,15 @@ class Deidentifier:
         device: str = "cpu",
         digests: dict[str, str] | None = None,
     ) -> None:
+        import torch
 
         if mode not in MODES:
             raise UsageError(f"mode {mode!r} is unknown; it is one of {', '.join(MODES)}")
         if mask_scale <= 0:
             raise UsageError(f"mask scale {mask_scale} must be above 0; 1 covers hairline to chin")
         self.device = _device(device)
-        self.model, self.header, self.bank = model.to(self.device), header, bank
+        self.model = model.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.header, self.bank = header, bank
         self.alignment = Alignment.from_dict(header.alignment)
         self.policy = policy or Policy()
         self.k, self.layer, self.seed, self.alpha, self.psi = k, layer, seed, alpha, psi
@@ -203,8 +205,13 @@ class Deidentifier:
         # Too few people, or a ψ that cannot be, is known before any photo is read.
         self.bank.k_same(k, "check", seed=seed, attributes=attributes, psi=self._psi(1))
         self.shift = sum((_direction(bank, text) for text in add), np.zeros(model.config.w_dim, np.float32))
-        self.detector = get_detector(detector, threshold=threshold, scale=scale, device=device) if isinstance(
-            detector, str) else detector  # fmt: skip
+        # With the model on a GPU the detector takes the best provider onnxruntime has, and says which.
+        where = "cpu" if self.device == "cpu" else "auto"
+        self.detector: FaceDetector = (
+            get_detector(detector, threshold=threshold, scale=scale, device=where)
+            if isinstance(detector, str)
+            else detector
+        )
         wanted = recognizer if self.policy.verify else None
         self.recognizer = get_recognizer(wanted) if isinstance(wanted, str) else wanted
         if swap and exemplar is None:
@@ -378,7 +385,10 @@ class Deidentifier:
             if work.generated is None or work.matrix is None:
                 paste = solid_mask(out, work.face)
             else:
-                paste = paste_back(out, work.generated, work.matrix, mask_scale=self.mask_scale)
+                square = self.alignment.face_square(self.model.resolution)
+                paste = paste_back(
+                    out, work.generated, work.matrix, mask_scale=self.mask_scale, face_square=square
+                )
             out, mask = paste.image, np.maximum(mask, paste.mask)
         return out, mask
 

@@ -91,6 +91,17 @@ class Alignment:
             return _ffhq_matrix(points, size)
         return similarity(points, self.points(size))
 
+    def face_square(self, size: int) -> Matrix:
+        """From a crop to the square that the default template would have cut of the same face, hairline to chin.
+
+        Args:
+            size: Side of both in pixels.
+
+        Returns:
+            float64 [2, 3]; the identity for the default template. `paste_back` lays its oval into that square.
+        """
+        return similarity(self.points(size), Alignment().points(size))
+
     def to_dict(self) -> dict[str, Any]:
         """The alignment as plain JSON values, read back by `from_dict`."""
         if self.kind == "ffhq":

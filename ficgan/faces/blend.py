@@ -76,6 +76,7 @@ def paste_back(
     mask_scale: float = 1.0,
     feather: float = 0.08,
     colour_match: bool = True,
+    face_square: ArrayLike | None = None,
 ) -> Paste:
     """A photo with an aligned crop pasted back where it came from.
 
@@ -86,6 +87,8 @@ def paste_back(
         mask_scale: Size of the pasted oval; 1 covers hairline to chin and both cheeks. The crop's own border limits it.
         feather: Width of the soft edge as a fraction of the crop's side, inside the oval; at least one photo pixel.
         colour_match: Give the crop the mean and spread of colour that the photo has under the mask.
+        face_square: [2, 3], crop -> the square that the default template would have cut, of the same side; the oval lies
+            in it. None: the crop is that square. See `Alignment.face_square`.
 
     Returns:
         A `Paste`; where its mask is 0 the image is bit-identical to the input.
@@ -111,9 +114,11 @@ def paste_back(
     if x1 <= x0 or y1 <= y0:
         return Paste(result, mask)
     local = np.asarray(matrix, dtype=np.float64) @ _translation(x0, y0)  # region -> crop
-    weight = oval(local, (y1 - y0, x1 - x0), size, mask_scale=mask_scale, feather=feather)
+    square = np.vstack([np.eye(2, 3) if face_square is None else np.asarray(face_square, np.float64), [0, 0, 1]])
+    shape = (y1 - y0, x1 - x0)
+    weight = oval((square @ np.vstack([local, [0, 0, 1]]))[:2], shape, size, mask_scale=mask_scale, feather=feather)
     region = image[y0:y1, x0:x1]
-    target = _matched(crop, image, matrix, mask_scale, feather) if colour_match else crop
+    target = _matched(crop, image, matrix, square[:2], mask_scale, feather) if colour_match else crop
     grow = math.sqrt(abs(np.linalg.det(inverse[:, :2])))
     if grow < 1.0:
         target, outward = _reduced(target, invert(local), 1.0 / grow)
@@ -187,13 +192,14 @@ def match_colour(crop: Image, reference: Image, weight: Mask) -> Image:
     return np.rint(cv2.cvtColor(lab, cv2.COLOR_LAB2RGB).clip(0, 1) * 255).astype(np.uint8)
 
 
-def _matched(crop_: Image, image: Image, matrix: ArrayLike, mask_scale: float, feather: float) -> Image:
+def _matched(
+    crop_: Image, image: Image, matrix: ArrayLike, square: ArrayLike, mask_scale: float, feather: float
+) -> Image:
     """The crop in the colours that the photo has under the mask; pixels beyond the photo's border do not count."""
     size = crop_.shape[0]
     source = crop(image, matrix, size)
-    identity = np.eye(2, 3)
     # The middle of the oval is skin; its rim is often hair and background.
-    weight = oval(identity, (size, size), size, mask_scale=min(1.0, 0.75 * mask_scale), feather=feather)
+    weight = oval(square, (size, size), size, mask_scale=min(1.0, 0.75 * mask_scale), feather=feather)
     rows, columns = np.mgrid[:size, :size]
     points = transform_points(invert(matrix), np.stack([columns, rows], axis=-1))
     height, width = image.shape[:2]

@@ -178,3 +178,21 @@ def test_blur_and_mosaic_hide_detail() -> None:
     for cover in (blur_face, mosaic_face):
         inner = cover(image, face).image[60:140, 60:140]
         assert inner.std() < 0.2 * image.std()
+
+
+def test_the_oval_lies_on_the_face_whatever_the_alignment() -> None:
+    """An FFHQ crop is wider than the default one, the replaced region of the photo is the same."""
+    photo, face = smooth(240, 300), np.array([[120, 90], [170, 94], [146, 118], [126, 142], [164, 145]], np.float32)
+    masks = []
+    for alignment in (Alignment(), Alignment(kind="ffhq")):
+        matrix = alignment.matrix(face, 128)
+        crop_ = crop(photo, matrix, 128)
+        masks.append(paste_back(photo, crop_, matrix, face_square=alignment.face_square(128)).mask)
+    both, either = np.minimum(*masks).sum(), np.maximum(*masks).sum()
+    assert both / either > 0.85
+    whole = paste_back(photo, crop_, matrix).mask  # without it, all of the wider crop
+    assert whole.sum() > 1.5 * masks[1].sum()
+
+
+def test_the_default_template_needs_no_face_square() -> None:
+    np.testing.assert_allclose(Alignment().face_square(64), np.eye(2, 3), atol=1e-9)
