@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import numpy as np
 
+from ficgan.cli._data import DataCommand, data_option
 from ficgan.cli._errors import handle_errors
 
 __all__ = ["bank"]
@@ -19,15 +20,9 @@ def bank() -> None:
     """Identity banks: the codes that k-same averages."""
 
 
-@bank.command()
+@bank.command(cls=DataCommand)
 @click.argument("checkpoint", type=click.Path(path_type=Path))
-@click.option(
-    "--data",
-    multiple=True,
-    required=True,
-    type=click.Path(path_type=Path),
-    help="Folder, zip or tar of aligned faces; repeat for several.",
-)
+@data_option
 @click.option("--labels", type=click.Path(path_type=Path), help="CSV: file, person or identity, attributes.")
 @click.option("--split", help="Use only images of this split.")
 @click.option("--licence", default="", help="Name and licence of the data, for the audit.")

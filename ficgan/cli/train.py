@@ -6,21 +6,16 @@ from pathlib import Path
 
 import click
 
+from ficgan.cli._data import DataCommand, data_option
 from ficgan.cli._errors import handle_errors
 
 __all__ = ["train"]
 
 
-@click.command()
+@click.command(cls=DataCommand)
 @click.argument("config")
-@click.argument("overrides", nargs=-1)
-@click.option(
-    "--data",
-    multiple=True,
-    required=True,
-    type=click.Path(path_type=Path),
-    help="Folder, zip or tar of aligned faces; repeat for several.",
-)
+@click.argument("overrides", metavar="[KEY=VALUE]...", nargs=-1)
+@data_option
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path), help="Folder of the run; the same folder again goes on."
 )

@@ -87,8 +87,8 @@ def paste_back(
         mask_scale: Size of the pasted oval; 1 covers hairline to chin and both cheeks. The crop's own border limits it.
         feather: Width of the soft edge as a fraction of the crop's side, inside the oval; at least one photo pixel.
         colour_match: Give the crop the mean and spread of colour that the photo has under the mask.
-        face_square: [2, 3], crop -> the square that the default template would have cut, of the same side; the oval lies
-            in it. None: the crop is that square. See `Alignment.face_square`.
+        face_square: [2, 3], crop -> the square that the default template would have cut, of the same side; the oval
+            lies in it. None: the crop is that square. See `Alignment.face_square`.
 
     Returns:
         A `Paste`; where its mask is 0 the image is bit-identical to the input.
