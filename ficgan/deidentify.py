@@ -40,6 +40,7 @@ __all__ = ["Deidentifier", "FaceResult", "Result"]
 
 Image = NDArray[np.uint8]
 Mode = Literal["ficgan", "blur", "mosaic", "solid"]
+ChannelOrder = Literal["rgb", "bgr"]
 MODES: tuple[str, ...] = ("ficgan", "blur", "mosaic", "solid")
 COVERS: dict[str, tuple[Callable[[Image, Face], Paste], str]] = {
     "blur": (blur_face, "blurred"),
@@ -264,12 +265,13 @@ class Deidentifier:
 
     # -- use --------------------------------------------------------------------------------------------------------
 
-    def __call__(self, image: Image, *, key: str = "") -> Result:
+    def __call__(self, image: Image, *, key: str = "", channel_order: ChannelOrder = "rgb") -> Result:
         """De-identify one image.
 
         Args:
-            image: H×W×3 uint8 RGB; not changed.
+            image: H×W×3 uint8; not changed.
             key: names the photo or person in the keyed draw; another key gives other faces.
+            channel_order: "rgb", or "bgr" as OpenCV has it, for the image given and the one returned.
 
         Returns:
             The new image and what was done.
@@ -277,13 +279,29 @@ class Deidentifier:
         Raises:
             InputError: not such an array.
         """
-        return self.batch([image], keys=[key])[0]
+        return self.batch([image], keys=[key], channel_order=channel_order)[0]
 
-    def batch(self, images: Sequence[Image], *, keys: Sequence[str] | None = None) -> list[Result]:
-        """De-identify several images, all their faces generated together; sizes may differ."""
+    def batch(
+        self, images: Sequence[Image], *, keys: Sequence[str] | None = None, channel_order: ChannelOrder = "rgb"
+    ) -> list[Result]:
+        """De-identify several images, all their faces generated together; sizes may differ.
+
+        Args:
+            images: each H×W×3 uint8; not changed.
+            keys: one per image, see `__call__`; None gives all the same.
+            channel_order: of all images, in and out.
+
+        Returns:
+            One result per image.
+        """
         keys = [""] * len(images) if keys is None else keys
         for image in images:
             _check_image(image)
+        if channel_order == "bgr":
+            results = self.batch([np.ascontiguousarray(image[..., ::-1]) for image in images], keys=keys)
+            for result in results:
+                result.image = np.ascontiguousarray(result.image[..., ::-1])
+            return results
         works = [self._works(image, key) for image, key in zip(images, keys, strict=True)]
         if self.mode == "ficgan":
             self._encode([(image, work) for image, group in zip(images, works, strict=True) for work in group])

@@ -92,6 +92,13 @@ def test_only_the_mask_changes_and_the_input_never(parts, photo) -> None:
     assert result.uncovered == result.reidentified == 0 and result.faces[0].action == "generated"
 
 
+def test_bgr_in_bgr_out(parts, photo) -> None:
+    faces = [face(40, 30, 80)]
+    rgb = build(parts, faces)(photo).image
+    bgr = build(parts, faces)(photo[..., ::-1], channel_order="bgr").image
+    np.testing.assert_array_equal(bgr[..., ::-1], rgb)
+
+
 def test_no_face_is_the_same_picture(parts, photo) -> None:
     result = build(parts, [])(photo)
     np.testing.assert_array_equal(result.image, photo)
