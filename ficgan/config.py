@@ -159,6 +159,8 @@ class AugmentConfig(_Frozen):
     speed_kimg: float = 500.0
     """Images (in thousands) for p to go from 0 to 1."""
     start_kimg: float = 0.0
+    interval: int = Field(4, ge=1)
+    """Discriminator steps between two changes of p."""
     max_p: float = 0.8
 
 

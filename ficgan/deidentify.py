@@ -5,6 +5,7 @@ detect → align → encode → k-same → layer mixing → generate → blend b
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.arrays import content_key, resize, to_pixels, to_tensor
+from ficgan.device import resolve_device
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import (
     Alignment,
@@ -28,21 +31,26 @@ from ficgan.faces import (
     paste_back,
     solid_mask,
 )
-from ficgan.identity import IdentityBank, KSameCode, audit, exemplar, mix_layers, parse_band
+from ficgan.faces.detection import check_image
+from ficgan.identity import IdentityBank, KSameCode, audit, mix_layers, parse_band
+from ficgan.identity import exemplar as towards_exemplar
+from ficgan.identity.mixing import k_same_layers
 from ficgan.policy import Attempt, Policy, covered
+from ficgan.results import FaceResult, Result
 
 if TYPE_CHECKING:
     import torch
 
     from ficgan.models import FICGAN, CheckpointHeader, Codes
 
-__all__ = ["Deidentifier", "FaceResult", "Result"]
+__all__ = ["Deidentifier", "FaceResult", "Result", "content_key", "resize", "to_pixels", "to_tensor"]
 
 Image = NDArray[np.uint8]
+Mask = NDArray[np.float32]
 Mode = Literal["ficgan", "blur", "mosaic", "solid"]
 ChannelOrder = Literal["rgb", "bgr"]
 MODES: tuple[str, ...] = ("ficgan", "blur", "mosaic", "solid")
-COVERS: dict[str, tuple[Callable[[Image, Face], Paste], str]] = {
+COVERS: dict[str, tuple[Callable[..., Paste], str]] = {
     "blur": (blur_face, "blurred"),
     "mosaic": (mosaic_face, "mosaic"),
     "solid": (solid_mask, "solid"),
@@ -54,67 +62,6 @@ CHUNK = 32
 
 
 @dataclass
-class FaceResult:
-    """What was done to one face."""
-
-    box: NDArray[np.float32]
-    landmarks: NDArray[np.float32]
-    score: float
-    action: str
-    """"generated", "retried" (a stronger setting or another draw), "masked" (nothing else passed), "blurred",
-    "mosaic" or "solid" (asked for)."""
-    attempts: int = 1
-    layer: int | None = None
-    k: int | None = None
-    psi: float | None = None
-    members_digest: str | None = None
-    distance: float | None = None
-    """Between source and output, by the gate recogniser; None where it was not asked."""
-    matched: bool = False
-    """Whether the gate still takes the output for the source: never true for a face that leaves unmasked."""
-    covered: bool = True
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready, without embeddings."""
-        return {
-            "box": [round(float(v), 1) for v in self.box],
-            "landmarks": [[round(float(v), 1) for v in point] for point in self.landmarks],
-            "score": round(float(self.score), 4),
-            "action": self.action,
-            "attempts": self.attempts,
-            "layer": self.layer,
-            "k": self.k,
-            "psi": self.psi,
-            "members_digest": self.members_digest,
-            "distance": None if self.distance is None else round(self.distance, 4),
-            "matched": self.matched,
-            "covered": self.covered,
-        }
-
-
-@dataclass
-class Result:
-    """A de-identified image and its account."""
-
-    image: Image
-    """H×W×3 uint8 RGB, a new array."""
-    faces: list[FaceResult]
-    audit: dict[str, Any]
-    mask: NDArray[np.float32]
-    """[H,W]: how much of each pixel was replaced; where it is 0 the image is bit-identical to the input."""
-
-    @property
-    def uncovered(self) -> int:
-        """Faces whose landmarks the blend did not hide."""
-        return sum(not face.covered for face in self.faces)
-
-    @property
-    def reidentified(self) -> int:
-        """Faces the gate still recognises."""
-        return sum(face.matched for face in self.faces)
-
-
-@dataclass
 class _Work:
     """One face on its way through the pipeline."""
 
@@ -123,11 +70,20 @@ class _Work:
     key: str
     psi: float
     codes: Codes | None = None
+    source: NDArray[np.float32] | None = None
+    """Embedding of the source face by the gate."""
     generated: Image | None = None
+    rung: int = 0
+    """Attempt of the policy's ladder this face is at."""
     result: FaceResult = field(init=False)
 
     def __post_init__(self) -> None:
-        self.result = FaceResult(self.face.box, self.face.landmarks, self.face.score, "generated")
+        self.result = FaceResult(self.face.box, self.face.landmarks, self.face.score)
+
+    @property
+    def live(self) -> bool:
+        """Whether a generated face can stand here; otherwise it is masked."""
+        return self.matrix is not None and self.result.action != "masked"
 
 
 class Deidentifier:
@@ -140,8 +96,8 @@ class Deidentifier:
         k: people per k-same code.
         layer: i; style layers 1..i keep the source's code, 0 is strongest. Up to L − 1.
         band: "first-last": put the k-same code into just these layers instead.
-        seed: of the k-same draws; the same seed and bank give the same faces.
-        alpha: how far towards the exemplar, w_d = w_m + α·(w_t − w_m).
+        seed: of the k-same draws; the same seed and bank give the same faces. None: a random one that is not kept.
+        alpha: how far towards the exemplar, w_d = w_m + α·(w_t − w_m); 1 is a swap, which is not anonymous.
         psi: diversity ψ of the variance-restored mean; "auto" is 0 for one face, 0.6 for several.
         attributes: "Female,-Eyeglasses": average only people with and without these.
         add: "Smiling=0.7": move along attribute directions.
@@ -169,8 +125,8 @@ class Deidentifier:
         k: int = 3000,
         layer: int = 4,
         band: str | None = None,
-        seed: int = 0,
-        alpha: float = 1.0,
+        seed: int | None = None,
+        alpha: float = 0.5,
         psi: float | Literal["auto"] = "auto",
         attributes: str | None = None,
         add: Sequence[str] = (),
@@ -192,19 +148,22 @@ class Deidentifier:
             raise UsageError(f"mode {mode!r} is unknown; it is one of {', '.join(MODES)}")
         if mask_scale <= 0:
             raise UsageError(f"mask scale {mask_scale} must be above 0; 1 covers hairline to chin")
-        self.device = _device(device)
+        self.device = resolve_device(device)
         self.model = model.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.header, self.bank = header, bank
         self.alignment = Alignment.from_dict(header.alignment)
         self.policy = policy or Policy()
-        self.k, self.layer, self.seed, self.alpha, self.psi = k, layer, seed, alpha, psi
-        self.attributes, self.swap, self.mode, self.mask_scale = attributes, swap, mode, mask_scale
+        self.k, self.layer, self.alpha, self.psi = k, layer, alpha, psi
+        self.seed = secrets.randbits(64) if seed is None else seed
+        self.attributes, self.mode, self.mask_scale = attributes, mode, mask_scale
+        self.swap = swap or (exemplar is not None and alpha >= 1)
         self.add = tuple(add)
         self.band = parse_band(band, model.num_layers) if band else None
         self.digests = digests or {}
-        self._mix_check()
+        if self.band is None:
+            self._checked(layer)
         # Too few people, or a ψ that cannot be, is known before any photo is read.
-        self.bank.k_same(k, "check", seed=seed, attributes=attributes, psi=self._psi(1))
+        self.bank.k_same(k, "check", seed=self.seed, attributes=attributes, psi=self._psi(1))
         self.shift = sum((_direction(bank, text) for text in add), np.zeros(model.config.w_dim, np.float32))
         # With the model on a GPU the detector takes the best provider onnxruntime has, and says which.
         where = "cpu" if self.device == "cpu" else "auto"
@@ -265,12 +224,15 @@ class Deidentifier:
 
     # -- use --------------------------------------------------------------------------------------------------------
 
-    def __call__(self, image: Image, *, key: str = "", channel_order: ChannelOrder = "rgb") -> Result:
+    def __call__(
+        self, image: Image, *, key: str | None = None, layer: int | None = None, channel_order: ChannelOrder = "rgb"
+    ) -> Result:
         """De-identify one image.
 
         Args:
             image: H×W×3 uint8; not changed.
-            key: names the photo or person in the keyed draw; another key gives other faces.
+            key: names the photo or person in the keyed draw; another key gives other faces. None: a hash of the pixels.
+            layer: i for this image; None: as the Deidentifier was made.
             channel_order: "rgb", or "bgr" as OpenCV has it, for the image given and the one returned.
 
         Returns:
@@ -279,65 +241,82 @@ class Deidentifier:
         Raises:
             InputError: not such an array.
         """
-        return self.batch([image], keys=[key], channel_order=channel_order)[0]
+        keys = None if key is None else [key]
+        return self.batch([image], keys=keys, layer=layer, channel_order=channel_order)[0]
 
     def batch(
-        self, images: Sequence[Image], *, keys: Sequence[str] | None = None, channel_order: ChannelOrder = "rgb"
+        self,
+        images: Sequence[Image],
+        *,
+        keys: Sequence[str] | None = None,
+        layer: int | None = None,
+        channel_order: ChannelOrder = "rgb",
     ) -> list[Result]:
-        """De-identify several images, all their faces generated together; sizes may differ.
+        """De-identify several images, their faces encoded together; sizes may differ.
 
         Args:
             images: each H×W×3 uint8; not changed.
-            keys: one per image, see `__call__`; None gives all the same.
+            keys: one per image, see `__call__`; None: a hash of each image's pixels.
+            layer: i for these images; None: as the Deidentifier was made.
             channel_order: of all images, in and out.
 
         Returns:
             One result per image.
         """
-        keys = [""] * len(images) if keys is None else keys
         for image in images:
-            _check_image(image)
+            check_image(image)
         if channel_order == "bgr":
-            results = self.batch([np.ascontiguousarray(image[..., ::-1]) for image in images], keys=keys)
-            for result in results:
-                result.image = np.ascontiguousarray(result.image[..., ::-1])
-            return results
+            images = [np.ascontiguousarray(image[..., ::-1]) for image in images]
+        keys = [content_key(image) for image in images] if keys is None else keys
+        layer = self.layer if layer is None else self._checked(layer)
         works = [self._works(image, key) for image, key in zip(images, keys, strict=True)]
         if self.mode == "ficgan":
             self._encode([(image, work) for image, group in zip(images, works, strict=True) for work in group])
-        return [self._finish(image, group) for image, group in zip(images, works, strict=True)]
+        results = [self._finish(image, group, layer) for image, group in zip(images, works, strict=True)]
+        if channel_order == "bgr":
+            for result in results:
+                result.image = np.ascontiguousarray(result.image[..., ::-1])
+        return results
 
-    def aligned(self, crops: NDArray[np.uint8], *, keys: Sequence[str] | None = None) -> tuple[Image, list[FaceResult]]:
+    def aligned(
+        self, crops: NDArray[np.uint8], *, keys: Sequence[str] | None = None, layer: int | None = None
+    ) -> tuple[Image, list[FaceResult]]:
         """De-identify crops that are already aligned as the checkpoint's; no detector, no blending.
+
+        With ψ "auto" each crop gets the plain mean, as a person alone in a photo does; give ψ to tell people apart.
 
         Args:
             crops: [B,S,S,3] uint8 RGB.
-            keys: one per crop, for the keyed draw; None: "0", "1", …
+            keys: one per crop, for the keyed draw; None: a hash of each crop's pixels.
+            layer: i for these crops; None: as the Deidentifier was made.
 
         Returns:
             Crops of the same shape, and what was done to each; a crop that no setting hides becomes grey.
+
+        Raises:
+            InputError: not such an array.
+            UsageError: the Deidentifier was made for another mode.
         """
+        if self.mode != "ficgan":
+            raise UsageError(f"aligned crops can only be generated anew, not {self.mode}; use mode ficgan")
         if crops.ndim != 4 or crops.shape[1] != crops.shape[2] or crops.shape[3] != 3 or crops.dtype != np.uint8:
             raise InputError(f"aligned crops must be [B,S,S,3] uint8 RGB, not {crops.dtype} {list(crops.shape)}")
         size = crops.shape[1]
+        layer = self.layer if layer is None else self._checked(layer)
         points = self.alignment.points(size).astype(np.float32)
-        keys = [str(index) for index in range(len(crops))] if keys is None else keys
-        matrix = self.alignment.matrix(points, self.model.resolution)
-        psi = self._psi(2 if len(crops) > 1 else 1)
+        keys = [content_key(crop_) for crop_ in crops] if keys is None else keys
         face = Face(np.array([0, 0, size, size], np.float32), points, 1.0)
-        works = [_Work(face, matrix, key, psi) for key in keys]
+        matrix = self.alignment.matrix(points, self.model.resolution)
+        works = [_Work(face, matrix, key, self._psi(1)) for key in keys]
         self._encode(list(zip(crops, works, strict=True)))
-        out = np.empty_like(crops)
-        for index, (source, work) in enumerate(zip(crops, works, strict=True)):
 
-            def whole(group: list[_Work], size: int = size) -> tuple[Image, NDArray[np.float32]]:
-                generated = group[0].generated
-                grey = generated is None
-                image = np.full((size, size, 3), 127, np.uint8) if grey else _resize(cast(Image, generated), size)
-                return image, np.ones((size, size), np.float32)
+        def whole(group: list[_Work]) -> tuple[Image, Mask]:
+            generated = group[0].generated
+            grey = np.full((size, size, 3), 127, np.uint8)
+            return (grey if generated is None else resize(generated, size)), np.ones((size, size), np.float32)
 
-            out[index] = self._settle(source, [work], whole)[0]
-        return out, [work.result for work in works]
+        out = [self._settle(source, [work], layer, whole)[0] for source, work in zip(crops, works, strict=True)]
+        return np.stack(out) if out else np.empty_like(crops), [work.result for work in works]
 
     # -- one image --------------------------------------------------------------------------------------------------
 
@@ -358,73 +337,84 @@ class Deidentifier:
             return SEVERAL_FACES_PSI if faces > 1 else 0.0
         return float(self.psi)
 
-    def _finish(self, image: Image, works: list[_Work]) -> Result:
+    def _finish(self, image: Image, works: list[_Work], layer: int) -> Result:
         if self.mode != "ficgan":
             out, mask = self._obscure(image, works)
         else:
-            out, mask = self._settle(image, works, lambda group: self._compose(image, group))
+            out, mask = self._settle(image, works, layer, lambda group: self._compose(image, group))
         faces = [work.result for work in works]
-        return Result(out, faces, self._audit(faces), mask)
+        return Result(out, faces, self._audit(faces, layer), mask)
 
-    def _settle(self, image: Image, works: list[_Work], compose: Any) -> tuple[Image, NDArray[np.float32]]:
-        """Generate, compose and verify until every face passes or is masked."""
-        pending = [work for work in works if work.matrix is not None]
+    def _settle(
+        self, image: Image, works: list[_Work], layer: int, compose: Callable[[list[_Work]], tuple[Image, Mask]]
+    ) -> tuple[Image, Mask]:
+        """Generate, compose and verify until every face of the last composite passes or is masked."""
+        ladder = self.policy.attempts(layer, self.band, drawn=not self.swap)
         for work in works:
             if work.matrix is None:
-                work.result.action = "masked"
-        source = self._embed(image, works)
-        for number, attempt in enumerate(self.policy.attempts(self.layer)):
-            self._generate(pending, attempt)
+                work.result.mask()
+        self._read(image, works)
+        pending = [work for work in works if work.live]
+        while True:
+            for rung in sorted({work.rung for work in pending}):
+                self._generate([work for work in pending if work.rung == rung], ladder[rung])
             out, mask = compose(works)
-            for work in pending:
-                work.result.attempts = number + 1
-                work.result.action = "generated" if number == 0 else "retried"
-            if self.recognizer is None:
+            self._judge(out, mask, works)
+            failing = [work for work in works if work.live and (work.result.matched or not work.result.covered)]
+            if not failing:
                 break
-            again = self._embed(out, works)
-            for index, work in enumerate(works):
-                work.result.distance = float(self.recognizer.distance(source[index], again[index]))
-                work.result.matched = bool(self.recognizer.is_match(source[index], again[index]))
-            pending = [work for work in pending if work.result.matched]
-            if not pending:
-                break
-        for work in pending if self.recognizer is not None else []:
-            work.generated, work.result.action, work.result.matched = None, "masked", False
-        if self.recognizer is not None and pending:
-            out, mask = compose(works)
-        for work in works:
-            work.result.covered = covered(mask, work.face.landmarks, self.policy.coverage)
+            for work in failing:
+                work.rung += 1
+                if work.rung == len(ladder) or not work.result.covered:  # no setting covers more than another
+                    work.generated = None
+                    work.result.mask()
+                else:
+                    work.result.attempts, work.result.action = work.rung + 1, "retried"
+            pending = [work for work in failing if work.live]
         return out, mask
 
-    def _compose(self, image: Image, works: list[_Work]) -> tuple[Image, NDArray[np.float32]]:
+    def _compose(self, image: Image, works: list[_Work]) -> tuple[Image, Mask]:
         """All faces pasted into a copy of the image, the largest last; those without a crop are masked."""
         out, mask = image.copy(), np.zeros(image.shape[:2], np.float32)
+        square = self.alignment.face_square(self.model.resolution)
         for work in sorted(works, key=lambda work: float(np.ptp(work.face.landmarks[:, 0]))):
             if work.generated is None or work.matrix is None:
-                paste = solid_mask(out, work.face)
+                paste = solid_mask(out, work.face, mask_scale=max(1.0, self.mask_scale))
             else:
-                square = self.alignment.face_square(self.model.resolution)
-                paste = paste_back(
-                    out, work.generated, work.matrix, mask_scale=self.mask_scale, face_square=square
-                )
+                paste = paste_back(out, work.generated, work.matrix, mask_scale=self.mask_scale, face_square=square)
             out, mask = paste.image, np.maximum(mask, paste.mask)
         return out, mask
 
-    def _obscure(self, image: Image, works: list[_Work]) -> tuple[Image, NDArray[np.float32]]:
+    def _obscure(self, image: Image, works: list[_Work]) -> tuple[Image, Mask]:
         effect, action = COVERS[self.mode]
+        self._read(image, works)
         out, mask = image.copy(), np.zeros(image.shape[:2], np.float32)
         for work in works:
-            paste = effect(out, work.face)
+            paste = effect(out, work.face, mask_scale=self.mask_scale)
             out, mask = paste.image, np.maximum(mask, paste.mask)
             work.result.action = action
-        for work in works:
-            work.result.covered = covered(mask, work.face.landmarks, self.policy.coverage)
+        self._judge(out, mask, works)
         return out, mask
 
-    def _embed(self, image: Image, works: list[_Work]) -> NDArray[np.float32]:
-        if self.recognizer is None or not works:
-            return np.zeros((len(works), 1), np.float32)
-        return self.recognizer.embed(image, np.stack([work.face.landmarks for work in works]))
+    def _read(self, image: Image, works: list[_Work]) -> None:
+        """Embed the source faces."""
+        readable = [work for work in works if work.matrix is not None]
+        if self.recognizer is not None and readable:
+            marks = np.stack([work.face.landmarks for work in readable])
+            for work, embedding in zip(readable, self.recognizer.embed(image, marks), strict=True):
+                work.source = embedding
+
+    def _judge(self, out: Image, mask: Mask, works: list[_Work]) -> None:
+        """Whether each face of the composite is covered, and whether the gate still knows it."""
+        for work in works:
+            work.result.covered = covered(mask, work.face.landmarks, work.face.box, self.policy.coverage)
+        readable = [work for work in works if work.source is not None and work.result.action != "masked"]
+        if self.recognizer is None or not readable:
+            return
+        again = self.recognizer.embed(out, np.stack([work.face.landmarks for work in readable]))
+        for work, embedding in zip(readable, again, strict=True):
+            work.result.distance = float(self.recognizer.distance(work.source, embedding))
+            work.result.matched = bool(self.recognizer.is_match(work.source, embedding))
 
     # -- the model --------------------------------------------------------------------------------------------------
 
@@ -439,7 +429,7 @@ class Deidentifier:
             part = ready[begin : begin + CHUNK]
             crops = np.stack([crop(image, cast(Any, work.matrix), self.model.resolution) for image, work in part])
             with torch.inference_mode():
-                codes = self.model.encode(_to_tensor(crops, self.device))
+                codes = self.model.encode(to_tensor(crops, self.device))
             for index, (_, work) in enumerate(part):
                 work.codes = Codes(codes.z_id[index : index + 1], codes.z_non[index : index + 1])
 
@@ -456,42 +446,41 @@ class Deidentifier:
                 w_new = torch.from_numpy(np.stack([draw.w for draw in draws]) + self.shift).float().to(self.device)
                 if self.w_target is not None:
                     target = self.w_target.expand_as(w_new)
-                    w_new = target if self.swap else exemplar(w_new, target, self.alpha)
-                where: dict[str, Any] = {"band": self.band} if self.band else {"layer": attempt.layer}
+                    w_new = target if self.swap else towards_exemplar(w_new, target, self.alpha)
+                where: dict[str, Any] = {"band": attempt.band} if attempt.band else {"layer": attempt.layer}
                 w = mix_layers(self.model.map(z_id), w_new, num_layers=self.model.num_layers, **where)
                 images = self.model.generate(w, z_non)
-            for work, draw, pixels in zip(part, draws, _to_pixels(images), strict=True):
+            for work, draw, pixels in zip(part, draws, to_pixels(images), strict=True):
                 work.generated = pixels
-                work.result.layer = None if self.band else attempt.layer
-                work.result.k, work.result.psi, work.result.members_digest = draw.k, draw.psi, draw.members_digest
+                work.result.layer = None if attempt.band else attempt.layer
+                if not self.swap:
+                    work.result.k, work.result.psi, work.result.members_digest = draw.k, draw.psi, draw.members_digest
 
     def _draw(self, work: _Work, attempt: Attempt) -> KSameCode:
         key = work.key if attempt.draw == 0 else f"{work.key}#{attempt.draw}"
-        return self.bank.k_same(self.k, key, seed=self.seed, attributes=self.attributes, psi=work.psi)
+        psi = max(work.psi, attempt.psi)
+        return self.bank.k_same(self.k, key, seed=self.seed, attributes=self.attributes, psi=psi)
 
     def _exemplar_code(self, image: Image) -> torch.Tensor:
         import torch
 
-        _check_image(image)
+        check_image(image)
         faces = self.detector.detect(image)
         if not faces:
             raise UsageError("no face was found in the exemplar image; give a photo with one clear face")
         matrix = self.alignment.matrix(faces[0].landmarks, self.model.resolution)
         pixels = crop(image, matrix, self.model.resolution)
         with torch.inference_mode():
-            return self.model.map(self.model.encode(_to_tensor(pixels[None], self.device)).z_id)
+            return self.model.map(self.model.encode(to_tensor(pixels[None], self.device)).z_id)
 
-    def _mix_check(self) -> None:
-        """Let `mix_layers` judge the layer before any photo is read."""
-        import torch
-
-        if self.band is None:
-            code = torch.zeros(1, self.model.config.w_dim)
-            mix_layers(code, code, num_layers=self.model.num_layers, layer=self.layer)
+    def _checked(self, layer: int) -> int:
+        """`layer`, or a UsageError that states L."""
+        k_same_layers(self.model.num_layers, layer, None)
+        return layer
 
     # -- account ----------------------------------------------------------------------------------------------------
 
-    def _audit(self, faces: Sequence[FaceResult]) -> dict[str, Any]:
+    def _audit(self, faces: Sequence[FaceResult], layer: int) -> dict[str, Any]:
         """JSON-ready account of what was done and of what k-same covers here."""
         from ficgan import __version__
 
@@ -512,11 +501,11 @@ class Deidentifier:
                 psi=sorted({face.psi for face in faces if face.psi is not None}),
                 alpha=self.alpha if self.w_target is not None else None,
                 num_layers=self.model.num_layers,
-                layer=None if self.band else self.layer,
+                layer=None if self.band else layer,
                 band=self.band,
                 seed=self.seed,
-                attributes=self.attributes,
-                directions=self.add,
+                attributes=None if self.swap else self.attributes,
+                directions=() if self.swap else self.add,
                 target="swap" if self.swap else "exemplar" if self.w_target is not None else "bank",
             )
         return account
@@ -527,46 +516,3 @@ def _direction(bank: IdentityBank, text: str) -> NDArray[np.float32]:
 
     name, amount = parse_direction(text)
     return (bank.direction(name) * amount).astype(np.float32)
-
-
-def _device(name: str) -> str:
-    import torch
-
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise UsageError(f"device {name} was asked for, but torch sees no CUDA GPU here; use --device cpu")
-    if name != "cpu" and not name.startswith("cuda"):
-        raise UsageError(f"device {name!r} is unknown; it is auto, cpu, cuda or cuda:N")
-    return name
-
-
-def _check_image(image: Any) -> None:
-    if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
-        shape = f"{getattr(image, 'dtype', type(image).__name__)} {list(getattr(image, 'shape', []))}"
-        raise InputError(f"an image must be an H×W×3 uint8 RGB array, not {shape}")
-    if 0 in image.shape:
-        raise InputError(f"an image must have pixels, not shape {list(image.shape)}")
-
-
-def _to_tensor(crops: NDArray[np.uint8], device: str) -> torch.Tensor:  # [B,S,S,3] uint8 → [B,3,S,S] in [−1, 1]
-    import torch
-
-    x = torch.from_numpy(crops).to(device).permute(0, 3, 1, 2).float().div_(127.5).sub_(1)
-    return x.contiguous(memory_format=torch.channels_last)
-
-
-def _to_pixels(images: torch.Tensor) -> NDArray[np.uint8]:  # [B,3,S,S] in [−1, 1] → [B,S,S,3] uint8
-    import torch
-
-    scaled = images.float().clamp(-1, 1).add(1).mul(127.5).round().to(torch.uint8)
-    return scaled.permute(0, 2, 3, 1).contiguous().cpu().numpy()
-
-
-def _resize(image: Image, size: int) -> Image:
-    import cv2
-
-    if image.shape[0] == size:
-        return image
-    how = cv2.INTER_CUBIC if size > image.shape[0] else cv2.INTER_AREA
-    return cast(Image, cv2.resize(image, (size, size), interpolation=how))

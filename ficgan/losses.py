@@ -40,7 +40,9 @@ def negative(v_source: Tensor, v_mix: Tensor) -> Tensor:
     return _cosine(v_source, v_mix)
 
 
-def negative_hinge(v_source: Tensor, v_target: Tensor, v_mix: Tensor, margin: float) -> Tensor:
+def negative_hinge(
+    v_source: Tensor, v_target: Tensor, v_mix: Tensor, margin: float, has_target: Tensor | None = None
+) -> Tensor:
     """Eq. 1 with a floor: max(0, cos(s, mix) − max(margin, cos(s, t))).
 
     Strangers have a cosine near 0; below that Eq. 1 goes on towards −1 and contradicts Eq. 2 when source and target
@@ -49,11 +51,14 @@ def negative_hinge(v_source: Tensor, v_target: Tensor, v_mix: Tensor, margin: fl
     Args:
         v_source, v_target, v_mix: embeddings [B,D].
         margin: cosine below which nothing more is asked.
+        has_target: bool [B]; where False (a mix towards a mean of codes) the floor is `margin`. None: all have one.
 
     Returns:
         Hinge of each pair [B], ≥ 0.
     """
     floor = _cosine(v_source, v_target).clamp_min(margin).detach()
+    if has_target is not None:
+        floor = floor.where(has_target, torch.full_like(floor, margin))
     return (_cosine(v_source, v_mix) - floor).clamp_min(0)
 
 

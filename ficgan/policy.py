@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["Attempt", "Policy", "covered"]
+
+CORE = 0.3
+"""Half-axes of the ellipse that must be hidden, as a share of the detector's box: eyes, nose and mouth."""
 
 
 @dataclass(frozen=True)
@@ -15,9 +18,13 @@ class Attempt:
     """One setting to try for a face."""
 
     layer: int
-    """i: style layers 1..i keep the source's code."""
-    draw: int
+    """i: style layers 1..i keep the source's code (unless `band` is given)."""
+    band: tuple[int, int] | None = None
+    """First and last style layer that take the new code."""
+    draw: int = 0
     """Number of the k-same draw; another one gives another face."""
+    psi: float = 0.0
+    """Least diversity ψ: with the plain mean (ψ = 0) all draws are one face, and another draw changes nothing."""
 
 
 @dataclass(frozen=True)
@@ -26,34 +33,53 @@ class Policy:
 
     Args:
         verify: whether an independent recogniser reads each face again.
-        retries: attempts after the first; each is stronger or another draw.
-        coverage: share of the blend mask every visible landmark needs, in (0, 1].
+        retries: most attempts after the first.
+        coverage: blend weight that the landmarks and the core of the box need, in (0, 1].
     """
 
     verify: bool = True
     retries: int = 3
-    coverage: float = field(default=0.95)
+    coverage: float = 0.9
 
-    def attempts(self, layer: int) -> list[Attempt]:
-        """The ladder for a first setting of i = `layer`: half of it, then 0, then other draws at 0.
+    def attempts(self, layer: int, band: tuple[int, int] | None = None, *, drawn: bool = True) -> list[Attempt]:
+        """The ladder for a first setting: less of the source's code each time, then faces farther from the mean.
 
-        Once i is 0 nothing but the draw is left to change: what still shows then comes through the spatial code.
+        Args:
+            layer: i of the first attempt.
+            band: layers of the first attempt instead.
+            drawn: whether the new code comes from the bank; an exemplar's own code has no other draws.
+
+        Returns:
+            Different attempts, the first as asked, none weaker than the one before.
         """
-        ladder = [Attempt(layer, 0)]
-        for draw in range(1, self.retries + 1):
-            ladder.append(Attempt(ladder[-1].layer // 2 if draw == 1 else 0, draw))
-        return ladder
+        ladder = [Attempt(layer, band)]
+        if band is None and layer > 1:
+            ladder.append(Attempt(layer // 2, draw=1 if drawn else 0))
+        if drawn:
+            ladder += [Attempt(0, draw=2, psi=0.6), Attempt(0, draw=3, psi=1.0)]
+        elif band is not None or layer > 0:
+            ladder.append(Attempt(0))
+        return ladder[: self.retries + 1]
 
 
-def covered(mask: NDArray[np.float32], landmarks: NDArray[np.float32], least: float) -> bool:
-    """Whether the blend mask hides the face: every landmark inside the image has at least `least` of it.
+def covered(mask: NDArray[np.float32], landmarks: ArrayLike, box: ArrayLike, least: float) -> bool:
+    """Whether the blend mask hides the face.
 
     Args:
         mask: [H,W], 0 (untouched) to 1 (replaced).
-        landmarks: five points (x, y) in pixels.
-        least: in (0, 1].
+        landmarks: five points (x, y) in pixels; those outside the image need no cover.
+        box: x0, y0, x1, y1 of the detector; an ellipse over its middle must be hidden too.
+        least: weight wanted at every landmark and at 19 of 20 pixels of the ellipse, in (0, 1].
     """
     height, width = mask.shape
-    points = np.rint(landmarks).astype(int)
+    points = np.rint(np.asarray(landmarks)).astype(int)
     inside = (points >= 0).all(1) & (points[:, 0] < width) & (points[:, 1] < height)
-    return bool((mask[points[inside, 1], points[inside, 0]] >= least).all())
+    if not (mask[points[inside, 1], points[inside, 0]] >= least).all():
+        return False
+    x0, y0, x1, y1 = (float(value) for value in np.asarray(box))
+    centre, half = ((x0 + x1) / 2, (y0 + y1) / 2), (max(CORE * (x1 - x0), 0.5), max(CORE * (y1 - y0), 0.5))
+    columns = np.arange(max(0, round(centre[0] - half[0])), min(width, round(centre[0] + half[0]) + 1))
+    rows = np.arange(max(0, round(centre[1] - half[1])), min(height, round(centre[1] + half[1]) + 1))
+    ellipse = ((columns - centre[0]) / half[0]) ** 2 + ((rows[:, None] - centre[1]) / half[1]) ** 2 <= 1
+    weights = mask[rows[:, None], columns][ellipse] if ellipse.any() else np.ones(1)
+    return bool((weights >= least).mean() >= 0.95)

@@ -44,6 +44,7 @@ class Gate:
     calls: list[NDArray[np.float32]] = field(default_factory=list)
 
     def embed(self, image: Image, landmarks: NDArray[np.float32]) -> NDArray[np.float32]:
+        assert all(np.ptp(points, axis=0).min() > 0 for points in landmarks), "no recogniser reads a shapeless face"
         recognised = len(self.calls) == 0 or len(self.calls) <= self.stubborn
         self.calls.append(landmarks)
         return np.full((len(landmarks), 2), 0.0 if recognised else 1.0, np.float32)
@@ -77,7 +78,7 @@ def photo() -> Image:
 
 
 def build(parts: tuple[FICGAN, CheckpointHeader, IdentityBank], faces: list[Face], **options: object) -> Deidentifier:
-    given = {"k": 30, "layer": 2, "recognizer": Gate(), **options}
+    given = {"k": 30, "layer": 2, "seed": 0, "recognizer": Gate(), **options}
     return Deidentifier(*parts, detector=Fixed(faces), **given)  # type: ignore[arg-type]
 
 
@@ -131,7 +132,7 @@ def test_batch_equals_single_images(parts, photo) -> None:
 
 @pytest.mark.parametrize(
     ("stubborn", "action", "attempts", "layer"),
-    [(0, "generated", 1, 2), (1, "retried", 2, 1), (2, "retried", 3, 0), (99, "masked", 4, 0)],
+    [(0, "generated", 1, 2), (1, "retried", 2, 1), (2, "retried", 3, 0), (99, "masked", 4, None)],
 )
 def test_a_recognised_face_is_retried_stronger_then_masked(parts, photo, stubborn, action, attempts, layer) -> None:
     result = build(parts, [face(40, 30, 80)], recognizer=Gate(stubborn))(photo)
@@ -140,6 +141,64 @@ def test_a_recognised_face_is_retried_stronger_then_masked(parts, photo, stubbor
     assert not one.matched and result.reidentified == 0 and one.covered
     if action == "masked":
         assert not result.image[80, 80].any()  # solid black in the middle of the face
+
+
+def test_what_leaves_is_what_was_verified(parts, photo) -> None:
+    """A retry of one face changes the composite; a neighbour that is recognised in it is not let through."""
+
+    class Scripted(Gate):
+        script = ((False, True), (True, False), (False, False))  # by reading of the output: first face, second face
+
+        def embed(self, image: Image, landmarks: NDArray[np.float32]) -> NDArray[np.float32]:
+            self.calls.append(landmarks)
+            if len(self.calls) == 1:
+                return np.zeros((len(landmarks), 2), np.float32)
+            matched = self.script[len(self.calls) - 2]
+            return np.array([[0.0, 0.0] if one else [1.0, 1.0] for one in matched], np.float32)
+
+    gate = Scripted()
+    result = build(parts, [face(5, 30, 80), face(120, 30, 80)], recognizer=gate)(photo)
+    assert [f.matched for f in result.faces] == [False, False] and result.reidentified == 0
+    assert [f.action for f in result.faces] == ["retried", "retried"] and len(gate.calls) == 4
+
+
+def test_a_face_the_blend_does_not_hide_is_masked(parts, photo) -> None:
+    result = build(parts, [face(40, 30, 80)], mask_scale=0.3)(photo)
+    assert result.faces[0].action == "masked" and result.uncovered == 0
+    assert result.faces[0].k is None, "nothing k-anonymous is left to account for"
+
+
+def test_the_mask_scale_reaches_every_mode(parts, photo) -> None:
+    small, large = (build(parts, [face(60, 50, 60)], mode="solid", mask_scale=s)(photo).mask.sum() for s in (1.0, 1.5))
+    assert large > 1.5 * small
+
+
+def test_a_recognised_blur_is_told(parts, photo) -> None:
+    assert build(parts, [face(40, 30, 80)], mode="blur", recognizer=Gate(99))(photo).reidentified == 1
+
+
+def test_without_a_seed_faces_do_not_repeat(parts, photo) -> None:
+    a, b = (build(parts, [face(40, 30, 80)], seed=None, psi=0.6)(photo) for _ in range(2))
+    assert a.audit["seed_commitment"] != b.audit["seed_commitment"]
+
+
+def test_the_same_photo_has_the_same_faces_whatever_its_name(parts, photo) -> None:
+    deid = build(parts, [face(40, 30, 80)], psi=0.6, recognizer=None)
+    np.testing.assert_array_equal(deid(photo).image, deid(photo.copy()).image)
+    np.testing.assert_array_equal(deid(photo).image, deid.batch([photo[::-1].copy(), photo])[1].image)
+
+
+def test_alpha_one_is_a_swap_and_says_so(parts, photo) -> None:
+    target = np.random.default_rng(5).integers(0, 256, (100, 100, 3), dtype=np.uint8)
+    result = build(parts, [face(40, 30, 60)], exemplar=target, alpha=1.0)(photo)
+    assert result.audit["target"] == "swap" and result.audit["k"] is None and result.faces[0].k is None
+
+
+def test_the_layer_of_a_call(parts, photo) -> None:
+    result = build(parts, [face(40, 30, 80)])(photo, layer=0)
+    assert result.faces[0].layer == 0 and result.audit["layers"]["source"] == []
+    with pytest.raises(UsageError, match="L = 6"):
+        build(parts, [face(40, 30, 80)])(photo, layer=6)
 
 
 def test_without_a_gate_nothing_is_claimed(parts, photo) -> None:
@@ -267,5 +326,5 @@ def test_cuda_asked_for_and_absent(parts) -> None:
     ],
 )
 def test_what_is_no_image(parts, image) -> None:
-    with pytest.raises(InputError, match="image must"):
+    with pytest.raises(InputError, match=r"image (must|is empty)"):
         build(parts, [])(image)

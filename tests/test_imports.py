@@ -20,9 +20,12 @@ SOURCES = sorted(
 MAPPED = ("ops", "configs", "pretrained")
 
 # Room → the rooms it may import; itself always, `cli` whatever it likes, nobody `cli`.
-LEAVES = frozenset({"errors", "config"})
+LEAVES = frozenset({"errors", "config", "device", "arrays"})
 ALLOWED: dict[str, frozenset[str]] = {
     "errors": frozenset(),
+    "device": frozenset({"errors"}),
+    "results": frozenset(),
+    "arrays": frozenset(),
     "configs": frozenset(),
     "pretrained": frozenset(),
     "losses": frozenset(),
@@ -33,7 +36,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "images": LEAVES,
     "identity": LEAVES | {"models", "ops"},
     "policy": LEAVES | {"faces", "images", "identity"},
-    "deidentify": LEAVES | {"models", "faces", "identity", "images", "policy", "pretrained"},
+    "deidentify": LEAVES | {"models", "faces", "identity", "images", "policy", "pretrained", "results"},
     "verification": LEAVES | {"ops", "models", "losses", "faces", "data"},
     "data": LEAVES | {"faces", "images"},
     "training": LEAVES | {"ops", "models", "losses", "faces", "data", "images", "verification", "identity"},

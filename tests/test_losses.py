@@ -42,6 +42,18 @@ def test_hinge(seed: int, margin: float) -> None:
     np.testing.assert_allclose(actual.numpy(), expected, atol=1e-5)
 
 
+def test_hinge_floor_without_a_target() -> None:
+    source, target, mix = (torch.randn(4, 3, generator=torch.Generator().manual_seed(i)) for i in range(3))
+    near = source + 0.1 * target  # a target that looks like the source excuses a swap, not a mix towards a mean
+    has = torch.tensor([True, False, True, False])
+    excused = losses.negative_hinge(source, near, source, 0.05, has)
+    assert (excused[has] < 0.1).all() and (excused[~has] > 0.9).all()
+    torch.testing.assert_close(
+        losses.negative_hinge(source, target, mix, 0.05, torch.ones(4, dtype=torch.bool)),
+        losses.negative_hinge(source, target, mix, 0.05),
+    )
+
+
 def test_hinge_asks_nothing_of_strangers() -> None:
     mix = torch.tensor([[0.0, 1.0]], requires_grad=True)
     losses.negative_hinge(torch.tensor([[1.0, 0.0]]), torch.tensor([[-1.0, 0.0]]), mix, 0.05).sum().backward()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,27 +11,50 @@ from hypothesis import strategies as st
 
 from ficgan.policy import Policy, covered
 
+POINTS = np.array([[10, 20], [20, 20], [15, 25], [11, 30], [19, 30]], np.float32)
+BOX = np.array([5, 10, 25, 36], np.float32)
 
-@given(layer=st.integers(0, 11), retries=st.integers(0, 6))
-def test_the_ladder_never_gets_weaker(layer: int, retries: int) -> None:
-    ladder = Policy(retries=retries).attempts(layer)
-    assert len(ladder) == retries + 1 and ladder[0].layer == layer
-    assert all(b.layer <= a.layer for a, b in itertools.pairwise(ladder))
-    assert len({(a.layer, a.draw) for a in ladder}) == len(ladder), "an attempt is never repeated"
-    if retries >= 2:
+
+@given(layer=st.integers(0, 11), retries=st.integers(0, 6), drawn=st.booleans())
+def test_the_ladder_never_gets_weaker(layer: int, retries: int, drawn: bool) -> None:
+    ladder = Policy(retries=retries).attempts(layer, drawn=drawn)
+    assert ladder[0].layer == layer and 1 <= len(ladder) <= retries + 1
+    assert all(b.layer <= a.layer and b.psi >= a.psi for a, b in pairwise(ladder))
+    assert len({(a.layer, a.draw, a.psi) for a in ladder}) == len(ladder), "an attempt is never repeated"
+    if retries >= 3:
         assert ladder[-1].layer == 0
 
 
-@pytest.mark.parametrize(("hole", "expected"), [(None, True), ((10, 20), False), ((30, 30), True)])
+def test_other_draws_come_with_diversity() -> None:
+    """At psi = 0 another draw of 3000 is the same face: a retry with it would be none."""
+    assert [a.psi for a in Policy().attempts(0)] == [0.0, 0.6, 1.0]
+
+
+def test_a_band_widens_to_all_layers() -> None:
+    first, *rest = Policy().attempts(4, (5, 6))
+    assert first.band == (5, 6) and rest and all(a.band is None and a.layer == 0 for a in rest)
+
+
+def test_a_swap_has_no_other_draws() -> None:
+    assert [(a.layer, a.draw) for a in Policy().attempts(4, drawn=False)] == [(4, 0), (2, 0), (0, 0)]
+
+
+@pytest.mark.parametrize(("hole", "expected"), [(None, True), ((10, 20), False), ((1, 1), True)])
 def test_covered(hole: tuple[int, int] | None, expected: bool) -> None:
     mask = np.ones((40, 40), np.float32)
     if hole:
         mask[hole[1], hole[0]] = 0
-    points = np.array([[10, 20], [20, 20], [15, 25], [11, 30], [19, 30]], np.float32)
-    assert covered(mask, points, 0.95) is expected
+    assert covered(mask, POINTS, BOX, 0.9) is expected
 
 
-def test_landmarks_outside_the_photo_need_no_cover() -> None:
-    assert covered(np.zeros((4, 4), np.float32), np.full((5, 2), -3, np.float32), 0.95)
-    inside = np.array([[1, 1], [-3, 0], [9, 9], [0, 9], [9, 0]], np.float32)
-    assert not covered(np.zeros((4, 4), np.float32), inside, 0.95)
+def test_landmarks_alone_are_not_enough() -> None:
+    mask = np.zeros((40, 40), np.float32)
+    for x, y in POINTS.astype(int):
+        mask[y, x] = 1
+    assert not covered(mask, POINTS, BOX, 0.9)
+
+
+def test_a_face_whose_landmarks_lie_outside_still_needs_its_box_covered() -> None:
+    outside = np.full((5, 2), -30, np.float32)
+    assert not covered(np.zeros((40, 40), np.float32), outside, BOX, 0.9)
+    assert covered(np.ones((40, 40), np.float32), outside, BOX, 0.9)

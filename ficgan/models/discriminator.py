@@ -53,12 +53,14 @@ class Discriminator(nn.Module):
         self.hidden = Linear(channels * 16, channels, activation="lrelu")
         self.head = Linear(channels, 1)
 
-    def forward(self, x: Tensor, *, features: bool = False) -> Tensor | tuple[Tensor, list[Tensor]]:
+    def forward(self, x: Tensor, *, features: bool = False, parts: int = 1) -> Tensor | tuple[Tensor, list[Tensor]]:
         """Score images.
 
         Args:
             x: images [B,3,R,R] in [−1, 1].
             features: also return the output of each down-block, for feature matching.
+            parts: equal parts of the batch (real, reconstructed, mixed) whose deviations are taken apart: a group that
+                holds several kinds would hide the collapse of one.
 
         Returns:
             Logits [B], higher for real; with `features` a pair of logits and maps.
@@ -68,6 +70,7 @@ class Discriminator(nn.Module):
         for block in self.blocks:
             x = block(x)
             maps.append(x)
-        x = minibatch_std(x, self.group) if self.group else x
+        if self.group:
+            x = torch.cat([minibatch_std(part, self.group) for part in x.chunk(parts)])
         logits = self.head(self.hidden(self.conv(x).flatten(1))).squeeze(1)
         return (logits, maps) if features else logits

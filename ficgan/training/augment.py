@@ -31,6 +31,9 @@ class Augment:
     def __init__(self, config: AugmentConfig) -> None:
         self.config = config
         self.p = 0.0
+        self.sign_sum = torch.zeros(())
+        """Sum of r_t since p last moved, on the device; with `sign_steps` part of what a run resumes from."""
+        self.sign_steps = 0
         self._pipeline: tuple[float, nn.Module] | None = None
 
     @property
@@ -38,19 +41,23 @@ class Augment:
         """Whether images are changed at all at this moment."""
         return self.config.adaptive and self.p > 0
 
-    def adapt(self, r_t: float, images: int, kimg: float) -> None:
-        """Move p towards the point where r_t meets the target.
+    def observe(self, r_t: Tensor, batch: int, kimg: float) -> None:
+        """Count one discriminator step; every `interval` of them p moves towards the point where r_t meets the target.
 
         Args:
-            r_t: mean sign of the discriminator's logits for real images since the last call.
-            images: real images seen since then.
+            r_t: scalar, mean sign of the discriminator's logits for the step's real images.
+            batch: images of the step.
             kimg: images seen in all, thousands.
         """
         if not self.config.adaptive or kimg < self.config.start_kimg:
             return
-        direction = 1 if r_t > self.config.target else -1
-        step = direction * images / (self.config.speed_kimg * 1000)
+        self.sign_sum, self.sign_steps = self.sign_sum.to(r_t.device) + r_t, self.sign_steps + 1
+        if self.sign_steps < self.config.interval:
+            return
+        direction = 1 if self.sign_sum.item() / self.sign_steps > self.config.target else -1
+        step = direction * self.sign_steps * batch / (self.config.speed_kimg * 1000)
         self.p = min(max(self.p + step, 0.0), self.config.max_p)
+        self.sign_sum, self.sign_steps = torch.zeros_like(self.sign_sum), 0
 
     def __call__(self, x: Tensor) -> Tensor:  # [B,3,H,W] in [−1, 1] → the same, augmented
         if not self.active:

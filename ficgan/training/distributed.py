@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from ficgan.device import resolve_device
+
 __all__ = ["Team"]
 
 
@@ -16,15 +18,21 @@ class Team:
     """The processes that torchrun started, or just this one.
 
     Args:
-        device: "auto", "cpu" or "cuda"; with several processes each takes its own GPU.
+        device: "auto", "cpu", "cuda" or "cuda:N"; with several processes each takes its own GPU.
+
+    Raises:
+        UsageError: a device that is unknown or not there.
     """
 
     def __init__(self, device: str = "auto") -> None:
         self.world = int(os.environ.get("WORLD_SIZE", "1"))
         self.rank = int(os.environ.get("RANK", "0"))
         local = int(os.environ.get("LOCAL_RANK", "0"))
-        cuda = torch.cuda.is_available() if device == "auto" else device.startswith("cuda")
-        self.device = torch.device("cuda", local) if cuda else torch.device("cpu")
+        name = resolve_device(device)
+        cuda = name != "cpu"
+        if self.world > 1 and cuda:
+            name = f"cuda:{local}"
+        self.device = torch.device(name)
         if cuda:
             torch.cuda.set_device(self.device)
         self._own_group = False

@@ -106,21 +106,22 @@ class _Run:
                 f"optimizer.batch={config.optimizer.batch} does not split into {rounds} rounds on {team.world} "
                 "processes of at least 2 images each"
             )
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FicganError(f"{out} cannot be made: {error.strerror}") from None
-        # Models before data: a mistake in the configuration or in V's path shows at once.
+        # Models before data, data before files: a mistake shows at once and leaves nothing behind.
         self.state = TrainingState(config, team.device)
         self.verify = make_verify(config, self.alignment, team.device)
+        self.faces = open_faces(data, resolution=config.model.resolution, labels=labels, split=split)
+        if len(self.faces) < config.optimizer.batch:
+            raise UsageError(f"{len(self.faces)} images are fewer than one batch of {config.optimizer.batch}")
+        self.state.data = self.faces.fingerprint
         if (out / STATE).exists():
             self.state.load(out / STATE)
         elif start is not None:
             self.state.begin_from(Path(start))
         team.share([self.state.model, self.state.discriminator, self.state.ema.model])
-        self.faces = open_faces(data, resolution=config.model.resolution, labels=labels, split=split)
-        if len(self.faces) < config.optimizer.batch:
-            raise UsageError(f"{len(self.faces)} images are fewer than one batch of {config.optimizer.batch}")
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FicganError(f"{out} cannot be made: {error.strerror}") from None
         self.images = self.faces.resident()  # uint8 [N,3,R,R]
         if team.device.type == "cuda":
             self.images = self.images.to(team.device)
@@ -155,12 +156,12 @@ class _Run:
                 now = time.monotonic()
                 last = state.images >= self.total
                 out_of_time = max_seconds is not None and now - began > max_seconds
-                stop = team.any(self.stop.is_set() or out_of_time)
+                interrupted = team.any(self.stop.is_set())
+                stop = interrupted or team.any(out_of_time)
                 if last or stop or _crossed(state.images, batch, schedule.tick_kimg):
                     self._require_finite(team)
                     numbers = self.means.take(team)
                     seen = state.images - tick_images
-                    state.augment.adapt(numbers.get("r_t", 0.0), seen, state.images / 1000)
                     if config.augment.adaptive:
                         numbers["augment_p"] = state.augment.p
                     seconds, tick_began, tick_images = now - tick_began, now, state.images
@@ -175,7 +176,7 @@ class _Run:
                             self._save(grid=grid)
                         saved_at = time.monotonic()
                 if stop and not last:
-                    if self.stop.is_set():
+                    if interrupted:
                         raise Interrupted(f"stopped at {state.images / 1000:.1f} kimg; the same command goes on")
                     break
         finally:
@@ -190,8 +191,7 @@ class _Run:
     def _step(self) -> None:
         """One optimiser step of G, then one of D where it takes part."""
         config, state, team = self.config, self.state, self.team
-        kimg = (state.images + state.start_images) / 1000
-        weights = weights_at(config.loss, kimg)
+        weights = weights_at(config.loss, state.kimg)
         state.set_learning_rate(self._learning_rate())
         # All randomness of a step follows from (seed, step, rank): nothing of it needs saving.
         seed = np.random.SeedSequence([config.seed, state.step, team.rank]).generate_state(1, np.uint64)
@@ -213,29 +213,39 @@ class _Run:
                 )  # fmt: skip
             kept.append((x, fakes))
             self.means.add(terms)
-        self._apply(state.optimizer_g, state.model)
+        self._apply("g", state.optimizer_g, state.model)
         team.average(state.model.mapping.w_mean)
         state.discriminator.requires_grad_(True)
 
         if weights.adversarial > 0:
+            judged = []
             for x, fakes in kept:
                 with self._autocast():
-                    self.means.add(discriminator_step(self.judge, x, fakes, state.augment, 1 / len(rounds)))
-            self._apply(state.optimizer_d, state.discriminator)
+                    judged.append(discriminator_step(self.judge, x, fakes, state.augment, 1 / len(rounds)))
+                self.means.add(judged[-1])
+            self._apply("d", state.optimizer_d, state.discriminator)
             if config.loss.r1_gamma > 0 and state.d_step % config.loss.r1_interval == 0:
                 weight = config.loss.r1_gamma * config.loss.r1_interval
                 for x, _ in kept:
                     self.means.add(r1_step(state.discriminator, x, state.augment, weight, 1 / len(rounds)))
-                self._apply(state.optimizer_d, state.discriminator)
+                self._apply("d", state.optimizer_d, state.discriminator)
             state.d_step += 1
+            if config.augment.adaptive:
+                r_t = team.average(torch.stack([terms["r_t"] for terms in judged]).mean())
+                state.augment.observe(r_t, config.optimizer.batch, state.kimg)
 
         state.step += 1
         state.ema.update(state.model, config.optimizer.batch, state.images)
-        if state.step % 16 == 0 or self.team.device.type == "cpu":
+        if state.step % 16 == 0:
             self._require_finite(team)
 
-    def _apply(self, optimizer: torch.optim.Optimizer, module: nn.Module) -> None:
+    def _apply(self, name: str, optimizer: torch.optim.Optimizer, module: nn.Module) -> None:
+        """Step with the gradients averaged over all processes; their norm joins the statistics and the NaN guard."""
         self.team.average_gradients(module.parameters())
+        norm = torch.nn.utils.clip_grad_norm_(module.parameters(), float("inf"))  # clips nothing
+        self.means.add({f"grad_{name}": norm})
+        if self.team.device.type == "cpu":  # free here; on a GPU it would wait, so the check comes before files
+            self._require_finite(self.team)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
@@ -270,11 +280,10 @@ class _Run:
     # -- files and signals ------------------------------------------------------------------------------------------
 
     def _save(self, *, grid: bool) -> None:
-        kimg = (self.state.images + self.state.start_images) / 1000
         self.state.save(self.out / STATE)
         save_checkpoint(self.out / NETWORK, self.state.ema.model, self._header())
         if grid:
-            stamp = f"{round(kimg):06d}"
+            stamp = f"{round(self.state.kimg):06d}"
             save_checkpoint(self.out / f"network-{stamp}.safetensors", self.state.ema.model, self._header())
             faces = self._to_float(self.images[: min(12, len(self.images))])
             snapshot(self.state.ema.model, faces, self.out / f"grid-{stamp}.png")

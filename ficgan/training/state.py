@@ -48,11 +48,18 @@ class TrainingState:
         self.seconds = 0.0
         self.start_images = 0
         """Images seen before this run, when it began from the weights of another."""
+        self.data = ""
+        """Fingerprint of the training images; a run goes on with the same ones only."""
 
     @property
     def images(self) -> int:
         """Images seen in this run."""
         return self.step * self.config.optimizer.batch
+
+    @property
+    def kimg(self) -> float:
+        """Thousands of images the weights have seen, those of an earlier run included: the clock of all schedules."""
+        return (self.images + self.start_images) / 1000
 
     def set_learning_rate(self, factor: float) -> None:
         for optimizer in (self.optimizer_g, self.optimizer_d):
@@ -67,14 +74,16 @@ class TrainingState:
         for name, optimizer in (("adam_g", self.optimizer_g), ("adam_d", self.optimizer_d)):
             for index, slots in optimizer.state_dict()["state"].items():
                 tensors |= {f"{name}.{index}.{slot}": torch.as_tensor(value) for slot, value in slots.items()}
+        tensors["augment.sign_sum"] = self.augment.sign_sum
         counters = {
             "step": self.step,
             "d_step": self.d_step,
             "seconds": self.seconds,
             "start_images": self.start_images,
             "augment_p": self.augment.p,
+            "augment_sign_steps": self.augment.sign_steps,
         }
-        header = {"config": self.config.model_dump(mode="json"), "counters": counters}
+        header = {"config": self.config.model_dump(mode="json"), "data": self.data, "counters": counters}
         save_tensors(path, tensors, header, kind=KIND)
 
     def load(self, path: Path) -> None:
@@ -85,6 +94,9 @@ class TrainingState:
         """
         tensors, header = load_tensors(path, kind=KIND)
         counters = header["counters"]
+        self._require_same_run(path, header)
+        self.augment.sign_sum = tensors.get("augment.sign_sum", self.augment.sign_sum)
+        self.augment.sign_steps = counters.get("augment_sign_steps", 0)
         try:
             for name, module in self._modules().items():
                 module.load_state_dict(_below(tensors, name))
@@ -94,8 +106,12 @@ class TrainingState:
             ) from None
         for name, optimizer in (("adam_g", self.optimizer_g), ("adam_d", self.optimizer_d)):
             slots: dict[int, dict[str, Any]] = {}
+            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
             for key, value in _below(tensors, name).items():
                 index, _, slot = key.partition(".")
+                like = parameters[int(index)]
+                if value.shape == like.shape:  # in the layout of its parameter, or Adam's fast path is lost
+                    value = torch.empty_like(like, memory_format=torch.preserve_format).copy_(value)
                 slots.setdefault(int(index), {})[slot] = value
             optimizer.load_state_dict({"state": slots, "param_groups": optimizer.state_dict()["param_groups"]})
         self.step, self.d_step = counters["step"], counters["d_step"]
@@ -115,8 +131,20 @@ class TrainingState:
         except RuntimeError:
             raise FicganError(f"{path} is of a run with other networks; use its configuration") from None
         counters = header["counters"]
+        self.augment.p = counters["augment_p"]
         batch = header["config"]["optimizer"]["batch"]
         self.start_images = counters["start_images"] + counters["step"] * batch
+
+    def _require_same_run(self, path: Path, header: dict[str, Any]) -> None:
+        """What decides which images come next must be as it was; learning rates and weights of losses may change."""
+        was, now = header["config"], self.config.model_dump(mode="json")
+        for section, key in (("optimizer", "batch"), ("optimizer", "accumulate"), ("", "seed")):
+            before, after = ((tree[section] if section else tree)[key] for tree in (was, now))
+            if before != after:
+                name = f"{section}.{key}" if section else key
+                raise FicganError(f"{path} is of a run with {name}={before}, not {after}; keep it or use another --out")
+        if self.data and header.get("data") and header["data"] != self.data:
+            raise FicganError(f"{path} is of a run on other images; keep the data, or use another --out (with --start)")
 
     def _modules(self) -> dict[str, nn.Module]:
         return {"model": self.model, "discriminator": self.discriminator, "ema": self.ema.model}

@@ -58,6 +58,7 @@ class Reporter:
         from tqdm import tqdm
 
         self.total = total
+        _forget_after(out / "stats.jsonl", done / 1000)
         self._file = open(out / "stats.jsonl", "a", encoding="utf-8")  # noqa: SIM115 (closed by `close`)
         self._board = SummaryWriter(str(out / "tensorboard"), purge_step=done)
         bar = progress == "auto" and sys.stderr.isatty()
@@ -100,6 +101,16 @@ class Reporter:
         self._bar.close()
         self._board.close()
         self._file.close()
+
+
+def _forget_after(path: Path, kimg: float) -> None:
+    """Drop the records later than the state a run goes on from (it was killed before it saved again)."""
+    if not path.exists():
+        return
+    lines = path.read_text(encoding="utf-8").splitlines()
+    kept = [line for line in lines if line.endswith("}") and json.loads(line)["kimg"] <= kimg]
+    if len(kept) < len(lines):
+        path.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
 
 
 def peak_memory_mib() -> float:

@@ -122,7 +122,7 @@ def generator_step(
         )
 
     if weights.adversarial > 0:
-        judged = discriminator(augment(images), features=bool(loss_config.feature_matching))
+        judged = discriminator(augment(images), features=bool(loss_config.feature_matching), parts=2)
         logits, maps = judged if isinstance(judged, tuple) else (judged, [])
         logits_rec, logits_mix = logits.split(batch)
         terms["adv_rec"] = losses.adversarial_generator(logits_rec).mean()
@@ -168,7 +168,8 @@ def _verification(
         owed = 1 - plan.kept.to(x.device, torch.float32) / num_layers
         if config.negative:
             if config.negative_form == "hinge":
-                negative = losses.negative_hinge(v_source, v_target, v_mix, config.negative_margin)
+                swapped = (~plan.to_mean).to(x.device)
+                negative = losses.negative_hinge(v_source, v_target, v_mix, config.negative_margin, swapped)
             else:
                 negative = losses.negative(v_source, v_mix)
             terms["neg"] = (negative * owed).mean()
@@ -176,8 +177,9 @@ def _verification(
         if config.positive:
             aimed = owed * (~plan.to_mean).to(x.device, torch.float32)
             positive = losses.positive(v_target, v_mix)
-            terms["pos"] = (positive * aimed).sum() / aimed.sum().clamp_min(1)
-            total = total + weights.verification * config.positive * terms["pos"] * aimed.mean()
+            if not bool(plan.to_mean.all()):  # known on the CPU: no wait for the GPU
+                terms["pos"] = (positive * aimed).sum() / aimed.sum()
+            total = total + weights.verification * config.positive * (positive * aimed).mean()
     if taps:
         rec = verify(x_rec, taps=True)
         assert isinstance(rec, tuple)
@@ -201,7 +203,7 @@ def discriminator_step(
     Returns:
         Batch means: the loss, mean logits, and r_t = mean sign of the real logits.
     """
-    logits = discriminator(augment(torch.cat([x, fakes.rec, fakes.mix])))
+    logits = discriminator(augment(torch.cat([x, fakes.rec, fakes.mix])), parts=3)
     assert isinstance(logits, Tensor)
     real, rec, mix = logits.chunk(3)
     loss = losses.adversarial_discriminator(real, rec, mix)

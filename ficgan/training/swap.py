@@ -20,7 +20,7 @@ class Swap(NamedTuple):
     to_mean: Tensor
     """bool [B]: towards a mean of codes instead of the target."""
     members: Tensor
-    """float [B,B]: row b holds the weights of the batch's codes in its mean (rows sum to 1)."""
+    """float [B,B]: row b holds the weights of the other codes in its mean (rows sum to 1, the diagonal is 0)."""
     pull: Tensor
     """float [B]: share of the way from the running mean of all codes to that small mean."""
     kept: Tensor
@@ -42,9 +42,10 @@ def plan_swap(batch: int, num_layers: int, config: SwapConfig, rng: torch.Genera
     roll = int(torch.randint(1, batch, (), generator=rng))
     target = torch.arange(batch).roll(roll)
     to_mean = torch.rand(batch, generator=rng) < config.mean_fraction
-    low, high = (min(size, batch) for size in config.mean_of)
+    low, high = (min(size, batch - 1) for size in config.mean_of)
     sizes = torch.randint(low, high + 1, (batch, 1), generator=rng)
-    ranks = torch.rand(batch, batch, generator=rng).argsort(1).argsort(1)
+    # Nobody is in the mean that replaces them: the diagonal ranks last, and at most B − 1 are taken.
+    ranks = torch.rand(batch, batch, generator=rng).fill_diagonal_(2).argsort(1).argsort(1)
     members = (ranks < sizes) / sizes
     pull = torch.rand(batch, generator=rng)
     crossed = torch.rand(batch, generator=rng) < config.crossover

@@ -64,6 +64,41 @@ def test_n_and_n_steps_are_2n(drawn_faces: Path, tmp_path: Path, extra: tuple[st
         assert torch.equal(tensor, halves[name]), name
 
 
+def test_resume_between_ticks_with_adaptive_augmentation(drawn_faces: Path, tmp_path: Path) -> None:
+    extra = ("augment.adaptive=true", "augment.target=-1", "augment.speed_kimg=0.1", "augment.interval=3")
+    run(drawn_faces, tmp_path / "whole", *extra)
+    run(drawn_faces, tmp_path / "parts", *extra, max_seconds=0.0)  # stops after one step, in the middle of everything
+    run(drawn_faces, tmp_path / "parts", *extra)
+    whole, parts = tensors(tmp_path / "whole"), tensors(tmp_path / "parts")
+    assert all(torch.equal(tensor, parts[name]) for name, tensor in whole.items())
+    assert records(tmp_path / "whole")[-1]["augment_p"] > 0
+
+
+@pytest.mark.parametrize("change", ["optimizer.batch=6", "seed=5", "optimizer.accumulate=2"])
+def test_a_run_does_not_go_on_as_another(drawn_faces: Path, tmp_path: Path, change: str) -> None:
+    run(drawn_faces, tmp_path, "schedule.total_kimg=0.008")
+    with pytest.raises(FicganError, match=change.split("=")[0]):
+        run(drawn_faces, tmp_path, change)
+
+
+def test_a_run_does_not_go_on_with_other_images(drawn_faces: Path, tmp_path: Path) -> None:
+    run(drawn_faces, tmp_path / "out", "schedule.total_kimg=0.008")
+    other = tmp_path / "other"
+    other.mkdir()
+    for path in sorted(drawn_faces.iterdir())[:20]:
+        (other / path.name).write_bytes(path.read_bytes())
+    with pytest.raises(FicganError, match="other images"):
+        run(other, tmp_path / "out")
+
+
+def test_records_later_than_the_state_are_forgotten(drawn_faces: Path, tmp_path: Path) -> None:
+    run(drawn_faces, tmp_path, "schedule.total_kimg=0.016")
+    with (tmp_path / "stats.jsonl").open("a") as file:
+        file.write('{"kimg": 0.024, "left": "by a killed process"}\n{"kimg": 0.0')
+    run(drawn_faces, tmp_path)
+    assert [record["kimg"] for record in records(tmp_path)] == [0.008, 0.016, 0.024, 0.032]
+
+
 def test_a_finished_run_does_nothing_again(drawn_faces: Path, tmp_path: Path) -> None:
     run(drawn_faces, tmp_path)
     before = (tmp_path / "state.safetensors").read_bytes()
@@ -136,6 +171,21 @@ def test_a_nan_stops_the_run_and_names_the_state(drawn_faces: Path, tmp_path: Pa
     assert (tmp_path / "state.safetensors").read_bytes() == good
 
 
+def test_a_gradient_that_is_not_finite_changes_no_weight(
+    drawn_faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(drawn_faces, tmp_path, "schedule.total_kimg=0.008")
+    good = (tmp_path / "state.safetensors").read_bytes()
+
+    def poisoned(x: torch.Tensor, y: torch.Tensor, norm: str) -> torch.Tensor:  # value 0, gradient NaN
+        return (y.flatten(1).sum(1) * 0).abs().sqrt()
+
+    monkeypatch.setattr("ficgan.losses.reconstruction", poisoned)
+    with pytest.raises(FicganError, match="not finite"):
+        run(drawn_faces, tmp_path)
+    assert (tmp_path / "state.safetensors").read_bytes() == good
+
+
 def test_interrupt_saves(drawn_faces: Path, tmp_path: Path) -> None:
     def interrupt() -> None:
         while not (tmp_path / "reals.png").exists():
@@ -167,6 +217,14 @@ def test_a_state_of_other_networks(drawn_faces: Path, tmp_path: Path) -> None:
     run(drawn_faces, tmp_path)
     with pytest.raises(FicganError, match="other networks"):
         run(drawn_faces, tmp_path, "model.w_dim=8")
+
+
+def test_a_mistake_leaves_no_folder(drawn_faces: Path, tmp_path: Path) -> None:
+    with pytest.raises(FicganError):
+        run(drawn_faces, tmp_path / "out", "verifier.spec=onnx:nowhere.onnx")
+    with pytest.raises(FicganError):
+        run(tmp_path / "nowhere", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_unwritable_folder(drawn_faces: Path, tmp_path: Path) -> None:

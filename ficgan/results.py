@@ -1,0 +1,77 @@
+"""What a de-identification returns: the picture, and an account of every face."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["FaceResult", "Result"]
+
+
+@dataclass
+class FaceResult:
+    """What was done to one face."""
+
+    box: NDArray[np.float32]
+    landmarks: NDArray[np.float32]
+    score: float
+    action: str = "generated"
+    """One of: generated, retried (a stronger setting), masked (nothing else passed), blurred, mosaic, solid."""
+    attempts: int = 1
+    layer: int | None = None
+    k: int | None = None
+    """People behind the new identity code; None where there is none (masked, swapped, other modes)."""
+    psi: float | None = None
+    members_digest: str | None = None
+    distance: float | None = None
+    """Between source and output, by the gate recogniser; None where it was not asked."""
+    matched: bool = False
+    """Whether the gate takes the output for the source."""
+    covered: bool = True
+
+    def mask(self) -> None:
+        """Record that a solid mask took the place of the generated face."""
+        self.action, self.matched = "masked", False
+        self.layer = self.k = self.psi = self.members_digest = self.distance = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready, without embeddings."""
+        return {
+            "box": [round(float(v), 1) for v in self.box],
+            "landmarks": [[round(float(v), 1) for v in point] for point in self.landmarks],
+            "score": round(float(self.score), 4),
+            "action": self.action,
+            "attempts": self.attempts,
+            "layer": self.layer,
+            "k": self.k,
+            "psi": self.psi,
+            "members_digest": self.members_digest,
+            "distance": None if self.distance is None else round(self.distance, 4),
+            "matched": self.matched,
+            "covered": self.covered,
+        }
+
+
+@dataclass
+class Result:
+    """A de-identified image and its account."""
+
+    image: NDArray[np.uint8]
+    """H×W×3 uint8, a new array."""
+    faces: list[FaceResult]
+    audit: dict[str, Any]
+    mask: NDArray[np.float32]
+    """[H,W]: how much of each pixel was replaced; where it is 0 the image is bit-identical to the input."""
+
+    @property
+    def uncovered(self) -> int:
+        """Faces that neither the blend nor a mask hides."""
+        return sum(not face.covered for face in self.faces)
+
+    @property
+    def reidentified(self) -> int:
+        """Faces the gate still recognises; 0 says nothing where `audit["gate"]` is None."""
+        return sum(face.matched for face in self.faces)
