@@ -33,6 +33,7 @@ def main() -> int:
     photos = write_photos(before)
     for photo in photos:  # or a photo that fails now would show what an earlier run made of it
         output_of(photo, after).unlink(missing_ok=True)
+        output_of(photo, after).with_name(photo.name + ".json").unlink(missing_ok=True)
     print(f"De-identifying {len(photos)} photos, k = {K}, style layers 1–{LAYER} keep the source's code.", flush=True)
     command = [options.command, *map(str, photos), "-o", str(after)]
     command += ["--k", str(K), "--layer", str(LAYER), "--overwrite"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 
 from ficgan import __version__
 from ficgan.cli._errors import sentence
-from ficgan.cli._plan import TOOL, Job, Plan, sidecar_path
+from ficgan.cli._plan import TOOL, Job, Plan, own_sidecar, sidecar_path
 from ficgan.cli._progress import Progress
 from ficgan.errors import FicganError, InputError
 from ficgan.images import Photo, atomic_write, read_image, write_image
@@ -69,10 +70,8 @@ class Run:
         self.skipped = plan.skipped
         for message in plan.errors:
             self._fail(message)
-        if plan.not_media:
-            self._report.info(f"{_count(plan.not_media, 'file')} skipped: not still images.")
-        if plan.own_outputs:
-            self._report.info(f"{_count(plan.own_outputs, 'file')} skipped: results of an earlier run.")
+        for note in plan.notes:
+            self._report.info(note)
         if not self.inputs:
             self._report.info("Nothing to do: no image among the inputs.")
         if self.options.dry_run:
@@ -144,6 +143,7 @@ class Run:
 
         if not options.sidecar:
             write()
+            _remove_stale(job.output)
             return
         written = False
         try:
@@ -164,11 +164,20 @@ class Run:
         except BaseException:
             if written and not options.overwrite:  # the side-car failed after its picture had taken its name
                 job.output.unlink(missing_ok=True)
+            elif written:
+                _remove_stale(job.output)
             raise
 
     def _fail(self, message: str) -> None:
         self.failed += 1
         self._report.error(message)
+
+
+def _remove_stale(output: Path) -> None:
+    """An earlier run's side-car speaks of a picture that is no longer there; a stranger's file stays."""
+    if own_sidecar(output) is not None:
+        with suppress(OSError):
+            sidecar_path(output).unlink()
 
 
 def _make_folder(folder: Path) -> None:

@@ -38,13 +38,13 @@ class DetectAt:
         how = cv2.INTER_AREA if factor < 1 else cv2.INTER_CUBIC
         small = np.asarray(cv2.resize(image, target, interpolation=how), np.uint8)
         ratio = np.array([width / target[0], height / target[1]], np.float32)
-        # pixel centres are at integers: (x + ½)·ratio − ½ for points, and boxes are in the same frame
+        # Landmarks are pixels, their centres at integers: (x + ½)·ratio − ½. Boxes are edges, continuous from 0.
         shift = (ratio - 1) / 2
-        edge = np.array([width - 1, height - 1, width - 1, height - 1], np.float32)
+        edge = np.array([width, height, width, height], np.float32)
         return [
             replace(
                 face,
-                box=np.clip(face.box * np.tile(ratio, 2) + np.tile(shift, 2), 0, edge).astype(np.float32),
+                box=np.clip(face.box * np.tile(ratio, 2), 0, edge).astype(np.float32),
                 landmarks=(face.landmarks * ratio + shift).astype(np.float32),
             )
             for face in self.detector.detect(small)

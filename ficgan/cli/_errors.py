@@ -33,8 +33,8 @@ class Terminated(KeyboardInterrupt):
 def handle_errors(command: Callable[P, R]) -> Callable[P, R]:
     """Turn whatever a command raises into a sentence on stderr and an exit code.
 
-    `FicganError` exits with its own code (1, 2 or 3), Ctrl-C and SIGTERM with 130, a closed output pipe quietly with 1,
-    anything unforeseen with 1 and its type. `FICGAN_DEBUG=1` shows the traceback of the last kind.
+    `FicganError` exits with its own code (1, 2 or 3), Ctrl-C and SIGTERM with 130 and what they say, a closed output
+    pipe quietly with 1, anything unforeseen with 1 and its type. `FICGAN_DEBUG=1` shows the traceback of the last kind.
 
     Args:
         command: The function below `@click.command()`; the decorator goes between the two.
@@ -52,8 +52,9 @@ def handle_errors(command: Callable[P, R]) -> Callable[P, R]:
             raise  # click's own: it prints them and knows their exit codes
         except FicganError as error:
             _fail(f"Error: {sentence(error)}", error.exit_code)
-        except (KeyboardInterrupt, click.Abort):
-            _fail("Interrupted.", EXIT_INTERRUPTED)
+        except (KeyboardInterrupt, click.Abort) as error:
+            said = " ".join(str(error).split())  # what training says of its state; Ctrl-C itself says nothing
+            _fail(f"Interrupted: {said}" if said else "Interrupted.", EXIT_INTERRUPTED)
         except BrokenPipeError:
             _silence_stdout()
             raise SystemExit(EXIT_FAILED) from None

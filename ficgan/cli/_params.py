@@ -52,7 +52,7 @@ class Diversity(click.ParamType):
 
 
 class Direction(click.ParamType):
-    """An attribute and how much of it to add, such as Smiling=0.7."""
+    """An attribute and how much of it to add, such as Female=0.7."""
 
     name = "NAME=AMOUNT"
 
@@ -63,5 +63,5 @@ class Direction(click.ParamType):
         except ValueError:
             number = float("nan")
         if not name or not math.isfinite(number):
-            self.fail(f"{value!r} is not of the form NAME=AMOUNT, such as Smiling=0.7", param, ctx)
+            self.fail(f"{value!r} is not of the form NAME=AMOUNT, such as Female=0.7", param, ctx)
         return str(value)

@@ -8,11 +8,12 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ficgan.errors import FicganError, UsageError
 from ficgan.images import READABLE_SUFFIXES, WRITABLE_SUFFIXES, output_suffix
 
-__all__ = ["DEFAULT_SUFFIX", "TOOL", "Job", "Plan", "make_plan", "sidecar_path"]
+__all__ = ["DEFAULT_SUFFIX", "TOOL", "Job", "Plan", "make_plan", "own_sidecar", "sidecar_path"]
 
 TOOL = "ficgan-deid"
 DEFAULT_SUFFIX = "_anonymized"
@@ -34,11 +35,24 @@ class Plan:
     jobs: list[Job] = field(default_factory=list)
     not_media: int = 0
     own_outputs: int = 0
+    twice: int = 0
+    folders: int = 0
     errors: list[str] = field(default_factory=list)
 
     @property
     def skipped(self) -> int:
-        return self.not_media + self.own_outputs
+        return self.not_media + self.own_outputs + self.twice + self.folders
+
+    @property
+    def notes(self) -> list[str]:
+        """A sentence for each kind of thing that is left out."""
+        kinds = (
+            (self.not_media, "file", "not still images"),
+            (self.own_outputs, "file", "results of an earlier run"),
+            (self.twice, "file", "named twice"),
+            (self.folders, "folder", "links or hidden; name them to have them searched"),
+        )
+        return [f"{number} {noun}{'' if number == 1 else 's'} skipped: {why}." for number, noun, why in kinds if number]
 
 
 def make_plan(
@@ -52,7 +66,8 @@ def make_plan(
     """Pair every input file with its output.
 
     Args:
-        inputs: Files and folders. In folders only still images count; a file named here is taken whatever its name.
+        inputs: Files and folders. In folders only still images count, and links to folders and hidden folders are left
+            out; a file named here is taken whatever its name, unless its side-car proves that it is a result.
         out: A folder, in which the trees are mirrored; a file, when there is one input file and the name ends like an
             image's; None: beside the inputs.
         suffix: Added to the stem; by default `_anonymized` beside the inputs and nothing in an output folder.
@@ -72,12 +87,14 @@ def make_plan(
     plan = Plan()
     added = suffix if suffix is not None else (DEFAULT_SUFFIX if out is None else "")
     seen: set[str] = set()
+    named = {os.path.realpath(name) for name in inputs if not os.path.isdir(name)}
     for source, relative in _sources(inputs, folder, recursive, plan):
         real = os.path.realpath(source)
         if real in seen:  # named twice, or named and in a folder as well
+            plan.twice += 1
             continue
         seen.add(real)
-        if _is_own_output(source, suffix or DEFAULT_SUFFIX):
+        if _has_own_sidecar(source) or (real not in named and _is_named_like_output(source, suffix or DEFAULT_SUFFIX)):
             plan.own_outputs += 1
             continue
         if to_file:
@@ -99,7 +116,12 @@ def sidecar_path(output: Path) -> Path:
 
 def _is_file_name(inputs: Sequence[str], out: str) -> bool:
     suffix = Path(out).suffix.lower()
-    if len(inputs) != 1 or os.path.isdir(inputs[0]) or os.path.isdir(out) or out.endswith(("/", os.sep)):
+    if os.path.isdir(out) or out.endswith(("/", os.sep)):
+        return False
+    if len(inputs) != 1 or os.path.isdir(inputs[0]):
+        if suffix in READABLE_SUFFIXES:
+            many = f"{len(inputs)} inputs" if len(inputs) != 1 else "a folder"
+            raise UsageError(f"-o {out}: is the name of one image, but {many} cannot become one; name a folder")
         return False
     if suffix in READABLE_SUFFIXES - WRITABLE_SUFFIXES:
         raise UsageError(f"{out}: {suffix} is only read; choose a name that ends in .png, .jpg, .webp or .tif")
@@ -132,11 +154,13 @@ def _sources(inputs: Sequence[str], folder: Path | None, recursive: bool, plan: 
             plan.errors.append(f"{error.filename}: cannot be listed ({error.strerror})")
 
         for parent, folders, files in os.walk(path, onerror=cannot_list):
-            folders[:] = sorted(
-                child
-                for child in (folders if recursive else [])
-                if not child.startswith(".") and os.path.realpath(os.path.join(parent, child)) != outside
-            )
+            if recursive:
+                left_out = [child for child in folders if child.startswith(".") or Path(parent, child).is_symlink()]
+                plan.folders += len(left_out)
+                inside = set(folders) - set(left_out)
+                folders[:] = sorted(child for child in inside if os.path.realpath(Path(parent, child)) != outside)
+            else:
+                folders.clear()
             for file in sorted(files):
                 # `._x.jpg` beside `x.jpg` is what macOS leaves on foreign disks: no image, in spite of its name
                 if file.startswith(".") or Path(file).suffix.lower() not in READABLE_SUFFIXES:
@@ -150,17 +174,31 @@ def _is_sidecar_name(path: Path) -> bool:
     return path.suffix == ".json" and Path(path.stem).suffix.lower() in READABLE_SUFFIXES
 
 
-def _is_own_output(path: Path, suffix: str) -> bool:
-    """A result of an earlier run: its side-car says so, or its name does and its source lies beside it."""
+def own_sidecar(path: Path) -> dict[str, Any] | None:
+    """The side-car of an output, where there is one and it is ours."""
     side = sidecar_path(path)
     try:
         if side.is_file() and side.stat().st_size <= _MAX_SIDECAR:
             record = json.loads(side.read_bytes())
             if isinstance(record, dict) and record.get("tool") == TOOL and record.get("output") == path.name:
-                with path.open("rb") as file:
-                    return bool(record.get("sha256") == hashlib.file_digest(file, "sha256").hexdigest())
+                return record
     except (OSError, ValueError, RecursionError):
         pass  # not a side-car of ours
+    return None
+
+
+def _has_own_sidecar(path: Path) -> bool:
+    """A result of an earlier run, not edited since: proved by its side-car."""
+    record = own_sidecar(path)
+    try:
+        with path.open("rb") as file:
+            return record is not None and record.get("sha256") == hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return False
+
+
+def _is_named_like_output(path: Path, suffix: str) -> bool:
+    """Likely a result without side-car: its name says so, and its source lies beside it."""
     if not path.stem.endswith(suffix) or path.stem == suffix:
         return False
     stem = path.stem.removesuffix(suffix)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ficgan.data.align import AlignReport
 
 
-@click.command("align")
+@click.command("align", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("photos", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("-o", "--out", required=True, type=click.Path(path_type=Path), help="A new .tar, or a new folder.")
 @click.option("--resolution", default=256, show_default=True, type=click.IntRange(8, 4096), help="Side of the crops.")
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 @click.option("-t", "--thresh", type=float, help="Lowest score of a face; the detector's own if not given.")
 @click.option("--faces", "which", default="largest", show_default=True, type=click.Choice(["largest", "all"]))
 @click.option("--min-size", default=40.0, show_default=True, type=click.FloatRange(0), help="Least box side, pixels.")
+@click.option("--person-folders", is_flag=True, help="Each folder shows one person: the table gets a person column.")
 @click.option("--format", "format_", default="webp", show_default=True, type=click.Choice(["webp", "png"]))
 @click.option("--device", default="cpu", show_default=True, help="Where the detector computes.")
 @handle_errors
@@ -41,13 +42,14 @@ def align(
     thresh: float | None,
     which: str,
     min_size: float,
+    person_folders: bool,
     format_: str,
     device: str,
 ) -> None:
     """Find the faces in PHOTOS (files, folders, zips, tars), turn them upright and write them to one set.
 
-    A CSV beside the tar (in the folder: faces.csv) names the photo, box and score of each. Photos without a face are
-    counted and skipped; damaged ones are named, and make the exit code 3.
+    A CSV beside the tar (in the folder: faces.csv) names the photo, box, score and alignment of each. Photos without a
+    face are counted and skipped; damaged ones are named, and make the exit code 3.
     """
     from tqdm import tqdm
 
@@ -72,6 +74,7 @@ def align(
             resolution=resolution,
             every_face=which == "all",
             min_size=min_size,
+            person_folders=person_folders,
             format=format_,
             on_photo=on_photo,
         )

@@ -7,38 +7,43 @@ import sys
 from pathlib import Path
 
 import click
-import numpy as np
 
 from ficgan.cli._data import DataCommand, data_option
 from ficgan.cli._errors import handle_errors
 
 __all__ = ["bank"]
 
+_HELP = {"help_option_names": ["-h", "--help"]}
 
-@click.group()
+
+@click.group(context_settings=_HELP)
 def bank() -> None:
     """Identity banks: the codes that k-same averages."""
 
 
-@bank.command(cls=DataCommand)
+@bank.command(cls=DataCommand, context_settings=_HELP)
 @click.argument("checkpoint", type=click.Path(path_type=Path))
 @data_option
-@click.option("--labels", type=click.Path(path_type=Path), help="CSV: file, person or identity, attributes.")
+@click.option("--labels", type=click.Path(path_type=Path), help="CSV: file, person (or identity), attributes.")
 @click.option("--split", help="Use only images of this split.")
 @click.option("--licence", default="", help="Name and licence of the data, for the audit.")
 @click.option("-o", "--out", required=True, type=click.Path(path_type=Path), help="Bank to write (.safetensors).")
-@click.option("--device", default="cpu", show_default=True)
+@click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing bank.")
 @handle_errors
 def build(
     checkpoint: Path, data: tuple[Path, ...], labels: Path | None, split: str | None, licence: str, out: Path,
     device: str, overwrite: bool,
 ) -> None:  # fmt: skip
-    """Encode the people of DATA with CHECKPOINT: one code per person, so that k counts people."""
+    """Encode the people of DATA with CHECKPOINT: one code per person, so that k counts people.
+
+    Who is who comes from --labels; without it, and for people it does not know, each picture counts as a person.
+    """
     from tqdm import tqdm
 
-    from ficgan.data import open_faces
+    from ficgan.data import check_alignment, open_faces
     from ficgan.errors import UsageError
+    from ficgan.faces import Alignment
     from ficgan.identity import IdentityBank, encode_faces
     from ficgan.models import load_checkpoint
     from ficgan.models.io import file_digest
@@ -47,6 +52,7 @@ def build(
         raise UsageError(f"{out} exists; give another name or --overwrite")
     model, header = load_checkpoint(checkpoint, device)
     faces = open_faces(data, resolution=model.resolution, labels=labels, split=split)
+    check_alignment(faces, Alignment.from_dict(header.alignment), str(checkpoint))
     hidden = not sys.stderr.isatty()
     with tqdm(total=len(faces), unit="face", disable=hidden) as bar:
 
@@ -55,37 +61,38 @@ def build(
 
         codes = encode_faces(model, faces.resident(), device=device, progress=advance)
     marks = faces.labels
-    people = marks.people if marks is not None and marks.people is not None else np.arange(len(codes))
     made = IdentityBank.from_codes(
         codes,
-        people,
+        None if marks is None else marks.people,
         None if marks is None else marks.attributes,
         () if marks is None else marks.attribute_names,
         {
             "checkpoint": file_digest(checkpoint),
             "data": {"licence": licence or header.data.get("licence", ""), "fingerprint": faces.fingerprint},
-            "images": len(codes),
-            "identities_known": marks is not None and marks.people is not None,
+            "alignment": header.alignment,
         },
+        columns=() if marks is None else marks.attribute_columns,
     )
     made.save(out)
-    click.echo(json.dumps({"bank": str(out), "people": len(made), "images": len(codes), "digest": made.digest}))
+    if not made.provenance["identities_known"]:
+        click.echo("Without identities k counts pictures, not people; --labels can name who is who.", err=True)
+    done = {"bank": str(out), "people": len(made), "images": len(codes), "digest": made.digest}
+    unknown = made.provenance["images_of_unknown_people"]
+    click.echo(json.dumps({**done, "images_of_unknown_people": unknown}))
 
 
-@bank.command()
-@click.argument("path", type=click.Path(path_type=Path))
+@bank.command(context_settings=_HELP)
+@click.argument("path", required=False, type=click.Path(path_type=Path))
 @handle_errors
-def show(path: Path) -> None:
-    """People, attributes and origin of a bank, as JSON."""
+def show(path: Path | None) -> None:
+    """People, attributes and origin of the bank PATH, or of the embedded one, as JSON."""
+    from ficgan import pretrained
+    from ficgan.errors import FicganError
     from ficgan.identity import IdentityBank
 
-    loaded = IdentityBank.load(path)
-    counts = {
-        name: int(count) for name, count in zip(loaded.names, loaded.attributes.sum(0, dtype=np.int64), strict=True)
-    }
-    click.echo(
-        json.dumps(
-            {"people": len(loaded), "digest": loaded.digest, "attributes": counts, "provenance": loaded.provenance},
-            indent=2,
-        )
-    )
+    try:
+        loaded = IdentityBank.load(path if path is not None else pretrained.path("bank"))
+    except (FileNotFoundError, KeyError):
+        raise FicganError("this copy of ficgan holds no embedded bank; name a file") from None
+    shown = {"people": len(loaded), "digest": loaded.digest, "attributes": loaded.counts}
+    click.echo(json.dumps({**shown, "provenance": loaded.provenance}, indent=2, ensure_ascii=False))

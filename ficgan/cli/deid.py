@@ -57,15 +57,15 @@ def make_engine(**settings: Any) -> Engine:
     type=click.IntRange(min=2),
     default=3000,
     show_default=True,
-    help="Number of people whose identity codes are averaged.",
+    help="Number of people whose identity codes are averaged; a small group of --attributes needs a smaller k.",
 )
 @click.option(
     "--layer",
     metavar="I",
     type=click.IntRange(min=0),
     default=None,
-    help="Style layers 1…I keep the source's code, I+1…L take the k-same code: 0 strongest, L−1 weakest; "
-    "L = 8, 10, 12 for a model of 64, 128, 256 px.  [default: 4]",
+    help="Style layers 1…I keep the source's code, I+1…L take the k-same code: 0 strongest, L−1 weakest. "
+    "L = 8 for the embedded model, so that 4 keeps half of the layers; 10 and 12 for 128 and 256 px.  [default: 4]",
 )
 @click.option(
     "--layers",
@@ -97,14 +97,17 @@ def make_engine(**settings: Any) -> Engine:
     help="Same seed, same photo, same faces; stated in the audit only as a commitment.",
 )
 @click.option(
-    "--attributes", metavar="LIST", help="Average only people with these attributes, such as 'Female,-Eyeglasses'."
+    "--attributes",
+    metavar="LIST",
+    help="Average only people with these attributes, such as 'Female,20-29' or 'East Asian,-Male'; "
+    "`ficgan bank show` lists them with their counts, and k can be no larger than the group.",
 )
 @click.option(
     "--add",
     "directions",
     type=Direction(),
     multiple=True,
-    help="Add an attribute's direction, such as Smiling=0.7; may be repeated.",
+    help="Add an attribute's direction, such as Female=0.7 or 60-69=1; may be repeated.",
 )
 @click.option(
     "--exemplar", metavar="FILE", type=click.Path(), help="A face photo of yours to move the identity towards."
@@ -143,7 +146,8 @@ def make_engine(**settings: Any) -> Engine:
     "-m",
     "--keep-metadata",
     is_flag=True,
-    help="Keep EXIF and XMP, without orientation, thumbnails, previews and names of people.",
+    help="Keep EXIF and XMP, with camera, time, place, captions and copyright. Previews, names of people, authors and "
+    "owners, keywords and serial numbers are left out as far as their tags are known.",
 )
 @click.option(
     "--tag/--no-tag", default=True, show_default=True, help="Mark results as synthetic media (XMP DigitalSourceType)."
@@ -216,6 +220,7 @@ def deid(
     """Replace the faces in photos by k-anonymous ones.
 
     INPUT: image files (JPEG, PNG, WebP, TIFF, BMP; HEIC and AVIF where readable) and folders of them.
+    A face that the detector does not find stays as it is.
 
     Prints one line of JSON when done. Exit codes: 0 done, 1 failed, 2 usage, 3 some input failed or a check is unmet,
     130 interrupted.

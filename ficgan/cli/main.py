@@ -16,6 +16,9 @@ from ficgan.errors import FicganError
 
 __all__ = ["COMMANDS", "deid_main", "main", "train_main"]
 
+_HELP = {"help_option_names": ["-h", "--help"]}
+
+
 class Entry(NamedTuple):
     """Where a command is, and its help line in the list of commands."""
 
@@ -62,7 +65,7 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, context_settings=_HELP)
 @click.version_option(__version__, prog_name="ficgan")
 def main() -> None:
     """Replace the identities in photos by k-anonymous ones, train the model, and measure what was achieved."""
@@ -70,12 +73,12 @@ def main() -> None:
 
 def deid_main() -> None:
     """Entry point of `ficgan-deid`."""
-    load("deid").main(prog_name="ficgan-deid")
+    load("deid").main(prog_name="ficgan-deid", **_HELP)
 
 
 def train_main() -> None:
     """Entry point of `ficgan-train`."""
-    load("train").main(prog_name="ficgan-train")
+    load("train").main(prog_name="ficgan-train", **_HELP)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _STATE, _NETWORK = "state.safetensors", "verifier.safetensors"
 
 
-@click.command("train-verifier")
+@click.command("train-verifier", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("data", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "-o", "--out", required=True, type=click.Path(path_type=Path), help="Folder of the run; resumed if there."
@@ -69,7 +69,7 @@ def train_verifier(
     """
     import torch
 
-    from ficgan.data import open_faces
+    from ficgan.data import check_alignment, open_faces
     from ficgan.errors import UsageError
     from ficgan.faces.alignment import Alignment
     from ficgan.verification.train import VerifierTrainer, VerifierTraining
@@ -88,6 +88,7 @@ def train_verifier(
         dimensions=8 * width,
     )
     faces = open_faces(data, resolution=resolution, labels=labels, split=split, skip_damaged=skip_damaged)
+    check_alignment(faces, placed, "this command")
     trainer = VerifierTrainer(faces, alignment=placed, config=config, device=device)
     if (out / _STATE).exists():
         trainer.load_state(out / _STATE)

@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ficgan.data.dataset import decode_rgb
+from ficgan.data.placement import COLUMN, alignment_name
 from ficgan.data.sources import Blob, list_blobs
 from ficgan.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from ficgan.faces import Alignment, Face, FaceDetector
 
-COLUMNS = ("file", "source", "face", "box", "score")
+COLUMNS = ("file", "source", "face", "box", "score", COLUMN)
 Put = Callable[[str, bytes], None]
 
 
@@ -78,6 +79,7 @@ def align_photos(
     resolution: int,
     every_face: bool = False,
     min_size: float = 0.0,
+    person_folders: bool = False,
     format: str = "webp",
     on_photo: Callable[[AlignReport], None] | None = None,
 ) -> AlignReport:
@@ -91,6 +93,7 @@ def align_photos(
         resolution: side of the crops, pixels.
         every_face: all faces of a photo instead of its largest.
         min_size: smallest side of a face's box to be used, pixels.
+        person_folders: each folder shows one person: the table gets a `person` column, empty for photos in no folder.
         format: "webp" (quality 95) or "png" (lossless).
         on_photo: called after each photo.
     Raises:
@@ -102,7 +105,8 @@ def align_photos(
     if format not in ("webp", "png"):
         raise UsageError(f"Format {format!r} is not offered; write webp or png.")
     report = AlignReport()
-    rows: list[tuple[str, str, int, str, str]] = []
+    placed = alignment_name(alignment)
+    rows: list[tuple[object, ...]] = []
     used: set[str] = set()
     with _output(out) as put:
         for name, where in photos:
@@ -119,7 +123,8 @@ def align_photos(
                     file = _name(name, number, format, used)
                     put(file, data)
                     box = " ".join(f"{value:.1f}" for value in face.box)
-                    rows.append((file, str(_where(where)), number, box, f"{face.score:.4f}"))
+                    person = (_folder_of(name),) if person_folders else ()
+                    rows.append((file, str(_where(where)), number, box, f"{face.score:.4f}", placed, *person))
                     report.written += 1
             except InputError as error:
                 said = str(error)
@@ -129,7 +134,7 @@ def align_photos(
         if not rows:
             raise InputError(_nothing(report))
         table = io.StringIO()
-        csv.writer(table, lineterminator="\n").writerows([COLUMNS, *rows])
+        csv.writer(table, lineterminator="\n").writerows([(*COLUMNS, *(("person",) if person_folders else ())), *rows])
         put("", table.getvalue().encode())
     return report
 
@@ -144,6 +149,12 @@ def _nothing(report: AlignReport) -> str:
 def _size(face: Face) -> float:
     x0, y0, x1, y1 = (float(value) for value in face.box)
     return min(x1 - x0, y1 - y0)
+
+
+def _folder_of(name: str) -> str:
+    """The folder a photo lies in, "" where it lies in none."""
+    folder = PurePosixPath(name).parent.as_posix()
+    return "" if folder == "." else folder
 
 
 def _where(photo: Path | Blob) -> Path | str:

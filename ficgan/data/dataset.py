@@ -19,6 +19,7 @@ import torch
 from PIL import Image, ImageOps
 
 from ficgan.data.labels import Labels
+from ficgan.data.placement import agreed, recorded
 from ficgan.data.sources import Blob, list_blobs
 from ficgan.errors import FicganError, InputError, UsageError
 
@@ -36,6 +37,7 @@ class FaceData:
         names: N unique names, sorted by code point: the order is the same on every machine.
         labels: what the label file says about these N images, in this order, or None.
         skipped: (name, reason) of images left out as damaged.
+        alignment: how the faces are aligned, as `alignment_name` says it; None where no table says.
     """
 
     blobs: tuple[Blob, ...]
@@ -43,6 +45,7 @@ class FaceData:
     resolution: int
     labels: Labels | None = None
     skipped: tuple[tuple[str, str], ...] = ()
+    alignment: str | None = None
 
     def __len__(self) -> int:
         return len(self.blobs)
@@ -113,7 +116,8 @@ def open_faces(
             otherwise a damaged image is an error when it is loaded.
     Raises:
         UsageError: an argument has a value that cannot work.
-        InputError: a path cannot be used, two images have one name, or an image has no label row.
+        InputError: a path cannot be used, two images have one name, an image has no label row, or the faces are
+            aligned in different ways.
     """
     if resolution < 1:
         raise UsageError(f"resolution {resolution} is not a size; give the side of the squares in pixels, such as 256.")
@@ -128,6 +132,9 @@ def open_faces(
         data = replace(data, labels=Labels.read(labels).match(data.names, source=str(labels)))
     if split is not None:
         data = _only_split(data, split, str(labels))
+    said = data.labels.alignments if data.labels is not None else None
+    names = recorded(sources) if said is None else {name for name in said if name}
+    data = replace(data, alignment=agreed(names))
     return _without_damaged(data) if skip_damaged else data
 
 

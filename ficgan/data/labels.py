@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from ficgan.data.placement import COLUMN
 from ficgan.errors import InputError
 
 _CELEBA = (
@@ -21,7 +22,7 @@ _CELEBA = (
 )
 CELEBA_ATTRIBUTES = tuple(_CELEBA.split())
 _PERSON, _SPLIT = ("person", "identity"), "split"
-_NOT_ATTRIBUTES = frozenset({"file", "shard", "source", "path", "face", "box", "score", _SPLIT, *_PERSON})
+_NOT_ATTRIBUTES = frozenset({"file", "shard", "source", "path", "face", "box", "score", _SPLIT, COLUMN, *_PERSON})
 _MOST_CATEGORIES = 32  # a text column with more values than this is a name or a note, not a category
 
 
@@ -35,6 +36,9 @@ class Labels:
         attributes: uint8 [N, A], 0 or 1.
         attribute_names: A names.
         splits: N names such as "train", or None.
+        attribute_columns: A names of the columns they came from: of the attributes of one column an image has one at
+            most. Empty: each is a column of its own.
+        alignments: N names such as "ffhq", or None; see `alignment_name`.
     """
 
     files: tuple[str, ...]
@@ -42,6 +46,8 @@ class Labels:
     attributes: np.ndarray
     attribute_names: tuple[str, ...]
     splits: tuple[str, ...] | None = None
+    attribute_columns: tuple[str, ...] = ()
+    alignments: tuple[str, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.files)
@@ -85,7 +91,11 @@ class Labels:
         index = np.asarray(rows, dtype=np.int64)
         people = None if self.people is None else self.people[index]
         splits = None if self.splits is None else tuple(self.splits[i] for i in index)
-        return Labels(tuple(self.files[i] for i in index), people, self.attributes[index], self.attribute_names, splits)
+        alignments = None if self.alignments is None else tuple(self.alignments[i] for i in index)
+        files, attributes = tuple(self.files[i] for i in index), self.attributes[index]
+        return replace(
+            self, files=files, people=people, attributes=attributes, splits=splits, alignments=alignments
+        )
 
     def match(self, names: Sequence[str], *, source: str = "The label file") -> Labels:
         """The labels of the images called `names`, in that order: by full name, else by base name.
@@ -132,7 +142,10 @@ def _csv(text: str, path: Path) -> Labels:
     matrix = np.stack([v for *_, v in table], 1) if table else np.zeros((len(body), 0), np.uint8)
     people = None if person is None else _numbered(columns[person])
     splits = tuple(columns[_SPLIT]) if _SPLIT in columns else None
-    return Labels(tuple(columns["file"]), people, matrix, names, splits)
+    alignments = tuple(columns[COLUMN]) if COLUMN in columns else None
+    return Labels(
+        tuple(columns["file"]), people, matrix, names, splits, tuple(column for column, *_ in table), alignments
+    )
 
 
 def _repair(header: list[str]) -> list[str]:

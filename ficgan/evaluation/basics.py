@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.deidentify import Deidentifier
+from ficgan.deidentify import Deidentifier, resize, to_pixels, to_tensor
 from ficgan.errors import UsageError
 from ficgan.faces import FaceDetector, Recognizer
 
@@ -83,7 +83,7 @@ def measure_aligned(
     rows = [_compare(Row("clear", len(crops)), judges, source, {n: np.roll(e, 1, 0) for n, e in source.items()})]
     rows[0].detected = _detection_rate(detector, crops)
     outputs: list[tuple[str, Callable[[], Image]]] = [("reconstruction", lambda: reconstruct(deid, crops))]
-    outputs += [(f"i = {layer}", lambda layer=layer: _at_layer(deid, crops, layer)) for layer in layers]  # type: ignore
+    outputs += [(f"i = {layer}", lambda layer=layer: deid.aligned(crops, layer=layer)[0]) for layer in layers]  # type: ignore
     for done, (setting, make) in enumerate(outputs):
         made = make()
         row = _compare(Row(setting, len(crops)), judges, source, _embeddings(judges, made, points))
@@ -107,7 +107,7 @@ def measure_photos(
     """Figures on whole photos of one person each: detect, replace, paste back, read again.
 
     Args:
-        deid: with retries off; its `layer` is changed for each row and restored.
+        deid: with retries off.
         photos: H×W×3 uint8 RGB.
         layers: values of i to measure.
         judges: recognisers that had no part in training.
@@ -116,29 +116,31 @@ def measure_photos(
     Returns:
         Rows: strangers, then one for each i. Photos without a detected face count as not detected and are left out
         of the similarities.
+
+    Raises:
+        UsageError: fewer than two photos in which a face is found.
     """
     photos = list(photos)
-    keep = deid.layer
     found = [deid.detector.detect(photo) for photo in photos]
     marks = [faces[0].landmarks if faces else None for faces in found]
     source = [_embed_one(judges, photo, mark) for photo, mark in zip(photos, marks, strict=True)]
     usable = [index for index, mark in enumerate(marks) if mark is not None]
+    if len(usable) < 2:
+        raise UsageError(
+            f"{deid.detector.name} found a face in {len(usable)} of {len(photos)} photos; give at least 2 with one"
+        )
     clear = {judge.name: np.stack([source[i][judge.name] for i in usable]) for judge in judges}
     rows = [_compare(Row("clear", len(photos)), judges, clear, {n: np.roll(e, 1, 0) for n, e in clear.items()})]
     rows[0].detected = len(usable) / len(photos)
-    try:
-        for done, layer in enumerate(layers):
-            deid.layer = layer
-            outs = [deid(photo, key=str(index)).image for index, photo in enumerate(photos)]
-            again = [_embed_one(judges, out, mark) for out, mark in zip(outs, marks, strict=True)]
-            made = {judge.name: np.stack([again[i][judge.name] for i in usable]) for judge in judges}
-            row = _compare(Row(f"i = {layer}", len(photos)), judges, clear, made)
-            row.detected = _detection_rate(deid.detector, outs)
-            rows.append(row)
-            if progress:
-                progress(done + 1, len(layers))
-    finally:
-        deid.layer = keep
+    for done, layer in enumerate(layers):
+        outs = [deid(photo, key=str(index), layer=layer).image for index, photo in enumerate(photos)]
+        again = [_embed_one(judges, out, mark) for out, mark in zip(outs, marks, strict=True)]
+        made = {judge.name: np.stack([again[i][judge.name] for i in usable]) for judge in judges}
+        row = _compare(Row(f"i = {layer}", len(photos)), judges, clear, made)
+        row.detected = _detection_rate(deid.detector, outs)
+        rows.append(row)
+        if progress:
+            progress(done + 1, len(layers))
     return rows
 
 
@@ -146,15 +148,13 @@ def reconstruct(deid: Deidentifier, crops: NDArray[np.uint8]) -> NDArray[np.uint
     """G(E(x)) of aligned crops, at their own size: [N,S,S,3] uint8 → the same."""
     import torch
 
-    from ficgan.deidentify import _resize, _to_pixels, _to_tensor
-
     out = np.empty_like(crops)
     for begin in range(0, len(crops), 32):
         part = crops[begin : begin + 32]
-        small = np.stack([_resize(crop, deid.model.resolution) for crop in part])
+        small = np.stack([resize(crop, deid.model.resolution) for crop in part])
         with torch.inference_mode():
-            made = _to_pixels(deid.model(_to_tensor(small, deid.device)))
-        out[begin : begin + 32] = [_resize(image, crops.shape[1]) for image in made]
+            made = to_pixels(deid.model(to_tensor(small, deid.device)))
+        out[begin : begin + 32] = [resize(image, crops.shape[1]) for image in made]
     return out
 
 
@@ -166,14 +166,6 @@ def fidelity(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> tuple[float, float]:
     options = {"channel_axis": 2, "gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False}
     ssim = [structural_similarity(x, y, data_range=255, **options) for x, y in zip(a, b, strict=True)]
     return float((difference**2).mean()), float(np.mean(ssim))
-
-
-def _at_layer(deid: Deidentifier, crops: NDArray[np.uint8], layer: int) -> NDArray[np.uint8]:
-    keep, deid.layer = deid.layer, layer
-    try:
-        return deid.aligned(crops)[0]
-    finally:
-        deid.layer = keep
 
 
 def _embed_one(judges: Sequence[Recognizer], image: Image, mark: NDArray[Any] | None) -> dict[str, NDArray[np.float32]]:

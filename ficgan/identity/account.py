@@ -41,7 +41,7 @@ def audit(
         alpha: share of the exemplar in eq. 5, None without one.
         layer, band: as of `mix_layers`.
         attributes: group drawn from.
-        directions: attribute directions added, such as "Smiling=0.7".
+        directions: attribute directions added, such as "Female=0.7".
         target: where the new identity comes from: "bank", "exemplar" (eq. 5) or "swap" (w_t itself).
 
     Returns:
@@ -73,12 +73,13 @@ def audit(
         },
         "bank": {
             "people": len(bank),
+            "k_counts": "pictures" if _only_pictures(bank) else "people",
             "eligible": len(bank.query(attributes or "")),
             "digest": bank.digest,
             "provenance": bank.provenance,
         },
         "seed_commitment": commitment(seed, bank.digest),
-        "not_covered": _statement(new, source, target, alpha),
+        "not_covered": _statement(new, source, target, alpha) + ("" if swap else _counted(bank)),
     }
 
 
@@ -99,6 +100,20 @@ def _statement(new: list[int], source: list[int], target: str, alpha: float | No
         sentences.append(f"Style layers {_span(new)} carry a k-same code, which holds nothing of the source.")
     sentences.append(f"Not covered by k: {kept} {verb} from the source and can leak its identity.")
     return " ".join(sentences)
+
+
+def _only_pictures(bank: IdentityBank) -> bool:
+    return bank.provenance.get("identities_known") is False
+
+
+def _counted(bank: IdentityBank) -> str:
+    """What k counts, where that is not people."""
+    if _only_pictures(bank):
+        return " k counts pictures, not people: the bank was built without identities."
+    unknown = bank.provenance.get("images_of_unknown_people")
+    if unknown:
+        return f" k counts people, but {unknown} pictures of unknown people as a person each."
+    return ""
 
 
 def _span(layers: list[int]) -> str:

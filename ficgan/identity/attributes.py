@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +14,16 @@ from ficgan.errors import UsageError
 from .gather import mean_of
 
 
-def find_attribute(name: str, names: Sequence[str]) -> int:
+def find_attribute(name: str, names: Sequence[str], counts: Mapping[str, int] | None = None) -> int:
     """Index of an attribute; upper and lower case, spaces and underscores are alike.
 
+    Args:
+        name: as a user writes it.
+        names: of the bank.
+        counts: how many people have each, for the error message.
+
     Raises:
-        UsageError: unknown; the sentence gives the nearest name and the whole list.
+        UsageError: unknown; the sentence gives a name like it, where there is one, and the whole list.
     """
     known = {fold(n): i for i, n in enumerate(names)}
     if fold(name) in known:
@@ -27,8 +32,10 @@ def find_attribute(name: str, names: Sequence[str]) -> int:
         raise UsageError(
             f"attribute {name!r} was asked for, but this bank has no attribute table; build one with labels"
         )
-    near = difflib.get_close_matches(fold(name), known, n=1, cutoff=0.0)[0]
-    raise UsageError(f"unknown attribute {name!r}; did you mean {names[known[near]]}? Known: {', '.join(names)}")
+    near = difflib.get_close_matches(fold(name), known, n=1, cutoff=0.6)
+    guess = f"did you mean {names[known[near[0]]]}? This" if near else "this"
+    listed = ", ".join(f"{n} ({counts[n]})" if counts else n for n in names)
+    raise UsageError(f"unknown attribute {name!r}; {guess} bank has {listed}")
 
 
 def fold(name: str) -> str:
@@ -36,8 +43,8 @@ def fold(name: str) -> str:
     return name.strip().casefold().replace(" ", "_")
 
 
-def parse_group(text: str, names: Sequence[str]) -> dict[int, bool]:
-    """Read "Female,-Eyeglasses": comma means and, a leading minus means not.
+def parse_group(text: str, names: Sequence[str], counts: Mapping[str, int] | None = None) -> dict[int, bool]:
+    """Read "Female,-White": comma means and, a leading minus means not.
 
     Returns:
         Index of the attribute → whether it must be there; empty text gives no condition.
@@ -53,8 +60,8 @@ def parse_group(text: str, names: Sequence[str]) -> dict[int, bool]:
         absent = item.startswith("-")
         name = item[1:] if absent else item
         if not name.strip():
-            raise UsageError(f"attributes {text!r} has an empty name; write for example Female,-Eyeglasses")
-        index = find_attribute(name, names)
+            raise UsageError(f"attributes {text!r} has an empty name; write for example Female,-White")
+        index = find_attribute(name, names, counts)
         if wanted.setdefault(index, not absent) == absent:
             raise UsageError(f"attributes {text!r} wants {names[index]} both there and not there; nobody has that")
     return wanted
@@ -69,7 +76,7 @@ def members(attributes: NDArray[np.uint8], wanted: dict[int, bool]) -> NDArray[n
 
 
 def parse_direction(text: str) -> tuple[str, float]:
-    """Read "Smiling=0.7": an attribute and how far to go along its direction.
+    """Read "Female=0.7": an attribute and how far to go along its direction.
 
     Returns:
         Name and finite amount; 1 is the distance between the means of those with and without it.
@@ -83,7 +90,7 @@ def parse_direction(text: str) -> tuple[str, float]:
     except ValueError:
         value = math.nan
     if not equals or not name.strip() or not math.isfinite(value):
-        raise UsageError(f"attribute direction {text!r} cannot be read; write a name and a number, such as Smiling=0.7")
+        raise UsageError(f"attribute direction {text!r} cannot be read; write a name and a number, such as Female=0.7")
     return name.strip(), value
 
 
@@ -107,13 +114,19 @@ def attribute_direction(codes: NDArray[np.float16], column: NDArray[np.uint8], n
     return (mean_of(codes, with_it) - mean_of(codes, without)).astype(np.float32)
 
 
-def majority(values: NDArray[np.uint8], owner: NDArray[np.int64], people: int) -> NDArray[np.uint8]:
-    """Attributes per person, from attributes per image: what at least half of the person's images show.
+def majority(
+    values: NDArray[np.uint8], owner: NDArray[np.int64], people: int, columns: Sequence[str] = ()
+) -> NDArray[np.uint8]:
+    """Attributes per person, from attributes per image.
+
+    A person has an attribute that more than half of the images show. Attributes of one column exclude each other
+    (Female and Male, the ages): of those a person has the one that most images show, and none where two are level.
 
     Args:
         values: [M,A], not 0 where the image shows the attribute.
         owner: [M], 0 … people − 1.
         people: N.
+        columns: A names of columns, alike for attributes that exclude each other; empty: none do.
 
     Returns:
         uint8 [N,A] of 0 and 1.
@@ -121,4 +134,10 @@ def majority(values: NDArray[np.uint8], owner: NDArray[np.int64], people: int) -
     counts = np.bincount(owner, minlength=people)
     votes = np.zeros((people, values.shape[1]), np.int64)
     np.add.at(votes, owner, (values != 0).astype(np.int64))
-    return (2 * votes >= counts[:, None]).astype(np.uint8)
+    has = 2 * votes > counts[:, None]
+    for column in {name for name in columns if list(columns).count(name) > 1}:
+        group = [i for i, name in enumerate(columns) if name == column]
+        shown = votes[:, group]
+        most = shown.max(1, keepdims=True)
+        has[:, group] = (shown == most) & (most > 0) & ((shown == most).sum(1, keepdims=True) == 1)
+    return has.astype(np.uint8)

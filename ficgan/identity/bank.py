@@ -84,34 +84,42 @@ class IdentityBank:
     def from_codes(
         cls,
         codes: NDArray[np.floating],
-        people: ArrayLike,
+        people: ArrayLike | None,
         attributes: ArrayLike | None = None,
         names: Sequence[str] = (),
         provenance: Mapping[str, Any] | None = None,
+        *,
+        columns: Sequence[str] = (),
     ) -> IdentityBank:
         """Average the codes of every person's images, so that k counts people and not pictures.
 
         Args:
             codes: float [M,D], one per image.
-            people: [M] who is in the image: numbers or strings.
-            attributes: [M,A], not 0 where an image shows the attribute; a person has what at least half of theirs show.
+            people: [M] who is in the image: numbers or strings. A negative number or "" is somebody unknown, who counts
+                as a person of their own; None: all are unknown, so that k counts pictures.
+            attributes: [M,A], not 0 where an image shows the attribute; see `majority` for what a person then has.
             names: A attribute names.
-            provenance: where the codes come from; the counts of images and people are added.
+            provenance: where the codes come from; the counts of images and people, and whether these are known, are
+                added.
+            columns: A names, alike for attributes that exclude each other, such as Female and Male.
 
         Returns:
-            The bank, people in ascending order.
+            The bank: people in ascending order, then the unknown ones in the order of their images.
 
         Raises:
             UsageError: lengths that do not belong together, or codes beyond float16.
         """
-        who, owner, per_person = np.unique(np.asarray(people), return_inverse=True, return_counts=True)
+        owner, unknown = _owners(people, len(codes))
         table = np.zeros((len(codes), 0), np.uint8) if attributes is None else np.asarray(attributes)
         if codes.ndim != 2 or not codes.size or not len(codes) == len(owner) == len(table) or table.ndim != 2:
             raise UsageError(
                 f"codes {list(codes.shape)}, people [{len(owner)}] and attributes {list(table.shape)} "
                 "do not belong together; give one row each per image"
             )
-        total = np.zeros((len(who), codes.shape[1]), np.float64)
+        if columns and len(columns) != table.shape[1]:
+            raise UsageError(f"{len(columns)} columns were named for {table.shape[1]} attributes; name one for each")
+        per_person = np.bincount(owner)
+        total = np.zeros((len(per_person), codes.shape[1]), np.float64)
         np.add.at(total, owner, codes.astype(np.float64))
         mean = total / per_person[:, None]
         if not np.abs(mean).max(initial=0.0) <= np.finfo(np.float16).max:  # also false for NaN
@@ -119,10 +127,12 @@ class IdentityBank:
         record = {
             **(provenance or {}),
             "images": len(codes),
-            "people": len(who),
+            "people": len(per_person),
             "images_per_person": [int(per_person.min()), int(per_person.max())],
+            "identities_known": unknown < len(codes),
+            "images_of_unknown_people": unknown,
         }
-        votes = majority((table != 0).astype(np.uint8), owner, len(who))
+        votes = majority((table != 0).astype(np.uint8), owner, len(per_person), columns)
         return cls(mean.astype(np.float16), votes, tuple(names), record)
 
     def save(self, path: str | Path) -> None:
@@ -176,15 +186,15 @@ class IdentityBank:
         """People of an attribute group.
 
         Args:
-            text: "Female,-Eyeglasses": comma is and, a leading minus is not; case does not matter; "" is everybody.
+            text: "Female,-White": comma is and, a leading minus is not; case does not matter; "" is everybody.
 
         Returns:
             int64 [M], ascending indices; may be empty.
 
         Raises:
-            UsageError: unknown attribute; the nearest and all known ones are named.
+            UsageError: unknown attribute; one like it and all known ones are named.
         """
-        return members(self.attributes, parse_group(text, self.names))
+        return members(self.attributes, parse_group(text, self.names, self.counts))
 
     def direction(self, name: str) -> NDArray[np.float32]:
         """Attribute direction, mean(with) − mean(without): float32 [D], computed in float64.
@@ -192,7 +202,7 @@ class IdentityBank:
         Raises:
             UsageError: unknown attribute, or one that everybody or nobody has.
         """
-        index = find_attribute(name, self.names)
+        index = find_attribute(name, self.names, self.counts)
         return attribute_direction(self.codes, self.attributes[:, index], self.names[index])
 
     def k_same(
@@ -207,7 +217,7 @@ class IdentityBank:
             k: people to average, 2 … the number of those who have the attributes.
             key: whom the draw is for (person, track, file); the same key gives the same face, others another one.
             seed: of all draws; a long one where the draws must stay secret.
-            attributes: group to draw from, such as "Female,-Eyeglasses"; None is the whole bank.
+            attributes: group to draw from, such as "Female,-White"; None is the whole bank.
             psi: ψ ≥ 0; at 1 the codes spread as real people do.
 
         Returns:
@@ -237,7 +247,7 @@ class IdentityBank:
         )
 
     def _group(self, attributes: str | None) -> _Group:
-        wanted = parse_group(attributes or "", self.names)
+        wanted = parse_group(attributes or "", self.names, self.counts)
         name = ",".join(sorted(("" if present else "-") + self.names[i] for i, present in wanted.items()))
         if name not in self._groups:
             index = members(self.attributes, wanted) if wanted else None
@@ -247,6 +257,16 @@ class IdentityBank:
     @cached_property
     def _groups(self) -> dict[str, _Group]:
         return {}
+
+
+def _owners(people: ArrayLike | None, images: int) -> tuple[NDArray[np.int64], int]:
+    """Index of the person in each image, the unknown ones last and each alone; and how many of these there are."""
+    who = np.full(images, -1) if people is None else np.asarray(people)
+    unknown = who < 0 if np.issubdtype(who.dtype, np.number) else who == ""
+    owner = np.empty(len(who), np.int64)
+    known, owner[~unknown] = np.unique(who[~unknown], return_inverse=True)
+    owner[unknown] = len(known) + np.arange(unknown.sum())
+    return owner, int(unknown.sum())
 
 
 class _Group:

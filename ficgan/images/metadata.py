@@ -30,13 +30,29 @@ _DROPPED_NAMESPACES = (
     "http://ns.adobe.com/hdr-gain-map/1.0/",
     "http://ns.adobe.com/xmp/note/",
     "http://www.metadataworkinggroup.com/schemas/regions/",
-    "http://ns.microsoft.com/photo/1.2/",
+    "http://ns.microsoft.com/photo/",
+    # keywords, which often are names
+    "http://ns.adobe.com/lightroom/1.0/",
+    "http://www.digikam.org/ns/",
+    "http://ns.iview-media.com/mediapro/",
+    "http://ns.acdsee.com/",
+    "http://ns.useplus.org/ldf/",
 )
+# In whatever namespace: EXIF's have changed their addresses with each edition.
+_DROPPED_LOCAL_NAMES = {
+    "Artist", "HostComputer", "CameraOwnerName", "OwnerName", "BodySerialNumber", "SerialNumber", "LensSerialNumber",
+    "ImageUniqueID", "Photographer", "ImageEditor",
+}  # fmt: skip
 _DROPPED_NAMES = {
     "{http://ns.adobe.com/xap/1.0/}Thumbnails",
     f"{{{_IPTC_EXT}}}PersonInImage",
     f"{{{_IPTC_EXT}}}PersonInImageWDetails",
     f"{{{_IPTC_EXT}}}ImageRegion",
+    # who made it, and with whose device
+    *(f"{{http://purl.org/dc/elements/1.1/}}{name}" for name in ("creator", "contributor", "publisher", "subject")),
+    *(f"{{http://ns.adobe.com/photoshop/1.0/}}{name}" for name in ("AuthorsPosition", "CaptionWriter", "Credit")),
+    *(f"{{http://ns.adobe.com/xap/1.0/rights/}}{name}" for name in ("Owner", "WebStatement")),
+    "{http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/}CreatorContactInfo",
     _ORIENTATION,
     _SOURCE_TYPE,  # of the original; ours is set when a face was replaced
 }
@@ -44,15 +60,19 @@ _MAX_VALUE = 4096  # characters or bytes; descriptions are shorter, embedded pic
 
 # EXIF is kept by name, not dropped by name: an unknown tag may be a preview. A TIFF's technical tags are not here.
 _KEPT_TAGS = {
-    0x010E, 0x010F, 0x0110, 0x0131, 0x0132, 0x013B, 0x013C, 0x4746, 0x4749, 0x8298, 0x8825,
-    0x9C9B, 0x9C9C, 0x9C9D, 0x9C9E, 0x9C9F,
+    0x010E, 0x010F, 0x0110, 0x0131, 0x0132, 0x4746, 0x4749, 0x8298, 0x8825, 0x9C9B, 0x9C9C, 0x9C9F,
 }  # fmt: skip
+# Not among them: Artist, HostComputer ("Ann's phone"), XPAuthor, XPKeywords.
 _SIZE_TAGS = {ExifTags.Base.ExifImageWidth: 0, ExifTags.Base.ExifImageHeight: 1}
-_DROPPED_EXIF = {ExifTags.Base.MakerNote, ExifTags.Base.ExifInteroperabilityOffset, ExifTags.Base.ExifOffset}
+_DROPPED_EXIF = {
+    ExifTags.Base.MakerNote, ExifTags.Base.ExifInteroperabilityOffset, ExifTags.Base.ExifOffset,
+    0xA420, 0xA430, 0xA431, 0xA435, 0xA437, 0xA438,  # unique id, owner, serial numbers, photographer, editor
+}  # fmt: skip
 
 
 def clean_exif(image: Image.Image, size: tuple[int, int]) -> bytes | None:
-    """EXIF that may be kept: no orientation (it is applied), no thumbnail, no maker note, nothing large.
+    """EXIF that may be kept: no orientation (it is applied), no thumbnail, no maker note, no author, owner or serial
+    number, nothing large.
 
     Args:
         image: The opened file.
@@ -80,7 +100,8 @@ def clean_exif(image: Image.Image, size: tuple[int, int]) -> bytes | None:
 
 
 def clean_xmp(packet: bytes | str | None) -> bytes | None:
-    """XMP that may be kept: no thumbnails, embedded pictures, depth or gain maps, face regions or names of people.
+    """XMP that may be kept: no thumbnails, embedded pictures, depth or gain maps, face regions, no names
+    of people, authors or owners, keywords or serial numbers.
 
     Args:
         packet: As found in the file.
@@ -141,7 +162,8 @@ def _parse(packet: bytes | str | None) -> ET.Element | None:
 
 
 def _dropped(name: str) -> bool:
-    return name in _DROPPED_NAMES or name[1:].startswith(_DROPPED_NAMESPACES)
+    local = name.rpartition("}")[2]
+    return name in _DROPPED_NAMES or local in _DROPPED_LOCAL_NAMES or name[1:].startswith(_DROPPED_NAMESPACES)
 
 
 def _prune(element: ET.Element) -> None:

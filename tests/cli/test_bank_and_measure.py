@@ -14,7 +14,8 @@ from PIL import Image
 from ficgan.cli.bank import bank
 from ficgan.cli.measure import measure
 from ficgan.config import ModelConfig
-from ficgan.evaluation.basics import fidelity
+from ficgan.errors import UsageError
+from ficgan.evaluation.basics import fidelity, measure_photos
 from ficgan.faces import Alignment
 from ficgan.identity import IdentityBank, encode_faces
 from ficgan.models import FICGAN, CheckpointHeader, load_checkpoint, save_checkpoint
@@ -69,6 +70,38 @@ def test_bank_counts_people_not_pictures(checkpoint: Path, faces: Path, tmp_path
     assert again.exit_code == 2 and "--overwrite" in again.output
 
 
+def test_bank_without_identities_says_so(checkpoint: Path, faces: Path, tmp_path: Path) -> None:
+    out = tmp_path / "b.safetensors"
+    done = CliRunner().invoke(bank, ["build", str(checkpoint), "--data", str(faces), "-o", str(out)])
+    assert done.exit_code == 0 and "k counts pictures, not people" in done.stderr
+    provenance = IdentityBank.load(out).provenance
+    assert provenance["identities_known"] is False and provenance["people"] == 6
+
+
+def test_bank_refuses_faces_aligned_otherwise(checkpoint: Path, faces: Path, tmp_path: Path) -> None:
+    (faces / "faces.csv").write_text("file,alignment\n0.png,ffhq\n")
+    command = ["build", str(checkpoint), "--data", str(faces), "-o", str(tmp_path / "b")]
+    done = CliRunner().invoke(bank, command)
+    assert done.exit_code == 2 and "aligned as ffhq" in done.stderr and "template(0.37,0.31)" in done.stderr
+    (faces / "faces.csv").write_text('file,alignment\n0.png,"template(0.37,0.31)"\n')
+    assert CliRunner().invoke(bank, command).exit_code == 0
+
+
+def test_show_shows_the_embedded_bank(faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ficgan import pretrained
+
+    IdentityBank.from_codes(np.eye(3), [0, 1, 2]).save(tmp_path / "b.safetensors")
+    monkeypatch.setattr(pretrained, "path", lambda role: tmp_path / "b.safetensors")
+    assert json.loads(CliRunner().invoke(bank, ["show"]).stdout)["people"] == 3
+
+    def nothing(role: str) -> Path:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(pretrained, "path", nothing)
+    done = CliRunner().invoke(bank, ["show"])
+    assert done.exit_code == 1 and "no embedded bank" in done.stderr
+
+
 def test_bank_of_a_missing_checkpoint(faces: Path, tmp_path: Path) -> None:
     command = ["build", str(tmp_path / "no.safetensors"), "--data", str(faces), "-o", str(tmp_path / "b")]
     done = CliRunner().invoke(bank, command)
@@ -102,6 +135,54 @@ def test_measure_reports_every_setting(checkpoint: Path, faces: Path, tmp_path: 
     assert [row["setting"] for row in rows] == ["clear", "reconstruction", "i = 0", "i = 3"]
     assert all(-1 <= row["similarity"]["dlib"] <= 1 for row in rows)
     assert rows[1]["mse"] > 0 and -1 <= rows[1]["ssim"] <= 1
+
+
+@pytest.mark.parametrize("options", ["--diversity much", "--diversity 2", "--k 1", "--layer -1", "--layer 9"])
+def test_measure_refuses_what_cannot_be(checkpoint: Path, faces: Path, tmp_path: Path, options: str) -> None:
+    IdentityBank.from_codes(np.eye(12, 8), np.arange(12)).save(tmp_path / "bank.safetensors")
+    files = ["--checkpoint", str(checkpoint), "--bank", str(tmp_path / "bank.safetensors"), "--aligned", str(faces)]
+    k = [] if "--k" in options else ["--k", "5"]
+    done = CliRunner().invoke(measure, [*files, *k, *options.split()])
+    assert done.exit_code == 2 and "Error: " in done.stderr and "Traceback" not in done.output
+
+
+class Blind:
+    """Finds no face."""
+
+    name = "blind"
+
+    def detect(self, image: np.ndarray) -> list[object]:
+        return []
+
+
+def test_photos_without_faces_cannot_be_measured() -> None:
+    class Engine:
+        detector = Blind()
+
+    photos = [np.zeros((8, 8, 3), np.uint8)] * 3
+    with pytest.raises(UsageError, match="blind found a face in 0 of 3 photos"):
+        measure_photos(Engine(), photos, layers=[0], judges=[])  # type: ignore[arg-type]
+
+
+def test_judges_see_crops_of_the_models_size(
+    checkpoint: Path, faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ficgan.evaluation
+
+    IdentityBank.from_codes(np.eye(12, 8), np.arange(12)).save(tmp_path / "bank.safetensors")
+    seen: list[int] = []
+
+    def note(deid: object, crops: np.ndarray, **_: object) -> list[object]:
+        seen.append(crops.shape[1])
+        return []
+
+    monkeypatch.setattr(ficgan.evaluation, "measure_aligned", note)
+    files = ["--checkpoint", str(checkpoint), "--bank", str(tmp_path / "bank.safetensors"), "--aligned", str(faces)]
+    for least, side in ((128, 128), (8, 16)):
+        monkeypatch.setattr("ficgan.cli.measure.LEAST_SIDE", least)
+        done = CliRunner().invoke(measure, [*files, "--k", "5"])
+        assert done.exit_code == 0, done.output
+        assert seen.pop() == side
 
 
 def test_fidelity_of_known_pairs() -> None:

@@ -18,6 +18,8 @@ from ficgan.errors import FicganError, InputError, UsageError
         (UsageError("b"), 2, "Error: b\n"),
         (InputError("c\nd"), 3, "Error: c d\n"),
         (KeyboardInterrupt(), 130, "Interrupted.\n"),
+        (KeyboardInterrupt("stopped at 3 kimg;\nthe same command goes on"), 130,
+         "Interrupted: stopped at 3 kimg; the same command goes on\n"),
         (click.Abort(), 130, "Interrupted.\n"),
         (BrokenPipeError(), 1, ""),
         (ValueError("x\ny"), 1, "Error: ValueError: x y\n"),

@@ -227,6 +227,51 @@ def test_numpy_values_in_an_audit(tmp_path: Path, engine: StandIn) -> None:
     assert record["box"] == [0, 1, 2, 3] and record["n"] == 3
 
 
+def test_a_named_file_is_never_skipped_for_its_name(tmp_path: Path, engine: StandIn) -> None:
+    photo(tmp_path / "in/a.png")
+    mine = photo(tmp_path / "in/a_anonymized.png", GREEN)
+    assert call(tmp_path / "in", "-o", tmp_path / "1")[0]["skipped"] == 1
+    summary, _ = call(mine, "-o", tmp_path / "2")
+    assert (summary["written"], summary["skipped"]) == (1, 0) and files(tmp_path / "2") >= {"a_anonymized.png"}
+    call(tmp_path / "in", mine, "-o", tmp_path / "3")  # named and in a folder as well: named
+    assert files(tmp_path / "3") >= {"a.png", "a_anonymized.png"}
+
+
+def test_what_is_left_out_is_said(tmp_path: Path, engine: StandIn) -> None:
+    photo(tmp_path / "far/b.png")
+    photo(tmp_path / "in/a.png")
+    photo(tmp_path / "in/.hidden/c.png")
+    (tmp_path / "in/link").symlink_to(tmp_path / "far")
+    (tmp_path / "in/same.png").symlink_to(tmp_path / "in/a.png")
+    summary, said = call(tmp_path / "in", "-o", tmp_path / "out")
+    assert (summary["inputs"], summary["skipped"]) == (1, 3)
+    assert "2 folders skipped" in said and "1 file skipped: named twice" in said
+    assert call(tmp_path / "in/link", "-o", tmp_path / "out2")[0]["written"] == 1
+
+
+def test_several_inputs_do_not_become_one_file(tmp_path: Path, engine: StandIn) -> None:
+    first, second = photo(tmp_path / "in/a.jpg"), photo(tmp_path / "in/b.jpg")
+    for inputs in ((first, second), (tmp_path / "in",)):
+        _, said = call(*inputs, "-o", tmp_path / "out.jpg", code=2)
+        assert "name of one image" in said and not (tmp_path / "out.jpg").exists()
+    call(first, second, "-o", f"{tmp_path}/out.jpg/")
+    assert (tmp_path / "out.jpg").is_dir()
+
+
+def test_no_stale_sidecar_stays(tmp_path: Path, engine: StandIn) -> None:
+    source = photo(tmp_path / "a.png")
+    call(source, "-o", tmp_path / "out")
+    call(source, "-o", tmp_path / "out", "--overwrite", "--no-sidecar")
+    assert files(tmp_path / "out") == {"a.png"}
+    (tmp_path / "out/a.png.json").write_text("mine")
+    call(source, "-o", tmp_path / "out", "--overwrite", "--no-sidecar")
+    assert (tmp_path / "out/a.png.json").read_text() == "mine"
+    call(source, "-o", tmp_path / "out", "--overwrite")
+    engine._change = lambda result: result.audit.update(model=object())  # cannot be written
+    call(source, "-o", tmp_path / "out", "--overwrite", code=3)
+    assert files(tmp_path / "out") == {"a.png"}
+
+
 def test_empty_folder(tmp_path: Path, engine: StandIn) -> None:
     summary, said = call(tmp_path)
     assert summary["inputs"] == 0 and "Nothing to do" in said and engine.loaded == 0

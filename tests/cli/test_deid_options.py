@@ -182,5 +182,6 @@ def test_scale_wraps_the_detector(tmp_path: Path, engine: StandIn, monkeypatch: 
     image[200:300, 400:600] = 255
     (face,) = engine.settings["detector"].detect(image)
     assert inner.seen == (360, 500, 3)
-    assert np.allclose(face.box, [400, 200, 599, 299], atol=1.01) and face.box.dtype == np.float32
-    assert np.allclose(face.landmarks, [[400, 200]] * 5, atol=1.01)
+    # The square covers pixels 200…299 of the small copy across and 100…149 down; Corner takes these for edges.
+    assert np.array_equal(face.box, [400, 200, 598, 298]) and face.box.dtype == np.float32
+    assert np.array_equal(face.landmarks, [[400.5, 200.5]] * 5)

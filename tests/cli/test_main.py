@@ -22,6 +22,14 @@ def test_version_and_help() -> None:
         assert name in listing.output and entry.help in listing.output
 
 
+@pytest.mark.parametrize("name", [*sorted(group.COMMANDS), "bank build", "bank show"])
+def test_h_is_help(name: str) -> None:
+    result = CliRunner().invoke(group.main, [*name.split(), "-h"])
+    assert result.exit_code == 0 and "Usage: " in result.output
+    alone = CliRunner().invoke(group.load(name.split()[0]), [*name.split()[1:], "-h"])
+    assert alone.exit_code == 0 or name == "train"
+
+
 def test_unknown_command_is_a_usage_error() -> None:
     result = CliRunner().invoke(group.main, ["dide"])
     assert result.exit_code == 2
@@ -66,3 +74,7 @@ def test_console_scripts(
         entry()  # type: ignore[operator]
     assert end.value.code == 0
     assert f"Usage: {name} " in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", [f"/somewhere/{name}", "-h"])
+    with pytest.raises(SystemExit) as end:
+        entry()  # type: ignore[operator]
+    assert end.value.code == 0

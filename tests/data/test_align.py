@@ -16,7 +16,8 @@ from PIL import Image
 
 import ficgan.faces
 from ficgan.cli.align import align
-from ficgan.data import open_faces
+from ficgan.data import alignment_name, check_alignment, open_faces
+from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, Face, similarity, transform_points
 
 CYAN, MAGENTA = (0, 255, 255), (255, 0, 255)
@@ -185,6 +186,40 @@ def test_mistakes(tmp_path: Path, painted: Painted) -> None:
         result = run(tmp_path / given, "-o", tmp_path / "o")
         assert result.exit_code == 3 and message in result.stderr and not (tmp_path / "o").exists()
     assert run(tmp_path, "-o", tmp_path / "o", "--eye-y", "2").exit_code == 2
+
+
+def test_the_set_says_how_it_is_aligned(tmp_path: Path, painted: Painted) -> None:
+    source = painted.add(tmp_path / "x.png", [(100, 100, 80, 0)])
+    assert run(source, "-o", tmp_path / "a.tar", "--resolution", 16, "--alignment", "ffhq").exit_code == 0
+    assert run(source, "-o", tmp_path / "b", "--resolution", 16, "--eye-distance", 0.4).exit_code == 0
+    ffhq, template = Alignment("ffhq"), Alignment(eye_distance=0.4)
+    first, second = (open_faces([tmp_path / name], resolution=16) for name in ("a.tar", "b"))
+    assert (first.alignment, second.alignment) == ("ffhq", "template(0.4,0.31)")
+    assert (alignment_name(ffhq), alignment_name(template)) == (first.alignment, second.alignment)
+    labelled = open_faces([tmp_path / "a.tar"], resolution=16, labels=tmp_path / "a.csv")
+    assert labelled.alignment == "ffhq" and labelled.labels is not None and not labelled.labels.attribute_names
+    assert labelled.subset([0]).alignment == "ffhq"
+    check_alignment(first, ffhq)
+    check_alignment(second, template)
+    for faces, other in ((first, template), (second, ffhq), (second, Alignment())):
+        with pytest.raises(UsageError, match=r"aligned as .* needs .*`ficgan align"):
+            check_alignment(faces, other)
+    with pytest.raises(InputError, match="different ways"):
+        open_faces([tmp_path / "a.tar", tmp_path / "b"], resolution=16)
+    (tmp_path / "a.csv").unlink()
+    unsaid = open_faces([tmp_path / "a.tar"], resolution=16)
+    assert unsaid.alignment is None
+    check_alignment(unsaid, template)
+
+
+def test_person_folders_become_people(tmp_path: Path, painted: Painted) -> None:
+    for name in ("ann/1", "ann/2", "bob/1", "stray"):
+        painted.add(tmp_path / f"in/{name}.png", [(100, 100, 80, 0)])
+    assert run(tmp_path / "in", "-o", tmp_path / "s.tar", "--resolution", 16, "--person-folders").exit_code == 0
+    data = open_faces([tmp_path / "s.tar"], resolution=16, labels=tmp_path / "s.csv")
+    assert data.names == ("ann/1.webp", "ann/2.webp", "bob/1.webp", "stray.webp")
+    assert data.labels is not None and data.labels.people is not None
+    assert data.labels.people.tolist() == [0, 0, 1, -1]
 
 
 def test_a_real_detector_on_real_photos(tmp_path: Path, shared_data: Path) -> None:

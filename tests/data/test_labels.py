@@ -24,6 +24,8 @@ c.png,,0,-1,Male,2,,train,t.tar
 """
     labels = Labels.read(write(tmp_path / "t.csv", table))
     assert labels.attribute_names == ("Smiling", "Hat", "Female", "Male", "20-29", "30-39")
+    assert labels.attribute_columns == ("Smiling", "Hat", "gender", "gender", "age", "age")
+    assert labels.take([0]).attribute_columns == labels.attribute_columns
     expected = [[1, 0, 1, 0, 1, 0], [0, 1, 0, 1, 0, 1], [0, 0, 0, 1, 0, 0]]
     assert labels.attributes.dtype == np.uint8 and labels.attributes.tolist() == expected
     assert labels.people is not None and labels.people.dtype == np.int64 and labels.people.tolist() == [7, 3, -1]

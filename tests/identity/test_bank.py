@@ -34,9 +34,42 @@ def test_one_code_per_person(owners, seed):
         mine = [i for i, o in enumerate(owners) if o == person]
         np.testing.assert_allclose(bank.codes[row], sum(codes[i].astype(float) for i in mine) / len(mine), atol=2e-3)
         for a in range(2):
-            assert bank.attributes[row, a] == (2 * sum(attributes[i, a] for i in mine) >= len(mine))
+            assert bank.attributes[row, a] == (2 * sum(attributes[i, a] for i in mine) > len(mine))
     assert len(bank) == len(set(owners)) == bank.provenance["people"]
     assert bank.provenance["images"] == len(owners) and bank.provenance["data"] == {"licence": "x"}
+
+
+def test_unknown_people_are_not_merged():
+    codes = np.eye(6, dtype=np.float32)
+    bank = IdentityBank.from_codes(codes, [7, -1, 7, -1, 3, -1], provenance={"data": {}})
+    assert len(bank) == 5
+    expected = np.stack([codes[4], (codes[0] + codes[2]) / 2, codes[1], codes[3], codes[5]])
+    assert np.array_equal(bank.codes, expected)
+    assert bank.provenance["images_of_unknown_people"] == 3 and bank.provenance["identities_known"]
+    strings = IdentityBank.from_codes(codes, ["b", "", "b", "", "a", ""])
+    assert np.array_equal(strings.codes, expected)
+
+
+def test_without_identities_every_picture_counts():
+    bank = IdentityBank.from_codes(np.eye(4), None)
+    assert np.array_equal(bank.codes, np.eye(4)) and bank.provenance["identities_known"] is False
+    assert bank.provenance["people"] == bank.provenance["images_of_unknown_people"] == 4
+
+
+def test_nobody_has_two_attributes_of_one_column():
+    names, columns = ("Female", "Male", "20-29", "30-39", "40-49", "Hat"), ("g", "g", "a", "a", "a", "Hat")
+    pictures = [  # of person 0, who is level in gender and hats, and of person 1, whose ages differ three to two to one
+        (0, [1, 0, 1, 0, 0, 1]),
+        (0, [0, 1, 1, 0, 0, 0]),
+        *((1, [0, 1, 0, 1, 0, 1]) for _ in range(3)),
+        *((1, [0, 1, 1, 0, 0, 1]) for _ in range(2)),
+        (1, [1, 0, 0, 0, 1, 0]),
+    ]
+    people, rows = zip(*pictures, strict=True)
+    bank = IdentityBank.from_codes(np.ones((8, 4)), people, np.array(rows), names, columns=columns)
+    assert bank.attributes.tolist() == [[0, 0, 1, 0, 0, 0], [0, 1, 0, 1, 0, 1]]
+    with pytest.raises(UsageError, match="name one for each"):
+        IdentityBank.from_codes(np.ones((8, 4)), people, np.array(rows), names, columns=("g",))
 
 
 def test_mean_is_computed_in_float64():
@@ -142,8 +175,9 @@ def test_query_equals_a_loop(bank, text):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("Femal", "did you mean Female.*Female, Eyeglasses, Pale_Skin"),
+        ("Femal", r"did you mean Female\? .*Female \(\d+\), Eyeglasses \(\d+\), Pale_Skin \(\d+\)"),
         ("glasses", "did you mean Eyeglasses"),
+        ("Beard", r"unknown attribute 'Beard'; this bank has Female"),
         ("Female,,Eyeglasses", "empty name"),
         ("Female,-", "empty name"),
         ("Female,-Female", "both"),
@@ -177,7 +211,7 @@ def test_parse_direction():
     assert parse_direction("Smiling=0.7") == ("Smiling", 0.7)
     assert parse_direction(" Pale Skin = -1 ") == ("Pale Skin", -1.0)
     for bad in ("Smiling", "Smiling=", "=1", "Smiling=much", "Smiling=nan", "Smiling=inf"):
-        with pytest.raises(UsageError, match=r"Smiling=0\.7"):
+        with pytest.raises(UsageError, match=r"Female=0\.7"):
             parse_direction(bad)
 
 

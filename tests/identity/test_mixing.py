@@ -92,3 +92,16 @@ def test_audit_is_honest():
     assert audit(bank, k=3, psi=0, num_layers=10, layer=4, seed=8)["seed_commitment"] != plain["seed_commitment"]
     with pytest.raises(UsageError):
         audit(bank, k=3, psi=0, num_layers=10, layer=4, seed=7, target="member")
+
+
+def test_audit_says_what_k_counts():
+    def said(people):
+        bank = IdentityBank.from_codes(np.eye(6), people)
+        return audit(bank, k=3, psi=0.0, num_layers=8, layer=4, seed=7)
+
+    known, pictures, mixed = said([1, 2, 3, 4, 5, 6]), said(None), said([1, 2, 3, 4, -1, -1])
+    assert known["bank"]["k_counts"] == mixed["bank"]["k_counts"] == "people"
+    assert "k counts" not in known["not_covered"]
+    assert pictures["bank"]["k_counts"] == "pictures"
+    assert "k counts pictures, not people" in pictures["not_covered"]
+    assert "2 pictures of unknown people" in mixed["not_covered"]
