@@ -1,4 +1,4 @@
-"""Replace the identities in photos and video by k-anonymous ones, under control, and prove what was achieved.
+"""Replace the identities in photos by k-anonymous ones, under control, and measure what was achieved.
 
     from ficgan import Deidentifier
 

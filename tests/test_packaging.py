@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -95,7 +97,6 @@ def check(found: dict[str, object]) -> None:
     assert found["pretrained"] == sorted(embedded)
 
 
-@pytest.mark.slow
 def test_wheel(tree: Path, clean_venv: Path, tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet"]
     run(*pip, "--no-index", "--no-deps", "--no-build-isolation", "-w", tmp_path / "dist", tree, cwd=tmp_path)
@@ -117,7 +118,6 @@ def test_wheel(tree: Path, clean_venv: Path, tmp_path: Path) -> None:
         assert Path(str(found[folder])).is_relative_to(clean_venv)
 
 
-@pytest.mark.slow
 def test_editable(tree: Path, clean_venv: Path, tmp_path: Path) -> None:
     install(clean_venv, "--editable", tree)
     found = about(clean_venv, tmp_path / "empty")
@@ -164,3 +164,20 @@ def test_the_tracked_tree_is_small_and_holds_no_foreign_top_level() -> None:
     assert {"setup.py", "ficgan", "ops", "configs", "tools", "tests", "pretrained"} <= tops
     embedded = sum(path.stat().st_size for path in (ROOT / "pretrained").iterdir() if path.is_file())
     assert embedded <= 32 * 2**20
+
+
+def test_the_commands_of_the_readme_can_be_given_as_written() -> None:
+    """Every command line there has known options with values of the right kind."""
+    from ficgan.cli import main as group
+
+    text = (ROOT / "README.md").read_text()
+    lines = [line.split("#")[0] for block in text.split("```")[1::2] for line in block.splitlines()]
+    given = [shlex.split(line) for line in lines if line.startswith("ficgan")]
+    assert {words[0] + " " + words[1] for words in given} >= {"ficgan train-verifier", "ficgan bank", "ficgan measure"}
+    for words in given:
+        command, rest = (group.load("deid"), words[1:]) if words[0] == "ficgan-deid" else (group.main, words[1:])
+        while isinstance(command, click.Group):
+            _, found, rest = command.resolve_command(click.Context(command), rest)
+            assert found is not None, words
+            command = found
+        command.make_context(words[0], rest)

@@ -57,7 +57,7 @@ def make_engine(**settings: Any) -> Engine:
     type=click.IntRange(min=2),
     default=3000,
     show_default=True,
-    help="Number of people whose identity codes are averaged; a small group of --attributes needs a smaller k.",
+    help="Number of people whose identity codes are averaged; small groups of --attributes need a smaller k.",
 )
 @click.option(
     "--layer",
@@ -99,8 +99,8 @@ def make_engine(**settings: Any) -> Engine:
 @click.option(
     "--attributes",
     metavar="LIST",
-    help="Average only people with these attributes, such as 'Female,20-29' or 'East Asian,-Male'; "
-    "`ficgan bank show` lists them with their counts, and k can be no larger than the group.",
+    help="Average only people with these attributes (-NAME: without), such as 'Female' or, with --k 500, "
+    "'East Asian,-Male'. `ficgan bank show` lists them with their counts; k = 3000 fits large groups only.",
 )
 @click.option(
     "--add",

@@ -39,16 +39,18 @@ COMMANDS = {
 
 @handle_errors
 def load(name: str) -> click.Command:
-    """The command called `name`, imported now.
+    """The command called `name`, imported now; its help answers to -h as well.
 
     Raises:
         FicganError: a library the command needs cannot be imported; shown as one sentence, exit code 1.
     """
     module, _, attribute = COMMANDS[name].target.partition(":")
     try:
-        return getattr(import_module(module), attribute)
+        command: click.Command = getattr(import_module(module), attribute)
     except ImportError as error:
         raise FicganError(f"`ficgan {name}` cannot start: {sentence(error)}") from error
+    command.context_settings.setdefault("help_option_names", _HELP["help_option_names"])
+    return command
 
 
 class LazyGroup(click.Group):
@@ -73,12 +75,12 @@ def main() -> None:
 
 def deid_main() -> None:
     """Entry point of `ficgan-deid`."""
-    load("deid").main(prog_name="ficgan-deid", **_HELP)
+    load("deid").main(prog_name="ficgan-deid")
 
 
 def train_main() -> None:
     """Entry point of `ficgan-train`."""
-    load("train").main(prog_name="ficgan-train", **_HELP)
+    load("train").main(prog_name="ficgan-train")
 
 
 if __name__ == "__main__":
