@@ -26,7 +26,7 @@ def bank() -> None:
 @data_option
 @click.option("--labels", type=click.Path(path_type=Path), help="CSV: file, person (or identity), attributes.")
 @click.option("--split", help="Use only images of this split.")
-@click.option("--licence", default="", help="Name and licence of the data, for the audit.")
+@click.option("--licence", default="", help="Licence of the data.  [default: the model's, if of its training data]")
 @click.option("-o", "--out", required=True, type=click.Path(path_type=Path), help="Bank to write (.safetensors).")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing bank.")
@@ -61,6 +61,8 @@ def build(
 
         codes = encode_faces(model, faces.resident(), device=device, progress=advance)
     marks = faces.labels
+    if not licence and faces.fingerprint == header.data.get("fingerprint"):  # the faces the model was trained on
+        licence = header.data.get("licence", "")
     made = IdentityBank.from_codes(
         codes,
         None if marks is None else marks.people,
@@ -68,7 +70,7 @@ def build(
         () if marks is None else marks.attribute_names,
         {
             "checkpoint": file_digest(checkpoint),
-            "data": {"licence": licence or header.data.get("licence", ""), "fingerprint": faces.fingerprint},
+            "data": {"licence": licence, "fingerprint": faces.fingerprint},
             "alignment": header.alignment,
         },
         columns=() if marks is None else marks.attribute_columns,

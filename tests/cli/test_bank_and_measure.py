@@ -14,6 +14,7 @@ from PIL import Image
 from ficgan.cli.bank import bank
 from ficgan.cli.measure import measure
 from ficgan.config import ModelConfig
+from ficgan.data import open_faces
 from ficgan.errors import UsageError
 from ficgan.evaluation.basics import fidelity, measure_photos
 from ficgan.faces import Alignment
@@ -51,7 +52,7 @@ def faces(tmp_path: Path) -> Path:
 def test_bank_counts_people_not_pictures(checkpoint: Path, faces: Path, tmp_path: Path) -> None:
     out = tmp_path / "bank.safetensors"
     labels = str(tmp_path / "labels.csv")
-    command = ["build", str(checkpoint), "--data", str(faces), "--labels", labels, "-o", str(out)]
+    command = ["build", str(checkpoint), "--data", str(faces), "--labels", labels, "-o", str(out), "--licence", "drawn"]
     done = CliRunner().invoke(bank, command)
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout.splitlines()[-1])["people"] == 4
@@ -76,6 +77,15 @@ def test_bank_without_identities_says_so(checkpoint: Path, faces: Path, tmp_path
     assert done.exit_code == 0 and "k counts pictures, not people" in done.stderr
     provenance = IdentityBank.load(out).provenance
     assert provenance["identities_known"] is False and provenance["people"] == 6
+    assert provenance["data"]["licence"] == "", "the licence of other data was taken for that of these faces"
+
+
+def test_bank_of_the_training_data_has_its_licence(faces: Path, tmp_path: Path) -> None:
+    data = {"licence": "CC0", "fingerprint": open_faces([faces], resolution=16).fingerprint}
+    model, out = tmp_path / "m.safetensors", tmp_path / "b.safetensors"
+    save_checkpoint(model, FICGAN(CONFIG), CheckpointHeader(model=CONFIG, alignment=Alignment().to_dict(), data=data))
+    assert CliRunner().invoke(bank, ["build", str(model), "--data", str(faces), "-o", str(out)]).exit_code == 0
+    assert IdentityBank.load(out).provenance["data"] == data
 
 
 def test_bank_refuses_faces_aligned_otherwise(checkpoint: Path, faces: Path, tmp_path: Path) -> None:
