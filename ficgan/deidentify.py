@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from ficgan.models import FICGAN, CheckpointHeader, Codes
 
-__all__ = ["Deidentifier", "FaceResult", "Result", "content_key", "resize", "to_pixels", "to_tensor"]
+__all__ = ["Deidentifier", "FaceResult", "Result", "content_key", "refuse_trainer", "resize", "to_pixels", "to_tensor"]
 
 Image = NDArray[np.uint8]
 Mask = NDArray[np.float32]
@@ -99,8 +99,8 @@ class Deidentifier:
         seed: of the k-same draws; the same seed and bank give the same faces. None: a random one that is not kept.
         alpha: how far towards the exemplar, w_d = w_m + α·(w_t − w_m); 1 is a swap, which is not anonymous.
         psi: diversity ψ of the variance-restored mean; "auto" is 0 for one face, 0.6 for several.
-        attributes: "Female,-Eyeglasses": average only people with and without these.
-        add: "Smiling=0.7": move along attribute directions.
+        attributes: "Female,-White": average only people with and without these.
+        add: "Female=0.7": move along attribute directions.
         exemplar: H×W×3 uint8 RGB image with one face, given by the user.
         swap: put the exemplar's own code in place of w_m (identity swap; not anonymous).
         detector, recognizer: back ends, or names for `get_detector` and `get_recognizer`.
@@ -173,6 +173,8 @@ class Deidentifier:
             else detector
         )
         wanted = recognizer if self.policy.verify else None
+        if isinstance(wanted, str):
+            refuse_trainer(header, wanted)
         self.recognizer = get_recognizer(wanted) if isinstance(wanted, str) else wanted
         if swap and exemplar is None:
             raise UsageError("an identity swap needs an exemplar image; give one, or leave the swap out")
@@ -488,7 +490,7 @@ class Deidentifier:
             "ficgan": __version__,
             "mode": self.mode,
             "detector": self.detector.name,
-            "gate": None if self.recognizer is None else self.recognizer.name,
+            "gate": None if self.recognizer is None else _without_folder(self.recognizer.name),
             "gate_threshold": None if self.recognizer is None else float(self.recognizer.match_threshold),
             "checkpoint": self.digests.get("checkpoint"),
             "data_licence": self.header.data.get("licence"),
@@ -509,6 +511,27 @@ class Deidentifier:
                 target="swap" if self.swap else "exemplar" if self.w_target is not None else "bank",
             )
         return account
+
+
+def refuse_trainer(header: CheckpointHeader, recognizer: str) -> None:
+    """A UsageError where a recogniser is the network V that the model was trained against: it would only flatter.
+
+    Args:
+        header: of the checkpoint; its training record holds V's sha256.
+        recognizer: name for `get_recognizer`, such as "onnx:PATH".
+    """
+    from ficgan.models.io import file_digest
+
+    kind, _, path = recognizer.partition(":")
+    trainer = header.training.get("verifier_sha256")
+    if kind == "onnx" and trainer and Path(path).is_file() and file_digest(path) == trainer:
+        raise UsageError(f"recogniser {recognizer} is the network this model was trained against; take another one")
+
+
+def _without_folder(name: str) -> str:
+    """"onnx:/home/me/r.onnx" → "onnx:r.onnx": an audit goes to others, folders of this machine do not."""
+    kind, colon, path = name.partition(":")
+    return f"{kind}{colon}{Path(path).name}" if colon else name
 
 
 def _direction(bank: IdentityBank, text: str) -> NDArray[np.float32]:

@@ -37,7 +37,6 @@ LIBRARIES = (
     ("onnx", "onnx", False),
     ("onnx2torch", "onnx2torch", False),
     ("tensorboard", "tensorboard", False),
-    ("av", "av", False),
 )
 RECOGNIZERS = ("dlib", "insightface")
 

@@ -310,6 +310,22 @@ def test_what_cannot_work_is_said_before_any_photo(parts, options, message) -> N
     assert "\n" not in str(caught.value)
 
 
+def test_the_trainer_is_no_judge(parts, tmp_path) -> None:
+    """The network the model was trained against would only flatter it."""
+    from hashlib import sha256
+
+    from ficgan.deidentify import refuse_trainer
+
+    network = tmp_path / "v.onnx"
+    network.write_bytes(b"weights")
+    header = parts[1].model_copy(update={"training": {"verifier_sha256": sha256(b"weights").hexdigest()}})
+    with pytest.raises(UsageError, match="trained against"):
+        refuse_trainer(header, f"onnx:{network}")
+    network.write_bytes(b"other")
+    refuse_trainer(header, f"onnx:{network}")
+    refuse_trainer(header, "dlib")
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_cuda_asked_for_and_absent(parts) -> None:
     with pytest.raises(UsageError, match="no CUDA GPU"):

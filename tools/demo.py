@@ -36,7 +36,7 @@ def main() -> int:
         output_of(photo, after).with_name(photo.name + ".json").unlink(missing_ok=True)
     print(f"De-identifying {len(photos)} photos, k = {K}, style layers 1–{LAYER} keep the source's code.", flush=True)
     command = [options.command, *map(str, photos), "-o", str(after)]
-    command += ["--k", str(K), "--layer", str(LAYER), "--overwrite"]
+    command += ["--k", str(K), "--layer", str(LAYER), "--seed", "7", "--overwrite"]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     try:
         summary = json.loads(done.stdout)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ficgan import __version__
+from ficgan.arrays import content_key
 from ficgan.cli._errors import sentence
 from ficgan.cli._plan import TOOL, Job, Plan, own_sidecar, sidecar_path
 from ficgan.cli._progress import Progress
@@ -46,15 +47,17 @@ class Run:
         self._report = report
         self.inputs = self.written = self.failed = self.skipped = self.no_face = 0
         self.faces = self.uncovered = self.reidentified = 0
+        self.unread = 0
 
     @property
     def ok(self) -> bool:
         """Every input was written and every check met."""
         return not (self.failed or self.uncovered or self.reidentified)
 
-    def summary(self) -> dict[str, int]:
+    def summary(self) -> dict[str, int | None]:
+        """The counts; `reidentified` is None where faces were not read again (--no-verify), which is not 0."""
         names = ("inputs", "written", "failed", "faces", "uncovered", "reidentified", "skipped", "no_face")
-        return {name: getattr(self, name) for name in names}
+        return {name: None if name == "reidentified" and self.unread else getattr(self, name) for name in names}
 
     def __call__(self, plan: Plan, make_engine: Callable[[], Callable[..., Any]]) -> None:
         """Process every job.
@@ -104,7 +107,7 @@ class Run:
         for note in photo.notes:
             self._report.info(f"{job.source}: {note}")
         # The key is the picture itself: the same photo gets the same faces under any name and in any folder.
-        result = engine(photo.rgb, key=hashlib.blake2b(photo.rgb.tobytes(), digest_size=16).hexdigest())
+        result = engine(photo.rgb, key=content_key(photo.rgb))
         self.faces += len(result.faces)
         self.uncovered += result.uncovered
         if result.uncovered:
@@ -114,6 +117,8 @@ class Run:
         self._save(job, photo, result)
         self.written += 1
         self.reidentified += result.reidentified
+        if result.audit.get("gate", "") is None:
+            self.unread += len(result.faces)
         if result.reidentified:
             self._report.error(
                 f"{job.output}: {_count(result.reidentified, 'face')} still recognised; do not publish it"

@@ -77,9 +77,9 @@ def make_engine(**settings: Any) -> Engine:
 @click.option(
     "--alpha",
     type=Finite(min=0),
-    default=1.0,
+    default=0.5,
     show_default=True,
-    help="Share of the exemplar: 0 the k-same face, 1 the exemplar's.",
+    help="Share of the exemplar: 0 the k-same face; 1 the exemplar itself, which is a swap and not anonymous.",
 )
 @click.option(
     "--diversity",
@@ -92,9 +92,7 @@ def make_engine(**settings: Any) -> Engine:
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Same seed, same photo, same faces; stated in the audit only as a commitment.",
+    help="Same seed, same photo, same faces; stated in the audit only as a commitment.  [default: random, not kept]",
 )
 @click.option(
     "--attributes",
@@ -190,7 +188,7 @@ def deid(
     band: tuple[int, int] | None,
     alpha: float,
     psi: str | float,
-    seed: int,
+    seed: int | None,
     attributes: str | None,
     directions: tuple[str, ...],
     exemplar: str | None,

@@ -45,7 +45,7 @@ def measure(
     import numpy as np
 
     from ficgan.data import check_alignment, open_faces
-    from ficgan.deidentify import Deidentifier
+    from ficgan.deidentify import Deidentifier, refuse_trainer
     from ficgan.errors import UsageError
     from ficgan.evaluation import measure_aligned, measure_photos
     from ficgan.faces import get_recognizer
@@ -62,6 +62,8 @@ def measure(
     deid = Deidentifier.from_pretrained(
         checkpoint, bank, k=k, layer=0, psi=psi, detector=detector, verify=False, device=device
     )
+    for name in judges:
+        refuse_trainer(deid.header, name)
     chosen = layers or tuple(sorted({0, min(4, deid.model.num_layers - 1), deid.model.num_layers - 1}))
     report: dict[str, object] = {"checkpoint": deid.digests.get("checkpoint"), "detector": deid.detector.name}
     if aligned:

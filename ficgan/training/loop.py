@@ -22,10 +22,11 @@ from torch import Tensor, nn
 
 from ficgan import ops
 from ficgan.config import Config
-from ficgan.data import ResumableSampler, open_faces
+from ficgan.data import ResumableSampler, check_alignment, open_faces
 from ficgan.errors import FicganError, UsageError
 from ficgan.faces.alignment import Alignment
 from ficgan.models import CheckpointHeader, Discriminator, save_checkpoint
+from ficgan.models.io import file_digest
 from ficgan.training.augment import flip
 from ficgan.training.distributed import Team
 from ficgan.training.snapshots import save_grid, snapshot
@@ -109,9 +110,12 @@ class _Run:
         # Models before data, data before files: a mistake shows at once and leaves nothing behind.
         self.state = TrainingState(config, team.device)
         self.verify = make_verify(config, self.alignment, team.device)
+        verifier = Path(config.verifier.spec.partition(":")[2])
+        self.verifier_sha256 = file_digest(verifier) if verifier.is_file() else None
         self.faces = open_faces(data, resolution=config.model.resolution, labels=labels, split=split)
         if len(self.faces) < config.optimizer.batch:
             raise UsageError(f"{len(self.faces)} images are fewer than one batch of {config.optimizer.batch}")
+        check_alignment(self.faces, self.alignment)
         self.state.data = self.faces.fingerprint
         if (out / STATE).exists():
             self.state.load(out / STATE)
@@ -298,7 +302,8 @@ class _Run:
                 "images_seen": state.images + state.start_images,
                 "seconds": round(state.seconds, 1),
                 "device": str(self.team.device.type),
-                "config": config.model_dump(mode="json"),
+                "config": _without_paths(config),
+                "verifier_sha256": self.verifier_sha256,
             },
         )
 
@@ -337,6 +342,14 @@ class _Run:
         if self.stop.is_set():  # a second Ctrl-C does not wait for the step
             raise KeyboardInterrupt
         self.stop.set()
+
+
+def _without_paths(config: Config) -> dict[str, object]:
+    """The configuration for a checkpoint that goes to others: V by its file's name, without this machine's folders."""
+    record = config.model_dump(mode="json")
+    kind, colon, path = config.verifier.spec.partition(":")
+    record["verifier"]["spec"] = f"{kind}{colon}{Path(path).name}" if colon else kind
+    return record
 
 
 def _signals() -> list[signal.Signals]:

@@ -219,6 +219,27 @@ def test_a_state_of_other_networks(drawn_faces: Path, tmp_path: Path) -> None:
         run(drawn_faces, tmp_path, "model.w_dim=8")
 
 
+def test_a_checkpoint_tells_nothing_of_this_machine(drawn_faces: Path, tmp_path: Path) -> None:
+    network = run(drawn_faces, tmp_path / "run", "schedule.total_kimg=0.004")
+    assert str(tmp_path) not in json.dumps(load_checkpoint(network)[1].model_dump())
+    from ficgan.training.loop import _without_paths
+
+    config = small_config("verifier.spec=onnx:/home/someone/v.onnx")
+    assert _without_paths(config)["verifier"]["spec"] == "onnx:v.onnx"
+
+
+def test_a_set_aligned_otherwise_is_refused(drawn_faces: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "faces"
+    folder.mkdir()
+    names = []
+    for path in sorted(drawn_faces.iterdir()):
+        (folder / path.name).write_bytes(path.read_bytes())
+        names.append(f"{path.name},ffhq")
+    (folder / "faces.csv").write_text("file,alignment\n" + "\n".join(names) + "\n")
+    with pytest.raises(FicganError, match="ffhq"):
+        run(folder, tmp_path / "out")
+
+
 def test_a_mistake_leaves_no_folder(drawn_faces: Path, tmp_path: Path) -> None:
     with pytest.raises(FicganError):
         run(drawn_faces, tmp_path / "out", "verifier.spec=onnx:nowhere.onnx")
