@@ -410,13 +410,15 @@ class Deidentifier:
         """Whether each face of the composite is covered, and whether the gate still knows it."""
         for work in works:
             work.result.covered = covered(mask, work.face.landmarks, work.face.box, self.policy.coverage)
-        readable = [work for work in works if work.source is not None and work.result.action != "masked"]
+        readable = [
+            (work, work.source) for work in works if work.source is not None and work.result.action != "masked"
+        ]
         if self.recognizer is None or not readable:
             return
-        again = self.recognizer.embed(out, np.stack([work.face.landmarks for work in readable]))
-        for work, embedding in zip(readable, again, strict=True):
-            work.result.distance = float(self.recognizer.distance(work.source, embedding))
-            work.result.matched = bool(self.recognizer.is_match(work.source, embedding))
+        again = self.recognizer.embed(out, np.stack([work.face.landmarks for work, _ in readable]))
+        for (work, before), after in zip(readable, again, strict=True):
+            work.result.distance = float(self.recognizer.distance(before, after))
+            work.result.matched = bool(self.recognizer.is_match(before, after))
 
     # -- the model --------------------------------------------------------------------------------------------------
 
