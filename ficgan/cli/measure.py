@@ -20,7 +20,7 @@ LEAST_SIDE = 128
 @click.option("--checkpoint", type=click.Path(path_type=Path), help="Model; the embedded one if not given.")
 @click.option("--bank", type=click.Path(path_type=Path), help="Bank built with it.")
 @click.option("--aligned", multiple=True, type=click.Path(path_type=Path), help="Folder, zip or tar of aligned faces.")
-@click.option("--photos", type=click.Path(path_type=Path), help="Folder of photos of one person each.")
+@click.option("--photos", type=click.Path(path_type=Path), help="Folder of photos, each of one other person.")
 @click.option(
     "--judge",
     "judges",

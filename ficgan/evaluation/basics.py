@@ -104,7 +104,7 @@ def measure_photos(
     judges: Sequence[Recognizer],
     progress: Progress | None = None,
 ) -> list[Row]:
-    """Figures on whole photos of one person each: detect, replace, paste back, read again.
+    """Figures on whole photos, each of another person: detect, replace, paste back, read again.
 
     Args:
         deid: with retries off.

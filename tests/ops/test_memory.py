@@ -13,10 +13,10 @@ from ficgan import ops
 took_effect = ops.keep_freed_memory()
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(2):
+for _ in range(8):  # the heap grows a few times before it has settled
     torch.zeros(16 << 20).add_(1)  # 64 MiB
 before = faults()
-for _ in range(4):
+for _ in range(8):
     torch.zeros(16 << 20).add_(1)
 print(int(took_effect), faults() - before)
 """
@@ -28,4 +28,4 @@ def test_large_tensors_are_not_mapped_anew():
     took_effect, faults = map(int, result.stdout.split())
     if not took_effect:
         pytest.skip("the C library here is not glibc")
-    assert faults <= 2 * 16384, "64 MiB are 16,384 pages, and four such tensors were mapped anew"
+    assert faults <= 4 * 16384, "64 MiB are 16,384 pages, and eight such tensors were mapped anew"
