@@ -40,6 +40,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "verification": LEAVES | {"ops", "models", "losses", "faces", "data"},
     "data": LEAVES | {"faces", "images"},
     "training": LEAVES | {"ops", "models", "losses", "faces", "data", "images", "verification", "identity"},
+    "export": LEAVES | {"models"},
     "evaluation": LEAVES | {"models", "faces", "identity", "images", "policy", "deidentify", "data", "pretrained"},
     "diagnosis": LEAVES | {"ops", "models", "faces", "pretrained"},
 }
