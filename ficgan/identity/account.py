@@ -74,8 +74,9 @@ def audit(
         "bank": {
             "people": len(bank),
             "k_counts": "pictures" if _only_pictures(bank) else "people",
-            "eligible": len(bank.query(attributes or "")),
+            "eligible": bank.eligible(attributes),
             "digest": bank.digest,
+            "digest_verified": bank.verified,
             "provenance": bank.provenance,
         },
         "seed_commitment": commitment(seed, bank.digest),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,11 @@ from ficgan.errors import UsageError
 
 from .gather import mean_of
 
+Counts = Callable[[], Mapping[str, int]]
+"""How many people have each attribute; asked only for an error message, as it takes time in a large bank."""
 
-def find_attribute(name: str, names: Sequence[str], counts: Mapping[str, int] | None = None) -> int:
+
+def find_attribute(name: str, names: Sequence[str], counts: Counts | None = None) -> int:
     """Index of an attribute; upper and lower case, spaces and underscores are alike.
 
     Args:
@@ -34,7 +37,7 @@ def find_attribute(name: str, names: Sequence[str], counts: Mapping[str, int] | 
         )
     near = difflib.get_close_matches(fold(name), known, n=1, cutoff=0.6)
     guess = f"did you mean {names[known[near[0]]]}? This" if near else "this"
-    listed = ", ".join(f"{n} ({counts[n]})" if counts else n for n in names)
+    listed = ", ".join(f"{n} ({number})" for n, number in counts().items()) if counts else ", ".join(names)
     raise UsageError(f"unknown attribute {name!r}; {guess} bank has {listed}")
 
 
@@ -43,7 +46,7 @@ def fold(name: str) -> str:
     return name.strip().casefold().replace(" ", "_")
 
 
-def parse_group(text: str, names: Sequence[str], counts: Mapping[str, int] | None = None) -> dict[int, bool]:
+def parse_group(text: str, names: Sequence[str], counts: Counts | None = None) -> dict[int, bool]:
     """Read "Female,-White": comma means and, a leading minus means not.
 
     Returns:
@@ -131,13 +134,16 @@ def majority(
     Returns:
         uint8 [N,A] of 0 and 1.
     """
-    counts = np.bincount(owner, minlength=people)
-    votes = np.zeros((people, values.shape[1]), np.int64)
-    np.add.at(votes, owner, (values != 0).astype(np.int64))
-    has = 2 * votes > counts[:, None]
-    for column in {name for name in columns if list(columns).count(name) > 1}:
-        group = [i for i, name in enumerate(columns) if name == column]
-        shown = votes[:, group]
-        most = shown.max(1, keepdims=True)
-        has[:, group] = (shown == most) & (most > 0) & ((shown == most).sum(1, keepdims=True) == 1)
-    return has.astype(np.uint8)
+    pictures = np.bincount(owner, minlength=people)
+    has = np.zeros((people, values.shape[1]), np.uint8)
+    together: dict[str, list[int]] = {}
+    for index, column in enumerate(columns or map(str, range(values.shape[1]))):
+        together.setdefault(column, []).append(index)
+    for group in together.values():
+        shown = np.stack([np.bincount(owner[values[:, i] != 0], minlength=people) for i in group], 1)
+        if len(group) == 1:
+            has[:, group] = 2 * shown > pictures[:, None]
+        else:
+            most = shown.max(1, keepdims=True)
+            has[:, group] = (shown == most) & (most > 0) & ((shown == most).sum(1, keepdims=True) == 1)
+    return has

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,22 +18,35 @@ from ficgan.errors import FicganError, UsageError
 
 from . import ksame
 from .attributes import attribute_direction, find_attribute, fold, majority, members, parse_group
-from .gather import distances_to, mean_of, rows
+from .file import read_bank, write_bank
+from .gather import CHUNK, all_finite, distances_to, mean_of
 from .ksame import KSameCode
 
 SCHEMA = 1
 """Version of the file layout."""
+
+GROUPS = 32
+"""Attribute groups remembered at once; at a million codes each takes up to 8 MB."""
 
 
 @dataclass(frozen=True, eq=False)
 class IdentityBank:
     """Identity codes of N different people.
 
+    The digest goes into the key of every draw and into every audit: it says which bank was drawn from. A bank in memory
+    computes its own. A file states its digest, and `load` takes the word of a file that is too large to be read each
+    time (`file.IN_MEMORY`); of a smaller one it computes the digest and refuses another. Whoever changes the codes of a
+    large file and leaves the digest standing therefore changes the faces, not the draws (who is drawn depends on the
+    stated digest), and no audit shows it, unless somebody calls `verify` (`ficgan bank show --check`). `verified` says
+    whether that was done for this bank, and so does an audit.
+
     Args:
         codes: float16 [N,D], the intermediate latent w of each person (D is 512).
         attributes: uint8 [N,A], 1 where a person has the attribute.
         names: A attribute names, different from each other.
         provenance: where the codes come from (JSON): `checkpoint` digest, `data` name and licence, counts of images.
+        stated: digest that a file states of these codes; they are not read, so `verify` alone knows whether it is true
+            and whether they are finite. None: codes in memory, whose digest is computed.
 
     Raises:
         UsageError: shapes that do not belong together, or codes that are not finite.
@@ -42,6 +56,7 @@ class IdentityBank:
     attributes: NDArray[np.uint8]
     names: tuple[str, ...] = ()
     provenance: dict[str, Any] = field(default_factory=dict)
+    stated: str | None = None
 
     def __post_init__(self) -> None:
         if self.codes.dtype != np.float16 or self.codes.ndim != 2 or not self.codes.size:
@@ -54,7 +69,7 @@ class IdentityBank:
             )
         if len({fold(name) for name in self.names}) < len(self.names):
             raise UsageError("two attributes of the bank have the same name; upper and lower case do not count")
-        if not all(np.isfinite(part).all() for part in rows(self.codes)):
+        if self.stated is None and not self._finite():
             raise UsageError("bank codes are not finite; check the checkpoint they were made with")
 
     def __len__(self) -> int:
@@ -65,9 +80,35 @@ class IdentityBank:
         """Mean code w̄ of all people, float32 [D], computed in float64."""
         return mean_of(self.codes).astype(np.float32)
 
-    @cached_property
+    @property
     def digest(self) -> str:
         """sha256, hexadecimal, over shapes, codes, attributes and names; where they come from is not part of it."""
+        return self.stated or self._computed_digest
+
+    @property
+    def verified(self) -> bool:
+        """Whether the digest was computed from these codes, and not only read."""
+        return self.stated in (None, self.__dict__.get("_computed_digest"))
+
+    def verify(self) -> None:
+        """Read all codes: are they finite, and do they have the digest their file states?
+
+        Some 0.6 s for a million codes in memory, and otherwise as long as the disk takes to read 1 GB.
+
+        Raises:
+            FicganError: they are not, or have not.
+        """
+        self.__dict__.pop("_computed_digest", None)  # the file may have changed since
+        if not self._finite():
+            raise FicganError("the bank has codes that are not finite; fetch or build it again")
+        if self._computed_digest != self.digest:
+            raise FicganError("the codes of the bank do not have the digest it states; fetch or build it again")
+
+    def _finite(self) -> bool:
+        return all(all_finite(self.codes[begin : begin + CHUNK]) for begin in range(0, len(self), CHUNK))
+
+    @cached_property
+    def _computed_digest(self) -> str:
         state = hashlib.sha256(repr((self.codes.shape, self.names)).encode())
         state.update(np.ascontiguousarray(self.codes, "<f2").data)
         state.update(np.ascontiguousarray(self.attributes).data)
@@ -119,11 +160,7 @@ class IdentityBank:
         if columns and len(columns) != table.shape[1]:
             raise UsageError(f"{len(columns)} columns were named for {table.shape[1]} attributes; name one for each")
         per_person = np.bincount(owner)
-        total = np.zeros((len(per_person), codes.shape[1]), np.float64)
-        np.add.at(total, owner, codes.astype(np.float64))
-        mean = total / per_person[:, None]
-        if not np.abs(mean).max(initial=0.0) <= np.finfo(np.float16).max:  # also false for NaN
-            raise UsageError("some codes are not finite or too large for float16; check the checkpoint that made them")
+        means = _means(codes, owner, per_person)
         record = {
             **(provenance or {}),
             "images": len(codes),
@@ -132,8 +169,7 @@ class IdentityBank:
             "identities_known": unknown < len(codes),
             "images_of_unknown_people": unknown,
         }
-        votes = majority((table != 0).astype(np.uint8), owner, len(per_person), columns)
-        return cls(mean.astype(np.float16), votes, tuple(names), record)
+        return cls(means, majority(table, owner, len(per_person), columns), tuple(names), record)
 
     def save(self, path: str | Path) -> None:
         """Write the bank as safetensors with a JSON header, whole or not at all.
@@ -141,43 +177,36 @@ class IdentityBank:
         Raises:
             FicganError: the file cannot be written.
         """
-        import torch
-
-        from ficgan.models.io import save_tensors
-
-        tensors = {
-            "codes": torch.from_numpy(np.array(self.codes)),
-            "attributes": torch.from_numpy(np.array(self.attributes)),
-        }
         header = {
             "schema_version": SCHEMA,
             "names": list(self.names),
             "digest": self.digest,
             "provenance": self.provenance,
         }
-        save_tensors(path, tensors, header, kind="bank")
+        write_bank(path, self.codes, self.attributes, header)
 
     @classmethod
     def load(cls, path: str | Path) -> IdentityBank:
-        """Read a bank.
+        """Open a bank: a small file is read and its digest computed, a large one mapped and its digest believed.
 
         Raises:
             FicganError: missing, damaged, foreign or newer file.
         """
-        from ficgan.models.io import load_tensors
-
-        tensors, header = load_tensors(path, kind="bank")
+        codes, attributes, header, mapped = read_bank(path)
         version = header.get("schema_version")
         if not isinstance(version, int) or version > SCHEMA:
             raise FicganError(f"{path} has schema {version}, this ficgan reads up to {SCHEMA}; upgrade ficgan")
         try:
-            codes, attributes = tensors["codes"].numpy(), tensors["attributes"].numpy()
-            bank = cls(codes, attributes, tuple(header["names"]), dict(header["provenance"]))
-            sound = header["digest"] == bank.digest
-        except (KeyError, TypeError, UsageError) as error:
+            stated = header["digest"]
+            if not re.fullmatch("[0-9a-f]{64}", stated):
+                raise ValueError(f"its digest is {stated!r}")
+            bank = cls(codes, attributes, tuple(header["names"]), dict(header["provenance"]), stated)
+            if not mapped:
+                bank.verify()
+        except (KeyError, TypeError, ValueError) as error:
             raise FicganError(f"{path} is a damaged bank ({error}); fetch or build it again") from None
-        if not sound:
-            raise FicganError(f"{path} is damaged: its codes do not have the digest it states; fetch or build it again")
+        except FicganError as error:
+            raise FicganError(f"{path} is damaged: {error}") from None
         return bank
 
     # -- use --------------------------------------------------------------------------------------------------------
@@ -194,7 +223,11 @@ class IdentityBank:
         Raises:
             UsageError: unknown attribute; one like it and all known ones are named.
         """
-        return members(self.attributes, parse_group(text, self.names, self.counts))
+        return members(self.attributes, self._wanted(text))
+
+    def eligible(self, attributes: str | None) -> int:
+        """How many people a draw from an attribute group can take; see `query`."""
+        return self._group(attributes).size
 
     def direction(self, name: str) -> NDArray[np.float32]:
         """Attribute direction, mean(with) − mean(without): float32 [D], computed in float64.
@@ -202,7 +235,7 @@ class IdentityBank:
         Raises:
             UsageError: unknown attribute, or one that everybody or nobody has.
         """
-        index = find_attribute(name, self.names, self.counts)
+        index = find_attribute(name, self.names, lambda: self.counts)
         return attribute_direction(self.codes, self.attributes[:, index], self.names[index])
 
     def k_same(
@@ -225,6 +258,7 @@ class IdentityBank:
 
         Raises:
             UsageError: k too small or too large for the group, ψ out of range, or an unknown attribute.
+            FicganError: a code drawn is not finite, which only a damaged file that was not verified can have.
 
         Source:
             FICGAN, "Manifold k-Same Algorithm" and "Controllability on Facial Attributes" (w'_m).
@@ -236,6 +270,8 @@ class IdentityBank:
         chosen = ksame.draw_members(group.size, k, rng)
         chosen = chosen if group.index is None else group.index[chosen]
         w_m = mean_of(self.codes, chosen)
+        if not np.isfinite(w_m).all():
+            raise FicganError("the bank is damaged: it has codes that are not finite; fetch or build it again")
         centre, cap = group.spread(self.codes) if psi > 0 else (w_m, math.inf)
         return KSameCode(
             w=ksame.restore_variance(w_m, centre, k, psi, cap),
@@ -247,12 +283,19 @@ class IdentityBank:
         )
 
     def _group(self, attributes: str | None) -> _Group:
-        wanted = parse_group(attributes or "", self.names, self.counts)
+        wanted = self._wanted(attributes or "")
         name = ",".join(sorted(("" if present else "-") + self.names[i] for i, present in wanted.items()))
-        if name not in self._groups:
+        group = self._groups.get(name)
+        if group is None:
             index = members(self.attributes, wanted) if wanted else None
-            self._groups[name] = _Group(name, index, len(self) if index is None else len(index))
-        return self._groups[name]
+            group = _Group(name, index, len(self) if index is None else len(index))
+            for oldest in list(self._groups)[: 1 - GROUPS]:
+                self._groups.pop(oldest, None)
+            self._groups[name] = group
+        return group
+
+    def _wanted(self, text: str) -> dict[int, bool]:
+        return parse_group(text, self.names, lambda: self.counts)
 
     @cached_property
     def _groups(self) -> dict[str, _Group]:
@@ -267,6 +310,23 @@ def _owners(people: ArrayLike | None, images: int) -> tuple[NDArray[np.int64], i
     known, owner[~unknown] = np.unique(who[~unknown], return_inverse=True)
     owner[unknown] = len(known) + np.arange(unknown.sum())
     return owner, int(unknown.sum())
+
+
+def _means(codes: NDArray[np.floating], owner: NDArray[np.int64], per_person: NDArray[np.int64]) -> NDArray[np.float16]:
+    """Mean code of each person, float64 inside; besides the result it holds the images of CHUNK people."""
+    order = np.argsort(owner, kind="stable")
+    ends = np.cumsum(per_person)
+    means = np.empty((len(per_person), codes.shape[1]), np.float16)
+    for first in range(0, len(means), CHUNK):
+        people = slice(first, first + CHUNK)
+        starts = ends[people] - per_person[people]
+        images = order[starts[0] : ends[people][-1]]
+        total = np.add.reduceat(codes[images].astype(np.float64), starts - starts[0], axis=0)
+        mean = total / per_person[people, None]
+        if not np.abs(mean).max() <= np.finfo(np.float16).max:  # also false for NaN
+            raise UsageError("some codes are not finite or too large for float16; check the checkpoint that made them")
+        means[people] = mean
+    return means
 
 
 class _Group:

@@ -38,12 +38,12 @@ def encode_faces(
     """
     import torch
 
-    parts = []
+    found = np.empty((len(images), model.config.w_dim), np.float32)
     with torch.inference_mode():
         for begin in range(0, len(images), batch):
             x = images[begin : begin + batch].to(device).float().div_(127.5).sub_(1)
             codes = model.encode(x.contiguous(memory_format=torch.channels_last))
-            parts.append(model.map(codes.z_id).float().cpu().numpy())
+            found[begin : begin + batch] = model.map(codes.z_id).float().cpu().numpy()
             if progress:
                 progress(min(begin + batch, len(images)), len(images))
-    return np.concatenate(parts)
+    return found

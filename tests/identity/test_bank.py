@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -37,6 +38,32 @@ def test_one_code_per_person(owners, seed):
             assert bank.attributes[row, a] == (2 * sum(attributes[i, a] for i in mine) > len(mine))
     assert len(bank) == len(set(owners)) == bank.provenance["people"]
     assert bank.provenance["images"] == len(owners) and bank.provenance["data"] == {"licence": "x"}
+
+
+def test_many_people_equal_one_sum(rng, monkeypatch):
+    """In pieces of few people as in one; the bits are those of a plain sum in the order of the images."""
+    codes, people = rng.normal(size=(4000, 5)).astype(np.float32), rng.integers(-1, 1500, 4000)
+    whole = IdentityBank.from_codes(codes, people)
+    monkeypatch.setattr("ficgan.identity.bank.CHUNK", 7)
+    assert IdentityBank.from_codes(codes, people).digest == whole.digest
+    known = np.unique(people[people >= 0])
+    total = np.zeros((len(known), 5))
+    np.add.at(total, np.searchsorted(known, people[people >= 0]), codes[people >= 0].astype(np.float64))
+    counts = np.array([(people == p).sum() for p in known])
+    assert np.array_equal(whole.codes[: len(known)], (total / counts[:, None]).astype(np.float16))
+    assert np.array_equal(whole.codes[len(known) :], codes[people < 0].astype(np.float16))
+
+
+def test_making_takes_little_more_memory_than_the_bank(rng):
+    codes, people = rng.random((40_000, 256), np.float32), np.arange(40_000) // 2
+    attributes = np.ones((40_000, 20), np.uint8)
+    tracemalloc.start()
+    try:
+        bank = IdentityBank.from_codes(codes, people, attributes, [f"A{i}" for i in range(20)])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * bank.codes.nbytes  # float64 sums of everybody would be four times as much
 
 
 def test_unknown_people_are_not_merged():

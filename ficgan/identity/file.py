@@ -1,0 +1,121 @@
+"""The file of an identity bank: a safetensors file, written from and read as arrays without copies of them."""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.errors import FicganError
+
+IN_MEMORY = 64 * 2**20
+"""Files up to this many bytes are read whole (some 60 ms with their digest); larger ones are mapped."""
+
+KINDS = {"codes": ("F16", "<f2"), "attributes": ("U8", "u1")}
+"""Name in the file → how safetensors and NumPy call its numbers; in this order, so that the codes are aligned."""
+
+
+def write_bank(
+    path: str | Path, codes: NDArray[np.float16], attributes: NDArray[np.uint8], header: Mapping[str, Any]
+) -> None:
+    """Write codes, attribute table and JSON header as one safetensors file, whole or not at all.
+
+    Args:
+        path: the file; its folder must exist.
+        codes: [N,D].
+        attributes: [N,A].
+        header: JSON-serialisable.
+
+    Raises:
+        FicganError: the file cannot be written.
+    """
+    path = Path(path)
+    arrays = {
+        name: np.ascontiguousarray(array, KINDS[name][1])
+        for name, array in (("codes", codes), ("attributes", attributes))
+    }
+    metadata = {"format": "ficgan", "kind": "bank", "header": json.dumps(header, sort_keys=True)}
+    entries: dict[str, Any] = {"__metadata__": metadata}
+    end = 0
+    for name, array in arrays.items():
+        begin, end = end, end + array.nbytes
+        entries[name] = {"dtype": KINDS[name][0], "shape": list(array.shape), "data_offsets": [begin, end]}
+    text = json.dumps(entries).encode()
+    text += b" " * (-len(text) % 8)  # the codes begin at a multiple of 8
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
+    except OSError as error:
+        raise FicganError(f"{path} cannot be written: {error.strerror or error}") from None
+    try:
+        with open(handle, "wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text)
+            for array in arrays.values():
+                file.write(array.data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise FicganError(f"{path} cannot be written: {error.strerror or error}") from None
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def read_bank(path: str | Path) -> tuple[NDArray[np.float16], NDArray[np.uint8], dict[str, Any], bool]:
+    """Read a file of `write_bank`; a large one is mapped, so that only what is used of it is ever read.
+
+    Whoever replaces a bank that may be in use must move the new file to its name, as `write_bank` does: the mapped one
+    then lives on. One that is overwritten or cut in place changes under its users, or ends them.
+
+    Args:
+        path: the file.
+
+    Returns:
+        Codes float16 [N,D], attributes uint8 [N,A], both read-only; the JSON header; and whether the file is mapped.
+
+    Raises:
+        FicganError: missing, not written by ficgan, of another kind, or of another length than it states.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FicganError(f"{path} does not exist or is not a file; give the path of a ficgan bank (.safetensors)")
+    try:
+        with open(path, "rb") as file:
+            mapped = os.fstat(file.fileno()).st_size > IN_MEMORY
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if mapped else file.read()
+        start = 8 + int.from_bytes(data[:8], "little")
+        if not 8 < start <= len(data):
+            raise ValueError("its header is cut")
+        entries = json.loads(data[8:start])
+        metadata = entries.pop("__metadata__", {})
+        if metadata.get("format") != "ficgan":
+            raise FicganError(f"{path} was not written by ficgan; give a ficgan bank")
+        if metadata.get("kind") != "bank":
+            raise FicganError(f"{path} holds a ficgan {metadata.get('kind')}, not a bank")
+        stated = start + max(entry["data_offsets"][1] for entry in entries.values())
+        if stated != len(data):
+            raise ValueError(f"it has {len(data)} bytes and states {stated}")
+        codes, attributes = (_array(data, start, entries[name], *KINDS[name]) for name in KINDS)
+        header = json.loads(metadata["header"])
+        if not isinstance(header, dict):
+            raise ValueError("its header is no JSON object")
+    except (OSError, KeyError, IndexError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        raise FicganError(f"{path} is damaged or not a safetensors file ({error}); fetch or build it again") from None
+    return codes, attributes, header, mapped
+
+
+def _array(data: bytes | mmap.mmap, start: int, entry: Mapping[str, Any], kind: str, dtype: str) -> NDArray[Any]:
+    shape, (begin, end) = tuple(entry["shape"]), entry["data_offsets"]
+    if entry["dtype"] != kind:
+        raise ValueError(f"{entry['dtype']} stands where {kind} should")
+    if min(begin, *shape) < 0 or end - begin != math.prod(shape) * np.dtype(dtype).itemsize:
+        raise ValueError(f"shape {list(shape)} does not fit its {end - begin} bytes")
+    return np.ndarray(shape, dtype, data, start + begin)
