@@ -19,6 +19,8 @@ from .graph import SQRT_2, Graph
 __all__ = ["KINDS", "encoder_to_onnx", "generator_to_onnx", "metadata_of"]
 
 KINDS = ("encoder", "generator")
+DIGEST = "checkpoint_sha256"
+"""Key of the metadata that says which checkpoint a file was made from."""
 
 
 def metadata_of(header: CheckpointHeader, digest: str) -> dict[str, str]:
@@ -29,7 +31,7 @@ def metadata_of(header: CheckpointHeader, digest: str) -> dict[str, str]:
         digest: sha256 of the checkpoint file.
     """
     return {
-        "checkpoint_sha256": digest,
+        DIGEST: digest,
         "alignment": json.dumps(header.alignment, sort_keys=True),
         "resolution": str(header.model.resolution),
         "num_layers": str(header.model.num_layers),

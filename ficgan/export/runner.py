@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ficgan.errors import FicganError
 
-from .networks import KINDS
+from .networks import DIGEST, KINDS
 
 __all__ = ["Encoded", "Runner"]
 
@@ -37,11 +37,17 @@ class Runner:
         threads: of onnxruntime; 0 takes all cores. They do not spin while they wait, so that others get the cores.
 
     Raises:
-        FicganError: one is missing, is not what its name says, or onnxruntime cannot load it.
+        FicganError: one is missing, is not what its name says, onnxruntime cannot load it, or they are not from one
+            checkpoint.
     """
 
     def __init__(self, models: Mapping[str, onnx.ModelProto | bytes], *, threads: int = 0) -> None:
         self.encoder, self.generator = (_session(models, kind, threads) for kind in KINDS)
+        made_from = {
+            session.get_modelmeta().custom_metadata_map.get(DIGEST) for session in (self.encoder, self.generator)
+        }
+        if len(made_from) > 1:
+            raise FicganError("encoder and generator were exported from different checkpoints; give both of one export")
         self.num_layers: int = self.generator.get_inputs()[0].shape[1]
         """Number of style layers L."""
 

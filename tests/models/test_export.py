@@ -120,6 +120,13 @@ def test_int8_is_near_torch_and_float_where_it_must_be(modulation: str) -> None:
         if node.op_type == "Conv" and node.input[1].endswith("_DequantizeLinear_Output")
     }
     assert {"trunk.0.conv0.weight", "layers.0.weight", "start.weight"} <= eight_bit
+    assert {"trunk.0.conv0.weight_quantized", "layers.0.weight_quantized"} <= {
+        tensor.name
+        for proto in models.values()
+        for tensor in proto.graph.initializer
+        if tensor.data_type == onnx.TensorProto.INT8
+        and np.abs(onnx.numpy_helper.to_array(tensor).astype(int)).max() <= 64
+    }, "a CPU without VNNI would overflow"
     assert not [name for name in eight_bit if name.startswith(("to_rgb", "from_rgb", "taps"))]
     runner = Runner(models, threads=1)
     wanted = model(faces)
@@ -173,13 +180,16 @@ def wrong(tiny: tuple[FICGAN, CheckpointHeader]) -> dict[str, tuple[Any, type[Ex
         "swapped": (
             lambda: Runner(dict(zip(KINDS, reversed(models.values()), strict=True))), FicganError, "is generator",
         ),
+        "two checkpoints": (
+            lambda: Runner({**models, "encoder": to_onnx(model, header, "other")["encoder"]}), FicganError, "different",
+        ),
         "not ONNX": (lambda: Runner(dict.fromkeys(KINDS, b"no model")), FicganError, "cannot load the encoder"),
     }  # fmt: skip
 
 
 CASES = (
     "unknown precision", "no calibration", "no faces", "wrong size", "foreign bank", "half a pair", "swapped",
-    "not ONNX",
+    "two checkpoints", "not ONNX",
 )  # fmt: skip
 
 
