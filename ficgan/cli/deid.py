@@ -22,6 +22,7 @@ from ficgan.cli._plan import DEFAULT_SUFFIX, make_plan
 from ficgan.cli._progress import MODES, Mode, Progress
 from ficgan.errors import UsageError
 from ficgan.images import MAX_PIXELS, read_image
+from ficgan.precision import PRECISIONS
 
 __all__ = ["Engine", "deid", "make_engine"]
 
@@ -161,6 +162,16 @@ def make_engine(**settings: Any) -> Engine:
 @click.option("--overwrite", is_flag=True, help="Replace existing results, or the inputs themselves.")
 @click.option("--dry-run", is_flag=True, help="Say what would be written; load no model, write nothing.")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:N or auto.")
+@click.option(
+    "--precision",
+    type=click.Choice(PRECISIONS),
+    default="auto",
+    show_default=True,
+    help="Of the networks; auto: bfloat16 where this machine is faster in it.",
+)
+@click.option(
+    "--compile", "compile_", is_flag=True, help="Compile the networks first (a minute or more); pays over many faces."
+)
 @click.option("--checkpoint", metavar="FILE", type=click.Path(), help="Model.  [default: the embedded one]")
 @click.option("--bank", metavar="FILE", type=click.Path(), help="Identity bank.  [default: the embedded one]")
 @click.option(
@@ -209,6 +220,8 @@ def deid(
     overwrite: bool,
     dry_run: bool,
     device: str,
+    precision: str,
+    compile_: bool,
     checkpoint: str | None,
     bank: str | None,
     max_megapixels: float,
@@ -262,6 +275,8 @@ def deid(
             verify=verify,
             mode=mode,
             device=device,
+            precision=precision,
+            compile=compile_,
         )
 
     options = RunOptions(

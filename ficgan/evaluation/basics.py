@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.deidentify import Deidentifier, resize, to_pixels, to_tensor
+from ficgan.arrays import resize, to_pixels, to_tensor
+from ficgan.deidentify import Deidentifier
 from ficgan.errors import UsageError
 from ficgan.faces import FaceDetector, Recognizer
 

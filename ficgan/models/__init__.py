@@ -4,6 +4,7 @@ from ficgan.models.discriminator import Discriminator
 from ficgan.models.encoder import Encoder
 from ficgan.models.ficgan import FICGAN, Codes
 from ficgan.models.generator import Generator
+from ficgan.models.inference import InferenceModel
 from ficgan.models.io import CheckpointHeader, load_checkpoint, load_tensors, save_checkpoint, save_tensors
 from ficgan.models.mapping import MappingNetwork
 
@@ -14,6 +15,7 @@ __all__ = [
     "Discriminator",
     "Encoder",
     "Generator",
+    "InferenceModel",
     "MappingNetwork",
     "load_checkpoint",
     "load_tensors",

@@ -52,7 +52,7 @@ def test_options_reach_the_engine(tmp_path: Path, engine: StandIn) -> None:
         "--k 77 --layers 5-8 --alpha 0.3 --diversity 0.4 --seed 9 --attributes Female,-Eyeglasses --add Smiling=0.7"
     )
     options += " --add Young=-1 --mode solid -t 0.25 --mask-scale 1.2 --detector dlib --recognizer onnx:x --no-verify"
-    options += " --device cuda:1 --swap --checkpoint c --bank b"
+    options += " --device cuda:1 --precision float16 --compile --swap --checkpoint c --bank b"
     call(tmp_path / "a.png", *options.split(), "--exemplar", tmp_path / "star.png")
     given = dict(engine.settings)
     assert given.pop("exemplar").shape == (32, 48, 3)
@@ -60,6 +60,7 @@ def test_options_reach_the_engine(tmp_path: Path, engine: StandIn) -> None:
         "k": 77, "layer": 4, "band": "5-8", "alpha": 0.3, "psi": 0.4, "seed": 9, "attributes": "Female,-Eyeglasses",
         "add": ("Smiling=0.7", "Young=-1"), "swap": True, "mode": "solid", "threshold": 0.25, "mask_scale": 1.2,
         "detector": "dlib", "recognizer": "onnx:x", "verify": False, "device": "cuda:1", "checkpoint": "c", "bank": "b",
+        "precision": "float16", "compile": True,
     }  # fmt: skip
 
 

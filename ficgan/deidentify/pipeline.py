@@ -5,7 +5,6 @@ detect → align → encode → k-same → layer mixing → generate → blend b
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,11 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import content_key, resize, to_pixels, to_tensor
-from ficgan.device import resolve_device
+from ficgan.arrays import content_key, resize
+from ficgan.deidentify.face_model import FaceModel
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import (
-    Alignment,
     Face,
     FaceDetector,
     Paste,
@@ -32,18 +30,14 @@ from ficgan.faces import (
     solid_mask,
 )
 from ficgan.faces.detection import check_image
-from ficgan.identity import IdentityBank, KSameCode, audit, mix_layers, parse_band
-from ficgan.identity import exemplar as towards_exemplar
-from ficgan.identity.mixing import k_same_layers
+from ficgan.identity import IdentityBank
 from ficgan.policy import Attempt, Policy, covered
 from ficgan.results import FaceResult, Result
 
 if TYPE_CHECKING:
-    import torch
-
     from ficgan.models import FICGAN, CheckpointHeader, Codes
 
-__all__ = ["Deidentifier", "FaceResult", "Result", "content_key", "refuse_trainer", "resize", "to_pixels", "to_tensor"]
+__all__ = ["COVERS", "MODES", "Deidentifier", "Mode", "refuse_trainer"]
 
 Image = NDArray[np.uint8]
 Mask = NDArray[np.float32]
@@ -57,8 +51,6 @@ COVERS: dict[str, tuple[Callable[..., Paste], str]] = {
 }
 SEVERAL_FACES_PSI = 0.6
 """ψ of `psi="auto"` where several people share a photo, so that they do not become clones of one mean face."""
-CHUNK = 32
-"""Faces generated at once: bounds the memory of a crowd."""
 
 
 @dataclass
@@ -110,6 +102,8 @@ class Deidentifier:
         policy: verification, retries and coverage.
         mode: "ficgan", or "blur", "mosaic" (both reversible), "solid".
         device: "cpu", "cuda" or "cuda:N".
+        precision: "float32", "bfloat16", "float16", or "auto": what this machine is faster in.
+        compile: let torch.compile fuse the networks, see `InferenceModel`; pays over many faces only.
         digests: sha256 of the checkpoint, for the audit.
 
     Raises:
@@ -140,31 +134,38 @@ class Deidentifier:
         policy: Policy | None = None,
         mode: Mode = "ficgan",
         device: str = "cpu",
+        precision: str = "auto",
+        compile: bool = False,
         digests: dict[str, str] | None = None,
     ) -> None:
-        import torch
-
         if mode not in MODES:
             raise UsageError(f"mode {mode!r} is unknown; it is one of {', '.join(MODES)}")
         if mask_scale <= 0:
             raise UsageError(f"mask scale {mask_scale} must be above 0; 1 covers hairline to chin")
-        self.device = resolve_device(device)
-        self.model = model.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.header, self.bank = header, bank
-        self.alignment = Alignment.from_dict(header.alignment)
+        self.face_model = FaceModel(
+            model,
+            header,
+            bank,
+            k=k,
+            band=band,
+            seed=seed,
+            alpha=alpha,
+            attributes=attributes,
+            add=add,
+            swap=swap or (exemplar is not None and alpha >= 1),
+            device=device,
+            precision=precision,
+            compile=compile,
+        )
+        self.model, self.device = self.face_model.networks, self.face_model.device
+        self.header, self.bank, self.alignment = header, bank, self.face_model.alignment
         self.policy = policy or Policy()
-        self.k, self.layer, self.alpha, self.psi = k, layer, alpha, psi
-        self.seed = secrets.randbits(64) if seed is None else seed
-        self.attributes, self.mode, self.mask_scale = attributes, mode, mask_scale
-        self.swap = swap or (exemplar is not None and alpha >= 1)
-        self.add = tuple(add)
-        self.band = parse_band(band, model.num_layers) if band else None
+        self.layer, self.psi, self.mode, self.mask_scale = layer, psi, mode, mask_scale
         self.digests = digests or {}
-        if self.band is None:
-            self._checked(layer)
+        if self.face_model.band is None:
+            self.face_model.check_layer(layer)
         # Too few people, or a ψ that cannot be, is known before any photo is read.
-        self.bank.k_same(k, "check", seed=self.seed, attributes=attributes, psi=self._psi(1))
-        self.shift = sum((_direction(bank, text) for text in add), np.zeros(model.config.w_dim, np.float32))
+        self.face_model.draw("check", Attempt(layer), self._psi(1))
         # With the model on a GPU the detector takes the best provider onnxruntime has, and says which.
         where = "cpu" if self.device == "cpu" else "auto"
         self.detector: FaceDetector = (
@@ -178,7 +179,8 @@ class Deidentifier:
         self.recognizer = get_recognizer(wanted) if isinstance(wanted, str) else wanted
         if swap and exemplar is None:
             raise UsageError("an identity swap needs an exemplar image; give one, or leave the swap out")
-        self.w_target: torch.Tensor | None = None if exemplar is None else self._exemplar_code(exemplar)
+        if exemplar is not None:
+            self.face_model.aim_at(self._exemplar_crop(exemplar))
 
     @classmethod
     def from_pretrained(
@@ -270,7 +272,7 @@ class Deidentifier:
         if channel_order == "bgr":
             images = [np.ascontiguousarray(image[..., ::-1]) for image in images]
         keys = [content_key(image) for image in images] if keys is None else keys
-        layer = self.layer if layer is None else self._checked(layer)
+        layer = self.layer if layer is None else self.face_model.check_layer(layer)
         works = [self._works(image, key) for image, key in zip(images, keys, strict=True)]
         if self.mode == "ficgan":
             self._encode([(image, work) for image, group in zip(images, works, strict=True) for work in group])
@@ -304,7 +306,7 @@ class Deidentifier:
         if crops.ndim != 4 or crops.shape[1] != crops.shape[2] or crops.shape[3] != 3 or crops.dtype != np.uint8:
             raise InputError(f"aligned crops must be [B,S,S,3] uint8 RGB, not {crops.dtype} {list(crops.shape)}")
         size = crops.shape[1]
-        layer = self.layer if layer is None else self._checked(layer)
+        layer = self.layer if layer is None else self.face_model.check_layer(layer)
         points = self.alignment.points(size).astype(np.float32)
         keys = [content_key(crop_) for crop_ in crops] if keys is None else keys
         face = Face(np.array([0, 0, size, size], np.float32), points, 1.0)
@@ -351,7 +353,7 @@ class Deidentifier:
         self, image: Image, works: list[_Work], layer: int, compose: Callable[[list[_Work]], tuple[Image, Mask]]
     ) -> tuple[Image, Mask]:
         """Generate, compose and verify until every face of the last composite passes or is masked."""
-        ladder = self.policy.attempts(layer, self.band, drawn=not self.swap)
+        ladder = self.policy.attempts(layer, self.face_model.band, drawn=not self.face_model.swap)
         for work in works:
             if work.matrix is None:
                 work.result.mask()
@@ -410,9 +412,7 @@ class Deidentifier:
         """Whether each face of the composite is covered, and whether the gate still knows it."""
         for work in works:
             work.result.covered = covered(mask, work.face.landmarks, work.face.box, self.policy.coverage)
-        readable = [
-            (work, work.source) for work in works if work.source is not None and work.result.action != "masked"
-        ]
+        readable = [(work, work.source) for work in works if work.source is not None and work.result.action != "masked"]
         if self.recognizer is None or not readable:
             return
         again = self.recognizer.embed(out, np.stack([work.face.landmarks for work, _ in readable]))
@@ -423,64 +423,39 @@ class Deidentifier:
     # -- the model --------------------------------------------------------------------------------------------------
 
     def _encode(self, pairs: Sequence[tuple[Image, _Work]]) -> None:
-        """Codes of all faces, a chunk at a time."""
-        import torch
-
+        """Codes of all faces of all images, together."""
         from ficgan.models import Codes
 
         ready = [(image, work) for image, work in pairs if work.matrix is not None]
-        for begin in range(0, len(ready), CHUNK):
-            part = ready[begin : begin + CHUNK]
-            crops = np.stack([crop(image, cast(Any, work.matrix), self.model.resolution) for image, work in part])
-            with torch.inference_mode():
-                codes = self.model.encode(to_tensor(crops, self.device))
-            for index, (_, work) in enumerate(part):
-                work.codes = Codes(codes.z_id[index : index + 1], codes.z_non[index : index + 1])
+        if not ready:
+            return
+        crops = np.stack([crop(image, cast(Any, work.matrix), self.model.resolution) for image, work in ready])
+        codes = self.face_model.encode(crops)
+        for index, (_, work) in enumerate(ready):
+            work.codes = Codes(codes.z_id[index : index + 1], codes.z_non[index : index + 1])
 
     def _generate(self, works: Sequence[_Work], attempt: Attempt) -> None:
         """New crops for these faces at one setting."""
         import torch
 
-        for begin in range(0, len(works), CHUNK):
-            part = works[begin : begin + CHUNK]
-            draws = [self._draw(work, attempt) for work in part]
-            with torch.inference_mode():
-                z_id = torch.cat([cast("Codes", work.codes).z_id for work in part])
-                z_non = torch.cat([cast("Codes", work.codes).z_non for work in part])
-                w_new = torch.from_numpy(np.stack([draw.w for draw in draws]) + self.shift).float().to(self.device)
-                if self.w_target is not None:
-                    target = self.w_target.expand_as(w_new)
-                    w_new = target if self.swap else towards_exemplar(w_new, target, self.alpha)
-                where: dict[str, Any] = {"band": attempt.band} if attempt.band else {"layer": attempt.layer}
-                w = mix_layers(self.model.map(z_id), w_new, num_layers=self.model.num_layers, **where)
-                images = self.model.generate(w, z_non)
-            for work, draw, pixels in zip(part, draws, to_pixels(images), strict=True):
-                work.generated = pixels
-                work.result.layer = None if attempt.band else attempt.layer
-                if not self.swap:
-                    work.result.k, work.result.psi, work.result.members_digest = draw.k, draw.psi, draw.members_digest
+        if not works:
+            return
+        draws = [self.face_model.draw(work.key, attempt, work.psi) for work in works]
+        codes = [cast("Codes", work.codes) for work in works]
+        styles = self.face_model.styles(torch.cat([code.z_id for code in codes]), draws, attempt)
+        crops = self.face_model.render(styles, torch.cat([code.z_non for code in codes]))
+        for work, draw, pixels in zip(works, draws, crops, strict=True):
+            work.generated = pixels
+            work.result.layer = None if attempt.band else attempt.layer
+            if not self.face_model.swap:
+                work.result.k, work.result.psi, work.result.members_digest = draw.k, draw.psi, draw.members_digest
 
-    def _draw(self, work: _Work, attempt: Attempt) -> KSameCode:
-        key = work.key if attempt.draw == 0 else f"{work.key}#{attempt.draw}"
-        psi = max(work.psi, attempt.psi)
-        return self.bank.k_same(self.k, key, seed=self.seed, attributes=self.attributes, psi=psi)
-
-    def _exemplar_code(self, image: Image) -> torch.Tensor:
-        import torch
-
+    def _exemplar_crop(self, image: Image) -> Image:
         check_image(image)
         faces = self.detector.detect(image)
         if not faces:
             raise UsageError("no face was found in the exemplar image; give a photo with one clear face")
-        matrix = self.alignment.matrix(faces[0].landmarks, self.model.resolution)
-        pixels = crop(image, matrix, self.model.resolution)
-        with torch.inference_mode():
-            return self.model.map(self.model.encode(to_tensor(pixels[None], self.device)).z_id)
-
-    def _checked(self, layer: int) -> int:
-        """`layer`, or a UsageError that states L."""
-        k_same_layers(self.model.num_layers, layer, None)
-        return layer
+        return crop(image, self.alignment.matrix(faces[0].landmarks, self.model.resolution), self.model.resolution)
 
     # -- account ----------------------------------------------------------------------------------------------------
 
@@ -496,22 +471,12 @@ class Deidentifier:
             "gate_threshold": None if self.recognizer is None else float(self.recognizer.match_threshold),
             "checkpoint": self.digests.get("checkpoint"),
             "data_licence": self.header.data.get("licence"),
+            "precision": str(self.model.dtype).removeprefix("torch."),
             "faces": [face.to_dict() for face in faces],
         }
         if self.mode == "ficgan":
-            account |= audit(
-                self.bank,
-                k=self.k,
-                psi=sorted({face.psi for face in faces if face.psi is not None}),
-                alpha=self.alpha if self.w_target is not None else None,
-                num_layers=self.model.num_layers,
-                layer=None if self.band else layer,
-                band=self.band,
-                seed=self.seed,
-                attributes=None if self.swap else self.attributes,
-                directions=() if self.swap else self.add,
-                target="swap" if self.swap else "exemplar" if self.w_target is not None else "bank",
-            )
+            psi = [face.psi for face in faces if face.psi is not None]
+            account |= self.face_model.account(layer=layer, psi=psi)
         return account
 
 
@@ -531,13 +496,6 @@ def refuse_trainer(header: CheckpointHeader, recognizer: str) -> None:
 
 
 def _without_folder(name: str) -> str:
-    """"onnx:/home/me/r.onnx" → "onnx:r.onnx": an audit goes to others, folders of this machine do not."""
+    """ "onnx:/home/me/r.onnx" → "onnx:r.onnx": an audit goes to others, folders of this machine do not."""
     kind, colon, path = name.partition(":")
     return f"{kind}{colon}{Path(path).name}" if colon else name
-
-
-def _direction(bank: IdentityBank, text: str) -> NDArray[np.float32]:
-    from ficgan.identity import parse_direction
-
-    name, amount = parse_direction(text)
-    return (bank.direction(name) * amount).astype(np.float32)
