@@ -34,11 +34,11 @@ class IdentityBank:
     """Identity codes of N different people.
 
     The digest goes into the key of every draw and into every audit: it says which bank was drawn from. A bank in memory
-    computes its own. A file states its digest, and `load` takes the word of a file that is too large to be read each
-    time (`file.IN_MEMORY`); of a smaller one it computes the digest and refuses another. Whoever changes the codes of a
-    large file and leaves the digest standing therefore changes the faces, not the draws (who is drawn depends on the
-    stated digest), and no audit shows it, unless somebody calls `verify` (`ficgan bank show --check`). `verified` says
-    whether that was done for this bank, and so does an audit.
+    computes its own. A file states its digest. A small file is read whole, and `load` refuses it where its codes have
+    another digest. A file too large to be read each time (`file.IN_MEMORY`) is mapped and its word taken: whoever
+    changes its codes and leaves the digest standing changes the faces without a trace, as the draws and the audit hold
+    the stated digest alone. Only `verify` (`ficgan bank show --check`) finds that out. `verified`, and every audit,
+    say whether it was called for this bank.
 
     Args:
         codes: float16 [N,D], the intermediate latent w of each person (D is 512).
@@ -172,11 +172,13 @@ class IdentityBank:
         return cls(means, majority(table, owner, len(per_person), columns), tuple(names), record)
 
     def save(self, path: str | Path) -> None:
-        """Write the bank as safetensors with a JSON header, whole or not at all.
+        """Write the bank as safetensors with a JSON header, whole or not at all; one not yet verified is before.
 
         Raises:
-            FicganError: the file cannot be written.
+            FicganError: the file cannot be written, or this bank came from one that `verify` refuses.
         """
+        if not self.verified:
+            self.verify()
         header = {
             "schema_version": SCHEMA,
             "names": list(self.names),
@@ -203,7 +205,7 @@ class IdentityBank:
             bank = cls(codes, attributes, tuple(header["names"]), dict(header["provenance"]), stated)
             if not mapped:
                 bank.verify()
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise FicganError(f"{path} is a damaged bank ({error}); fetch or build it again") from None
         except FicganError as error:
             raise FicganError(f"{path} is damaged: {error}") from None

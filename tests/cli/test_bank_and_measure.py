@@ -71,6 +71,20 @@ def test_bank_counts_people_not_pictures(checkpoint: Path, faces: Path, tmp_path
     assert again.exit_code == 2 and "--overwrite" in again.output
 
 
+def test_bank_in_portions_is_the_same(
+    checkpoint: Path, faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes = []
+    for number, portion in enumerate((1024, 4)):  # six pictures: all at once, and four and two
+        monkeypatch.setattr("ficgan.cli.bank._AT_ONCE", portion)
+        out = tmp_path / f"{number}.safetensors"
+        done = CliRunner().invoke(bank, ["build", str(checkpoint), "--data", str(faces), "-o", str(out)])
+        assert done.exit_code == 0, done.output
+        codes.append(IdentityBank.load(out).codes.astype(np.float32))
+    assert codes[0].shape == (6, 8)
+    np.testing.assert_allclose(codes[1], codes[0], atol=2e-3)
+
+
 def test_bank_without_identities_says_so(checkpoint: Path, faces: Path, tmp_path: Path) -> None:
     out = tmp_path / "b.safetensors"
     done = CliRunner().invoke(bank, ["build", str(checkpoint), "--data", str(faces), "-o", str(out)])

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
+from ficgan.cli.bank import bank as command
 from ficgan.errors import FicganError
 from ficgan.identity import IdentityBank, audit, file
 
@@ -118,6 +120,22 @@ def test_verify_detects(bank, path, mapping, place):
         with pytest.raises(FicganError, match="digest"):
             loaded.verify()
         assert not loaded.verified
+    with pytest.raises(FicganError, match="digest"):  # nor is the false digest passed on
+        loaded.save(path.with_name("copy.safetensors"))
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_the_command_line_checks(bank, path, mapping):
+    def show(*options: str):
+        return CliRunner().invoke(command, ["show", str(path), *options])
+
+    assert json.loads(show().stdout)["digest_verified"] is False
+    assert json.loads(show("--check").stdout)["digest_verified"] is True
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert json.loads(show().stdout)["digest"] == bank.digest
+    refused = show("--check")
+    assert refused.exit_code == 1 and "digest" in refused.stderr and not refused.stdout
 
 
 def test_verify_reads_again(path, mapping):
@@ -204,12 +222,17 @@ def no_digest(entries: dict) -> None:
     entries["__metadata__"]["header"] = json.dumps({"schema_version": 1, "names": [], "provenance": {}, "digest": 5})
 
 
+def no_words(entries: dict) -> None:
+    header = json.loads(entries["__metadata__"]["header"])
+    entries["__metadata__"]["header"] = json.dumps({**header, "names": [1, 2, 3]})
+
+
 def no_object(entries: dict) -> None:
     entries["__metadata__"]["header"] = "[1]"
 
 
 @pytest.mark.parametrize(
-    "damage", [longer, negative, early, words, kind, absent, beyond, no_list, no_digest, no_object]
+    "damage", [longer, negative, early, words, kind, absent, beyond, no_list, no_digest, no_words, no_object]
 )
 @pytest.mark.parametrize("limit", [0, 2**20])
 def test_headers_that_do_not_fit(path, monkeypatch, damage, limit):
