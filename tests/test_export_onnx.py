@@ -72,8 +72,8 @@ def test_all_precisions_with_tables(
     assert {row[1] for row in table if row[0] == "int8"} == {"noise (3)", "drawn faces (4)", "a photo (1)"}
     assert all(float(cell) < 1e-4 for row in table if row[0] == "fp32" for cell in row[2:6])
     timed = [row for row in table if row[0] == "1"]
-    assert [row[1] for row in timed] == ["1"] * 5 + ["2"] * 5
-    assert [float(row[4]) for row in timed if row[2] == "torch"] == [1.0, 1.0]
+    assert [row[1] for row in timed] == ["1"] * 6 + ["2"] * 6
+    assert [float(row[4]) for row in timed if row[2] == "torch, InferenceModel"] == [1.0, 1.0]
     model, _ = load_checkpoint(checkpoint)
     runner = Runner({kind: (out / f"{kind}.onnx").read_bytes() for kind in ("encoder", "generator")})
     x = torch.rand(2, 3, 32, 32) * 2 - 1

@@ -29,7 +29,7 @@ from ficgan.export import PRECISIONS, Difference, Runner, calibrate, differences
 from ficgan.faces import Alignment, crop, get_detector
 from ficgan.identity import IdentityBank
 from ficgan.images.files import atomic_write
-from ficgan.models import FICGAN, CheckpointHeader, load_checkpoint
+from ficgan.models import FICGAN, CheckpointHeader, InferenceModel, load_checkpoint
 from ficgan.models.io import file_digest
 
 LIMIT = 1e-3
@@ -180,28 +180,28 @@ def print_times(model: FICGAN, exported: Exported, options: argparse.Namespace) 
     from bench import floor_of
 
     model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    side = model.resolution
+    in_torch, floor, side = "torch, InferenceModel", "bare convolutions in torch", model.resolution
     print(f"\nencode + generate at {side}², torch {torch.__version__}, onnxruntime {onnxruntime.__version__}, CPU,")
     print("median of interleaved rounds; ratios are medians of the rounds' ratios.\n")
-    print("| threads | batch | what | ms/face | of torch | of the bare convolutions |\n|-|-|-|-|-|-|")
+    print("| threads | batch | what | ms/face | of torch's | of the bare convolutions' |\n|-|-|-|-|-|-|")
     for threads in options.threads:
         torch.set_num_threads(threads)
         runners = {precision: Runner(models, threads=threads) for precision, models in exported.items()}
         for batch in options.batch:
             x = torch.rand(batch, 3, side, side, generator=torch.Generator().manual_seed(0)) * 2 - 1
-            runs: dict[str, Callable[[], object]] = {
-                "torch": partial(model, x.contiguous(memory_format=torch.channels_last))
-            }
+            nhwc = x.contiguous(memory_format=torch.channels_last)
             with torch.inference_mode():
-                runs["bare convolutions in torch"] = floor_of(model, runs["torch"])  # type: ignore[arg-type]
-                runs |= {f"onnxruntime {name}": partial(whole, runner, x.numpy()) for name, runner in runners.items()}
+                runs: dict[str, Callable[[], object]] = {
+                    "torch, as trained": partial(model, nhwc),
+                    in_torch: partial(InferenceModel(model), nhwc),
+                    floor: floor_of(model, nhwc),
+                    **{f"onnxruntime {name}": partial(whole, runner, x.numpy()) for name, runner in runners.items()},
+                }
                 times = race(runs, options.seconds)
             for name, column in times.items():
-                torch_ratio, floor_ratio = (
-                    float(np.median(column / times[other])) for other in ("torch", "bare convolutions in torch")
-                )
+                ratios = [f"{float(np.median(column / times[other])):.2f}" for other in (in_torch, floor)]
                 milliseconds = float(np.median(column)) * 1000 / batch
-                print(f"| {threads} | {batch} | {name} | {milliseconds:.2f} | {torch_ratio:.2f} | {floor_ratio:.2f} |")
+                print(f"| {threads} | {batch} | {name} | {milliseconds:.2f} | {' | '.join(ratios)} |", flush=True)
 
 
 def whole(runner: Runner, x: np.ndarray) -> np.ndarray:
