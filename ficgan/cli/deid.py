@@ -251,8 +251,7 @@ def deid(
     def engine() -> Engine:
         found: Any = detector
         if scale is not None:
-            from ficgan.cli._detect_at import DetectAt
-            from ficgan.faces import get_detector
+            from ficgan.faces import DetectAt, get_detector
 
             found = DetectAt(get_detector(detector, threshold=thresh, scale=1.0, device=device), scale)
         return make_engine(

@@ -107,7 +107,9 @@ class FaceModel:
             psi: diversity ψ.
         """
         key = key if attempt.draw == 0 else f"{key}#{attempt.draw}"
-        return self.bank.k_same(self.k, key, seed=self.seed, attributes=self.attributes, psi=max(check_psi(psi), attempt.psi))
+        return self.bank.k_same(
+            self.k, key, seed=self.seed, attributes=self.attributes, psi=max(check_psi(psi), attempt.psi)
+        )
 
     def styles(self, z_id: torch.Tensor, draws: Sequence[KSameCode], attempt: Attempt) -> torch.Tensor:
         """What the style layers need, one row a face; to be kept for as long as a face keeps its identity.

@@ -386,7 +386,7 @@ class Deidentifier:
                 paste = solid_mask(out, work.face, mask_scale=max(1.0, self.mask_scale))
             else:
                 paste = paste_back(out, work.generated, work.matrix, mask_scale=self.mask_scale, face_square=square)
-            out, mask = paste.image, np.maximum(mask, paste.mask)
+            paste.onto(out, mask)
         return out, mask
 
     def _obscure(self, image: Image, works: list[_Work]) -> tuple[Image, Mask]:
@@ -395,7 +395,7 @@ class Deidentifier:
         out, mask = image.copy(), np.zeros(image.shape[:2], np.float32)
         for work in works:
             paste = effect(out, work.face, mask_scale=self.mask_scale)
-            out, mask = paste.image, np.maximum(mask, paste.mask)
+            paste.onto(out, mask)
             work.result.action = action
         self._judge(out, mask, works)
         return out, mask

@@ -22,15 +22,55 @@ _EXPONENT = 3.5
 
 @dataclass(frozen=True, eq=False)
 class Paste:
-    """A photo with a crop pasted into it.
+    """What a face is replaced by: a patch of a photo, to be put into it or into a copy.
 
     Args:
-        image: uint8 [H, W, 3], RGB.
-        mask: float32 [H, W] in [0, 1], the crop's weight; where it is 0 the image is bit-identical to the input.
+        photo: uint8 [H, W, 3], RGB, the photo it was made for.
+        x0, y0: Where the patch begins.
+        pixels: uint8 [h, w, 3], the photo's region with the face replaced; where its weight is 0, the photo's own.
+        weight: float32 [h, w] in [0, 1], how much of each pixel was replaced.
     """
 
-    image: Image
-    mask: Mask
+    photo: Image
+    x0: int
+    y0: int
+    pixels: Image
+    weight: Mask
+
+    def onto(self, image: Image, mask: Mask | None = None) -> None:
+        """Put the patch into the photo or a copy of it, and its weight into a mask [H, W], both in place."""
+        self._region(image)[:] = self.pixels
+        if mask is not None:
+            region = self._region(mask)
+            np.maximum(region, self.weight, out=region)
+
+    @property
+    def image(self) -> Image:
+        """A copy of the photo with the patch in it; where `mask` is 0 bit-identical to the photo."""
+        image = self.photo.copy()
+        self.onto(image)
+        return image
+
+    @property
+    def mask(self) -> Mask:
+        """float32 [H, W]: the weight, 0 outside the patch."""
+        mask = np.zeros(self.photo.shape[:2], dtype=np.float32)
+        self._region(mask)[:] = self.weight
+        return mask
+
+    def _region(self, array: NDArray[Any]) -> NDArray[Any]:
+        height, width = self.weight.shape
+        return array[self.y0 : self.y0 + height, self.x0 : self.x0 + width]
+
+
+def mix(photo: Image, x0: int, y0: int, new: Image, weight: Mask) -> Paste:
+    """A patch of `new` [h, w, 3] over the photo's own pixels, as far as the weight [h, w] says."""
+    import cv2
+
+    height, width = weight.shape
+    region = photo[y0 : y0 + height, x0 : x0 + width]
+    pixels: Any = cv2.blendLinear(np.ascontiguousarray(new), np.ascontiguousarray(region), weight, 1 - weight)
+    return Paste(photo, x0, y0, pixels, weight)
 
 
 def crop(image: Image, matrix: ArrayLike, size: int) -> Image:
@@ -78,7 +118,7 @@ def paste_back(
     colour_match: bool = True,
     face_square: ArrayLike | None = None,
 ) -> Paste:
-    """A photo with an aligned crop pasted back where it came from.
+    """An aligned crop pasted back into the photo it came from.
 
     Args:
         image: uint8 [H, W, 3], RGB; not changed.
@@ -109,15 +149,12 @@ def paste_back(
         raise UsageError(f"The feather is {feather}: give a fraction of the crop's side between 0 and .5.")
     inverse = invert(matrix)
     x0, y0, x1, y1 = _bounds(inverse, size, image.shape, margin=1)
-    mask = np.zeros(image.shape[:2], dtype=np.float32)
-    result = image.copy()
     if x1 <= x0 or y1 <= y0:
-        return Paste(result, mask)
+        return nothing(image)
     local = np.asarray(matrix, dtype=np.float64) @ _translation(x0, y0)  # region -> crop
     square = np.vstack([np.eye(2, 3) if face_square is None else np.asarray(face_square, np.float64), [0, 0, 1]])
     shape = (y1 - y0, x1 - x0)
     weight = oval((square @ np.vstack([local, [0, 0, 1]]))[:2], shape, size, mask_scale=mask_scale, feather=feather)
-    region = image[y0:y1, x0:x1]
     target = _matched(crop, image, matrix, square[:2], mask_scale, feather) if colour_match else crop
     grow = math.sqrt(abs(np.linalg.det(inverse[:, :2])))
     if grow < 1.0:
@@ -126,11 +163,12 @@ def paste_back(
     # Lanczos rings at hard edges of a generated face; bicubic is the usual compromise when it grows.
     flags = (cv2.INTER_CUBIC if grow >= 1.0 else cv2.INTER_LINEAR) | cv2.WARP_INVERSE_MAP
     warped = cv2.warpAffine(target, local, (x1 - x0, y1 - y0), flags=flags, borderMode=cv2.BORDER_REPLICATE)
-    mixed = region + weight[..., None] * (warped.astype(np.float32) - region)
-    inside = weight > 0
-    result[y0:y1, x0:x1][inside] = np.rint(mixed[inside]).clip(0, 255).astype(np.uint8)
-    mask[y0:y1, x0:x1] = weight
-    return Paste(result, mask)
+    return mix(image, x0, y0, warped, weight)
+
+
+def nothing(image: Image) -> Paste:
+    """The patch of a face that lies wholly outside the photo."""
+    return Paste(image, 0, 0, image[:0, :0], np.zeros((0, 0), np.float32))
 
 
 def oval(matrix: ArrayLike, shape: tuple[int, int], size: int, *, mask_scale: float, feather: float) -> Mask:

@@ -1,4 +1,4 @@
-"""`--scale WxH`: detection on a copy of the photo that fits a given size."""
+"""Detection on a copy of the picture that fits a given size (`--scale WxH`)."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.faces import Face, FaceDetector
+from ficgan.faces.detection import Face, FaceDetector
 
 __all__ = ["DetectAt"]
 
 
 @dataclass(frozen=True)
 class DetectAt:
-    """A detector that sees every photo at about one size, its proportions kept.
+    """A detector that sees every picture at about one size, its proportions kept.
 
     Args:
         detector: What detects.
-        size: Width and height, in px, that the photo is scaled to fit.
+        size: Width and height, in px, that the picture is scaled to fit.
     """
 
     detector: FaceDetector
