@@ -37,7 +37,10 @@ ALLOWED: dict[str, frozenset[str]] = {
     "images": LEAVES,
     "identity": LEAVES | {"models", "ops"},
     "policy": LEAVES | {"faces", "images", "identity"},
-    "deidentify": LEAVES | {"models", "faces", "identity", "images", "policy", "pretrained", "results"},
+    "face_model": LEAVES | {"models", "faces", "identity", "policy"},
+    "video": LEAVES | {"models", "faces", "identity", "images", "policy", "face_model"},
+    "deidentify": LEAVES
+    | {"models", "faces", "identity", "images", "policy", "face_model", "video", "pretrained", "results"},
     "verification": LEAVES | {"ops", "models", "losses", "faces", "data"},
     "data": LEAVES | {"faces", "images"},
     "training": LEAVES | {"ops", "models", "losses", "faces", "data", "images", "verification", "identity"},

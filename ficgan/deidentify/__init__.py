@@ -1,7 +1,6 @@
 """From a picture with faces to one with other faces."""
 
-from ficgan.deidentify.face_model import FaceModel
 from ficgan.deidentify.pipeline import MODES, Deidentifier, Mode, refuse_trainer
 from ficgan.results import FaceResult, Result
 
-__all__ = ["MODES", "Deidentifier", "FaceModel", "FaceResult", "Mode", "Result", "refuse_trainer"]
+__all__ = ["MODES", "Deidentifier", "FaceResult", "Mode", "Result", "refuse_trainer"]

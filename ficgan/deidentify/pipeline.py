@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.arrays import content_key, resize
-from ficgan.deidentify.face_model import FaceModel
+from ficgan.face_model import FaceModel
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import (
     Face,

@@ -19,10 +19,12 @@ class DetectAt:
     Args:
         detector: What detects.
         size: Width and height, in px, that the picture is scaled to fit.
+        enlarge: Whether a smaller picture is enlarged to it.
     """
 
     detector: FaceDetector
     size: tuple[int, int]
+    enlarge: bool = True
 
     @property
     def name(self) -> str:
@@ -34,6 +36,8 @@ class DetectAt:
 
         height, width = image.shape[:2]
         factor = min(self.size[0] / width, self.size[1] / height)
+        if factor == 1 or (factor > 1 and not self.enlarge):
+            return self.detector.detect(image)
         target = max(1, round(width * factor)), max(1, round(height * factor))
         how = cv2.INTER_AREA if factor < 1 else cv2.INTER_CUBIC
         small = np.asarray(cv2.resize(image, target, interpolation=how), np.uint8)
