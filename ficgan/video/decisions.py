@@ -1,0 +1,297 @@
+"""What shall happen to each face of a film, and every exemption with its reason.
+
+Several rules may speak of one face. The strongest wins, in this order:
+
+1. a time span on its track
+2. its track
+3. a time span on its person
+4. its person
+5. boxes, and time spans on everybody
+6. the selection (`only`): people who are not in it are kept; a track whose person is unknown is not
+7. the default, which always hides
+
+Where two of the same strength differ, hiding beats keeping, and among those that hide the later one counts. So a face
+is kept only where a rule says so and no rule as strong hides it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import BeforeValidator, Field, PositiveInt, model_serializer, model_validator
+
+from ficgan.video.schema import Box, Strict
+from ficgan.video.tracks import Track
+
+__all__ = [
+    "HIDING",
+    "MODES",
+    "BoxRule",
+    "Decider",
+    "Decision",
+    "Decisions",
+    "Exemption",
+    "HidingMode",
+    "Mode",
+    "SpanRule",
+]
+
+HidingMode = Literal["ficgan", "blur", "mosaic", "solid"]
+Mode = Literal["ficgan", "blur", "mosaic", "solid", "keep"]
+HIDING: tuple[HidingMode, ...] = ("ficgan", "blur", "mosaic", "solid")
+MODES: tuple[Mode, ...] = (*HIDING, "keep")
+
+_MODE = np.dtype(f"<U{max(map(len, MODES))}")
+"""Wide enough for every mode, so that whoever changes rows of `Decider.decide` does not cut a word short."""
+_TRACK_SPAN, _TRACK, _PERSON_SPAN, _PERSON, _GENERAL, _SELECTION, _DEFAULT = range(7)
+
+
+class _Rule(Strict):
+    mode: Mode
+    reason: str = ""
+
+    @model_serializer(mode="wrap")
+    def _without_gaps(self, handler: Any) -> dict[str, Any]:
+        return {name: value for name, value in handler(self).items() if value not in (None, "")}
+
+
+class Decision(_Rule):
+    """On a person or a track; in the file a bare mode will do: `"3": "keep"`."""
+
+
+class _Timed(_Rule):
+    start: float | None = Field(None, alias="from", ge=0)
+    """First second; None: from the beginning."""
+    end: float | None = Field(None, alias="to", gt=0)
+    """Second it ends before; None: to the end."""
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """First second, and the second it ends before; infinite where it has no bound."""
+        return (-math.inf if self.start is None else self.start, math.inf if self.end is None else self.end)
+
+    @model_validator(mode="after")
+    def _forwards(self) -> _Timed:
+        if self.start is not None and self.end is not None and self.start >= self.end:
+            raise ValueError(f"a span from {self.start} to {self.end} s is empty; `from` must be less than `to`")
+        return self
+
+
+class SpanRule(_Timed):
+    """On a time span, of one track, of one person, or of everybody."""
+
+    track: PositiveInt | None = None
+    person: PositiveInt | None = None
+
+    @model_validator(mode="after")
+    def _one_subject(self) -> SpanRule:
+        if self.track is not None and self.person is not None:
+            raise ValueError("a span is on a track or on a person, not on both")
+        if self.start is None and self.end is None:
+            raise ValueError("a span needs `from` or `to`, in seconds")
+        return self
+
+
+class BoxRule(_Timed):
+    """On a region of the picture: keeps faces wholly inside it, or hides those with their centre inside."""
+
+    mode: Mode = "keep"
+    box: Box
+
+
+def _bare_mode(value: Any) -> Any:
+    return {"mode": value} if isinstance(value, str) else value
+
+
+_Short = Annotated[Decision, BeforeValidator(_bare_mode)]
+
+
+class Decisions(Strict):
+    """All rules of a film."""
+
+    default: HidingMode = "ficgan"
+    only: tuple[PositiveInt, ...] | None = Field(None, min_length=1)
+    """People to hide; everybody else who is known is kept. None: everybody is hidden."""
+    people: dict[PositiveInt, _Short] = Field(default_factory=dict)
+    tracks: dict[PositiveInt, _Short] = Field(default_factory=dict)
+    spans: tuple[SpanRule, ...] = ()
+    boxes: tuple[BoxRule, ...] = ()
+
+    def keep_person(self, person: int, reason: str) -> Decisions:
+        """The same with an exemption for a person, such as one made by a reference photo ("matches keep.jpg")."""
+        return self.model_copy(update={"people": {**self.people, person: Decision(mode="keep", reason=reason)}})
+
+
+@dataclass(frozen=True)
+class Exemption:
+    """A rule that keeps faces, and which it kept."""
+
+    rule: str
+    """What it is on, in words."""
+    reason: str
+    start: float | None
+    end: float | None
+    """Seconds; None where it has no bound."""
+    tracks: tuple[int, ...]
+    """Tracks of which it keeps at least one frame."""
+    people: tuple[int, ...]
+    """Their people."""
+    rows: int
+    """Faces of single frames it keeps."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+
+@dataclass(frozen=True, eq=False)
+class _Compiled:
+    """One rule in the common form."""
+
+    level: int
+    mode: Mode
+    name: str
+    reason: str = ""
+    track: int | None = None
+    person: int | None = None
+    start: float = -math.inf
+    end: float = math.inf
+    box: tuple[float, float, float, float] | None = None
+    unless: frozenset[int] | None = None
+    """Of the selection: the people it does not keep."""
+
+    def concerns(self, track: Track) -> bool:
+        if self.unless is not None:
+            return track.person > 0 and track.person not in self.unless
+        return self.track in (None, track.id) and self.person in (None, track.person)
+
+
+class Decider:
+    """Decisions made ready to be asked for every face of every frame.
+
+    Args:
+        decisions: The rules.
+        times: float64 [frames], seconds of each frame from the first on.
+        size: Width and height of the picture; boxes are cut to it before they are compared with a region.
+    """
+
+    def __init__(self, decisions: Decisions, times: ArrayLike, size: tuple[int, int] | None = None) -> None:
+        self._times = np.asarray(times, np.float64)
+        self._size = size
+        # Strongest first; in a level hiding before keeping, the later before the earlier. The first that fits wins.
+        written = list(enumerate(_compile(decisions)))
+        written.sort(key=lambda pair: (pair[1].level, pair[1].mode == "keep", -pair[0]))
+        self._rules = [rule for _, rule in written]
+        self._of: dict[tuple[int, int], list[_Compiled]] = {}
+
+    def mode_of(self, track: Track, frame: int, time: float | None = None, box: ArrayLike | None = None) -> Mode:
+        """What shall happen to a track's face in a frame.
+
+        Args:
+            track: The track.
+            frame: Number of the frame.
+            time: Its second; by default that of the frame.
+            box: x0, y0, x1, y1 of the face; by default the track's row of the frame.
+        """
+        rules = self._concerning(track)
+        if len(rules) == 1:
+            return rules[0].mode
+        now = self._times[frame] if time is None else time
+        for rule in rules:
+            if rule.start <= now < rule.end:
+                if rule.box is None:
+                    return rule.mode
+                place = track.boxes[frame - track.first] if box is None else np.asarray(box)
+                if self._inside(rule, place[None])[0]:
+                    return rule.mode
+        raise AssertionError("the default fits everything")
+
+    def decide(self, track: Track) -> NDArray[np.str_]:
+        """What shall happen to a track's face, for each row: str [n]."""
+        rules = self._concerning(track)
+        return np.array([rule.mode for rule in rules], _MODE)[self._winners(track, rules)]
+
+    def exemptions(self, tracks: Iterable[Track]) -> list[Exemption]:
+        """Every rule that keeps, the strongest first, with what it kept of the tracks, be it nothing."""
+        kept: dict[_Compiled, list[tuple[Track, int]]] = {rule: [] for rule in self._rules if rule.mode == "keep"}
+        for track in tracks if kept else ():
+            rules = self._concerning(track)
+            if any(rule.mode == "keep" for rule in rules):
+                for index, rows in enumerate(np.bincount(self._winners(track, rules), minlength=len(rules))):
+                    if rows and rules[index].mode == "keep":
+                        kept[rules[index]].append((track, int(rows)))
+        return [
+            Exemption(
+                rule.name,
+                rule.reason,
+                rule.start if math.isfinite(rule.start) else None,
+                rule.end if math.isfinite(rule.end) else None,
+                tuple(sorted(track.id for track, _ in cases)),
+                tuple(sorted({track.person for track, _ in cases})),
+                sum(rows for _, rows in cases),
+            )
+            for rule, cases in kept.items()
+        ]
+
+    def _concerning(self, track: Track) -> list[_Compiled]:
+        key = (track.id, track.person)
+        if key not in self._of:
+            self._of[key] = [rule for rule in self._rules if rule.concerns(track)]
+        return self._of[key]
+
+    def _winners(self, track: Track, rules: list[_Compiled]) -> NDArray[np.intp]:
+        """[n] index of the rule that decides on each row."""
+        times = self._times[track.first : track.last + 1]
+        winners = np.full(len(track), len(rules) - 1)
+        for index in range(len(rules) - 2, -1, -1):
+            rule = rules[index]
+            fits = (rule.start <= times) & (times < rule.end)
+            if rule.box is not None:
+                fits &= self._inside(rule, track.boxes)
+            winners[fits] = index
+        return winners
+
+    def _inside(self, rule: _Compiled, boxes: NDArray[Any]) -> NDArray[np.bool_]:
+        """[n] whether faces at boxes [n,4] are what a box rule speaks of."""
+        region, places = np.asarray(rule.box, np.float64), np.asarray(boxes, np.float64)
+        if self._size is not None:
+            places = places.clip(0, (*self._size, *self._size))
+        if rule.mode == "keep":
+            low, high = places[:, :2], places[:, 2:]
+        else:
+            low = high = (places[:, :2] + places[:, 2:]) / 2
+        inside: Any = ((low >= region[:2]) & (high <= region[2:])).all(axis=1)
+        return inside
+
+
+def _compile(decisions: Decisions) -> Iterable[_Compiled]:
+    """The rules in the order in which they stand in the file."""
+    yield _Compiled(_DEFAULT, decisions.default, "default")
+    if decisions.only is not None:
+        listed = ", ".join(str(person) for person in decisions.only)
+        yield _Compiled(
+            _SELECTION, "keep", f"everybody but people {listed}", "not selected", unless=frozenset(decisions.only)
+        )
+    for person, choice in decisions.people.items():
+        yield _Compiled(_PERSON, choice.mode, f"person {person}", choice.reason, person=person)
+    for track, choice in decisions.tracks.items():
+        yield _Compiled(_TRACK, choice.mode, f"track {track}", choice.reason, track=track)
+    for region in decisions.boxes:
+        corners = ", ".join(f"{value:g}" for value in region.box)
+        start, end = region.bounds
+        yield _Compiled(_GENERAL, region.mode, f"box [{corners}]", region.reason, start=start, end=end, box=region.box)
+    for span in decisions.spans:
+        level, subject = _GENERAL, "everybody"
+        if span.track is not None:
+            level, subject = _TRACK_SPAN, f"track {span.track}"
+        elif span.person is not None:
+            level, subject = _PERSON_SPAN, f"person {span.person}"
+        start, end = span.bounds
+        yield _Compiled(
+            level, span.mode, f"span on {subject}", span.reason, span.track, span.person, start=start, end=end
+        )

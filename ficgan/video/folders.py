@@ -1,0 +1,226 @@
+"""Folders that hold source faces: private, marked as ours, and removed without touching anything else.
+
+Removing is not secure erasure: on solid-state disks and copy-on-write file systems the bytes of a deleted file may stay
+readable for a while whatever is written over them, and snapshots and backups keep their own. Use an encrypted disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from ficgan.errors import InputError
+from ficgan.images import atomic_write
+
+__all__ = [
+    "MARKER",
+    "Kind",
+    "Removal",
+    "hold",
+    "kind_of",
+    "make_private_folder",
+    "remove_folder",
+    "work_folder",
+    "write_private",
+]
+
+Kind = Literal["project", "work"]
+MARKER = ".ficgan-folder"
+"""File that says that a folder is ours, and of which kind."""
+_SCHEMA = {"project": "ficgan-video-project/1", "work": "ficgan-video-work/1"}
+_TEMPORARY = r"\.ficgan-[0-9a-f]{16}\.tmp"
+_PROJECT_FILES = rf"project\.json|tracks\.jsonl|review\.html|{_TEMPORARY}"
+_THUMBNAILS = rf"track-\d{{4,}}(-after)?\.jpg|{_TEMPORARY}"
+_OURS = {
+    "project": re.compile(_PROJECT_FILES),
+    "work": re.compile(rf"{_PROJECT_FILES}|ficgan-[\w.-]+"),
+}
+DECISIONS_FILE = "decisions.json"
+"""What the review page exports; ours in a project folder where its content says so."""
+
+
+def work_folder(output: str | os.PathLike[str]) -> Path:
+    """Where the parts of an unfinished film lie; their names must begin with `ficgan-`, or `remove_folder` spares them.
+
+    Args:
+        output: The film to be made.
+
+    Returns:
+        `.<output name>.ficgan-work` in the same folder.
+    """
+    path = Path(output)
+    return path.with_name(f".{path.name}.ficgan-work")
+
+
+def make_private_folder(folder: Path, kind: Kind) -> bool:
+    """Make a folder that only its owner can open (mode 0700), with the marker in it; one of ours is taken as it is.
+
+    Args:
+        folder: The folder; missing parents are made with the usual mode.
+        kind: What it is for.
+
+    Returns:
+        Whether it is new (an empty folder that was there counts).
+
+    Raises:
+        InputError: The folder holds something else, or cannot be made.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        if folder.is_symlink() or not folder.is_dir():
+            raise InputError(f"{folder}: exists and is no folder; choose another name")
+        found = kind_of(folder)
+        if found is None and any(folder.iterdir()):
+            raise InputError(f"{folder}: exists and was not made by ficgan; choose another folder")
+        if found not in (None, kind):
+            raise InputError(f"{folder}: is a ficgan folder for something else ({found}); choose another folder")
+        folder.chmod(0o700)  # the umask may have taken bits, or somebody given them
+        if found is None:
+            with write_private(folder / MARKER) as file:
+                file.write(json.dumps({"schema": _SCHEMA[kind], "remove": "ficgan purge"}).encode() + b"\n")
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made ({error.strerror}); choose another folder") from error
+    return found is None
+
+
+def kind_of(folder: Path) -> Kind | None:
+    """What a folder of ours is for, None where it is not ours."""
+    marker = folder / MARKER
+    try:
+        if marker.is_symlink() or not marker.is_file() or marker.stat().st_size > 4096:
+            return None
+        tree = json.loads(marker.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    schema = tree.get("schema") if isinstance(tree, dict) else None
+    name = schema.split("/")[0] if isinstance(schema, str) else ""
+    return next((kind for kind in ("project", "work") if _SCHEMA[kind].split("/")[0] == name), None)
+
+
+@contextmanager
+def write_private(path: Path, *, overwrite: bool = False) -> Iterator[BinaryIO]:
+    """`atomic_write` of a file only its owner can read (mode 0600), whatever the umask."""
+    with atomic_write(path, overwrite=overwrite) as file:
+        os.fchmod(file.fileno(), 0o600)  # before the first byte; the folder around it is closed already
+        yield file
+
+
+@contextmanager
+def hold(folder: Path) -> Iterator[None]:
+    """Nobody else may work in a folder of ours, nor remove it, while the block runs.
+
+    Raises:
+        InputError: The folder is not ours, or another process holds it.
+    """
+    import fcntl
+
+    try:
+        descriptor = os.open(folder / MARKER, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError as error:
+        raise InputError(f"{folder}: was not made by ficgan ({error.strerror}: {MARKER})") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise InputError(f"{folder}: is in use by another ficgan; wait for it or stop it") from None
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@dataclass
+class Removal:
+    """What was removed of a folder, or would be."""
+
+    kind: Kind
+    files: int = 0
+    bytes: int = 0
+    left: list[Path] = field(default_factory=list)
+    """What was not made by ficgan, or could not be removed; it stays, and the folder with it."""
+
+
+def remove_folder(folder: Path, *, dry_run: bool = False) -> Removal:
+    """Remove a folder of ours: the files ficgan makes there and nothing else. Not a secure erasure (see above).
+
+    Where anything is left the marker stays too, so that the removal can be repeated.
+
+    Args:
+        folder: The folder itself, no link to it.
+        dry_run: Remove nothing.
+
+    Returns:
+        What was, or would be, removed and left.
+
+    Raises:
+        InputError: No such folder, not ours, or in use.
+    """
+    if folder.is_symlink():
+        raise InputError(f"{folder}: is a link; give the folder itself")
+    if not folder.is_dir():
+        raise InputError(f"{folder}: {'is no folder' if folder.exists() else 'no such folder'}")
+    kind = kind_of(folder)
+    if kind is None:
+        raise InputError(f"{folder}: was not made by ficgan (no {MARKER} in it), so nothing in it was removed")
+    removal = Removal(kind)
+    with hold(folder):
+        for path in _listed(folder):
+            if path.name == MARKER:
+                continue
+            if path.name == "thumbs" and path.is_dir() and not path.is_symlink():
+                for thumbnail in _listed(path):
+                    _remove(thumbnail, bool(re.fullmatch(_THUMBNAILS, thumbnail.name)), removal, dry_run)
+                if not dry_run:
+                    with suppress(OSError):  # not empty: what is left in it is listed
+                        path.rmdir()
+            else:
+                ours = bool(_OURS[kind].fullmatch(path.name)) or _is_decisions(path)
+                _remove(path, ours, removal, dry_run)
+        if not removal.left:
+            _remove(folder / MARKER, True, removal, dry_run)
+    if not removal.left and not dry_run:
+        try:
+            folder.rmdir()
+        except OSError as error:  # something appeared meanwhile
+            raise InputError(f"{folder}: is emptied but cannot be removed ({error.strerror})") from error
+    return removal
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be listed ({error.strerror})") from error
+
+
+def _remove(path: Path, ours: bool, removal: Removal, dry_run: bool) -> None:
+    try:
+        status = path.lstat()
+        if not ours or not stat.S_ISREG(status.st_mode):
+            removal.left.append(path)
+            return
+        if not dry_run:
+            path.unlink()
+        removal.files += 1
+        removal.bytes += status.st_size
+    except OSError:
+        removal.left.append(path)
+
+
+def _is_decisions(path: Path) -> bool:
+    if path.name != DECISIONS_FILE or path.is_symlink() or not path.is_file():
+        return False
+    try:
+        tree = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(tree, dict) and str(tree.get("schema", "")).startswith("ficgan-video-decisions/")
