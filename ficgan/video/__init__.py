@@ -1,0 +1,1 @@
+"""Moving pictures: reading and writing, tracks without gaps, redaction, projects to review."""

@@ -1,0 +1,298 @@
+"""Frames in, redacted frames out: the one renderer behind files, cameras and streams.
+
+A person's new identity is settled where they first appear (a *cast*): the source is encoded once, one k-same draw is
+made, and the gate reads the result; the styles are kept for the rest of the film. From frame to frame only pose, light
+and expression (the spatial code) are read anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.errors import InputError
+from ficgan.face_model import FaceModel
+from ficgan.faces import (
+    Face,
+    FaceDetector,
+    Paste,
+    Recognizer,
+    blur_face,
+    crop,
+    mosaic_face,
+    paste_back,
+    solid_mask,
+)
+from ficgan.policy import Attempt, Policy, covered
+from ficgan.video.media import Frame
+from ficgan.video.settings import VideoSettings
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Appearance", "Cast", "FrameJob", "Renderer", "VideoTools"]
+
+Image = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, eq=False)
+class VideoTools:
+    """What redacts a film."""
+
+    detector: FaceDetector
+    recognizer: Recognizer | None = None
+    """The gate, and what tells people apart; None: neither."""
+    face_model: FaceModel | None = None
+    """None where no face is generated."""
+    policy: Policy = field(default_factory=Policy)
+    layer: int = 4
+    psi: float = 0.6
+    """Diversity, so that the people of a film do not become clones of one mean face."""
+
+
+@dataclass(frozen=True, eq=False)
+class Appearance:
+    """One face of one frame, and what shall happen to it."""
+
+    track: int
+    person: str
+    """Key of the person in the k-same draw."""
+    face: Face
+    mode: str
+
+
+@dataclass(frozen=True, eq=False)
+class FrameJob:
+    """One frame and all faces that shall not be seen in it."""
+
+    frame: Frame
+    appearances: Sequence[Appearance]
+    regions: Sequence[tuple[NDArray[np.float32], str]] = ()
+    """Boxes that a person added, with their modes."""
+
+
+@dataclass(eq=False)
+class Cast:
+    """A person's new identity."""
+
+    styles: torch.Tensor | None
+    """[1,S]; None where no setting hides the person: always the fallback."""
+    z_id: torch.Tensor
+    rung: int = 0
+    draw: dict[str, Any] = field(default_factory=dict)
+    """k, ψ, members digest, layer: for the account."""
+    checked: dict[int, float] = field(default_factory=dict)
+    """Track → second of its last reading by the gate."""
+    distance: float | None = None
+    """Smallest distance between source and result that the gate read."""
+
+
+class Renderer:
+    """Redacts frames, a chunk at a time, in order.
+
+    Args:
+        tools: model, gate.
+        settings: numbers.
+    """
+
+    def __init__(self, tools: VideoTools, settings: VideoSettings) -> None:
+        self.tools, self.settings = tools, settings
+        self.casts: dict[str, Cast] = {}
+        self.counts: dict[str, int] = {}
+        """Faces of single frames by what was done to them."""
+        self._covers = {
+            "blur": partial(blur_face, strength=settings.blur),
+            "mosaic": mosaic_face,
+            "solid": solid_mask,
+        }
+        model = tools.face_model
+        self._ladder: list[Attempt] = []
+        if model is not None:
+            self._ladder = tools.policy.attempts(tools.layer, model.band, drawn=not model.swap)
+            self._square = model.alignment.face_square(model.resolution)
+
+    def __call__(self, jobs: Sequence[FrameJob]) -> list[Image]:
+        """Redact frames.
+
+        Args:
+            jobs: consecutive frames; the generated faces of all of them are computed together.
+
+        Returns:
+            Their new images, the sources untouched; a frame without faces is the source's own array.
+        """
+        generated = self._generate(jobs)
+        return [self._compose(job, generated[index]) for index, job in enumerate(jobs)]
+
+    # -- new faces --------------------------------------------------------------------------------------------------
+
+    def _generate(self, jobs: Sequence[FrameJob]) -> list[dict[int, Paste]]:
+        """For each job: index of the appearance → the patch of its new face. What is not there falls back."""
+        import torch
+
+        pastes: list[dict[int, Paste]] = [{} for _ in jobs]
+        model = self.tools.face_model
+        if model is None:
+            return pastes
+        wanted = [
+            (j, a, matrix)
+            for j, job in enumerate(jobs)
+            for a, appearance in enumerate(job.appearances)
+            if appearance.mode == "ficgan" and (matrix := self._matrix(appearance.face)) is not None
+        ]
+        if not wanted:
+            return pastes
+        crops = np.stack([crop(jobs[j].frame.image, matrix, model.resolution) for j, _, matrix in wanted])
+        codes = model.encode(crops)
+        people = [jobs[j].appearances[a].person for j, a, _ in wanted]
+        for person in dict.fromkeys(people):
+            if person not in self.casts:
+                rows = [n for n, one in enumerate(people) if one == person]
+                self.casts[person] = self._cast(person, codes.z_id[rows].mean(0, keepdim=True))
+        pending = list(range(len(wanted)))
+        while pending:
+            pending = [n for n in pending if self.casts[people[n]].styles is not None]
+            if not pending:
+                break
+            styles = torch.cat([_styles(self.casts[people[n]]) for n in pending])
+            for n, pixels in zip(pending, model.render(styles, codes.z_non[pending]), strict=True):
+                j, a, matrix = wanted[n]
+                pastes[j][a] = paste_back(
+                    jobs[j].frame.image, pixels, matrix, mask_scale=self.settings.mask_scale, face_square=self._square
+                )
+            # A person the gate still knows is cast anew, and all their faces of this chunk are made again.
+            known = self._recognised(jobs, wanted, people, pastes)
+            for person in known:
+                self._recast(person)
+            for n in range(len(wanted)):
+                if people[n] in known and self.casts[people[n]].styles is None:
+                    j, a, _ = wanted[n]
+                    pastes[j].pop(a, None)
+            pending = [n for n in range(len(wanted)) if people[n] in known]
+        return pastes
+
+    def _matrix(self, face: Face) -> NDArray[np.float64] | None:
+        assert self.tools.face_model is not None
+        try:
+            return self.tools.face_model.alignment.matrix(face.landmarks, self.tools.face_model.resolution)
+        except InputError:  # landmarks in one point or on a line
+            return None
+
+    def _cast(self, person: str, z_id: torch.Tensor) -> Cast:
+        cast = Cast(None, z_id)
+        self._settle(person, cast)
+        return cast
+
+    def _recast(self, person: str) -> None:
+        cast = self.casts[person]
+        cast.rung += 1
+        cast.checked.clear()
+        cast.distance = None
+        self._settle(person, cast)
+
+    def _settle(self, person: str, cast: Cast) -> None:
+        """The styles of the cast's rung; none where the ladder ends."""
+        model = self.tools.face_model
+        assert model is not None
+        if cast.rung >= len(self._ladder):
+            cast.styles, cast.draw = None, {}
+            return
+        attempt = self._ladder[cast.rung]
+        draw = model.draw(person, attempt, self.tools.psi)
+        cast.styles = model.styles(cast.z_id, [draw], attempt)
+        cast.draw = {"layer": None if attempt.band else attempt.layer, "attempts": cast.rung + 1}
+        if not model.swap:
+            cast.draw |= {"k": draw.k, "psi": draw.psi, "members_digest": draw.members_digest}
+
+    def _recognised(
+        self,
+        jobs: Sequence[FrameJob],
+        wanted: Sequence[tuple[int, int, NDArray[np.float64]]],
+        people: Sequence[str],
+        pastes: list[dict[int, Paste]],
+    ) -> set[str]:
+        """People whom the gate takes for their source, of those whose reading is due."""
+        gate = self.tools.recognizer
+        if gate is None or not self.tools.policy.verify:
+            return set()
+        known: set[str] = set()
+        for n, (j, a, _) in enumerate(wanted):
+            job, cast = jobs[j], self.casts[people[n]]
+            appearance, paste = job.appearances[a], pastes[j].get(a)
+            last = cast.checked.get(appearance.track)
+            if paste is None or people[n] in known:
+                continue
+            if last is not None and 0 <= job.frame.time - last < self.settings.check:
+                continue
+            cast.checked[appearance.track] = job.frame.time
+            marks = appearance.face.landmarks[None]
+            before, after = gate.embed(job.frame.image, marks)[0], gate.embed(paste.image, marks)[0]
+            distance = float(gate.distance(before, after))
+            cast.distance = distance if cast.distance is None else min(cast.distance, distance)
+            if gate.is_match(before, after):
+                known.add(people[n])
+        return known
+
+    # -- pictures ---------------------------------------------------------------------------------------------------
+
+    def _compose(self, job: FrameJob, generated: dict[int, Paste]) -> Image:
+        source = job.frame.image
+        if not job.regions and all(appearance.mode == "keep" for appearance in job.appearances):
+            self._count("kept", len(job.appearances))
+            return source
+        out = source.copy()
+        # Largest last, as the nearer face hides the farther one; covers after generated faces, which must not poke out.
+        order = sorted(
+            range(len(job.appearances)),
+            key=lambda a: (a not in generated, _area(job.appearances[a].face)),
+        )
+        for a in order:
+            appearance, paste = job.appearances[a], generated.get(a)
+            if appearance.mode == "keep":
+                self._count("kept")
+            elif paste is not None and self._hides(paste, appearance.face):
+                # Patches were cut from the source; where two overlap the later one must lie on the earlier.
+                _overlay(paste, out)
+                self._count("generated")
+            else:
+                mode = self.settings.fallback if appearance.mode == "ficgan" else appearance.mode
+                self._cover(out, appearance.face, mode)
+                self._count(mode)
+        for box, mode in job.regions:
+            self._cover(out, Face(box, np.zeros((5, 2), np.float32), 0.0), mode)
+            self._count("region")
+        return out
+
+    def _cover(self, out: Image, face: Face, mode: str) -> None:
+        self._covers[mode](out, face, mask_scale=max(1.0, self.settings.mask_scale)).onto(out)
+
+    def _hides(self, paste: Paste, face: Face) -> bool:
+        return covered(paste.mask, face.landmarks, face.box, self.tools.policy.coverage)
+
+    def _count(self, what: str, number: int = 1) -> None:
+        self.counts[what] = self.counts.get(what, 0) + number
+
+
+def _styles(cast: Cast) -> torch.Tensor:
+    assert cast.styles is not None
+    return cast.styles
+
+
+def _area(face: Face) -> float:
+    return float(np.prod(face.box[2:] - face.box[:2]))
+
+
+def _overlay(paste: Paste, out: Image) -> None:
+    """Put a patch into a picture others may have changed: only where it replaces anything."""
+    height, width = paste.weight.shape
+    region = out[paste.y0 : paste.y0 + height, paste.x0 : paste.x0 + width]
+    source = paste.photo[paste.y0 : paste.y0 + height, paste.x0 : paste.x0 + width]
+    if np.array_equal(region, source):
+        region[:] = paste.pixels
+        return
+    inside = paste.weight > 0
+    region[inside] = paste.pixels[inside]

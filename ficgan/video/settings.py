@@ -1,0 +1,78 @@
+"""Every number of video redaction."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from ficgan.errors import UsageError
+from ficgan.video.decisions import HIDING, HidingMode
+
+__all__ = ["LINKS", "VERIFY", "Link", "Verify", "VideoSettings"]
+
+Link = Literal["none", "file", "job"]
+Verify = Literal["full", "sampled", "off"]
+LINKS: tuple[Link, ...] = ("none", "file", "job")
+VERIFY: tuple[Verify, ...] = ("full", "sampled", "off")
+
+
+@dataclass(frozen=True)
+class VideoSettings:
+    """How a film is searched, followed, redacted and checked.
+
+    Args:
+        stride: the detector looks at every n-th frame, and at the first after a cut.
+        pad: seconds by which a track is covered before its first and after its last sighting.
+        patience: seconds without a sighting after which a track ends.
+        link: which tracks get one identity: those of one person in a file, in all files of a job, or none.
+        mode: what takes a face's place where no rule says otherwise.
+        fallback: what takes the place of a face that cannot be generated: too small, turned away, still recognised.
+        pad_mode: what covers a generated face's pads, where the detector saw nothing that could be generated.
+        small: sides in pixels below which a face counts as too small to generate.
+        turned: ratio of eye distance to eye–mouth distance under which (or over its inverse) a face counts as turned
+            away; a frontal face has about 1, one turned by 60° 0.5.
+        hold: seconds for which a fallback lasts at least on either side, so that modes do not flicker.
+        mask_scale: size of the replaced region.
+        blur: standard deviation of the blur as a fraction of the face's longer side.
+        check: seconds between two readings of a generated face by the gate while rendering.
+        verify: the pass over the result: every frame, about one frame a second, or none.
+        segment: seconds of film in one part; an interrupted film goes on from its last whole part.
+        chunk: frames rendered together.
+        embeddings: sightings of a track that are read to tell people apart.
+    """
+
+    stride: int = 5
+    pad: float = 0.4
+    patience: float = 1.5
+    link: Link = "file"
+    mode: HidingMode = "ficgan"
+    fallback: HidingMode = "solid"
+    pad_mode: HidingMode = "blur"
+    small: float = 24.0
+    turned: float = 0.45
+    hold: float = 0.25
+    mask_scale: float = 1.0
+    blur: float = 0.15
+    check: float = 1.0
+    verify: Verify = "sampled"
+    segment: float = 10.0
+    chunk: int = 8
+    embeddings: int = 3
+
+    def __post_init__(self) -> None:
+        if self.stride < 1 or self.chunk < 1 or self.embeddings < 1:
+            raise UsageError("stride, chunk and embeddings must be at least 1")
+        for name in ("pad", "patience", "small", "turned", "hold", "check"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise UsageError(f"{name} is {value}; give a number of 0 or more")
+        for name in ("mask_scale", "blur", "segment"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
+                raise UsageError(f"{name} is {getattr(self, name)}; give a number above 0")
+        for name, known in (("mode", HIDING), ("fallback", HIDING), ("pad_mode", HIDING), ("link", LINKS),
+                            ("verify", VERIFY)):  # fmt: skip
+            if getattr(self, name) not in known:
+                raise UsageError(f"{name} {getattr(self, name)!r} is unknown; it is one of {', '.join(known)}")
+        if self.fallback == "ficgan":
+            raise UsageError("a face that cannot be generated cannot fall back to ficgan; use solid, blur or mosaic")

@@ -1,0 +1,169 @@
+"""The renderer: every face that shall not be seen is covered, one identity a person, retries, fallbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from ficgan.config import ModelConfig
+from ficgan.face_model import FaceModel
+from ficgan.faces import Alignment, Face
+from ficgan.identity import IdentityBank
+from ficgan.models import FICGAN, CheckpointHeader
+from ficgan.policy import Policy
+from ficgan.video.media import Frame
+from ficgan.video.render import Appearance, FrameJob, Renderer, VideoTools
+from ficgan.video.settings import VideoSettings
+
+Image = NDArray[np.uint8]
+CONFIG = ModelConfig(resolution=32, channel_base=256, channel_max=16, spatial_channels=4, mapping_layers=1)
+
+
+@dataclass
+class Nobody:
+    name: str = "nobody"
+
+    def detect(self, image: Image) -> list[Face]:
+        return []
+
+
+@dataclass
+class Gate:
+    """Takes the first `stubborn` results it reads for their source."""
+
+    stubborn: int = 0
+    name: str = "gate"
+    metric: str = "euclidean"
+    match_threshold: float = 0.5
+    reads: list[NDArray[np.float32]] = field(default_factory=list)
+
+    def embed(self, image: Image, landmarks: ArrayLike) -> NDArray[np.float32]:
+        self.reads.append(np.asarray(landmarks))
+        return np.zeros((len(np.asarray(landmarks)), 2), np.float32)
+
+    def distance(self, a: ArrayLike, b: ArrayLike) -> float:
+        return 0.0 if len(self.reads) // 2 <= self.stubborn else 1.0
+
+    def is_match(self, a: ArrayLike, b: ArrayLike) -> bool:
+        return self.distance(a, b) < self.match_threshold
+
+
+@pytest.fixture(scope="module")
+def face_model() -> FaceModel:
+    torch.manual_seed(0)
+    model = FICGAN(CONFIG).eval().requires_grad_(False)
+    for parameter in model.parameters():
+        parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    bank = IdentityBank.from_codes(np.random.default_rng(0).normal(size=(60, 512)), np.arange(60), None, [], {})
+    header = CheckpointHeader(model=CONFIG, alignment=Alignment().to_dict())
+    return FaceModel(model, header, bank, k=20, seed=1, precision="float32")
+
+
+def face(x: float, size: float = 60.0) -> Face:
+    points = Alignment().points(int(size)).astype(np.float32) + np.array([x, 30], np.float32)
+    return Face(np.array([x, 30, x + size, 30 + size], np.float32), points, 0.9)
+
+
+def job(index: int, *appearances: tuple[int, str, float, str], regions: Sequence = ()) -> FrameJob:  # type: ignore[type-arg]
+    image = np.random.default_rng(9).integers(0, 256, (120, 320, 3), dtype=np.uint8)
+    shown = [Appearance(track, person, face(x), mode) for track, person, x, mode in appearances]
+    return FrameJob(Frame(index, index, index / 25, image), shown, regions)
+
+
+def renderer(face_model: FaceModel | None, gate: Gate | None = None, **changes: object) -> Renderer:
+    tools = VideoTools(Nobody(), gate, face_model, Policy(verify=gate is not None), layer=2)
+    return Renderer(tools, VideoSettings(**changes))  # type: ignore[arg-type]
+
+
+def changed(job: FrameJob, image: Image) -> NDArray[np.bool_]:
+    return (image != job.frame.image).any(-1)
+
+
+@pytest.mark.parametrize("mode", ["ficgan", "blur", "mosaic", "solid"])
+def test_the_face_changes_and_nothing_else_does(face_model: FaceModel, mode: str) -> None:
+    frame = job(0, (1, "a", 100, mode))
+    before = frame.frame.image.copy()
+    (out,) = renderer(face_model)([frame])
+    assert np.array_equal(frame.frame.image, before)
+    where = changed(frame, out)
+    assert where[40:80, 110:150].mean() > 0.95
+    assert not where[:, :80].any() and not where[:, 200:].any()
+
+
+def test_kept_faces_and_empty_frames_are_the_source() -> None:
+    frames = [job(0), job(1, (1, "a", 100, "keep"))]
+    for frame, out in zip(frames, renderer(None)(frames), strict=True):
+        assert np.array_equal(out, frame.frame.image)
+
+
+def test_one_person_keeps_one_identity_and_is_cast_once(face_model: FaceModel) -> None:
+    render = renderer(face_model)
+    render([job(0, (1, "a", 100, "ficgan")), job(1, (1, "a", 104, "ficgan"))])
+    styles = render.casts["a"].styles
+    render([job(2, (1, "a", 108, "ficgan"), (2, "b", 210, "ficgan"))])
+    assert render.casts["a"].styles is styles
+    assert not torch.equal(render.casts["b"].styles, styles)  # type: ignore[arg-type]
+    assert render.counts == {"generated": 4}
+
+
+def test_how_frames_are_cut_into_chunks_does_not_matter(face_model: FaceModel) -> None:
+    """After the cast: the same frames alone and together."""
+    frames = [job(n, (1, "a", 100 + 2 * n, "ficgan")) for n in range(4)]
+    together, alone = renderer(face_model), renderer(face_model)
+    together(frames[:1]), alone(frames[:1])
+    for a, b in zip(together(frames), [alone([frame])[0] for frame in frames], strict=True):
+        assert np.abs(a.astype(int) - b).max() <= 1
+
+
+def test_a_person_the_gate_still_knows_is_cast_anew_in_all_frames(face_model: FaceModel) -> None:
+    render = renderer(face_model, Gate(stubborn=1))
+    render([job(n, (1, "a", 100, "ficgan")) for n in range(3)])
+    assert render.casts["a"].rung == 1 and render.casts["a"].draw["attempts"] == 2
+    assert render.counts == {"generated": 3}
+
+
+def test_a_person_nothing_hides_is_masked(face_model: FaceModel) -> None:
+    render = renderer(face_model, Gate(stubborn=99))
+    frames = [job(n, (1, "a", 100, "ficgan")) for n in range(2)]
+    for frame, out in zip(frames, render(frames), strict=True):
+        assert (out[45:75, 115:145] == 0).all()
+        assert not changed(frame, out)[:, :80].any()
+    assert render.casts["a"].styles is None and render.counts == {"solid": 2}
+    render([job(9, (1, "a", 100, "ficgan"))])
+    assert render.counts == {"solid": 3}
+
+
+def test_the_gate_reads_again_after_a_while_and_not_in_between(face_model: FaceModel) -> None:
+    gate = Gate()
+    render = renderer(face_model, gate, check=1.0)
+    for index in (0, 1, 10, 24, 25, 26, 50):
+        render([job(index, (1, "a", 100, "ficgan"))])
+    assert len(gate.reads) // 2 == 3  # seconds 0, 1 and 2
+    assert render.casts["a"].distance == 1.0
+
+
+def test_without_a_model_and_with_shapeless_landmarks_faces_fall_back(face_model: FaceModel) -> None:
+    plain = job(0, (1, "a", 100, "ficgan"))
+    assert (renderer(None, fallback="solid")([plain])[0][45:75, 115:145] == 0).all()
+    flat = Face(plain.appearances[0].face.box, np.zeros((5, 2), np.float32), 1.0)
+    shapeless = FrameJob(plain.frame, [Appearance(1, "a", flat, "ficgan")])
+    assert (renderer(face_model)([shapeless])[0][45:75, 115:145] == 0).all()
+
+
+def test_regions_are_covered_whatever_the_faces(face_model: FaceModel) -> None:
+    frame = job(0, (1, "a", 100, "keep"), regions=[(np.array([220, 40, 260, 80], np.float32), "solid")])
+    (out,) = renderer(face_model)([frame])
+    assert (out[42:78, 222:258] == 0).all()
+    assert not changed(frame, out)[:, :190].any()
+
+
+def test_overlapping_faces_are_both_replaced(face_model: FaceModel) -> None:
+    frame = job(0, (1, "a", 100, "ficgan"), (2, "b", 130, "ficgan"))
+    (out,) = renderer(face_model)([frame])
+    where = changed(frame, out)
+    assert where[45:75, 115:175].mean() > 0.95
