@@ -1,0 +1,378 @@
+// Zero-insert, pad, filter, subsample. Every kernel is polyphase: an inserted zero is neither stored nor multiplied.
+//
+// For filters up to 4×4 and the factors (1, 1), (up 2), (down 2) on both axes there is a kernel per layout in which a
+// thread computes several neighbouring outputs from inputs that it reads once. Their filter is held as 4×4, filled up
+// with zeros, so that for smaller filters a NaN or infinity of x reaches outputs up to 3 samples farther than its
+// filter does. All else goes through one kernel that computes one output (or one vector of channels) a thread.
+//
+// The three tell apart the up-2 phases by the launch, not by the thread: outputs are tiled from the one, at −1 or 0,
+// whose first tap meets a true sample.
+#include "tile.cuh"
+
+namespace ficgan {
+namespace {
+
+template <class A>
+struct Params {
+    Divisor count_0, count_1, count_2;  // how a work item's number splits into coordinates, fastest first
+    int64_t work;
+    int64_t channels, in_height, in_width, out_height, out_width;
+    int64_t pad_x0, pad_y0;
+    int lead_x, lead_y;  // outputs by which the first tile starts before 0
+    int up_x, up_y, down_x, down_y, filter_height, filter_width, flip;
+    int lanes_log2;  // channels-last: log2 of the neighbouring vectors of channels that a block takes
+    A gain;
+    bool vector_load, vector_store;
+};
+
+// f′[p,q] · gain.
+template <class A>
+__device__ inline A tap(const Params<A>& s, const A* __restrict__ f, int p, int q) {
+    const int row = s.flip ? p : s.filter_height - 1 - p, col = s.flip ? q : s.filter_width - 1 - q;
+    return f[row * s.filter_width + col] * s.gain;
+}
+
+template <class A>
+__device__ inline void taps(const Params<A>& s, const A* __restrict__ f, A (&w)[kTaps][kTaps]) {
+#pragma unroll
+    for (int p = 0; p < kTaps; ++p)
+#pragma unroll
+        for (int q = 0; q < kTaps; ++q) w[p][q] = p < s.filter_height && q < s.filter_width ? tap(s, f, p, q) : A(0);
+}
+
+// --- contiguous -----------------------------------------------------------------------------------------------------
+
+// Copies the inputs from (row, col) on into the tile, zeros where there are none, in packs of kLength from a column that
+// is a multiple of kLength. A thread issues several loads before it waits for the first. Coordinates fit into an int,
+// and so does the offset within a tile's rows: fits_ints sees to it.
+template <class T, int kUp, int kDown, int kLength>
+__device__ inline void fill(const T* __restrict__ plane, int height, int width, int row, int col,
+                            Accum<T>* __restrict__ tile) {
+    using Geometry = Tile<T, kUp, kDown>;
+    constexpr int kPacks = (Geometry::kInWidth + kLength - 1 + kLength - 1) / kLength;
+    constexpr unsigned kItems = Geometry::kInHeight * kPacks;
+    constexpr int kRounds = (kItems + Geometry::kThreads - 1) / Geometry::kThreads;
+    constexpr int kBatch = kRounds < 8 ? kRounds : 8;
+    const T* origin = plane + static_cast<int64_t>(row) * width + col;
+    for (unsigned first = threadIdx.x; first < kItems; first += kBatch * Geometry::kThreads) {
+        Words<T, kLength> held[kBatch];
+        unsigned place[kBatch];
+#pragma unroll
+        for (int k = 0; k < kBatch; ++k) {
+            const unsigned item = first + k * Geometry::kThreads, r = item / kPacks, c = item % kPacks * kLength;
+            place[k] = r * Geometry::kPitch + Geometry::column(c);
+            // As unsigned numbers the negative ones are too large.
+            const bool inside = item < kItems && row + r < static_cast<unsigned>(height) &&
+                                col + c < static_cast<unsigned>(width);
+            held[k] = load_if<kLength>(inside, origin + (r * width + c));
+        }
+#pragma unroll
+        for (int k = 0; k < kBatch; ++k) {
+            if (first + k * Geometry::kThreads >= kItems) break;
+            const Pack<T, kLength> pack = unpack<T, kLength>(held[k]);
+#pragma unroll
+            for (int e = 0; e < kLength; ++e)
+                tile[place[k] + Geometry::template further<kLength>(e)] = widen(pack.v[e]);
+        }
+    }
+}
+
+template <class T, int kUp, int kDown>
+__global__ void __launch_bounds__(Tile<T, kUp, kDown>::kThreads)
+    tile_kernel(const Params<Accum<T>> s, const T* __restrict__ x, const Accum<T>* __restrict__ f, T* __restrict__ y) {
+    using A = Accum<T>;
+    using Geometry = Tile<T, kUp, kDown>;
+    constexpr int kPerX = Geometry::kPerX, kPerY = Geometry::kPerY;
+    constexpr int kWindowX = window(kPerX, kUp, kDown), kWindowY = window(kPerY, kUp, kDown);
+    __shared__ A tile[Geometry::kSize];
+
+    A w[kTaps][kTaps];
+    taps(s, f, w);
+    const int tx = threadIdx.x % Geometry::kThreadsX, ty = threadIdx.x / Geometry::kThreadsX;
+    const int height = static_cast<int>(s.in_height), width = static_cast<int>(s.in_width);
+    const int out_height = static_cast<int>(s.out_height), out_width = static_cast<int>(s.out_width);
+
+    for (int64_t work = blockIdx.x; work < s.work; work += gridDim.x) {
+        int64_t plane = work;
+        const int tile_x = static_cast<int>(s.count_0.split(plane)), tile_y = static_cast<int>(s.count_1.split(plane));
+        const int ox = tile_x * Geometry::kOutWidth - s.lead_x, oy = tile_y * Geometry::kOutHeight - s.lead_y;
+        const int col = (ox * kDown - static_cast<int>(s.pad_x0)) / kUp;  // exact, by the choice of the lead
+        const int row = (oy * kDown - static_cast<int>(s.pad_y0)) / kUp;
+        const T* source = x + plane * s.in_height * s.in_width;
+        int shift = 0;
+        if (s.vector_load) {
+            shift = col & (kVector<T> - 1);
+            fill<T, kUp, kDown, kVector<T>>(source, height, width, row, col - shift, tile);
+        } else {
+            fill<T, kUp, kDown, 1>(source, height, width, row, col, tile);
+        }
+        __syncthreads();
+
+        A acc[kPerY][kPerX] = {};
+        const A* column[kWindowX];
+#pragma unroll
+        for (int c = 0; c < kWindowX; ++c)
+            column[c] = tile + ty * Geometry::kStepY * Geometry::kPitch +
+                        Geometry::column(shift + tx * Geometry::kStep + c);
+#pragma unroll
+        for (int r = 0; r < kWindowY; ++r) {
+            A seen[kWindowX];
+#pragma unroll
+            for (int c = 0; c < kWindowX; ++c) seen[c] = column[c][r * Geometry::kPitch];
+#pragma unroll
+            for (int i = 0; i < kPerY; ++i) {
+                const int p = r * kUp - i * kDown;
+                if (p < 0 || p >= kTaps) continue;
+#pragma unroll
+                for (int j = 0; j < kPerX; ++j)
+#pragma unroll
+                    for (int q = 0; q < kTaps; ++q)
+                        if ((j * kDown + q) % kUp == 0) acc[i][j] += w[p][q] * seen[(j * kDown + q) / kUp];
+            }
+        }
+
+        T* target = y + plane * s.out_height * s.out_width;
+        if (s.vector_store) {  // four outputs of a row are all inside or all outside
+            const int x0 = ox + tx * kPerX;
+#pragma unroll
+            for (int i = 0; i < kPerY; ++i) {
+                const int y0 = oy + ty * kPerY + i;
+                if (x0 >= out_width || y0 < 0 || y0 >= out_height) continue;
+                Pack<T, kPerX> pack;
+#pragma unroll
+                for (int j = 0; j < kPerX; ++j) pack.v[j] = narrow<T>(acc[i][j]);
+                store<kPerX>(target + static_cast<int64_t>(y0) * out_width + x0, pack);
+            }
+        } else {
+            __syncthreads();  // all have read their inputs: the tile can take the outputs
+#pragma unroll
+            for (int i = 0; i < kPerY; ++i)
+#pragma unroll
+                for (int j = 0; j < kPerX; ++j)
+                    tile[(ty * kPerY + i) * Geometry::kOutPitch + Geometry::out_column(tx * kPerX + j)] = acc[i][j];
+            __syncthreads();
+#pragma unroll 4
+            for (int k = threadIdx.x; k < Geometry::kOutHeight * Geometry::kOutWidth; k += Geometry::kThreads) {
+                const int r = k / Geometry::kOutWidth, c = k % Geometry::kOutWidth;
+                if (static_cast<unsigned>(oy + r) < static_cast<unsigned>(out_height) &&
+                    static_cast<unsigned>(ox + c) < static_cast<unsigned>(out_width))
+                    target[static_cast<int64_t>(oy + r) * out_width + ox + c] =
+                        narrow<T>(tile[r * Geometry::kOutPitch + Geometry::out_column(c)]);
+            }
+        }
+        __syncthreads();  // before the next work item fills the tile
+    }
+}
+
+// --- channels-last --------------------------------------------------------------------------------------------------
+
+// A thread computes 2×2 outputs of one vector of channels, from up to 5×5 (up 2: 3×3, down 2: 6×6) vectors of 16 bytes.
+// Neighbours share most of these through L1: a block covers up to 8 vectors of channels (128 bytes, a cache line),
+// 16 outputs in x and as many in y as its threads allow.
+constexpr int kPixelThreads = 256, kPixelsX = 8, kPixels = 2;
+
+template <class T, int kUp, int kDown>
+__global__ void __launch_bounds__(kPixelThreads, 2)
+    pixel_kernel(const Params<Accum<T>> s, const T* __restrict__ x, const Accum<T>* __restrict__ f,
+                 T* __restrict__ y) {
+    using A = Accum<T>;
+    constexpr int kLength = kVector<T>, kWindow = window(kPixels, kUp, kDown);
+    A w[kTaps][kTaps];
+    taps(s, f, w);
+    const int lane = threadIdx.x & ((1 << s.lanes_log2) - 1), pixel = threadIdx.x >> s.lanes_log2;
+    const int px = pixel % kPixelsX, py = pixel / kPixelsX;
+    const int rows = (kPixelThreads >> s.lanes_log2) / kPixelsX;
+
+    const int height = static_cast<int>(s.in_height), width = static_cast<int>(s.in_width);
+    const int out_height = static_cast<int>(s.out_height), out_width = static_cast<int>(s.out_width);
+
+    for (int64_t work = blockIdx.x; work < s.work; work += gridDim.x) {
+        int64_t n = work;
+        const int64_t channel = ((s.count_0.split(n) << s.lanes_log2) + lane) * kLength;
+        const int ox = (static_cast<int>(s.count_1.split(n)) * kPixelsX + px) * kPixels - s.lead_x;
+        const int oy = (static_cast<int>(s.count_2.split(n)) * rows + py) * kPixels - s.lead_y;
+        if (ox >= out_width || oy >= out_height) continue;
+        const int col = (ox * kDown - static_cast<int>(s.pad_x0)) / kUp;  // exact, by the choice of the lead
+        const int row = (oy * kDown - static_cast<int>(s.pad_y0)) / kUp;
+        const T* line = x + ((n * height + row) * width + col) * s.channels + channel;
+        A acc[kPixels][kPixels][kLength] = {};
+#pragma unroll
+        for (int r = 0; r < kWindow; ++r) {
+            Words<T, kLength> seen[kWindow];
+#pragma unroll
+            for (int c = 0; c < kWindow; ++c)
+                // As unsigned numbers the negative ones are too large.
+                seen[c] = load_if<kLength>(static_cast<unsigned>(row + r) < static_cast<unsigned>(height) &&
+                                               static_cast<unsigned>(col + c) < static_cast<unsigned>(width),
+                                           line + c * s.channels);
+            line += width * s.channels;
+#pragma unroll
+            for (int c = 0; c < kWindow; ++c) {
+                const Pack<T, kLength> pack = unpack<T, kLength>(seen[c]);
+#pragma unroll
+                for (int i = 0; i < kPixels; ++i) {
+                    const int p = r * kUp - i * kDown;
+                    if (p < 0 || p >= kTaps) continue;
+#pragma unroll
+                    for (int j = 0; j < kPixels; ++j) {
+                        const int q = c * kUp - j * kDown;
+                        if (q < 0 || q >= kTaps) continue;
+#pragma unroll
+                        for (int k = 0; k < kLength; ++k) acc[i][j][k] += w[p][q] * widen(pack.v[k]);
+                    }
+                }
+            }
+        }
+        T* target = y + n * s.out_height * s.out_width * s.channels + channel;
+#pragma unroll
+        for (int i = 0; i < kPixels; ++i)
+#pragma unroll
+            for (int j = 0; j < kPixels; ++j) {
+                if (oy + i < 0 || oy + i >= out_height || ox + j < 0 || ox + j >= out_width) continue;
+                Pack<T, kLength> pack;
+#pragma unroll
+                for (int k = 0; k < kLength; ++k) pack.v[k] = narrow<T>(acc[i][j][k]);
+                store<kLength>(target + ((oy + i) * s.out_width + ox + j) * s.channels, pack);
+            }
+    }
+}
+
+// --- any filter, any factors ----------------------------------------------------------------------------------------
+
+constexpr int kAnyThreads = 256;
+
+// The first tap that meets a true sample inside, and that sample: the zero-inserted x has its samples at multiples of
+// `up`, and tap p of an output meets place start + p.
+__device__ inline void first_tap(int64_t start, int up, int& p, int64_t& sample) {
+    sample = start <= 0 ? 0 : (start + up - 1) / up;
+    const int64_t distance = sample * up - start;
+    p = distance < INT32_MAX ? static_cast<int>(distance) : INT32_MAX;
+}
+
+// One thread, kLength channels of one output: kLength > 1 for channels-last alone.
+template <class T, int kLength>
+__global__ void __launch_bounds__(kAnyThreads)
+    any_kernel(const Params<Accum<T>> s, bool channels_last, const T* __restrict__ x, const Accum<T>* __restrict__ f,
+               T* __restrict__ y) {
+    using A = Accum<T>;
+    const int64_t step_x = channels_last ? s.channels : 1, step_y = step_x * s.in_width;
+    for (int64_t work = int64_t{blockIdx.x} * kAnyThreads + threadIdx.x; work < s.work;
+         work += int64_t{gridDim.x} * kAnyThreads) {
+        int64_t image = work;  // or plane; count_0 is 1 when contiguous
+        const int64_t channel = s.count_0.split(image) * kLength;
+        const int64_t ox = s.count_1.split(image), oy = s.count_2.split(image);
+        const T* source = x + image * s.in_height * step_y + channel;
+        int p, q_first;
+        int64_t row, col_first;
+        first_tap(oy * s.down_y - s.pad_y0, s.up_y, p, row);
+        first_tap(ox * s.down_x - s.pad_x0, s.up_x, q_first, col_first);
+        A acc[kLength] = {};
+        for (; p < s.filter_height && row < s.in_height; p += s.up_y, ++row) {
+            int64_t col = col_first;
+            for (int q = q_first; q < s.filter_width && col < s.in_width; q += s.up_x, ++col) {
+                const A weight = tap(s, f, p, q);
+                const Pack<T, kLength> pack = load<kLength>(source + row * step_y + col * step_x);
+#pragma unroll
+                for (int k = 0; k < kLength; ++k) acc[k] += weight * widen(pack.v[k]);
+            }
+        }
+        Pack<T, kLength> pack;
+#pragma unroll
+        for (int k = 0; k < kLength; ++k) pack.v[k] = narrow<T>(acc[k]);
+        store<kLength>(y + work * kLength, pack);
+    }
+}
+
+// --- the choice between them ----------------------------------------------------------------------------------------
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+template <class T>
+using Kernel = void (*)(Params<Accum<T>>, const T*, const Accum<T>*, T*);
+
+template <class T>
+void start_tiles(const Upfirdn2d& g, Params<Accum<T>> s, const T* x, const Accum<T>* f, T* y, void* stream) {
+    using Geometry = Tile<T, 1, 1>;
+    const int out_height = g.down_y == 2 ? Tile<T, 1, 2>::kOutHeight : Geometry::kOutHeight;
+    const int64_t across = ceil_div(g.out_width + s.lead_x, Geometry::kOutWidth);
+    const int64_t along = ceil_div(g.out_height + s.lead_y, out_height);
+    s.count_0 = Divisor(across);
+    s.count_1 = Divisor(along);
+    s.work = g.batch * g.channels * across * along;
+    s.vector_load = g.in_width % kVector<T> == 0 && aligned(x);
+    s.vector_store = g.out_width % Geometry::kPerX == 0 && s.lead_x == 0 && aligned(y);
+    const Kernel<T> kernel = g.up_x == 2     ? tile_kernel<T, 2, 1>
+                             : g.down_x == 2 ? tile_kernel<T, 1, 2>
+                                             : tile_kernel<T, 1, 1>;
+    FICGAN_LAUNCH(kernel, grid_of(s.work, 16384), Geometry::kThreads, stream, s, x, f, y);
+}
+
+template <class T>
+void start_pixels(const Upfirdn2d& g, Params<Accum<T>> s, const T* x, const Accum<T>* f, T* y, void* stream) {
+    const int64_t vectors = g.channels / kVector<T>;
+    s.lanes_log2 = vectors % 8 == 0 ? 3 : vectors % 4 == 0 ? 2 : vectors % 2 == 0 ? 1 : 0;
+    const int64_t groups = vectors >> s.lanes_log2;
+    const int64_t across = ceil_div(g.out_width + s.lead_x, kPixelsX * kPixels);
+    const int64_t along = ceil_div(g.out_height + s.lead_y, (kPixelThreads >> s.lanes_log2) / kPixelsX * kPixels);
+    s.count_0 = Divisor(groups);
+    s.count_1 = Divisor(across);
+    s.count_2 = Divisor(along);
+    s.work = g.batch * groups * across * along;
+    const Kernel<T> kernel = g.up_x == 2     ? pixel_kernel<T, 2, 1>
+                             : g.down_x == 2 ? pixel_kernel<T, 1, 2>
+                                             : pixel_kernel<T, 1, 1>;
+    FICGAN_LAUNCH(kernel, grid_of(s.work, 16384), kPixelThreads, stream, s, x, f, y);
+}
+
+template <class T>
+void start_any(const Upfirdn2d& g, Params<Accum<T>> s, const T* x, const Accum<T>* f, T* y, void* stream) {
+    const bool channels_last = g.layout == Layout::channels_last;
+    const bool vectors = channels_last && g.channels % kVector<T> == 0 && aligned(x, y);
+    const int64_t inner = channels_last ? g.channels / (vectors ? kVector<T> : 1) : 1;
+    s.count_0 = Divisor(inner);
+    s.count_1 = Divisor(g.out_width);
+    s.count_2 = Divisor(g.out_height);
+    s.work = g.batch * (channels_last ? inner : g.channels) * g.out_height * g.out_width;
+    const auto kernel = vectors ? any_kernel<T, kVector<T>> : any_kernel<T, 1>;
+    FICGAN_LAUNCH(kernel, grid_of(ceil_div(s.work, kAnyThreads), 1 << 20), kAnyThreads, stream, s, channels_last, x, f,
+                  y);
+}
+
+// The coordinates of the two fast kernels are ints, and so is the offset of a tile's last row from its first, at most
+// 66 rows on.
+bool fits_ints(const Upfirdn2d& g) {
+    constexpr int64_t kMost = 1 << 24;
+    return g.in_height < kMost && g.in_width < kMost && g.out_height < kMost && g.out_width < kMost &&
+           g.pad_x0 > -kMost && g.pad_x0 < kMost && g.pad_y0 > -kMost && g.pad_y0 < kMost;
+}
+
+}  // namespace
+
+int upfirdn2d(Type type, const Upfirdn2d& g, const void* x, const void* f, void* y, void* stream) {
+    if (g.up_x < 1 || g.up_y < 1 || g.down_x < 1 || g.down_y < 1 || g.filter_height < 1 || g.filter_width < 1)
+        return static_cast<int>(cudaErrorInvalidValue);
+    if (g.batch <= 0 || g.channels <= 0 || g.out_height <= 0 || g.out_width <= 0) return static_cast<int>(cudaSuccess);
+    const bool specialised = g.filter_height <= kTaps && g.filter_width <= kTaps && g.up_x == g.up_y &&
+                             g.down_x == g.down_y && g.up_x * g.down_x <= 2 && fits_ints(g);
+    return with_type(type, [&](auto* tag) {
+        using T = std::remove_pointer_t<decltype(tag)>;
+        using A = Accum<T>;
+        const T* source = static_cast<const T*>(x);
+        const A* filter = static_cast<const A*>(f);
+        T* target = static_cast<T*>(y);
+        const int odd = g.up_x == 2;
+        const Params<A> s{Divisor(1), Divisor(1), Divisor(1), 0, g.channels, g.in_height, g.in_width, g.out_height,
+                          g.out_width, g.pad_x0, g.pad_y0, odd ? static_cast<int>(g.pad_x0 & 1) : 0,
+                          odd ? static_cast<int>(g.pad_y0 & 1) : 0, g.up_x, g.up_y, g.down_x, g.down_y,
+                          g.filter_height, g.filter_width, g.flip, 0, A(g.gain), false, false};
+        if (specialised && g.layout == Layout::contiguous)
+            start_tiles<T>(g, s, source, filter, target, stream);
+        else if (specialised && g.layout == Layout::channels_last && g.channels % kVector<T> == 0 &&
+                 aligned(source, target))
+            start_pixels<T>(g, s, source, filter, target, stream);
+        else
+            start_any<T>(g, s, source, filter, target, stream);
+    });
+}
+
+}  // namespace ficgan
