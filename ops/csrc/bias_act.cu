@@ -1,5 +1,5 @@
-// Bias, activation, gain and clamp, with the first and second derivative. Bound by memory: a thread moves two vectors of
-// 16 bytes per tensor at a time, and the bias of a vector costs at most one division, done by multiplication.
+// Bias, activation, gain and clamp, with the first and second derivative. Bound by memory: a thread moves two vectors
+// of 16 bytes per tensor at a time, and the bias of a vector costs at most one division, done by multiplication.
 #include <math.h>
 
 #include "numeric.cuh"
@@ -62,8 +62,8 @@ __device__ inline A smooth(A v) {
     }
 }
 
-// y, or its derivative times `dy` (and `ddx`): what one element needs. `v` is the output y where the piecewise kind asks
-// for its derivative, and x + b otherwise.
+// y, or its derivative times `dy` (and `ddx`): what one element needs. `v` is the output y where the piecewise kind
+// asks for its derivative, and x + b otherwise.
 template <Kind kKind, int kOrder, class A>
 __device__ inline A element(const Params<A>& p, A v, A dy, A ddx) {
     if constexpr (kKind == Kind::piecewise && kOrder == 1) {

@@ -2,7 +2,8 @@
 //
 // Every launcher puts its work on `stream` (a cudaStream_t) and returns at once; it returns a cudaError_t as int, 0 for
 // success. Sizes are 64-bit, an empty tensor is no work. Half types are computed and accumulated in float32, float64
-// in float64. No output may overlap an input. "Layout" is that of the 4-D tensors of one call, all alike: contiguous NCHW, or channels-last.
+// in float64. "Layout" is that of the 4-D tensors of one call, all alike: contiguous NCHW, or channels-last. No output
+// may overlap an input.
 #pragma once
 #include <cstdint>
 

@@ -42,8 +42,8 @@ __device__ inline void taps(const Params<A>& s, const A* __restrict__ f, A (&w)[
 
 // --- contiguous -----------------------------------------------------------------------------------------------------
 
-// Copies the inputs from (row, col) on into the tile, zeros where there are none, in packs of kLength from a column that
-// is a multiple of kLength. A thread issues several loads before it waits for the first. Coordinates fit into an int,
+// Copies the inputs from (row, col) on into the tile, zeros where there are none, in packs of kLength; `col` must be a
+// multiple of kLength. A thread issues several loads before it waits for the first. Coordinates fit into an int,
 // and so does the offset within a tile's rows: fits_ints sees to it.
 template <class T, int kUp, int kDown, int kLength>
 __device__ inline void fill(const T* __restrict__ plane, int height, int width, int row, int col,
