@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BeforeValidator, Field, PositiveInt, model_serializer, model_validator
 
-from ficgan.video.schema import Box, Strict
+from ficgan.video.schema import Box, Strict, Text
 from ficgan.video.tracks import Track
 
 __all__ = [
@@ -53,7 +53,7 @@ _TRACK_SPAN, _TRACK, _PERSON_SPAN, _PERSON, _GENERAL, _SELECTION, _DEFAULT = ran
 
 class _Rule(Strict):
     mode: Mode
-    reason: str = ""
+    reason: Text = ""
 
     @model_serializer(mode="wrap")
     def _without_gaps(self, handler: Any) -> dict[str, Any]:

@@ -15,26 +15,28 @@ import hashlib
 import os
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, NonNegativeInt, PositiveInt, model_serializer, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from ficgan.errors import InputError
 from ficgan.video.decisions import Decider, Decision, Decisions
 from ficgan.video.folders import make_private_folder, remove_folder, write_private
 from ficgan.video.media import VideoInfo
-from ficgan.video.schema import Box, Strict, check_schema, checked, read_json, to_text
+from ficgan.video.regions import Region
+from ficgan.video.schema import Strict, Text, check_schema, checked, read_json, to_text
 from ficgan.video.track_file import read_tracks, rounded, write_tracks
 from ficgan.video.tracks import Track
 
-__all__ = ["DECISIONS_SCHEMA", "PROJECT_SCHEMA", "Project", "Region", "Source", "fingerprint"]
+__all__ = ["DECISIONS_SCHEMA", "PROJECT_SCHEMA", "Project", "Source", "fingerprint"]
 
 PROJECT_SCHEMA = "ficgan-video-project/1"
 DECISIONS_SCHEMA = "ficgan-video-decisions/1"
@@ -64,7 +66,7 @@ def fingerprint(path: str | os.PathLike[str]) -> str:
 class Source(Strict):
     """The film a project is of."""
 
-    name: str
+    name: Text
     """Of the file, without its folder."""
     size: NonNegativeInt | None = None
     """Bytes; None for a camera or a stream."""
@@ -79,7 +81,7 @@ class Source(Strict):
     pixel_format: str = ""
     rotation: int = 0
     audio_streams: NonNegativeInt = 0
-    notes: tuple[str, ...] = ()
+    notes: tuple[Text, ...] = ()
 
     @classmethod
     def of(cls, path: str | os.PathLike[str], info: VideoInfo) -> Self:
@@ -97,59 +99,6 @@ class Source(Strict):
         )  # fmt: skip
 
 
-class _Key(Strict):
-    frame: NonNegativeInt
-    box: Box
-
-
-class Region(Strict):
-    """A box that a person adds: covered from one frame to another, whatever the tracks and decisions say."""
-
-    first: NonNegativeInt
-    last: NonNegativeInt
-    mode: Literal["solid", "blur", "mosaic"] = "solid"
-    box: Box | None = None
-    """Where it does not move."""
-    keys: tuple[_Key, ...] = ()
-    """Where it moves: linearly between these, resting before the first and after the last."""
-    reason: str = ""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _possible(cls, tree: Any) -> Any:
-        mode = tree.get("mode") if isinstance(tree, dict) else None
-        if mode == "keep":
-            raise ValueError("a region covers; to keep the faces inside a box write it under decisions.boxes")
-        if mode == "ficgan":
-            raise ValueError("a region has no landmarks to place a new face by; use solid, blur or mosaic")
-        return tree
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Self:
-        frames = [key.frame for key in self.keys]
-        if (self.box is None) == (not frames):
-            raise ValueError("a region needs either `box` or `keys`")
-        if self.first > self.last:
-            raise ValueError(f"a region from frame {self.first} to {self.last} is empty")
-        if frames != sorted(set(frames)) or (frames and not self.first <= frames[0] <= frames[-1] <= self.last):
-            raise ValueError(f"the keys' frames must ascend and lie between {self.first} and {self.last}")
-        return self
-
-    @model_serializer(mode="wrap")
-    def _without_gaps(self, handler: Any) -> dict[str, Any]:
-        return {name: value for name, value in handler(self).items() if value not in (None, "", ())}
-
-    def box_at(self, frame: int) -> NDArray[np.float32] | None:
-        """x0, y0, x1, y1 in a frame, float32 [4]; None outside of the span."""
-        if not self.first <= frame <= self.last:
-            return None
-        if self.box is not None:
-            return np.asarray(self.box, np.float32)
-        frames = [key.frame for key in self.keys]
-        corners = np.array([key.box for key in self.keys])
-        return np.array([np.interp(frame, frames, column) for column in corners.T], np.float32)
-
-
 class _TrackEntry(Strict):
     """What of a track a person may edit, and what it is recognised by."""
 
@@ -157,7 +106,7 @@ class _TrackEntry(Strict):
     person: NonNegativeInt = 0
     first: NonNegativeInt
     last: NonNegativeInt
-    notes: tuple[str, ...] = ()
+    notes: tuple[Text, ...] = ()
 
 
 class _Document(Strict):
@@ -211,7 +160,7 @@ class Project:
     def __post_init__(self) -> None:
         object.__setattr__(self, "pts", np.asarray(self.pts, np.int64))
         object.__setattr__(self, "tracks", tuple(rounded(track) for track in self.tracks))
-        self._check("the project")
+        self._check()
 
     @property
     def times(self) -> NDArray[np.float64]:
@@ -276,11 +225,10 @@ class Project:
         for name in ("people", "tracks"):
             merged: dict[int, Decision | Any] = {**tree[name], **getattr(given, name)}
             tree[name] = {number: choice for number, choice in merged.items() if choice is not None}
-        self._check_numbers("track", given.link, {track.id for track in self.tracks}, where)
-        tracks = [replace(track, person=given.link.get(track.id, track.person)) for track in self.tracks]
-        changed = replace(self, tracks=tracks, decisions=checked(Decisions, tree, where))
-        changed._check(where)
-        return changed
+        with _naming(where):
+            _check_known("track", given.link, {track.id for track in self.tracks})
+            tracks = [replace(track, person=given.link.get(track.id, track.person)) for track in self.tracks]
+            return replace(self, tracks=tracks, decisions=checked(Decisions, tree, where))
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write project.json and tracks.jsonl, each whole or not at all; a new folder that fails disappears again.
@@ -317,7 +265,7 @@ class Project:
         )  # fmt: skip
         text = to_text(document.model_dump(mode="json", by_alias=True))
         with write_private(Path(folder) / PROJECT_FILE, overwrite=True) as file:
-            file.write(text.encode())
+            file.write(text.encode(errors="replace"))
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Self:
@@ -350,39 +298,53 @@ class Project:
         missing = sorted(set(entries) - {track.id for track in tracks})
         if missing:
             raise InputError(f"{where}: track {missing[0]} has no rows in {TRACKS_FILE}; analyse the film again")
-        try:
+        with _naming(where):
             return cls(
                 document.source, pts, tracks, document.settings, document.cuts, document.decisions, document.regions,
                 document.analysis,
             )  # fmt: skip
-        except InputError as error:
-            raise InputError(str(error).replace("the project", where, 1)) from None
 
-    def _check(self, where: str) -> None:
+    def _check(self) -> None:
         """Everything refers to frames, tracks and people that are there."""
         frames, ids = len(self.pts), {track.id for track in self.tracks}
         if len(ids) < len(self.tracks):
-            raise InputError(f"{where}: two tracks have the id {_repeated(track.id for track in self.tracks)}")
+            raise _Inconsistent(f"two tracks have the id {_repeated(track.id for track in self.tracks)}")
         for track in self.tracks:
             if track.last >= frames:
-                raise InputError(f"{where}: track {track.id} reaches frame {track.last} of a film of {frames} frames")
+                raise _Inconsistent(f"track {track.id} reaches frame {track.last} of a film of {frames} frames")
         if list(self.cuts) != sorted(set(self.cuts)) or any(not 0 < cut < frames for cut in self.cuts):
-            raise InputError(f"{where}: cuts must ascend and lie between 1 and {frames - 1}")
+            raise _Inconsistent(f"cuts must ascend and lie between 1 and {frames - 1}")
         for number, region in enumerate(self.regions, start=1):
             if region.last >= frames:
-                raise InputError(f"{where}: region {number} reaches frame {region.last} of a film of {frames} frames")
+                raise _Inconsistent(f"region {number} reaches frame {region.last} of a film of {frames} frames")
         rules, people = self.decisions, {track.person for track in self.tracks if track.person}
-        named = [*rules.people, *(rules.only or ()), *(span.person for span in rules.spans if span.person)]
-        self._check_numbers("person", named, people, where)
-        named = [*rules.tracks, *(span.track for span in rules.spans if span.track)]
-        self._check_numbers("track", named, ids, where)
+        spans = rules.spans
+        _check_known("person", [*rules.people, *(rules.only or ()), *(s.person for s in spans if s.person)], people)
+        _check_known("track", [*rules.tracks, *(s.track for s in spans if s.track)], ids)
 
-    @staticmethod
-    def _check_numbers(kind: str, named: Iterable[int], known: set[int], where: str) -> None:
-        for number in named:
-            if number not in known:
-                there = f"there are {min(known)}…{max(known)}" if known else "there are none"
-                raise InputError(f"{where}: speaks of {kind} {number}, which is not in the project; {there}")
+
+class _Inconsistent(InputError):
+    """Something in a project does not fit the rest of it."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"the project: {problem}")
+        self.problem = problem
+
+
+@contextmanager
+def _naming(where: str) -> Iterator[None]:
+    """Say which file a project that does not fit together comes from."""
+    try:
+        yield
+    except _Inconsistent as error:
+        raise InputError(f"{where}: {error.problem}") from None
+
+
+def _check_known(kind: str, named: Iterable[int], known: set[int]) -> None:
+    for number in named:
+        if number not in known:
+            there = f"there are {min(known)}…{max(known)}" if known else "there are none"
+            raise _Inconsistent(f"speaks of {kind} {number}, which is not in the project; {there}")
 
 
 def _repeated(numbers: Iterable[int]) -> int:

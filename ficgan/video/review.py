@@ -99,7 +99,7 @@ def write_review(folder: str | os.PathLike[str], project: Project) -> Path:
     }
     path = folder / "review.html"
     with write_private(path, overwrite=True) as file:
-        file.write(review_page(project, pictures).encode())
+        file.write(review_page(project, pictures).encode(errors="replace"))
     return path
 
 
@@ -138,7 +138,7 @@ def review_page(project: Project, pictures: Mapping[int, Sequence[tuple[str, str
             f'<body data-schema="{DECISIONS_SCHEMA}" data-analysis="{escape(project.analysis)}">',
             f"<h1>Review of {escape(source.name)}</h1>\n<p>{escape(facts)}</p>",
             '<p class="warning"><strong>This folder holds source faces.</strong> Do not pass it on; remove it with '
-            "<code>ficgan purge</code> when the film is finished. A kept face identifies a person, as a voice does.</p>",
+            "<code>ficgan purge</code> when the film is finished. Kept faces identify people, and so do voices.</p>",
             *(f'<p class="note">{escape(note)}</p>' for note in source.notes),
             f'<div class="timeline">{_timeline(project, decider)}</div>',
             "<p><small>Blue: the detector saw the face; light blue: filled between two sightings; grey: padded before "

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from ficgan.errors import InputError
 
-__all__ = ["Box", "Strict", "check_schema", "checked", "read_json", "to_text"]
+__all__ = ["Box", "Strict", "Text", "check_schema", "checked", "read_json", "to_text"]
 
 
 class Strict(BaseModel):
@@ -23,6 +23,14 @@ class Strict(BaseModel):
 
 
 M = TypeVar("M", bound=Strict)
+
+
+def _writable(text: Any) -> Any:
+    return text.encode("utf-8", "replace").decode() if isinstance(text, str) else text
+
+
+Text = Annotated[str, BeforeValidator(_writable)]
+"""Text that UTF-8 can hold; names of files may be made of any bytes."""
 
 
 def _corners_in_order(box: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
@@ -85,7 +93,8 @@ def checked(model: type[M], tree: Any, where: str) -> M:
         first = error.errors()[0]
         path = ".".join(str(part) for part in first["loc"] if part != "[key]")
         if first["type"] == "extra_forbidden":
-            close = difflib.get_close_matches(str(first["loc"][-1]), sorted(set(_keys(model))), n=1, cutoff=0.5)
+            known = _keys_at(model, first["loc"][:-1])
+            close = difflib.get_close_matches(str(first["loc"][-1]), known, n=1, cutoff=0.5)
             hint = f"; did you mean {close[0]!r}?" if close else ""
             raise InputError(f"{where}: unknown key {path!r}{hint}") from None
         said = first["msg"].removeprefix("Value error, ")
@@ -124,14 +133,22 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return tree
 
 
-def _keys(annotation: Any) -> Iterator[str]:
-    """Every key of a model and of the models in it."""
+def _keys_at(model: type[Strict], place: tuple[int | str, ...]) -> list[str]:
+    """The keys known where a key is not."""
+    here: Any = model
+    for part in place:
+        fields = (inner.model_fields.items() for inner in _models(here))
+        found = {field.alias or name: field.annotation for group in fields for name, field in group}
+        here = found.get(str(part), here)  # an index, or a number that is a key, leads to no other model
+    return sorted(field.alias or name for inner in _models(here) for name, field in inner.model_fields.items())
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models an annotation speaks of: itself, or those in its brackets."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        for name, field in annotation.model_fields.items():
-            yield field.alias or name
-            yield from _keys(field.annotation)
+        yield annotation
     for inner in get_args(annotation):
-        yield from _keys(inner)
+        yield from _models(inner)
 
 
 def _short(value: Any) -> str:

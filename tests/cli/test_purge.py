@@ -1,0 +1,185 @@
+"""`ficgan purge` removes what is ficgan's, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from ficgan.cli.purge import purge
+from ficgan.video.folders import MARKER, hold, make_private_folder, work_folder
+from ficgan.video.media import VideoInfo
+from ficgan.video.project import Project, Source
+from ficgan.video.review import save_thumbnails, write_review
+from ficgan.video.tracks import Track
+
+
+def call(*arguments: Any, code: int = 0) -> tuple[dict[str, Any], str]:
+    outcome = CliRunner().invoke(purge, [str(argument) for argument in arguments])
+    assert outcome.exit_code == code, outcome.output
+    assert "Traceback" not in outcome.stderr
+    if code == 2:
+        return {}, outcome.stderr
+    assert outcome.stdout.count("\n") == 1
+    return json.loads(outcome.stdout), outcome.stderr
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder with all that the package writes into one."""
+    folder = tmp_path / "film-project"
+    track = Track(
+        1, 0, np.array([[1, 2, 3, 4]], np.float32), np.zeros((1, 5, 2), np.float32), np.ones(1, np.float32),
+        np.zeros(1, np.uint8), 1,
+    )  # fmt: skip
+    made = Project(Source.of("film.mp4", VideoInfo(64, 48, Fraction(1, 25), None, 1, None)), np.array([0]), [track])
+    made.save(folder)
+    for after in (False, True):
+        save_thumbnails(folder, 1, [np.zeros((9, 9, 3), np.uint8)], after=after)
+    write_review(folder, made)
+    (folder / "decisions.json").write_text('{"schema": "ficgan-video-decisions/1"}')
+    (folder / ".ficgan-0123456789abcdef.tmp").write_bytes(b"left by a killed process")
+    return folder
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    folder = work_folder(tmp_path / "out.mp4")
+    make_private_folder(folder, "work")
+    for name in ("ficgan-part-0001.mkv", "ficgan-state.json", "project.json", "tracks.jsonl"):
+        (folder / name).write_bytes(b"x")
+    return folder
+
+
+def size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def test_projects_and_work_folders_go_away(project: Path, work: Path) -> None:
+    neighbour = project.parent / "film.mp4"
+    neighbour.write_bytes(b"the film")
+    total = size(project) + size(work)
+    summary, said = call(project, work, project)
+    assert summary == {
+        "folders": 2, "removed": 2, "failed": 0, "files": 8 + 5, "bytes": total, "left": [], "dry_run": False,
+        "seconds": summary["seconds"],
+    }  # fmt: skip
+    assert list(project.parent.iterdir()) == [neighbour]
+    assert "removed 8 files" in said
+    assert neighbour.read_bytes() == b"the film"
+
+
+def test_a_dry_run_removes_nothing(project: Path, work: Path) -> None:
+    before = files(project.parent)
+    summary, said = call("--dry-run", project, work)
+    assert (summary["files"], summary["removed"], summary["dry_run"]) == (13, 0, True)
+    assert files(project.parent) == before and "would remove 8 files" in said
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["notes.txt", "project.json.bak", "thumbs/holiday.jpg", "thumbs/track-1.jpg", "tracks.jsonl~", ".ficgan-folder2",
+     "ficgan-part-1.mkv", "deep/project.json", "Project.json"],
+)  # fmt: skip
+def test_files_of_others_stay(project: Path, name: str) -> None:
+    (project / name).parent.mkdir(exist_ok=True)
+    (project / name).write_bytes(b"mine")
+    summary, said = call(project, code=3)
+    left = project / name.split("/")[0] if name.startswith("deep") else project / name
+    assert summary["left"] == [str(left)] and summary["removed"] == 0 and str(left) in said
+    assert (project / name).read_bytes() == b"mine"
+    assert files(project) == {name, str(Path(name).parent), MARKER} - {"."}
+    (project / name).unlink()
+    if name.startswith("deep"):
+        (project / "deep").rmdir()
+    summary, _ = call(project)  # the marker stayed, so it can be finished
+    assert summary["removed"] == 1 and not project.exists()
+
+
+def test_decisions_that_are_not_ours_stay(project: Path) -> None:
+    (project / "decisions.json").write_text('{"mine": true}')
+    summary, _ = call(project, code=3)
+    assert summary["left"] == [str(project / "decisions.json")]
+
+
+def test_folders_without_the_marker_are_refused(project: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "project.json").write_text('{"schema": "ficgan-video-project/1"}')
+    summary, said = call(other, tmp_path / "nowhere", project / "project.json", project, code=3)
+    assert (summary["folders"], summary["failed"], summary["removed"]) == (4, 3, 1)
+    assert said.count("Error: ") == 3
+    assert f"{other}: was not made by ficgan" in said and "no such folder" in said and "is no folder" in said
+    assert files(other) == {"project.json"} and not project.exists()
+
+
+@pytest.mark.parametrize(
+    "marker", [b"", b"{}", b"[]", b'{"schema": "other/1"}', b'{"schema": 5}', b"[" * 3000, b"\xff"]
+)
+def test_a_marker_of_something_else_is_none(project: Path, marker: bytes) -> None:
+    (project / MARKER).write_bytes(marker)
+    before = files(project)
+    _, said = call(project, code=3)
+    assert "was not made by ficgan" in said and files(project) == before
+
+
+def test_links_are_not_followed(project: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "track-0001.jpg").write_bytes(b"mine")
+    for path in (project / "thumbs").iterdir():
+        path.unlink()
+    (project / "thumbs").rmdir()
+    (project / "thumbs").symlink_to(precious)
+    (project / "review.html").unlink()
+    (project / "review.html").symlink_to(precious / "track-0001.jpg")
+    summary, _ = call(project, code=3)
+    assert summary["left"] == [str(project / "review.html"), str(project / "thumbs")]
+    assert (precious / "track-0001.jpg").read_bytes() == b"mine"
+    link = tmp_path / "link"
+    link.symlink_to(project)
+    _, said = call(link, code=3)
+    assert "is a link" in said and link.is_symlink()
+
+
+def test_a_marker_that_is_a_link_is_none(project: Path, tmp_path: Path) -> None:
+    (project / MARKER).rename(tmp_path / "marker")
+    (project / MARKER).symlink_to(tmp_path / "marker")
+    _, said = call(project, code=3)
+    assert "was not made by ficgan" in said
+
+
+def test_a_folder_in_use_is_left_alone(work: Path) -> None:
+    before = files(work)
+    with hold(work):
+        _, said = call(work, code=3)
+    assert "in use" in said and files(work) == before
+    call(work)
+    assert not work.exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may remove anything")
+def test_what_cannot_be_removed_is_named(project: Path) -> None:
+    (project / "thumbs").chmod(0o500)
+    summary, _ = call(project, code=3)
+    (project / "thumbs").chmod(0o700)
+    assert len(summary["left"]) == 2
+
+
+def test_no_folder_is_a_usage_error() -> None:
+    call(code=2)
+
+
+def test_quiet_says_errors_only(project: Path, tmp_path: Path) -> None:
+    assert call("--quiet", project)[1] == ""
+    assert "no such folder" in call("--quiet", tmp_path / "x", code=3)[1]
