@@ -12,7 +12,9 @@ from torch import Tensor
 
 from ficgan.errors import UsageError
 
-from .backend import choose
+from .backend import use_native
+from .formulas import NAMES, SMOOTH
+from .registry import operators
 
 
 class _Defaults(NamedTuple):
@@ -31,7 +33,7 @@ ACTIVATIONS = {
     "softplus": _Defaults(1.0),
 }
 
-_SMOOTH: dict[str, Callable[[Tensor], Tensor]] = {
+_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
     "tanh": torch.tanh,
     "swish": F.silu,
@@ -52,6 +54,8 @@ def bias_act(
 ) -> Tensor:
     """Compute clamp(act(x + b)·gain), elementwise.
 
+    Differentiable to any order; the compiled op to the second, and to any order where `act` is piecewise linear.
+
     Args:
         x: any shape, floating point.
         b: [x.shape[dim]] bias, or None.
@@ -60,24 +64,28 @@ def bias_act(
         alpha: negative slope of "lrelu", > 0 (default 0.2).
         gain: > 0; default √2 for relu, lrelu and swish, otherwise 1.
         clamp: limit of the absolute value, ≥ 0; None does not clamp.
-        impl: "auto" or "ref".
+        impl: "auto", "native" or "ref".
 
     Returns:
         Same shape, dtype and memory layout as `x`.
 
     Raises:
-        UsageError: unknown `act` or `impl`, or a bias that does not fit.
+        UsageError: unknown `act` or `impl`, a bias that does not fit, or impl="native" where that is not to be had.
     """
     if act not in ACTIVATIONS:
         raise UsageError(f"bias_act: unknown activation {act!r}; use one of {', '.join(ACTIVATIONS)}")
     if b is not None and (b.ndim != 1 or not -x.ndim <= dim < x.ndim or b.shape[0] != x.shape[dim]):
         raise UsageError(f"bias_act: a bias of shape {list(b.shape)} does not fit dimension {dim} of {list(x.shape)}")
-    choose(impl)
+    native = use_native(x, impl)
     gain = ACTIVATIONS[act].gain if gain is None else float(gain)
     alpha = ACTIVATIONS[act].alpha if alpha is None else float(alpha)
     if gain <= 0 or (clamp is not None and clamp < 0) or (act == "lrelu" and alpha <= 0):
         raise UsageError(f"bias_act: gain {gain} and alpha {alpha} must be above 0 and clamp {clamp} not below it")
-    if act in _SMOOTH:
+    if native:
+        bias = None if b is None else b.to(x.dtype)
+        limit = -1.0 if clamp is None else float(clamp)
+        return operators.bias_act(x, bias, dim % max(x.ndim, 1), NAMES.index(act), alpha, gain, limit)
+    if act in SMOOTH:
         y = _smooth(x, b, dim, act)
         y = y if gain == 1 else y * gain
     else:
@@ -107,4 +115,4 @@ def _piecewise_linear(x: Tensor, b: Tensor | None, dim: int, act: str, alpha: fl
 
 def _smooth(x: Tensor, b: Tensor | None, dim: int, act: str) -> Tensor:
     x = x if b is None else x + _along(b, x, dim)
-    return _SMOOTH[act](x)
+    return _FUNCTIONS[act](x)

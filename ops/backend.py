@@ -1,37 +1,83 @@
-"""Which implementation carries the ops: the compiled one, or the reference in plain torch."""
+"""Which implementation carries the ops: compiled CUDA kernels, or the reference in plain torch."""
 
 from __future__ import annotations
 
 import os
 
+import torch
+from torch import Tensor
+
 from ficgan.errors import UsageError
 
+from . import library
+
 CHOICES = ("auto", "native", "ref")
+_VARIABLE = "the environment variable FICGAN_OPS"
 
 
+# A constant to torch.compile, which cannot trace how a library is found; the choice does not change within a process.
+@torch.compiler.assume_constant_result
 def backend() -> str:
-    """Name the implementation in use: "native" or "ref".
+    """Name the implementation that tensors on a GPU get: "native" or "ref"; those on the CPU always get the reference.
 
-    The environment variable FICGAN_OPS chooses: `auto` (the default) takes the compiled back end where there is one,
-    `native` insists on it, `ref` never uses it.
+    The environment variable FICGAN_OPS chooses: `auto` (the default) takes the compiled ops where there is a library
+    and a GPU, `native` insists on the library, `ref` never uses it. It is looked for when first needed, and once.
 
     Returns:
         "native" or "ref".
 
     Raises:
-        UsageError: FICGAN_OPS has an unknown value, or asks for a back end that is not there.
+        UsageError: FICGAN_OPS has an unknown value, or asks for compiled ops that are not there.
     """
-    return _resolve(os.environ.get("FICGAN_OPS", "auto") or "auto", "the environment variable FICGAN_OPS")
+    choice = os.environ.get("FICGAN_OPS") or "auto"
+    _check(choice, _VARIABLE)
+    if choice == "auto":
+        return "native" if torch.cuda.is_available() and library.search().library else "ref"
+    if choice == "native":
+        _insist(_VARIABLE)
+    return choice
 
 
-def choose(impl: str) -> str:
-    """Resolve the `impl` argument of an op: "auto" defers to `backend()`."""
-    return backend() if impl == "auto" else _resolve(impl, "impl")
+def use_native(x: Tensor, impl: str) -> bool:
+    """Resolve the `impl` argument of an op for its input `x`: whether the compiled op is to be called.
+
+    Raises:
+        UsageError: `impl` or FICGAN_OPS is unknown or asks for compiled ops that are not there, or impl="native" comes
+            with a tensor that is not on a GPU.
+    """
+    if impl == "auto":
+        # Also on the CPU FICGAN_OPS is looked at, so that a wrong value does not go unnoticed.
+        return backend() == "native" and x.is_cuda and _covers(x.device.index)
+    _check(impl, "impl")
+    if impl == "ref":
+        return False
+    _insist("impl")
+    if not x.is_cuda:
+        raise UsageError(f"impl asks for the compiled ops, which run on CUDA tensors, but x is on {x.device}; use auto")
+    _insist("impl", x.device.index)
+    return True
 
 
-def _resolve(choice: str, where: str) -> str:
+@torch.compiler.assume_constant_result
+def _covers(device: int) -> bool:
+    if os.environ.get("FICGAN_OPS") == "native":
+        _insist(_VARIABLE, device)
+    return library.covers(device)
+
+
+@torch.compiler.assume_constant_result
+def _insist(where: str, device: int | None = None) -> None:
+    found = library.search()
+    if found.library is None:
+        raise UsageError(
+            f"{where} asks for the compiled ops, but this installation has none that works ({found.why_not()}); "
+            f"{library.BUILD_HINT}, or use auto or ref"
+        )
+    problem = None if device is None else library.problem_on(device)
+    if problem:
+        raise UsageError(f"{where} asks for the compiled ops, but {problem}, or use auto or ref")
+
+
+def _check(choice: str, where: str) -> None:
     if choice not in CHOICES:
         raise UsageError(f"{where} is {choice!r}; use one of {', '.join(CHOICES)}")
-    if choice == "native":
-        raise UsageError(f"{where} asks for the compiled ops, but this installation has none; use auto or ref")
-    return "ref"

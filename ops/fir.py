@@ -27,6 +27,16 @@ class Geometry(NamedTuple):
             (size[1] * self.up[0] + x0 + x1 - taps[1]) // self.down[0] + 1,
         )
 
+    def across(self) -> Geometry:
+        """The horizontal part, with the gain: the first of two passes of a separable filter."""
+        x0, x1, _, _ = self.padding
+        return self._replace(up=(self.up[0], 1), down=(self.down[0], 1), padding=(x0, x1, 0, 0))
+
+    def along(self) -> Geometry:
+        """The vertical part, without the gain."""
+        _, _, y0, y1 = self.padding
+        return self._replace(up=(1, self.up[1]), down=(1, self.down[1]), padding=(0, 0, y0, y1), gain=1.0)
+
     def adjoint(self, size: Sequence[int], taps: tuple[int, int]) -> Geometry:
         """The transposed map: up and down change places, the filter is mirrored, the padding makes the sizes meet."""
         out = self.output_size(size, taps)
@@ -86,10 +96,7 @@ def compute(x: Tensor, f: Tensor, g: Geometry) -> Tensor:
         elif f.shape[0] <= 6:
             y = _filter(y, torch.outer(f, f * g.gain), g)
         else:
-            x0, x1, y0, y1 = g.padding
-            across = g._replace(up=(g.up[0], 1), down=(g.down[0], 1), padding=(x0, x1, 0, 0))
-            along = g._replace(up=(1, g.up[1]), down=(1, g.down[1]), padding=(0, 0, y0, y1))
-            y = _filter(_filter(y, f[None, :] * g.gain, across), f[:, None], along)
+            y = _filter(_filter(y, f[None, :] * g.gain, g.across()), f[:, None], g.along())
         return y.to(x.dtype)
 
 
@@ -118,7 +125,7 @@ def _filter(x: Tensor, f: Tensor, g: Geometry) -> Tensor:
     cy = max(min(top, bottom, ((x.shape[2] - 1) * g.up[1] + h - 1) // 2), 0)
     y = F.conv_transpose2d(x, f.expand(c, 1, h, w), stride=(g.up[1], g.up[0]), padding=(cy, cx), groups=c)
     y = _pad(y, (cx - left, cx - right, cy - top, cy - bottom))
-    return y if g.down == (1, 1) else _like(y[:, :, :: g.down[1], :: g.down[0]], x)
+    return y if g.down == (1, 1) else like(y[:, :, :: g.down[1], :: g.down[0]], x)
 
 
 def _pad(x: Tensor, padding: tuple[int, int, int, int]) -> Tensor:
@@ -133,18 +140,19 @@ def _pad(x: Tensor, padding: tuple[int, int, int, int]) -> Tensor:
     return F.pad(x, padding)
 
 
-def _like(y: Tensor, x: Tensor) -> Tensor:
+def like(y: Tensor, x: Tensor) -> Tensor:
     """Make `y` dense in the memory layout of `x`."""
-    return y.contiguous(memory_format=torch.channels_last if _channels_last(x) else torch.contiguous_format)
+    return y.contiguous(memory_format=torch.channels_last if is_channels_last(x) else torch.contiguous_format)
 
 
-def _channels_last(x: Tensor) -> bool:
+def is_channels_last(x: Tensor) -> bool:
+    """Whether `x` is channels-last and not contiguous as well."""
     return x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
 
 
 def _is_bilinear(x: Tensor, f: Tensor, g: Geometry) -> bool:
     """Whether the map is the doubling with taps in the proportions 1 3 3 1, where that has a fast kernel."""
-    if g.up != (2, 2) or g.down != (1, 1) or g.padding != (2, 1, 2, 1) or f.shape != (4,) or not _channels_last(x):
+    if g.up != (2, 2) or g.down != (1, 1) or g.padding != (2, 1, 2, 1) or f.shape != (4,) or not is_channels_last(x):
         return False
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return False  # reading the taps would wait for the GPU, or break the graph

@@ -9,11 +9,15 @@ from torch import Tensor
 
 from ficgan.errors import UsageError
 
-from .backend import choose
+from .backend import use_native
 from .fir import Geometry, apply
+from .formulas import wide
+from .registry import operators
 
 Scale = int | Sequence[int]
 Padding = int | Sequence[int]
+# One-dimensional filters up to here are made two-dimensional for the compiled op; longer ones take two passes.
+LONGEST_OUTER = 8
 
 
 def setup_filter(
@@ -72,15 +76,15 @@ def upfirdn2d(
         padding: one number, (x, y) or (x0, x1, y0, y1), in samples after the zero insertion.
         flip_filter: correlate instead of convolve.
         gain: factor on the output.
-        impl: "auto" or "ref".
+        impl: "auto", "native" or "ref".
 
     Returns:
         [N,C,H′,W′] with H′ = ⌊(H·up + y0 + y1 − h) / down⌋ + 1, dtype and memory layout of `x`.
 
     Raises:
-        UsageError: shapes or factors that leave nothing to compute.
+        UsageError: shapes or factors that leave nothing to compute, or impl="native" where that is not to be had.
     """
-    choose(impl)
+    native = use_native(x, impl)
     if x.ndim != 4 or not x.is_floating_point():
         raise UsageError(f"upfirdn2d: x is {x.dtype} {list(x.shape)}; give floating point [N,C,H,W]")
     if f.ndim not in (1, 2) or f.numel() == 0:
@@ -89,7 +93,21 @@ def upfirdn2d(
     h, w = g.output_size(x.shape[2:], _taps(f))
     if h < 1 or w < 1:
         raise UsageError(f"upfirdn2d: padding {g.padding} leaves an output of {h}×{w}; the filter does not fit")
-    return apply(x, f, g)
+    return _native(x, f, g) if native else apply(x, f, g)
+
+
+def _native(x: Tensor, f: Tensor, g: Geometry) -> Tensor:
+    f = f.to(device=x.device, dtype=wide(x.dtype))
+    passes: list[tuple[Tensor, Geometry]]
+    if f.ndim == 2:
+        passes = [(f, g)]
+    elif f.shape[0] <= LONGEST_OUTER:
+        passes = [(torch.outer(f, f), g)]
+    else:
+        passes = [(f[None, :], g.across()), (f[:, None], g.along())]
+    for taps, (up, down, padding, flip, gain) in passes:
+        x = operators.upfirdn2d(x, taps, up, down, padding, flip, gain)
+    return x
 
 
 def upsample2d(x: Tensor, f: Tensor, *, up: Scale = 2, padding: Padding = 0, gain: float = 1.0) -> Tensor:

@@ -108,7 +108,7 @@ def test_wheel(tree: Path, clean_venv: Path, tmp_path: Path) -> None:
     sources = {f"ficgan/{path.relative_to(ROOT / 'ficgan')}" for path in (ROOT / "ficgan").rglob("*.py")}
     for folder in ("ops", "configs", "pretrained"):
         sources |= {f"ficgan/{folder}/{path.relative_to(ROOT / folder)}" for path in (ROOT / folder).rglob("*.py")}
-    sources |= {f"ficgan/ops/csrc/{path.name}" for path in (ROOT / "ops" / "csrc").glob("*.c*")}
+    sources |= {f"ficgan/ops/csrc/{path.name}" for path in (ROOT / "ops" / "csrc").iterdir()}
     assert sources <= set(names), f"not in the wheel: {sorted(sources - set(names))}"
 
     install(clean_venv, wheel)
@@ -116,6 +116,74 @@ def test_wheel(tree: Path, clean_venv: Path, tmp_path: Path) -> None:
     check(found)
     for folder in ("package", "ops"):
         assert Path(str(found[folder])).is_relative_to(clean_venv)
+
+
+TORCH = """
+import types
+__version__ = "9.9"
+version = types.SimpleNamespace(cuda="13.0")
+cuda = types.SimpleNamespace(
+    is_available=lambda: {gpu}, device_count=lambda: int({gpu}), get_device_capability=lambda device: (9, 0)
+)
+compiled_with_cxx11_abi = lambda: True
+"""
+NVCC = """#!/bin/sh
+if [ "$1" = --version ]; then echo "release 13.0, V13.0.88"; exit; fi
+{body}
+"""
+WORKS = 'while [ "$1" != -o ]; do shift; done; echo made > "$2"'
+FAILS = 'echo "fatal error: something is missing"; exit 1'
+
+
+@pytest.mark.parametrize(
+    ("wish", "gpu", "body", "outcome"),
+    [
+        ("1", False, WORKS, "built"),
+        ("1", False, FAILS, "FICGAN_BUILD_OPS=1: The compiled ops cannot be built: nvcc failed"),
+        ("1", None, WORKS, "torch cannot be imported"),
+        ("0", True, WORKS, "pure"),
+        ("auto", True, WORKS, "built"),
+        ("auto", True, FAILS, "pure"),
+        ("auto", False, WORKS, "pure"),
+        ("auto", None, WORKS, "pure"),
+        ("yes", True, WORKS, "use auto, 0 or 1"),
+    ],
+)
+def test_when_the_kernels_are_compiled(
+    tree: Path, tmp_path: Path, wish: str, gpu: bool | None, body: str, outcome: str
+) -> None:
+    """With a pretended torch and nvcc: what setup.py makes of FICGAN_BUILD_OPS. `gpu` None: there is no torch."""
+    (tmp_path / "fake" / "torch").mkdir(parents=True)
+    source = "raise ImportError('no torch')" if gpu is None else TORCH.format(gpu=gpu)
+    (tmp_path / "fake" / "torch" / "__init__.py").write_text(source)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "nvcc").write_text(NVCC.format(body=body))
+    (tmp_path / "bin" / "nvcc").chmod(0o755)
+    environment = {name: value for name, value in os.environ.items() if name not in ("CUDA_HOME", "CUDA_PATH")}
+    environment |= {"PATH": f"{tmp_path / 'bin'}:{environment['PATH']}", "PYTHONPATH": str(tmp_path / "fake")}
+    copy = shutil.copytree(tree, tmp_path / "tree")
+    shutil.rmtree(copy / "build", ignore_errors=True)
+    done = subprocess.run(
+        [sys.executable, "-c", f"import setuptools.build_meta as b; b.build_wheel({str(tmp_path / 'dist')!r})"],
+        cwd=copy,
+        env=environment | {"FICGAN_BUILD_OPS": wish},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if outcome not in ("built", "pure"):
+        assert done.returncode != 0 and outcome in done.stderr
+        return
+    assert done.returncode == 0, done.stderr
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        libraries = [name for name in archive.namelist() if name.endswith(".so")]
+        assert "ficgan/ops/csrc/kernels.h" in archive.namelist()
+    assert len(libraries) == (outcome == "built") and all(name.startswith("ficgan/ops/_native") for name in libraries)
+    if wish == "auto" and body == FAILS and gpu:
+        assert "installed without compiled ops" in done.stderr
+    if wish == "auto" and not gpu:
+        assert wheel.name.endswith("-none-any.whl")
 
 
 def test_editable(tree: Path, clean_venv: Path, tmp_path: Path) -> None:

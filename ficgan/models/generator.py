@@ -64,14 +64,13 @@ class StyleLayer(nn.Module):
         weight = (self.weight * self.weight_gain).to(x.dtype)
         bias = self.bias.to(x.dtype)
         if self.modulation == "adain":
-            y = ops.bias_act(F.conv2d(x, weight, padding=1), bias, act="lrelu")
-            scale, shift = style.to(x.dtype)[:, :, None, None].chunk(2, dim=1)
-            y = F.instance_norm(y, eps=1e-5) * scale + shift
+            scale, shift = style.to(x.dtype).chunk(2, dim=1)
+            y = ops.adain(F.conv2d(x, weight, padding=1), bias, scale, shift)
         else:
             power = (self.weight * self.weight_gain).square().sum((2, 3))  # [out,in], at least float32
             norm = (style.to(power.dtype).square() @ power.t() + 1e-8).rsqrt()
             y = F.conv2d(x * style.to(x.dtype)[:, :, None, None], weight, padding=1)
-            y = ops.bias_act(y * norm.to(x.dtype)[:, :, None, None], bias, act="lrelu")
+            y = ops.scale_bias_lrelu(y, norm, bias)
         # Upsampling comes after the convolution, which so costs a quarter; the layer that follows works at full size.
         return ops.upsample2d(y, self.taps) if self.up else y
 

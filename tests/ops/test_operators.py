@@ -1,0 +1,154 @@
+"""The operators as torch sees them: schemas, shapes, layouts, derivatives (opcheck), and torch.compile."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.library import opcheck
+
+from ficgan import ops
+from ficgan.errors import FicganError
+from ficgan.ops import formulas
+from ficgan.ops.registry import operators
+
+# Calls of the operators themselves: there is no reference beside them.
+pytestmark = pytest.mark.parametrize(
+    "place", ["operators", pytest.param("emulated", marks=pytest.mark.slow), "native"], indirect=True
+)
+LAYOUTS = {"contiguous": torch.contiguous_format, "channels-last": torch.channels_last}
+
+
+def random(*shape: int, place: str, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    x = torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape)), dtype=torch.float64)
+    return (x + 0.1 * x.sign()).to(place, dtype)
+
+
+def sample(name: str, place: str, layout: torch.memory_format, dtype: torch.dtype) -> tuple:
+    """Arguments for an operator; those of one that has derivatives require them."""
+    differentiable = name in ("bias_act", "bias_act_grad", "upfirdn2d", "scale_bias_lrelu", "adain")
+
+    def image() -> torch.Tensor:
+        x = random(2, 3, 4, 5, place=place, dtype=dtype)
+        return x.contiguous(memory_format=layout).requires_grad_(differentiable)
+
+    def vector(*shape: int) -> torch.Tensor:
+        return random(*shape, place=place, dtype=dtype).requires_grad_(differentiable)
+
+    def statistic() -> torch.Tensor:
+        return random(2, 3, place=place, dtype=formulas.wide(dtype)).abs()
+
+    act = (1, formulas.NAMES.index("swish"), 0.2, 1.5, 2.0)
+    taps = random(3, 4, place=place, dtype=formulas.wide(dtype))
+    return {
+        "bias_act": (image(), vector(3), *act),
+        "bias_act_grad": (image(), image(), vector(3), *act),
+        "bias_act_grad2": (image(), image(), image(), vector(3), *act),
+        "upfirdn2d": (image(), taps, (2, 1), (1, 3), (1, 2, -1, 4), False, 1.3),
+        "scale_bias_lrelu": (image(), vector(2, 3), vector(3), 0.2, 1.4),
+        "scale_bias_lrelu_grad": (image(), image(), image(), vector(2, 3), 0.2, 1.4),
+        "adain": (image(), vector(3), vector(2, 3), vector(2, 3), 0.2, 1.4, 1e-5),
+        "adain_grad": (image(), image(), vector(3), vector(2, 3), statistic(), statistic(), 0.2, 1.4),
+    }[name]
+
+
+NAMES = (
+    *("bias_act", "bias_act_grad", "bias_act_grad2", "upfirdn2d"),
+    *("scale_bias_lrelu", "scale_bias_lrelu_grad", "adain", "adain_grad"),
+)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", NAMES)
+def test_opcheck(place, name, layout, dtype):
+    tolerance = {"atol": 1e-2, "rtol": 2e-2} if dtype == torch.bfloat16 else {}
+    opcheck(getattr(operators, name).default, sample(name, place, LAYOUTS[layout], dtype), **tolerance)
+
+
+@pytest.mark.parametrize("act", formulas.NAMES)
+@pytest.mark.parametrize("bias", [True, False])
+def test_opcheck_of_every_activation(place, act, bias):
+    x, b, dim, _, *numbers = sample("bias_act", place, torch.channels_last, torch.float64)
+    opcheck(operators.bias_act.default, (x, b if bias else None, dim, formulas.NAMES.index(act), *numbers))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", NAMES)
+def test_kernels_agree_with_the_formulas(place, name, layout, dtype):
+    """Every operator against its definition in float64; on the CPU alone this compares rounding."""
+    given = sample(name, place, LAYOUTS[layout], dtype)
+    given = tuple(a.detach() if isinstance(a, torch.Tensor) else a for a in given)
+    exact = [a.double().cpu() if isinstance(a, torch.Tensor) else a for a in given]
+    formula = {"scale_bias_lrelu": "demodulate", "scale_bias_lrelu_grad": "demodulate_grad"}
+    formula |= {"adain": "adain_and_statistics"}
+    if name == "upfirdn2d":
+        expected = [operators.upfirdn2d(*exact)]
+    else:
+        values = getattr(formulas, formula.get(name, name))(*exact)
+        expected = [values] if isinstance(values, torch.Tensor) else list(values)
+    results = getattr(operators, name)(*given)
+    results = [results] if isinstance(results, torch.Tensor) else list(results)
+    tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}[dtype]
+    for result, value in zip(results, expected, strict=True):
+        torch.testing.assert_close(
+            result.double().cpu(), value, rtol=tolerance, atol=tolerance * value.abs().max().item()
+        )
+
+
+@pytest.mark.parametrize("name", ["bias_act_grad2", "scale_bias_lrelu_grad", "adain_grad"])
+def test_a_derivative_that_is_not_there_is_refused(place, name):
+    x, *others = sample(name, place, torch.contiguous_format, torch.float64)
+    result = getattr(operators, name)(x.requires_grad_(), *others)
+    with pytest.raises(FicganError, match="impl='ref'"):
+        (result if isinstance(result, torch.Tensor) else result[0]).sum().backward()
+
+
+def test_linear_keeps_nothing_and_lrelu_has_any_order(place):
+    saved: list[torch.Tensor] = []
+    x, b = (random(*shape, place=place).requires_grad_() for shape in ((2, 3, 4, 4), (3,)))
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        ops.bias_act(x, b, gain=2.0)
+    assert not saved
+    total = ops.bias_act(x, b, act="lrelu").pow(4).sum()
+    for _ in range(3):
+        total = torch.autograd.grad(total, x, create_graph=True)[0].sum()
+    expected = 24 * ops.bias_act(x, b, act="lrelu") * torch.where(x + b[:, None, None] > 0, 1, 0.2) ** 3 * 2**1.5
+    torch.testing.assert_close(total, expected.sum())
+
+
+@pytest.mark.slow
+def test_a_style_layer_compiles_in_one_graph(place):
+    x = random(2, 3, 8, 8, place=place).requires_grad_()
+    scale, b = (random(*s, place=place).requires_grad_() for s in ((2, 3), (3,)))
+    f = ops.setup_filter(device=place)
+
+    def layer(x, scale, b):
+        y = ops.scale_bias_lrelu(x, scale, b)
+        y = ops.upsample2d(ops.adain(y, b, scale, scale), f)
+        return ops.bias_act(y, b, act="swish", clamp=2.0).square().sum()
+
+    expected = torch.autograd.grad(layer(x, scale, b), (x, scale, b))
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    actual = torch.autograd.grad(compiled(x, scale, b), (x, scale, b))
+    for one, other in zip(actual, expected, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_backward_calls_the_gradient_kernels(place):
+    """An ordinary backward pass uses the kernels; the formulas in plain torch are for derivatives of it."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Record(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.add(func.name())
+            return func(*args, **(kwargs or {}))
+
+    seen: set[str] = set()
+    given = sample("adain", place, torch.contiguous_format, torch.float64)
+    with Record():
+        x, b, scale, shift = given[:4]
+        (ops.adain(x, b, scale, shift).sum() + ops.scale_bias_lrelu(x, scale, b).sum()).backward()
+    ours = {name for name in seen if name.startswith("ficgan_ops::")}
+    both = {"ficgan_ops::adain", "ficgan_ops::scale_bias_lrelu"}
+    assert ours == both | {f"{name}_grad" for name in both}
