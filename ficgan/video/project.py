@@ -166,7 +166,7 @@ class Project:
     def times(self) -> NDArray[np.float64]:
         """[frames] seconds from the first frame on."""
         base = Fraction(self.source.time_base)
-        return (self.pts - self.pts[:1]) * base.numerator / base.denominator
+        return (self.pts - self.pts[:1]).astype(np.float64) * base.numerator / base.denominator
 
     @property
     def people(self) -> dict[int, list[Track]]:

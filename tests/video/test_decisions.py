@@ -248,3 +248,14 @@ def test_a_bare_mode_will_do() -> None:
     assert short.model_dump(mode="json", by_alias=True)["spans"] == [{"mode": "solid", "from": 1.5}]
     with pytest.raises(ValidationError):
         short.people[1].mode = "solid"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("first", MODES)
+@pytest.mark.parametrize("second", MODES)
+def test_of_the_same_strength_hiding_wins_then_the_later(first: str, second: str) -> None:
+    expected = first if second == "keep" else second
+    for subject in ({"track": 1}, {"person": 1}, {}):
+        spans = tuple(SpanRule(mode=mode, start=0, **subject) for mode in (first, second))
+        assert set(Decider(Decisions(spans=spans), TIMES).decide(a_track())) == {expected}
+    regions = tuple(BoxRule(mode=mode, box=(0, 0, 50, 50)) for mode in (first, second))
+    assert set(Decider(Decisions(boxes=regions), TIMES).decide(a_track())) == {expected}

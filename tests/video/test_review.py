@@ -202,6 +202,17 @@ def test_the_timeline_shows_each_frame_in_its_colour() -> None:
     assert [text.text for text in svg.iter("text")] == ["person 1", "person 2"]
 
 
+def test_what_was_seen_is_seen_in_a_coarse_timeline() -> None:
+    """Ten frames to a column: the best of them counts."""
+    origin = [PADDED] * 20 + [FILLED, PADDED] * 10 + [FILLED] * 19 + [SEEN]
+    project = a_project(
+        pts=np.arange(9201), tracks=[a_track(1, 0, origin)], cuts=(), regions=(), decisions=Decisions()
+    )  # fmt: skip
+    (group,) = timeline(project).iter("g")
+    found = {path.get("class"): covered(str(path.get("d"))) for path in group.iter("path")}
+    assert found == {"padded": {64, 65}, "filled": {66, 67, 68}, "seen": {69}}
+
+
 @pytest.mark.parametrize("pts", [[0] * 100, list(range(100, 0, -1)), [7] + [10**9] * 99])
 def test_odd_times_do_not_break_the_page(pts: list[int]) -> None:
     Page(review_page(a_project(pts=pts), PICTURES))
