@@ -10,13 +10,14 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 
@@ -150,23 +151,55 @@ def build(target: Path, archs: Sequence[str] | None = None, say: Callable[[str],
     # One folder for each build: two at a time do not meet, and what is left after a kill stands in nobody's way.
     with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as folder:
         (Path(folder) / "stamp.h").write_text(f"#define FICGAN_STAMP {json.dumps(json.dumps(stamp(archs)))}\n")
-        objects = [Path(folder) / f"{source.name}.o" for source in sources]
-        with ThreadPoolExecutor(min(jobs(), len(sources))) as pool:
-            running = {
-                pool.submit(_run, _compile(source, made, archs), source.name): source
-                for source, made in zip(sources, objects, strict=True)
-            }
-            try:
-                for done, task in enumerate(as_completed(running), 1):
-                    task.result()
-                    say(f"compiled {running[task].name} ({done}/{len(sources)})")
-            except FicganError:
-                pool.shutdown(cancel_futures=True)
-                raise
+        commands = {source.name: _compile(source, Path(folder) / f"{source.name}.o", archs) for source in sources}
+        tool = ninja()
+        if tool:
+            _with_ninja(tool, Path(folder), commands, say)
+        else:
+            for done, (name, command) in enumerate(commands.items(), 1):
+                _run(command, name)
+                say(f"compiled {name} ({done}/{len(commands)})")
+        objects = [Path(folder) / f"{name}.o" for name in commands]
         made = Path(folder) / target.name
         _run(_link(objects, made, archs), target.name)
         os.replace(made, target)
     return target
+
+
+def ninja() -> str | None:
+    """Path of the build tool that runs the compilers side by side, or None: then they run one after another."""
+    try:
+        from ninja import BIN_DIR
+    except ImportError:
+        return shutil.which("ninja")
+    return shutil.which("ninja", path=BIN_DIR) or shutil.which("ninja")
+
+
+def _with_ninja(tool: str, folder: Path, commands: dict[str, list[str]], say: Callable[[str], None]) -> None:
+    """Run the compilers, as many at a time as `jobs()` says; the first failure ends the build."""
+
+    def escaped(text: str) -> str:
+        return text.replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
+
+    lines = ["rule compile", "  command = $run", "  description = $name"]
+    for name, command in commands.items():
+        lines += [f"build {escaped(str(folder / f'{name}.o'))}: compile"]
+        lines += [f"  run = {shlex.join(command).replace('$', '$$')}", f"  name = {name}"]
+    (folder / "build.ninja").write_text("\n".join(lines) + "\n")
+    environment = {**os.environ, "NINJA_STATUS": "[%f/%t] "}
+    with subprocess.Popen(
+        [tool, "-C", str(folder), "-j", str(jobs())],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        output = []
+        for line in process.stdout:
+            output.append(line)
+            step = re.match(r"\[(\d+/\d+)\] (\S+)$", line.strip())
+            if step:
+                say(f"compiled {step[2]} ({step[1]})")
+    if process.returncode:
+        _failed("".join(output), "a source file", process.returncode)
 
 
 def _compile(source: Path, made: Path, archs: Sequence[str]) -> list[str]:
@@ -191,7 +224,11 @@ def _link(objects: Sequence[Path], made: Path, archs: Sequence[str]) -> list[str
 def _run(command: list[str], what: str) -> None:
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
-        print(done.stdout, file=sys.stderr)
-        lines = [line.strip() for line in done.stdout.splitlines() if "error" in line or "fatal" in line]
-        first = lines[0] if lines else f"exit code {done.returncode}"
-        raise FicganError(f"The compiled ops cannot be built: nvcc failed at {what}, its output is above: {first}")
+        _failed(done.stdout, what, done.returncode)
+
+
+def _failed(output: str, what: str, code: int) -> NoReturn:
+    print(output, file=sys.stderr)
+    lines = [line.strip() for line in output.splitlines() if "error" in line or "fatal" in line]
+    first = lines[0] if lines else f"exit code {code}"
+    raise FicganError(f"The compiled ops cannot be built: nvcc failed at {what}, its output is above: {first}")
