@@ -129,8 +129,9 @@ def scoped(run: Any, scopes: Scopes) -> Iterator[None]:
     augment = scopes.region(lambda x: original(run.state.augment, x), AUGMENTATION)
     original = Augment.__call__
     with ExitStack() as stack:
+        if not run.config.compile:  # or everything compiled would be compiled anew, around the patch
+            stack.enter_context(mock.patch.object(fir, "compute", scopes.around(fir.compute, RESAMPLING)))
         for owner, name, value in (
-            (fir, "compute", scopes.around(fir.compute, RESAMPLING)),
             (Augment, "__call__", lambda self, x: augment(x) if self.active else x),
             (run, "verify", scopes.region(run.verify, V)),
             (run, "_apply", scopes.around(run._apply, OPTIMISER)),

@@ -11,7 +11,8 @@ matrix products, V's included, resampling filters left out) of one uncompiled st
     roofline     Σ over layers of max(FLOPs / rate, bytes / bandwidth)
 
 Rates (the better of a large convolution and a large matrix product in the layer's dtype) and bandwidth (a large copy)
-are measured in turn with the steps; ratios are medians of the rounds' ratios.
+are measured in turn with the steps; ratios are medians of the rounds' ratios. With compile=true the account cannot tell
+the reference's resampling from other convolutions, nor parts of a compiled kernel from each other.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from _counting import CLASSES, Account, Counter, Executed, Scopes, account, floors, scoped
-from _timing import arithmetic, copy_of, interleaved, machine, median, peak_memory
+from _timing import arithmetic, copy_of, interleaved, machine, median, peak_memory, release
 from PIL import Image
 
 from ficgan import ops
 from ficgan.config import Config, load_config
+from ficgan.device import resolve_device
 from ficgan.errors import FicganError, UsageError
 from ficgan.training.distributed import Team
 from ficgan.training.loop import _Run
@@ -92,7 +94,7 @@ def trainer(config: Config, device: str, data: Sequence[Path], augment_p: float 
     """A run whose files, and whose noise images where no data is given, are gone afterwards."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that V is untrained
-        team = Team(device)
+        team = Team(_device(device))
         try:
             paths = list(data) or [_noise(Path(folder) / "faces", config)]
             run = _Run(config, paths, Path(folder) / "run", team, None, None, None, "none")
@@ -100,6 +102,12 @@ def trainer(config: Config, device: str, data: Sequence[Path], augment_p: float 
             yield Trainer(run, held if config.augment.adaptive else 0.0)
         finally:
             team.leave()
+
+
+def _device(name: str) -> str:
+    """The device with its number, which torch.cuda.set_device wants."""
+    resolved = resolve_device(name)
+    return f"cuda:{torch.cuda.current_device()}" if resolved == "cuda" else resolved
 
 
 def _noise(folder: Path, config: Config) -> Path:
@@ -148,8 +156,8 @@ def measure(config: Config, options: argparse.Namespace) -> Measured:
         counted = count(subject)
     with trainer(config, options.device, options.data, options.augment_p) as subject:
         device = subject.run.team.device
+        release()
         if device.type == "cuda":
-            torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(device)
         kinds = subject.kinds()
         for step, _ in kinds.values():
@@ -283,9 +291,7 @@ def bench(options: argparse.Namespace) -> None:
         for side in [[f"model.resolution={n}"] for n in options.resolution or []] or [[]]
         for batch in [[f"optimizer.batch={n}"] for n in options.batch or []] or [[]]
     ]
-    team = Team(options.device)
-    print(f"{machine(team.device)}\n\n{HEAD}", flush=True)
-    team.leave()
+    print(f"{machine(torch.device(_device(options.device)))}\n\n{HEAD}", flush=True)
     results = []
     for config in configs:
         results.append(measure(config, options))
