@@ -54,6 +54,8 @@ class Frame:
     """The same in seconds from the first frame on."""
     image: NDArray[np.uint8]
     """H×W×3 RGB, not to be changed in place."""
+    duration: int | None = None
+    """Ticks it is shown for, as the file states; None where it does not."""
 
 
 @dataclass(frozen=True)
