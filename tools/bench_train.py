@@ -12,7 +12,8 @@ matrix products, V's included, resampling filters left out) of one uncompiled st
 
 Rates (the better of a large convolution and a large matrix product in the layer's dtype) and bandwidth (a large copy)
 are measured in turn with the steps; ratios are medians of the rounds' ratios. With compile=true the account cannot tell
-the reference's resampling from other convolutions, nor parts of a compiled kernel from each other.
+the reference's resampling from other convolutions, nor parts of a compiled kernel from each other; on a CPU these
+kernels count as overhead.
 """
 
 from __future__ import annotations
