@@ -86,6 +86,15 @@ class FaceModel:
         k_same_layers(self.num_layers, layer, None)
         return layer
 
+    def identity(self) -> list[Any]:
+        """What results depend on, but for the seed: two jobs with the same may go on from one another."""
+        band = None if self.band is None else list(self.band)
+        target = None if self.w_target is None else self.w_target.double().sum().item()
+        return [
+            self.bank.digest, self.k, band, self.alpha, self.attributes, list(self.add), self.swap, target,
+            str(self.networks.dtype), self.networks.digest(),
+        ]  # fmt: skip
+
     def encode(self, crops: Crops) -> Codes:
         """Codes of aligned source crops [B,R,R,3] uint8 RGB."""
         import torch

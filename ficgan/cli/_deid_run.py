@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,18 @@ SYNTHETIC_ACTIONS = frozenset({"generated", "retried"})
 
 
 @dataclass(frozen=True)
+class FilmOptions:
+    """What concerns films."""
+
+    settings: Any = None
+    rules: Any = None
+    encode: Any = None
+    start: float | None = None
+    end: float | None = None
+    project: Path | None = None
+
+
+@dataclass(frozen=True)
 class RunOptions:
     """What concerns files rather than faces."""
 
@@ -37,6 +49,7 @@ class RunOptions:
     sidecar: bool = True
     overwrite: bool = False
     dry_run: bool = False
+    film: FilmOptions = field(default_factory=FilmOptions)
 
 
 class Run:
@@ -47,16 +60,17 @@ class Run:
         self._report = report
         self.inputs = self.written = self.failed = self.skipped = self.no_face = 0
         self.faces = self.uncovered = self.reidentified = 0
-        self.unread = 0
+        self.unread = self.frames = self.damaged = 0
+        self._voice = False
 
     @property
     def ok(self) -> bool:
         """Every input was written and every check met."""
-        return not (self.failed or self.uncovered or self.reidentified)
+        return not (self.failed or self.uncovered or self.reidentified or self.damaged)
 
     def summary(self) -> dict[str, int | None]:
         """The counts; `reidentified` is None where faces were not read again (--no-verify), which is not 0."""
-        names = ("inputs", "written", "failed", "faces", "uncovered", "reidentified", "skipped", "no_face")
+        names = ("inputs", "written", "failed", "faces", "uncovered", "reidentified", "skipped", "no_face", "frames")
         return {name: None if name == "reidentified" and self.unread else getattr(self, name) for name in names}
 
     def __call__(self, plan: Plan, make_engine: Callable[[], Callable[..., Any]]) -> None:
@@ -76,7 +90,7 @@ class Run:
         for note in plan.notes:
             self._report.info(note)
         if not self.inputs:
-            self._report.info("Nothing to do: no image among the inputs.")
+            self._report.info("Nothing to do: neither photo nor film among the inputs.")
         if self.options.dry_run:
             for job in plan.jobs:
                 self._dry(job)
@@ -85,19 +99,19 @@ class Run:
         for done, job in enumerate(plan.jobs, start=1):
             try:
                 assert engine is not None
-                self._process(job, engine)
+                (self.film if job.film else self._process)(job, engine)
             except FicganError as error:
                 self._fail(str(error))
-            except Exception as error:  # one image must not end the others
-                self._fail(f"{job.source}: {sentence(error)}")
-            self._report(done, len(plan.jobs), str(job.source))
+            except Exception as error:  # one input must not end the others
+                self._fail(f"{job.name}: {sentence(error)}")
+            self._report(done, len(plan.jobs), job.name)
 
     def _dry(self, job: Job) -> None:
         try:
             self._check_free(job)
-            if not job.source.is_file():
+            if not job.address and not job.source.is_file():
                 raise InputError(f"{job.source}: {'not a file' if job.source.exists() else 'no such file'}")
-            self._report.info(f"{job.source} -> {job.output}")
+            self._report.info(f"{job.name} -> {job.output}")
         except InputError as error:
             self._fail(str(error))
 
@@ -127,12 +141,54 @@ class Run:
             self.no_face += 1
             self._report.info(f"{job.source}: no face found; copied through to {job.output}")
 
+    def film(self, job: Job, engine: Any) -> None:
+        """Process one film; see `FilmOptions`."""
+        self._check_free(job)
+        film, options = self.options.film, self.options
+        _make_folder(job.output.parent)
+        result = engine.process_video(
+            job.address or job.source, job.output,
+            settings=film.settings, rules=film.rules, encode=film.encode, start=film.start, end=film.end,
+            project=film.project, overwrite=options.overwrite,
+            progress=lambda done, total, stage: self._report(done, total or done, f"{job.name}: {stage}"),
+        )  # fmt: skip
+        self.written += 1
+        self.faces += result.tracks
+        self.frames += result.frames
+        self.no_face += not result.tracks
+        if result.reidentified is None:
+            self.unread += result.tracks
+        else:
+            self.reidentified += result.reidentified
+        self.damaged += bool(result.damage)
+        if not self._voice and film.encode is not None and film.encode.audio == "copy" and result.has_audio:
+            self._voice = True
+            self._report.info("The sound is copied, and a voice identifies, too; --audio drop leaves it out.")
+        for note in (*result.notes, *result.damage):
+            self._report.info(f"{job.name}: {note}")
+        if result.reidentified:
+            times = ", ".join(dict.fromkeys(_clock(finding.time) for finding in result.check.findings))
+            self._report.error(f"{job.output}: a source face is still recognised at {times}; do not publish it")
+        if options.sidecar:
+            self._save_record(job, {**result.to_dict(), "metadata": "stripped"})
+        else:
+            _remove_stale(job.output)
+
+    def _save_record(self, job: Job, account: dict[str, Any]) -> None:
+        """The side-car of a film, which has taken its name already."""
+        with job.output.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        record = {"tool": TOOL, "ficgan": __version__, "output": job.output.name, "sha256": digest}
+        text = json.dumps({**account, **record}, indent=1, default=_plain, ensure_ascii=False)
+        with atomic_write(sidecar_path(job.output), overwrite=self.options.overwrite) as file:
+            file.write(text.encode() + b"\n")
+
     def _check_free(self, job: Job) -> None:
         if self.options.overwrite:
             return
         for path in (job.output, sidecar_path(job.output)) if self.options.sidecar else (job.output,):
             if path.exists() or path.is_symlink():
-                raise InputError(f"{job.source}: {path} exists already; use --overwrite to replace it")
+                raise InputError(f"{job.name}: {path} exists already; use --overwrite to replace it")
 
     def _save(self, job: Job, photo: Photo, result: Any) -> None:
         """Write the result and its side-car, or neither."""
@@ -197,6 +253,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} cannot be part of an audit")
+
+
+def _clock(seconds: float) -> str:
+    """75.25 → 1:15.25"""
+    return f"{int(seconds // 60)}:{seconds % 60:05.2f}"
 
 
 def _count(number: int, noun: str) -> str:

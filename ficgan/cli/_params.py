@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-__all__ = ["Direction", "Diversity", "Finite", "Pair"]
+__all__ = ["Box", "Direction", "Diversity", "Finite", "Pair", "Seconds"]
 
 
 class Finite(click.FloatRange):
@@ -65,3 +65,57 @@ class Direction(click.ParamType):
         if not name or not math.isfinite(number):
             self.fail(f"{value!r} is not of the form NAME=AMOUNT, such as Female=0.7", param, ctx)
         return str(value)
+
+
+class Seconds(click.ParamType):
+    """A time in seconds or [H:]M:S, or with `span` two of them with a hyphen between."""
+
+    def __init__(self, *, span: bool = False) -> None:
+        self._span = span
+        self.name = "FROM-TO" if span else "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        if not self._span:
+            return self._one(value, param, ctx)
+        first, hyphen, last = value.partition("-")
+        if not hyphen or not (first or last):
+            self.fail(f"{value!r} is not of the form FROM-TO, such as 1:30-2:00", param, ctx)
+        start = self._one(first, param, ctx) if first else None
+        end = self._one(last, param, ctx) if last else None
+        if start is not None and end is not None and start >= end:
+            self.fail(f"{value!r} ends before it begins", param, ctx)
+        return start, end
+
+    def _one(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        parts = text.split(":")
+        try:
+            numbers = [float(part) for part in parts]
+        except ValueError:
+            numbers = [math.nan]
+        if len(parts) > 3 or not all(math.isfinite(number) and number >= 0 for number in numbers):
+            self.fail(f"{text!r} is not a time; write seconds or [H:]M:S, such as 90 or 1:30", param, ctx)
+        seconds = 0.0
+        for number in numbers:
+            seconds = seconds * 60 + number
+        return seconds
+
+
+class Box(click.ParamType):
+    """A box of the picture, X0,Y0,X1,Y1 in pixels."""
+
+    name = "X0,Y0,X1,Y1"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            numbers = [float(part) for part in value.split(",")]
+        except ValueError:
+            numbers = []
+        if len(numbers) != 4 or not all(map(math.isfinite, numbers)):
+            self.fail(f"{value!r} is not of the form X0,Y0,X1,Y1", param, ctx)
+        if numbers[0] >= numbers[2] or numbers[1] >= numbers[3]:
+            self.fail(f"{value!r} is empty: X0 < X1 and Y0 < Y1 are needed", param, ctx)
+        return tuple(numbers)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ficgan.cli._films import FILM_SUFFIXES, WRITABLE_FILMS, film_suffix, is_address, is_film
 from ficgan.errors import FicganError, UsageError
 from ficgan.images import READABLE_SUFFIXES, WRITABLE_SUFFIXES, output_suffix
 
@@ -17,6 +18,7 @@ __all__ = ["DEFAULT_SUFFIX", "TOOL", "Job", "Plan", "make_plan", "own_sidecar", 
 
 TOOL = "ficgan-deid"
 DEFAULT_SUFFIX = "_anonymized"
+MEDIA = READABLE_SUFFIXES | FILM_SUFFIXES
 _MAX_SIDECAR = 16 << 20  # bytes
 
 
@@ -26,6 +28,14 @@ class Job:
 
     source: Path
     output: Path
+    film: bool = False
+    address: str = ""
+    """Of a camera, a stream or a sequence of images; empty for a file."""
+
+    @property
+    def name(self) -> str:
+        """What was given."""
+        return self.address or str(self.source)
 
 
 @dataclass
@@ -47,7 +57,7 @@ class Plan:
     def notes(self) -> list[str]:
         """A sentence for each kind of thing that is left out."""
         kinds = (
-            (self.not_media, "file", "not still images"),
+            (self.not_media, "file", "neither photos nor films"),
             (self.own_outputs, "file", "results of an earlier run"),
             (self.twice, "file", "named twice"),
             (self.folders, "folder", "links or hidden; name them to have them searched"),
@@ -66,10 +76,11 @@ def make_plan(
     """Pair every input file with its output.
 
     Args:
-        inputs: Files and folders. In folders only still images count, and links to folders and hidden folders are left
-            out; a file named here is taken whatever its name, unless its side-car proves that it is a result.
-        out: A folder, in which the trees are mirrored; a file, when there is one input file and the name ends like an
-            image's; None: beside the inputs.
+        inputs: Files and folders; `camera:0`, addresses and patterns of numbered images (`frames/%05d.png`). In folders
+            only photos and films count, and links to folders and hidden folders are left out; a file named here is
+            taken whatever its name, unless its side-car proves that it is a result.
+        out: A folder, in which the trees are mirrored; a file, when there is one input and the name ends like an
+            image's or a film's; None: beside the inputs.
         suffix: Added to the stem; by default `_anonymized` beside the inputs and nothing in an output folder.
         recursive: Descend into subfolders.
         overwrite: An output may replace its own input.
@@ -87,6 +98,11 @@ def make_plan(
     plan = Plan()
     added = suffix if suffix is not None else (DEFAULT_SUFFIX if out is None else "")
     seen: set[str] = set()
+    for address in filter(is_address, inputs):
+        if not to_file or out is None or Path(out).suffix.lower() not in WRITABLE_FILMS:
+            raise UsageError(f"{address}: a camera, stream or sequence of images needs -o FILE, such as -o result.mp4")
+        plan.jobs.append(Job(Path(address), Path(out), film=True, address=address))
+    inputs = [name for name in inputs if not is_address(name)]
     named = {os.path.realpath(name) for name in inputs if not os.path.isdir(name)}
     for source, relative in _sources(inputs, folder, recursive, plan):
         real = os.path.realpath(source)
@@ -97,14 +113,17 @@ def make_plan(
         if _has_own_sidecar(source) or (real not in named and _is_named_like_output(source, suffix or DEFAULT_SUFFIX)):
             plan.own_outputs += 1
             continue
+        film = is_film(source)
         if to_file:
             assert out is not None
             output = Path(out)
+            if output.suffix.lower() not in (WRITABLE_FILMS if film else WRITABLE_SUFFIXES):
+                kind, known = ("film", WRITABLE_FILMS) if film else ("photo", WRITABLE_SUFFIXES)
+                raise UsageError(f"{output}: a {kind} becomes no {output.suffix}; use {', '.join(sorted(known))}")
         else:
-            output = (source.parent if folder is None else folder / relative.parent) / (
-                source.stem + added + output_suffix(source)
-            )
-        plan.jobs.append(Job(source, output))
+            ending = film_suffix(source) if film else output_suffix(source)
+            output = (source.parent if folder is None else folder / relative.parent) / (source.stem + added + ending)
+        plan.jobs.append(Job(source, output, film))
     _check_outputs(plan.jobs, overwrite)
     return plan
 
@@ -119,13 +138,13 @@ def _is_file_name(inputs: Sequence[str], out: str) -> bool:
     if os.path.isdir(out) or out.endswith(("/", os.sep)):
         return False
     if len(inputs) != 1 or os.path.isdir(inputs[0]):
-        if suffix in READABLE_SUFFIXES:
+        if suffix in READABLE_SUFFIXES | FILM_SUFFIXES:
             many = f"{len(inputs)} inputs" if len(inputs) != 1 else "a folder"
-            raise UsageError(f"-o {out}: is the name of one image, but {many} cannot become one; name a folder")
+            raise UsageError(f"-o {out}: is the name of one file, but {many} cannot become one; name a folder")
         return False
-    if suffix in READABLE_SUFFIXES - WRITABLE_SUFFIXES:
+    if suffix in READABLE_SUFFIXES - WRITABLE_SUFFIXES - WRITABLE_FILMS:
         raise UsageError(f"{out}: {suffix} is only read; choose a name that ends in .png, .jpg, .webp or .tif")
-    return suffix in WRITABLE_SUFFIXES
+    return suffix in WRITABLE_SUFFIXES | WRITABLE_FILMS
 
 
 def _check_folder(folder: Path) -> None:
@@ -163,7 +182,7 @@ def _sources(inputs: Sequence[str], folder: Path | None, recursive: bool, plan: 
                 folders.clear()
             for file in sorted(files):
                 # `._x.jpg` beside `x.jpg` is what macOS leaves on foreign disks: no image, in spite of its name
-                if file.startswith(".") or Path(file).suffix.lower() not in READABLE_SUFFIXES:
+                if file.startswith(".") or Path(file).suffix.lower() not in MEDIA:
                     plan.not_media += not _is_sidecar_name(Path(parent) / file)
                     continue
                 source = Path(parent) / file
@@ -171,7 +190,7 @@ def _sources(inputs: Sequence[str], folder: Path | None, recursive: bool, plan: 
 
 
 def _is_sidecar_name(path: Path) -> bool:
-    return path.suffix == ".json" and Path(path.stem).suffix.lower() in READABLE_SUFFIXES
+    return path.suffix == ".json" and Path(path.stem).suffix.lower() in MEDIA
 
 
 def own_sidecar(path: Path) -> dict[str, Any] | None:
@@ -206,12 +225,12 @@ def _is_named_like_output(path: Path, suffix: str) -> bool:
         siblings = os.listdir(path.parent)
     except OSError:
         return False
-    return any(Path(name).stem == stem and Path(name).suffix.lower() in READABLE_SUFFIXES for name in siblings)
+    return any(Path(name).stem == stem and Path(name).suffix.lower() in MEDIA for name in siblings)
 
 
 def _check_outputs(jobs: Sequence[Job], overwrite: bool) -> None:
     origin: dict[str, Path] = {}
-    sources = {os.path.realpath(job.source): job.source for job in jobs}
+    sources = {os.path.realpath(job.source): job.source for job in jobs if not job.address}
     for job in jobs:
         place = os.path.realpath(job.output)
         if place in origin:

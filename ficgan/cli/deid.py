@@ -1,4 +1,4 @@
-"""`ficgan-deid`: replace the faces in photos by k-anonymous ones."""
+"""`ficgan-deid`: replace the faces in photos and films by k-anonymous ones."""
 
 from __future__ import annotations
 
@@ -15,14 +15,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan import __version__
-from ficgan.cli._deid_run import Run, RunOptions
+from ficgan.cli._deid_run import FilmOptions, Run, RunOptions
 from ficgan.cli._errors import EXIT_SOME_FAILED, handle_errors
-from ficgan.cli._params import Direction, Diversity, Finite, Pair
+from ficgan.cli._options import (
+    FACE,
+    MODEL,
+    SEARCH,
+    TALK,
+    VIDEO_OUT,
+    VIDEO_PEOPLE,
+    VIDEO_SEARCH,
+    encode_options,
+    engine_settings,
+    options,
+    photos,
+    video_rules,
+    video_settings,
+)
 from ficgan.cli._plan import DEFAULT_SUFFIX, make_plan
-from ficgan.cli._progress import MODES, Mode, Progress
+from ficgan.cli._progress import Progress
 from ficgan.errors import UsageError
-from ficgan.images import MAX_PIXELS, read_image
-from ficgan.precision import PRECISIONS
 
 __all__ = ["Engine", "deid", "make_engine"]
 
@@ -33,6 +45,8 @@ class Engine(Protocol):
     """What the command needs of a `Deidentifier`."""
 
     def __call__(self, image: NDArray[np.uint8], *, key: str = "") -> Any: ...
+
+    def process_video(self, source: Any, output: Any, **options: Any) -> Any: ...
 
 
 def make_engine(**settings: Any) -> Engine:
@@ -54,102 +68,32 @@ def make_engine(**settings: Any) -> Engine:
     f"[default: <stem>{DEFAULT_SUFFIX}<ext> beside each input]",
 )
 @click.option(
-    "--k",
-    type=click.IntRange(min=2),
-    default=3000,
-    show_default=True,
-    help="Number of people whose identity codes are averaged; small groups of --attributes need a smaller k.",
-)
-@click.option(
-    "--layer",
-    metavar="I",
-    type=click.IntRange(min=0),
-    default=None,
-    help="Style layers 1…I keep the source's code, I+1…L take the k-same code: 0 strongest, L−1 weakest. "
-    "L = 8 for the embedded model, so that 4 keeps half of the layers; 10 and 12 for 128 and 256 px.  [default: 4]",
-)
-@click.option(
-    "--layers",
-    "band",
-    metavar="FIRST-LAST",
-    type=Pair("FIRST-LAST", "-"),
-    help="Put the k-same code into these style layers only, in place of --layer.",
-)
-@click.option(
-    "--alpha",
-    type=Finite(min=0),
-    default=0.5,
-    show_default=True,
-    help="Share of the exemplar: 0 the k-same face; 1 the exemplar itself, which is a swap and not anonymous.",
-)
-@click.option(
-    "--diversity",
-    "psi",
-    type=Diversity(),
-    default="auto",
-    show_default=True,
-    help="ψ of the variance-restored mean: 0 the plain mean; auto: 0 for a person alone, 0.6 in groups.",
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    help="Same seed, same photo, same faces; stated in the audit only as a commitment.  [default: random, not kept]",
-)
-@click.option(
-    "--attributes",
-    metavar="LIST",
-    help="Average only people with these attributes (-NAME: without), such as 'Female' or, with --k 500, "
-    "'East Asian,-Male'. `ficgan bank show` lists them with their counts; k = 3000 fits large groups only.",
-)
-@click.option(
-    "--add",
-    "directions",
-    type=Direction(),
-    multiple=True,
-    help="Add an attribute's direction, such as Female=0.7 or 60-69=1; may be repeated.",
-)
-@click.option(
-    "--exemplar", metavar="FILE", type=click.Path(), help="A face photo of yours to move the identity towards."
-)
-@click.option("--swap", is_flag=True, help="Use the exemplar's identity in place of the k-same one.")
-@click.option(
     "--mode",
     type=click.Choice(["ficgan", "blur", "mosaic", "solid"]),
     default="ficgan",
     show_default=True,
     help="What takes a face's place; blur and mosaic can be reversed.",
 )
-@click.option("-t", "--thresh", type=Finite(0, 1), help="Detection threshold, 0 to 1.  [default: the detector's]")
+@options(FACE, SEARCH)
 @click.option(
-    "--mask-scale",
-    type=Finite(min=0, min_open=True),
-    default=1.0,
+    "--verify",
+    type=click.Choice(["full", "sampled", "off"]),
+    default="sampled",
     show_default=True,
-    help="Size of the replaced region, as a multiple of the face crop.",
+    help="Re-read each new face; one that still matches its source is retried, then masked. A finished film is looked "
+    "through by another detector: all of it, or about one frame a second.",
 )
-@click.option(
-    "--scale", metavar="WxH", type=Pair("WxH", "x"), help="Detect faces on a copy that fits this size, in px."
-)
-@click.option("--detector", default="auto", show_default=True, help="auto, insightface, yunet, centerface or dlib.")
-@click.option(
-    "--recognizer", default="auto", show_default=True, help="Checks the result: auto, dlib, insightface or onnx:PATH."
-)
-@click.option(
-    "--verify/--no-verify",
-    default=True,
-    show_default=True,
-    help="Re-read each new face; one that still matches its source is retried, then masked.",
-)
-@click.option("--require-face", is_flag=True, help="An image without a face is a failure and is not written.")
+@click.option("--no-verify", "verify", flag_value="off", help="The same as --verify off.")
+@click.option("--require-face", is_flag=True, help="A photo without a face is a failure and is not written.")
 @click.option(
     "-m",
     "--keep-metadata",
     is_flag=True,
-    help="Keep EXIF and XMP, with camera, time, place, captions and copyright. Previews, names of people, authors and "
-    "owners, keywords and serial numbers are left out as far as their tags are known.",
+    help="Photos: keep EXIF and XMP, with camera, time, place, captions and copyright. Previews, names of people, "
+    "authors and owners, keywords and serial numbers are left out as far as their tags are known.",
 )
 @click.option(
-    "--tag/--no-tag", default=True, show_default=True, help="Mark results as synthetic media (XMP DigitalSourceType)."
+    "--tag/--no-tag", default=True, show_default=True, help="Mark photos as synthetic media (XMP DigitalSourceType)."
 )
 @click.option(
     "--sidecar/--no-sidecar",
@@ -161,131 +105,67 @@ def make_engine(**settings: Any) -> Engine:
 @click.option("--suffix", help=f"Added to the stem of each result.  [default: {DEFAULT_SUFFIX}; none with -o]")
 @click.option("--overwrite", is_flag=True, help="Replace existing results, or the inputs themselves.")
 @click.option("--dry-run", is_flag=True, help="Say what would be written; load no model, write nothing.")
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:N or auto.")
+@options(VIDEO_SEARCH, VIDEO_PEOPLE, VIDEO_OUT)
 @click.option(
-    "--precision",
-    type=click.Choice(PRECISIONS),
-    default="auto",
-    show_default=True,
-    help="Of the networks; auto: bfloat16 where this machine is faster in it.",
+    "--project",
+    metavar="FOLDER",
+    type=click.Path(),
+    help="Films: keep the analysis here, for review and `ficgan render`; it holds source faces.",
 )
-@click.option(
-    "--compile", "compile_", is_flag=True, help="Compile the networks first (a minute or more); pays over many faces."
-)
-@click.option("--checkpoint", metavar="FILE", type=click.Path(), help="Model.  [default: the embedded one]")
-@click.option("--bank", metavar="FILE", type=click.Path(), help="Identity bank.  [default: the embedded one]")
-@click.option(
-    "--max-megapixels",
-    type=Finite(min=0, min_open=True),
-    default=MAX_PIXELS / 1e6,
-    show_default=True,
-    help="Larger images are refused without being decoded.",
-)
-@click.option(
-    "--progress",
-    type=click.Choice(MODES),
-    default="auto",
-    show_default=True,
-    help="On stderr; auto: a bar on a terminal, else nothing.",
-)
-@click.option("--quiet", is_flag=True, help="Nothing on stderr but errors.")
+@options(MODEL, TALK)
 @click.version_option(__version__, prog_name="ficgan-deid")
 @handle_errors
-def deid(
-    inputs: tuple[str, ...],
-    out: str | None,
-    k: int,
-    layer: int | None,
-    band: tuple[int, int] | None,
-    alpha: float,
-    psi: str | float,
-    seed: int | None,
-    attributes: str | None,
-    directions: tuple[str, ...],
-    exemplar: str | None,
-    swap: bool,
-    mode: str,
-    thresh: float | None,
-    mask_scale: float,
-    scale: tuple[int, int] | None,
-    detector: str,
-    recognizer: str,
-    verify: bool,
-    require_face: bool,
-    keep_metadata: bool,
-    tag: bool,
-    sidecar: bool,
-    recursive: bool,
-    suffix: str | None,
-    overwrite: bool,
-    dry_run: bool,
-    device: str,
-    precision: str,
-    compile_: bool,
-    checkpoint: str | None,
-    bank: str | None,
-    max_megapixels: float,
-    progress: Mode,
-    quiet: bool,
-) -> None:
-    """Replace the faces in photos by k-anonymous ones.
+def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
+    """Replace the faces in photos and films by k-anonymous ones.
 
-    INPUT: image files (JPEG, PNG, WebP, TIFF, BMP; HEIC and AVIF where readable) and folders of them.
+    INPUT: photos (JPEG, PNG, WebP, TIFF, BMP; HEIC and AVIF where readable), films (whatever FFmpeg reads, animated GIF
+    and WebP), folders of them; camera:0, an address such as rtsp://…, or numbered images (frames/%05d.png).
     A face that the detector does not find stays as it is.
 
     Prints one line of JSON when done. Exit codes: 0 done, 1 failed, 2 usage, 3 some input failed or a check is unmet,
     130 interrupted.
     """
     started = time.monotonic()
-    if layer is not None and band is not None:
-        raise UsageError("--layer and --layers exclude each other; give one of the two")
-    if band is not None and not 1 <= band[0] <= band[1]:
-        raise UsageError(f"--layers {band[0]}-{band[1]}: must be FIRST-LAST with 1 ≤ FIRST ≤ LAST")
-    if scale is not None and min(scale) < 1:
-        raise UsageError(f"--scale {scale[0]}x{scale[1]}: both sides must be 1 px or more")
-    if swap and exemplar is None:
-        raise UsageError("--swap needs --exemplar FILE, the face to swap in")
-    max_pixels = max(1, int(max_megapixels * 1e6))
-    plan = make_plan(inputs, out, suffix=suffix, recursive=recursive, overwrite=overwrite)
+    mode, scale = given["mode"], given["scale"]
+    settings = engine_settings(given, mode=mode, verify=given["verify"] != "off")
+    plan = make_plan(inputs, out, suffix=given["suffix"], recursive=given["recursive"], overwrite=given["overwrite"])
+    films = [job for job in plan.jobs if job.film]
+    if given["project"] is not None and len(films) != 1:
+        raise UsageError(f"--project {given['project']}: takes the analysis of one film, and there are {len(films)}")
 
     def engine() -> Engine:
-        found: Any = detector
         if scale is not None:
             from ficgan.faces import DetectAt, get_detector
 
-            found = DetectAt(get_detector(detector, threshold=thresh, scale=1.0, device=device), scale)
-        return make_engine(
-            checkpoint=checkpoint,
-            bank=bank,
-            k=k,
-            layer=4 if layer is None else layer,
-            band=None if band is None else f"{band[0]}-{band[1]}",
-            seed=seed,
-            alpha=alpha,
-            psi=psi,
-            attributes=attributes,
-            add=directions,
-            exemplar=_exemplar(exemplar, max_pixels),
-            swap=swap,
-            detector=found,
-            recognizer=recognizer,
-            threshold=thresh,
-            mask_scale=mask_scale,
-            verify=verify,
-            mode=mode,
-            device=device,
-            precision=precision,
-            compile=compile_,
-        )
+            device, thresh = given["device"], given["thresh"]
+            settings["detector"] = DetectAt(
+                get_detector(given["detector"], threshold=thresh, scale=1.0, device=device), scale
+            )
+        exemplar = [given["exemplar"]] if given["exemplar"] is not None else []
+        settings["exemplar"] = next(iter(photos(exemplar, "--exemplar", given)), None)
+        return make_engine(**settings)
 
-    options = RunOptions(
-        max_pixels=max_pixels, require_face=require_face, keep_metadata=keep_metadata, tag=tag, sidecar=sidecar,
-        overwrite=overwrite, dry_run=dry_run,
-    )  # fmt: skip
-    with Progress(progress, quiet=quiet) as report:
+    run_options = RunOptions(
+        max_pixels=max(1, int(given["max_megapixels"] * 1e6)),
+        require_face=given["require_face"],
+        keep_metadata=given["keep_metadata"],
+        tag=given["tag"],
+        sidecar=given["sidecar"],
+        overwrite=given["overwrite"],
+        dry_run=given["dry_run"],
+        film=FilmOptions(
+            settings=video_settings(given),
+            rules=video_rules(given) if films else None,
+            encode=encode_options(given),
+            start=given["start"],
+            end=given["end"],
+            project=None if given["project"] is None else Path(given["project"]),
+        ),
+    )
+    with Progress(given["progress"], quiet=given["quiet"]) as report:
         if mode in REVERSIBLE:
             report.info(f"Warning: {mode} can be reversed; use it only where recognition would do no harm.")
-        run = Run(options, report)
+        run = Run(run_options, report)
         code = _execute(run, plan, engine, started)
     if code:
         raise SystemExit(code)
@@ -306,17 +186,6 @@ def _execute(run: Run, plan: Any, engine: Callable[[], Engine], started: float) 
         raise
     finish(**({"dry_run": True} if run.options.dry_run else {}))
     return 0 if run.ok else EXIT_SOME_FAILED
-
-
-def _exemplar(path: str | None, max_pixels: int) -> NDArray[np.uint8] | None:
-    if path is None:
-        return None
-    from ficgan.errors import InputError
-
-    try:
-        return read_image(Path(path), max_pixels=max_pixels).rgb
-    except InputError as error:
-        raise UsageError(f"--exemplar {error}") from error
 
 
 if __name__ == "__main__":

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.arrays import content_key, resize
-from ficgan.face_model import FaceModel
+from ficgan.deidentify.films import Films
 from ficgan.errors import InputError, UsageError
+from ficgan.face_model import FaceModel
 from ficgan.faces import (
     Face,
     FaceDetector,
@@ -78,7 +79,7 @@ class _Work:
         return self.matrix is not None and self.result.action != "masked"
 
 
-class Deidentifier:
+class Deidentifier(Films):
     """Replaces faces by k-anonymous ones.
 
     Args:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from typing import Any, cast
 
@@ -91,6 +92,13 @@ class InferenceModel(nn.Module):
         """Reconstruction G(E(x)) of images [B,3,R,R]."""
         codes = self.encode(x)
         return self.generate(self.map(codes.z_id), codes.z_non)
+
+    def digest(self) -> str:
+        """Short hash of the weights: tells models apart."""
+        total = hashlib.sha256()
+        for name, value in self.named_buffers():
+            total.update(f"{name} {value.double().sum().item()!r} {value.double().square().sum().item()!r}".encode())
+        return total.hexdigest()[:16]
 
     def _run(self, part: nn.Module, *inputs: Tensor) -> tuple[Tensor, ...]:
         if not self.compiled:

@@ -34,6 +34,8 @@ class Team:
             name = f"cuda:{local}"
         self.device = torch.device(name)
         if cuda:
+            if self.device.index is None:  # set_device wants a number
+                self.device = torch.device("cuda", torch.cuda.current_device())
             torch.cuda.set_device(self.device)
         self._own_group = False
         if self.world > 1 and not dist.is_initialized():

@@ -115,7 +115,7 @@ def check_frames(
 
 
 def _exempt(face: Face, kept: NDArray[np.floating]) -> bool:
-    """Whether a face is one that a rule keeps: its centre lies in such a box, and the sizes agree within a factor of 2."""
+    """Whether a rule keeps a face: its centre lies in such a box, and the sizes agree within a factor of 2."""
     if not len(kept):
         return False
     centre, size = (face.box[:2] + face.box[2:]) / 2, float((face.box[2:] - face.box[:2]).max())

@@ -29,7 +29,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from ficgan.errors import InputError
 from ficgan.video.decisions import Decider, Decision, Decisions
-from ficgan.video.folders import make_private_folder, remove_folder, write_private
+from ficgan.video.folders import kind_of, make_private_folder, remove_folder, write_private
 from ficgan.video.media import VideoInfo
 from ficgan.video.regions import Region
 from ficgan.video.schema import Strict, Text, check_schema, checked, read_json, to_text
@@ -243,7 +243,7 @@ class Project:
         folder = Path(folder)
         if not overwrite and os.path.lexists(folder / PROJECT_FILE):
             raise InputError(f"{folder}: holds a project already; use --overwrite, or choose another folder")
-        new = make_private_folder(folder, "project")
+        new = make_private_folder(folder, kind_of(folder) or "project")  # in a work folder beside its other files
         try:
             with write_private(folder / TRACKS_FILE, overwrite=True) as file:
                 write_tracks(file, self.tracks, self.pts, self.analysis)

@@ -18,12 +18,14 @@ from ficgan.errors import InputError, UsageError
 from ficgan.video.libav import display_name, is_url
 from ficgan.video.media import Frame, VideoInfo
 
-__all__ = ["Raw", "VideoSource", "open_video"]
+__all__ = ["Raw", "VideoSource", "is_live", "open_video"]
 
 _CAMERA = re.compile(r"camera:(\d+)")
 _PATTERN = re.compile(r"%0?\d*d")
 _JUMP = Fraction(1)
 """Seconds: times that fall back by more are a new start of the clock, by less a fault of single frames."""
+_ROUNDED = Fraction(2, 1000)
+"""Seconds: containers state lengths in milliseconds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +110,9 @@ class VideoSource(ABC):
             index += 1
         # Where B-frames meet a variable rate, the duration stored with the last picture is that of another one.
         stated = self._stated_end()
-        if pts is not None and stated is not None and not self._damage and 0 < stated - pts <= 10 * clock.interval:
+        if self.end_pts is None or pts is None or stated is None or self._damage:
+            return
+        if 0 < stated - pts <= 10 * clock.interval and abs(stated - self.end_pts) * base > _ROUNDED:
             self.end_pts = stated
 
     def _fitted(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -171,6 +175,12 @@ class _Clock:
                     self._note("{} frames had the time of another or an earlier one and were moved behind it.")
         self._last = pts
         return pts
+
+
+def is_live(source: str | os.PathLike[str]) -> bool:
+    """Whether a source is a camera or an address, which can be read only once."""
+    text = os.fspath(source)
+    return bool(_CAMERA.fullmatch(text)) or is_url(text)
 
 
 def open_video(

@@ -7,6 +7,7 @@ and expression (the spatial code) are read anew.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -103,8 +104,10 @@ class Renderer:
     def __init__(self, tools: VideoTools, settings: VideoSettings) -> None:
         self.tools, self.settings = tools, settings
         self.casts: dict[str, Cast] = {}
-        self.counts: dict[str, int] = {}
+        self.counts: Counter[str] = Counter()
         """Faces of single frames by what was done to them."""
+        self.tally: list[Counter[str]] = []
+        """The same for each frame of the last call."""
         self._covers = {
             "blur": partial(blur_face, strength=settings.blur),
             "mosaic": mosaic_face,
@@ -126,7 +129,28 @@ class Renderer:
             Their new images, the sources untouched; a frame without faces is the source's own array.
         """
         generated = self._generate(jobs)
-        return [self._compose(job, generated[index]) for index, job in enumerate(jobs)]
+        self.tally = []
+        images = []
+        for job, pastes in zip(jobs, generated, strict=True):
+            self.tally.append(Counter())
+            images.append(self._compose(job, pastes))
+            self.counts += self.tally[-1]
+        return images
+
+    def restore(self, person: str, z_id: torch.Tensor, rung: int, distance: float | None) -> None:
+        """Take up a cast of an interrupted run.
+
+        Args:
+            person: key of the person.
+            z_id: [1,id_dim] identity code of the source.
+            rung: setting that hid the person.
+            distance: the smallest the gate read.
+        """
+        model = self.tools.face_model
+        if model is not None:
+            cast = Cast(None, z_id.to(model.device), rung, distance=distance)
+            self._settle(person, cast)
+            self.casts[person] = cast
 
     # -- new faces --------------------------------------------------------------------------------------------------
 
@@ -274,7 +298,7 @@ class Renderer:
         return covered(paste.mask, face.landmarks, face.box, self.tools.policy.coverage)
 
     def _count(self, what: str, number: int = 1) -> None:
-        self.counts[what] = self.counts.get(what, 0) + number
+        self.tally[-1][what] += number
 
 
 def _styles(cast: Cast) -> torch.Tensor:

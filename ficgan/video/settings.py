@@ -22,6 +22,7 @@ class VideoSettings:
     """How a film is searched, followed, redacted and checked.
 
     Args:
+        detect_size: longest side in pixels at which frames are searched; larger ones are reduced.
         stride: the detector looks at every n-th frame, and at the first after a cut.
         pad: seconds by which a track is covered before its first and after its last sighting.
         patience: seconds without a sighting after which a track ends.
@@ -42,6 +43,7 @@ class VideoSettings:
         embeddings: sightings of a track that are read to tell people apart.
     """
 
+    detect_size: int = 960
     stride: int = 5
     pad: float = 0.4
     patience: float = 1.5
@@ -61,8 +63,8 @@ class VideoSettings:
     embeddings: int = 3
 
     def __post_init__(self) -> None:
-        if self.stride < 1 or self.chunk < 1 or self.embeddings < 1:
-            raise UsageError("stride, chunk and embeddings must be at least 1")
+        if self.detect_size < 1 or self.stride < 1 or self.chunk < 1 or self.embeddings < 1:
+            raise UsageError("detect_size, stride, chunk and embeddings must be at least 1")
         for name in ("pad", "patience", "small", "turned", "hold", "check"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):

@@ -1,0 +1,342 @@
+"""Options that several commands share, in groups, and what the library calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.cli._params import Box, Direction, Diversity, Finite, Pair, Seconds
+from ficgan.cli._progress import MODES
+from ficgan.errors import InputError, UsageError
+from ficgan.images import MAX_PIXELS, read_image
+from ficgan.precision import PRECISIONS
+from ficgan.video.media import EncodeOptions
+from ficgan.video.rules import Rules
+from ficgan.video.settings import VideoSettings
+
+__all__ = [
+    "FACE",
+    "MODEL",
+    "SEARCH",
+    "TALK",
+    "VIDEO_OUT",
+    "VIDEO_PEOPLE",
+    "VIDEO_SEARCH",
+    "encode_options",
+    "engine_settings",
+    "options",
+    "photos",
+    "video_rules",
+    "video_settings",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+Option = Callable[[F], F]
+
+FACE: tuple[Any, ...] = (
+    click.option(
+        "--k",
+        type=click.IntRange(min=2),
+        default=3000,
+        show_default=True,
+        help="Number of people whose identity codes are averaged; small groups of --attributes need a smaller k.",
+    ),
+    click.option(
+        "--layer",
+        metavar="I",
+        type=click.IntRange(min=0),
+        default=None,
+        help="Style layers 1…I keep the source's code, I+1…L take the k-same code: 0 strongest, L−1 weakest. "
+        "L = 8 for the embedded model, so that 4 keeps half of the layers; 10 and 12 for 128 and 256 px.  [default: 4]",
+    ),
+    click.option(
+        "--layers",
+        "band",
+        metavar="FIRST-LAST",
+        type=Pair("FIRST-LAST", "-"),
+        help="Put the k-same code into these style layers only, in place of --layer.",
+    ),
+    click.option(
+        "--alpha",
+        type=Finite(min=0),
+        default=0.5,
+        show_default=True,
+        help="Share of the exemplar: 0 the k-same face; 1 the exemplar itself, which is a swap and not anonymous.",
+    ),
+    click.option(
+        "--diversity",
+        "psi",
+        type=Diversity(),
+        default="auto",
+        show_default=True,
+        help="ψ of the variance-restored mean: 0 the plain mean; auto: 0 for a person alone in a photo, otherwise 0.6.",
+    ),
+    click.option(
+        "--seed",
+        type=click.IntRange(min=0),
+        help="Same seed, same input, same faces; the audit states a commitment only.  [default: random, not kept]",
+    ),
+    click.option(
+        "--attributes",
+        metavar="LIST",
+        help="Average only people with these attributes (-NAME: without), such as 'Female' or, with --k 500, "
+        "'East Asian,-Male'. `ficgan bank show` lists them with their counts; k = 3000 fits large groups only.",
+    ),
+    click.option(
+        "--add",
+        "directions",
+        type=Direction(),
+        multiple=True,
+        help="Add an attribute's direction, such as Female=0.7 or 60-69=1; may be repeated.",
+    ),
+    click.option(
+        "--exemplar", metavar="FILE", type=click.Path(), help="A face photo of yours to move the identity towards."
+    ),
+    click.option("--swap", is_flag=True, help="Use the exemplar's identity in place of the k-same one."),
+    click.option(
+        "--mask-scale",
+        type=Finite(min=0, min_open=True),
+        default=1.0,
+        show_default=True,
+        help="Size of the replaced region, as a multiple of the face crop.",
+    ),
+)
+"""Who takes a face's place."""
+
+SEARCH: tuple[Any, ...] = (
+    click.option("-t", "--thresh", type=Finite(0, 1), help="Detection threshold, 0 to 1.  [default: the detector's]"),
+    click.option(
+        "--scale",
+        metavar="WxH",
+        type=Pair("WxH", "x"),
+        help="Detect faces on a copy that fits this size, in px.  [default: several scales; in films at most 960 px]",
+    ),
+    click.option("--detector", default="auto", show_default=True, help="auto, insightface, yunet, centerface or dlib."),
+    click.option(
+        "--recognizer",
+        default="auto",
+        show_default=True,
+        help="Checks the result: auto, dlib, insightface or onnx:PATH.",
+    ),
+)
+"""How faces are found and told apart."""
+
+MODEL: tuple[Any, ...] = (
+    click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:N or auto."),
+    click.option(
+        "--precision",
+        type=click.Choice(PRECISIONS),
+        default="auto",
+        show_default=True,
+        help="Of the networks; auto: bfloat16 where this machine is faster in it.",
+    ),
+    click.option(
+        "--compile",
+        "compile_",
+        is_flag=True,
+        help="Compile the networks first (a minute or more); pays over many faces.",
+    ),
+    click.option("--checkpoint", metavar="FILE", type=click.Path(), help="Model.  [default: the embedded one]"),
+    click.option("--bank", metavar="FILE", type=click.Path(), help="Identity bank.  [default: the embedded one]"),
+    click.option(
+        "--max-megapixels",
+        type=Finite(min=0, min_open=True),
+        default=MAX_PIXELS / 1e6,
+        show_default=True,
+        help="Larger images are refused without being decoded.",
+    ),
+)
+"""The networks and the limits of the machine."""
+
+TALK: tuple[Any, ...] = (
+    click.option(
+        "--progress",
+        type=click.Choice(MODES),
+        default="auto",
+        show_default=True,
+        help="On stderr; auto: a bar on a terminal, else nothing.",
+    ),
+    click.option("--quiet", is_flag=True, help="Nothing on stderr but errors."),
+)
+"""What is said."""
+
+VIDEO_SEARCH: tuple[Any, ...] = (
+    click.option(
+        "--stride",
+        type=click.IntRange(min=1),
+        default=5,
+        show_default=True,
+        help="Films: the detector looks at every n-th frame; the frames between are interpolated.",
+    ),
+    click.option(
+        "--pad",
+        metavar="SECONDS",
+        type=Finite(min=0),
+        default=0.4,
+        show_default=True,
+        help="Films: cover a face this long before its first and after its last sighting.",
+    ),
+    click.option(
+        "--link",
+        type=click.Choice(["none", "file", "job"]),
+        default="file",
+        show_default=True,
+        help="Films: one new identity for a person in a file, in all files of this run, or for each track.",
+    ),
+    click.option("--start", metavar="TIME", type=Seconds(), help="Films: begin here, in seconds or [H:]M:S."),
+    click.option("--end", metavar="TIME", type=Seconds(), help="Films: end here."),
+)
+"""How films are searched and followed."""
+
+VIDEO_PEOPLE: tuple[Any, ...] = (
+    click.option(
+        "--keep", "keep", metavar="PHOTO", multiple=True, type=click.Path(), help="Films: leave this person as is."
+    ),
+    click.option(
+        "--only",
+        "only",
+        metavar="PHOTO",
+        multiple=True,
+        type=click.Path(),
+        help="Films: hide this person and no other.",
+    ),
+    click.option(
+        "--keep-box",
+        "keep_boxes",
+        metavar="X0,Y0,X1,Y1",
+        multiple=True,
+        type=Box(),
+        help="Films: leave faces that lie inside this box of the picture, in px.",
+    ),
+    click.option(
+        "--keep-span",
+        "keep_spans",
+        metavar="FROM-TO",
+        multiple=True,
+        type=Seconds(span=True),
+        help="Films: leave all faces in this span of time.",
+    ),
+    click.option(
+        "--fallback",
+        type=click.Choice(["solid", "blur", "mosaic"]),
+        default="solid",
+        show_default=True,
+        help="Films: what covers a face too small, turned away, or still recognised.",
+    ),
+)
+"""Whom a film keeps, and what becomes of those who cannot be generated."""
+
+VIDEO_OUT: tuple[Any, ...] = (
+    click.option(
+        "--audio",
+        type=click.Choice(["copy", "drop"]),
+        default="copy",
+        show_default=True,
+        help="Films: sound as it is (a voice identifies, too), or none.",
+    ),
+    click.option("-k", "--keep-audio", "audio", flag_value="copy", help="Films: the same as --audio copy."),
+    click.option("--codec", default="h264", show_default=True, help="Films: video encoder, by FFmpeg's name."),
+    click.option("--crf", type=click.IntRange(0, 63), help="Films: quality, lower is better.  [default: 18 for h264]"),
+    click.option(
+        "--pix-fmt", "pixel_format", metavar="NAME", help="Films: FFmpeg's pixel format.  [default: the source's]"
+    ),
+)
+"""How films are written."""
+
+
+def options(*groups: tuple[Any, ...]) -> Callable[[F], F]:
+    """A decorator that adds groups of options in the order given."""
+
+    def add(command: F) -> F:
+        for option in reversed([one for group in groups for one in group]):
+            command = option(command)
+        return command
+
+    return add
+
+
+def engine_settings(given: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """Options of FACE, SEARCH and MODEL as `Deidentifier.from_pretrained` takes them.
+
+    Raises:
+        UsageError: options that exclude or need each other, or an exemplar that cannot be read.
+    """
+    layer, band, scale = given["layer"], given["band"], given["scale"]
+    if layer is not None and band is not None:
+        raise UsageError("--layer and --layers exclude each other; give one of the two")
+    if band is not None and not 1 <= band[0] <= band[1]:
+        raise UsageError(f"--layers {band[0]}-{band[1]}: must be FIRST-LAST with 1 ≤ FIRST ≤ LAST")
+    if scale is not None and min(scale) < 1:
+        raise UsageError(f"--scale {scale[0]}x{scale[1]}: both sides must be 1 px or more")
+    if given["swap"] and given["exemplar"] is None:
+        raise UsageError("--swap needs --exemplar FILE, the face to swap in")
+    return {
+        "checkpoint": given["checkpoint"],
+        "bank": given["bank"],
+        "k": given["k"],
+        "layer": 4 if layer is None else layer,
+        "band": None if band is None else f"{band[0]}-{band[1]}",
+        "seed": given["seed"],
+        "alpha": given["alpha"],
+        "psi": given["psi"],
+        "attributes": given["attributes"],
+        "add": given["directions"],
+        "swap": given["swap"],
+        "mask_scale": given["mask_scale"],
+        "detector": given["detector"],
+        "recognizer": given["recognizer"],
+        "threshold": given["thresh"],
+        "device": given["device"],
+        "precision": given["precision"],
+        "compile": given["compile_"],
+        **more,
+    }
+
+
+def video_settings(given: Mapping[str, Any]) -> VideoSettings:
+    """Options of the video groups, and what takes a face's place, as the library's settings."""
+    return VideoSettings(
+        stride=given["stride"],
+        pad=given["pad"],
+        link=given["link"],
+        mode=given["mode"],
+        fallback=given["fallback"],
+        mask_scale=given["mask_scale"],
+        verify=given["verify"],
+        detect_size=max(given["scale"]) if given["scale"] else VideoSettings.detect_size,
+    )
+
+
+def video_rules(given: Mapping[str, Any]) -> Rules:
+    """Whom the options leave as they are."""
+    return Rules(
+        keep=dict(zip(given["keep"], photos(given["keep"], "--keep", given), strict=True)),
+        only=dict(zip(given["only"], photos(given["only"], "--only", given), strict=True)),
+        boxes=given["keep_boxes"],
+        spans=given["keep_spans"],
+    )
+
+
+def encode_options(given: Mapping[str, Any]) -> EncodeOptions:
+    """How the options want films to be written."""
+    return EncodeOptions(
+        codec=given["codec"], crf=given["crf"], pixel_format=given["pixel_format"], audio=given["audio"]
+    )
+
+
+def photos(paths: tuple[str, ...] | list[str], option: str, given: Mapping[str, Any]) -> list[NDArray[np.uint8]]:
+    """Photos named by an option, H×W×3 uint8 RGB.
+
+    Raises:
+        UsageError: one that cannot be read; the message begins with the option.
+    """
+    most = max(1, int(given["max_megapixels"] * 1e6))
+    try:
+        return [read_image(Path(path), max_pixels=most).rgb for path in paths]
+    except InputError as error:
+        raise UsageError(f"{option} {error}") from error

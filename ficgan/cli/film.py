@@ -1,0 +1,157 @@
+"""`ficgan analyse` and `ficgan render`: a film in two steps, with a person's review between them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ficgan.cli import deid as _deid
+from ficgan.cli._deid_run import FilmOptions, Run, RunOptions
+from ficgan.cli._errors import EXIT_SOME_FAILED, handle_errors
+from ficgan.cli._options import (
+    FACE,
+    MODEL,
+    SEARCH,
+    TALK,
+    VIDEO_OUT,
+    VIDEO_PEOPLE,
+    VIDEO_SEARCH,
+    encode_options,
+    engine_settings,
+    options,
+    photos,
+    video_rules,
+    video_settings,
+)
+from ficgan.cli._plan import Job
+from ficgan.cli._progress import Progress
+
+__all__ = ["analyse", "render"]
+
+_HELP = {"help_option_names": ["-h", "--help"]}
+_MODE = click.option(
+    "--mode",
+    type=click.Choice(["ficgan", "blur", "mosaic", "solid"]),
+    default="ficgan",
+    show_default=True,
+    help="What takes a face's place where the project says nothing else.",
+)
+_VERIFY = (
+    click.option(
+        "--verify",
+        type=click.Choice(["full", "sampled", "off"]),
+        default="sampled",
+        show_default=True,
+        help="Look through the finished film with another detector: all of it, or about one frame a second.",
+    ),
+    click.option("--no-verify", "verify", flag_value="off", help="The same as --verify off."),
+)
+
+
+@click.command(context_settings=_HELP)
+@click.argument("film", type=click.Path())
+@click.option("-o", "--output", "folder", metavar="FOLDER", required=True, type=click.Path(), help="Of the project.")
+@_MODE
+@options(SEARCH, VIDEO_SEARCH, VIDEO_PEOPLE, MODEL)
+@click.option("--overwrite", is_flag=True, help="Replace a project in the folder.")
+@options(TALK)
+@handle_errors
+def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) -> None:
+    """Find the faces of a film and write a project: tracks, people, thumbnails, and a page to review them.
+
+    FOLDER gets project.json, tracks.jsonl, thumbs/ and review.html. It holds source faces and is private; `ficgan
+    purge` removes it. Edit project.json or export decisions from the page, then `ficgan render FOLDER FILM -o OUT`.
+    """
+    started = time.monotonic()
+    face = {option.name: option.default for option in _defaults(FACE)}
+    given = {**face, **given, "mode": mode, "verify": "sampled"}
+    rules = video_rules(given)
+    with Progress(given["progress"], unit="frame", quiet=given["quiet"]) as report:
+        with contextlib.redirect_stdout(sys.stderr):
+            engine: Any = _deid.make_engine(**engine_settings(given, mode=mode, verify=True))
+            project = engine.analyse_video(
+                film, folder, settings=video_settings(given), rules=rules, start=given["start"], end=given["end"],
+                overwrite=overwrite, progress=lambda done, total, stage: report(done, total or done, stage),
+            )  # fmt: skip
+        report.info(f"{folder} holds source faces; `ficgan purge {folder}` removes it when it is no longer needed.")
+    summary = {
+        "project": str(folder), "frames": len(project.pts), "tracks": len(project.tracks),
+        "people": len({track.person for track in project.tracks if track.person}), "cuts": len(project.cuts),
+        "exemptions": len(project.decider().exemptions(project.tracks)),
+        "seconds": round(time.monotonic() - started, 3),
+    }  # fmt: skip
+    click.echo(json.dumps(summary))
+
+
+@click.command(context_settings=_HELP)
+@click.argument("project", type=click.Path())
+@click.argument("film", type=click.Path())
+@click.option("-o", "--output", "out", metavar="OUT", required=True, type=click.Path(), help="The film to make.")
+@click.option("--decisions", metavar="FILE", type=click.Path(), help="What the review page exported.")
+@click.option("--force", is_flag=True, help="Render a film that is not the one analysed.")
+@_MODE
+@options(FACE, SEARCH, _VERIFY, VIDEO_OUT)
+@click.option(
+    "--fallback",
+    type=click.Choice(["solid", "blur", "mosaic"]),
+    default="solid",
+    show_default=True,
+    help="What covers a face too small, turned away, or still recognised.",
+)
+@click.option("--link", type=click.Choice(["none", "file", "job"]), default="file", show_default=True, hidden=True)
+@click.option("--sidecar/--no-sidecar", default=True, show_default=True, help="Write <result>.json with the audit.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing result.")
+@options(MODEL, TALK)
+@handle_errors
+def render(
+    project: str, film: str, out: str, decisions: str | None, force: bool, sidecar: bool, overwrite: bool, **given: Any
+) -> None:
+    """Apply a reviewed project to its film, exactly as it stands.
+
+    PROJECT is the folder that `ficgan analyse` made, FILM the film it was made of.
+    """
+    started = time.monotonic()
+    given = {**given, "stride": 5, "pad": 0.4}
+    exemplar = [given["exemplar"]] if given["exemplar"] is not None else []
+    settings = engine_settings(
+        given, mode=given["mode"], verify=given["verify"] != "off",
+        exemplar=next(iter(photos(exemplar, "--exemplar", given)), None),
+    )  # fmt: skip
+    film_options = FilmOptions(settings=video_settings(given), encode=encode_options(given))
+    with Progress(given["progress"], unit="frame", quiet=given["quiet"]) as report:
+        run = Run(RunOptions(max_pixels=1, sidecar=sidecar, overwrite=overwrite, film=film_options), report)
+        run.inputs = 1
+        with contextlib.redirect_stdout(sys.stderr):
+            engine = _Rendering(_deid.make_engine(**settings), project, decisions, force)
+            run.film(Job(Path(film), Path(out), film=True), engine)
+    click.echo(json.dumps({**run.summary(), "seconds": round(time.monotonic() - started, 3)}))
+    if not run.ok:
+        raise SystemExit(EXIT_SOME_FAILED)
+
+
+class _Rendering:
+    """An engine whose films are rendered by a project."""
+
+    def __init__(self, engine: Any, project: str, decisions: str | None, force: bool) -> None:
+        self._engine, self._project, self._decisions, self._force = engine, project, decisions, force
+
+    def process_video(self, source: Any, output: Any, *, settings: Any, encode: Any, **more: Any) -> Any:
+        return self._engine.render_video(
+            self._project, source, output, settings=settings, encode=encode, decisions=self._decisions,
+            force=self._force, overwrite=more["overwrite"], progress=more["progress"],
+        )  # fmt: skip
+
+
+def _defaults(group: tuple[Any, ...]) -> list[click.Parameter]:
+    """The options of a group, made on a command nobody calls."""
+
+    @options(group)
+    def nobody() -> None: ...
+
+    return list(reversed(nobody.__click_params__))  # type: ignore[attr-defined]

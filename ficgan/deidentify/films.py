@@ -1,0 +1,128 @@
+"""The part of `Deidentifier` that works on moving pictures."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.face_model import FaceModel
+from ficgan.faces import FaceDetector, Recognizer, get_recognizer
+from ficgan.policy import Policy
+
+if TYPE_CHECKING:
+    from ficgan.video import People, Project, VideoResult, VideoSettings, VideoTools
+    from ficgan.video.live import StreamResult
+
+__all__ = ["Films"]
+
+PSI = 0.6
+"""ψ of `psi="auto"` in films: their people must not become clones of one mean face."""
+
+
+class Films:
+    """Redaction of files, cameras and streams of frames."""
+
+    face_model: FaceModel
+    detector: FaceDetector
+    recognizer: Recognizer | None
+    policy: Policy
+    layer: int
+    psi: float | Literal["auto"]
+    mode: str
+    mask_scale: float
+    _people: People | None = None
+    _teller: Recognizer | None = None
+
+    def process_video(
+        self, source: str | os.PathLike[str], output: str | os.PathLike[str], *,
+        settings: VideoSettings | None = None, **options: Any,
+    ) -> VideoResult:  # fmt: skip
+        """Redact a film, animation, sequence of images, camera or stream.
+
+        Args:
+            source: file, pattern such as `frames/%05d.png`, `camera:0`, or address.
+            output: file to make.
+            settings: stride, pads, linking, fallbacks; None: the usual ones with this Deidentifier's mode.
+            options: rules, encode, start, end, project, overwrite, progress(done, total, stage), is_cancelled; see
+                `ficgan.video.process_film`.
+
+        Returns:
+            What was done; the second look's findings are in `check`.
+
+        Raises:
+            InputError: the film cannot be read, or the output not be written.
+            Cancelled: `is_cancelled` said so; nothing is left.
+        """
+        from ficgan.video import process_film, record_live
+        from ficgan.video.read import is_live
+
+        settings = settings or self.video_settings()
+        tools = self.video_tools(settings)
+        if is_live(source):
+            return record_live(tools, source, output, settings=settings, **options)
+        return process_film(tools, source, output, settings=settings, people=self._linked(settings), **options)
+
+    def analyse_video(
+        self, source: str | os.PathLike[str], folder: str | os.PathLike[str], *,
+        settings: VideoSettings | None = None, **options: Any,
+    ) -> Project:  # fmt: skip
+        """Find the faces of a film and write a project to review; see `ficgan.video.analyse_film`."""
+        from ficgan.video import analyse_film
+
+        settings = settings or self.video_settings()
+        return analyse_film(
+            self.video_tools(settings), source, folder, settings=settings, people=self._linked(settings), **options
+        )
+
+    def render_video(
+        self, folder: str | os.PathLike[str], source: str | os.PathLike[str], output: str | os.PathLike[str], *,
+        settings: VideoSettings | None = None, **options: Any,
+    ) -> VideoResult:  # fmt: skip
+        """Apply a reviewed project; see `ficgan.video.render_film`."""
+        from ficgan.video import render_film
+
+        settings = settings or self.video_settings()
+        return render_film(self.video_tools(settings), folder, source, output, settings=settings, **options)
+
+    def stream(
+        self, frames: Iterable[NDArray[np.uint8]], fps: float = 25.0, *,
+        settings: VideoSettings | None = None, **options: Any,
+    ) -> Iterator[StreamResult]:  # fmt: skip
+        """Redact frames as they come, with a bounded look-ahead; see `ficgan.video.live`."""
+        from ficgan.video import stream
+
+        settings = settings or self.video_settings()
+        return stream(self.video_tools(settings), frames, fps, settings=settings, **options)
+
+    def video_settings(self, **changes: Any) -> VideoSettings:
+        """The usual settings with this Deidentifier's mode, and what is changed."""
+        from ficgan.video import VideoSettings
+
+        verify = "sampled" if self.policy.verify else "off"
+        return VideoSettings(**{"mode": self.mode, "mask_scale": self.mask_scale, "verify": verify, **changes})
+
+    def video_tools(self, settings: VideoSettings) -> VideoTools:
+        """Detector, recogniser and model for a film."""
+        from ficgan.video import VideoTools
+
+        if self._teller is None:
+            # People are told apart even where results are not verified.
+            self._teller = self.recognizer or get_recognizer("auto")
+        psi = PSI if self.psi == "auto" else float(self.psi)
+        return VideoTools(self.detector, self._teller, self.face_model, self.policy, self.layer, psi)
+
+    def _linked(self, settings: VideoSettings) -> People | None:
+        """People known from this Deidentifier's other films, where they are to be linked."""
+        if settings.link != "job":
+            return None
+        from ficgan.video import People
+
+        if self._people is None:
+            recognizer = self.video_tools(settings).recognizer
+            assert recognizer is not None
+            self._people = People.of(recognizer, "job")
+        return self._people

@@ -1,0 +1,59 @@
+"""What happens to every face of every frame of a film, settled before the first is drawn."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.video.media import Frame
+from ficgan.video.modes import effective_modes
+from ficgan.video.project import Project
+from ficgan.video.render import Appearance, FrameJob
+from ficgan.video.settings import VideoSettings
+from ficgan.video.tracks import FILLED, PADDED, SEEN, TrackSet
+
+__all__ = ["Plan"]
+
+_ORIGINS = {SEEN: "seen", FILLED: "filled", PADDED: "padded"}
+
+
+class Plan:
+    """Modes and identities of all tracks.
+
+    Args:
+        film: the analysed film, its decisions made.
+        settings: limits, fallbacks, linking.
+    """
+
+    def __init__(self, film: Project, settings: VideoSettings) -> None:
+        self._film, self._tracks = film, TrackSet(film.tracks)
+        decider, times = film.decider(), film.times
+        rate = (len(times) - 1) / times[-1] if len(times) > 1 and times[-1] > 0 else 25.0
+        scope = film.source.fingerprint or "film"
+        self.person: dict[int, str] = {}
+        self.fallbacks: dict[str, int] = {}
+        self.origins: dict[str, int] = {}
+        self._modes: dict[int, NDArray[np.str_]] = {}
+        for track in film.tracks:
+            self._modes[track.id], reasons = effective_modes(track, decider.decide(track), settings, rate)
+            for reason, rows in reasons.items():
+                self.fallbacks[reason] = self.fallbacks.get(reason, 0) + rows
+            for origin, name in _ORIGINS.items():
+                rows = int((track.origin == origin).sum())
+                self.origins[name] = self.origins.get(name, 0) + rows
+            linked = settings.link != "none" and track.person > 0
+            where = "job" if settings.link == "job" and linked else scope
+            self.person[track.id] = f"{where}/person {track.person}" if linked else f"{where}/track {track.id}"
+
+    def job(self, frame: Frame) -> FrameJob:
+        """A frame with everything that shall not be seen in it."""
+        faces = [
+            Appearance(track.id, self.person[track.id], track.face(frame.index), str(self._modes[track.id][row]))
+            for track, row in self._tracks.at(frame.index)
+        ]
+        return FrameJob(frame, faces, self._film.regions_at(frame.index))
+
+    def kept_at(self, frame: int) -> NDArray[np.floating]:
+        """Boxes [n,4] of the faces that stay as they are in a frame."""
+        rows = [track.boxes[row] for track, row in self._tracks.at(frame) if self._modes[track.id][row] == "keep"]
+        return np.array(rows, np.float32).reshape(-1, 4)

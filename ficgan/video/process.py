@@ -1,0 +1,423 @@
+"""A film from file to file: analyse, render, put together, look again; an interrupted one goes on where it stopped."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.faces import Recognizer
+from ficgan.video.analyse import Analysis, DetectionLog, analyse
+from ficgan.video.check import CheckReport, check_frames, independent_detector
+from ficgan.video.decisions import BoxRule, Decisions, SpanRule
+from ficgan.video.folders import hold, make_private_folder, remove_folder, work_folder
+from ficgan.video.media import EncodeOptions, Frame
+from ficgan.video.mux import assemble, check_output
+from ficgan.video.people import People
+from ficgan.video.plan import Plan
+from ficgan.video.project import PROJECT_FILE, Project, Source
+from ficgan.video.read import VideoSource, open_video
+from ficgan.video.render import FrameJob, Renderer, VideoTools
+from ficgan.video.result import VideoResult
+from ficgan.video.review import save_thumbnails, write_review
+from ficgan.video.rules import Rules
+from ficgan.video.settings import VideoSettings
+from ficgan.video.state import DETECTIONS, State, identity_of
+from ficgan.video.tracks import SEEN, Track
+from ficgan.video.write import SegmentWriter
+
+__all__ = ["Cancelled", "Progress", "analyse_film", "process_film", "render_film"]
+
+Progress = Callable[[int, int | None, str], None]
+"""progress(frames done, frames in all or None, "analysing" | "rendering" | "checking")"""
+IsCancelled = Callable[[], bool]
+
+
+class Cancelled(FicganError):
+    """The caller's `is_cancelled` said so; nothing was left behind."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name}: cancelled; nothing was written")
+
+
+@dataclass(frozen=True, eq=False)
+class _Ticker:
+    """Progress and cancelling of one stage."""
+
+    name: str
+    stage: str
+    total: int | None
+    progress: Progress | None
+    is_cancelled: IsCancelled | None
+
+    def __call__(self, frame: int) -> None:
+        if self.is_cancelled is not None and self.is_cancelled():
+            raise Cancelled(self.name)
+        if self.progress is not None:
+            done = frame + 1
+            self.progress(done, None if self.total is None else max(self.total, done), self.stage)
+
+
+def process_film(
+    tools: VideoTools,
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    settings: VideoSettings,
+    rules: Rules | None = None,
+    encode: EncodeOptions | None = None,
+    start: float | None = None,
+    end: float | None = None,
+    project: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    people: People | None = None,
+    progress: Progress | None = None,
+    is_cancelled: IsCancelled | None = None,
+) -> VideoResult:
+    """Redact a film.
+
+    Args:
+        tools: detector, recogniser, model.
+        path: film, animation or pattern of numbered images; no camera or stream, see `stream`.
+        output: file to make.
+        settings: numbers.
+        rules: whom to leave.
+        encode: codec and quality.
+        start, end: seconds; only this span is written.
+        project: folder to keep the analysis in.
+        overwrite: replace an existing output or project.
+        people: those known from other films of the job; new ones are added.
+        progress: called with frames done, frames in all (None: unknown) and the stage.
+        is_cancelled: asked at every frame; True raises `Cancelled` and leaves nothing behind.
+
+    Returns:
+        What was done.
+
+    Raises:
+        InputError: the film cannot be read, or the output not be written.
+    """
+    output, encode, rules = Path(output), encode or EncodeOptions(), rules or Rules()
+    with ExitStack() as stack:
+        source = stack.enter_context(open_video(path, start=start, end=end))
+        check_output(source, output, encode, overwrite=overwrite)
+        if project is not None and not overwrite and os.path.lexists(Path(project) / PROJECT_FILE):
+            raise InputError(f"{project}: holds a project already; use --overwrite, or choose another folder")
+        work = stack.enter_context(_working(output))
+        state = State(work, tools, identity_of(tools, path, settings, rules, encode, start, end))
+        began = time.monotonic()
+        if state.analysed:
+            film = Project.load(work)
+        else:
+            film = _analysed(tools, source, path, settings, rules, people, work, progress, is_cancelled)
+            film.save(work, overwrite=True)
+            state.note(analysed=True)
+        if project is not None:
+            _keep(film, source, Path(project), overwrite)
+        state.timing["analysing"] = time.monotonic() - began
+        return _rendered(
+            tools, film, source, output, settings, encode, state,
+            overwrite=overwrite, project=None if project is None else Path(project),
+            progress=progress, is_cancelled=is_cancelled,
+        )  # fmt: skip
+
+
+def analyse_film(
+    tools: VideoTools,
+    path: str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    *,
+    settings: VideoSettings,
+    rules: Rules | None = None,
+    start: float | None = None,
+    end: float | None = None,
+    overwrite: bool = False,
+    people: People | None = None,
+    progress: Progress | None = None,
+    is_cancelled: IsCancelled | None = None,
+) -> Project:
+    """Find the faces of a film and write a project to review; see `process_film` for the arguments.
+
+    Args:
+        folder: the project's; private, for it holds source faces.
+    """
+    folder = Path(folder)
+    if not overwrite and os.path.lexists(folder / PROJECT_FILE):
+        raise InputError(f"{folder}: holds a project already; use --overwrite, or choose another folder")
+    with open_video(path, start=start, end=end) as source:
+        if source.live:
+            raise UsageError(f"{source.name}: a camera or stream cannot be reviewed; record it first")
+        film = _analysed(tools, source, path, settings, rules or Rules(), people, None, progress, is_cancelled)
+        _keep(film, source, folder, overwrite)
+    return film
+
+
+def render_film(
+    tools: VideoTools,
+    folder: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    settings: VideoSettings,
+    encode: EncodeOptions | None = None,
+    decisions: str | os.PathLike[str] | None = None,
+    force: bool = False,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    is_cancelled: IsCancelled | None = None,
+) -> VideoResult:
+    """Apply a reviewed project exactly as it stands; see `process_film` for the arguments.
+
+    Args:
+        folder: the project's.
+        path: the film it was made of.
+        decisions: file exported by the review page; None: those in the project.
+        force: render another film all the same.
+    """
+    output, encode = Path(output), encode or EncodeOptions()
+    film = Project.load(folder)
+    film.check_source(path, force=force)
+    if decisions is not None:
+        film = film.apply_decisions(decisions)
+        film.save_document(folder)
+    start, end = film.settings.get("start"), film.settings.get("end")
+    with ExitStack() as stack:
+        source = stack.enter_context(open_video(path, start=start, end=end))
+        check_output(source, output, encode, overwrite=overwrite)
+        work = stack.enter_context(_working(output))
+        document = (Path(folder) / PROJECT_FILE) if Path(folder).is_dir() else Path(folder)
+        identity = identity_of(tools, path, settings, Rules(), encode, start, end, document.read_bytes())
+        return _rendered(
+            tools, film, source, output, settings, encode, State(work, tools, identity),
+            overwrite=overwrite, project=document.parent, progress=progress, is_cancelled=is_cancelled,
+        )  # fmt: skip
+
+
+@contextmanager
+def _working(output: Path) -> Iterator[Path]:
+    """The private folder of an unfinished film, nobody else's while the block runs.
+
+    It goes when the film is done, or cannot be made. After an interrupt or a crash it stays, and the same job goes on
+    from it.
+    """
+    work = work_folder(output)
+    make_private_folder(work, "work")
+    try:
+        with hold(work):
+            yield work
+    except (Cancelled, InputError, UsageError):
+        remove_folder(work)
+        raise
+    remove_folder(work)
+
+
+# -- stages ------------------------------------------------------------------------------------------------------------
+
+
+def _analysed(
+    tools: VideoTools, source: VideoSource, path: str | os.PathLike[str], settings: VideoSettings, rules: Rules,
+    people: People | None, work: Path | None, progress: Progress | None, is_cancelled: IsCancelled | None,
+) -> Project:  # fmt: skip
+    log = None if work is None else DetectionLog(work / DETECTIONS)
+    try:
+        found = analyse(
+            source, tools.detector, tools.recognizer, settings, people=people, photos={**rules.keep, **rules.only},
+            log=log, step=_Ticker(source.name, "analysing", source.info.frames, progress, is_cancelled),
+        )  # fmt: skip
+    finally:
+        if log is not None:
+            log.close()
+    told = {
+        **asdict(settings), "detector": tools.detector.name, "start": source.start, "end": source.end,
+        "searched": found.searched,
+    }  # fmt: skip
+    return Project(
+        Source.of(path, source.info), found.pts, found.tracks, told, found.cuts,
+        _decisions(settings, rules, found, tools.recognizer),
+    )
+
+
+def _decisions(settings: VideoSettings, rules: Rules, found: Analysis, recognizer: Recognizer | None) -> Decisions:
+    """The user's rules, now that it is known who is in the film.
+
+    Doubt hides: a person is kept where their readings match the photo on average, and counts as chosen to be hidden
+    where a single one does.
+
+    Raises:
+        UsageError: `only` names somebody who is not there: hiding nobody is not what was meant.
+    """
+    limit = recognizer.match_threshold if recognizer is not None else 0.0
+    choice = Decisions(
+        default=settings.mode,
+        boxes=tuple(BoxRule(box=box, reason="given box") for box in rules.boxes),
+        spans=tuple(SpanRule(start=start, end=end, mode="keep", reason="given time") for start, end in rules.spans),
+    )
+    chosen = {person for name in rules.only for person, (_, least) in found.likeness[name].items() if least < limit}
+    if rules.only and not chosen:
+        raise UsageError("nobody in the film matches the photos of --only; give a clearer photo, or leave it out")
+    if chosen:
+        choice = choice.model_copy(update={"only": tuple(sorted(chosen))})
+    for name in rules.keep:
+        for person, (mean, _) in found.likeness[name].items():
+            if mean < limit and person not in chosen:
+                choice = choice.keep_person(person, f"matches {Path(name).name}")
+    return choice
+
+
+def _keep(film: Project, source: VideoSource, folder: Path, overwrite: bool) -> None:
+    """Write a project with a few faces of each track and the page to review them."""
+    film.save(folder, overwrite=overwrite)
+    try:
+        for track, images in _thumbnails(film.tracks, source).items():
+            save_thumbnails(folder, track, images)
+        write_review(folder, film)
+    except BaseException:
+        if not overwrite:
+            remove_folder(folder)
+        raise
+
+
+def _thumbnails(tracks: Any, source: VideoSource, rows: int = 3) -> dict[int, list[NDArray[np.uint8]]]:
+    """Up to three faces of each track, cut with a margin, from a second reading of the film."""
+    wanted: dict[int, list[Track]] = {}
+    for track in tracks:
+        seen = np.flatnonzero(track.origin == SEEN)
+        for row in seen[np.unique(np.linspace(0, len(seen) - 1, rows).round().astype(int))] if len(seen) else ():
+            wanted.setdefault(track.first + int(row), []).append(track)
+    images: dict[int, list[NDArray[np.uint8]]] = {}
+    for frame in source.frames(wanted=wanted.__contains__) if wanted else ():
+        for track in wanted[frame.index]:
+            images.setdefault(track.id, []).append(_cut(frame.image, track.boxes[frame.index - track.first]))
+    return images
+
+
+def _cut(image: NDArray[np.uint8], box: NDArray[np.float32]) -> NDArray[np.uint8]:
+    height, width = image.shape[:2]
+    margin = 0.25 * (box[2:] - box[:2])
+    x0, y0 = (int(v) for v in np.clip(np.floor(box[:2] - margin), 0, (width - 1, height - 1)))
+    x1, y1 = (int(v) for v in np.clip(np.ceil(box[2:] + margin), (x0 + 1, y0 + 1), (width, height)))
+    return image[y0:y1, x0:x1].copy()
+
+
+def _rendered(
+    tools: VideoTools, film: Project, source: VideoSource, output: Path, settings: VideoSettings,
+    encode: EncodeOptions, state: State, *, overwrite: bool, project: Path | None,
+    progress: Progress | None, is_cancelled: IsCancelled | None,
+) -> VideoResult:  # fmt: skip
+    began = time.monotonic()
+    plan = Plan(film, settings)
+    renderer = Renderer(tools, settings)
+    total = len(film.pts)
+    tick = _Ticker(source.name, "rendering", total, progress, is_cancelled)
+    writer = SegmentWriter(state.folder, source.info, encode, output=output, seconds=settings.segment)
+    state.load_casts(renderer)
+    with writer:
+        finished = len(writer.segments)
+        jobs: list[FrameJob] = []
+
+        counts = Counter(renderer.counts)
+
+        def flush() -> None:
+            nonlocal finished
+            for job, image, tally in zip(jobs, renderer(jobs), renderer.tally, strict=False):
+                writer.write(job.frame, image)
+                tick(job.frame.index)
+                if len(writer.segments) > finished:  # this frame began a new one
+                    finished = len(writer.segments)
+                    state.save_casts(renderer, counts)
+                counts.update(tally)
+            jobs.clear()
+
+        for frame in source.frames(first=writer.next_frame):
+            jobs.append(plan.job(frame))
+            if len(jobs) == settings.chunk:
+                flush()
+        if jobs:
+            flush()
+    assembled = assemble(writer.segments, source, output, encode, overwrite=overwrite)
+    notes = [*source.notes, *writer.notes, *assembled.notes]
+    if assembled.frames != total:
+        notes.append(f"The film gave {assembled.frames} frames when rendered and {total} when analysed.")
+    state.timing["rendering"] = time.monotonic() - began
+    began = time.monotonic()
+    check = None
+    if settings.verify != "off" and tools.recognizer is not None:
+        rate = max(1, round((total - 1) / max(film.times[-1], 1e-6))) if total > 1 else 1
+        every = 1 if settings.verify == "full" else rate
+        check = _looked_again(tools, film, plan, source, output, settings, every, progress, is_cancelled)
+    state.timing["checking"] = time.monotonic() - began
+    if project is not None:
+        with open_video(output) as result:
+            for track, images in _thumbnails(film.tracks, result).items():
+                save_thumbnails(project, track, images, after=True)
+        write_review(project, film)
+    return VideoResult(
+        output,
+        frames=assembled.frames,
+        seconds=assembled.duration,
+        tracks=len(film.tracks),
+        people=len(set(plan.person.values())),
+        faces=renderer.counts,
+        fallbacks=plan.fallbacks,
+        masked_people=sum(cast.styles is None for cast in renderer.casts.values()),
+        origins=plan.origins,
+        exemptions=film.decider().exemptions(film.tracks),
+        check=check,
+        notes=tuple(dict.fromkeys(notes)),
+        damage=source.damage,
+        settings=asdict(settings),
+        account=_account(tools, renderer, settings),
+        has_audio=bool(assembled.audio_streams),
+        timing=state.timing,
+    )
+
+
+def _looked_again(
+    tools: VideoTools, film: Project, plan: Plan, source: VideoSource, output: Path, settings: VideoSettings,
+    every: int, progress: Progress | None, is_cancelled: IsCancelled | None,
+) -> CheckReport:  # fmt: skip
+    assert tools.recognizer is not None
+    # Between two looks of the first detector, where it was blind.
+    offset = min(settings.stride // 2, every - 1)
+    tick = _Ticker(source.name, "checking", len(film.pts), progress, is_cancelled)
+
+    def wanted(frame: int) -> bool:
+        return frame % every == offset
+
+    def pairs() -> Iterator[tuple[Frame, Frame]]:
+        with open_video(output) as result:
+            for pair in zip(source.frames(wanted=wanted), result.frames(wanted=wanted), strict=False):
+                yield pair
+                tick(pair[0].index)
+
+    detector = independent_detector(tools.detector.name, settings.detect_size)
+    return check_frames(pairs(), plan.kept_at, detector, tools.recognizer)
+
+
+def _account(tools: VideoTools, renderer: Renderer, settings: VideoSettings) -> dict[str, Any]:
+    account: dict[str, Any] = {
+        "mode": settings.mode,
+        "detector": tools.detector.name,
+        "gate": None if tools.recognizer is None or not tools.policy.verify else Path(tools.recognizer.name).name,
+        "linkable": {
+            "none": "nothing links the tracks of one person",
+            "file": "one person has one new face throughout this film",
+            "job": "one person has one new face in all films of this job",
+        }[settings.link],
+    }
+    if tools.face_model is not None and renderer.casts:
+        psi = [cast.draw["psi"] for cast in renderer.casts.values() if "psi" in cast.draw]
+        account |= tools.face_model.account(layer=tools.layer, psi=psi)
+        account["draws"] = [
+            {"person": key.rpartition("/")[2], **cast.draw, "distance": cast.distance}
+            for key, cast in sorted(renderer.casts.items())
+        ]
+    return account

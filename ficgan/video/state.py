@@ -1,0 +1,107 @@
+"""What an interrupted film needs to go on where it stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ficgan.video.folders import write_private
+from ficgan.video.media import EncodeOptions
+from ficgan.video.project import PROJECT_FILE, fingerprint
+from ficgan.video.render import Renderer, VideoTools
+from ficgan.video.rules import Rules
+from ficgan.video.settings import VideoSettings
+
+__all__ = ["DETECTIONS", "State", "identity_of"]
+
+DETECTIONS = "ficgan-detections.jsonl"
+_STATE = "ficgan-state.json"
+_CASTS = "ficgan-casts.safetensors"
+
+
+def identity_of(
+    tools: VideoTools, path: str | os.PathLike[str], settings: VideoSettings, rules: Rules, encode: EncodeOptions,
+    start: float | None, end: float | None, document: bytes = b"",
+) -> str:  # fmt: skip
+    """Hash of everything that shapes the result: only the same job goes on from what an interrupted one left."""
+    model = tools.face_model
+    told = {
+        "film": fingerprint(path) if Path(path).is_file() else os.fspath(path),
+        "settings": asdict(settings), "encode": asdict(encode), "span": [start, end],
+        "rules": [*rules.keep, *rules.only, list(rules.boxes), list(rules.spans)],
+        "photos": [hashlib.sha256(p.tobytes()).hexdigest() for p in (*rules.keep.values(), *rules.only.values())],
+        "detector": tools.detector.name, "gate": tools.recognizer.name if tools.recognizer else None,
+        "policy": asdict(tools.policy), "layer": tools.layer, "psi": tools.psi, "model": model and model.identity(),
+    }  # fmt: skip
+    text = json.dumps(told, sort_keys=True, default=str).encode()
+    return hashlib.sha256(text + b"\0" + document).hexdigest()
+
+
+class State:
+    """What an interrupted film needs to go on: in the private work folder, gone when the film is done.
+
+    It holds the seed of the job (without `seed` a random one that is kept nowhere else) and the new identities settled
+    so far, so that nobody changes face in the middle.
+    """
+
+    def __init__(self, folder: Path, tools: VideoTools, identity: str) -> None:
+        self.folder, self._tools = folder, tools
+        self.timing: dict[str, float] = {}
+        self._tree: dict[str, Any] = {}
+        try:
+            tree = json.loads((folder / _STATE).read_bytes())
+            if tree.get("identity") == identity:
+                self._tree = tree
+        except (OSError, ValueError, AttributeError):
+            pass
+        if not self._tree:
+            for path in folder.iterdir():
+                if path.name.startswith("ficgan-") or path.name in ("project.json", "tracks.jsonl"):
+                    path.unlink()
+            self._tree = {"identity": identity}
+            if tools.face_model is not None:
+                self._tree["seed"] = tools.face_model.seed
+            self.note()
+        elif tools.face_model is not None:
+            tools.face_model.seed = self._tree["seed"]
+
+    @property
+    def analysed(self) -> bool:
+        """Whether the analysis is there, whole."""
+        return bool(self._tree.get("analysed")) and (self.folder / PROJECT_FILE).is_file()
+
+    def note(self, **facts: Any) -> None:
+        """Remember on disk."""
+        self._tree |= facts
+        with write_private(self.folder / _STATE, overwrite=True) as file:
+            file.write(json.dumps(self._tree).encode())
+
+    def save_casts(self, renderer: Renderer, counts: Counter[str]) -> None:
+        """The new identities settled so far, and the counts of all finished segments."""
+        from safetensors.torch import save
+
+        told, tensors = [], {}
+        for number, (person, cast) in enumerate(renderer.casts.items()):
+            tensors[f"z_id.{number}"] = cast.z_id.cpu()
+            told.append({"person": person, "rung": cast.rung, "distance": cast.distance})
+        header = {"casts": json.dumps(told), "counts": json.dumps(counts)}
+        with write_private(self.folder / _CASTS, overwrite=True) as file:
+            file.write(save(tensors, metadata=header))
+
+    def load_casts(self, renderer: Renderer) -> None:
+        """Take up the identities of the interrupted run."""
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(str(self.folder / _CASTS), framework="pt") as file:
+                header = file.metadata() or {}
+                for number, told in enumerate(json.loads(header["casts"])):
+                    renderer.restore(told["person"], file.get_tensor(f"z_id.{number}"), told["rung"], told["distance"])
+                renderer.counts = Counter(json.loads(header["counts"]))
+        except (OSError, SafetensorError, KeyError, ValueError):
+            return
