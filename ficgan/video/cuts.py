@@ -40,8 +40,8 @@ class CutDetector:
     """Says of each frame whether a scene cut lies before it.
 
     A cut is a picture with another structure and other colours than the one before, and a far larger change than the
-    frames before had. Brightness and contrast are taken out first, so that flashes and fades are no cuts, and a shift of
-    the picture is tried, so that a fast pan is none.
+    frames before had. Brightness and contrast are taken out first, so that flashes and fades are no cuts, and a shift
+    of the picture is tried, so that a fast pan is none.
 
     What it does not see: dissolves and wipes (no frame changes enough), cuts between pictures of like structure or like
     colours or between dark ones, and cuts during wild motion. A flash that bleaches the picture may count as one.

@@ -1,0 +1,215 @@
+"""People across gaps, cuts and films, against SciPy's average linkage and worlds with known people."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.cluster.hierarchy import fcluster, linkage
+from worlds import box_at, face_at
+
+from ficgan.errors import InputError, UsageError
+from ficgan.faces import Recognizer, get_recognizer, recognizer_missing
+from ficgan.video.association import ONCE
+from ficgan.video.people import DIFFERENT, People, PeopleConfig, join_tracklets, link_tracklets
+from ficgan.video.tracks import Sighting, Tracklet
+
+TIMES = np.arange(1000) / 25.0
+
+
+def tracklet(
+    id: int, first: int, last: int, embeddings: NDArray | None = None, x: float = 100.0, speed: float = 0.0,
+    scene: int = 0, quality: NDArray | None = None,
+) -> Tracklet:  # fmt: skip
+    """A face 50 px large that moves to the right, `speed` px a frame."""
+    frames = range(first, last + 1)
+    sightings = [Sighting(frame, face_at(box_at(x + speed * (frame - first), 200, 50))) for frame in frames]
+    return Tracklet(id, sightings, scene, embeddings, quality)
+
+
+def looks(person: int, count: int = 3, spread: float = 0.1, width: int = 64, seed: int = 0) -> NDArray[np.float32]:
+    """Unit embeddings of one person; two people are about √2 apart."""
+    centre = np.random.default_rng([7, person]).normal(size=width)
+    centre /= np.linalg.norm(centre)
+    noise = np.random.default_rng([person, seed, 1]).normal(size=(count, width)) * spread / np.sqrt(width)
+    x = centre + noise
+    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+
+
+def same_partition(a: list[int], b: list[int]) -> bool:
+    """Whether two numberings put the same things together."""
+    return len(set(zip(a, b, strict=True))) == len(set(a)) == len(set(b))
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+@pytest.mark.parametrize("seed", range(6))
+def test_without_overlap_it_is_average_linkage_of_squared_distances(metric: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(8, 5))
+    x = centres[rng.integers(0, 8, 40)] + rng.normal(size=(40, 5)) * 0.45
+    tracklets = [tracklet(i + 1, 10 * i, 10 * i + 5, x[i : i + 1].astype(np.float32)) for i in range(40)]
+    threshold = 1.6 if metric == "euclidean" else 0.4
+    people = People(metric, threshold, config=PeopleConfig(strictness=1.0))
+    # The oracle works on the distances, not on sums: 1 - cosine, or the squared Euclidean distance.
+    x = x.astype(np.float32).astype(np.float64)
+    tree = linkage(x, "average", metric) if metric == "cosine" else None
+    if tree is None:
+        from scipy.spatial.distance import pdist
+
+        tree = linkage(pdist(x, "sqeuclidean"), "average")
+    limit = threshold if metric == "cosine" else threshold**2
+    expected = fcluster(tree, limit, "distance").tolist()
+    assert 2 < len(set(expected)) < 35
+    assert same_partition(people.assign(tracklets), expected)
+
+
+def test_many_embeddings_weigh_like_many_points() -> None:
+    """A tracklet of m views counts as m points, whatever the sum of their qualities."""
+    rng = np.random.default_rng(3)
+    a, b, c = (rng.normal(size=(m, 4)) for m in (2, 3, 4))
+    people = People("euclidean", 1e9, link="job")
+    made = [people._group(tracklet(1, 0, 0, x.astype(np.float32), quality=q)) for x, q in (
+        (a, None), (b, np.full(3, 7.0)), (c, None))]  # fmt: skip
+    assert made[0] and made[1] and made[2]
+    squared = ((np.concatenate([a, b])[:, None] - c) ** 2).sum(-1).mean()
+    both = type(made[0]).joined([made[0], made[1]])
+    both.absorb(0, 1)
+    assert both.take([0]).apart(made[2])[0, 0] == pytest.approx(squared, rel=1e-6)
+
+
+def test_people_are_found_again_across_cuts_and_numbered_in_order_of_appearance() -> None:
+    shown = [3, 1, 3, 2, 1, 3]
+    tracklets = [tracklet(i + 1, 50 * i, 50 * i + 20, looks(p, seed=i), scene=i) for i, p in enumerate(shown)]
+    expected = [1, 2, 1, 3, 2, 1]
+    assert People().assign(tracklets) == expected
+    turned = tracklets[::-1]
+    assert People().assign(turned) == expected[::-1]  # the order of the list does not count
+
+
+def test_two_in_one_frame_are_two_people() -> None:
+    twins = [tracklet(1, 0, 50, looks(1)), tracklet(2, 50, 90, looks(1, seed=1)), tracklet(3, 91, 95, looks(1, seed=2))]
+    numbers = People().assign(twins)
+    assert numbers[0] != numbers[1]
+    assert numbers[2] in numbers[:2]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000), st.integers(2, 7))
+def test_never_links_what_overlaps_and_batches_change_little(seed: int, batch: int) -> None:
+    rng = np.random.default_rng(seed)
+    tracklets = []
+    for i in range(20):
+        first = int(rng.integers(0, 200))
+        tracklets.append(
+            tracklet(i + 1, first, first + int(rng.integers(0, 60)), looks(int(rng.integers(0, 5)), seed=i))
+        )
+    for config in (PeopleConfig(), PeopleConfig(batch=batch)):
+        people = People(config=config)
+        numbers = people.assign(tracklets)
+        assert set(numbers) == set(range(1, len(people) + 1))
+        for i, a in enumerate(tracklets):
+            for b, number in zip(tracklets[:i], numbers[:i], strict=True):
+                assert number != numbers[i] or a.first > b.last or b.first > a.last
+        assert numbers == people.assign(tracklets)  # a film does not know the film before
+
+
+def test_links() -> None:
+    one = [tracklet(1, 0, 9, looks(1)), tracklet(2, 20, 29, looks(2)), tracklet(3, 40, 49, looks(1, seed=5))]
+    two = [tracklet(1, 0, 9, looks(3)), tracklet(2, 5, 9, looks(2, seed=9)), tracklet(3, 30, 39, looks(1, seed=8))]
+    none, file, job = People(link="none"), People(link="file"), People(link="job")
+    assert none.assign(one) == [1, 2, 3]
+    assert file.assign(one) == [1, 2, 1] == job.assign(one)
+    assert file.assign(two) == [1, 2, 3]
+    assert job.assign(two) == [3, 2, 1]
+    assert len(job) == 3 and job.assign(two) == [3, 2, 1]
+
+
+def test_job_numbers_never_change_and_known_people_stay_apart() -> None:
+    """Two people known as two stay two, even where a later view lies between them."""
+    a, b = np.eye(4, dtype=np.float32)[:2]
+    job = People("euclidean", 1.0, link="job", config=PeopleConfig(strictness=1.0))
+    assert job.assign([tracklet(1, 0, 5, a[None]), tracklet(2, 0, 5, b[None])]) == [1, 2]
+    assert job.assign([tracklet(1, 0, 5, (a * 0.6 + b * 0.4)[None])]) == [1]
+    assert job.assign([tracklet(1, 0, 5, b[None])]) == [2]
+
+
+def test_unknown_people_have_number_0() -> None:
+    bad = np.full((2, 64), np.nan, np.float32)
+    given = [tracklet(1, 0, 5), tracklet(2, 0, 5, bad), tracklet(3, 0, 5, looks(1), quality=np.zeros(3)),
+             tracklet(4, 0, 5, np.zeros((1, 64), np.float32)), tracklet(5, 0, 5, looks(1))]  # fmt: skip
+    assert People().assign(given) == [0, 0, 0, 0, 1]
+    assert People().assign([]) == []
+
+
+def test_bad_input_is_said() -> None:
+    with pytest.raises(InputError, match="different lengths"):
+        People().assign([tracklet(1, 0, 1, looks(1)), tracklet(2, 0, 1, looks(1, width=32))])
+    job = People(link="job")
+    job.assign([tracklet(1, 0, 1, looks(1))])
+    with pytest.raises(InputError, match="different lengths"):
+        job.assign([tracklet(1, 0, 1, looks(1, width=32))])
+    for arguments in ({"metric": "l1"}, {"threshold": float("nan")}, {"link": "all"}):
+        with pytest.raises(UsageError):
+            People(**arguments)  # type: ignore[arg-type]
+
+
+def test_views_that_differ_are_noted() -> None:
+    mixed = tracklet(1, 0, 9, np.concatenate([looks(1, 2), looks(2, 2)]))
+    (linked,) = link_tracklets([mixed], People(), TIMES)
+    assert linked.notes == [DIFFERENT]
+    (linked,) = link_tracklets([tracklet(1, 0, 9, looks(1))], People(), TIMES)
+    assert linked.notes == []
+
+
+@pytest.mark.parametrize(
+    ("second", "joined"),
+    [
+        ({}, True),
+        ({"first": 70}, False),  # 49 frames of 25 a second later
+        ({"x": 330.0}, False),  # 3 sizes from where it was expected
+        ({"scene": 1}, False),
+        ({"person": 2}, False),
+    ],
+)
+def test_a_gap_in_one_persons_way_is_closed(second: dict, joined: bool) -> None:
+    """A face that goes 2 px a frame and is not seen for 20 frames; and four cases in which it must not be joined."""
+    first = second.get("first", 40)
+    a = tracklet(1, 0, 19, looks(1), speed=2.0)
+    b = tracklet(2, first, first + 20, looks(second.get("person", 1), seed=1), second.get("x", 180.0), 2.0,
+                 second.get("scene", 0))  # fmt: skip
+    for link in ("none", "file"):
+        result = link_tracklets([a, b], People(link=link), TIMES)  # type: ignore[arg-type]
+        assert len(result) == (1 if joined else 2)
+        assert sum(len(one.sightings) for one in result) == len(a.sightings) + len(b.sightings)
+        if joined:
+            assert result[0].id == 1 and result[0].embeddings is not None and len(result[0].embeddings) == 6
+            frames = [one.frame for one in result[0].sightings]
+            assert frames == sorted(frames)
+
+
+def test_joining_leaves_the_given_tracklets_alone_and_forgets_that_they_were_seen_once() -> None:
+    a, b = tracklet(1, 0, 0, looks(1)), tracklet(2, 10, 10)
+    a.notes, b.notes = [ONCE], [ONCE, "other"]
+    (joined,) = join_tracklets([a, b], [1, 1], TIMES)
+    assert joined.notes == ["other"] and a.notes == [ONCE] and len(a.sightings) == 1
+    assert joined.quality is not None and joined.embeddings is not None
+    assert len(joined.quality) == len(joined.embeddings) == 3
+    assert len(join_tracklets([a, b], [0, 0], TIMES)) == 2  # nobody knows that they are one
+
+
+def test_a_thousand_tracklets_take_seconds() -> None:
+    import time
+
+    tracklets = [tracklet(i + 1, i % 900, i % 900, looks(i % 50, seed=i, width=128)) for i in range(1000)]
+    start = time.perf_counter()
+    People().assign(tracklets)
+    assert time.perf_counter() - start < 20
+
+
+@pytest.mark.skipif(recognizer_missing("dlib") is not None, reason="the recogniser dlib is not installed")
+def test_takes_metric_and_threshold_of_a_recogniser() -> None:
+    recogniser: Recognizer = get_recognizer("dlib")
+    people = People.of(recogniser, "job")
+    assert (people.metric, people.threshold, people.link) == ("euclidean", recogniser.match_threshold, "job")
