@@ -23,7 +23,9 @@ _FAST_START = ("mp4", "mov")
 
 
 def muxer_options(container: str, time_base: Fraction) -> dict[str, str]:
-    """What the container's writer is told: the index in front, offsets exact to the film's own tick."""
+    """What the container's writer is told: the index in front, and times not to be moved or rounded."""
+    if container == "nut":  # holds no times of decoding, which alone are negative
+        return {"avoid_negative_ts": "disabled"}
     if container not in _FAST_START:
         return {}
     scale = time_base.denominator
@@ -60,12 +62,7 @@ class Encoder:
         self._container = av.open(target, "w", format=container, container_options=dict(options or {}))
         try:
             self._open_stream(threads)
-        except ValueError as error:
-            self.abandon()
-            raise UsageError(
-                f"{container} cannot hold {plan.encoder} video; write .mkv, or choose another codec"
-            ) from error
-        except av.FFmpegError as error:
+        except (av.FFmpegError, ValueError) as error:
             self.abandon()
             raise UsageError(
                 f"{plan.encoder} refuses these settings ({reason(error)}); check crf, preset and pixel format"
@@ -85,7 +82,7 @@ class Encoder:
         context.color_primaries, context.color_trc = info.colour_primaries or 2, info.colour_transfer or 2
         context.thread_count = threads
         context.options = dict(plan.options)
-        context.flags |= av.codec.context.Flags.closed_gop | av.codec.context.Flags.frame_duration
+        context.flags |= av.codec.context.Flags.frame_duration
         if plan.quality is not None:
             context.qscale = True
             context.global_quality = plan.quality * 118  # FF_QP2LAMBDA

@@ -200,7 +200,7 @@ def _pixel_format(name: str, settings: _Settings, info: VideoInfo, wanted: str |
     alike = [f for f in fitting if f.is_rgb == source.is_rgb] or fitting
     if source.is_rgb and not any(f.is_rgb for f in fitting):  # RGB has full chroma
         source = av.VideoFormat("yuv444p10le" if max(c.bits for c in source.components) > 8 else "yuv444p")
-    planar = [f for f in alike if f.is_planar] or alike
+    planar = alike if source.is_rgb else [f for f in alike if f.is_planar] or alike
     best, _ = find_best_pix_fmt_of_list([f.name for f in planar], source.name)
     chosen = best.name if best is not None else planar[0].name
     if odd and settings.even and _is_subsampled(source) and not _is_subsampled(av.VideoFormat(chosen)):

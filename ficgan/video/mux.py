@@ -30,6 +30,8 @@ __all__ = ["Assembled", "assemble", "check_output"]
 
 _MAX_ERRORS = 100
 """Reading errors in a row after which the rest of the sound is given up."""
+_LONGEST_LEAD = Fraction(1)
+"""Seconds; a film that ends with a still must not begin with as long a wait."""
 
 
 @dataclass(frozen=True)
@@ -270,9 +272,7 @@ def _no_room(path: Path, stream: Any) -> InputError:
 
 def _video_packets(film: _Film, stream: Any, shift: int) -> Iterator[tuple[float, Any]]:
     """The pictures' packets with times of decoding made anew: the encoder of a piece knew nothing of the one before."""
-    times, number, step = film.times, 0, 1
-    if len(times) > 1:
-        step = int(times[1] - times[0])
+    times, number, lead = film.times, 0, _lead(film)
     for path in film.paths:
         with closing(av.open(locator(path))) as file:
             piece: Any = file.streams.video[0]
@@ -283,11 +283,23 @@ def _video_packets(film: _Film, stream: Any, shift: int) -> Iterator[tuple[float
                 pts = round(packet.pts * scale)
                 rank = int(np.searchsorted(times, pts))
                 early = number - film.delay
-                dts = int(times[early]) if early >= 0 else int(times[0]) + early * step
+                dts = int(times[early]) if early >= 0 else int(times[0]) + early * lead // film.delay
                 packet.duration = (int(times[rank + 1]) if rank + 1 < len(times) else film.end) - pts
                 packet.time_base, packet.pts, packet.dts, packet.stream = film.base, pts - shift, dts - shift, stream
                 number += 1
                 yield float((dts - shift) * film.base), packet
+
+
+def _lead(film: _Film) -> int:
+    """Ticks by which decoding begins before showing.
+
+    MP4 stores how far the times of decoding lie apart, and takes their sum for the length of the film. The sum comes
+    out right if decoding begins as early as it ends: by the span of the last `delay` frames.
+    """
+    times, delay = film.times, film.delay
+    if not delay or len(times) <= delay:
+        return delay
+    return max(delay, min(int(times[-1] - times[-1 - delay]), int(_LONGEST_LEAD / film.base)))
 
 
 def _audio_packets(

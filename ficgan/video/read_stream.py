@@ -55,7 +55,7 @@ def open_input(source: str | Path, name: str, **options: Any) -> Any:
         text = locator(source)
     try:
         return av.open(text, metadata_errors="replace", **options)
-    except av.InvalidDataError:
+    except (av.InvalidDataError, EOFError):
         raise InputError(f"{name}: is no video that FFmpeg can read, or its header is cut off or damaged") from None
     except (av.FFmpegError, OSError, ValueError) as error:
         place = "the address and the connection" if remote else "the file"
@@ -208,10 +208,9 @@ class StreamSource(VideoSource):
         while True:
             try:
                 for packet in container.demux(streams):
-                    if packet.stream_index != stream.index:
-                        watch.see(packet)
-                        continue
                     watch.see(packet)
+                    if packet.stream is not stream:  # the empty packet at the end knows its stream only this way
+                        continue
                     try:
                         pictures = packet.decode()
                     except EOFError:

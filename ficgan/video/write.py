@@ -25,8 +25,6 @@ __all__ = ["Segment", "SegmentWriter", "VideoWriter", "finished_segments"]
 _SEGMENT = "ficgan-segment-{:08d}-{:08d}.nut"
 _SEGMENT_NAME = re.compile(r"ficgan-segment-(\d{8,})-(\d{8,})\.nut")
 _LEFTOVER = re.compile(r"\.ficgan-[0-9a-f]{16}\.tmp")
-_EXACT = {"avoid_negative_ts": "disabled"}
-"""Else a piece that begins at 0 is moved by the encoder's delay; NUT stores no times of decoding to be negative."""
 
 
 class VideoWriter:
@@ -231,8 +229,9 @@ class SegmentWriter:
         try:
             if self._encoder is None:
                 path = self._stack.enter_context(_segment_file(self.folder))
+                muxer = muxer_options("nut", self._info.time_base)
                 self._encoder = Encoder(
-                    locator(path), "nut", self._info, self.encoding, threads=self._threads, options=_EXACT
+                    locator(path), "nut", self._info, self.encoding, threads=self._threads, options=muxer
                 )
                 self._temporary, self._first, self._begin = path, frame.index, frame.pts
             self._encoder.write(frame.image if image is None else image, frame.pts, frame.duration)

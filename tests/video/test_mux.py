@@ -1,0 +1,277 @@
+"""Assembling: pieces and sound in one file; times, frame count, duration and audio bytes as in the source."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from clips import audio_hash, ffmpeg, make_clip, number_of, picture, variable_times
+from test_write import files_limited_to
+
+from ficgan.errors import InputError, UsageError
+from ficgan.video import Assembled, EncodeOptions, SegmentWriter, VideoInfo, assemble, check_output, open_video
+
+
+def redo(path: Path, output: Path, *, seconds: float = 0.4, **options: object) -> Assembled:
+    """Read a film, write it in pieces, assemble it."""
+    settings = EncodeOptions(**{k: v for k, v in options.items() if k in ("codec", "audio")})  # type: ignore[arg-type]
+    span = {k: v for k, v in options.items() if k in ("start", "end")}
+    folder = output.with_name(f"{output.name}.pieces")
+    folder.mkdir()
+    with open_video(path, **span) as source:  # type: ignore[arg-type]
+        with SegmentWriter(folder, source.info, settings, output=output, seconds=seconds) as writer:
+            for frame in source.frames():
+                writer.write(frame)
+        result = assemble(writer.segments, source, output, settings)
+    shutil.rmtree(folder)
+    return result
+
+
+def seen(path: Path) -> tuple[list[int], list[Fraction], Fraction]:
+    """Numbers shown, times and end of a film."""
+    with open_video(path) as source:
+        found = list(source.frames())
+        assert source.end_pts is not None and not source.damage
+        base = source.info.time_base
+    return [number_of(f.image) for f in found], [f.pts * base for f in found], source.end_pts * base
+
+
+def first_sound(path: Path, stream: int = 0) -> Fraction:
+    """When the first packet of sound is played, the encoder's lead-in included."""
+    with av.open(str(path)) as file:
+        packet = next(file.demux(file.streams.audio[stream]))
+        assert packet.pts is not None
+        return packet.pts * packet.time_base
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mov", ".mkv"])
+@pytest.mark.parametrize("variable", [False, True])
+def test_frames_duration_and_sound_are_the_sources(tmp_path: Path, suffix: str, variable: bool) -> None:
+    source, output = tmp_path / "a.mp4", tmp_path / f"b{suffix}"
+    times: Sequence[int] | int = variable_times(40) if variable else [3000 * i for i in range(40)]
+    make_clip(source, times, time_base=Fraction(1, 90_000), audio="aac", audio_seconds=1.5)
+    result = redo(source, output)
+    numbers, ticks, end = seen(source)
+    got_numbers, got_ticks, got_end = seen(output)
+    assert got_numbers == numbers == list(range(40)) and result.frames == 40
+    late = got_ticks[0] - ticks[0]  # Matroska moves the whole film by the sound's priming, which lies before 0
+    rounding = Fraction(1, 1000) if suffix == ".mkv" else 0
+    assert 0 <= late <= (Fraction(25, 1000) if suffix == ".mkv" else 0)
+    assert max(abs(b - late - a) for a, b in zip(ticks, got_ticks, strict=True)) <= rounding
+    assert abs(got_end - late - end) <= Fraction(2, 1000)
+    assert result.duration == pytest.approx(float(end - ticks[0]), abs=1e-3)
+    assert audio_hash(output) == audio_hash(source)
+    assert abs(first_sound(output) - late - first_sound(source)) <= Fraction(2, 1000)
+    assert result.audio_streams == 1 and result.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "codec", "after"),
+    [
+        (".mkv", "libopus", ".mkv"),
+        (".mkv", "vorbis", ".mkv"),
+        (".mkv", "vorbis", ".mp4"),
+        (".mkv", "libopus", ".mp4"),
+        (".mkv", "libopus", ".webm"),
+        (".mov", "pcm_s16le", ".mov"),
+        (".mkv", "flac", ".mkv"),
+        (".avi", "libmp3lame", ".mp4"),
+        (".mp4", "aac", ".ts"),
+        (".ts", "aac", ".mp4"),
+    ],
+)
+def test_sound_codecs(tmp_path: Path, before: str, codec: str, after: str) -> None:
+    source, output = tmp_path / f"a{before}", tmp_path / f"b{after}"
+    if codec == "vorbis":  # PyAV's FFmpeg cannot write it, the other build can
+        make_clip(tmp_path / "silent.mkv", 20)
+        tone = ("-f", "lavfi", "-i", "sine=duration=0.6", "-i", str(tmp_path / "silent.mkv"))
+        ffmpeg(*tone, "-map", "1:v", "-map", "0:a", "-c:v", "copy", "-c:a", "libvorbis", str(source))
+    else:
+        make_clip(source, 20, audio=codec, audio_seconds=0.6)
+    result = redo(source, output)
+    assert result.audio_packets > 0 and seen(output)[0] == list(range(20))
+    if ".ts" not in (before, after):  # there AAC carries a header of its own in every packet
+        assert audio_hash(output) == audio_hash(source)
+    apart = [first_sound(path) - seen(path)[1][0] for path in (source, output)]
+    assert abs(apart[0] - apart[1]) <= Fraction(2, 1000)
+
+
+@pytest.mark.parametrize("starts", [(0.3,), (0.0, 0.5), (0.25, 0.1)])
+@pytest.mark.parametrize("origin", [0, 18_000])
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
+def test_sound_that_begins_elsewhere_stays_in_step(
+    tmp_path: Path, starts: tuple[float, ...], origin: int, suffix: str
+) -> None:
+    source, output = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
+    make_clip(
+        source, [origin + 3000 * i for i in range(30)], time_base=Fraction(1, 90_000), audio="aac", audio_at=starts
+    )
+    redo(source, output)
+    for stream in range(len(starts)):
+        before = first_sound(source, stream) - seen(source)[1][0]
+        after = first_sound(output, stream) - seen(output)[1][0]
+        assert abs(before - after) <= Fraction(2, 1000)
+        assert audio_hash(output, stream) == audio_hash(source, stream)
+
+
+def test_spans_cut_the_sound_too(tmp_path: Path) -> None:
+    source, output = tmp_path / "a.mp4", tmp_path / "b.mp4"
+    make_clip(source, 90, audio="aac", audio_seconds=3.0)
+    redo(source, output, start=1.0, end=2.0)
+    numbers, ticks, end = seen(output)
+    assert numbers == list(range(30, 60)) and ticks[0] == 0 and end == 1
+    with av.open(str(output)) as file:
+        stream = file.streams.audio[0]
+        times = [p.pts * p.time_base for p in file.demux(stream) if p.size and p.pts is not None]
+    assert -0.03 < times[0] <= 0 and 0.95 < times[-1] < 1.0
+
+
+def test_nothing_of_the_source_but_picture_and_sound(tmp_path: Path) -> None:
+    tags = {"title": "My street", "location": "+48.8577+002.2950/", "artist": "Jane", "comment": "home"}
+    for name, audio in (("a.mov", "aac"), ("a.mkv", "libopus")):
+        source = tmp_path / name
+        options = {"movflags": "use_metadata_tags"} if name == "a.mov" else {}
+        make_clip(source, 20, tags=tags, options=options, audio=audio, subtitles=name == "a.mkv", cover=name == "a.mov")
+        assert b"Jane" in source.read_bytes() and b"48.8577" in source.read_bytes()
+        output = source.with_name(f"out-{name}")
+        redo(source, output)
+        data = output.read_bytes()
+        for secret in (b"48.8577", b"Jane", b"My street", b"At home", b"Hello", b"home", b"creation"):
+            assert secret not in data, secret
+        with av.open(str(output)) as file:
+            assert [stream.type for stream in file.streams] == ["video", "audio"] and not file.chapters()
+
+
+def test_sound_is_left_out_on_request(tmp_path: Path) -> None:
+    source, output = tmp_path / "a.mp4", tmp_path / "b.mp4"
+    make_clip(source, 20, audio="aac")
+    result = redo(source, output, audio="drop")
+    assert (result.audio_streams, result.audio_packets) == (0, 0)
+    with open_video(output) as film:
+        assert film.info.audio_streams == 0
+
+
+@pytest.mark.parametrize("suffix", [".gif", ".webp"])
+def test_animations(tmp_path: Path, suffix: str) -> None:
+    source, output = tmp_path / "a.mp4", tmp_path / f"b{suffix}"
+    make_clip(source, 20, audio="aac", time_base=Fraction(1, 25))
+    result = redo(source, output)
+    numbers, ticks, _ = seen(output)
+    assert numbers == list(range(20)) and ticks == [Fraction(i, 25) for i in range(20)]
+    assert result.notes == (f"The sound is dropped: {suffix[1:]} holds none.",)
+
+
+def test_a_gif_becomes_a_film(tmp_path: Path) -> None:
+    from PIL import Image
+
+    source, output, durations = tmp_path / "a.gif", tmp_path / "b.mp4", [40, 120, 40, 500, 70, 200]
+    images = [Image.fromarray(picture(i)) for i in range(6)]
+    images[0].save(source, save_all=True, append_images=images[1:], duration=durations)
+    redo(source, output, seconds=0.2)
+    numbers, ticks, end = seen(output)
+    starts = np.cumsum([0, *durations]).tolist()
+    assert numbers == list(range(6)) and [*ticks, end] == [Fraction(start, 1000) for start in starts]
+
+
+@pytest.mark.parametrize("codec", ["hevc", "vp9", "av1", "mpeg4", "ffv1"])
+def test_pieces_of_other_codecs(tmp_path: Path, codec: str) -> None:
+    source, output = tmp_path / "a.mp4", tmp_path / "b.mkv"
+    make_clip(source, 30, time_base=Fraction(1, 25))
+    redo(source, output, codec=codec)
+    numbers, ticks, _ = seen(output)
+    assert numbers == list(range(30)) and ticks == [Fraction(i, 25) for i in range(30)]
+
+
+def test_players_meet_no_falling_times(tmp_path: Path) -> None:
+    """FFmpeg's own check of a copied file: times of decoding rise, and every frame can be decoded."""
+    source, output = tmp_path / "a.mp4", tmp_path / "b.mp4"
+    make_clip(source, variable_times(80), time_base=Fraction(1, 90_000))
+    redo(source, output, seconds=0.7)
+    with av.open(str(output)) as file:
+        stream = file.streams.video[0]
+        packets = [(p.dts, p.pts) for p in file.demux(stream) if p.size]
+    decoding = [dts for dts, _ in packets if dts is not None]
+    assert len(decoding) == 80 and decoding == sorted(set(decoding))
+    assert all(pts is not None and dts is not None and dts <= pts for dts, pts in packets)
+    lines = ffmpeg("-xerror", "-i", str(output), "-fps_mode", "passthrough", "-f", "framemd5", "-").splitlines()
+    assert len([line for line in lines if not line.startswith("#")]) == 80
+
+
+def test_truncated_sources_give_what_there_is(tmp_path: Path) -> None:
+    source, output = tmp_path / "a.mkv", tmp_path / "b.mkv"
+    make_clip(source, 120, audio="libopus", audio_seconds=4.0)
+    data = source.read_bytes()
+    source.write_bytes(data[: len(data) * 6 // 10])
+    result = redo(source, output)
+    assert result.frames == len(seen(output)[0]) > 40 and result.audio_packets > 20
+
+
+def test_the_output_is_checked_before_the_work(tmp_path: Path) -> None:
+    path = tmp_path / "a.mkv"
+    make_clip(path, 10, audio="aac")
+    (tmp_path / "link.mkv").symlink_to(path)
+    (tmp_path / "there.mkv").touch()
+    with open_video(path) as source:
+        for name, message in (
+            ("a.mkv", "is the input itself"),
+            ("link.mkv", "is the input itself"),
+            ("there.mkv", "exists already"),
+            ("none/b.mkv", "folder does not exist"),
+            ("b.webm", r"cannot hold the source's sound \(aac\); write .mkv, or leave the sound out"),
+        ):
+            overwrite = "input" in message
+            with pytest.raises(InputError, match=message):
+                check_output(source, tmp_path / name, overwrite=overwrite)
+        check_output(source, tmp_path / "b.webm", EncodeOptions(audio="drop"))
+        check_output(source, tmp_path / "there.mkv", overwrite=True)
+        with pytest.raises(UsageError, match="copy or drop"):
+            check_output(source, tmp_path / "b.mkv", EncodeOptions(audio="keep"))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.mkv", "link.mkv", "there.mkv"]
+
+
+def test_pieces_that_do_not_fit(tmp_path: Path) -> None:
+    from test_write import frames
+
+    info = VideoInfo(96, 64, Fraction(1, 1000), Fraction(25), None, None)
+    pictures = list(frames([40 * i for i in range(20)], info))
+    with SegmentWriter(tmp_path, info, seconds=0.4) as writer:
+        for frame in pictures[:10]:
+            writer.write(frame)
+    with SegmentWriter(tmp_path, replace(info, pixel_format="yuv444p"), seconds=0.4) as writer:
+        for frame in pictures[10:]:
+            writer.write(frame)
+    with pytest.raises(InputError, match="different settings"):
+        assemble(writer.segments, None, tmp_path / "a.mp4", info=info)
+    writer.segments[0].path.write_bytes(b"damaged")
+    with pytest.raises(InputError, match="piece of the film is damaged"):
+        assemble(writer.segments, None, tmp_path / "a.mp4", info=info)
+    with pytest.raises(InputError, match="nothing to assemble"):
+        assemble([], None, tmp_path / "a.mp4", info=info)
+    assert not list(tmp_path.glob("*.mp4")) and not list(tmp_path.glob(".ficgan-*.tmp"))
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
+    source, folder = tmp_path / "a.mp4", tmp_path / "pieces"
+    folder.mkdir()
+    make_clip(source, 60, audio="aac", audio_seconds=2.0)
+    with open_video(source) as film:
+        with SegmentWriter(folder, film.info, seconds=0.4) as writer:
+            for frame in film.frames():
+                writer.write(frame)
+        for suffix in (".mp4", ".mkv"):
+            with files_limited_to(8_000), pytest.raises(InputError, match=r"cannot be written .*make room"):
+                assemble(writer.segments, film, tmp_path / f"b{suffix}")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.mp4", "pieces"]
+
+
+def test_real_film(tmp_path: Path, shared_data: Path) -> None:
+    source, output = shared_data / "video" / "table_fisheye_14f.mp4", tmp_path / "b.mp4"
+    result = redo(source, output)
+    assert result.frames == 14 and result.duration == pytest.approx(1.4)
+    assert audio_hash(output) == audio_hash(source)

@@ -1,0 +1,407 @@
+"""Reading films: times, orientation, colours, damage, and what is no film."""
+
+from __future__ import annotations
+
+import os
+import threading
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from clips import corners_of, ffmpeg, make_clip, number_of, picture, variable_times
+from PIL import Image
+
+from ficgan.errors import InputError, UsageError
+from ficgan.video import Frame, VideoInfo, VideoSource, open_video
+from ficgan.video.colour import orientation_of, turn
+from ficgan.video.read import Raw
+
+UPRIGHT = ["red", "green", "blue", "white"]
+
+
+def read(path: Path | str, **options: object) -> tuple[VideoSource, list[Frame]]:
+    """All frames of a film, and the source after reading."""
+    with open_video(path, **options) as source:  # type: ignore[arg-type]
+        return source, list(source.frames())
+
+
+def test_constant_rate(tmp_path: Path) -> None:
+    path = tmp_path / "a.mp4"
+    make_clip(path, 40)
+    source, frames = read(path)
+    assert [number_of(frame.image) for frame in frames] == list(range(40))
+    assert [frame.index for frame in frames] == list(range(40))
+    assert [frame.pts * source.info.time_base for frame in frames] == [Fraction(i, 30) for i in range(40)]
+    assert [frame.time for frame in frames] == pytest.approx([i / 30 for i in range(40)])
+    info = source.info
+    assert (info.width, info.height, info.rate, info.frames) == (96, 64, 30, 40)
+    assert info.duration == pytest.approx(40 / 30, abs=1e-3)
+    assert source.end_pts is not None and source.end_pts * info.time_base == Fraction(40, 30)
+    assert not source.damage and not source.notes
+    assert frames[0].image.flags.c_contiguous and frames[0].image.dtype == np.uint8
+
+
+@pytest.mark.parametrize("origin", [0, 126_000])
+def test_variable_rate_is_exact(tmp_path: Path, origin: int) -> None:
+    path = tmp_path / "a.mp4"
+    ticks = make_clip(path, variable_times(50, origin=origin), time_base=Fraction(1, 90_000))
+    source, frames = read(path)
+    assert [frame.pts * source.info.time_base for frame in frames] == [Fraction(tick, 90_000) for tick in ticks]
+    assert frames[-1].time == pytest.approx((ticks[-1] - ticks[0]) / 90_000)
+
+
+@pytest.mark.parametrize("degrees", [0, 90, 180, 270])
+@pytest.mark.parametrize(("mirrored", "upended"), [(False, False), (True, False), (False, True)])
+def test_the_display_matrix_is_applied(tmp_path: Path, degrees: int, mirrored: bool, upended: bool) -> None:
+    """Against FFmpeg's own autorotation, in another build."""
+    path = tmp_path / "a.mp4"
+    make_clip(path, 2, turn=(degrees, mirrored, upended))
+    source, frames = read(path)
+    ffmpeg("-i", str(path), "-frames:v", "1", str(tmp_path / "shown.png"))
+    shown = np.asarray(Image.open(tmp_path / "shown.png").convert("RGB"))
+    image = frames[0].image
+    assert image.shape == shown.shape == (source.info.height, source.info.width, 3)
+    assert corners_of(image) == corners_of(shown)
+    if not mirrored and not upended:
+        assert source.info.rotation == (360 - degrees) % 360  # FFmpeg counts counter-clockwise, info clockwise
+        assert corners_of(np.rot90(image, -degrees // 90)) == UPRIGHT
+
+
+def test_turn_against_numpy() -> None:
+    image = np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
+    height, width = image.shape[:2]
+    for a, b, c, d in [(1, 0, 0, 1), (0, 1, -1, 0), (-1, 0, 0, -1), (0, -1, 1, 0), (-1, 0, 0, 1), (0, 1, 1, 0)]:
+        found = orientation_of(np.array([a, b, 0, c, d, 0, 0, 0, 1], np.int32) * 65536)
+        assert found is not None
+        points = {(a * x + c * y, b * x + d * y): image[y, x] for y in range(height) for x in range(width)}
+        left, top = min(x for x, _ in points), min(y for _, y in points)
+        turned = turn(image, found)
+        for (x, y), value in points.items():
+            assert (turned[y - top, x - left] == value).all()
+
+
+def test_an_odd_angle_is_left_undone() -> None:
+    assert orientation_of((np.array([0.8, 0.6, 0, -0.6, 0.8, 0, 0, 0, 1]) * 65536).astype(np.int32)) is None
+
+
+@pytest.mark.parametrize(
+    ("codec", "pixel_format", "suffix", "size"),
+    [
+        ("ffv1", "yuv444p", ".mkv", (321, 241)),
+        ("ffv1", "yuv420p", ".mkv", (321, 241)),
+        ("libx264", "yuv444p", ".mp4", (97, 63)),
+        ("libx264", "yuv420p10le", ".mp4", (96, 64)),
+        ("libx264", "yuv422p10le", ".mp4", (96, 64)),
+        ("libx265", "yuv420p10le", ".mp4", (96, 64)),
+        ("ffv1", "yuva444p", ".mkv", (96, 64)),
+        ("ffv1", "bgra", ".mkv", (96, 64)),
+        ("ffv1", "gray", ".mkv", (96, 64)),
+        ("ffv1", "gbrp16le", ".mkv", (96, 64)),
+        ("mjpeg", "yuvj420p", ".mov", (96, 64)),
+        ("rawvideo", "rgb24", ".nut", (97, 63)),
+    ],
+)
+def test_pixel_formats(tmp_path: Path, codec: str, pixel_format: str, suffix: str, size: tuple[int, int]) -> None:
+    path = tmp_path / f"a{suffix}"
+    make_clip(path, 5, codec=codec, pixel_format=pixel_format, size=size)
+    source, frames = read(path)
+    assert [number_of(frame.image) for frame in frames] == list(range(5))
+    assert frames[0].image.shape == (size[1], size[0], 3)
+    wanted = picture(4, *size)
+    if pixel_format == "gray":
+        wanted = np.repeat((wanted @ [0.299, 0.587, 0.114])[..., None], 3, axis=2)
+    assert np.abs(frames[4].image.astype(float) - wanted).mean() < 4
+    assert bool([n for n in source.notes if "8 bits" in n]) == any(depth in pixel_format for depth in ("10", "16"))
+    assert bool([n for n in source.notes if "Transparency" in n]) == (pixel_format in ("yuva444p", "bgra"))
+
+
+@pytest.mark.parametrize("size", [(96, 64), (96, 640)])
+@pytest.mark.parametrize("colours", [(1, 1), (1, 2), (5, 1), (6, 2), (2, 0)])
+def test_colours_are_converted_as_stated(tmp_path: Path, colours: tuple[int, int], size: tuple[int, int]) -> None:
+    """Y'CbCr made in float64 from the standards' formulas; unspecified is BT.601 up to 576 lines, BT.709 above."""
+    space, full = colours[0], colours[1] == 2
+    matrix_709 = space == 1 or (space == 2 and size[1] > 576)
+    kr, kb = (0.2126, 0.0722) if matrix_709 else (0.299, 0.114)
+    rgb = np.random.default_rng(3).integers(0, 256, (size[1] // 8, size[0] // 8, 3)).repeat(8, 0).repeat(8, 1)
+    share = rgb / 255
+    luma = share @ [kr, 1 - kr - kb, kb]
+    blue, red = (share[..., 2] - luma) / (2 - 2 * kb), (share[..., 0] - luma) / (2 - 2 * kr)
+    scales = [(0, 255), (128, 255), (128, 255)] if full else [(16, 219), (128, 224), (128, 224)]
+    planes = [np.clip(np.rint(o + s * p), 0, 255) for (o, s), p in zip(scales, (luma, blue, red), strict=True)]
+    path = tmp_path / "a.mkv"
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream("ffv1", rate=25, width=size[0], height=size[1], pix_fmt="yuv444p")
+        stream.codec_context.colorspace, stream.codec_context.color_range = colours
+        frame = av.VideoFrame.from_ndarray(np.stack(planes).astype(np.uint8), format="yuv444p")
+        out.mux(stream.encode(frame))
+        out.mux(stream.encode(None))
+    _, frames = read(path)
+    assert np.abs(frames[0].image.astype(int) - rgb).max() <= 3
+
+
+def test_the_best_of_several_streams(tmp_path: Path) -> None:
+    path = tmp_path / "a.mkv"
+    make_clip(path, 6, size=(48, 32), second=(96, 64), subtitles=True, audio="libopus")
+    source, frames = read(path)
+    assert frames[0].image.shape == (64, 96, 3) and len(frames) == 6
+    assert source.info.audio_streams == 1
+    assert [note.split(" ", 1)[1] for note in source.notes] == [
+        "further video stream is dropped.",
+        "subtitle stream is dropped.",
+    ]
+
+
+def test_cover_art_is_no_video(tmp_path: Path) -> None:
+    path = tmp_path / "a.mp4"
+    make_clip(path, 6, cover=True)
+    source, frames = read(path)
+    assert len(frames) == 6 and source.notes == ("The cover picture is dropped.",)
+
+
+def test_cover_art_alone_is_no_video(tmp_path: Path) -> None:
+    path = tmp_path / "a.mp4"
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream("mjpeg", rate=1, width=32, height=32, pix_fmt="yuvj420p")
+        stream.disposition = av.stream.Disposition.attached_pic
+        sound = out.add_stream("aac", rate=48000)
+        frame = av.AudioFrame.from_ndarray(np.zeros((2, 1024), np.float32), format="fltp", layout="stereo")
+        frame.sample_rate, frame.pts = 48000, 0
+        out.mux(stream.encode(av.VideoFrame.from_ndarray(picture(0, 32, 32)).reformat(format="yuvj420p")))
+        out.mux(sound.encode(frame))
+        out.mux(sound.encode(None))
+    with pytest.raises(InputError, match=r"only sound and a cover picture, no video stream"):
+        open_video(path)
+
+
+def write_audio(path: Path) -> None:
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream("aac", rate=48000)
+        frame = av.AudioFrame.from_ndarray(np.zeros((2, 1024), np.float32), format="fltp", layout="stereo")
+        frame.sample_rate, frame.pts = 48000, 0
+        out.mux(stream.encode(frame))
+        out.mux(stream.encode(None))
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("empty", "is empty"),
+        ("text", "no video that FFmpeg can read"),
+        ("audio", "has only sound, no video stream"),
+        ("missing", "No such file"),
+        ("header", "header is cut off or damaged"),
+        ("still", "is a single picture"),
+    ],
+)
+def test_what_is_no_film(tmp_path: Path, kind: str, message: str) -> None:
+    path = tmp_path / ("a.png" if kind == "still" else "a.mp4")
+    if kind == "empty":
+        path.touch()
+    elif kind == "text":
+        path.write_text("This is a diary, not a film.\n" * 200)
+    elif kind == "audio":
+        write_audio(path)
+    elif kind == "header":
+        make_clip(path, 30)
+        path.write_bytes(path.read_bytes()[:-400])
+    elif kind == "still":
+        Image.fromarray(picture(0)).save(path)
+    with pytest.raises(InputError, match=message) as caught:
+        open_video(path)
+    assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)
+
+
+def test_a_text_file_is_not_drawn(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("This is a diary, not a film.\n" * 200)
+    with pytest.raises(InputError):
+        open_video(path)
+
+
+@pytest.mark.parametrize("suffix", [".mkv", ".mp4", ".ts", ".avi"])
+def test_truncated_files_are_read_to_the_cut(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    options = {"movflags": "+faststart"} if suffix == ".mp4" else {}
+    make_clip(path, 120, options=options)
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) * 6 // 10])
+    source, frames = read(path)
+    numbers = [number_of(frame.image) for frame in frames if frame.index < len(frames) - 3]
+    assert 40 < len(frames) < 100 and numbers == list(range(len(frames) - 3))
+    if suffix != ".ts":  # a transport stream says nowhere how long it is
+        assert len(source.damage) >= 1
+        assert "cut off at" in source.damage[0] and source.damage[0].startswith(str(path))
+
+
+def test_corrupt_bytes_in_the_middle(tmp_path: Path) -> None:
+    path = tmp_path / "a.mp4"
+    make_clip(path, 120)
+    data = bytearray(path.read_bytes())
+    begin = data.find(b"mdat") + 4
+    rng = np.random.default_rng(0)
+    middle = begin + (len(data) - begin) // 3
+    data[middle : middle + 1500] = rng.integers(0, 256, 1500, np.uint8).tobytes()
+    path.write_bytes(data)
+    source, frames = read(path)
+    decoded = ffmpeg("-i", str(path), "-fps_mode", "passthrough", "-f", "framemd5", "-").splitlines()
+    assert len(frames) >= len([line for line in decoded if not line.startswith("#")]) > 80
+    assert number_of(frames[-1].image) == 119
+    assert any("damaged" in sentence for sentence in source.damage)
+    pts = [frame.pts for frame in frames]
+    assert pts == sorted(set(pts))
+
+
+def test_the_size_changes_midway(tmp_path: Path) -> None:
+    raw = b""
+    for number, size in enumerate([(96, 64), (64, 96), (96, 64)]):
+        part = tmp_path / f"{number}.h264"
+        make_clip(part, 10, size=size, container="h264")
+        raw += part.read_bytes()
+    path = tmp_path / "a.h264"
+    path.write_bytes(raw)
+    source, frames = read(path)
+    assert len(frames) == 30 and {frame.image.shape for frame in frames} == {(64, 96, 3)}
+    tall = frames[15].image
+    assert tall[:, :20].max() < 20 and tall[:, -20:].max() < 20  # a tall picture lies between two bars
+    assert number_of(tall[:, 26:69]) == 5
+    assert any("10 frames were scaled" in note for note in source.notes)
+    pts = [frame.pts for frame in frames]
+    assert pts == sorted(set(pts))
+
+
+def test_times_that_fall_back_or_repeat_are_mended(tmp_path: Path) -> None:
+    class Odd(VideoSource):
+        def _pictures(self):  # type: ignore[no-untyped-def]
+            for pts in (0, 40, 40, 30, 120, None, 5000, 100, 140):
+                yield Raw(pts, 40, lambda: picture(0))
+
+    source = Odd("odd", VideoInfo(96, 64, Fraction(1, 1000), Fraction(25), None, None))
+    pts = [frame.pts for frame in source.frames()]
+    assert pts == [0, 40, 41, 42, 120, 160, 5000, 5040, 5080]
+    assert len(source.notes) == 3
+    assert any("2 frames had the time of another" in note for note in source.notes)
+
+
+def test_first_and_again(tmp_path: Path) -> None:
+    path = tmp_path / "a.mp4"
+    make_clip(path, 20)
+    with open_video(path) as source:
+        whole = list(source.frames())
+        rest = list(source.frames(first=13))
+        again = list(source.frames())
+    assert [frame.index for frame in rest] == list(range(13, 20))
+    for left, right in zip([*whole[13:], *whole], [*rest, *again], strict=True):
+        assert (left.index, left.pts, left.time) == (right.index, right.pts, right.time)
+        assert (left.image == right.image).all()
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".ts"])
+@pytest.mark.parametrize(("start", "end"), [(0.5, None), (None, 0.7), (7.05, 8.0), (6.0, None)])
+def test_spans(tmp_path: Path, suffix: str, start: float | None, end: float | None) -> None:
+    path = tmp_path / f"a{suffix}"
+    make_clip(path, 300)
+    source, frames = read(path, start=start, end=end)
+    wanted = [i for i in range(300) if (start or 0) - 1e-9 <= i / 30 and (end is None or i / 30 < end - 1e-9)]
+    assert [number_of(frame.image) for frame in frames] == wanted
+    assert frames[0].index == 0 and frames[0].time == 0.0
+    assert source.info.duration == pytest.approx(len(wanted) / 30, abs=0.1)
+
+
+def test_impossible_spans_and_rates() -> None:
+    for options in ({"start": -1.0}, {"end": float("nan")}, {"start": 3.0, "end": 2.0}, {"rate": 0.0}):
+        with pytest.raises(UsageError):
+            open_video("a.mp4", **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("suffix", [".gif", ".webp", ".png"])
+def test_animations_keep_their_durations(tmp_path: Path, suffix: str) -> None:
+    path, durations = tmp_path / f"a{suffix}", [40, 120, 40, 500, 70, 200]
+    images = [Image.fromarray(picture(i)) for i in range(6)]
+    extra = {"lossless": True} if suffix == ".webp" else {}
+    images[0].save(path, save_all=True, append_images=images[1:], duration=durations, loop=0, **extra)
+    source, frames = read(path)
+    assert [number_of(frame.image) for frame in frames] == list(range(6))
+    starts = np.cumsum([0, *durations])
+    assert [frame.pts for frame in frames] == starts[:-1].tolist() and source.end_pts == starts[-1]
+    assert [frame.duration for frame in frames] == durations
+    assert not source.damage and source.info.frames == 6
+
+
+def test_a_truncated_gif(tmp_path: Path) -> None:
+    path = tmp_path / "a.gif"
+    noise = np.random.default_rng(0).integers(0, 256, (12, 64, 96, 3), np.uint8)
+    images = [Image.fromarray(image) for image in noise]
+    images[0].save(path, save_all=True, append_images=images[1:], duration=100)
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) * 6 // 10])
+    source, frames = read(path)
+    assert 5 <= len(frames) <= 8 and "cut off or damaged at 0." in source.damage[0]
+
+
+def test_sequences_of_images(tmp_path: Path) -> None:
+    for number in range(8, 12):
+        Image.fromarray(picture(number)).save(tmp_path / f"f{number}.png")
+    (tmp_path / "f10.png").write_bytes(b"no picture")
+    Image.fromarray(picture(12, 48, 32)).save(tmp_path / "f12.png")
+    for source, frames in (read(tmp_path / "f%d.png"), read(tmp_path, rate=25)):
+        assert [number_of(frame.image) for frame in frames] == [8, 9, 11, 12]
+        assert [frame.pts for frame in frames] == [0, 1, 3, 4] and source.info.time_base == Fraction(1, 25)
+        assert {frame.image.shape for frame in frames} == {(64, 96, 3)}
+        assert source.damage == (f"{source.name}: 1 of 5 images could not be read and are left out.",)
+    with pytest.raises(UsageError, match="rate"):
+        open_video(tmp_path)
+    with pytest.raises(InputError, match="no image"):
+        open_video(tmp_path / "x%d.png")
+
+
+def test_an_absent_camera() -> None:
+    with pytest.raises(InputError, match="camera:97: "):
+        open_video("camera:97")
+
+
+def test_an_address_that_does_not_answer() -> None:
+    with pytest.raises(InputError) as caught:
+        open_video("http://user:secret@127.0.0.1:1/film.mp4?token=abc")
+    assert str(caught.value).startswith("http://127.0.0.1:1/film.mp4: cannot be opened")
+    assert "secret" not in str(caught.value) and "abc" not in str(caught.value)
+
+
+def test_a_stream_is_read_once_as_it_comes(tmp_path: Path) -> None:
+    """A pipe stands for a network stream."""
+    make_clip(tmp_path / "a.ts", 50)
+    outlet, inlet = os.pipe()
+    data = (tmp_path / "a.ts").read_bytes()
+
+    def send() -> None:
+        with os.fdopen(inlet, "wb") as file:
+            file.write(data)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        with open_video(f"pipe:{outlet}", end=1.0) as source:
+            assert source.live and source.path is None
+            frames = list(source.frames())
+            with pytest.raises(InputError, match="only once"):
+                source.frames()
+            assert [number_of(frame.image) for frame in frames] == list(range(30))
+    finally:
+        os.close(outlet)
+        sender.join()
+
+
+def test_names_that_look_like_protocols(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_clip(tmp_path / "plain.mp4", 3)
+    for name in ("rtsp:x.mp4", "-i.mp4", "100%d.mp4"):
+        (tmp_path / name).write_bytes((tmp_path / "plain.mp4").read_bytes())
+        assert len(read(name)[1]) == 3
+
+
+def test_real_films(shared_data: Path) -> None:
+    for path in sorted((shared_data / "video").glob("*.mp4")):
+        source, frames = read(path)
+        counted = ffmpeg("-i", str(path), "-map", "0:v:0", "-c", "copy", "-f", "framemd5", "-").strip().splitlines()
+        assert len(frames) == len([line for line in counted if not line.startswith("#")]) and not source.damage

@@ -1,0 +1,313 @@
+"""Writing films: times, pixel formats, colours, errors that leave nothing, pieces to go on from."""
+
+from __future__ import annotations
+
+import gc
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from clips import Image, ffmpeg, make_clip, number_of, picture, variable_times
+
+from ficgan.errors import InputError, UsageError
+from ficgan.video import EncodeOptions, Frame, SegmentWriter, VideoInfo, VideoWriter, finished_segments, open_video
+from ficgan.video.encoders import plan_encoding
+
+INFO = VideoInfo(96, 64, Fraction(1, 90_000), Fraction(30), None, None)
+
+
+def frames(times: list[int], info: VideoInfo = INFO) -> Iterator[Frame]:
+    """Pictures with their numbers at these ticks."""
+    for number, pts in enumerate(times):
+        time = float((pts - times[0]) * info.time_base)
+        yield Frame(number, pts, time, picture(number, info.width, info.height), 3000)
+
+
+def write(path: Path, times: list[int], info: VideoInfo = INFO, **options: object) -> VideoWriter:
+    """Write a film of pictures with their numbers."""
+    with VideoWriter(path, info, EncodeOptions(**options)) as writer:  # type: ignore[arg-type]
+        for frame in frames(times, info):
+            writer.write(frame)
+    return writer
+
+
+def read(path: Path) -> tuple[VideoInfo, list[Frame]]:
+    """The film as read back."""
+    with open_video(path) as source:
+        return source.info, list(source.frames())
+
+
+@contextmanager
+def files_limited_to(size: int) -> Iterator[None]:
+    """Let every write beyond `size` bytes of a file fail, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mov", ".nut", ".ts"])
+@pytest.mark.parametrize("origin", [0, 90_000])
+def test_times_are_exact(tmp_path: Path, suffix: str, origin: int) -> None:
+    path = tmp_path / f"a{suffix}"
+    times = variable_times(60, origin=origin)
+    write(path, times)
+    info, found = read(path)
+    assert [number_of(frame.image) for frame in found] == list(range(60))
+    shift = found[0].pts * info.time_base - times[0] * INFO.time_base
+    assert shift == 0 or suffix == ".ts"  # a transport stream begins later, as a whole
+    assert [frame.pts * info.time_base - shift for frame in found] == [tick * INFO.time_base for tick in times]
+
+
+@pytest.mark.parametrize(("suffix", "codec"), [(".mkv", "libx264"), (".webm", "libvpx-vp9")])
+def test_matroska_keeps_milliseconds(tmp_path: Path, suffix: str, codec: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    times = variable_times(40)
+    writer = write(path, times)
+    info, found = read(path)
+    assert writer.encoding.encoder == codec
+    assert info.time_base == Fraction(1, 1000)
+    assert [frame.pts for frame in found] == pytest.approx([tick / 90 for tick in times], abs=0.501)
+    assert [number_of(frame.image) for frame in found] == list(range(40))
+
+
+@pytest.mark.parametrize(
+    ("codec", "source", "size", "wanted"),
+    [
+        ("h264", "yuv420p", (96, 64), "yuv420p"),
+        ("h264", "yuvj420p", (96, 64), "yuv420p"),
+        ("h264", "yuv420p10le", (96, 64), "yuv420p10le"),
+        ("h264", "yuv444p", (97, 63), "yuv444p"),
+        ("h264", "yuv420p", (97, 63), "yuv444p"),
+        ("h264", "yuv422p10le", (97, 64), "yuv444p10le"),
+        ("h264", "yuva444p", (96, 64), "yuv444p"),
+        ("h264", "rgb24", (96, 64), "yuv444p"),
+        ("h264", "gray", (96, 64), "gray"),
+        ("h264", "yuv420p12le", (96, 64), "yuv420p10le"),
+        ("hevc", "yuv420p12le", (96, 64), "yuv420p12le"),
+        ("vp9", "yuv420p", (97, 63), "yuv420p"),
+        ("av1", "yuv420p10le", (96, 64), "yuv420p10le"),
+        ("mpeg4", "yuv444p", (97, 63), "yuv420p"),
+        ("ffv1", "yuv422p10le", (97, 63), "yuv422p10le"),
+        ("ffv1", "gbrp", (96, 64), "bgr0"),
+    ],
+)
+def test_pixel_formats_and_codecs(tmp_path: Path, codec: str, source: str, size: tuple[int, int], wanted: str) -> None:
+    path = tmp_path / "a.mkv"
+    info = replace(INFO, width=size[0], height=size[1], pixel_format=source, time_base=Fraction(1, 1000))
+    writer = write(path, [0, 33, 70, 100, 133], info, codec=codec)
+    found, pictures = read(path)
+    assert writer.encoding.pixel_format == wanted
+    decoded = "yuv420p" if (codec, wanted) == ("h264", "gray") else wanted  # FFmpeg's decoder adds the chroma
+    assert found.pixel_format == decoded and (found.width, found.height) == size
+    assert [number_of(frame.image) for frame in pictures] == list(range(5))
+    assert [frame.pts for frame in pictures] == [0, 33, 70, 100, 133]
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("space", [1, 5, 6, 9, 2])
+@pytest.mark.parametrize("options", [EncodeOptions("ffv1"), EncodeOptions("h264", crf=0), EncodeOptions("h264", crf=1)])
+def test_colours_come_back(tmp_path: Path, space: int, full: bool, options: EncodeOptions) -> None:
+    """Once through the writer and FFmpeg's tags, within 3 of 255 where nothing is lost."""
+    path = tmp_path / "a.mkv"
+    info = replace(INFO, pixel_format="yuv444p", colour_space=space, colour_range=2 if full else 1, colour_primaries=1)
+    rgb = np.random.default_rng(5).integers(0, 256, (4, 6, 3), np.uint8).repeat(16, 0).repeat(16, 1)
+    with VideoWriter(path, info, options) as writer:
+        writer.write(Frame(0, 0, 0.0, rgb, 3000))
+    found, pictures = read(path)
+    error = np.abs(pictures[0].image.astype(int) - rgb)
+    assert error.max() <= (3 if options.crf != 1 else 8)
+    assert found.colour_range == (2 if full else 1) and found.colour_space == space
+    assert found.colour_primaries == 1
+
+
+def test_shape_of_pixels_and_no_rotation(tmp_path: Path) -> None:
+    path = tmp_path / "a.mp4"
+    write(path, [0, 3000, 6000], replace(INFO, sample_aspect_ratio=Fraction(4, 3), rotation=90))
+    found, _ = read(path)
+    assert found.sample_aspect_ratio == Fraction(4, 3) and found.rotation == 0
+
+
+def test_the_index_comes_first(tmp_path: Path) -> None:
+    path = tmp_path / "a.mp4"
+    write(path, [3000 * i for i in range(30)])
+    data = path.read_bytes()
+    assert data.find(b"moov") < data.find(b"mdat")
+
+
+def test_animations(tmp_path: Path) -> None:
+    times = [0, 40, 160, 200, 700, 770]
+    info = replace(INFO, time_base=Fraction(1, 1000))
+    for suffix in (".gif", ".webp"):
+        path = tmp_path / f"a{suffix}"
+        write(path, times, info)
+        _, found = read(path)
+        assert [frame.pts for frame in found] == times
+        assert [number_of(frame.image) for frame in found] == list(range(6))
+        assert np.abs(found[5].image.astype(int) - picture(5)).mean() < 6
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("a.mp4", {"codec": "h265x"}, "no video encoder"),
+        ("a.mp4", {"pixel_format": "yuv410p"}, "not taken by libx264"),
+        ("a.mp4", {"crf": 400}, "crf"),
+        ("a.mp4", {"preset": "warp"}, "refuses these settings"),
+        ("a.webm", {"codec": "mpeg4"}, "webm cannot hold mpeg4"),
+        ("a.xyz", {}, "no container is known"),
+    ],
+)
+def test_options_that_cannot_work(tmp_path: Path, name: str, options: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        VideoWriter(tmp_path / name, INFO, EncodeOptions(**options))  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reduced_chroma_needs_an_even_size() -> None:
+    info = replace(INFO, width=97)
+    with pytest.raises(UsageError, match="use yuv444p"):
+        plan_encoding(info, EncodeOptions(pixel_format="yuv420p"), "mp4")
+
+
+def test_nothing_is_overwritten_or_left(tmp_path: Path) -> None:
+    path = tmp_path / "a.mp4"
+    path.write_bytes(b"mine")
+    with pytest.raises(InputError, match="exists already"):
+        VideoWriter(path, INFO)
+    with pytest.raises(KeyboardInterrupt), VideoWriter(path, INFO, overwrite=True) as writer:
+        writer.write(next(frames([0])))
+        raise KeyboardInterrupt
+    with pytest.raises(InputError, match="no frame"), VideoWriter(path, INFO, overwrite=True):
+        pass
+    with pytest.raises(InputError, match="folder does not exist"):
+        VideoWriter(tmp_path / "none" / "a.mp4", INFO)
+    assert path.read_bytes() == b"mine" and list(tmp_path.iterdir()) == [path]
+    with VideoWriter(path, INFO, overwrite=True) as writer:
+        writer.write(next(frames([0])))
+    assert len(read(path)[1]) == 1
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (64, 96, 3), np.uint8)
+    for suffix in (".mp4", ".mkv"):
+        with (
+            files_limited_to(60_000),
+            pytest.raises(InputError, match=r"cannot be written \(File too large\); make room"),
+            VideoWriter(tmp_path / f"a{suffix}", INFO, EncodeOptions(crf=1)) as writer,
+        ):
+            for number in range(60):
+                writer.write(Frame(number, number * 3000, number / 30, np.roll(noise, number * 7, 0)))
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_images_of_another_size_or_type_are_refused(tmp_path: Path) -> None:
+    wrong: list[Image] = [np.zeros((64, 95, 3), np.uint8), np.zeros((64, 96, 3), np.float32)]  # type: ignore[list-item]
+    for image in wrong:
+        with pytest.raises(ValueError, match="the film uint8"), VideoWriter(tmp_path / "a.mp4", INFO) as writer:
+            writer.write(Frame(0, 0, 0.0, image))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stream_as_it_comes(tmp_path: Path) -> None:
+    """A named pipe stands for a network stream."""
+    import os
+    import threading
+
+    pipe, received = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: received.append(pipe.read_bytes()))
+    reader.start()
+    descriptor = os.open(pipe, os.O_WRONLY)
+    try:
+        with VideoWriter(f"pipe:{descriptor}", INFO, container="mpegts") as writer:
+            for frame in frames([3000 * i for i in range(20)]):
+                writer.write(frame)
+    finally:
+        os.close(descriptor)
+        reader.join()
+    (tmp_path / "a.ts").write_bytes(received[0])
+    assert [number_of(frame.image) for frame in read(tmp_path / "a.ts")[1]] == list(range(20))
+
+
+def test_pieces_and_going_on(tmp_path: Path) -> None:
+    times = variable_times(80)
+    pictures = list(frames(times))
+    with pytest.raises(KeyboardInterrupt), SegmentWriter(tmp_path, INFO, seconds=1.0) as writer:
+        for frame in pictures[:50]:
+            writer.write(frame)
+        raise KeyboardInterrupt
+    kept = finished_segments(tmp_path)
+    assert kept and kept == writer.segments and [path for _, _, path in kept] == sorted(tmp_path.iterdir())
+    (tmp_path / ".ficgan-0123456789abcdef.tmp").write_bytes(b"left by a crash")
+    (tmp_path / "ficgan-segment-00000078-00000079.nut").write_bytes(b"no predecessor")
+    writer = SegmentWriter(tmp_path, INFO, seconds=1.0)
+    assert writer.next_frame == kept[-1].last + 1 < 50
+    with pytest.raises(ValueError, match="is the next"):
+        writer.write(pictures[0])
+    with writer:
+        for frame in pictures[writer.next_frame :]:
+            writer.write(frame)
+    assert not list(tmp_path.glob(".ficgan-*"))
+    assert [piece.first for piece in writer.segments[1:]] == [piece.last + 1 for piece in writer.segments[:-1]]
+    found = []
+    for piece in writer.segments:
+        _, inside = read(piece.path)
+        assert [number_of(frame.image) for frame in inside] == list(range(piece.first, piece.last + 1))
+        with av.open(str(piece.path)) as file:
+            base = file.streams.video[0].time_base
+        assert base is not None
+        found += [frame.pts * base for frame in inside]
+    assert found == [tick * INFO.time_base for tick in times]
+
+
+def test_a_full_disk_spares_the_finished_pieces(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (64, 96, 3), np.uint8)
+    writer = SegmentWriter(tmp_path, INFO, EncodeOptions(crf=1), seconds=0.2)
+    with files_limited_to(120_000), pytest.raises(InputError, match="make room"):
+        for number in range(100):
+            image = noise if number < 12 else np.roll(noise, number * 7, 0)
+            writer.write(Frame(number, number * 3000, number / 30, image))
+            if number == 11:
+                writer._length = 10**9  # from here on one piece that outgrows the limit
+        writer.close()
+    assert finished_segments(tmp_path) and not list(tmp_path.glob(".ficgan-*"))
+
+
+def resident() -> float:
+    """Memory in use, MiB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 2**20
+
+
+@pytest.mark.slow
+def test_memory_stays_flat(tmp_path: Path) -> None:
+    path = tmp_path / "a.mp4"
+    make_clip(path, 3200, size=(320, 180))
+    (tmp_path / "pieces").mkdir()
+    with open_video(path) as source, SegmentWriter(tmp_path / "pieces", source.info, seconds=5) as writer:
+        start = peak = 0.0
+        for frame in source.frames():
+            writer.write(frame)
+            if frame.index == 200:
+                gc.collect()
+                start = resident()
+            if frame.index > 200 and frame.index % 100 == 0:
+                peak = max(peak, resident())
+    assert writer.next_frame == 3200
+    assert peak - start < 50
+
+
+def test_another_build_of_ffmpeg_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.mp4"
+    write(path, [3000 * i for i in range(30)])
+    lines = ffmpeg("-i", str(path), "-f", "framemd5", "-").splitlines()
+    assert len([line for line in lines if not line.startswith("#")]) == 30
