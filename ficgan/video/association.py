@@ -52,7 +52,7 @@ class AssociationConfig:
     patience: float = 1.5
     reach: float = 2.0
     gate: float = 4.0
-    sudden: float = 0.45
+    sudden: float = 0.5
     dash: float = 10.0
     leap: float = 3.0
     resize: float = 0.5

@@ -23,8 +23,8 @@ class CutConfig:
     A cut that is seen wrongly cuts a pad short; one that is missed only leaves it long, so the thresholds are high.
 
     Args:
-        change: mean absolute difference of two thumbnails, once brightness and contrast are equal, from which a cut is
-            possible; in standard deviations of the picture.
+        change: mean absolute difference of two thumbnails, once place, brightness and contrast are equal, from which a
+            cut is possible; in standard deviations of the picture.
         ratio: how many times the change must be that of the frames before.
         colours: distance of the colour histograms, 0 to 1, from which a cut is possible.
         memory: frames before that tell how much change is usual.
@@ -70,13 +70,14 @@ class CutDetector:
         if before is None:
             return False
         change = float(np.abs(luma - before[0]).mean())
+        if change > _CALM:
+            change = min(change, _change_after_shift(luma, before[0]))
         usual = float(np.median(self._changes)) if self._changes else 0.0
         config = self._config
         cut = (
             change > config.change
             and change > config.ratio * usual
             and float(np.abs(colours - before[1]).sum()) / 2 > config.colours
-            and _change_after_shift(luma, before[0]) > config.change
         )
         if cut:
             self._changes.clear()
@@ -87,6 +88,7 @@ class CutDetector:
 
 _WIDTH, _HEIGHT = 64, 36
 _BINS = 4
+_CALM = 0.2  # changes below need no look at whether the picture moved
 _REACH = 20  # columns, of 64, that a pan may move between two frames
 
 

@@ -27,7 +27,8 @@ class FillConfig:
         most: the most a box grows on each side between two sightings, in sizes of the face.
         most_padded: the same before the first and after the last sighting.
         calm: share of the growth that is left for a face whose sightings lie on a straight, even way.
-        certain: seconds; in longer gaps the growth is whole, however calm the face was before.
+        certain: seconds; in longer gaps, and in those of more than two usual ones, the growth is whole, however calm
+            the face was before.
         place: motion of the centre, lengths in sizes of the face.
         log_size: motion of the logarithms of width and height.
         smooth: smoothing of the landmarks; None leaves them.
@@ -193,6 +194,6 @@ def _liveliness(config: FillConfig, clock: Floats, at: Floats, centre: Floats, s
     padded = np.pad(ratio, 2, mode="edge")  # of the sightings -1 … m
     gaps = np.lib.stride_tricks.sliding_window_view(padded, 4).max(1)  # [m-1]
     gaps = np.clip(gaps, config.calm, 1.0)
-    gaps[np.diff(at) > config.certain] = 1.0
+    gaps[np.diff(at) > min(config.certain, 2.5 * float(np.median(np.diff(at))))] = 1.0
     place = np.searchsorted(at, clock, side="right") - 1
     return np.where((place < 0) | (place >= len(gaps)), 1.0, gaps[np.clip(place, 0, len(gaps) - 1)])

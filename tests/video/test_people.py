@@ -152,7 +152,7 @@ def test_bad_input_is_said() -> None:
         job.assign([tracklet(1, 0, 1, looks(1, width=32))])
     for arguments in ({"metric": "l1"}, {"threshold": float("nan")}, {"link": "all"}):
         with pytest.raises(UsageError):
-            People(**arguments)  # type: ignore[arg-type]
+            People(**arguments)
 
 
 def test_views_that_differ_are_noted() -> None:
@@ -180,7 +180,7 @@ def test_a_gap_in_one_persons_way_is_closed(second: dict, joined: bool) -> None:
     b = tracklet(2, first, first + 20, looks(second.get("person", 1), seed=1), second.get("x", 180.0), 2.0,
                  second.get("scene", 0))  # fmt: skip
     for link in ("none", "file"):
-        result = link_tracklets([a, b], People(link=link), TIMES)  # type: ignore[arg-type]
+        result = link_tracklets([a, b], People(link=link), TIMES)
         assert len(result) == (1 if joined else 2)
         assert sum(len(one.sightings) for one in result) == len(a.sightings) + len(b.sightings)
         if joined:

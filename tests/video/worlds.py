@@ -73,7 +73,7 @@ class World:
             faces.append(self._own(face_at(box + error * np.sqrt(np.prod(box[2:] - box[:2]))), number))
         for _ in range(rng.poisson(self.false)):
             size = rng.uniform(20, 80)
-            faces.append(self._own(face_at(box_at(*rng.uniform(0, 1000, 2), size), 0.4), -1))
+            faces.append(self._own(face_at(box_at(rng.uniform(0, 1000), rng.uniform(0, 1000), size), 0.4), -1))
         return [faces[number] for number in rng.permutation(len(faces))]
 
     def _own(self, face: Face, number: int) -> Face:

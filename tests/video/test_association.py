@@ -1,0 +1,235 @@
+"""Detections become tracklets: worlds with known owners, and what a step promises."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from worlds import RATE, Actor, World, box_at, covered, face_at
+
+from ficgan.errors import UsageError
+from ficgan.faces import Face
+from ficgan.video.association import ONCE, AssociationConfig, Associator
+from ficgan.video.fill import fill_tracks
+
+Path = Callable[[float], tuple[float, float, float]]
+THRESHOLDS = AssociationConfig(high=0.5, low=0.2)
+
+
+def straight(x: float, y: float, vx: float, vy: float, size: float = 60.0) -> Path:
+    return lambda t: (x + vx * t, y + vy * t, size)
+
+
+def swaying(x: float, y: float, far: float, often: float, size: float = 60.0, phase: float = 0.0) -> Path:
+    """To and fro, a little up and down, nearer and farther."""
+    turn = 2 * math.pi * often
+    return lambda t: (
+        x + far * math.sin(turn * t + phase),
+        y + 0.3 * far * math.sin(1.3 * turn * t),
+        size * math.exp(0.2 * math.sin(t)),
+    )
+
+
+def halting(x: float, y: float, speed: float, size: float = 60.0) -> Path:
+    """Half a second of walking, half a second of rest."""
+    return lambda t: (x + speed * (math.floor(t) + min(t % 1, 0.5) * 2) / 2, y, size)
+
+
+def uncovered(world: World, stride: int, config: AssociationConfig | None = None) -> tuple[int, int, int]:
+    """Frames of a true face between its first and last sighting that no track covers; switches; extra tracklets."""
+    tracklets = world.follow(stride, config)
+    tracks = fill_tracks(tracklets, world.cuts, np.arange(world.length) / RATE, 0.4)
+    bare = extra = 0
+    for number, actor in enumerate(world.actors):
+        mine = [one for one in tracklets if number in world.owners(one)]
+        seen = [s.frame for one in mine for s in one.sightings if world.owner[id(s.face)] == number]
+        assert seen, "the world must show every face"
+        extra += len(mine) - 1
+        for frame in range(min(seen), max(seen) + 1):
+            box = actor.box(frame)
+            bare += box is not None and not covered(box, tracks, frame)
+    return bare, world.switches(tracklets), extra
+
+
+WORLDS = {
+    "walking": lambda: [
+        Actor(straight(100, 300, 120, 0)),
+        Actor(straight(900, 500, -60, 20)),
+        Actor(straight(400, 600, 0, 40)),
+    ],
+    "crossing": lambda: [Actor(straight(100, 300, 150, 0)), Actor(straight(600, 360, -150, 0))],
+    "swaying": lambda: [
+        Actor(swaying(300, 300, 60, 0.7)),
+        Actor(swaying(600, 300, 50, 1.0, 50, 1)),
+        Actor(swaying(450, 600, 90, 0.5, 80, 2)),
+    ],
+    "halting": lambda: [Actor(halting(100, 300, 180)), Actor(halting(900, 500, -150))],
+    "occluded for 18 frames": lambda: [
+        Actor(straight(100, 300, 60, 0), hidden=(range(40, 58),)),
+        Actor(swaying(500, 300, 50, 0.5), hidden=(range(60, 78),)),
+        Actor(straight(100, 600, 150, 0), hidden=(range(30, 48),)),
+        Actor(halting(100, 900, 120), hidden=(range(50, 68),)),
+    ],
+    "coming and going": lambda: [
+        Actor(straight(-20, 300, 100, 0), frames=(5, 70)),
+        Actor(straight(800, 500, 90, 0), frames=(31, 80)),
+        Actor(straight(300, 700, 0, 60), frames=(0, 41)),
+    ],
+}
+
+
+@pytest.mark.parametrize("stride", range(1, 9))
+@pytest.mark.parametrize("name", WORLDS)
+def test_no_face_is_uncovered_between_its_first_and_last_sighting(name: str, stride: int) -> None:
+    for seed in range(2):
+        bare, switches, extra = uncovered(World(WORLDS[name](), 110, seed=seed), stride)
+        assert (bare, switches, extra) == (0, 0, 0), f"seed {seed}"
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("name", ["walking", "swaying", "halting"])
+def test_missed_and_false_detections(name: str, stride: int) -> None:
+    """Each fifth face is missed, and every seventh frame has a false box that scores low, as false boxes do."""
+    world = World(WORLDS[name](), 110, missed=0.2, false=0.15, seed=stride)
+    bare, switches, extra = uncovered(world, stride, THRESHOLDS)
+    assert bare == 0
+    assert switches <= 2 and extra <= 1
+
+
+def test_faces_that_pass_through_each_other_are_covered_and_rarely_mistaken() -> None:
+    """Two faces at the same height: for some frames only their ways tell which is which."""
+    bare = switches = 0
+    for seed in range(6):
+        for stride in (1, 2, 3, 5):
+            world = World([Actor(straight(100, 300, 150, 0)), Actor(straight(600, 310, -150, 0))], 90, seed=seed)
+            one = uncovered(world, stride)
+            bare, switches = bare + one[0], switches + one[1]
+    assert bare == 0
+    assert switches <= 6  # in 24 crossings
+
+
+def test_a_crowd() -> None:
+    rng = np.random.default_rng(5)
+    actors = [
+        Actor(straight(x, y, vx, vy, 40.0))
+        for x, y, vx, vy in rng.uniform([0, 0, -120, -120], [1000, 1000, 120, 120], (15, 4))
+    ]
+    bare, switches, _ = uncovered(World(actors, 100, missed=0.1, seed=1), 3)
+    assert bare == 0
+    assert switches <= 4
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.integers(0, 2**31), st.integers(1, 5), st.floats(20, 120), st.floats(-3, 3), st.floats(-3, 3),
+    st.floats(0, 1), st.floats(0.1, 0.8), st.booleans(),
+)  # fmt: skip
+def test_random_motions_are_covered(
+    seed: int, stride: int, size: float, vx: float, vy: float, sway: float, often: float, hide: bool
+) -> None:
+    """One face: up to 3 sizes a second straight on, and up to a size to and fro at up to .8 a second."""
+
+    def path(t: float) -> tuple[float, float, float]:
+        return (
+            500 + size * (vx * t + sway * math.sin(2 * math.pi * often * t)), 500 + size * vy * t,
+            size * math.exp(0.3 * math.sin(2 * math.pi * 0.3 * t)),
+        )  # fmt: skip
+
+    hidden = (range(40, 40 + 3 * stride),) if hide else ()
+    assert uncovered(World([Actor(path, hidden=hidden)], 80, noise=0.02, seed=seed), stride) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("stride", [1, 3, 7])
+def test_no_tracklet_crosses_a_cut(stride: int) -> None:
+    """The face of the new scene stands where that of the old one stood."""
+    world = World([Actor(straight(300, 300, 0, 0), (0, 49)), Actor(straight(310, 300, 0, 0), (50, 99))], 100, (50,))
+    tracklets = world.follow(stride)
+    assert [(one.scene, set(world.owners(one))) for one in tracklets] == [(0, {0}), (1, {1})]
+    assert tracklets[1].first == 50
+    tracks = fill_tracks(tracklets, world.cuts, np.arange(100) / RATE, 0.4)
+    assert [(one.first, one.last) for one in tracks] == [(0, 49), (50, 99)]
+
+
+def test_a_tracklet_ends_after_patience_and_a_face_seen_once_is_kept() -> None:
+    tracker = Associator(10.0, AssociationConfig(patience=0.5))
+    face = face_at(box_at(100, 100, 40))
+    assert tracker.step(0, [face]).ids == [1]
+    for frame in range(1, 6):
+        assert tracker.step(frame, []).ended == []
+    (ended,) = tracker.step(6, [face]).ended
+    assert ended.id == 1 and ended.notes == [ONCE] and (ended.first, ended.last) == (0, 0)
+    (rest,) = tracker.finish()
+    assert rest.id == 2 and tracker.finish() == []
+
+
+def test_frames_without_detection_neither_see_nor_lose() -> None:
+    tracker = Associator(25.0)
+    face = face_at(box_at(100, 100, 40))
+    tracker.step(0, [face])
+    for frame in range(1, 10):
+        step = tracker.step(frame, None)
+        assert step.ids == [] and step.ended == []
+    assert tracker.step(10, [face]).ids == [1]
+
+
+def test_weak_detections_continue_and_never_start() -> None:
+    tracker = Associator(25.0, THRESHOLDS)
+    place, elsewhere = box_at(100, 100, 40), box_at(600, 600, 40)
+    assert tracker.step(0, [face_at(place, 0.3), face_at(elsewhere, 0.1)]).ids == [0, 0]
+    assert tracker.step(1, [face_at(place, 0.9)]).ids == [1]
+    assert tracker.step(2, [face_at(elsewhere, 0.3), face_at(place, 0.3)]).ids == [0, 1]
+    assert tracker.step(3, [face_at(place, 0.1)]).ids == [0]
+    # The strong one comes first, though the weak one lies better.
+    assert tracker.step(4, [face_at(place, 0.3), face_at(place + 6, 0.9)]).ids == [0, 1]
+
+
+def test_the_order_of_faces_does_not_count_and_time_may_be_given() -> None:
+    faces = [face_at(box_at(100 + 90 * i, 100, 40)) for i in range(5)]
+    a, b = Associator(25.0), Associator(1.0)
+    assert a.step(0, faces).ids == [1, 2, 3, 4, 5]
+    b.step(0, faces, time=0.0)
+    order = [3, 1, 4, 0, 2]
+    assert a.step(1, [faces[i] for i in order]).ids == [i + 1 for i in order]
+    assert b.step(1, [faces[i] for i in order], time=0.04).ids == [i + 1 for i in order]
+
+
+def test_unusable_faces_are_left_out() -> None:
+    nan = Face(np.full(4, np.nan, np.float32), np.zeros((5, 2), np.float32), 0.9)
+    flat = Face(np.array([5, 5, 5, 9], np.float32), np.zeros((5, 2), np.float32), 0.9)
+    assert Associator().step(0, [nan, flat, face_at(box_at(50, 50, 20))]).ids == [0, 0, 1]
+
+
+def test_expected_faces_cover_frames_without_detection() -> None:
+    """Live: at stride 5 the boxes expected between two looks hold a face that sways."""
+    actor = Actor(swaying(300, 300, 40, 0.5))
+    world, tracker, bare = World([actor], 100), Associator(RATE), 0
+    for frame in range(100):
+        faces = world.detect(frame) if frame % 5 == 0 else None
+        tracker.step(frame, faces)
+        ((number, face),) = tracker.expected()
+        assert number == 1
+        if faces:
+            assert face is faces[0]
+        truth = actor.box(frame)
+        assert truth is not None
+        middle, half = (face.box[:2] + face.box[2:]) / 2, (face.box[2:] - face.box[:2]) / 2 * 1.3
+        bare += not ((truth[:2] >= middle - half).all() and (truth[2:] <= middle + half).all())
+    assert bare == 0
+
+
+def test_what_cannot_work_is_said() -> None:
+    with pytest.raises(UsageError, match="rate"):
+        Associator(0.0)
+    with pytest.raises(UsageError, match="weak detections"):
+        AssociationConfig(high=0.2, low=0.5)
+    with pytest.raises(UsageError, match="patience"):
+        AssociationConfig(patience=-1.0)
+    tracker = Associator()
+    tracker.step(3, None)
+    for frame, time in ((3, None), (4, 0.0)):
+        with pytest.raises(UsageError, match="comes after"):
+            tracker.step(frame, None, time=time)

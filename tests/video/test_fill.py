@@ -1,0 +1,354 @@
+"""Gap fill, motion and smoothing, against dense linear algebra, SciPy and known truths."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.signal import savgol_filter
+from worlds import MARKS, RATE, box_at, face_at
+
+from ficgan.errors import InputError, UsageError
+from ficgan.video.fill import FillConfig, fill_track, scene_bounds
+from ficgan.video.motion import PLACE, Motion, State, smooth
+from ficgan.video.smooth import OnlineSmoother, SmoothConfig, jitter, smooth_landmarks
+from ficgan.video.tracks import FILLED, PADDED, SEEN, Sighting, Track, TrackSet
+
+
+def sighting(frame: int, x: float, y: float = 200.0, size: float = 60.0) -> Sighting:
+    return Sighting(frame, face_at(box_at(x, y, size)))
+
+
+# Motion
+
+
+def dense(motion: Motion, times: NDArray, seen: NDArray, wanted: NDArray, scale: float) -> tuple[NDArray, NDArray]:
+    """The same by Gaussian process regression: half the variogram of the integrated process, place unknown before."""
+
+    def covariance(a: NDArray, b: NDArray) -> NDArray:
+        lag, tau = np.abs(a[:, None] - b), motion.memory
+        return -((motion.speed * scale) ** 2) * (tau * lag - tau**2 * -np.expm1(-lag / tau))
+
+    m, n = len(times), len(wanted)
+    # Kriging with an unknown mean: the weights sum to 1.
+    system = np.ones((m + 1, m + 1))
+    system[:m, :m] = covariance(times, times) + np.eye(m) * (motion.noise * scale) ** 2
+    system[m, m] = 0.0
+    right = np.ones((m + 1, n))
+    right[:m] = covariance(times, wanted)
+    weights = np.linalg.solve(system, right)
+    return weights[:m].T @ seen, np.sqrt(np.maximum(-(weights * right).sum(0), 0.0))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 15), st.floats(0.1, 5.0), st.floats(0.1, 2.0), st.floats(0.5, 100.0))
+def test_the_smoother_is_the_dense_least_squares_solution(
+    seed: int, count: int, speed: float, memory: float, scale: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    motion = Motion(0.05, speed, memory)
+    times = np.cumsum(rng.uniform(0.04, 0.5, count))
+    seen = rng.normal(size=(count, 2)) * scale
+    wanted = np.sort(np.concatenate([times, rng.uniform(times[0] - 1, times[-1] + 1, 40)]))
+    mean, deviation = smooth(motion, times, seen, wanted, scale)
+    expected, spread = dense(motion, times, seen, wanted, scale)
+    np.testing.assert_allclose(mean, expected, atol=1e-6 * scale)
+    np.testing.assert_allclose(deviation, spread, atol=1e-5 * scale)
+
+
+def test_the_filter_is_the_smoother_at_the_last_sighting() -> None:
+    rng = np.random.default_rng(1)
+    times, seen = np.cumsum(rng.uniform(0.04, 0.3, 12)), rng.normal(size=(12, 2))
+    state = State.first(PLACE, seen[0], 30.0)
+    for k in range(1, 12):
+        state = state.after(PLACE, times[k] - times[k - 1], 30.0).seeing(PLACE, seen[k], 30.0)
+        expected, spread = dense(PLACE, times[: k + 1], seen[: k + 1], times[k : k + 1], 30.0)
+        np.testing.assert_allclose(state.mean[0], expected[0], atol=1e-6)
+        assert math.sqrt(state.covariance[0, 0]) == pytest.approx(spread[0], abs=1e-5)
+
+
+@given(st.floats(0, 5), st.floats(0, 5))
+def test_two_steps_of_motion_are_one(a: float, b: float) -> None:
+    (first, q), (second, r) = PLACE.step(a), PLACE.step(b)
+    whole, s = PLACE.step(a + b)
+    np.testing.assert_allclose(second @ first, whole, atol=1e-12)
+    np.testing.assert_allclose(second @ q @ second.T + r, s, atol=1e-9)
+
+
+# Fill
+
+
+@pytest.mark.parametrize("stride", [1, 4, 10])
+def test_every_frame_has_a_row_and_says_how_it_is_known(stride: int) -> None:
+    frames = list(range(20, 61, stride))
+    track = fill_track([sighting(f, 100 + 2 * f) for f in frames], 0, 99, 0.4, 0.2, RATE, id=7, person=3, notes=["x"])
+    assert (track.first, track.last, len(track)) == (10, frames[-1] + 5, frames[-1] + 5 - 10 + 1)
+    expected = np.full(len(track), FILLED)
+    expected[:10], expected[-5:] = PADDED, PADDED
+    expected[[f - 10 for f in frames]] = SEEN
+    assert track.origin.tolist() == expected.tolist()
+    assert (track.scores > 0).tolist() == (expected == SEEN).tolist()
+    assert (track.id, track.person, track.notes) == (7, 3, ["x"])
+    assert (track.boxes[:, 2:] > track.boxes[:, :2]).all() and np.isfinite(track.landmarks).all()
+
+
+def test_pads_end_with_the_scene() -> None:
+    track = fill_track([sighting(12, 100), sighting(17, 110)], 10, 18, 1.0, 1.0, RATE)
+    assert (track.first, track.last) == (10, 18)
+    cuts = [10, 19]
+    assert [scene_bounds(cuts, 40, f) for f in (0, 9, 10, 18, 19, 39)] == [
+        (0, 9), (0, 9), (10, 18), (10, 18), (19, 39), (19, 39),
+    ]  # fmt: skip
+    assert scene_bounds([], 40, 7) == (0, 39)
+
+
+def test_pads_and_gaps_follow_the_clock_of_a_film_with_variable_rate() -> None:
+    """Two frames of the gap are shown late: the face is farther on there, and the pads have fewer frames."""
+    times = np.cumsum([0.04] * 10 + [0.04, 0.04, 0.2, 0.04] + [0.1] * 20)
+    x = 100 + 100 * times
+    seen = [sighting(f, x[f]) for f in (4, 6, 8, 10, 14, 16, 18)]
+    track = fill_track(seen, 0, len(times) - 1, 0.1, 0.25, times)
+    assert (track.first, track.last) == (2, 20)
+    centre = (track.boxes[:, 0] + track.boxes[:, 2]) / 2
+    rows = slice(2, 17)
+    np.testing.assert_allclose(centre[rows], x[4:19], atol=1.5)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6), st.floats(10, 200))
+def test_a_seen_box_lies_inside_and_a_gap_is_never_narrower_than_its_ends(seed: int, size: float) -> None:
+    rng = np.random.default_rng(seed)
+    frames = np.cumsum(rng.integers(1, 20, 8))
+    seen = [
+        sighting(int(f), 300 + rng.normal() * size, 300 + rng.normal() * size, size * math.exp(rng.normal() * 0.1))
+        for f in frames
+    ]
+    track = fill_track(seen, 0, 1000, 0.4, 0.4, RATE)
+    for one in seen:
+        box = track.boxes[one.frame - track.first]
+        assert (box[:2] <= one.face.box[:2] + 1e-2).all() and (box[2:] >= one.face.box[2:] - 1e-2).all()
+    sides = track.boxes[:, 2:] - track.boxes[:, :2]
+    for a, b in itertools.pairwise(seen):
+        least = np.minimum(*(one.face.box[2:] - one.face.box[:2] for one in (a, b)))
+        assert (sides[a.frame - track.first : b.frame - track.first + 1] >= least - 1e-2).all()
+
+
+def test_boxes_grow_with_the_gap_and_away_from_sightings_up_to_a_limit() -> None:
+    config = FillConfig()
+
+    def side(gap: int) -> NDArray:
+        track = fill_track([sighting(0, 100), sighting(gap, 100)], 0, gap, 0, 0, RATE, config=config)
+        return track.boxes[:, 2] - track.boxes[:, 0]
+
+    widest = [side(gap).max() for gap in (2, 6, 12, 20, 200)]
+    assert widest == sorted(widest)
+    assert widest[-1] <= 0.88 * 60 + 2 * config.most * 60 + 0.1
+    one = side(10)
+    assert (np.diff(one[:6]) > 0).all() and one == pytest.approx(one[::-1], rel=1e-4)
+
+
+def test_a_calm_face_grows_less_than_a_restless_one() -> None:
+    rng = np.random.default_rng(0)
+    frames = range(0, 60, 5)
+    calm = fill_track([sighting(f, 100 + f) for f in frames], 0, 99, 0, 0, RATE)
+    wild = fill_track([sighting(f, 100 + rng.normal() * 60) for f in frames], 0, 99, 0, 0, RATE)
+
+    def sides(track: Track) -> NDArray:
+        return (track.boxes[:, 3] - track.boxes[:, 1])[track.origin == FILLED]
+
+    assert sides(calm).mean() < 0.9 * sides(wild).mean()
+    hidden = fill_track([sighting(f, 100 + f) for f in frames if not 20 < f < 40], 0, 99, 0, 0, RATE)
+    middle = 30 - hidden.first
+    assert hidden.boxes[middle, 3] - hidden.boxes[middle, 1] > sides(calm).max() * 1.1
+
+
+def test_pads_hold_the_last_place_and_lead_on() -> None:
+    """A face that goes to the right: the pad covers where it would be, and where it would have stopped."""
+    track = fill_track([sighting(f, 100 + 4 * f) for f in range(10, 31, 2)], 0, 99, 0.4, 0.4, RATE)
+    last, before = track.boxes[track.row(30)], track.boxes[track.row(10)]
+    for step in range(1, 11):
+        after, earlier = track.boxes[track.row(30 + step)], track.boxes[track.row(10 - step)]
+        assert after[0] <= last[0] + 2 and after[2] > last[2] + min(step, 6) * 2
+        assert earlier[2] >= before[2] - 2 and earlier[0] < before[0] - min(step, 6) * 2
+
+
+@pytest.mark.parametrize("stride", [2, 5, 8])
+def test_the_way_between_is_nearer_than_a_straight_line_when_motion_accelerates(stride: int) -> None:
+    def place(frame: NDArray) -> NDArray:
+        return np.stack([300 + 70 * np.sin(2 * np.pi * 0.6 * frame / RATE), 200 + 0 * frame], -1)
+
+    frames = np.arange(0, 81, stride)
+    all_frames = np.arange(frames[-1] + 1)
+    times, size = frames / RATE, np.full(len(frames), 60.0)
+    noise = np.random.default_rng(0).normal(size=(len(frames), 2)) * 0.5
+    found, _ = smooth(PLACE, times, place(frames) + noise, all_frames / RATE, size)
+    straight = np.stack([np.interp(all_frames, frames, column) for column in (place(frames) + noise).T], -1)
+    truth = place(all_frames)
+    error, crude = (np.sqrt(((one - truth) ** 2).sum(-1).mean()) for one in (found, straight))
+    assert error < (0.5 * crude if stride > 2 else 1.05 * crude)
+
+
+def test_landmarks_move_with_the_box() -> None:
+    """A face that comes nearer: in the gap the landmarks keep their places inside the true box."""
+    size = {f: 60 * math.exp(0.02 * f) for f in range(41)}
+    seen = [sighting(f, 100 + 3 * f, size=size[f]) for f in range(0, 41, 4)]
+    track = fill_track(seen, 0, 40, 0, 0, RATE)
+    for f in range(41):
+        truth = box_at(100 + 3 * f, 200, size[f])
+        marks = truth[:2] + MARKS * (truth[2:] - truth[:2])
+        assert np.abs(track.landmarks[f] - marks).max() < 0.03 * size[f]
+
+
+def test_one_sighting_makes_a_track() -> None:
+    track = fill_track([sighting(5, 100)], 0, 30, 0.2, 0.2, RATE)
+    assert (track.first, track.last) == (0, 10)
+    assert track.origin.tolist() == [PADDED] * 5 + [SEEN] + [PADDED] * 5
+    widths = track.boxes[:, 2] - track.boxes[:, 0]
+    assert (np.diff(widths[5:]) >= 0).all()
+    alone = fill_track([sighting(5, 100)], 5, 5, 1.0, 1.0, [0.04 * f for f in range(9)])
+    assert len(alone) == 1 and np.allclose(alone.boxes[0], sighting(5, 100).face.box)
+
+
+def test_sightings_out_of_order_are_refused() -> None:
+    for frames in ([], [3, 3], [5, 4], [1, 40]):
+        with pytest.raises(UsageError, match="increasing frames"):
+            fill_track([sighting(f, 100) for f in frames], 0, 30, 0, 0, RATE)
+
+
+# Smoothing
+
+
+def walk(n: int = 80, speed: float = 2.0, noise: float = 0.0, seed: int = 0) -> NDArray[np.float64]:
+    """Landmarks [n,5,2] of a face of 100 px (eyes 40 px apart) that goes to the right."""
+    marks = MARKS * 100 + 50 + np.arange(n)[:, None, None] * np.array([speed, 0.3 * speed])
+    return marks + np.random.default_rng(seed).normal(size=marks.shape) * noise
+
+
+def test_jitter_by_hand() -> None:
+    marks = np.broadcast_to(MARKS * 100, (5, 5, 2)).copy()
+    assert jitter(marks) == 0.0 and jitter(marks[:2]) == 0.0
+    marks[2, :, 0] += 4.0  # eyes 40 px apart; second differences 4, -8, 4
+    assert jitter(marks) == pytest.approx(math.sqrt((0.1**2 + 0.2**2 + 0.1**2) / 3))
+    assert jitter(walk(speed=7.0)) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_inside_it_is_savitzky_golay() -> None:
+    marks = walk(noise=1.0)
+    config = SmoothConfig(bound=1e9)
+    reach = config.frames(RATE)
+    expected = savgol_filter(marks, 2 * reach + 1, 2, axis=0)
+    np.testing.assert_allclose(smooth_landmarks(marks, RATE, config)[reach:-reach], expected[reach:-reach], atol=1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 60),
+    st.floats(0.2, 2.5),
+    st.floats(-8, 8),
+    st.sampled_from([10.0, 25.0, 60.0]),
+)
+def test_less_jitter_and_never_far_from_what_was_seen(
+    seed: int, n: int, noise: float, speed: float, rate: float
+) -> None:
+    marks = walk(n, speed, noise, seed)
+    smoothed = smooth_landmarks(marks, rate)
+    assert smoothed.shape == marks.shape
+    assert jitter(smoothed) <= jitter(marks) + 1e-9
+    eyes = np.linalg.norm(marks[:, 1] - marks[:, 0], axis=-1)
+    away = np.linalg.norm(smoothed - marks, axis=-1).max(1)
+    assert (away <= SmoothConfig().bound * np.maximum(eyes, 30) + 1e-6).all()
+
+
+def test_noise_is_at_least_halved_and_steady_motion_is_left_alone() -> None:
+    assert jitter(smooth_landmarks(walk(noise=1.0), RATE)) < 0.5 * jitter(walk(noise=1.0))
+    np.testing.assert_allclose(smooth_landmarks(walk(speed=15.0), RATE), walk(speed=15.0), atol=1e-9)
+
+
+def test_a_sudden_start_neither_lags_nor_overshoots() -> None:
+    """From rest to 20 px a frame, half an eye distance."""
+    marks = walk(60, 0.0)
+    marks[30:] += np.array([20.0, 0.0]) * np.arange(30)[:, None, None]
+    for smoothed in (smooth_landmarks(marks, RATE), online(marks, 2), online(marks, 0)):
+        assert np.abs(smoothed - marks).max() <= 0.1 * 40 + 1e-6
+
+
+def online(marks: NDArray, look_ahead: int) -> NDArray:
+    smoother, found = OnlineSmoother(look_ahead, RATE), []
+    for number, one in enumerate(marks):
+        given = smoother.push(one)
+        assert (given is None) == (number < look_ahead)
+        found += [] if given is None else [given]
+    return np.stack(found + smoother.flush())
+
+
+@pytest.mark.parametrize("n", [1, 3, 7, 40])
+@pytest.mark.parametrize("look_ahead", [4, 6])
+def test_with_enough_look_ahead_online_is_offline(n: int, look_ahead: int) -> None:
+    marks = walk(n, noise=1.0)
+    assert SmoothConfig().frames(RATE) == 4
+    np.testing.assert_allclose(online(marks, look_ahead), smooth_landmarks(marks, RATE), atol=1e-9)
+
+
+@pytest.mark.parametrize("look_ahead", [0, 1, 2, 3])
+def test_with_less_look_ahead_there_is_less_jitter_and_no_lag(look_ahead: int) -> None:
+    marks = walk(120, 3.0, 1.0)
+    assert jitter(online(marks, look_ahead)) < jitter(marks)
+    np.testing.assert_allclose(online(walk(60, 9.0), look_ahead), walk(60, 9.0), atol=1e-9)
+
+
+def test_a_negative_look_ahead_is_refused() -> None:
+    with pytest.raises(UsageError, match="look-ahead"):
+        OnlineSmoother(-1, RATE)
+
+
+# Containers
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30)), max_size=12))
+def test_lookup_by_frame_is_a_search_through_all(spans: list[tuple[int, int]]) -> None:
+    tracks = [
+        Track(i + 1, first, np.zeros((n, 4), np.float32), np.zeros((n, 5, 2), np.float32), np.zeros(n, np.float32),
+              np.zeros(n, np.uint8))
+        for i, (first, n) in enumerate(spans)
+    ]  # fmt: skip
+    found = TrackSet(tracks)
+    assert len(found) == len(tracks) and {id(one) for one in found} == {id(one) for one in tracks}
+    for frame in range(-1, 95):
+        expected = {(one.id, one.row(frame)) for one in tracks if one.row(frame) is not None}
+        at = found.at(frame)
+        assert {(one.id, row) for one, row in at} == expected and len(at) == len(expected)
+        assert [(one.first, one.id) for one, _ in at] == sorted((one.first, one.id) for one, _ in at)
+
+
+def test_there_and_back_again() -> None:
+    rng = np.random.default_rng(0)
+    seen = [sighting(f, rng.uniform(100, 400), rng.uniform(100, 400), rng.uniform(20, 90)) for f in (3, 8, 11)]
+    track = fill_track(seen, 0, 40, 0.2, 0.2, RATE, id=4, person=2, notes=["seen"])
+    tree = json.loads(json.dumps(track.to_dict()))
+    back = Track.from_dict(tree)
+    assert back.to_dict() == tree == track.to_dict()
+    assert np.abs(back.boxes - track.boxes).max() <= 0.0501 and np.abs(back.landmarks - track.landmarks).max() <= 0.0501
+    assert back.origin.tolist() == track.origin.tolist() and back.origin.dtype == np.uint8
+    assert (back.id, back.first, back.person, back.notes) == (4, track.first, 2, ["seen"])
+    again = Track.from_dict(json.loads(json.dumps(back.to_dict())))
+    assert (again.boxes == back.boxes).all() and (again.scores == back.scores).all()
+
+
+def test_a_damaged_track_is_said() -> None:
+    tree = fill_track([sighting(0, 100)], 0, 0, 0, 0, RATE).to_dict()
+    damages: list[dict] = [{"boxes": []}, {"boxes": [[1, 2, 3]]}, {"scores": [1, 2]}, {"id": "a"}, {"landmarks": None}]
+    for damage in damages:
+        with pytest.raises(InputError, match="damaged"):
+            Track.from_dict({**tree, **damage})
+    track = fill_track([sighting(0, 100)], 0, 0, 0, 0, RATE)
+    track.boxes[0, 0] = np.nan
+    with pytest.raises(InputError, match="NaN"):
+        track.to_dict()
