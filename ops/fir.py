@@ -57,6 +57,8 @@ class Geometry(NamedTuple):
 
 def apply(x: Tensor, f: Tensor, geometry: Geometry) -> Tensor:
     """Apply the map to x [N,C,H,W] with taps f [n] or [h,w]; differentiable in x to any order."""
+    if not (torch.is_grad_enabled() and x.requires_grad):
+        return compute(x, f, geometry)  # without the autograd engine's own work, which small pictures notice
     return _Upfirdn.apply(x, f, geometry)
 
 
@@ -88,7 +90,7 @@ def compute(x: Tensor, f: Tensor, g: Geometry) -> Tensor:
         # Transposed convolutions of half types are an order of magnitude slower on the CPU than those of float32.
         slow = g.up != (1, 1) and x.device.type == "cpu" and x.dtype in (torch.bfloat16, torch.float16)
         if _is_bilinear(x, f, g):
-            return _bilinear(x, float(f.sum()) ** 2 * g.gain / 4)
+            return _bilinear(x, sum(f.tolist()) ** 2 * g.gain / 4)
         y = x.float() if slow else x
         f = f.to(device=y.device, dtype=y.dtype)
         if f.ndim == 2:

@@ -214,26 +214,29 @@ class _Styler(nn.Module):
         self.layers = nn.ModuleList(_LayerStyle(cast(StyleLayer, layer)) for layer in generator.layers)
 
     def forward(self, w: Tensor) -> Tensor:  # [B,L,w_dim] → [B,S]
-        return torch.cat([layer(row) for layer, row in zip(self.layers, w.unbind(1), strict=True)], dim=1)
+        rows = [part for layer, row in zip(self.layers, w.unbind(1), strict=True) for part in layer(row)]
+        return torch.cat(rows, dim=1)
 
 
 class _LayerStyle(nn.Module):
     power: Tensor | None
+    tiny: Tensor
 
     def __init__(self, layer: StyleLayer) -> None:
         super().__init__()
         self.affine = _Linear(layer.affine)
         power = None
         if layer.modulation == "demodulate":
-            power = (layer.weight.detach().float() * layer.weight_gain).square().sum((2, 3)).t().contiguous()
+            # √2·rsqrt(p + ε) = rsqrt(p/2 + ε/2): the norm takes the activation's gain along, see _Style.
+            power = (layer.weight.detach().float() * layer.weight_gain).square().sum((2, 3)).t().contiguous() / 2
         self.register_buffer("power", power)
+        self.register_buffer("tiny", torch.tensor(0.5e-8))
 
-    def forward(self, w: Tensor) -> Tensor:
+    def forward(self, w: Tensor) -> list[Tensor]:
         style = self.affine(w)
         if self.power is None:
-            return style
-        # The norm takes the activation's gain along, see _Style.
-        return torch.cat([style, (style.square() @ self.power + 1e-8).rsqrt().mul_(ROOT2)], dim=1)
+            return [style]
+        return [style, torch.addmm(self.tiny, style.square(), self.power).rsqrt_()]
 
 
 class _Style(nn.Module):

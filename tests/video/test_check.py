@@ -41,7 +41,7 @@ class MeanColour:
 
 def face(x: float) -> Face:
     box = np.array([x, 20, x + 40, 60], np.float32)
-    return Face(box, (Alignment().points(40) + [x, 20]).astype(np.float32), 0.9)
+    return Face(box, (Alignment().points(40) + np.array([x, 20])).astype(np.float32), 0.9)
 
 
 def frame(index: int, image: Image) -> Frame:

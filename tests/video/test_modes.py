@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -60,7 +62,7 @@ def test_faces_that_turn_away_fall_back() -> None:
 def test_a_short_pause_between_two_fallbacks_is_closed() -> None:
     sides = [60] * 10 + [20] + [60] * 12 + [20] + [60] * 10
     found, _ = modes(track(sides), hold=0.25)
-    changes = sum(a != b for a, b in zip(found, found[1:], strict=False))
+    changes = sum(a != b for a, b in itertools.pairwise(found))
     assert changes == 2 and "solid" in found
 
 
