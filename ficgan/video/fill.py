@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.ndimage import maximum_filter1d, uniform_filter1d
 
 from ficgan.errors import UsageError
 from ficgan.video.motion import LOG_SIZE, PLACE, Motion, measured, smooth
@@ -26,6 +27,8 @@ class FillConfig:
         growth: standard deviations of the interpolated place by which a box grows on each side.
         most: the most a box grows on each side between two sightings, in sizes of the face.
         most_padded: the same before the first and after the last sighting.
+        steady: seconds on either side over which the growth is the largest one, so that boxes do not pulsate between
+            seen and filled frames.
         calm: share of the growth that is left for a face whose sightings lie on a straight, even way.
         certain: seconds; in longer gaps, and in those of more than two usual ones, the growth is whole, however calm
             the face was before.
@@ -36,7 +39,8 @@ class FillConfig:
 
     growth: float = 1.5
     most: float = 0.5
-    most_padded: float = 0.3
+    most_padded: float = 0.2
+    steady: float = 0.16
     calm: float = 0.3
     certain: float = 0.7
     place: Motion = PLACE
@@ -131,6 +135,7 @@ def fill_track(
     spread = (loose + vague * unit / 2) * _liveliness(config, clock, at, centre, size)
     margin = np.minimum(config.growth * spread, cap)
     margin[origin == SEEN] = 0.0
+    margin = _held(margin, clock, config.steady)
     grown = half + margin[:, None]
     filled = np.concatenate([np.minimum(middle, straight) - grown, np.maximum(middle, straight) + grown], 1)
     # In a seen frame the straight way is the sighting itself: the box holds it and the smoothed one.
@@ -174,6 +179,15 @@ def _carried(clock: Floats, at: Floats, shape: Floats, middle: Floats, size: Flo
     """Landmarks [n,5,2] that move with the box: the places inside the seen boxes [m,5,2], linear between."""
     inside = _interpolated(clock, at, shape.reshape(len(at), 10)).reshape(-1, 5, 2)
     return middle[:, None] + inside * size[:, None]
+
+
+def _held(margin: Floats, clock: Floats, reach: float) -> Floats:
+    """The largest margin within `reach` seconds, then without corners; nowhere below what it was: [n]."""
+    if len(clock) < 3 or reach <= 0:
+        return margin
+    step = float(np.median(np.diff(clock)))
+    width = 2 * max(0, round(reach / step)) + 1
+    return np.maximum(margin, uniform_filter1d(maximum_filter1d(margin, width, mode="nearest"), width, mode="nearest"))
 
 
 def _liveliness(config: FillConfig, clock: Floats, at: Floats, centre: Floats, size: Floats) -> Floats:

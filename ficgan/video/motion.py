@@ -120,11 +120,13 @@ def smooth(
         (beyond, smoothed[-1], ask - at[-1], unit[-1]),
     ):
         mean[rows], variance[rows] = _ahead(motion, state, gaps[rows], size)
-    for k in np.unique(place[~before & ~beyond]):
-        rows = place == k
-        mean[rows], variance[rows] = _inside(
-            motion, filtered[k], predicted[k], smoothed[k + 1], ask[rows] - at[k], at[k + 1] - ask[rows], between[k]
-        )
+    inside = ~before & ~beyond
+    if inside.any():
+        k = place[inside]
+        mean[inside], variance[inside] = _inside(
+            motion, _stacked(filtered, k), _stacked(predicted, k), _stacked(smoothed, k + 1),
+            ask[inside] - at[k], at[k + 1] - ask[inside], between[k],
+        )  # fmt: skip
     return mean, np.sqrt(np.maximum(variance, 0.0))
 
 
@@ -143,13 +145,19 @@ def _ahead(motion: Motion, state: State, seconds: Floats, scale: float) -> tuple
     return mean, covariance[:, 0, 0]
 
 
+def _stacked(states: list[State], numbers: NDArray[np.int64]) -> State:
+    """Many states as one, [n,2,D] and [n,2,2]."""
+    return State(np.stack([one.mean for one in states])[numbers], np.stack([one.covariance for one in states])[numbers])
+
+
 def _inside(
-    motion: Motion, filtered: State, predicted: State, later: State, since: Floats, until: Floats, scale: float
+    motion: Motion, filtered: State, predicted: State, later: State, since: Floats, until: Floats, scale: Floats
 ) -> tuple[Floats, Floats]:
-    """Places at times between two sightings, `since` the one and `until` the other [n]."""
+    """Places at times each between two sightings, `since` the one and `until` the other [n]; states stacked."""
     onto, drift = motion.step(since)
     ahead, _ = motion.step(until)
-    covariance = onto @ filtered.covariance @ onto.transpose(0, 2, 1) + drift * scale**2
+    turned = onto.transpose(0, 2, 1)
+    covariance = onto @ filtered.covariance @ turned + drift * (scale**2)[:, None, None]
     gain = covariance @ ahead.transpose(0, 2, 1) @ np.linalg.inv(predicted.covariance)
     mean = onto @ filtered.mean + gain @ (later.mean - predicted.mean)
     covariance = covariance + gain @ (later.covariance - predicted.covariance) @ gain.transpose(0, 2, 1)
