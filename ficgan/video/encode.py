@@ -57,6 +57,9 @@ class Encoder:
         self._reformatter = VideoReformatter()
         self._durations: dict[int, int] = {}
         self._last: int | None = None
+        self._begin: tuple[int, int] | None = None
+        """Tick of the first picture, and of its decoding."""
+        self._end = 0
         self._scale = info.time_base / plan.time_base
         self.frames = 0
         self._container = av.open(target, "w", format=container, container_options=dict(options or {}))
@@ -83,6 +86,8 @@ class Encoder:
         context.thread_count = threads
         context.options = dict(plan.options)
         context.flags |= av.codec.context.Flags.frame_duration
+        if not plan.b_frames:
+            context.max_b_frames = 0
         if plan.quality is not None:
             context.qscale = True
             context.global_quality = plan.quality * 118  # FF_QP2LAMBDA
@@ -106,6 +111,7 @@ class Encoder:
         if length:
             picture.duration = self._durations[tick] = max(1, round(length * self._scale))
         self._last = tick
+        self._end = tick + self._durations.get(tick, 1)
         self._mux(self._stream.encode(picture))
         self.frames += 1
 
@@ -129,12 +135,20 @@ class Encoder:
         for packet in packets:
             if (length := self._durations.pop(packet.pts, None)) is not None:
                 packet.duration = length
+            if self._begin is None and packet.dts is not None:
+                self._begin = packet.pts, packet.dts
             self._container.mux(packet)
 
     def finish(self) -> None:
         """Flush the encoder and complete the file."""
         if self.frames:
-            self._mux(self._stream.encode(None))
+            packets = self._stream.encode(None)
+            self._mux(packets[:-1])
+            for packet in packets[-1:]:
+                if self._begin and packet.dts is not None and self._container.format.name in _FAST_START:
+                    # MP4 takes the time between first and last decoding for the length of the film.
+                    self._durations[packet.pts] = self._end - self._begin[0] - (packet.dts - self._begin[1])
+                self._mux([packet])
         self._container.close()
 
     def abandon(self) -> None:

@@ -80,6 +80,8 @@ class Encoding:
     """FFmpeg's number, for the tag."""
     quality: int | None = None
     """Fixed quantiser, for encoders that take it so."""
+    b_frames: bool = True
+    """Whether pictures may be stored out of order; AVI has no times to say so."""
     notes: tuple[str, ...] = ()
 
 
@@ -142,7 +144,7 @@ def plan_encoding(info: VideoInfo, options: EncodeOptions, container: str) -> En
     settled, quality = _settings(name, settings, options)
     base = _time_base(info, settings, container, notes)
     full = rgb or is_full_range(pixel_format, 0) or (info.colour_range == 2 and not _from_rgb(info))
-    return Encoding(name, pixel_format, base, settled, matrix, full, space, quality, tuple(notes))
+    return Encoding(name, pixel_format, base, settled, matrix, full, space, quality, container != "avi", tuple(notes))
 
 
 def _holds(container: str, encoder: str) -> bool:

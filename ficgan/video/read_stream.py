@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -101,7 +101,7 @@ class StreamSource(VideoSource):
             self._stream, notes = _choose(self._container, name)
             self._damage: list[str] = []
             self.name, self.live = name, not seekable
-            self._decoder: Iterator[Any] | None = self._decode()
+            self._decoder: Generator[Any] | None = self._decode()
             first = next(self._decoder, None)
             if first is None:
                 raise InputError(f"{name}: no frame of its video can be decoded; is the file complete?")
@@ -162,15 +162,24 @@ class StreamSource(VideoSource):
         decoder, first = self._decoder, self._first
         self._decoder = None
         if decoder is None or (self.start and not self.live):
-            self._reopen()
-            decoder, first = self._decode(self._target()), None
+            decoder, first = self._begin(self._target())
         try:
             if first is not None:
                 yield self._raw(first, reader)
             for frame in decoder:
                 yield self._raw(frame, reader)
         finally:
-            decoder.close()  # type: ignore[attr-defined]
+            decoder.close()
+
+    def _begin(self, target: int | None) -> tuple[Generator[Any], Any]:
+        """Read anew, from the beginning or from a tick on; returns the rest and the first frame."""
+        self._reopen()
+        decoder = self._decode(target)
+        first = next(decoder, None)
+        if target is not None and (first is None or first.pts is None or first.pts > target):
+            decoder.close()  # the jump went too far, or nowhere
+            return self._begin(None)
+        return decoder, first
 
     def _raw(self, frame: Any, reader: RGBReader) -> Raw:
         orientation = _orientation(frame)
@@ -189,21 +198,16 @@ class StreamSource(VideoSource):
         self._container = open_input(self._where, self.name, format=self._driver)
         self._stream, _ = _choose(self._container, self.name)
 
-    def _decode(self, target: int | None = None) -> Iterator[Any]:
+    def _decode(self, target: int | None = None) -> Generator[Any]:
         """All frames that can be decoded; what was wrong is kept in `_damage`."""
         container, stream = self._container, self._stream
         stream.thread_type = "AUTO"
-        if not self.live:
-            stream.codec_context.flags |= av.codec.context.Flags.output_corrupt
         streams = [stream] if self.live else [s for s in container.streams if s.type in ("video", "audio")]
         if target is not None:
             try:
                 container.seek(target, stream=stream)
             except (av.FFmpegError, OSError):
-                self._reopen()
-                container, stream = self._container, self._stream
-                streams = [s for s in container.streams if s.type in ("video", "audio")]
-                target = None
+                return
         watch = _Watch(container, stream)
         while True:
             try:
@@ -218,9 +222,7 @@ class StreamSource(VideoSource):
                     except (av.FFmpegError, ValueError):
                         watch.undecodable += 1
                         continue
-                    for picture in pictures:
-                        watch.damaged += bool(picture.is_corrupt)
-                        yield picture
+                    yield from pictures
                 break
             except (av.FFmpegError, OSError) as error:
                 watch.errors += 1
@@ -241,10 +243,11 @@ class _Watch:
     def __init__(self, container: Any, stream: Any) -> None:
         self.stream, self.index = stream, stream.index
         self.count = stream.frames
+        self.interval = float(1 / stream.average_rate) if stream.average_rate else 0.04
         self.duration = None if container.duration is None else float(container.duration * _MICROSECOND)
         self.start = float((container.start_time or 0) * _MICROSECOND)
         self.reached = 0.0
-        self.packets = self.undecodable = self.damaged = self.corrupt = self.errors = 0
+        self.packets = self.undecodable = self.corrupt = self.errors = 0
         self.lost = ""
 
     def see(self, packet: Any) -> None:
@@ -263,16 +266,16 @@ class _Watch:
         """What was wrong; `whole` where the file was read from its beginning."""
         found = []
         broken = max(self.undecodable, self.corrupt)
-        short = self.duration is not None and self.reached < self.duration - _CUT
+        missing = 0.0 if self.duration is None else self.duration - self.reached
+        # Packets that an edit list leaves out are missing too, but not at the end.
+        short = missing > _CUT or (whole and self.packets < self.count and missing > 1.5 * self.interval)
         if self.lost:
             found.append(f"{name}: reading broke off at {self.reached:.2f} s ({self.lost}).")
-        elif short or (whole and 0 < self.packets < self.count):
+        elif short:
             of = f" of {self.duration:.2f} s" if self.duration else ""
             found.append(f"{name}: cut off at {self.reached:.2f} s{of}; everything up to there was read.")
         if broken:
             found.append(f"{name}: {broken} of {self.packets} packets of its video are damaged and not decoded.")
-        if self.damaged:
-            found.append(f"{name}: {self.damaged} frames are damaged and are taken as far as they could be decoded.")
         return found
 
 

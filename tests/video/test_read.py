@@ -235,6 +235,25 @@ def test_truncated_files_are_read_to_the_cut(tmp_path: Path, suffix: str) -> Non
         assert "cut off at" in source.damage[0] and source.damage[0].startswith(str(path))
 
 
+def test_a_stream_joined_midway_begins_at_a_whole_picture(tmp_path: Path) -> None:
+    path = tmp_path / "a.ts"
+    make_clip(path, 120)
+    data = path.read_bytes()
+    third = len(data) // 3 // 188 * 188
+    path.write_bytes(data[: 188 * 3] + data[third:])  # the tables, then what comes later
+    _, frames = read(path)
+    numbers = [number_of(frame.image) for frame in frames]
+    assert numbers == list(range(numbers[0], 120)) and 30 < numbers[0] < 60
+
+
+def test_a_span_of_a_stream_without_times(tmp_path: Path) -> None:
+    path = tmp_path / "a.h264"
+    make_clip(path, 200, container="h264")
+    source, frames = read(path, start=6.0)
+    assert source.info.rate == 25 and [number_of(frame.image) for frame in frames] == list(range(150, 200))
+    assert any("had no time" in note for note in source.notes)
+
+
 def test_corrupt_bytes_in_the_middle(tmp_path: Path) -> None:
     path = tmp_path / "a.mp4"
     make_clip(path, 120)

@@ -129,6 +129,17 @@ def test_colours_come_back(tmp_path: Path, space: int, full: bool, options: Enco
     assert found.colour_primaries == 1
 
 
+@pytest.mark.parametrize("codec", ["h264", "hevc", "vp9", "av1", "mpeg4"])
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
+def test_the_last_frame_is_shown_as_long_as_stated(tmp_path: Path, codec: str, suffix: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    with VideoWriter(path, replace(INFO, time_base=Fraction(1, 1000)), EncodeOptions(codec)) as writer:
+        for number in range(10):
+            writer.write(Frame(number, number * 33, number * 0.033, picture(number), 33 if number < 9 else 200))
+    with av.open(str(path)) as file:
+        assert file.duration == pytest.approx(497_000, abs=1000)
+
+
 def test_shape_of_pixels_and_no_rotation(tmp_path: Path) -> None:
     path = tmp_path / "a.mp4"
     write(path, [0, 3000, 6000], replace(INFO, sample_aspect_ratio=Fraction(4, 3), rotation=90))
