@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ficgan.face_model import FaceModel
 from ficgan.faces import FaceDetector, Recognizer, get_recognizer
+from ficgan.faces.pyramid import PyramidDetector
 from ficgan.policy import Policy
 
 if TYPE_CHECKING:
@@ -113,7 +114,9 @@ class Films:
             # People are told apart even where results are not verified.
             self._teller = self.recognizer or get_recognizer("auto")
         psi = PSI if self.psi == "auto" else float(self.psi)
-        return VideoTools(self.detector, self._teller, self.face_model, self.policy, self.layer, psi)
+        # A photo is searched at several scales; a film has many looks at the same face.
+        detector = self.detector.once() if isinstance(self.detector, PyramidDetector) else self.detector
+        return VideoTools(detector, self._teller, self.face_model, self.policy, self.layer, psi)
 
     def _linked(self, settings: VideoSettings) -> People | None:
         """People known from this Deidentifier's other films, where they are to be linked."""

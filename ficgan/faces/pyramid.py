@@ -79,6 +79,11 @@ class PyramidDetector:
         self._scale = scale
         self._plan = plan or Plan()
 
+    def once(self) -> PyramidDetector:
+        """The same network in one pass at the picture's own size, for films; a scale that was given stays."""
+        scale = self._scale or 1.0
+        return PyramidDetector(self.name, self._search, threshold=self.threshold, scale=scale, plan=self._plan)
+
     def detect(self, image: Image) -> list[Face]:
         """Faces of an H×W×3 uint8 RGB image, sorted by score, highest first.
 

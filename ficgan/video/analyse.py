@@ -127,7 +127,7 @@ def analyse(
         UsageError: a reference photo without a face, or nobody to recognise it.
     """
     search = DetectAt(detector, (settings.detect_size,) * 2, enlarge=False)
-    known = {name: look_up(photo, name, detector, recognizer) for name, photo in (photos or {}).items()}
+    known = {name: look_up(photo, name, search, recognizer) for name, photo in (photos or {}).items()}
     reader = recognizer if known or settings.link != "none" else None
     rate = float(source.info.rate) if source.info.rate else 25.0
     follow = Associator(rate, AssociationConfig(patience=settings.patience))
