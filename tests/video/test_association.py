@@ -197,6 +197,16 @@ def test_the_order_of_faces_does_not_count_and_time_may_be_given() -> None:
     assert b.step(1, [faces[i] for i in order], time=0.04).ids == [i + 1 for i in order]
 
 
+def test_of_two_tracks_the_one_whose_place_is_certain_goes_on() -> None:
+    """One face was seen in the frame before, 3 px away; another a second ago, right here, and may be anywhere now."""
+    tracker = Associator(25.0)
+    assert tracker.step(0, [face_at(box_at(203, 100, 40)), face_at(box_at(600, 100, 40))]).ids == [1, 2]
+    for frame in range(1, 28):
+        x = 200 + 400 * max(0.0, 1 - frame / 25) ** 2
+        assert tracker.step(frame, [face_at(box_at(x, 100, 40))]).ids == [2]
+    assert tracker.step(28, [face_at(box_at(203, 100, 40))]).ids == [2]
+
+
 def test_unusable_faces_are_left_out() -> None:
     nan = Face(np.full(4, np.nan, np.float32), np.zeros((5, 2), np.float32), 0.9)
     flat = Face(np.array([5, 5, 5, 9], np.float32), np.zeros((5, 2), np.float32), 0.9)

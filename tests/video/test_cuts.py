@@ -87,6 +87,14 @@ def test_a_cut_after_wild_motion_and_two_cuts_in_a_row() -> None:
     assert cuts([*pan, scene(2)[:, :640], scene(3)[:, :640], scene(3)[:, :640]]) == [12, 13]
 
 
+def test_what_it_is_said_to_miss() -> None:
+    """A picture of the same colours, and a change that is no larger than those before it by far."""
+    assert cuts([scene(1)[:, :640], scene(1)[:, 639::-1]]) == []
+    wild = [(0.55 * scene(1)[:, :640] + 0.45 * scene(10 + i)[:, :640]).astype(np.uint8) for i in range(8)]
+    assert cuts([scene(1)[:, :640], scene(2)[:, :640]]) == [1]
+    assert cuts([*wild, scene(2)[:, :640]]) == []
+
+
 def test_size_may_change_and_one_colour_is_no_structure() -> None:
     big = scene(1)
     assert cuts([big[:, :640], big[::2, :640:2], big[:, :640]]) == []
