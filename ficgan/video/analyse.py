@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer
 from ficgan.video.association import AssociationConfig, Associator
-from ficgan.video.cuts import CutDetector
 from ficgan.video.fill import fill_tracks
+from ficgan.video.look import look
 from ficgan.video.media import Frame
 from ficgan.video.modes import frontality
 from ficgan.video.people import People, link_tracklets
@@ -131,22 +131,22 @@ def analyse(
     reader = recognizer if known or settings.link != "none" else None
     rate = float(source.info.rate) if source.info.rate else 25.0
     follow = Associator(rate, AssociationConfig(patience=settings.patience))
-    cut_detector, readings = CutDetector(), _Readings(reader, settings.embeddings)
+    readings = _Readings(reader, settings.embeddings)
     pts: list[int] = []
     times: list[float] = []
     cuts: list[int] = []
     done: list[Tracklet] = []
-    due = searched = 0
-    for frame in source.frames():
+    searched = 0
+
+    def find(frame: Frame) -> list[Face]:
+        return search.detect(frame.image) if log is None else log.faces(frame, search)
+
+    for frame, faces, cut in look(source.frames(), find, settings.stride):
         pts.append(frame.pts)
         times.append(frame.time)
-        cut = cut_detector.step(frame.image)
         if cut:
             cuts.append(frame.index)
-        faces = None
-        if cut or frame.index >= due:
-            faces = search.detect(frame.image) if log is None else log.faces(frame, search)
-            due, searched = frame.index + settings.stride, searched + 1
+        searched += faces is not None
         found = follow.step(frame.index, faces, cut, frame.time)
         done += found.ended
         if faces:

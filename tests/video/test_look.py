@@ -1,0 +1,70 @@
+"""Where the detector looks: every n-th frame of a calm film, the ends of scenes, and between looks that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from worlds import box_at, face_at
+
+from ficgan.faces import Face
+from ficgan.video.look import HELD, look
+from ficgan.video.media import Frame
+
+Where = Callable[[int], float | None]
+
+
+def looked(count: int, stride: int, where: Where, size: float = 60, cut: int | None = None) -> list[int]:
+    """Frames in which the detector looked at a film with one face."""
+    grounds = [np.random.default_rng(seed).integers(0, 256, (6, 9, 3), dtype=np.uint8) for seed in (1, 2)]
+    images = [np.kron(ground, np.ones((30, 30, 1), np.uint8)) for ground in grounds]
+    images[1] = images[1] // 2
+    asked: list[int] = []
+
+    def find(frame: Frame) -> list[Face]:
+        asked.append(frame.index)
+        x = where(frame.index)
+        return [] if x is None else [face_at(box_at(x, 100, size))]
+
+    frames = (Frame(n, n, n / 25, images[cut is not None and n >= cut]) for n in range(count))
+    seen = list(look(frames, find, stride))
+    assert [frame.index for frame, _, _ in seen] == list(range(count))
+    assert sorted(asked) == [frame.index for frame, faces, _ in seen if faces is not None] and len(set(asked)) == len(
+        asked
+    )
+    assert [frame.index for frame, _, new in seen if new] == ([] if cut is None else [cut])
+    return sorted(asked)
+
+
+@pytest.mark.parametrize("where", [lambda n: None, lambda n: 100 + n / 2], ids=["nobody", "calm"])
+def test_a_calm_film_costs_one_look_in_n_and_one_at_the_end(where: Where) -> None:
+    assert looked(23, 5, where) == [0, 5, 10, 15, 20, 22]
+    assert looked(4, 1, where) == [0, 1, 2, 3]
+    assert looked(1, 5, where) == [0]
+    assert looked(2 * HELD + 9, 2 * HELD, where) == [0, 2 * HELD, 2 * HELD + 8]
+
+
+def test_a_dash_is_looked_at_frame_by_frame() -> None:
+    def where(n: int) -> float:
+        return 100 + 50 * np.clip(n - 10, 0, 8)  # .83 sizes a frame
+
+    asked = looked(31, 5, where)
+    assert set(range(10, 19)) <= set(asked)
+    assert len(asked) < 31 / 5 + 2 + 10
+
+
+@pytest.mark.parametrize("first", range(6, 12))
+def test_the_first_and_the_last_frame_of_a_face_are_found(first: int) -> None:
+    asked = looked(41, 5, lambda n: 100.0 if first <= n < first + 13 else None)
+    assert {first - 1, first, first + 12, first + 13} <= set(asked)
+    assert len(asked) <= 9 + 6
+
+
+def test_tiny_faces_that_come_and_go_cause_no_looks() -> None:
+    assert looked(21, 5, lambda n: 100.0 if n % 10 else None, size=20) == [0, 5, 10, 15, 20]
+
+
+def test_both_sides_of_a_cut_are_looked_at() -> None:
+    assert looked(21, 5, lambda n: 100.0 if n < 8 else 200.0, cut=8) == [0, 5, 7, 8, 13, 18, 20]
+    assert looked(16, 5, lambda n: 100.0, cut=6) == [0, 5, 6, 11, 15]
