@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Generator, Iterator
 from fractions import Fraction
@@ -195,6 +196,8 @@ class StreamSource(VideoSource):
 
     def _reopen(self) -> None:
         self._container.close()
+        del self._container, self._stream
+        gc.collect()  # PyAV's containers and streams hold each other, and a decoder many pictures
         self._container = open_input(self._where, self.name, format=self._driver)
         self._stream, _ = _choose(self._container, self.name)
 
