@@ -5,38 +5,40 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import UsageError
-from ficgan.faces import DetectAt
+from ficgan.faces import DetectAt, Face, Recognizer
 from ficgan.faces.detection import check_image
+from ficgan.video.analyse import LEAST
 from ficgan.video.association import AssociationConfig, Associator
 from ficgan.video.cuts import CutDetector
 from ficgan.video.fill import fill_track
 from ficgan.video.libav import display_name
 from ficgan.video.media import EncodeOptions, Frame
 from ficgan.video.modes import effective_modes
+from ficgan.video.people import PeopleConfig
 from ficgan.video.read import open_video
 from ficgan.video.render import Appearance, FrameJob, Renderer, VideoTools
 from ficgan.video.result import VideoResult
 from ficgan.video.rules import Rules
 from ficgan.video.settings import VideoSettings
-from ficgan.video.tracks import Sighting
+from ficgan.video.smooth import SmoothConfig
+from ficgan.video.tracks import FILLED, Sighting, Track
 from ficgan.video.write import VideoWriter
 
 __all__ = ["Stream", "StreamResult", "record_live", "stream"]
 
-MOST_STRIDE = 30
-"""The detector looks at least at every so many frames, whatever the budget."""
-WINDOW = 40
-"""Sightings of a track that its place is computed from."""
+SHARE = 0.9
+"""Share of the budget that is planned with; the rest is for what varies."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,38 +55,125 @@ class StreamResult:
     """Work that this frame took, without the wait for its look-ahead."""
 
 
+class _Pace:
+    """How often the detector looks, so that a frame takes no longer than the budget on average of the last few.
+
+    Args:
+        budget: seconds; None: no limit.
+        least, most: bounds of the stride.
+    """
+
+    def __init__(self, budget: float | None, least: int, most: int) -> None:
+        self.budget, self.least, self.most = budget, least, max(least, most)
+        self.stride = self.largest = least
+        self._looks: deque[float] = deque(maxlen=3)
+        self._rest: deque[float] = deque(maxlen=12)
+
+    def note(self, look: float, rest: float) -> None:
+        """Take the seconds of a frame's look (0: there was none) and of all its other work."""
+        if look:
+            self._looks.append(look)
+        self._rest.append(rest)
+        if self.budget is None or not self._looks:
+            return
+        left = SHARE * self.budget - fmean(self._rest)
+        stride = int(np.ceil(min(fmean(self._looks) / left, self.most))) if left > 0 else self.most
+        self.stride = min(max(stride, self.least), self.most)
+        self.largest = max(self.largest, self.stride)
+
+
 @dataclass(eq=False)
 class _Live:
     """A tracklet on its way through the window."""
 
     id: int
-    sightings: deque[Sighting]
-    scene_start: int
     person: str
+    scene_start: int
+    lead: int
+    """Frames covered before the first sighting."""
+    sightings: list[Sighting] = field(default_factory=list)
+    """Those that its place is computed from."""
     scene_end: int | None = None
     """Last frame of its scene, once a cut came."""
+    _track: Track | None = None
+    _modes: NDArray[np.str_] | None = None
+    _known: tuple[int, bool] = (-1, False)
+    """What the track was computed from: last sighting, and whether the detector has missed the face since."""
+
+    def appearance(self, frame: int, looked: int, settings: VideoSettings, rate: float) -> Appearance | None:
+        """The face as it is known in a frame, None where it is not there.
+
+        Args:
+            frame: not before that of the last call.
+            looked: last frame the detector looked at.
+            settings: pads, patience, fallbacks.
+            rate: frames per second.
+        """
+        last = self.sightings[-1].frame
+        if self.scene_end is not None and frame > self.scene_end:
+            return None
+        # What lies a little before the last sighting does not change with the next one.
+        settled = frame + SmoothConfig().frames(rate) <= self._known[0]
+        if self._track is None or not (settled or self._known == (last, looked > last)):
+            self._fill(frame, looked > last, settings, rate)
+        assert self._track is not None and self._modes is not None
+        row = self._track.row(frame)
+        return None if row is None else Appearance(self.id, self.person, self._track.face(frame), str(self._modes[row]))
+
+    def _fill(self, frame: int, missed: bool, settings: VideoSettings, rate: float) -> None:
+        # What a place depends on: a few sightings before it, and as far back as a fallback is held.
+        past = frame - int(np.ceil(settings.hold * rate))
+        while len(self.sightings) > 3 and self.sightings[3].frame <= past:
+            del self.sightings[0]
+        last = self.sightings[-1].frame
+        track = fill_track(
+            self.sightings, self.scene_start, max(last, _FAR if self.scene_end is None else self.scene_end),
+            max(settings.pad, self.lead / rate), max(settings.patience, settings.pad), rate, id=self.id,
+        )  # fmt: skip
+        if not missed:  # until the next look it is there, as between two sightings
+            track.origin[last + 1 - track.first :] = FILLED
+        self._modes, _ = effective_modes(track, np.full(len(track), settings.mode, "<U6"), settings, rate)
+        self._track, self._known = track, (last, missed)
+
+
+_FAR = 2**53
 
 
 @dataclass(eq=False)
 class _Known:
     """People seen in the stream so far."""
 
-    tools: VideoTools
+    recognizer: Recognizer | None
     linked: bool
     centroids: list[NDArray[np.float64]] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
 
-    def person(self, frame: Frame, face: Any, number: int) -> str:
-        teller = self.tools.recognizer
-        if not self.linked or teller is None or np.ptp(face.landmarks, axis=0).min() <= 0:
-            return f"live/track {number}"
+    def person(self, frame: Frame, face: Face, number: int, present: Container[str]) -> str:
+        """Key of the person of a new tracklet.
+
+        Args:
+            frame: where it begins.
+            face: its first sighting.
+            number: its own.
+            present: people who are seen elsewhere in the frame.
+        """
+        teller, alone = self.recognizer, f"live/track {number}"
+        readable = np.ptp(face.landmarks, axis=0).min() > 0 and (face.box[2:] - face.box[:2]).min() >= LEAST
+        if not self.linked or teller is None or not readable:
+            return alone
         reading = np.asarray(teller.embed(frame.image, face.landmarks[None])[0], np.float64)
-        distances = [float(teller.distance(centroid, reading)) for centroid in self.centroids]
-        best = int(np.argmin(distances)) if distances else -1
-        if best >= 0 and teller.is_match(self.centroids[best], reading):
+        if not np.isfinite(reading).all():
+            return alone
+        names = [f"live/person {one}" for one in range(1, len(self.centroids) + 1)]
+        away = [
+            np.inf if name in present else float(teller.distance(centroid, reading))
+            for name, centroid in zip(names, self.centroids, strict=True)
+        ]
+        best = int(np.argmin(away)) if away else -1
+        if best >= 0 and away[best] < PeopleConfig().strictness * teller.match_threshold:
             self.counts[best] += 1
             self.centroids[best] += (reading - self.centroids[best]) / self.counts[best]
-            return f"live/person {best + 1}"
+            return names[best]
         self.centroids.append(reading)
         self.counts.append(1)
         return f"live/person {len(self.centroids)}"
@@ -94,16 +183,19 @@ class Stream:
     """Redacts frames in order; iterate over it.
 
     A frame comes out when the look-ahead behind it has been searched, so that a face is covered before it is first
-    seen. Where the work takes longer than the budget, the detector looks less often; every track stays covered by
-    prediction until `patience` has passed.
+    seen; between two looks and until `patience` has passed it is covered by prediction. Where the work takes longer
+    than the budget, the detector looks less often, but at least once in the look-ahead: what comes in between two looks
+    must not leave the window uncovered. Frames of another size begin a new scene.
+
+    What still waits in the window when the source fails is not given out.
 
     Args:
         tools: detector, recogniser, model.
-        frames: in order, all of one size.
+        frames: in order; taken one at a time, and no more held than the look-ahead and one.
         fps: frames per second, for settings in seconds.
         settings: numbers; `link` job counts as file.
-        look_ahead: frames; None: enough for the pad before a first sighting.
-        budget: seconds of work a frame may take; None: no limit.
+        look_ahead: frames; None: enough for the pad before a first sighting, and for the stride.
+        budget: seconds of work that a frame may take on average; None: no limit.
     """
 
     def __init__(
@@ -116,91 +208,83 @@ class Stream:
             raise UsageError(f"the budget is {budget}; give seconds a frame may take, above 0")
         if look_ahead is not None and look_ahead < 0:
             raise UsageError(f"the look-ahead is {look_ahead}; give a number of frames, 0 or more")
-        self._tools, self._frames, self._fps, self._settings = tools, frames, fps, settings
-        self.look_ahead = int(np.ceil(settings.pad * fps)) if look_ahead is None else look_ahead
-        self.budget, self.stride = budget, settings.stride
+        self._tools, self._frames, self._rate, self._settings = tools, frames, fps, settings
+        usual = max(int(np.ceil(settings.pad * fps)), settings.stride - 1)
+        self.look_ahead = usual if look_ahead is None else look_ahead
+        self._pace = _Pace(budget, settings.stride, min(self.look_ahead + 1, int(settings.patience * fps)))
         self.renderer = Renderer(tools, settings)
-        self.frames = self.searched = self.late = 0
-        """Frames given out; frames the detector looked at; frames that took longer than the budget."""
-        self.slowest = settings.stride
-        """The largest stride there was."""
-        self.tracks = 0
+        self.frames = self.searched = self.late = self.tracks = 0
+        """Frames given out; frames the detector looked at; frames that took longer than the budget; tracks."""
+        self.people: set[str] = set()
         self.seconds = 0.0
         """Work done."""
 
+    @property
+    def slowest(self) -> int:
+        """The largest stride there was."""
+        return self._pace.largest
+
     def __iter__(self) -> Iterator[StreamResult]:
-        settings = self._settings
+        settings, pace = self._settings, self._pace
         search = DetectAt(self._tools.detector, (settings.detect_size,) * 2, enlarge=False)
-        follow = Associator(self._fps, AssociationConfig(patience=settings.patience))
-        cuts, known = CutDetector(), _Known(self._tools, settings.link != "none")
+        follow = Associator(self._rate, AssociationConfig(patience=settings.patience))
+        cuts, known = CutDetector(), _Known(self._tools.recognizer, settings.link != "none")
         waiting: deque[Frame] = deque()
         live: dict[int, _Live] = {}
-        due = scene_start = 0
+        shape, scene_start, looked = (0, 0), 0, -1
         for frame in self._frames:
             began = time.perf_counter()
-            cut = cuts.step(frame.image)
+            if frame.time > 0 and frame.index >= 25:  # a stream faster than it says: seconds are more frames
+                self._rate = max(self._rate, frame.index / frame.time)
+            cut = cuts.step(frame.image) or (frame.index > 0 and frame.image.shape[:2] != shape)
+            shape = frame.image.shape[:2]
             if cut:
                 for one in live.values():
-                    one.scene_end = min(one.scene_end or frame.index - 1, frame.index - 1)
+                    one.scene_end = frame.index - 1 if one.scene_end is None else one.scene_end
                 scene_start = frame.index
-            faces = None
-            if cut or frame.index >= due:
-                faces = search.detect(frame.image)
-                due, self.searched = frame.index + self.stride, self.searched + 1
+            faces, look = None, 0.0
+            if cut or looked < 0 or frame.index - looked >= pace.stride:
+                before, looking = looked, time.perf_counter()
+                faces, looked, self.searched = search.detect(frame.image), frame.index, self.searched + 1
+                look = time.perf_counter() - looking
             found = follow.step(frame.index, faces, cut, frame.time)
-            for face, number in zip(faces or (), found.ids, strict=True):
-                if not number:
-                    continue
+            seen = {number: face for face, number in zip(faces or (), found.ids, strict=True) if number}
+            present = {live[number].person for number in seen if number in live}
+            for number, face in seen.items():
                 if number not in live:
+                    person = known.person(frame, face, number, present)
+                    live[number] = _Live(number, person, scene_start, frame.index - before - 1)
+                    present.add(person)
+                    self.people.add(person)
                     self.tracks += 1
-                    live[number] = _Live(
-                        number, deque(maxlen=WINDOW), scene_start, known.person(frame, face, number)
-                    )  # fmt: skip
                 live[number].sightings.append(Sighting(frame.index, face))
             waiting.append(frame)
-            if len(waiting) > self.look_ahead:
-                yield self._out(waiting.popleft(), live, frame.index, began)
+            result = self._out(waiting.popleft(), live, looked) if len(waiting) > self.look_ahead else None
+            self._account(look, time.perf_counter() - began)
+            if result is not None:
+                yield replace(result, stride=pace.stride, seconds=time.perf_counter() - began)
         while waiting:
-            last = waiting[-1].index
-            yield self._out(waiting.popleft(), live, last, time.perf_counter())
+            began = time.perf_counter()
+            result = self._out(waiting.popleft(), live, looked)
+            self._account(0.0, time.perf_counter() - began)
+            yield replace(result, seconds=time.perf_counter() - began)
 
-    def _out(self, frame: Frame, live: dict[int, _Live], newest: int, began: float) -> StreamResult:
-        settings, shown = self._settings, []
+    def _out(self, frame: Frame, live: dict[int, _Live], looked: int) -> StreamResult:
+        shown = []
         for one in list(live.values()):
-            appearance = self._appearance(one, frame.index, newest)
+            appearance = one.appearance(frame.index, looked, self._settings, self._rate)
             if appearance is not None:
                 shown.append(appearance)
             elif one.sightings[-1].frame < frame.index:
                 del live[one.id]
         (image,) = self.renderer([FrameJob(frame, shown)])
-        spent = time.perf_counter() - began
-        self.frames, self.seconds = self.frames + 1, self.seconds + spent
-        if self.budget is not None:
-            self.late += spent > self.budget
-            mean = self.seconds / self.frames
-            if mean > self.budget and self.stride < MOST_STRIDE:
-                self.stride += 1
-            elif mean < 0.7 * self.budget and self.stride > settings.stride:
-                self.stride -= 1
-            self.slowest = max(self.slowest, self.stride)
-        return StreamResult(frame, image, shown, self.stride, spent)
+        self.frames += 1
+        return StreamResult(frame, image, shown, self._pace.stride, 0.0)
 
-    def _appearance(self, one: _Live, frame: int, newest: int) -> Appearance | None:
-        settings, sightings = self._settings, list(one.sightings)
-        before = settings.pad
-        after = max(settings.patience, settings.pad)
-        first, last = sightings[0].frame, sightings[-1].frame
-        end = newest if one.scene_end is None else one.scene_end
-        if frame < max(one.scene_start, first - int(np.ceil(before * self._fps))):
-            return None
-        if frame > min(end, last + int(np.ceil(after * self._fps))):
-            return None
-        track = fill_track(sightings, one.scene_start, end, before, after, self._fps, id=one.id)
-        row = track.row(frame)
-        if row is None:
-            return None
-        modes, _ = effective_modes(track, np.full(len(track), settings.mode, "<U6"), settings, self._fps)
-        return Appearance(one.id, one.person, track.face(frame), str(modes[row]))
+    def _account(self, look: float, spent: float) -> None:
+        self.seconds += spent
+        self.late += self._pace.budget is not None and spent > self._pace.budget
+        self._pace.note(look, spent - look)
 
     def summary(self) -> dict[str, Any]:
         """What was done so far, JSON-ready."""
@@ -209,9 +293,9 @@ class Stream:
             "searched": self.searched,
             "tracks": self.tracks,
             "look_ahead": self.look_ahead,
-            "budget": self.budget,
+            "budget": self._pace.budget,
             "late": self.late,
-            "stride": self._settings.stride,
+            "stride": self._pace.stride,
             "largest_stride": self.slowest,
             "seconds_a_frame": round(self.seconds / max(self.frames, 1), 4),
             "faces_by_action": dict(self.renderer.counts),
@@ -268,10 +352,10 @@ def record_live(
         if interrupted:
             notes.append("The recording was ended by an interrupt.")
         if flow.slowest > settings.stride:
-            notes.append(f"To keep up, the detector looked at every {flow.slowest}th frame only at times.")
+            notes.append(f"To keep up, the detector looked at times only at every {flow.slowest}th frame.")
         return VideoResult(
             Path(output), frames=flow.frames, seconds=seconds, tracks=flow.tracks,
-            people=len(flow.renderer.casts), faces=flow.renderer.counts, notes=tuple(notes), damage=source.damage,
+            people=len(flow.people), faces=flow.renderer.counts, notes=tuple(notes), damage=source.damage,
             settings={**vars(settings)}, account={"mode": settings.mode, "live": flow.summary()},
             timing={"recording": time.monotonic() - began},
         )  # fmt: skip
