@@ -71,7 +71,7 @@ class FaceModel:
         self.alignment = Alignment.from_dict(header.alignment)
         self.bank, self.k, self.alpha, self.attributes, self.swap = bank, k, alpha, attributes, swap
         self.add = tuple(add)
-        self.seed = secrets.randbits(64) if seed is None else seed
+        self.seed, self.seeded = (secrets.randbits(64), False) if seed is None else (seed, True)
         self.band = parse_band(band, model.num_layers) if band else None
         self.shift = sum((_direction(bank, text) for text in add), np.zeros(model.config.w_dim, np.float32))
         self.w_target: torch.Tensor | None = None

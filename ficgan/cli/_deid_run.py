@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
-from contextlib import suppress
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from ficgan.cli._plan import TOOL, Job, Plan, own_sidecar, sidecar_path
 from ficgan.cli._progress import Progress
 from ficgan.errors import FicganError, InputError
 from ficgan.images import Photo, atomic_write, read_image, write_image
+from ficgan.video.folders import work_folder
 
 __all__ = ["SYNTHETIC_ACTIONS", "Run", "RunOptions"]
 
@@ -70,7 +72,10 @@ class Run:
 
     def summary(self) -> dict[str, int | None]:
         """The counts; `reidentified` is None where faces were not read again (--no-verify), which is not 0."""
-        names = ("inputs", "written", "failed", "faces", "uncovered", "reidentified", "skipped", "no_face", "frames")
+        names = (
+            "inputs", "written", "failed", "faces", "uncovered", "reidentified", "skipped", "no_face", "frames",
+            "damaged",
+        )  # fmt: skip
         return {name: None if name == "reidentified" and self.unread else getattr(self, name) for name in names}
 
     def __call__(self, plan: Plan, make_engine: Callable[[], Callable[..., Any]]) -> None:
@@ -145,14 +150,13 @@ class Run:
         """Process one film; see `FilmOptions`."""
         self._check_free(job)
         film, options = self.options.film, self.options
-        _make_folder(job.output.parent)
-        result = engine.process_video(
-            job.address or job.source, job.output,
-            settings=film.settings, rules=film.rules, encode=film.encode, start=film.start, end=film.end,
-            project=film.project, overwrite=options.overwrite,
-            progress=lambda done, total, stage: self._report(done, total or done, f"{job.name}: {stage}"),
-        )  # fmt: skip
-        self.written += 1
+        with _folder_for(job.output), self._telling_what_stays(job):
+            result = engine.process_video(
+                job.address or job.source, job.output,
+                settings=film.settings, rules=film.rules, encode=film.encode, start=film.start, end=film.end,
+                project=film.project, overwrite=options.overwrite,
+                progress=lambda done, total, stage: self._report.frames(done, total, job.name, stage),
+            )  # fmt: skip
         self.faces += result.tracks
         self.frames += result.frames
         self.no_face += not result.tracks
@@ -164,8 +168,10 @@ class Run:
         if not self._voice and film.encode is not None and film.encode.audio == "copy" and result.has_audio:
             self._voice = True
             self._report.info("The sound is copied, and a voice identifies, too; --audio drop leaves it out.")
-        for note in (*result.notes, *result.damage):
-            self._report.info(f"{job.name}: {note}")
+        for note in result.notes:
+            self._report.info(_named(job.name, note))
+        for note in result.damage:
+            self._report.error(_named(job.name, note))
         if result.reidentified:
             times = ", ".join(dict.fromkeys(_clock(finding.time) for finding in result.check.findings))
             self._report.error(f"{job.output}: a source face is still recognised at {times}; do not publish it")
@@ -173,6 +179,22 @@ class Run:
             self._save_record(job, {**result.to_dict(), "metadata": "stripped"})
         else:
             _remove_stale(job.output)
+        self.written += 1
+
+    @contextmanager
+    def _telling_what_stays(self, job: Job) -> Iterator[None]:
+        """Say what an interrupted film leaves, and how to go on or to be rid of it."""
+        try:
+            yield
+        except FicganError:
+            raise  # nothing stays
+        except BaseException:
+            work = work_folder(job.output)
+            if work.is_dir():
+                self._report.info(
+                    f"{job.name}: the same command goes on from what is in {work}; `ficgan purge {work}` removes it."
+                )
+            raise
 
     def _save_record(self, job: Job, account: dict[str, Any]) -> None:
         """The side-car of a film, which has taken its name already."""
@@ -180,8 +202,13 @@ class Run:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         record = {"tool": TOOL, "ficgan": __version__, "output": job.output.name, "sha256": digest}
         text = json.dumps({**account, **record}, indent=1, default=_plain, ensure_ascii=False)
-        with atomic_write(sidecar_path(job.output), overwrite=self.options.overwrite) as file:
-            file.write(text.encode() + b"\n")
+        side = sidecar_path(job.output)
+        try:
+            with atomic_write(side, overwrite=self.options.overwrite) as file:
+                file.write(text.encode() + b"\n")
+        except (OSError, FicganError) as error:  # hours of work stay
+            _remove_stale(job.output)
+            raise InputError(f"{job.output}: is made, but {side.name} beside it is not: {sentence(error)}") from error
 
     def _check_free(self, job: Job) -> None:
         if self.options.overwrite:
@@ -248,6 +275,24 @@ def _make_folder(folder: Path) -> None:
         raise InputError(f"{folder}: cannot be made ({error.strerror}); choose another output folder") from error
 
 
+@contextmanager
+def _folder_for(output: Path) -> Iterator[None]:
+    """Make the folder of an output; folders that are new go again if the block fails and nothing is in them."""
+    new = []
+    folder = output.parent
+    while not os.path.lexists(folder) and folder != folder.parent:
+        new.append(folder)
+        folder = folder.parent
+    _make_folder(output.parent)
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            for folder in new:
+                folder.rmdir()
+        raise
+
+
 def _plain(value: Any) -> Any:
     """NumPy's numbers and arrays as JSON knows them."""
     if isinstance(value, np.generic | np.ndarray):
@@ -257,7 +302,12 @@ def _plain(value: Any) -> Any:
 
 def _clock(seconds: float) -> str:
     """75.25 → 1:15.25"""
-    return f"{int(seconds // 60)}:{seconds % 60:05.2f}"
+    hundredths = round(seconds * 100)
+    return f"{hundredths // 6000}:{hundredths % 6000 / 100:05.2f}"
+
+
+def _named(name: str, note: str) -> str:
+    return note if note.startswith(f"{name}: ") else f"{name}: {note}"
 
 
 def _count(number: int, noun: str) -> str:

@@ -10,7 +10,7 @@ __all__ = ["FILM_SUFFIXES", "WRITABLE_FILMS", "film_suffix", "is_address", "is_f
 WRITABLE_FILMS = frozenset({".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".gif", ".webp"})
 FILM_SUFFIXES = WRITABLE_FILMS - {".gif", ".webp"} | {
     ".3g2", ".3gp", ".asf", ".dv", ".flv", ".h264", ".hevc", ".m2ts", ".mjpeg", ".mpe", ".mpeg", ".mpg", ".mts", ".mxf",
-    ".ogv", ".qt", ".ts", ".vob", ".wmv", ".y4m",
+    ".ogv", ".qt", ".ts", ".vob", ".wmv", ".y4m", ".apng",
 }  # fmt: skip
 """What in a folder counts as a film; GIF, WebP and PNG do where they are animated."""
 

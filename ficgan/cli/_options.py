@@ -239,11 +239,16 @@ VIDEO_OUT: tuple[Any, ...] = (
         show_default=True,
         help="Films: sound as it is (a voice identifies, too), or none.",
     ),
-    click.option("-k", "--keep-audio", "audio", flag_value="copy", help="Films: the same as --audio copy."),
+    click.option(
+        "-k", "--keep-audio", "audio", flag_value="copy", help="Films: the same as --audio copy; the later one counts."
+    ),
     click.option("--codec", default="h264", show_default=True, help="Films: video encoder, by FFmpeg's name."),
     click.option("--crf", type=click.IntRange(0, 63), help="Films: quality, lower is better.  [default: 18 for h264]"),
     click.option(
         "--pix-fmt", "pixel_format", metavar="NAME", help="Films: FFmpeg's pixel format.  [default: the source's]"
+    ),
+    click.option(  # for tests: how much of an interrupted film is done again
+        "--segment", type=Finite(min=0, min_open=True), default=VideoSettings.segment, hidden=True
     ),
 )
 """How films are written."""
@@ -308,6 +313,7 @@ def video_settings(given: Mapping[str, Any]) -> VideoSettings:
         fallback=given["fallback"],
         mask_scale=given["mask_scale"],
         verify=given["verify"],
+        segment=given.get("segment", VideoSettings.segment),
         detect_size=max(given["scale"]) if given["scale"] else VideoSettings.detect_size,
     )
 

@@ -13,6 +13,8 @@ from typing import Any
 from ficgan.cli._films import FILM_SUFFIXES, WRITABLE_FILMS, film_suffix, is_address, is_film
 from ficgan.errors import FicganError, UsageError
 from ficgan.images import READABLE_SUFFIXES, WRITABLE_SUFFIXES, output_suffix
+from ficgan.video.folders import kind_of
+from ficgan.video.libav import display_name
 
 __all__ = ["DEFAULT_SUFFIX", "TOOL", "Job", "Plan", "make_plan", "own_sidecar", "sidecar_path"]
 
@@ -34,8 +36,8 @@ class Job:
 
     @property
     def name(self) -> str:
-        """What was given."""
-        return self.address or str(self.source)
+        """What was given; of an address without password."""
+        return display_name(self.address) if self.address else str(self.source)
 
 
 @dataclass
@@ -60,7 +62,7 @@ class Plan:
             (self.not_media, "file", "neither photos nor films"),
             (self.own_outputs, "file", "results of an earlier run"),
             (self.twice, "file", "named twice"),
-            (self.folders, "folder", "links or hidden; name them to have them searched"),
+            (self.folders, "folder", "links, hidden, or projects of films; name them to have them searched"),
         )
         return [f"{number} {noun}{'' if number == 1 else 's'} skipped: {why}." for number, noun, why in kinds if number]
 
@@ -77,8 +79,8 @@ def make_plan(
 
     Args:
         inputs: Files and folders; `camera:0`, addresses and patterns of numbered images (`frames/%05d.png`). In folders
-            only photos and films count, and links to folders and hidden folders are left out; a file named here is
-            taken whatever its name, unless its side-car proves that it is a result.
+            only photos and films count, and links to folders, hidden folders and projects of films are left out; a
+            file named here is taken whatever its name, unless its side-car proves that it is a result.
         out: A folder, in which the trees are mirrored; a file, when there is one input and the name ends like an
             image's or a film's; None: beside the inputs.
         suffix: Added to the stem; by default `_anonymized` beside the inputs and nothing in an output folder.
@@ -100,7 +102,9 @@ def make_plan(
     seen: set[str] = set()
     for address in filter(is_address, inputs):
         if not to_file or out is None or Path(out).suffix.lower() not in WRITABLE_FILMS:
-            raise UsageError(f"{address}: a camera, stream or sequence of images needs -o FILE, such as -o result.mp4")
+            raise UsageError(
+                f"{display_name(address)}: a camera, stream or sequence of images needs -o FILE, such as -o result.mp4"
+            )
         plan.jobs.append(Job(Path(address), Path(out), film=True, address=address))
     inputs = [name for name in inputs if not is_address(name)]
     named = {os.path.realpath(name) for name in inputs if not os.path.isdir(name)}
@@ -138,12 +142,13 @@ def _is_file_name(inputs: Sequence[str], out: str) -> bool:
     if os.path.isdir(out) or out.endswith(("/", os.sep)):
         return False
     if len(inputs) != 1 or os.path.isdir(inputs[0]):
-        if suffix in READABLE_SUFFIXES | FILM_SUFFIXES:
+        if suffix in MEDIA:
             many = f"{len(inputs)} inputs" if len(inputs) != 1 else "a folder"
             raise UsageError(f"-o {out}: is the name of one file, but {many} cannot become one; name a folder")
         return False
-    if suffix in READABLE_SUFFIXES - WRITABLE_SUFFIXES - WRITABLE_FILMS:
-        raise UsageError(f"{out}: {suffix} is only read; choose a name that ends in .png, .jpg, .webp or .tif")
+    if suffix in MEDIA - WRITABLE_SUFFIXES - WRITABLE_FILMS:
+        names = ".mp4, .mov, .mkv or .webm" if suffix in FILM_SUFFIXES else ".png, .jpg, .webp or .tif"
+        raise UsageError(f"{out}: {suffix} is only read; choose a name that ends in {names}")
     return suffix in WRITABLE_SUFFIXES | WRITABLE_FILMS
 
 
@@ -174,7 +179,7 @@ def _sources(inputs: Sequence[str], folder: Path | None, recursive: bool, plan: 
 
         for parent, folders, files in os.walk(path, onerror=cannot_list):
             if recursive:
-                left_out = [child for child in folders if child.startswith(".") or Path(parent, child).is_symlink()]
+                left_out = [child for child in folders if _is_left_out(Path(parent, child))]
                 plan.folders += len(left_out)
                 inside = set(folders) - set(left_out)
                 folders[:] = sorted(child for child in inside if os.path.realpath(Path(parent, child)) != outside)
@@ -187,6 +192,10 @@ def _sources(inputs: Sequence[str], folder: Path | None, recursive: bool, plan: 
                     continue
                 source = Path(parent) / file
                 yield source, source.relative_to(path)
+
+
+def _is_left_out(folder: Path) -> bool:
+    return folder.name.startswith(".") or folder.is_symlink() or kind_of(folder) is not None
 
 
 def _is_sidecar_name(path: Path) -> bool:
@@ -209,9 +218,11 @@ def own_sidecar(path: Path) -> dict[str, Any] | None:
 def _has_own_sidecar(path: Path) -> bool:
     """A result of an earlier run, not edited since: proved by its side-car."""
     record = own_sidecar(path)
+    if record is None:  # so that nothing else is read: a film may be of many GB
+        return False
     try:
         with path.open("rb") as file:
-            return record is not None and record.get("sha256") == hashlib.file_digest(file, "sha256").hexdigest()
+            return record.get("sha256") == hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return False
 
@@ -229,17 +240,17 @@ def _is_named_like_output(path: Path, suffix: str) -> bool:
 
 
 def _check_outputs(jobs: Sequence[Job], overwrite: bool) -> None:
-    origin: dict[str, Path] = {}
+    origin: dict[str, str] = {}
     sources = {os.path.realpath(job.source): job.source for job in jobs if not job.address}
     for job in jobs:
         place = os.path.realpath(job.output)
         if place in origin:
             raise UsageError(
-                f"{origin[place]} and {job.source} would both become {job.output}; use --suffix or several runs"
+                f"{origin[place]} and {job.name} would both become {job.output}; use --suffix or several runs"
             )
-        origin[place] = job.source
+        origin[place] = job.name
         if place in sources and sources[place] != job.source:
-            raise UsageError(f"{job.source} would overwrite the input {sources[place]}; choose another output folder")
+            raise UsageError(f"{job.name} would overwrite the input {sources[place]}; choose another output folder")
         if place in sources and not overwrite:
             raise UsageError(
                 f"{job.source}: output and input are one file; use --overwrite, --suffix or another folder"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -12,12 +13,15 @@ from tqdm import tqdm
 
 __all__ = ["MODES", "Mode", "Progress"]
 
+_EVERY = 0.5
+"""Seconds between two lines about the frames of a film."""
+
 Mode = Literal["auto", "text", "jsonl", "none"]
 MODES: tuple[Mode, ...] = ("auto", "text", "jsonl", "none")
 
 
 class Progress:
-    """Says how far a command is; call it as `progress(done, total, stage)`.
+    """Says how far a command is; call it as `progress(done, total, stage)`, and `frames` within a film.
 
     Args:
         mode: `auto`: a bar on a terminal, else nothing; `text`: a bar on a terminal, else a line per step; `jsonl`: a
@@ -34,6 +38,9 @@ class Progress:
         self._quiet = quiet
         self._unit = unit
         self._bar: tqdm[Any] | None = None
+        self._film_bar: tqdm[Any] | None = None
+        self._film: tuple[str, str] | None = None
+        self._said = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -41,14 +48,16 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._close_film()
         if self._bar is not None:
             self._bar.close()
             self._bar = None
 
     def __call__(self, done: int, total: int, stage: str = "") -> None:
         """Step `done` of `total` is reached; `stage` says what was worked on."""
+        self._close_film()
         if self._json:
-            self._say_json({"done": done, "total": total, "stage": stage})
+            self._say_json({"done": done, "total": total, "unit": self._unit, "stage": stage})
         elif self._lines:
             click.echo(f"{done}/{total} {stage}".rstrip(), err=True)
         elif self._wants_bar:
@@ -56,6 +65,35 @@ class Progress:
                 self._bar = tqdm(total=total, unit=self._unit, file=sys.stderr, dynamic_ncols=True)
             self._bar.total = total
             self._bar.update(done - self._bar.n)
+
+    def frames(self, done: int, total: int | None, name: str, stage: str) -> None:
+        """Frame `done` of a film's `total` (None: nobody knows) is reached; lines come about twice a second."""
+        label = f"{name}: {stage}"
+        new = self._film != (name, stage)
+        if self._json or self._lines:
+            if not (new or done == total or time.monotonic() - self._said >= _EVERY):
+                return
+            self._film, self._said = (name, stage), time.monotonic()
+            if self._json:
+                self._say_json({"done": done, "total": total, "unit": "frame", "stage": label})
+            else:
+                click.echo(f"{label}: frame {done}{'' if total is None else f' of {total}'}", err=True)
+        elif self._wants_bar:
+            if new or self._film_bar is None:
+                self._close_film()
+                self._film = (name, stage)
+                self._film_bar = tqdm(
+                    total=total, initial=done - 1, desc=label, unit="frame", file=sys.stderr, dynamic_ncols=True,
+                    leave=False, position=0 if self._bar is None else 1,
+                )  # fmt: skip
+            self._film_bar.total = total
+            self._film_bar.update(done - self._film_bar.n)
+
+    def _close_film(self) -> None:
+        self._film = None
+        if self._film_bar is not None:
+            self._film_bar.close()
+            self._film_bar = None
 
     def info(self, message: str) -> None:
         """Something worth knowing; left out when quiet."""
@@ -71,11 +109,12 @@ class Progress:
             self._say_json({"level": level, "message": message})
             return
         text = f"Error: {message}" if level == "error" else message
-        if self._bar is not None:
-            self._bar.clear()  # or the line and the bar write over each other
+        bars = [bar for bar in (self._film_bar, self._bar) if bar is not None]
+        for bar in bars:
+            bar.clear()  # or the line and the bar write over each other
         click.echo(text, err=True)
-        if self._bar is not None:
-            self._bar.refresh()
+        for bar in reversed(bars):
+            bar.refresh()
 
     @staticmethod
     def _say_json(event: dict[str, Any]) -> None:

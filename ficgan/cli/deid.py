@@ -36,9 +36,11 @@ from ficgan.cli._plan import DEFAULT_SUFFIX, make_plan
 from ficgan.cli._progress import Progress
 from ficgan.errors import UsageError
 
-__all__ = ["Engine", "deid", "make_engine"]
+__all__ = ["Engine", "deid", "finish", "make_engine"]
 
 REVERSIBLE = ("blur", "mosaic")
+FOR_FILMS = ("keep", "only", "keep_boxes", "keep_spans", "start", "end")
+"""Options that would be missed where they have no effect."""
 
 
 class Engine(Protocol):
@@ -128,6 +130,9 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
     started = time.monotonic()
     mode, scale = given["mode"], given["scale"]
     settings = engine_settings(given, mode=mode, verify=given["verify"] != "off")
+    for name in inputs:
+        if name.isdecimal() and not Path(name).exists():
+            raise UsageError(f"{name}: no such file; the number of people is --k {name}, and -k keeps a film's sound")
     plan = make_plan(inputs, out, suffix=given["suffix"], recursive=given["recursive"], overwrite=given["overwrite"])
     films = [job for job in plan.jobs if job.film]
     if given["project"] is not None and len(films) != 1:
@@ -162,29 +167,31 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
             project=None if given["project"] is None else Path(given["project"]),
         ),
     )
-    with Progress(given["progress"], quiet=given["quiet"]) as report:
+    with Progress(given["progress"], unit="file" if films else "image", quiet=given["quiet"]) as report:
+        if plan.jobs and not films and any(given[name] for name in FOR_FILMS):
+            report.info("There is no film among the inputs: what concerns films changes nothing; photos are redacted.")
         if mode in REVERSIBLE:
             report.info(f"Warning: {mode} can be reversed; use it only where recognition would do no harm.")
         run = Run(run_options, report)
-        code = _execute(run, plan, engine, started)
+        code = finish(run, lambda: run(plan, engine), started)
     if code:
         raise SystemExit(code)
 
 
-def _execute(run: Run, plan: Any, engine: Callable[[], Engine], started: float) -> int:
-    """Run, and print the final JSON also when interrupted; returns the exit code."""
+def finish(run: Run, work: Callable[[], None], started: float) -> int:
+    """Do the work, and print the final JSON also when interrupted; returns the exit code."""
 
-    def finish(**extra: Any) -> None:
+    def say(**extra: Any) -> None:
         summary = {**run.summary(), "seconds": round(time.monotonic() - started, 3), **extra}
         click.echo(json.dumps(summary))
 
     try:
         with contextlib.redirect_stdout(sys.stderr):  # what libraries print must not mix with the final JSON
-            run(plan, engine)
+            work()
     except KeyboardInterrupt:
-        finish(interrupted=True)
+        say(interrupted=True)
         raise
-    finish(**({"dry_run": True} if run.options.dry_run else {}))
+    say(**({"dry_run": True} if run.options.dry_run else {}))
     return 0 if run.ok else EXIT_SOME_FAILED
 
 

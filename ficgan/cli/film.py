@@ -13,7 +13,7 @@ import click
 
 from ficgan.cli import deid as _deid
 from ficgan.cli._deid_run import FilmOptions, Run, RunOptions
-from ficgan.cli._errors import EXIT_SOME_FAILED, handle_errors
+from ficgan.cli._errors import handle_errors
 from ficgan.cli._options import (
     FACE,
     MODEL,
@@ -31,6 +31,8 @@ from ficgan.cli._options import (
 )
 from ficgan.cli._plan import Job
 from ficgan.cli._progress import Progress
+from ficgan.errors import InputError
+from ficgan.video.settings import VideoSettings
 
 __all__ = ["analyse", "render"]
 
@@ -40,7 +42,7 @@ _MODE = click.option(
     type=click.Choice(["ficgan", "blur", "mosaic", "solid"]),
     default="ficgan",
     show_default=True,
-    help="What takes a face's place where the project says nothing else.",
+    help="What takes a face's place, as long as the project is not edited; blur and mosaic can be reversed.",
 )
 _VERIFY = (
     click.option(
@@ -71,13 +73,14 @@ def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) ->
     started = time.monotonic()
     face = {option.name: option.default for option in _defaults(FACE)}
     given = {**face, **given, "mode": mode, "verify": "sampled"}
-    rules = video_rules(given)
-    with Progress(given["progress"], unit="frame", quiet=given["quiet"]) as report:
+    settings, rules = video_settings(given), video_rules(given)
+    with Progress(given["progress"], quiet=given["quiet"]) as report:
         with contextlib.redirect_stdout(sys.stderr):
-            engine: Any = _deid.make_engine(**engine_settings(given, mode=mode, verify=True))
+            # Nothing is generated yet, whatever the mode.
+            engine: Any = _deid.make_engine(**engine_settings(given, mode="solid", verify=True))
             project = engine.analyse_video(
-                film, folder, settings=video_settings(given), rules=rules, start=given["start"], end=given["end"],
-                overwrite=overwrite, progress=lambda done, total, stage: report(done, total or done, stage),
+                film, folder, settings=settings, rules=rules, start=given["start"], end=given["end"],
+                overwrite=overwrite, progress=lambda done, total, stage: report.frames(done, total, film, stage),
             )  # fmt: skip
         report.info(f"{folder} holds source faces; `ficgan purge {folder}` removes it when it is no longer needed.")
     summary = {
@@ -95,16 +98,12 @@ def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) ->
 @click.option("-o", "--output", "out", metavar="OUT", required=True, type=click.Path(), help="The film to make.")
 @click.option("--decisions", metavar="FILE", type=click.Path(), help="What the review page exported.")
 @click.option("--force", is_flag=True, help="Render a film that is not the one analysed.")
-@_MODE
 @options(FACE, SEARCH, _VERIFY, VIDEO_OUT)
 @click.option(
     "--fallback",
     type=click.Choice(["solid", "blur", "mosaic"]),
-    default="solid",
-    show_default=True,
-    help="What covers a face too small, turned away, or still recognised.",
+    help="What covers a face too small, turned away, or still recognised.  [default: as analysed]",
 )
-@click.option("--link", type=click.Choice(["none", "file", "job"]), default="file", show_default=True, hidden=True)
 @click.option("--sidecar/--no-sidecar", default=True, show_default=True, help="Write <result>.json with the audit.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing result.")
 @options(MODEL, TALK)
@@ -117,22 +116,37 @@ def render(
     PROJECT is the folder that `ficgan analyse` made, FILM the film it was made of.
     """
     started = time.monotonic()
-    given = {**given, "stride": 5, "pad": 0.4}
+    given |= _as_analysed(project, given["fallback"])
     exemplar = [given["exemplar"]] if given["exemplar"] is not None else []
     settings = engine_settings(
-        given, mode=given["mode"], verify=given["verify"] != "off",
+        given, mode="ficgan", verify=given["verify"] != "off",
         exemplar=next(iter(photos(exemplar, "--exemplar", given)), None),
     )  # fmt: skip
     film_options = FilmOptions(settings=video_settings(given), encode=encode_options(given))
-    with Progress(given["progress"], unit="frame", quiet=given["quiet"]) as report:
+    with Progress(given["progress"], quiet=given["quiet"]) as report:
         run = Run(RunOptions(max_pixels=1, sidecar=sidecar, overwrite=overwrite, film=film_options), report)
         run.inputs = 1
-        with contextlib.redirect_stdout(sys.stderr):
+
+        def work() -> None:
             engine = _Rendering(_deid.make_engine(**settings), project, decisions, force)
             run.film(Job(Path(film), Path(out), film=True), engine)
-    click.echo(json.dumps({**run.summary(), "seconds": round(time.monotonic() - started, 3)}))
-    if not run.ok:
-        raise SystemExit(EXIT_SOME_FAILED)
+
+        code = _deid.finish(run, work, started)
+    if code:
+        raise SystemExit(code)
+
+
+def _as_analysed(folder: str, fallback: str | None) -> dict[str, Any]:
+    """Settings of the analysis that rendering shares; project.json may have been edited, so each is looked at."""
+    from ficgan.video.project import Project
+
+    told, usual = Project.load(folder).settings, VideoSettings()
+    given = {name: told.get(name, getattr(usual, name)) for name in ("stride", "pad", "link", "mode", "fallback")}
+    try:
+        VideoSettings(**given)
+    except TypeError:
+        raise InputError(f"{folder}: the settings in its project.json are damaged; analyse the film again") from None
+    return given if fallback is None else {**given, "fallback": fallback}
 
 
 class _Rendering:

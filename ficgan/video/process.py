@@ -6,8 +6,8 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from ficgan.faces import Recognizer
 from ficgan.video.analyse import Analysis, DetectionLog, analyse
 from ficgan.video.check import CheckReport, check_frames, independent_detector
 from ficgan.video.decisions import BoxRule, Decisions, SpanRule
-from ficgan.video.folders import hold, make_private_folder, remove_folder, work_folder
+from ficgan.video.folders import remove_folder, work_folder
+from ficgan.video.libav import partial_file
 from ficgan.video.media import EncodeOptions, Frame
 from ficgan.video.mux import assemble, check_output
 from ficgan.video.people import People
@@ -31,7 +32,7 @@ from ficgan.video.result import VideoResult
 from ficgan.video.review import save_thumbnails, write_review
 from ficgan.video.rules import Rules
 from ficgan.video.settings import VideoSettings
-from ficgan.video.state import DETECTIONS, State, identity_of
+from ficgan.video.state import DETECTIONS, State, analysis_in, identity_of, working
 from ficgan.video.tracks import SEEN, Track
 from ficgan.video.write import SegmentWriter
 
@@ -109,24 +110,28 @@ def process_film(
     with ExitStack() as stack:
         source = stack.enter_context(open_video(path, start=start, end=end))
         check_output(source, output, encode, overwrite=overwrite)
-        if project is not None and not overwrite and os.path.lexists(Path(project) / PROJECT_FILE):
-            raise InputError(f"{project}: holds a project already; use --overwrite, or choose another folder")
-        work = stack.enter_context(_working(output))
+        place = None if project is None else Path(project)
+        # A project that an interrupted run of this job kept is this run's own.
+        kept = place is not None and not overwrite and os.path.lexists(place / PROJECT_FILE)
+        if place is not None and kept and analysis_in(place) != analysis_in(work_folder(output)):
+            raise _taken(place)
+        work = stack.enter_context(working(output))
         state = State(work, tools, identity_of(tools, path, settings, rules, encode, start, end))
         began = time.monotonic()
         if state.analysed:
             film = Project.load(work)
+        elif place is not None and kept:
+            raise _taken(place)
         else:
             film = _analysed(tools, source, path, settings, rules, people, work, progress, is_cancelled)
             film.save(work, overwrite=True)
             state.note(analysed=True)
-        if project is not None:
-            _keep(film, source, Path(project), overwrite)
+        if place is not None and not kept:
+            _keep(film, source, place, overwrite)
         state.timing["analysing"] = time.monotonic() - began
         return _rendered(
             tools, film, source, output, settings, encode, state,
-            overwrite=overwrite, project=None if project is None else Path(project),
-            progress=progress, is_cancelled=is_cancelled,
+            overwrite=overwrite, project=place, progress=progress, is_cancelled=is_cancelled,
         )  # fmt: skip
 
 
@@ -151,7 +156,7 @@ def analyse_film(
     """
     folder = Path(folder)
     if not overwrite and os.path.lexists(folder / PROJECT_FILE):
-        raise InputError(f"{folder}: holds a project already; use --overwrite, or choose another folder")
+        raise _taken(folder)
     with open_video(path, start=start, end=end) as source:
         if source.live:
             raise UsageError(f"{source.name}: a camera or stream cannot be reviewed; record it first")
@@ -179,6 +184,7 @@ def render_film(
     Args:
         folder: the project's.
         path: the film it was made of.
+        settings: numbers; what takes a face's place is the project's, whatever `mode` says.
         decisions: file exported by the review page; None: those in the project.
         force: render another film all the same.
     """
@@ -188,11 +194,12 @@ def render_film(
     if decisions is not None:
         film = film.apply_decisions(decisions)
         film.save_document(folder)
+    settings = replace(settings, mode=film.decisions.default)
     start, end = film.settings.get("start"), film.settings.get("end")
     with ExitStack() as stack:
         source = stack.enter_context(open_video(path, start=start, end=end))
         check_output(source, output, encode, overwrite=overwrite)
-        work = stack.enter_context(_working(output))
+        work = stack.enter_context(working(output))
         document = (Path(folder) / PROJECT_FILE) if Path(folder).is_dir() else Path(folder)
         identity = identity_of(tools, path, settings, Rules(), encode, start, end, document.read_bytes())
         return _rendered(
@@ -201,22 +208,8 @@ def render_film(
         )  # fmt: skip
 
 
-@contextmanager
-def _working(output: Path) -> Iterator[Path]:
-    """The private folder of an unfinished film, nobody else's while the block runs.
-
-    It goes when the film is done, or cannot be made. After an interrupt or a crash it stays, and the same job goes on
-    from it.
-    """
-    work = work_folder(output)
-    make_private_folder(work, "work")
-    try:
-        with hold(work):
-            yield work
-    except (Cancelled, InputError, UsageError):
-        remove_folder(work)
-        raise
-    remove_folder(work)
+def _taken(folder: Path) -> InputError:
+    return InputError(f"{folder}: holds a project already; use --overwrite, or choose another folder")
 
 
 # -- stages ------------------------------------------------------------------------------------------------------------
@@ -242,7 +235,7 @@ def _analysed(
     return Project(
         Source.of(path, source.info), found.pts, found.tracks, told, found.cuts,
         _decisions(settings, rules, found, tools.recognizer),
-    )
+    )  # fmt: skip
 
 
 def _decisions(settings: VideoSettings, rules: Rules, found: Analysis, recognizer: Recognizer | None) -> Decisions:
@@ -317,8 +310,8 @@ def _rendered(
     renderer = Renderer(tools, settings)
     total = len(film.pts)
     tick = _Ticker(source.name, "rendering", total, progress, is_cancelled)
-    writer = SegmentWriter(state.folder, source.info, encode, output=output, seconds=settings.segment)
     state.load_casts(renderer)
+    writer = SegmentWriter(state.folder, source.info, encode, output=output, seconds=settings.segment)
     with writer:
         finished = len(writer.segments)
         jobs: list[FrameJob] = []
@@ -332,7 +325,7 @@ def _rendered(
                 tick(job.frame.index)
                 if len(writer.segments) > finished:  # this frame began a new one
                     finished = len(writer.segments)
-                    state.save_casts(renderer, counts)
+                    state.save_casts(renderer, counts, writer.next_frame)
                 counts.update(tally)
             jobs.clear()
 
@@ -342,8 +335,11 @@ def _rendered(
                 flush()
         if jobs:
             flush()
-    assembled = assemble(writer.segments, source, output, encode, overwrite=overwrite)
-    notes = [*source.notes, *writer.notes, *assembled.notes]
+    state.save_casts(renderer, counts, writer.next_frame)
+    # The film takes its name when it has been looked through: what bears it was not interrupted.
+    made = state.folder / f"ficgan-result{output.suffix}"
+    assembled = assemble(writer.segments, source, made, encode, overwrite=True)
+    notes, damage = [*source.notes, *writer.notes, *assembled.notes], source.damage
     if assembled.frames != total:
         notes.append(f"The film gave {assembled.frames} frames when rendered and {total} when analysed.")
     state.timing["rendering"] = time.monotonic() - began
@@ -352,13 +348,15 @@ def _rendered(
     if settings.verify != "off" and tools.recognizer is not None:
         rate = max(1, round((total - 1) / max(film.times[-1], 1e-6))) if total > 1 else 1
         every = 1 if settings.verify == "full" else rate
-        check = _looked_again(tools, film, plan, source, output, settings, every, progress, is_cancelled)
+        check = _looked_again(tools, film, plan, source, made, settings, every, progress, is_cancelled)
     state.timing["checking"] = time.monotonic() - began
     if project is not None:
-        with open_video(output) as result:
+        with open_video(made) as result:
             for track, images in _thumbnails(film.tracks, result).items():
                 save_thumbnails(project, track, images, after=True)
         write_review(project, film)
+    with partial_file(output, overwrite=overwrite) as temporary:
+        os.replace(made, temporary)
     return VideoResult(
         output,
         frames=assembled.frames,
@@ -372,7 +370,7 @@ def _rendered(
         exemptions=film.decider().exemptions(film.tracks),
         check=check,
         notes=tuple(dict.fromkeys(notes)),
-        damage=source.damage,
+        damage=damage,
         settings=asdict(settings),
         account=_account(tools, renderer, settings),
         has_audio=bool(assembled.audio_streams),

@@ -6,18 +6,25 @@ import hashlib
 import json
 import os
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ficgan.video.folders import write_private
+from ficgan import __version__
+from ficgan.errors import FicganError, InputError
+from ficgan.video.folders import hold, make_private_folder, remove_folder, work_folder, write_private
+from ficgan.video.libav import reason
 from ficgan.video.media import EncodeOptions
 from ficgan.video.project import PROJECT_FILE, fingerprint
 from ficgan.video.render import Renderer, VideoTools
 from ficgan.video.rules import Rules
+from ficgan.video.schema import read_json
 from ficgan.video.settings import VideoSettings
+from ficgan.video.write import finished_segments
 
-__all__ = ["DETECTIONS", "State", "identity_of"]
+__all__ = ["DETECTIONS", "State", "analysis_in", "identity_of", "working"]
 
 DETECTIONS = "ficgan-detections.jsonl"
 _STATE = "ficgan-state.json"
@@ -28,10 +35,15 @@ def identity_of(
     tools: VideoTools, path: str | os.PathLike[str], settings: VideoSettings, rules: Rules, encode: EncodeOptions,
     start: float | None, end: float | None, document: bytes = b"",
 ) -> str:  # fmt: skip
-    """Hash of everything that shapes the result: only the same job goes on from what an interrupted one left."""
+    """Hash of everything that shapes the result: only the same job goes on from what an interrupted one left.
+
+    A seed counts where the user gave it; a random one is taken over from the interrupted job.
+    """
     model = tools.face_model
     told = {
-        "film": fingerprint(path) if Path(path).is_file() else os.fspath(path),
+        "ficgan": __version__,
+        "film": [fingerprint(path), Path(path).stat().st_mtime_ns] if Path(path).is_file() else os.fspath(path),
+        "seed": model.seed if model is not None and model.seeded else None,
         "settings": asdict(settings), "encode": asdict(encode), "span": [start, end],
         "rules": [*rules.keep, *rules.only, list(rules.boxes), list(rules.spans)],
         "photos": [hashlib.sha256(p.tobytes()).hexdigest() for p in (*rules.keep.values(), *rules.only.values())],
@@ -40,6 +52,39 @@ def identity_of(
     }  # fmt: skip
     text = json.dumps(told, sort_keys=True, default=str).encode()
     return hashlib.sha256(text + b"\0" + document).hexdigest()
+
+
+@contextmanager
+def working(output: Path) -> Iterator[Path]:
+    """The private folder of an unfinished film, nobody else's while the block runs.
+
+    It goes when the film is done, or cannot be made. After an interrupt or a crash it stays, and the same job goes on
+    from it.
+    """
+    work = work_folder(output)
+    make_private_folder(work, "work")
+    with ExitStack() as held:
+        held.enter_context(hold(work))
+        try:
+            yield work
+        except BrokenPipeError:  # nobody listens any more: an interrupt
+            raise
+        except (FicganError, OSError) as error:
+            held.close()
+            remove_folder(work)
+            if isinstance(error, OSError):
+                raise InputError(f"{output}: cannot be written ({reason(error)})") from error
+            raise
+        held.close()
+        remove_folder(work)
+
+
+def analysis_in(folder: Path) -> str | None:
+    """The name of the analysis in a folder; None where there is none to be read."""
+    try:
+        return str(read_json(folder / PROJECT_FILE)["analysis"])
+    except (InputError, KeyError, TypeError):
+        return None
 
 
 class State:
@@ -81,27 +126,36 @@ class State:
         with write_private(self.folder / _STATE, overwrite=True) as file:
             file.write(json.dumps(self._tree).encode())
 
-    def save_casts(self, renderer: Renderer, counts: Counter[str]) -> None:
-        """The new identities settled so far, and the counts of all finished segments."""
+    def save_casts(self, renderer: Renderer, counts: Counter[str], frames: int) -> None:
+        """The new identities settled so far, and what was done in the first `frames` frames: all finished segments."""
         from safetensors.torch import save
 
         told, tensors = [], {}
         for number, (person, cast) in enumerate(renderer.casts.items()):
             tensors[f"z_id.{number}"] = cast.z_id.cpu()
             told.append({"person": person, "rung": cast.rung, "distance": cast.distance})
-        header = {"casts": json.dumps(told), "counts": json.dumps(counts)}
+        header = {"casts": json.dumps(told), "counts": json.dumps(counts), "frames": str(frames)}
         with write_private(self.folder / _CASTS, overwrite=True) as file:
             file.write(save(tensors, metadata=header))
 
     def load_casts(self, renderer: Renderer) -> None:
-        """Take up the identities of the interrupted run."""
+        """Take up the identities of the interrupted run.
+
+        Segments that they say nothing of, because it was killed in between, are removed and rendered again.
+        """
         from safetensors import SafetensorError, safe_open
 
+        frames = 0
         try:
             with safe_open(str(self.folder / _CASTS), framework="pt") as file:
                 header = file.metadata() or {}
                 for number, told in enumerate(json.loads(header["casts"])):
                     renderer.restore(told["person"], file.get_tensor(f"z_id.{number}"), told["rung"], told["distance"])
                 renderer.counts = Counter(json.loads(header["counts"]))
+                frames = int(header["frames"])
         except (OSError, SafetensorError, KeyError, ValueError):
-            return
+            renderer.casts.clear()
+            renderer.counts.clear()
+        for segment in finished_segments(self.folder):
+            if segment.last >= frames:
+                segment.path.unlink()
