@@ -279,7 +279,12 @@ class Renderer:
             if appearance.mode == "keep":
                 self._count("kept")
             elif paste is not None and self._hides(paste, appearance.face):
-                # Patches were cut from the source; where two overlap the later one must lie on the earlier.
+                _overlay(paste, out)
+                self._count("generated")
+            elif paste is not None and self._hides(paste, _middle(appearance.face)):
+                # The place is known roughly: what the new face leaves of it is covered like a pad.
+                under = self.settings.pad_mode
+                self._cover(out, appearance.face, self.settings.fallback if under == "ficgan" else under)
                 _overlay(paste, out)
                 self._count("generated")
             else:
@@ -310,13 +315,20 @@ def _area(face: Face) -> float:
     return float(np.prod(face.box[2:] - face.box[:2]))
 
 
+def _middle(face: Face) -> Face:
+    """The same with half the box."""
+    quarter = (face.box[2:] - face.box[:2]) / 4
+    return Face(np.concatenate([face.box[:2] + quarter, face.box[2:] - quarter]), face.landmarks, face.score)
+
+
 def _overlay(paste: Paste, out: Image) -> None:
-    """Put a patch into a picture others may have changed: only where it replaces anything."""
+    """Put a patch into a picture others may have changed: what it mixes with is what is there now, not the source."""
     height, width = paste.weight.shape
     region = out[paste.y0 : paste.y0 + height, paste.x0 : paste.x0 + width]
     source = paste.photo[paste.y0 : paste.y0 + height, paste.x0 : paste.x0 + width]
     if np.array_equal(region, source):
         region[:] = paste.pixels
         return
-    inside = paste.weight > 0
-    region[inside] = paste.pixels[inside]
+    rest = 1 - np.asarray(paste.weight, np.float32)[..., None]
+    mixed = paste.pixels + rest * (region.astype(np.float32) - source)
+    region[:] = np.rint(mixed).clip(0, 255).astype(np.uint8)

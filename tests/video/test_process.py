@@ -1,0 +1,437 @@
+"""A film from file to file: times and sound, people, rules, the second look, progress, cancelling, memory.
+
+Most films here show coloured discs for faces: the detector of this test finds them, its recogniser reads their colour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+import torch
+from clips import audio_hash, make_clip, variable_times
+from compositor import Actor, Head, Scene, astronaut, strangers
+from numpy.typing import ArrayLike, NDArray
+
+from ficgan.config import ModelConfig
+from ficgan.errors import UsageError
+from ficgan.face_model import FaceModel
+from ficgan.faces import Alignment, Face, FaceDetector, Recognizer, get_detector, get_recognizer
+from ficgan.identity import IdentityBank
+from ficgan.models import FICGAN, CheckpointHeader
+from ficgan.policy import Policy
+from ficgan.video import (
+    Cancelled,
+    People,
+    Rules,
+    VideoResult,
+    VideoSettings,
+    VideoTools,
+    analyse_film,
+    open_video,
+    process_film,
+)
+
+Image = NDArray[np.uint8]
+RED, BLUE, YELLOW = (230, 20, 20), (20, 20, 230), (230, 220, 20)
+SIDE = 40
+
+
+# -- a world of discs --------------------------------------------------------------------------------------------------
+
+
+def discs(places: dict[tuple[int, int, int], tuple[float, float]], width: int = 256, height: int = 144) -> Image:
+    """A grey picture with discs of some colours, their middles at some places."""
+    image = np.full((height, width, 3), 110, np.uint8)
+    image[::8] = 140
+    y, x = np.ogrid[:height, :width]
+    for colour, (a, b) in places.items():
+        image[np.hypot(x - a, y - b) <= SIDE / 2] = colour
+    return image
+
+
+@dataclass
+class Discs:
+    """Finds discs; blind for the colours it is told."""
+
+    blind: Sequence[tuple[int, int, int]] = ()
+    name: str = "discs"
+    looks: int = 0
+
+    def detect(self, image: Image) -> list[Face]:
+        self.looks += 1
+        found = []
+        for colour in (RED, BLUE, YELLOW):
+            near = (np.abs(image.astype(int) - colour) < 70).all(-1)
+            if colour in self.blind or near.sum() < SIDE * SIDE / 4:
+                continue
+            y, x = (values.mean() for values in np.nonzero(near))
+            corner = np.array([x, y]) - SIDE / 2
+            marks = (Alignment().points(SIDE) + corner).astype(np.float32)
+            found.append(Face(np.array([*corner, *(corner + SIDE)], np.float32), marks, 0.9))
+        return found
+
+
+@dataclass
+class Colours:
+    """Takes faces of one colour for one person."""
+
+    name: str = "colours"
+    metric: str = "euclidean"
+    match_threshold: float = 80.0
+    reads: list[int] = field(default_factory=list)
+
+    def embed(self, image: Image, landmarks: ArrayLike) -> NDArray[np.float32]:
+        points = np.asarray(landmarks).mean(1).round().astype(int)
+        self.reads.append(len(points))
+        rows, columns = points[:, 1].clip(2, image.shape[0] - 3), points[:, 0].clip(2, image.shape[1] - 3)
+        parts = [image[y - 2 : y + 3, x - 2 : x + 3].mean((0, 1)) for x, y in zip(columns, rows, strict=True)]
+        return np.stack(parts).astype(np.float32)
+
+    def distance(self, a: ArrayLike, b: ArrayLike) -> float:
+        return float(np.linalg.norm(np.asarray(a) - np.asarray(b)))
+
+    def is_match(self, a: ArrayLike, b: ArrayLike) -> bool:
+        return self.distance(a, b) < self.match_threshold
+
+
+def red_at(n: int) -> tuple[float, float]:
+    return 50 + n, 50
+
+
+def blue_at(n: int) -> tuple[float, float]:
+    return 200 - n, 100
+
+
+def pair(count: int, width: int = 256, height: int = 144) -> list[Image]:
+    return [discs({RED: red_at(n), BLUE: blue_at(n)}, width, height) for n in range(count)]
+
+
+def film(path: Path, images: Sequence[Image], **options: Any) -> Path:
+    height, width = images[0].shape[:2]
+    make_clip(path, options.pop("times", len(images)), size=(width, height), pictures=images, **options)
+    return path
+
+
+def tools(**changes: Any) -> VideoTools:
+    return VideoTools(changes.pop("detector", None) or Discs(), changes.pop("recognizer", None) or Colours(), **changes)
+
+
+def redact(path: Path, out: Path, *, how: VideoTools | None = None, **options: Any) -> VideoResult:
+    settings = {"mode": "solid", "verify": "off", **options.pop("settings", {})}
+    return process_film(how or tools(), path, out, settings=VideoSettings(**settings), **options)
+
+
+def images_of(path: Path) -> list[Image]:
+    with open_video(path) as source:
+        return [frame.image for frame in source.frames()]
+
+
+def is_black(image: Image, place: tuple[float, float]) -> bool:
+    x, y = (round(value) for value in place)
+    return bool(image[y - 8 : y + 9, x - 8 : x + 9].max() < 60)
+
+
+def packets(path: Path) -> list[tuple[Fraction, Fraction]]:
+    """Times and lengths of the frames in seconds as the file states them, read by PyAV alone."""
+    with av.open(str(path)) as file:
+        stream = file.streams.video[0]
+        assert stream.time_base is not None
+        base = stream.time_base
+        rows = [(p.pts * base, (p.duration or 0) * base) for p in file.demux(stream) if p.pts is not None]  # type: ignore[operator]
+    return sorted(rows)
+
+
+# -- times and sound ---------------------------------------------------------------------------------------------------
+
+SOURCES: dict[str, tuple[str, dict[str, Any]]] = {
+    "constant rate": ("film.mp4", {"audio": "aac"}),
+    "variable rate": ("film.mp4", {"times": variable_times(30), "time_base": Fraction(1, 90_000), "audio": "aac"}),
+    "rotated": ("film.mp4", {"turn": (90, False, False), "audio": "aac"}),
+    "odd size": ("film.mkv", {"pixel_format": "yuv444p", "audio": "libopus", "size": (257, 145)}),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_frames_times_length_and_sound_are_the_sources(name: str, tmp_path: Path) -> None:
+    file, options = SOURCES[name]
+    options = dict(options)
+    images = pair(30, *options.pop("size", (256, 144)))
+    source = film(tmp_path / file, images, audio_seconds=1.5, **options)
+    out = tmp_path / f"out{source.suffix}"
+    result = redact(source, out)
+    (before, after) = packets(source), packets(out)
+    assert result.frames == len(before) == len(after) == 30
+    assert [time for time, _ in after] == [time for time, _ in before]
+    assert abs(after[-1][1] - before[-1][1]) <= Fraction(1, 1000)
+    with av.open(str(source)) as a, av.open(str(out)) as b:
+        assert a.duration is not None and b.duration is not None and abs(a.duration - b.duration) <= 25_000
+    assert audio_hash(out) == audio_hash(source) != "" and result.has_audio
+    shown, there = images_of(source), images_of(out)
+    assert [image.shape for image in there] == [image.shape for image in shown]
+    if name != "rotated":  # where the discs stand on their places
+        assert all(is_black(image, red_at(n)) and is_black(image, blue_at(n)) for n, image in enumerate(there))
+    assert result.faces["solid"] >= 60 and result.tracks == 2
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".gif"])
+def test_animations_are_films(suffix: str, tmp_path: Path) -> None:
+    from PIL import Image as Picture
+
+    pictures = [Picture.fromarray(image) for image in pair(12)]
+    lengths = [40, 120, 80] * 4
+    source, out = tmp_path / "film.gif", tmp_path / f"out{suffix}"
+    pictures[0].save(source, save_all=True, append_images=pictures[1:], duration=lengths, loop=0)
+    result = redact(source, out)
+    there = images_of(out)
+    assert result.frames == len(there) == 12
+    assert all(is_black(image, red_at(n)) and is_black(image, blue_at(n)) for n, image in enumerate(there))
+    if suffix == ".gif":
+        with Picture.open(out) as file:
+            found = []
+            for n in range(12):
+                file.seek(n)
+                found.append(file.info["duration"])
+        assert found == lengths
+    else:
+        starts = np.cumsum([0, *lengths[:-1]]) / 1000
+        assert [float(time) for time, _ in packets(out)] == pytest.approx(starts.tolist(), abs=1e-4)
+
+
+# -- people ------------------------------------------------------------------------------------------------------------
+
+
+def face_model() -> FaceModel:
+    config = ModelConfig(resolution=32, channel_base=256, channel_max=16, spatial_channels=4, mapping_layers=1)
+    torch.manual_seed(0)
+    model = FICGAN(config).eval().requires_grad_(False)
+    for parameter in model.parameters():
+        parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    bank = IdentityBank.from_codes(np.random.default_rng(0).normal(size=(60, 512)), np.arange(60), None, [], {})
+    header = CheckpointHeader(model=config, alignment=Alignment().to_dict())
+    return FaceModel(model, header, bank, k=20, seed=1, precision="float32")
+
+
+def test_everybody_has_one_new_face_and_nobody_anothers(tmp_path: Path) -> None:
+    """Red leaves the picture for two seconds: the track ends, the person does not."""
+    images = [discs({BLUE: (200, 100), **({RED: (60, 60)} if n < 20 or n >= 70 else {})}) for n in range(90)]
+    source = film(tmp_path / "film.mp4", images, time_base=Fraction(1, 25))
+    model = face_model()
+    how = tools(face_model=model, policy=Policy(verify=False), layer=2)
+
+    def draws(**settings: Any) -> list[str]:
+        result = redact(source, tmp_path / "out.mp4", how=how, overwrite=True, settings={"mode": "ficgan", **settings})
+        assert result.frames == 90 and result.faces["generated"] > 120
+        return [draw["members_digest"] for draw in result.account["draws"]]
+
+    first = draws(link="file")
+    assert len(first) == len(set(first)) == 2
+    assert draws(link="file") == first  # stable to the seed
+    apart = draws(link="none")
+    assert len(apart) == len(set(apart)) == 3
+
+
+@pytest.fixture(scope="module")
+def detector() -> FaceDetector:
+    return get_detector("centerface", scale=1.0)
+
+
+@pytest.fixture(scope="module")
+def dlib() -> Recognizer:
+    return get_recognizer("dlib")
+
+
+def people_of(how: VideoTools, source: Path, folder: Path, **options: Any) -> list[int]:
+    """The person of each track, in the order of appearance."""
+    settings = VideoSettings(link=options.pop("link", "file"))
+    return [track.person for track in analyse_film(how, source, folder, settings=settings, **options).tracks]
+
+
+def scenes(path: Path, heads: Sequence[Head], each: int = 12) -> Path:
+    """One head after another, a cut between each two."""
+    actors = [
+        Actor(head, lambda n, k=k: (160 + 60 * (k % 2) + n % each, 90, 70) if n // each == k else None)
+        for k, head in enumerate(heads)
+    ]
+    scene = Scene(each * len(heads), actors, (320, 180), cuts=[each * k for k in range(1, len(heads))], seed=2)
+    return film(path, scene.play()[0], time_base=Fraction(1, 25))
+
+
+def test_a_person_who_returns_after_a_cut_is_the_same(tmp_path: Path, detector: FaceDetector, dlib: Recognizer) -> None:
+    how = VideoTools(detector, dlib)
+    source = scenes(tmp_path / "film.mp4", [astronaut(), astronaut()])
+    assert people_of(how, source, tmp_path / "a") == [1, 1]
+    numbers = people_of(how, source, tmp_path / "b", link="none")
+    assert len(numbers) == 2 and (numbers[0] == 0 or numbers[0] != numbers[1])
+
+
+@pytest.mark.slow
+def test_strangers_are_told_apart_and_found_again_in_another_film(
+    tmp_path: Path, shared_data: Path, detector: FaceDetector, dlib: Recognizer
+) -> None:
+    """Three people, two pictures of each; the second film shows two of them again, on their other pictures."""
+
+    def box_of(image: Image) -> Any:
+        faces = detector.detect(image)
+        return faces[0].box.tolist() if faces else None
+
+    heads = strangers(shared_data, 3, box_of, each=2)
+    a, a2, b, b2, c, _ = heads
+    how = VideoTools(detector, dlib)
+    first = scenes(tmp_path / "one.mp4", [a, b, a2, c])
+    second = scenes(tmp_path / "two.mp4", [b2, a])
+    assert people_of(how, first, tmp_path / "p1") == [1, 2, 1, 3]
+    job = People.of(dlib, "job")
+    assert people_of(how, first, tmp_path / "p2", link="job", people=job) == [1, 2, 1, 3]
+    assert people_of(how, second, tmp_path / "p3", link="job", people=job) == [2, 1]
+
+
+# -- rules -------------------------------------------------------------------------------------------------------------
+
+PHOTOS = {"red": discs({RED: (128, 72)}), "blue": discs({BLUE: (128, 72)}), "yellow": discs({YELLOW: (128, 72)})}
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        Rules(keep={"red.png": PHOTOS["red"]}),
+        Rules(only={"blue.png": PHOTOS["blue"]}),
+        Rules(boxes=[(10, 10, 200, 80)]),
+        Rules(keep={"red.png": PHOTOS["red"], "blue.png": PHOTOS["blue"]}, only={"blue.png": PHOTOS["blue"]}),
+    ],
+    ids=["keep", "only", "box", "only beats keep"],
+)
+def test_who_is_exempt_stays_and_nobody_else(rules: Rules, tmp_path: Path) -> None:
+    source, out = film(tmp_path / "film.mp4", pair(30)), tmp_path / "out.mp4"
+    result = redact(source, out, rules=rules)
+    for n, (before, after) in enumerate(zip(images_of(source), images_of(out), strict=True)):
+        assert is_black(after, blue_at(n))
+        x, y = (round(value) for value in red_at(n))
+        part = np.s_[y - 15 : y + 16, x - 15 : x + 16]
+        assert np.abs(before[part].astype(int) - after[part]).mean() < 6
+    assert result.exemptions and result.faces["kept"] == 30
+    assert any(one.rows == 30 for one in result.exemptions)
+
+
+def test_a_kept_time_is_kept_and_no_more(tmp_path: Path) -> None:
+    source, out = film(tmp_path / "film.mp4", pair(30)), tmp_path / "out.mp4"
+    redact(source, out, rules=Rules(spans=[(0.3, 0.6)]))  # 30 frames a second
+    open_at = [n for n, image in enumerate(images_of(out)) if not is_black(image, red_at(n))]
+    assert open_at == list(range(9, 18))
+
+
+def test_choosing_somebody_who_is_not_there_hides_nobody_and_is_an_error(tmp_path: Path) -> None:
+    source = film(tmp_path / "film.mp4", pair(12))
+    with pytest.raises(UsageError, match="nobody in the film"):
+        redact(source, tmp_path / "out.mp4", rules=Rules(only={"yellow.png": PHOTOS["yellow"]}))
+    with pytest.raises(UsageError, match="no face"):
+        redact(source, tmp_path / "out.mp4", rules=Rules(keep={"grey.png": discs({})}))
+    assert [path.name for path in tmp_path.iterdir()] == ["film.mp4"]
+
+
+# -- the second look ---------------------------------------------------------------------------------------------------
+
+
+def other_detector(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ficgan.video.process.independent_detector", lambda used, size: Discs(name="other"))
+
+
+@pytest.mark.parametrize("verify", ["full", "sampled"])
+def test_the_second_look_finds_a_face_that_was_missed(
+    verify: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other_detector(monkeypatch)
+    shown = range(20, 70)
+    images = [discs({RED: (60, 60), **({BLUE: (200, 100)} if n in shown else {})}) for n in range(90)]
+    source = film(tmp_path / "film.mp4", images, time_base=Fraction(1, 25))
+    result = redact(source, tmp_path / "out.mp4", how=tools(detector=Discs(blind=[BLUE])), settings={"verify": verify})
+    assert result.check is not None and not result.ok
+    frames = [finding.frame for finding in result.check.findings]
+    assert frames == (list(shown) if verify == "full" else [27, 52])  # one a second, away from the looks
+    assert [finding.time for finding in result.check.findings] == pytest.approx([n / 25 for n in frames])
+    assert all(150 < finding.box[0] < 200 for finding in result.check.findings)
+
+
+def test_the_second_look_is_content_with_a_covered_film_and_leaves_the_kept_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other_detector(monkeypatch)
+    source = film(tmp_path / "film.mp4", pair(30))
+    for rules in (Rules(), Rules(keep={"red.png": PHOTOS["red"]})):
+        result = redact(source, tmp_path / "out.mp4", rules=rules, overwrite=True, settings={"verify": "full"})
+        assert result.ok and result.check is not None and result.check.frames == 30
+        assert result.check.exempt == (30 if rules.keep else 0)
+
+
+# -- progress and cancelling -------------------------------------------------------------------------------------------
+
+
+def test_progress_counts_every_stage_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other_detector(monkeypatch)
+    told: list[tuple[int, int | None, str]] = []
+    source = film(tmp_path / "film.mp4", pair(30))
+    redact(
+        source, tmp_path / "out.mp4", settings={"verify": "full"},
+        progress=lambda done, total, stage: told.append((done, total, stage)),
+    )  # fmt: skip
+    assert list(dict.fromkeys(stage for *_, stage in told)) == ["analysing", "rendering", "checking"]
+    for stage in ("analysing", "rendering", "checking"):
+        assert [(done, total) for done, total, one in told if one == stage] == [(n, 30) for n in range(1, 31)]
+
+
+@pytest.mark.parametrize("stage", ["analysing", "rendering", "checking"])
+@pytest.mark.parametrize("existing", [False, True])
+def test_cancelling_leaves_nothing_behind(
+    stage: str, existing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other_detector(monkeypatch)
+    source, out = film(tmp_path / "film.mp4", pair(30)), tmp_path / "out.mp4"
+    if existing:
+        out.write_bytes(b"of old")
+    now = {"stage": "", "done": 0}
+
+    def progress(done: int, total: int | None, at: str) -> None:
+        now.update(stage=at, done=done)
+
+    with pytest.raises(Cancelled):
+        redact(
+            source, out, overwrite=existing, progress=progress, settings={"verify": "full"},
+            is_cancelled=lambda: now["stage"] == stage and int(now["done"]) >= 12,
+        )  # fmt: skip
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["film.mp4", *(["out.mp4"] if existing else [])]
+    assert not existing or out.read_bytes() == b"of old"
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+def resident() -> float:
+    """MiB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096 / 2**20
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/statm").is_file(), reason="reads memory from /proc")
+def test_memory_stays_flat_over_3000_frames(tmp_path: Path) -> None:
+    ways = ((50 + 30 * np.sin(n / 20), 50.0) for n in range(3000))
+    images: Callable[[], list[Image]] = lambda: [discs({RED: way}, 128, 96) for way in ways]  # noqa: E731
+    source = film(tmp_path / "film.mp4", images(), time_base=Fraction(1, 25))
+    used: dict[tuple[str, int], float] = {}
+
+    def progress(done: int, total: int | None, stage: str) -> None:
+        if done % 100 == 0:
+            used[stage, done] = resident()
+
+    result = redact(source, tmp_path / "out.mp4", progress=progress)
+    assert result.frames == 3000
+    for stage in ("analysing", "rendering"):
+        growth = max(used[stage, n] for n in range(400, 3001, 100)) - used[stage, 300]
+        print(f"{stage}: {growth:.1f} MiB more after frame 300")
+        assert growth < 50, stage
