@@ -284,10 +284,11 @@ class Renderer:
             elif paste is not None and self._hides(paste, appearance.face):
                 _overlay(paste, out)
                 self._count("generated")
-            elif paste is not None and self._hides(paste, _middle(appearance.face)):
-                # The place is known roughly: what the new face leaves of it is covered like a pad.
+            elif paste is not None and self._hides(paste, _scaled(appearance.face, 0.5)):
+                # The place is known roughly: what the new face leaves of the box is covered like a pad.
                 under = self.settings.pad_mode
-                self._cover(out, appearance.face, self.settings.fallback if under == "ficgan" else under)
+                under = self.settings.fallback if under == "ficgan" else under
+                self._cover(out, _scaled(appearance.face, 0.8), under)  # covers reach 1.3 times as far
                 _overlay(paste, out)
                 self._count("generated")
             else:
@@ -320,10 +321,10 @@ def _area(face: Face) -> float:
     return float(np.prod(face.box[2:] - face.box[:2]))
 
 
-def _middle(face: Face) -> Face:
-    """The same with half the box."""
-    quarter = (face.box[2:] - face.box[:2]) / 4
-    return Face(np.concatenate([face.box[:2] + quarter, face.box[2:] - quarter]), face.landmarks, face.score)
+def _scaled(face: Face, share: float) -> Face:
+    """The same with a share of the box."""
+    margin = (face.box[2:] - face.box[:2]) * (1 - share) / 2
+    return Face(np.concatenate([face.box[:2] + margin, face.box[2:] - margin]), face.landmarks, face.score)
 
 
 def _overlay(paste: Paste, out: Image) -> None:
