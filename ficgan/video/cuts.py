@@ -54,6 +54,8 @@ class CutDetector:
         self._config = config or CutConfig()
         self._changes: deque[float] = deque(maxlen=self._config.memory)
         self._before: tuple[Floats, Floats] | None = None
+        self.thumbnail: NDArray[np.uint8] = np.zeros((_HEIGHT, _WIDTH, 3), np.uint8)
+        """Of the last frame, 36×64×3."""
 
     def step(self, image: NDArray[np.uint8]) -> bool:
         """Whether a new scene begins with this frame; never with the first.
@@ -64,7 +66,7 @@ class CutDetector:
         Raises:
             InputError: It is no picture.
         """
-        thumbnail = _thumbnail(check_image(image))
+        self.thumbnail = thumbnail = _thumbnail(check_image(image))
         luma, colours = _normalised(thumbnail), _histogram(thumbnail)
         before, self._before = self._before, (luma, colours)
         if before is None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ficgan.faces import Face
 from ficgan.video.cuts import CutDetector
@@ -23,6 +26,10 @@ RESIZED = 0.4
 """The same for the logarithm of its size."""
 LEAST = 24.0
 """Pixels: smaller faces come and go with the detector's mood and cause no look of their own."""
+DIFFERENT = 24
+"""Grey levels of one colour by which a cell of a thumbnail (1/64 of the width) differs."""
+CELLS = 2
+"""Cells that make a thing worth a look."""
 HELD = 32
 """Frames kept at most until it is known whether to look at them."""
 
@@ -31,7 +38,9 @@ def look(frames: Iterable[Frame], find: Callable[[Frame], list[Face]], stride: i
     """Look at every n-th frame, at the first and last of each scene, and wherever two looks tell different stories.
 
     Where a face came, went or moved far between two looks, the frame in the middle is looked at too, and so on on both
-    sides: what comes in a dash is followed frame by frame, and what rests costs one look in n.
+    sides: what comes in a dash is followed frame by frame, and what rests costs one look in n. Where something came
+    and went between two looks (the picture differs from both, which are alike), the frame that shows it best is looked
+    at. What flashes up while the camera moves, for less than n frames, is not seen.
 
     Args:
         frames: of a film, in order.
@@ -42,48 +51,78 @@ def look(frames: Iterable[Frame], find: Callable[[Frame], list[Face]], stride: i
         Every frame once, in order, at most `stride` frames late.
     """
     cuts = CutDetector()
-    held: list[Frame] = []  # since the last look
+    held: list[_Held] = []  # since the last look
     since = 0
-    last: list[Face] | None = None
+    last: _Held | None = None
     for frame in frames:
         cut = cuts.step(frame.image)
-        if cut:
-            yield from _settled(last or [], held, find)
+        if cut and last is not None:
+            yield from _settled(last, held, find)
             held, last = [], None
-        held.append(frame)
+        held.append(_Held(frame, cuts.thumbnail))
         since += 1
         if last is None:
-            last = find(frame)
-            yield frame, last, cut
+            last = held[0]
+            last.faces = find(frame)
+            yield frame, last.faces, cut
         elif since >= stride:
-            *_, end = settled = list(_settled(last, held, find))
-            yield from settled
-            last = end[1]
+            yield from _settled(last, held, find)
+            last = held[-1]
         else:
             if len(held) > HELD:
-                yield held.pop(0), None, False
+                yield held.pop(0).frame, None, False
             continue
         held, since = [], 0
-    yield from _settled(last or [], held, find)
+    if last is not None:
+        yield from _settled(last, held, find)
 
 
-def _settled(before: list[Face], held: Sequence[Frame], find: Callable[[Frame], list[Face]]) -> Iterator[Seen]:
+@dataclass(eq=False)
+class _Held:
+    """A frame of which it is not yet known whether to look at it."""
+
+    frame: Frame
+    thumbnail: NDArray[np.uint8]
+    faces: list[Face] | None = None
+
+
+def _settled(last: _Held, held: Sequence[_Held], find: Callable[[Frame], list[Face]]) -> Iterator[Seen]:
     """The frames after a look, the last of which is looked at."""
     if not held:
         return
-    found = {-1: before, len(held) - 1: find(held[-1])}
+    line = [last, *held]
+
+    def see(number: int) -> None:
+        line[number].faces = find(line[number].frame)
 
     def between(a: int, b: int) -> None:
-        if b - a < 2 or _alike(found[a], found[b]):
+        before, after = line[a].faces, line[b].faces
+        if b - a < 2 or before is None or after is None or _alike(before, after):
             return
         middle = (a + b) // 2
-        found[middle] = find(held[middle])
+        see(middle)
         between(a, middle)
         between(middle, b)
 
-    between(-1, len(held) - 1)
-    for number, frame in enumerate(held):
-        yield frame, found.get(number), False
+    see(len(held))
+    between(0, len(held))
+    looks = [number for number, one in enumerate(line) if one.faces is not None]
+    for a, b in pairwise(looks):
+        odd = [_transient(line[a].thumbnail, one.thumbnail, line[b].thumbnail) for one in line[a + 1 : b]]
+        if odd and max(odd) >= CELLS:
+            most = a + 1 + odd.index(max(odd))
+            see(most)
+            between(a, most)
+            between(most, b)
+    for one in held:
+        yield one.frame, one.faces, False
+
+
+def _transient(before: NDArray[np.uint8], now: NDArray[np.uint8], after: NDArray[np.uint8]) -> int:
+    """Cells of a thumbnail that differ from both others, which are alike there."""
+    a, x, b = (one.astype(np.int16) for one in (before, now, after))
+    away = np.minimum(np.abs(x - a).max(-1), np.abs(x - b).max(-1))
+    return int(((away >= DIFFERENT) & (3 * np.abs(a - b).max(-1) <= away)).sum())
 
 
 def _alike(before: Sequence[Face], after: Sequence[Face]) -> bool:

@@ -96,6 +96,11 @@ def few_frames(head: Head) -> Scene:
     return Scene(60, [Actor(head, lambda n: (300 + 5 * n, 170, 80) if 21 <= n < 28 else None)], seed=7)
 
 
+def glimpse(head: Head) -> Scene:
+    """Three frames between two looks."""
+    return Scene(40, [Actor(head, lambda n: (330, 170, 80) if 21 <= n < 24 else None)], seed=7)
+
+
 def crossing(first: Head, second: Head) -> Scene:
     """Two people pass each other, one before the other."""
     return Scene(
@@ -215,7 +220,7 @@ def test_ficgan_covers_an_occlusion_and_a_dash_and_deface_does_not(
     assert len(result.theirs) >= 3
 
 
-@pytest.mark.parametrize("film", [few_frames, after_a_cut])
+@pytest.mark.parametrize("film", [glimpse, after_a_cut])
 def test_short_and_cut_appearances_are_covered(
     film: Callable[[Head], Scene], head: Head, tmp_path: Path, detector: FaceDetector, recognizer: Recognizer
 ) -> None:
@@ -224,7 +229,9 @@ def test_short_and_cut_appearances_are_covered(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["solid", "blur"])
-@pytest.mark.parametrize("film", [occluded, behind_a_post, fast, speeding_up, growing, after_a_cut, few_frames])
+@pytest.mark.parametrize(
+    "film", [occluded, behind_a_post, fast, speeding_up, growing, after_a_cut, few_frames, glimpse]
+)
 def test_every_film_is_covered(
     film: Callable[[Head], Scene], mode: str, head: Head, tmp_path: Path, detector: FaceDetector,
     recognizer: Recognizer, deface: Callable[..., object],

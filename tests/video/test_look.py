@@ -6,12 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from worlds import box_at, face_at
 
 from ficgan.faces import Face
 from ficgan.video.look import HELD, look
 from ficgan.video.media import Frame
 
+Image = NDArray[np.uint8]
 Where = Callable[[int], float | None]
 
 
@@ -63,6 +65,37 @@ def test_the_first_and_the_last_frame_of_a_face_are_found(first: int) -> None:
 
 def test_tiny_faces_that_come_and_go_cause_no_looks() -> None:
     assert looked(21, 5, lambda n: 100.0 if n % 10 else None, size=20) == [0, 5, 10, 15, 20]
+
+
+def painted(count: int, shown: range, pan: int = 0) -> list[int]:
+    """Frames looked at of a film in which a bright square shows up for some frames, over a picture that may pan."""
+    rng = np.random.default_rng(3)
+    ground = np.kron(rng.integers(60, 150, (6, 40, 3), dtype=np.uint8), np.ones((30, 30, 1), np.uint8))
+    asked: list[int] = []
+
+    def image(n: int) -> Image:
+        picture = ground[:, pan * n : pan * n + 320].copy()
+        if n in shown:
+            picture[60:110, 100:150] = 240
+        return picture
+
+    def find(frame: Frame) -> list[Face]:
+        asked.append(frame.index)
+        return [face_at(box_at(125, 85, 50))] if frame.index in shown else []
+
+    list(look((Frame(n, n, n / 25, image(n)) for n in range(count)), find, 5))
+    return sorted(asked)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4])
+def test_what_flashes_up_between_two_looks_is_seen_from_its_first_frame_to_its_last(length: int) -> None:
+    asked = painted(31, range(11, 11 + length))
+    assert {10, 11, 10 + length, 11 + length} <= set(asked)
+    assert len(asked) <= 7 + 4
+
+
+def test_a_pan_costs_no_looks() -> None:
+    assert painted(31, range(0), pan=6) == [0, 5, 10, 15, 20, 25, 30]
 
 
 def test_both_sides_of_a_cut_are_looked_at() -> None:
