@@ -6,6 +6,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from worlds import RATE, Actor, World, covered, face_at
 
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Face
-from ficgan.video import Frame, Stream, VideoSettings, VideoTools, open_video, record_live, stream
+from ficgan.video import Frame, Stream, VideoResult, VideoSettings, VideoTools, open_video, record_live, stream
 from ficgan.video.live import StreamResult
 from ficgan.video.tracks import Track
 
@@ -71,10 +72,10 @@ def pictures(world: World) -> Iterator[Image]:
 
 
 def run(world: World, *, pause: Callable[[int], float] = lambda frame: 0.0, look_ahead: int | None = None,
-        budget: float | None = None, recognizer: Faces | None = None, **changes: object) -> tuple[
+        budget: float | None = None, recognizer: Any = None, **changes: Any) -> tuple[
             list[StreamResult], Stream, Eyes]:  # fmt: skip
     eyes = Eyes(world, pause)
-    settings = VideoSettings(**{"mode": "solid", **changes})  # type: ignore[arg-type]
+    settings = VideoSettings(**{"mode": "solid", **changes})
     flow = stream(
         VideoTools(eyes, recognizer), pictures(world), RATE, settings=settings, look_ahead=look_ahead, budget=budget
     )
@@ -87,7 +88,14 @@ def uncovered(world: World, results: list[StreamResult], frames: range | None = 
     for result in results:
         frame = result.frame.index
         tracks = [
-            Track(one.track, frame, one.face.box[None], one.face.landmarks[None], np.ones(1), np.zeros(1, np.uint8))
+            Track(
+                one.track,
+                frame,
+                one.face.box[None],
+                one.face.landmarks[None],
+                np.ones(1, np.float32),
+                np.zeros(1, np.uint8),
+            )
             for one in result.faces
         ]
         for number, actor in enumerate(world.actors):
@@ -282,7 +290,7 @@ def test_no_frames_and_no_picture() -> None:
         list(stream(tools, [np.zeros((4, 4, 3))], settings=settings))  # type: ignore[list-item]
     for bad in ({"fps": 0.0}, {"budget": 0.0}, {"look_ahead": -1}):
         with pytest.raises(UsageError):
-            stream(tools, [], settings=settings, **bad)  # type: ignore[arg-type]
+            stream(tools, [], settings=settings, **bad)
 
 
 # -- people ------------------------------------------------------------------------------------------------------------
@@ -333,12 +341,12 @@ class Steady:
         return [face_at(np.array([4.0, 2, 24, 26]))]
 
 
-def record(tmp_path: Path, **more: object):  # type: ignore[no-untyped-def]
+def record(tmp_path: Path, **more: Any) -> VideoResult:
     make_clip(tmp_path / "in.mkv", 50, size=(192, 128), codec="ffv1")
     return record_live(
         VideoTools(Steady()), f"file://{tmp_path / 'in.mkv'}", tmp_path / "out.mkv",
         settings=VideoSettings(mode="solid"), **more,
-    )  # type: ignore[arg-type]  # fmt: skip
+    )  # fmt: skip
 
 
 def numbers(path: Path) -> list[int]:
