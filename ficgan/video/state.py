@@ -6,11 +6,14 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ficgan import __version__
 from ficgan.errors import FicganError, InputError
@@ -45,13 +48,17 @@ def identity_of(
         "film": [fingerprint(path), Path(path).stat().st_mtime_ns] if Path(path).is_file() else os.fspath(path),
         "seed": model.seed if model is not None and model.seeded else None,
         "settings": asdict(settings), "encode": asdict(encode), "span": [start, end],
-        "rules": [*rules.keep, *rules.only, list(rules.boxes), list(rules.spans)],
-        "photos": [hashlib.sha256(p.tobytes()).hexdigest() for p in (*rules.keep.values(), *rules.only.values())],
+        "keep": _photos(rules.keep), "only": _photos(rules.only),
+        "boxes": list(rules.boxes), "spans": list(rules.spans),
         "detector": tools.detector.name, "gate": tools.recognizer.name if tools.recognizer else None,
         "policy": asdict(tools.policy), "layer": tools.layer, "psi": tools.psi, "model": model and model.identity(),
     }  # fmt: skip
     text = json.dumps(told, sort_keys=True, default=str).encode()
     return hashlib.sha256(text + b"\0" + document).hexdigest()
+
+
+def _photos(photos: Mapping[str, NDArray[np.uint8]]) -> list[list[Any]]:
+    return [[name, photo.shape, hashlib.sha256(photo.tobytes()).hexdigest()] for name, photo in photos.items()]
 
 
 @contextmanager
