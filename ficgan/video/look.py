@@ -28,8 +28,6 @@ LEAST = 24.0
 """Pixels: smaller faces come and go with the detector's mood and cause no look of their own."""
 DIFFERENT = 24
 """Grey levels of one colour by which a cell of a thumbnail (1/64 of the width) differs."""
-CELLS = 2
-"""Cells that make a thing worth a look."""
 HELD = 32
 """Frames kept at most until it is known whether to look at them."""
 
@@ -109,7 +107,7 @@ def _settled(last: _Held, held: Sequence[_Held], find: Callable[[Frame], list[Fa
     looks = [number for number, one in enumerate(line) if one.faces is not None]
     for a, b in pairwise(looks):
         odd = [_transient(line[a].thumbnail, one.thumbnail, line[b].thumbnail) for one in line[a + 1 : b]]
-        if odd and max(odd) >= CELLS:
+        if odd and max(odd):
             most = a + 1 + odd.index(max(odd))
             see(most)
             between(a, most)
@@ -119,10 +117,11 @@ def _settled(last: _Held, held: Sequence[_Held], find: Callable[[Frame], list[Fa
 
 
 def _transient(before: NDArray[np.uint8], now: NDArray[np.uint8], after: NDArray[np.uint8]) -> int:
-    """Cells of a thumbnail that differ from both others, which are alike there."""
+    """Squares of 2×2 cells unlike both other thumbnails, which are alike there; edges that shake are thinner."""
     a, x, b = (one.astype(np.int16) for one in (before, now, after))
     away = np.minimum(np.abs(x - a).max(-1), np.abs(x - b).max(-1))
-    return int(((away >= DIFFERENT) & (3 * np.abs(a - b).max(-1) <= away)).sum())
+    odd = (away >= DIFFERENT) & (3 * np.abs(a - b).max(-1) <= away)
+    return int((odd[1:, 1:] & odd[:-1, 1:] & odd[1:, :-1] & odd[:-1, :-1]).sum())
 
 
 def _alike(before: Sequence[Face], after: Sequence[Face]) -> bool:
