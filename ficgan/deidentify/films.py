@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -16,7 +16,7 @@ from ficgan.policy import Policy
 
 if TYPE_CHECKING:
     from ficgan.video import People, Project, VideoResult, VideoSettings, VideoTools
-    from ficgan.video.live import StreamResult
+    from ficgan.video.live import Stream
 
 __all__ = ["Films"]
 
@@ -92,7 +92,7 @@ class Films:
     def stream(
         self, frames: Iterable[NDArray[np.uint8]], fps: float = 25.0, *,
         settings: VideoSettings | None = None, **options: Any,
-    ) -> Iterator[StreamResult]:  # fmt: skip
+    ) -> Stream:  # fmt: skip
         """Redact frames as they come, with a bounded look-ahead; see `ficgan.video.live`."""
         from ficgan.video import stream
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from ficgan.faces.detection import Face, FaceDetector
 __all__ = ["DetectAt"]
 
 
-@dataclass(frozen=True)
+@dataclass
 class DetectAt:
     """A detector that sees every picture at about one size, its proportions kept.
 
@@ -25,10 +25,10 @@ class DetectAt:
     detector: FaceDetector
     size: tuple[int, int]
     enlarge: bool = True
+    name: str = field(init=False)
 
-    @property
-    def name(self) -> str:
-        return self.detector.name
+    def __post_init__(self) -> None:
+        self.name = self.detector.name
 
     def detect(self, image: NDArray[np.uint8]) -> list[Face]:
         """Faces in pixels of `image` (uint8 [H,W,3] RGB), as `FaceDetector.detect` gives them."""

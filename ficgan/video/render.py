@@ -8,7 +8,7 @@ and expression (the spatial code) are read anew.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -111,7 +111,7 @@ class Renderer:
         """Faces of single frames by what was done to them."""
         self.tally: list[Counter[str]] = []
         """The same for each frame of the last call."""
-        self._covers = {
+        self._covers: dict[str, Callable[..., Paste]] = {
             "blur": partial(blur_face, strength=settings.blur),
             "mosaic": mosaic_face,
             "solid": solid_mask,
