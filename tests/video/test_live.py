@@ -116,10 +116,10 @@ def walking(frames: tuple[int, int] = (0, 10_000), **more: object) -> Actor:
 def test_a_face_is_covered_from_its_first_frame_to_its_last_at_any_stride(stride: int) -> None:
     """It comes at the worst moment, right after a look, and is away right after another."""
     world = World([walking((stride + 1, 6 * stride + 40))], 7 * stride + 90, noise=0.01)
-    results, flow, eyes = run(world, stride=stride)
+    results, flow, eyes = run(world, stride=stride, pad=0.0)
     assert [result.frame.index for result in results] == list(range(world.length))
     assert uncovered(world, results) == []
-    assert flow.look_ahead >= stride - 1 and eyes.looks == list(range(0, world.length, stride))
+    assert flow.look_ahead == stride - 1 and eyes.looks == list(range(0, world.length, stride))
 
 
 def test_pixels_are_covered_and_the_rest_is_the_source() -> None:
@@ -149,8 +149,8 @@ def test_after_the_last_sighting_it_is_covered_for_the_patience() -> None:
 
 @pytest.mark.parametrize("look_ahead", [0, 10])
 def test_at_a_cut_nobody_shows_and_nobody_stays(look_ahead: int) -> None:
-    first, second = walking((0, 42)), Actor(lambda t: (140, 50, 34), (43, 99))
-    world = World([first, second], 90, cuts=(43,), noise=0.01)
+    lost, second = Actor(lambda t: (24, 20, 24), (0, 20)), Actor(lambda t: (140, 50, 34), (43, 99))
+    world = World([walking((0, 42)), lost, second], 90, cuts=(43,), noise=0.01)
     results, _, eyes = run(world, stride=7, look_ahead=look_ahead)
     assert 43 in eyes.looks and uncovered(world, results) == []
     for result in results:
@@ -192,10 +192,10 @@ def test_a_generated_face_does_not_turn_to_its_pad_between_two_looks() -> None:
 
 def test_a_slow_detector_looks_less_often_and_nobody_shows() -> None:
     """Slow for a while: the stride grows at once, up to the look-ahead, and falls again."""
-    budget = 0.02
+    budget = 0.04
     actors = [walking(), Actor(lambda t: (150, 40 + 4 * t, 30), (57, 131))]
     world = World(actors, 220, noise=0.01)
-    results, flow, _ = run(world, pause=lambda n: 0.06 if n < 120 else 0.0, stride=1, budget=budget)
+    results, flow, _ = run(world, pause=lambda n: 0.12 if n < 120 else 0.0, stride=1, budget=budget)
     assert uncovered(world, results) == []
     strides = {result.frame.index: result.stride for result in results}
     assert min(strides[n] for n in range(20, 105)) >= 3 and max(strides.values()) <= flow.look_ahead + 1
