@@ -36,6 +36,8 @@ class VideoSettings:
         hold: seconds for which a fallback lasts at least on either side, so that modes do not flicker.
         mask_scale: size of the replaced region.
         blur: standard deviation of the blur as a fraction of the face's longer side.
+        margin: factor of the gate's match threshold under which a generated face counts as still recognised; above 1,
+            because single frames between two readings come nearer to the source than those that are read.
         check: seconds between two readings of a generated face by the gate while rendering.
         verify: the pass over the result: every frame, about one frame a second, or none.
         segment: seconds of film in one part; an interrupted film goes on from its last whole part.
@@ -56,7 +58,8 @@ class VideoSettings:
     hold: float = 0.25
     mask_scale: float = 1.0
     blur: float = 0.15
-    check: float = 1.0
+    margin: float = 1.1
+    check: float = 0.5
     verify: Verify = "sampled"
     segment: float = 10.0
     chunk: int = 8
@@ -69,7 +72,7 @@ class VideoSettings:
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise UsageError(f"{name} is {value}; give a number of 0 or more")
-        for name in ("mask_scale", "blur", "segment"):
+        for name in ("mask_scale", "blur", "segment", "margin"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise UsageError(f"{name} is {getattr(self, name)}; give a number above 0")
         for name, known in (("mode", HIDING), ("fallback", HIDING), ("pad_mode", HIDING), ("link", LINKS),
