@@ -71,8 +71,7 @@ def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) ->
     purge` removes it. Edit project.json or export decisions from the page, then `ficgan render FOLDER FILM -o OUT`.
     """
     started = time.monotonic()
-    face = {option.name: option.default for option in _defaults(FACE)}
-    given = {**face, **given, "mode": mode, "verify": "sampled"}
+    given = {**_defaults(FACE), **given, "mode": mode, "verify": "sampled"}
     settings, rules = video_settings(given), video_rules(given)
     with Progress(given["progress"], quiet=given["quiet"]) as report:
         with contextlib.redirect_stdout(sys.stderr):
@@ -162,10 +161,11 @@ class _Rendering:
         )  # fmt: skip
 
 
-def _defaults(group: tuple[Any, ...]) -> list[click.Parameter]:
-    """The options of a group, made on a command nobody calls."""
+def _defaults(group: tuple[Any, ...]) -> dict[str, Any]:
+    """What the options of a group are where none is given."""
 
+    @click.command()
     @options(group)
-    def nobody() -> None: ...
+    def nobody(**_: Any) -> None: ...
 
-    return list(reversed(nobody.__click_params__))  # type: ignore[attr-defined]
+    return nobody.make_context("nobody", []).params

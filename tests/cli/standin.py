@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,14 @@ from click.testing import CliRunner
 from PIL import Image
 
 import ficgan.cli.deid as command
+from ficgan.errors import InputError
+from ficgan.video.project import Project, Source
+from ficgan.video.result import VideoResult
 
-KEYS = {"inputs", "written", "failed", "faces", "uncovered", "reidentified", "seconds", "skipped", "no_face"}
+KEYS = {
+    "inputs", "written", "failed", "faces", "uncovered", "reidentified", "seconds", "skipped", "no_face", "frames",
+    "damaged",
+}  # fmt: skip
 
 
 BLUE, GREEN = (30, 60, 200), (20, 120, 40)
@@ -41,6 +47,10 @@ class StandIn:
         self.settings: dict[str, Any] = {}
         self.keys: list[str] = []
         self.loaded = 0
+        self.films: list[dict[str, Any]] = []
+        """Calls of the three ways with films."""
+        self.film = VideoResult(Path("film"), frames=25, seconds=1.0, tracks=2, people=2, faces={"generated": 40})
+        """What is said of every film."""
         self._change = change
 
     def load(self, **settings: Any) -> StandIn:
@@ -58,6 +68,24 @@ class StandIn:
         self._change(result)
         return result
 
+    def process_video(self, source: Any, output: Path, *, progress: Any, **options: Any) -> VideoResult:
+        self.films.append({"source": source, "output": output, **options})
+        print("a library that talks on stdout")
+        if Path(source).is_file() and Path(source).read_bytes() == b"broken":
+            raise InputError(f"{source}: is no video")
+        for done in range(1, 26):
+            progress(done, 25, "rendering")
+        Path(output).write_bytes(b"a film")
+        return replace(self.film, output=Path(output))
+
+    def render_video(self, folder: str, source: Any, output: Path, **options: Any) -> VideoResult:
+        return self.process_video(source, output, folder=folder, **options)
+
+    def analyse_video(self, source: Any, folder: str, *, progress: Any, **options: Any) -> Project:
+        self.films.append({"source": source, "folder": folder, **options})
+        progress(1, None, "analysing")
+        return Project(Source(name="film.mp4", width=8, height=8, time_base="1/25"), np.arange(25), [])
+
 
 def photo(path: Path, colour: tuple[int, int, int] = BLUE, **options: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,16 +93,23 @@ def photo(path: Path, colour: tuple[int, int, int] = BLUE, **options: Any) -> Pa
     return path
 
 
-def call(*arguments: Any, code: int = 0) -> tuple[dict[str, Any], str]:
-    """Run the command; returns its final JSON and what it said on stderr."""
-    outcome = CliRunner().invoke(command.deid, [str(argument) for argument in arguments])
+def film(path: Path, content: bytes = b"a film's bytes") -> Path:
+    """A file that only a stand-in takes for a film."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def call(*arguments: Any, code: int = 0, of: Any = command.deid, silent: bool = False) -> tuple[dict[str, Any], str]:
+    """Run a command; returns its final JSON, which it must not print if `silent`, and what it said on stderr."""
+    outcome = CliRunner().invoke(of, [str(argument) for argument in arguments])
     assert outcome.exit_code == code, outcome.output
     assert "Traceback" not in outcome.stderr
-    if code in (1, 2):
+    if code in (1, 2) or silent:
         assert outcome.stdout == ""
         return {}, outcome.stderr
     summary = json.loads(outcome.stdout)
-    assert outcome.stdout.count("\n") == 1 and set(summary) >= KEYS
+    assert outcome.stdout.count("\n") == 1 and (of is not command.deid or set(summary) >= KEYS)
     return summary, outcome.stderr
 
 

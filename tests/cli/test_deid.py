@@ -55,11 +55,11 @@ def test_tree_is_mirrored_and_other_files_are_counted(tmp_path: Path, engine: St
     photo(tree / "deep/er/b.PNG")
     (tree / "notes.txt").write_text("x")
     (tree / "._a.jpg").write_bytes(b"resource fork")
-    (tree / "clip.mp4").write_bytes(b"video")
+    (tree / "song.mp3").write_bytes(b"sound")
     summary, said = call(tree, "-o", tmp_path / "out")
     assert files(tmp_path / "out") == {"a.jpg", "a.jpg.json", "deep/er/b.PNG", "deep/er/b.PNG.json"}
     assert (summary["inputs"], summary["written"], summary["skipped"]) == (2, 2, 3)
-    assert "3 files skipped" in said
+    assert "3 files skipped: neither photos nor films" in said
     summary, _ = call(tree, "-o", tmp_path / "flat", "--no-recursive")
     assert files(tmp_path / "flat") == {"a.jpg", "a.jpg.json"}
 
@@ -253,7 +253,7 @@ def test_several_inputs_do_not_become_one_file(tmp_path: Path, engine: StandIn) 
     first, second = photo(tmp_path / "in/a.jpg"), photo(tmp_path / "in/b.jpg")
     for inputs in ((first, second), (tmp_path / "in",)):
         _, said = call(*inputs, "-o", tmp_path / "out.jpg", code=2)
-        assert "name of one image" in said and not (tmp_path / "out.jpg").exists()
+        assert "name of one file" in said and not (tmp_path / "out.jpg").exists()
     call(first, second, "-o", f"{tmp_path}/out.jpg/")
     assert (tmp_path / "out.jpg").is_dir()
 

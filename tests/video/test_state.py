@@ -1,0 +1,373 @@
+"""An interrupted film goes on where it stopped, and becomes the film it would have been."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from clips import make_clip
+from numpy.typing import ArrayLike, NDArray
+
+from ficgan.config import ModelConfig
+from ficgan.errors import InputError
+from ficgan.face_model import FaceModel
+from ficgan.faces import Alignment, Face
+from ficgan.identity import IdentityBank
+from ficgan.models import FICGAN, CheckpointHeader
+from ficgan.policy import Policy
+from ficgan.video import EncodeOptions, Rules, VideoResult, VideoSettings, VideoTools, open_video, process_film
+from ficgan.video import process as module
+from ficgan.video.folders import hold, make_private_folder, remove_folder, work_folder
+from ficgan.video.state import State, identity_of, working
+
+Image = NDArray[np.uint8]
+FRAMES, SIDE = 48, 48
+SEEDS = {"ficgan": 7, "solid": None}
+CONFIG = ModelConfig(resolution=32, channel_base=256, channel_max=16, spatial_channels=4, mapping_layers=1)
+
+
+@dataclass
+class Square:
+    """Finds the bright square of a frame."""
+
+    name: str = "square"
+    looks: int = 0
+
+    def detect(self, image: Image) -> list[Face]:
+        self.looks += 1
+        y, x = np.nonzero(image[..., 0] > 180)
+        if len(x) < SIDE:
+            return []
+        corner = np.array([x.min(), y.min()], np.float32)
+        box = np.array([*corner, x.max(), y.max()], np.float32)
+        return [Face(box, (Alignment().points(SIDE) + corner).astype(np.float32), 0.9)]
+
+
+@dataclass
+class Gate:
+    """Takes nothing for its source."""
+
+    name: str = "gate"
+    metric: str = "euclidean"
+    match_threshold: float = 0.5
+
+    def embed(self, image: Image, landmarks: ArrayLike) -> NDArray[np.float32]:
+        return np.zeros((len(np.asarray(landmarks)), 2), np.float32)
+
+    def distance(self, a: ArrayLike, b: ArrayLike) -> float:
+        return 1.0
+
+    def is_match(self, a: ArrayLike, b: ArrayLike) -> bool:
+        return False
+
+
+def face_model(seed: int | None = None, weights: int = 0) -> FaceModel:
+    torch.manual_seed(weights)
+    model = FICGAN(CONFIG).eval().requires_grad_(False)
+    for parameter in model.parameters():
+        parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    bank = IdentityBank.from_codes(np.random.default_rng(0).normal(size=(60, 512)), np.arange(60), None, [], {})
+    header = CheckpointHeader(model=CONFIG, alignment=Alignment().to_dict())
+    return FaceModel(model, header, bank, k=5, seed=seed, precision="float32")
+
+
+@pytest.fixture
+def film(tmp_path: Path, made: Path) -> Path:
+    return Path(shutil.copy2(made / "film.mp4", tmp_path))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a film."""
+    folder = tmp_path_factory.mktemp("made")
+    pictures = []
+    for n in range(FRAMES):
+        image = np.full((96, 160, 3), 90, np.uint8)
+        image[20 : 20 + SIDE, 10 + n : 10 + n + SIDE] = np.linspace(200, 250, SIDE, dtype=np.uint8)[None, :, None]
+        pictures.append(image)
+    make_clip(folder / "film.mp4", FRAMES, size=(160, 96), pictures=pictures)
+    return folder
+
+
+@pytest.fixture
+def whole(made: Path, kept: dict[str, VideoResult]) -> Callable[[str], VideoResult]:
+    """What an uninterrupted run makes of it, in a mode."""
+
+    def result(mode: str) -> VideoResult:
+        if mode not in kept:
+            kept[mode] = process(made / "film.mp4", made / f"{mode}.mp4", seed=SEEDS[mode], mode=mode)
+        return kept[mode]
+
+    return result
+
+
+@pytest.fixture(scope="module")
+def kept() -> dict[str, VideoResult]:
+    return {}
+
+
+def process(
+    film: Path, out: Path, *, seed: int | None = None, until: tuple[str, int] | None = None, mode: str = "ficgan",
+    detector: Square | None = None, told: dict[str, list[int]] | None = None, **options: Any,
+) -> VideoResult:  # fmt: skip
+    """Redact the film; Ctrl-C comes at a frame of a stage."""
+    told = {} if told is None else told
+
+    def progress(done: int, total: int | None, stage: str) -> None:
+        told.setdefault(stage, []).append(done)
+        if until is not None and (stage, done) == until:
+            raise KeyboardInterrupt
+
+    changes = {"mode": mode, "segment": 0.25, "chunk": 4, **options.pop("settings", {})}
+    model = face_model(seed) if mode == "ficgan" else None
+    tools = VideoTools(detector or Square(), Gate(), model, Policy(), layer=2)
+    return process_film(
+        tools, film, out, settings=VideoSettings(**changes), encode=EncodeOptions(threads=1), progress=progress,
+        **options,
+    )  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def second_detector(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "independent_detector", lambda *_: Square("other"))
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def frames(path: Path) -> NDArray[np.int16]:
+    with open_video(path) as source:
+        return np.stack([frame.image for frame in source.frames()]).astype(np.int16)
+
+
+def _draws(result: VideoResult) -> Any:
+    """The new identities."""
+    return result.account.get("draws")
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("mode", "until"),
+    [("ficgan", ("analysing", 30)), ("ficgan", ("rendering", 2)), ("ficgan", ("rendering", 30)),
+     ("ficgan", ("rendering", FRAMES)), ("ficgan", ("checking", 3)), ("solid", ("rendering", 30))],
+)  # fmt: skip
+def test_an_interrupted_film_becomes_the_same_film(
+    film: Path, tmp_path: Path, whole: Callable[[str], VideoResult], until: Any, mode: str
+) -> None:
+    seed, expected = SEEDS[mode], whole(mode)
+    folder = tmp_path / "out"
+    folder.mkdir()
+    out, once, again = folder / "film.mp4", Square(), Square()
+    with pytest.raises(KeyboardInterrupt):
+        process(film, out, seed=seed, mode=mode, until=until, detector=once)
+    assert names(folder) == {work_folder(out).name}
+    told: dict[str, list[int]] = {}
+    result = process(film, out, seed=seed, mode=mode, detector=again, told=told)
+    assert names(folder) == {"film.mp4"}
+    assert expected.output is not None and np.abs(frames(out) - frames(expected.output)).max() <= 2
+    assert result.faces == expected.faces and result.faces[{"ficgan": "generated"}.get(mode, mode)] == FRAMES
+    assert result.frames == FRAMES and result.tracks == expected.tracks == 1
+    assert _draws(result) == _draws(expected)
+    assert again.looks < once.looks  # what had been found was not looked for again
+    if until[0] != "analysing":
+        assert again.looks == 0 and "analysing" not in told
+        first = told.get("rendering", [FRAMES + 1])[0]
+        assert until[1] - 12 < first or until[0] == "checking"  # at most a segment and a chunk are done again
+        assert (until == ("rendering", 2)) == (first == 1)
+
+
+def test_without_a_seed_the_second_half_has_the_same_identities(film: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.mp4"
+    with pytest.raises(KeyboardInterrupt):
+        process(film, out, until=("rendering", 30))
+    state = json.loads((work_folder(out) / "ficgan-state.json").read_bytes())
+    result = process(film, out)
+    process(film, tmp_path / "seeded.mp4", seed=state["seed"])
+    assert np.abs(frames(out) - frames(tmp_path / "seeded.mp4")).max() <= 2
+    process(film, tmp_path / "other.mp4")  # another random seed: the comparison could have failed
+    assert np.abs(frames(out) - frames(tmp_path / "other.mp4")).max() > 2
+    assert str(state["seed"]) not in json.dumps(result.to_dict())
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"seed": 8}, {"seed": None}, {"settings": {"stride": 4}}, {"settings": {"pad": 0.1}}, {"start": 0.2},
+     {"rules": Rules(boxes=[(0, 0, 9, 9)])}, {"mode": "solid"}],
+    ids=lambda changed: next(iter(changed)),
+)  # fmt: skip
+def test_another_job_begins_anew(film: Path, tmp_path: Path, changed: dict[str, Any]) -> None:
+    out, told = tmp_path / "out.mp4", {}  # type: ignore[var-annotated]
+    with pytest.raises(KeyboardInterrupt):
+        process(film, out, seed=7, until=("rendering", 30))
+    process(film, out, told=told, **{"seed": 7, **changed})
+    assert told["analysing"][0] == told["rendering"][0] == 1 and names(tmp_path) == {"film.mp4", "out.mp4"}
+
+
+def test_a_film_that_changed_begins_anew(film: Path, tmp_path: Path) -> None:
+    out, told = tmp_path / "out.mp4", {}  # type: ignore[var-annotated]
+    with pytest.raises(KeyboardInterrupt):
+        process(film, out, seed=7, until=("rendering", 30))
+    os.utime(film, (1, 1))  # an edit in the middle of a large file would not show in its first and last bytes
+    process(film, out, seed=7, told=told)
+    assert told["analysing"][0] == 1
+
+
+def test_killed_between_a_segment_and_its_account(
+    film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: Callable[[str], VideoResult]
+) -> None:
+    expected = whole("ficgan")
+    save, calls = State.save_casts, []
+
+    def killed(self: State, *arguments: Any) -> None:
+        calls.append(arguments)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        save(self, *arguments)
+
+    monkeypatch.setattr(State, "save_casts", killed)
+    with pytest.raises(KeyboardInterrupt):
+        process(film, tmp_path / "out.mp4", seed=7)
+    monkeypatch.setattr(State, "save_casts", save)
+    result = process(film, tmp_path / "out.mp4", seed=7)
+    assert expected.output is not None and result.faces == expected.faces
+    assert np.abs(frames(tmp_path / "out.mp4") - frames(expected.output)).max() <= 2
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("ficgan-casts.safetensors", b""), ("ficgan-casts.safetensors", b"\xff" * 40), ("ficgan-state.json", b"[]"),
+     ("ficgan-state.json", b"\xff"), ("ficgan-detections.jsonl", b"[0, []]\nx")],
+)  # fmt: skip
+def test_damaged_leftovers_are_made_again(film: Path, tmp_path: Path, name: str, content: bytes) -> None:
+    out = tmp_path / "out.mp4"
+    with pytest.raises(KeyboardInterrupt):
+        process(film, out, mode="solid", until=("rendering", 30))
+    (work_folder(out) / name).write_bytes(content)
+    result = process(film, out, mode="solid")
+    assert result.faces == {"solid": FRAMES}
+
+
+def test_what_a_work_folder_holds_is_private_and_purge_removes_it(film: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.mp4"
+    with pytest.raises(KeyboardInterrupt):
+        process(film, out, until=("checking", 3))
+    work = work_folder(out)
+    assert stat.S_IMODE(work.stat().st_mode) == 0o700
+    assert {"ficgan-state.json", "ficgan-casts.safetensors", "project.json", "tracks.jsonl"} < names(work)
+    for name in ("ficgan-state.json", "ficgan-casts.safetensors", "ficgan-detections.jsonl", "project.json"):
+        assert stat.S_IMODE((work / name).stat().st_mode) == 0o600
+    assert not list(work.rglob("*.jpg"))  # no source faces
+    assert remove_folder(work).left == [] and names(tmp_path) == {"film.mp4"}
+
+
+def test_two_at_once(film: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.mp4"
+    with pytest.raises(KeyboardInterrupt):
+        process(film, out, mode="solid", until=("rendering", 30))
+    before = names(work_folder(out))
+    with hold(work_folder(out)), pytest.raises(InputError, match="in use by another"):
+        process(film, out, mode="solid")
+    assert names(work_folder(out)) == before
+
+
+@pytest.mark.parametrize("when", [("analysing", 30), ("rendering", 30)])
+def test_a_kept_project_does_not_stand_in_the_way(film: Path, tmp_path: Path, when: Any) -> None:
+    out, project = tmp_path / "out.mp4", tmp_path / "project"
+    with pytest.raises(KeyboardInterrupt):
+        process(film, out, mode="solid", project=project, until=when)
+    process(film, out, mode="solid", project=project)
+    assert {"project.json", "review.html", "thumbs"} < names(project)
+    assert (project / "thumbs/track-0001-after.jpg").is_file()
+    with pytest.raises(InputError, match="holds a project already"):
+        process(film, tmp_path / "next.mp4", mode="solid", project=project)
+    assert names(tmp_path) == {"film.mp4", "out.mp4", "project"}
+
+
+def test_a_project_of_another_job_is_not_replaced(film: Path, tmp_path: Path) -> None:
+    out, project = tmp_path / "out.mp4", tmp_path / "project"
+    with pytest.raises(KeyboardInterrupt):
+        process(film, out, mode="solid", project=project, until=("rendering", 30))
+    before = (project / "project.json").read_bytes()
+    with pytest.raises(InputError, match="holds a project already"):
+        process(film, out, mode="solid", project=project, settings={"stride": 3})
+    assert (project / "project.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("error", "stays"),
+    [(InputError("no"), False), (OSError(28, "No space left on device"), False), (KeyboardInterrupt(), True),
+     (BrokenPipeError(), True), (RuntimeError("a fault"), True)],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_what_leaves_a_work_folder(tmp_path: Path, error: BaseException, stays: bool) -> None:
+    kind = InputError if isinstance(error, OSError) and not stays else type(error)
+    with pytest.raises(kind) as told, working(tmp_path / "a.mp4") as work:
+        (work / "ficgan-x").write_bytes(b"x")
+        raise error
+    assert work.exists() == stays
+    assert not isinstance(error, OSError) or stays or "a.mp4: cannot be written (No space left" in str(told.value)
+
+
+def test_a_done_film_leaves_nothing(tmp_path: Path) -> None:
+    with working(tmp_path / "a.mp4") as work:
+        assert work == work_folder(tmp_path / "a.mp4") and work.is_dir()
+    assert names(tmp_path) == set()
+
+
+def _changed(**changes: Any) -> Callable[[Path], str]:
+    def identity(path: Path) -> str:
+        tools = {"detector": Square(), "recognizer": Gate(), "face_model": None, "layer": 4, "psi": 0.6}
+        given: dict[str, Any] = {
+            "path": path, "settings": VideoSettings(), "rules": Rules(), "encode": EncodeOptions(), "start": None,
+            "end": None, "document": b"",
+        }  # fmt: skip
+        tools |= {name: value for name, value in changes.items() if name in tools}
+        given |= {name: value for name, value in changes.items() if name not in tools}
+        return identity_of(VideoTools(**tools), **given)  # type: ignore[arg-type]
+
+    return identity
+
+
+def test_everything_that_shapes_the_result_is_in_its_identity(tmp_path: Path) -> None:
+    film = tmp_path / "film.mp4"
+    film.write_bytes(b"film")
+    photo = np.zeros((2, 2, 3), np.uint8)
+    variants: list[dict[str, Any]] = [
+        {}, {"settings": VideoSettings(mode="blur")}, {"settings": VideoSettings(fallback="blur")},
+        {"encode": EncodeOptions(crf=20)}, {"encode": EncodeOptions(audio="drop")}, {"start": 1.0}, {"end": 1.0},
+        {"document": b"{}"}, {"detector": Square("other")}, {"recognizer": None}, {"layer": 3}, {"psi": 0.5},
+        {"rules": Rules(keep={"a": photo})}, {"rules": Rules(only={"a": photo})},
+        {"rules": Rules(keep={"a": photo + 1})}, {"rules": Rules(spans=[(0, 1)])},
+        {"face_model": face_model(1)}, {"face_model": face_model(2)}, {"face_model": face_model(None)},
+        {"face_model": face_model(1, weights=1)},
+    ]  # fmt: skip
+    found = [_changed(**variant)(film) for variant in variants]
+    assert len(set(found)) == len(variants)
+    assert found == [_changed(**variant)(film) for variant in variants]
+    assert _changed(face_model=face_model(None))(film) == found[-2]  # a random seed is no difference
+
+
+def test_other_files_in_a_work_folder_are_spared(tmp_path: Path) -> None:
+    work = work_folder(tmp_path / "a.mp4")
+    make_private_folder(work, "work")
+    for name in ("mine.txt", "ficgan-segment-00000000-00000009.nut", "project.json"):
+        (work / name).write_bytes(b"x")
+    State(work, VideoTools(Square()), "identity")
+    assert names(work) == {".ficgan-folder", "ficgan-state.json", "mine.txt"}
