@@ -97,7 +97,11 @@ def test_bad_films_fail_each_in_a_sentence_and_stop_nobody(clip: Path, tmp_path:
 
 @pytest.mark.parametrize(
     ("source", "words"),
-    [("camera:9", "camera"), ("rtsp://me:secret@127.0.0.1:1/x", "cannot be opened"), ("x/%05d.png", "no image")],
+    [
+        ("camera:9", "camera"),
+        ("rtsp://me:secret@127.0.0.1:1/x", "cannot be opened"),
+        pytest.param("x/%05d.png", "no image", marks=pytest.mark.slow),
+    ],
 )
 def test_what_cannot_be_opened_leaves_nothing(tmp_path: Path, source: str, words: str) -> None:
     if source == "camera:9" and Path("/dev/video9").exists():
@@ -106,7 +110,7 @@ def test_what_cannot_be_opened_leaves_nothing(tmp_path: Path, source: str, words
     assert summary["failed"] == 1 and words in said and "secret" not in said and names(tmp_path) == set()
 
 
-@pytest.mark.parametrize("limit", [500, 8_000])
+@pytest.mark.parametrize("limit", [8_000, pytest.param(500, marks=pytest.mark.slow)])
 def test_a_full_disk(clip: Path, tmp_path: Path, limit: int) -> None:
     summary, said = run(
         "deid", clip, "-o", tmp_path / "out/b.mp4", "--mode", "solid", "--no-verify", code=3,
