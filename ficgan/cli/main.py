@@ -73,7 +73,7 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings=_HELP)
 @click.version_option(__version__, prog_name="ficgan")
 def main() -> None:
-    """Replace the identities in photos and films by k-anonymous ones, train the model, and measure what was achieved."""
+    """Replace the identities in photos and films by k-anonymous ones, train the model, measure what was achieved."""
 
 
 def deid_main() -> None:
