@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.video.check import Finding
 from ficgan.video.media import Frame
 from ficgan.video.modes import effective_modes
 from ficgan.video.project import Project
@@ -29,6 +32,7 @@ class Plan:
         self._film, self._tracks = film, TrackSet(film.tracks)
         decider, times = film.decider(), film.times
         rate = (len(times) - 1) / times[-1] if len(times) > 1 and times[-1] > 0 else 25.0
+        self._settings, self._rate = settings, rate
         scope = film.source.fingerprint or "film"
         self.person: dict[int, str] = {}
         self.fallbacks: dict[str, int] = {}
@@ -52,6 +56,32 @@ class Plan:
             for track, row in self._tracks.at(frame.index)
         ]
         return FrameJob(frame, faces, self._film.regions_at(frame.index))
+
+    def cover(self, findings: Sequence[Finding], reach: int) -> int:
+        """Let the fallback take the place of generated faces that are still recognised.
+
+        Args:
+            findings: of the second look.
+            reach: frames before and after a finding about which it says nothing.
+
+        Returns:
+            Number of rows changed; findings on no generated face change nothing.
+        """
+        changed = 0
+        reach = max(reach, round(self._settings.hold * self._rate))
+        for finding in findings:
+            x, y = (finding.box[0] + finding.box[2]) / 2, (finding.box[1] + finding.box[3]) / 2
+            for track, row in self._tracks.at(finding.frame):
+                x0, y0, x1, y1 = track.boxes[row]
+                modes = self._modes[track.id]
+                if modes[row] == "ficgan" and x0 <= x <= x1 and y0 <= y <= y1:
+                    near = modes[max(0, row - reach) : row + reach + 1]  # a view
+                    generated = near == "ficgan"
+                    near[generated] = self._settings.fallback
+                    changed += int(generated.sum())
+        if changed:
+            self.fallbacks["still recognised"] = self.fallbacks.get("still recognised", 0) + changed
+        return changed
 
     def kept_at(self, frame: int) -> NDArray[np.floating]:
         """Boxes [n,4] of the faces that stay as they are in a frame."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -126,6 +127,13 @@ class State:
     def analysed(self) -> bool:
         """Whether the analysis is there, whole."""
         return bool(self._tree.get("analysed")) and (self.folder / PROJECT_FILE).is_file()
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Add the seconds of a block to a stage."""
+        began = time.monotonic()
+        yield
+        self.timing[stage] = self.timing.get(stage, 0.0) + time.monotonic() - began
 
     def note(self, **facts: Any) -> None:
         """Remember on disk."""

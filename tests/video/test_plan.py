@@ -1,0 +1,63 @@
+"""What was still recognised is covered, there and around, and only there."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+from ficgan.faces import Alignment
+from ficgan.video.check import Finding
+from ficgan.video.media import Frame, VideoInfo
+from ficgan.video.plan import Plan
+from ficgan.video.project import Project, Source
+from ficgan.video.settings import VideoSettings
+from ficgan.video.tracks import SEEN, Track
+
+FRAMES = 60
+
+
+def track(id: int, x: float) -> Track:
+    boxes = np.tile(np.array([x, 40, x + 60, 100], np.float32), (FRAMES, 1))
+    landmarks = np.tile((Alignment().points(60) + np.array([x, 40])).astype(np.float32), (FRAMES, 1, 1))
+    ones = np.ones(FRAMES, np.float32)
+    return Track(id, 0, boxes, landmarks, ones, np.full(FRAMES, SEEN, np.uint8), person=id)
+
+
+def plan() -> Plan:
+    info = VideoInfo(320, 160, Fraction(1, 25), Fraction(25), FRAMES, FRAMES / 25)
+    film = Project(Source.of("film.mp4", info), np.arange(FRAMES), [track(1, 20), track(2, 200)])
+    return Plan(film, VideoSettings(hold=0.08))
+
+
+def modes(plan: Plan, number: int) -> list[str]:
+    image = np.zeros((160, 320, 3), np.uint8)
+    found = []
+    for index in range(FRAMES):
+        (one,) = [a for a in plan.job(Frame(index, index, index / 25, image)).appearances if a.track == number]
+        found.append(one.mode)
+    return found
+
+
+def finding(frame: int, x: float) -> Finding:
+    return Finding(frame, frame / 25, (x, 45, x + 50, 95), 0.5)
+
+
+def test_a_finding_on_a_generated_face_covers_it_as_far_as_nothing_else_was_looked_at() -> None:
+    made = plan()
+    assert made.cover([finding(30, 25)], reach=5) == 11
+    assert [n for n, mode in enumerate(modes(made, 1)) if mode == "solid"] == list(range(25, 36))
+    assert set(modes(made, 2)) == {"ficgan"}
+    assert made.fallbacks["still recognised"] == 11
+
+
+def test_the_hold_is_the_least_reach_and_ends_at_the_track() -> None:
+    made = plan()
+    assert made.cover([finding(0, 205), finding(59, 205)], reach=1) == 3 + 3  # 0.08 s are 2 frames
+    assert modes(made, 2)[3:57] == ["ficgan"] * 54
+
+
+def test_a_finding_beside_all_faces_changes_nothing() -> None:
+    made = plan()
+    assert made.cover([finding(30, 120)], reach=5) == 0
+    assert "still recognised" not in made.fallbacks
