@@ -19,12 +19,12 @@ def resolve_device(name: str) -> str:
     Raises:
         UsageError: unknown, or a GPU that is not there.
     """
+    if name == "cpu":
+        return name
     import torch
 
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cpu":
-        return name
     kind, colon, number = name.partition(":")
     if kind != "cuda" or (colon and not number.isdigit()):
         raise UsageError(f"device {name!r} is unknown; it is auto, cpu, cuda or cuda:N")

@@ -27,7 +27,7 @@ PSI = 0.6
 class Films:
     """Redaction of files, cameras and streams of frames."""
 
-    face_model: FaceModel
+    _face_model: FaceModel | None
     detector: FaceDetector
     recognizer: Recognizer | None
     policy: Policy
@@ -37,6 +37,11 @@ class Films:
     mask_scale: float
     _people: People | None = None
     _teller: Recognizer | None = None
+
+    @property
+    def face_model(self) -> FaceModel:
+        """The networks with the controls; a UsageError where there are none."""
+        raise NotImplementedError
 
     def process_video(
         self, source: str | os.PathLike[str], output: str | os.PathLike[str], *,
@@ -113,10 +118,11 @@ class Films:
         if self._teller is None:
             # People are told apart even where results are not verified.
             self._teller = self.recognizer or get_recognizer("auto")
+        model = self.face_model if settings.mode == "ficgan" else self._face_model
         psi = PSI if self.psi == "auto" else float(self.psi)
         # A photo is searched at several scales; a film has many looks at the same face.
         detector = self.detector.once() if isinstance(self.detector, PyramidDetector) else self.detector
-        return VideoTools(detector, self._teller, self.face_model, self.policy, self.layer, psi)
+        return VideoTools(detector, self._teller, model, self.policy, self.layer, psi)
 
     def _linked(self, settings: VideoSettings) -> People | None:
         """People known from this Deidentifier's other films, where they are to be linked."""

@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 from ficgan.arrays import content_key, resize
 from ficgan.deidentify.films import Films
+from ficgan.device import resolve_device
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceModel
 from ficgan.faces import (
+    Alignment,
     Face,
     FaceDetector,
     Paste,
@@ -36,7 +38,7 @@ from ficgan.policy import Attempt, Policy, covered
 from ficgan.results import FaceResult, Result
 
 if TYPE_CHECKING:
-    from ficgan.models import FICGAN, CheckpointHeader, Codes
+    from ficgan.models import FICGAN, CheckpointHeader, Codes, InferenceModel
 
 __all__ = ["COVERS", "MODES", "Deidentifier", "Mode", "refuse_trainer"]
 
@@ -83,7 +85,7 @@ class Deidentifier(Films):
     """Replaces faces by k-anonymous ones.
 
     Args:
-        model: the networks, in evaluation mode.
+        model: the networks, in evaluation mode; None, with header and bank, where nothing is generated (other modes).
         header: of the checkpoint; its alignment is used.
         bank: identities to average.
         k: people per k-same code.
@@ -113,9 +115,9 @@ class Deidentifier(Films):
 
     def __init__(
         self,
-        model: FICGAN,
-        header: CheckpointHeader,
-        bank: IdentityBank,
+        model: FICGAN | None,
+        header: CheckpointHeader | None,
+        bank: IdentityBank | None,
         *,
         k: int = 3000,
         layer: int = 4,
@@ -143,30 +145,34 @@ class Deidentifier(Films):
             raise UsageError(f"mode {mode!r} is unknown; it is one of {', '.join(MODES)}")
         if mask_scale <= 0:
             raise UsageError(f"mask scale {mask_scale} must be above 0; 1 covers hairline to chin")
-        self.face_model = FaceModel(
-            model,
-            header,
-            bank,
-            k=k,
-            band=band,
-            seed=seed,
-            alpha=alpha,
-            attributes=attributes,
-            add=add,
-            swap=swap or (exemplar is not None and alpha >= 1),
-            device=device,
-            precision=precision,
-            compile=compile,
-        )
-        self.model, self.device = self.face_model.networks, self.face_model.device
-        self.header, self.bank, self.alignment = header, bank, self.face_model.alignment
         self.policy = policy or Policy()
         self.layer, self.psi, self.mode, self.mask_scale = layer, psi, mode, mask_scale
         self.digests = digests or {}
-        if self.face_model.band is None:
-            self.face_model.check_layer(layer)
-        # Too few people, or a ψ that cannot be, is known before any photo is read.
-        self.face_model.draw("check", Attempt(layer), self._psi(1))
+        self.device, self._face_model = resolve_device(device), None
+        if model is not None and header is not None and bank is not None:
+            self._face_model = FaceModel(
+                model,
+                header,
+                bank,
+                k=k,
+                band=band,
+                seed=seed,
+                alpha=alpha,
+                attributes=attributes,
+                add=add,
+                swap=swap or (exemplar is not None and alpha >= 1),
+                device=device,
+                precision=precision,
+                compile=compile,
+            )
+            if self._face_model.band is None:
+                self._face_model.check_layer(layer)
+            # Too few people, or a ψ that cannot be, is known before any photo is read.
+            self._face_model.draw("check", Attempt(layer), self._psi(1))
+        elif mode == "ficgan":
+            raise UsageError("a face can be generated only with a model and an identity bank; give both")
+        self.header, self.bank = header, bank
+        self.alignment = Alignment() if self._face_model is None else self._face_model.alignment
         # With the model on a GPU the detector takes the best provider onnxruntime has, and says which.
         where = "cpu" if self.device == "cpu" else "auto"
         self.detector: FaceDetector = (
@@ -204,6 +210,9 @@ class Deidentifier(Films):
             FicganError: missing or damaged files, or a bank of another model.
             UsageError: a value that cannot work.
         """
+        options.setdefault("policy", Policy(verify=verify))
+        if options.get("mode", "ficgan") != "ficgan" and checkpoint is None and bank is None:
+            return cls(None, None, None, **options)  # nothing will be generated: no model, no torch
         from ficgan import pretrained
         from ficgan.errors import FicganError
         from ficgan.models import load_checkpoint
@@ -224,8 +233,23 @@ class Deidentifier(Films):
             raise UsageError(
                 f"the bank {bank} was built with another model than {checkpoint}; build one with `ficgan bank`"
             )
-        options.setdefault("policy", Policy(verify=verify))
         return cls(model, header, loaded, digests={"checkpoint": digest}, **options)
+
+    @property
+    def face_model(self) -> FaceModel:
+        """The networks with the controls.
+
+        Raises:
+            UsageError: this Deidentifier was made for another mode and loaded no model.
+        """
+        if self._face_model is None:
+            raise UsageError(f"this Deidentifier was made for mode {self.mode} and has no model; make one for ficgan")
+        return self._face_model
+
+    @property
+    def model(self) -> InferenceModel:
+        """The networks; see `face_model`."""
+        return self.face_model.networks
 
     # -- use --------------------------------------------------------------------------------------------------------
 
@@ -327,11 +351,11 @@ class Deidentifier(Films):
 
     def _works(self, image: Image, key: str) -> list[_Work]:
         faces = self.detector.detect(image)
-        psi = self._psi(len(faces))
+        psi, size = self._psi(len(faces)), 64 if self._face_model is None else self._face_model.resolution
         works = []
         for index, face in enumerate(faces):
             try:
-                matrix = self.alignment.matrix(face.landmarks, self.model.resolution)
+                matrix = self.alignment.matrix(face.landmarks, size)
             except InputError:  # landmarks in one point or on a line: the box is masked instead
                 matrix = None
             works.append(_Work(face, matrix, f"{key}/{index}", psi))
@@ -471,8 +495,8 @@ class Deidentifier(Films):
             "gate": None if self.recognizer is None else _without_folder(self.recognizer.name),
             "gate_threshold": None if self.recognizer is None else float(self.recognizer.match_threshold),
             "checkpoint": self.digests.get("checkpoint"),
-            "data_licence": self.header.data.get("licence"),
-            "precision": str(self.model.dtype).removeprefix("torch."),
+            "data_licence": None if self.header is None else self.header.data.get("licence"),
+            "precision": None if self._face_model is None else str(self.model.dtype).removeprefix("torch."),
             "faces": [face.to_dict() for face in faces],
         }
         if self.mode == "ficgan":
@@ -481,13 +505,15 @@ class Deidentifier(Films):
         return account
 
 
-def refuse_trainer(header: CheckpointHeader, recognizer: str) -> None:
+def refuse_trainer(header: CheckpointHeader | None, recognizer: str) -> None:
     """A UsageError where a recogniser is the network V that the model was trained against: it would only flatter.
 
     Args:
-        header: of the checkpoint; its training record holds V's sha256.
+        header: of the checkpoint; its training record holds V's sha256; None: no network was trained.
         recognizer: name for `get_recognizer`, such as "onnx:PATH".
     """
+    if header is None:
+        return
     from ficgan.models.io import file_digest
 
     kind, _, path = recognizer.partition(":")

@@ -107,8 +107,9 @@ def _settled(last: _Held, held: Sequence[_Held], find: Callable[[Frame], list[Fa
     looks = [number for number, one in enumerate(line) if one.faces is not None]
     for a, b in pairwise(looks):
         odd = [_transient(line[a].thumbnail, one.thumbnail, line[b].thumbnail) for one in line[a + 1 : b]]
-        if odd and max(odd):
-            most = a + 1 + odd.index(max(odd))
+        worst = max(odd, default=0)
+        if worst:
+            most = a + 1 + odd.index(worst)
             see(most)
             between(a, most)
             between(most, b)

@@ -309,9 +309,9 @@ def _rendered(
     state.load_casts(renderer)
     # The film takes its name when it has been looked through: what bears it was not interrupted.
     made = state.folder / f"ficgan-result{output.suffix}"
-    check, repaired = None, 0
     rate = max(1, round((total - 1) / max(film.times[-1], 1e-6))) if total > 1 else 1
     every = 1 if settings.verify == "full" else rate
+    check, repaired = None, plan.cover(state.findings, every)
     while True:
         with state.timed("rendering"):
             tick = _Ticker(source.name, "rendering", total, progress, is_cancelled)
@@ -328,6 +328,7 @@ def _rendered(
         if not rows:
             break
         repaired = rows
+        state.note(findings=[asdict(finding) for finding in check.findings])
         for segment in writer.segments:
             segment.path.unlink()
         renderer.counts.clear()

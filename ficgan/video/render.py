@@ -140,7 +140,7 @@ class Renderer:
             self.counts += self.tally[-1]
         return images
 
-    def restore(self, person: str, z_id: torch.Tensor, rung: int, distance: float | None) -> None:
+    def restore(self, person: str, z_id: NDArray[np.float32], rung: int, distance: float | None) -> None:
         """Take up a cast of an interrupted run.
 
         Args:
@@ -151,7 +151,9 @@ class Renderer:
         """
         model = self.tools.face_model
         if model is not None:
-            cast = Cast(None, z_id.to(model.device), rung, distance=distance)
+            import torch
+
+            cast = Cast(None, torch.from_numpy(z_id).to(model.device), rung, distance=distance)
             self._settle(person, cast)
             self.casts[person] = cast
 
@@ -159,8 +161,6 @@ class Renderer:
 
     def _generate(self, jobs: Sequence[FrameJob]) -> list[dict[int, Paste]]:
         """For each job: index of the appearance → the patch of its new face. What is not there falls back."""
-        import torch
-
         pastes: list[dict[int, Paste]] = [{} for _ in jobs]
         model = self.tools.face_model
         if model is None:
@@ -173,6 +173,8 @@ class Renderer:
         ]
         if not wanted:
             return pastes
+        import torch
+
         crops = np.stack([crop(jobs[j].frame.image, matrix, model.resolution) for j, _, matrix in wanted])
         codes = model.encode(crops)
         people = [jobs[j].appearances[a].person for j, a, _ in wanted]

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ficgan import __version__
 from ficgan.errors import FicganError, InputError
+from ficgan.video.check import Finding
 from ficgan.video.folders import hold, make_private_folder, remove_folder, work_folder, write_private
 from ficgan.video.libav import reason
 from ficgan.video.media import EncodeOptions
@@ -128,6 +129,11 @@ class State:
         """Whether the analysis is there, whole."""
         return bool(self._tree.get("analysed")) and (self.folder / PROJECT_FILE).is_file()
 
+    @property
+    def findings(self) -> list[Finding]:
+        """What the second look found before the film was rendered again, see `Plan.cover`."""
+        return [Finding(**told) for told in self._tree.get("findings", [])]
+
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
         """Add the seconds of a block to a stage."""
@@ -143,11 +149,11 @@ class State:
 
     def save_casts(self, renderer: Renderer, counts: Counter[str], frames: int) -> None:
         """The new identities settled so far, and what was done in the first `frames` frames: all finished segments."""
-        from safetensors.torch import save
+        from safetensors.numpy import save
 
         told, tensors = [], {}
         for number, (person, cast) in enumerate(renderer.casts.items()):
-            tensors[f"z_id.{number}"] = cast.z_id.cpu()
+            tensors[f"z_id.{number}"] = cast.z_id.float().cpu().numpy()
             told.append({"person": person, "rung": cast.rung, "distance": cast.distance})
         header = {"casts": json.dumps(told), "counts": json.dumps(counts), "frames": str(frames)}
         with write_private(self.folder / _CASTS, overwrite=True) as file:
@@ -162,7 +168,7 @@ class State:
 
         frames = 0
         try:
-            with safe_open(str(self.folder / _CASTS), framework="pt") as file:
+            with safe_open(str(self.folder / _CASTS), framework="np") as file:
                 header = file.metadata() or {}
                 for number, told in enumerate(json.loads(header["casts"])):
                     renderer.restore(told["person"], file.get_tensor(f"z_id.{number}"), told["rung"], told["distance"])
