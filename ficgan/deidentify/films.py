@@ -38,10 +38,10 @@ class Films:
     _people: People | None = None
     _teller: Recognizer | None = None
 
-    @property
-    def face_model(self) -> FaceModel:
-        """The networks with the controls; a UsageError where there are none."""
-        raise NotImplementedError
+    if TYPE_CHECKING:
+
+        @property
+        def face_model(self) -> FaceModel: ...
 
     def process_video(
         self, source: str | os.PathLike[str], output: str | os.PathLike[str], *,
