@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -111,6 +113,16 @@ def call(*arguments: Any, code: int = 0, of: Any = command.deid, silent: bool = 
     summary = json.loads(outcome.stdout)
     assert outcome.stdout.count("\n") == 1 and (of is not command.deid or set(summary) >= KEYS)
     return summary, outcome.stderr
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Processes started in the block hear Ctrl-C, though a shell that runs the tests in the background turned it off."""
+    heard = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, heard)
 
 
 def files(folder: Path) -> set[str]:

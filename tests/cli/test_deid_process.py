@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from standin import files, photo
+from standin import files, interruptible, photo
 
 import ficgan.cli.deid as command
 
@@ -57,7 +57,8 @@ def start(folder: Path, where: str, *arguments: Any) -> subprocess.Popen[str]:
     script.write_text(textwrap.dedent(SCRIPT.format(where=where)))
     line = [sys.executable, str(script), *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(Path(command.__file__).parents[2])}
-    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    with interruptible():
+        return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
 def test_subprocess(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from skimage import data
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "video"))
 from clips import ffmpeg, make_clip
+from standin import interruptible
 
 import ficgan.cli.deid as command
 
@@ -31,7 +32,8 @@ def start(*arguments: Any, before: str = "") -> subprocess.Popen[str]:
         **os.environ, "PYTHONPATH": str(Path(command.__file__).parents[2]), "OMP_NUM_THREADS": "1",
     }  # fmt: skip
     line = [sys.executable, "-c", before + RUN, *map(str, arguments)]
-    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    with interruptible():
+        return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
 def run(*arguments: Any, code: int = 0, before: str = "") -> tuple[dict[str, Any], list[str]]:
