@@ -117,7 +117,7 @@ def call(*arguments: Any, code: int = 0, of: Any = command.deid, silent: bool = 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Processes started in the block hear Ctrl-C, though a shell that runs the tests in the background turned it off."""
+    """Processes started in the block hear Ctrl-C, though a shell that runs the tests in the background forbade it."""
     heard = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         yield
