@@ -81,7 +81,8 @@ class Films:
 
         settings = settings or self.video_settings()
         return analyse_film(
-            self.video_tools(settings), source, folder, settings=settings, people=self._linked(settings), **options
+            self.video_tools(settings, generate=False), source, folder, settings=settings,
+            people=self._linked(settings), **options
         )
 
     def render_video(
@@ -111,14 +112,19 @@ class Films:
         verify = "sampled" if self.policy.verify else "off"
         return VideoSettings(**{"mode": self.mode, "mask_scale": self.mask_scale, "verify": verify, **changes})
 
-    def video_tools(self, settings: VideoSettings) -> VideoTools:
-        """Detector, recogniser and model for a film."""
+    def video_tools(self, settings: VideoSettings, *, generate: bool = True) -> VideoTools:
+        """Detector, recogniser and model for a film.
+
+        Args:
+            settings: whose mode says whether the model is needed.
+            generate: False where faces are only looked for.
+        """
         from ficgan.video import VideoTools
 
         if self._teller is None:
             # People are told apart even where results are not verified.
             self._teller = self.recognizer or get_recognizer("auto")
-        model = self.face_model if settings.mode == "ficgan" else self._face_model
+        model = self.face_model if generate and settings.mode == "ficgan" else self._face_model
         psi = PSI if self.psi == "auto" else float(self.psi)
         # A photo is searched at several scales; a film has many looks at the same face.
         detector = self.detector.once() if isinstance(self.detector, PyramidDetector) else self.detector
@@ -131,7 +137,7 @@ class Films:
         from ficgan.video import People
 
         if self._people is None:
-            recognizer = self.video_tools(settings).recognizer
+            recognizer = self.video_tools(settings, generate=False).recognizer
             assert recognizer is not None
             self._people = People.of(recognizer, "job")
         return self._people
