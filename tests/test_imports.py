@@ -20,12 +20,13 @@ SOURCES = sorted(
 MAPPED = ("ops", "configs", "pretrained")
 
 # Room → the rooms it may import; itself always, `cli` whatever it likes, nobody `cli`.
-LEAVES = frozenset({"errors", "config", "device", "precision", "arrays"})
+LEAVES = frozenset({"errors", "config", "device", "precision", "arrays", "registry"})
 ALLOWED: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "device": frozenset({"errors"}),
     "precision": frozenset({"errors"}),
     "results": frozenset(),
+    "registry": frozenset({"errors"}),
     "arrays": frozenset(),
     "configs": frozenset(),
     "pretrained": frozenset(),
@@ -38,14 +39,18 @@ ALLOWED: dict[str, frozenset[str]] = {
     "identity": LEAVES | {"models", "ops"},
     "policy": LEAVES | {"faces", "images", "identity"},
     "face_model": LEAVES | {"models", "faces", "identity", "policy"},
-    "video": LEAVES | {"models", "faces", "identity", "images", "policy", "face_model"},
+    "anonymizers": LEAVES | {"faces", "verification"},
+    "attacks": LEAVES | {"anonymizers", "faces", "verification"},
+    "video": LEAVES | {"anonymizers", "models", "faces", "identity", "images", "policy", "face_model"},
     "deidentify": LEAVES
-    | {"models", "faces", "identity", "images", "policy", "face_model", "video", "pretrained", "results"},
+    | {"anonymizers", "models", "faces", "identity", "images", "policy", "face_model", "video", "pretrained", "results"},
     "verification": LEAVES | {"ops", "models", "losses", "faces", "data"},
     "data": LEAVES | {"faces", "images"},
     "training": LEAVES | {"ops", "models", "losses", "faces", "data", "images", "verification", "identity"},
     "export": LEAVES | {"models"},
-    "evaluation": LEAVES | {"models", "faces", "identity", "images", "policy", "deidentify", "data", "pretrained"},
+    "evaluation": LEAVES
+    | {"anonymizers", "attacks", "models", "faces", "identity", "images", "policy", "deidentify", "data", "pretrained"}
+    | {"results", "verification"},
     "diagnosis": LEAVES | {"ops", "models", "faces", "pretrained"},
 }
 TORCH_ONLY = ("losses",)

@@ -1,0 +1,5 @@
+"""Anonymisers: everything that turns a face crop into another one, by name, with declared properties."""
+
+from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, PerImage, Traits, generator
+
+__all__ = ["ANONYMIZERS", "Anonymizer", "Faces", "Images", "PerImage", "Traits", "generator"]

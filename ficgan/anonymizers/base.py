@@ -1,0 +1,158 @@
+"""What an anonymiser is: a function of aligned face crops, with declared properties, that repeats with its seed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.errors import InputError, UsageError
+from ficgan.faces.alignment import Alignment
+from ficgan.registry import Parametrised, Registry
+
+__all__ = ["ANONYMIZERS", "Anonymizer", "Faces", "Family", "Images", "PerImage", "Traits", "generator"]
+
+Images = NDArray[np.uint8]
+"""[N,S,S,3] RGB."""
+Family = Literal[
+    "basic", "adversarial", "overlay", "differential privacy", "k-anonymity", "synthesis", "obfuscation", "external"
+]
+Need = Literal["background", "model", "verifier", "overlays"]
+
+
+@dataclass(frozen=True)
+class Faces:
+    """Face crops that lie together in memory.
+
+    Args:
+        images: [N,S,S,3] uint8 RGB.
+        names: N names, unique in their set: randomness of an image is drawn from the seed and its name.
+        landmarks: [N,5,2] float, pixels of the crop, in the order of `ficgan.faces.Face`; None: where the default
+            alignment puts them.
+        people: [N] int64, one number per person, −1 where unknown; None where nobody is known.
+
+    Raises:
+        InputError: shapes or kinds that do not fit together.
+    """
+
+    images: Images
+    names: tuple[str, ...]
+    landmarks: NDArray[np.float32] = field(default=None)  # type: ignore[assignment]
+    people: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        images = self.images
+        if images.ndim != 4 or images.shape[1] != images.shape[2] or images.shape[3] != 3 or images.dtype != np.uint8:
+            raise InputError(f"face crops must be [N,S,S,3] uint8 RGB, not {images.dtype} {list(images.shape)}")
+        if len(self.names) != len(images):
+            raise InputError(f"{len(images)} face crops came with {len(self.names)} names; give one for each")
+        if self.landmarks is None:
+            points = Alignment().points(images.shape[1]).astype(np.float32)
+            object.__setattr__(self, "landmarks", np.broadcast_to(points, (len(images), 5, 2)))
+        if self.landmarks.shape != (len(images), 5, 2):
+            raise InputError(f"landmarks must be [{len(images)},5,2], not {list(self.landmarks.shape)}")
+        if self.people is not None and len(self.people) != len(images):
+            raise InputError(f"{len(images)} face crops came with {len(self.people)} people; give one for each")
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def take(self, rows: Sequence[int] | NDArray[np.integer]) -> Faces:
+        """The faces at `rows`, in that order."""
+        index = np.asarray(rows, np.int64)
+        people = None if self.people is None else self.people[index]
+        return Faces(self.images[index], tuple(self.names[i] for i in index), self.landmarks[index], people)
+
+    def with_images(self, images: Images) -> Faces:
+        """The same faces in other pixels."""
+        return replace(self, images=images)
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What is declared of an anonymiser, for tables and for attackers.
+
+    Args:
+        title: as a table says it.
+        family: what kind of method it is.
+        source: paper and section, or the program it was released in.
+        strength: the parameter that rules how much is hidden; None where there is none.
+        stronger: "up" where a larger value hides more, else "down".
+        keyed: whoever holds the key gets the image back (`invert`).
+        stochastic: another seed gives another image.
+        domain: "face": pixels of the crop alone; "scene": made for whole photos with boxes, here the crop's own box.
+        needs: what must be given before the first image: "background" (`fit`), a model, a verifier, overlays.
+    """
+
+    title: str
+    family: Family
+    source: str
+    strength: str | None = None
+    stronger: Literal["up", "down"] = "up"
+    keyed: bool = False
+    stochastic: bool = False
+    domain: Literal["face", "scene"] = "face"
+    needs: frozenset[Need] = frozenset()
+
+
+@dataclass(frozen=True)
+class Anonymizer(Parametrised):
+    """Face crops in, as many anonymised crops of the same size out; the input is not changed.
+
+    A subclass is a frozen dataclass with `name`, `traits`, parameters made with `ficgan.registry.param`, and
+    `__call__`. One that declares `keyed` has `invert`; one that needs a background has `fit`.
+    """
+
+    traits: ClassVar[Traits]
+
+    def __call__(self, faces: Faces) -> Images:
+        """Anonymised crops [N,S,S,3] uint8 RGB, in the order given."""
+        raise NotImplementedError
+
+    def invert(self, faces: Faces) -> Images:
+        """The source crops, from anonymised ones and the right key.
+
+        Raises:
+            UsageError: this method has no inverse.
+        """
+        raise UsageError(f"{self.name} is not keyed: it has no inverse")
+
+    def fit(self, background: Faces) -> Anonymizer:
+        """The same anonymiser with a background set of other people; methods without one return themselves.
+
+        Args:
+            background: none of its people is in the data to be anonymised.
+        """
+        return self
+
+
+@dataclass(frozen=True)
+class PerImage(Anonymizer):
+    """An anonymiser that looks at one image at a time: subclasses give `apply`."""
+
+    seed: int = 0
+    """Of what is drawn; of no effect for methods that draw nothing."""
+
+    def __call__(self, faces: Faces) -> Images:
+        out = np.empty_like(faces.images)
+        for index, (image, name, marks) in enumerate(zip(faces.images, faces.names, faces.landmarks, strict=True)):
+            out[index] = self.apply(image, marks, generator(self.seed, self.name, name))
+        return out
+
+    def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
+        """One image [S,S,3] uint8 RGB → the same; landmarks [5,2]; all that is drawn comes from `rng`."""
+        raise NotImplementedError
+
+
+def generator(*key: object) -> np.random.Generator:
+    """Random numbers that depend on the key alone: the same on every machine, others for another key."""
+    digest = hashlib.blake2b("\0".join(str(part) for part in key).encode(), digest_size=16).digest()
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
+
+
+ANONYMIZERS: Registry[Anonymizer] = Registry("anonymiser")
+"""By name; `ficgan.anonymizers` fills it, and `ficgan.deidentify` adds the generative ones."""
