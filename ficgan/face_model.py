@@ -138,9 +138,12 @@ class FaceModel:
             if self.w_target is not None:
                 target = self.w_target.expand_as(w_new)
                 w_new = target if self.swap else towards_exemplar(w_new, target, self.alpha)
-            where: dict[str, Any] = {"band": attempt.band} if attempt.band else {"layer": attempt.layer}
-            w = mix_layers(self.networks.map(z_id), w_new, num_layers=self.num_layers, **where)
-            return self.networks.styles(w)
+            return self.mixed(z_id, w_new, attempt)
+
+    def mixed(self, z_id: torch.Tensor, w_new: torch.Tensor, attempt: Attempt) -> torch.Tensor:
+        """Rows of styles [B,S] from the sources' identity codes [B,id_dim] and the codes [B,w_dim] that replace them."""
+        where: dict[str, Any] = {"band": attempt.band} if attempt.band else {"layer": attempt.layer}
+        return self.networks.styles(mix_layers(self.networks.map(z_id), w_new, num_layers=self.num_layers, **where))
 
     def render(self, styles: torch.Tensor, z_non: torch.Tensor) -> Crops:
         """New crops [B,R,R,3] uint8 RGB from rows of styles [B,S] and spatial codes [B,C,4,4]."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -148,6 +148,22 @@ class _Embedder:
             raise InputError(f"Landmarks must have shape [N, 5, 2], got {marks.shape}.")
         crops = np.stack([crop(image, similarity(one, self._points), self._size) for one in marks])
         return self.embed_aligned(crops)
+
+    def embed_each(self, images: Sequence[Image] | NDArray[np.uint8], landmarks: ArrayLike) -> Embeddings:
+        """Embeddings of many images with one face each, in one batch.
+
+        Args:
+            images: N times uint8 [H, W, 3], RGB.
+            landmarks: [N, 5, 2] in pixels of the images.
+
+        Returns:
+            float32 [N, D]; [0, 0] where there are no images.
+        """
+        if not len(images):
+            return np.zeros((0, 0), dtype=np.float32)
+        marks = np.asarray(landmarks, dtype=np.float64)
+        pairs = zip(images, marks, strict=True)
+        return self.embed_aligned(np.stack([crop(x, similarity(m, self._points), self._size) for x, m in pairs]))
 
     def embed_aligned(self, crops: NDArray[np.uint8]) -> Embeddings:
         """Embeddings float32 [N, D] of crops uint8 [N, S, S, 3] that are already in this recogniser's own alignment."""

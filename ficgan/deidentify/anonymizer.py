@@ -1,0 +1,146 @@
+"""FICGAN as one anonymiser among others: aligned crops in, new faces out, with all of its controls.
+
+The policy's retries are not part of it: an evaluation wants the method's own figures, not those of its safety net.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces, Images, Traits
+from ficgan.deidentify.pipeline import Deidentifier
+from ficgan.errors import InputError, UsageError
+from ficgan.policy import Attempt
+from ficgan.registry import param
+
+__all__ = ["Ficgan"]
+
+
+@ANONYMIZERS.add
+@dataclass(frozen=True)
+class Ficgan(Anonymizer):
+    """Manifold k-same faces of the embedded model or of a given one."""
+
+    name = "ficgan"
+    traits = Traits(
+        title="FICGAN",
+        family="synthesis",
+        source="FICGAN, Manifold k-Same Algorithm and eq. 5",
+        strength="layer",
+        stronger="down",
+        stochastic=True,
+        needs=frozenset({"model"}),
+    )
+
+    k: int = param(3000, "people averaged", low=2)
+    layer: int = param(4, "i: style layers 1…i keep the source's code", low=0)
+    band: str = param("", "FIRST-LAST: only these style layers take the new code, in place of layer")
+    psi: float = param(0.0, "diversity of the variance-restored mean", low=0, high=1)
+    alpha: float = param(0.0, "share of the other person's code, eq. 5; 1 is a swap", low=0, high=1)
+    attributes: str = param("", "average only people with these attributes; + between them, -NAME for without")
+    add: str = param("", "attribute directions such as Female=0.7; + between them")
+    same: str = param("image", "what shares one draw", choices=("image", "person", "all"))
+    checkpoint: str = param("", "model file; the embedded one if not given")
+    bank: str = param("", "bank built with it")
+    device: str = param("cpu", "cpu, cuda or cuda:N")
+    seed: int = 0
+    """Of the k-same draws."""
+
+    def settings(self) -> dict[str, Any]:
+        """The controls and the digests of model and bank, without folders of this machine."""
+        told = super().settings()
+        for name in ("checkpoint", "bank", "device"):
+            told.pop(name)
+        deid = self._engine()
+        return {**told, "checkpoint_sha256": deid.digests.get("checkpoint"), "bank_digest": deid.face_model.bank.digest}
+
+    def _engine(self) -> Deidentifier:
+        return _engine(
+            self.checkpoint, self.bank, self.k, self.layer, self.band, self.psi, self.attributes, self.add, self.seed,
+            self.device,
+        )  # fmt: skip
+
+    def __call__(self, faces: Faces) -> Images:
+        import torch
+
+        from ficgan.faces.blend import crop, paste_back
+
+        model = self._engine().face_model
+        out, size = faces.images.copy(), faces.images.shape[1]
+        if not len(faces):
+            return out
+        matrices = [model.alignment.matrix(marks, model.resolution) for marks in faces.landmarks]
+        crops = np.stack([crop(image, m, model.resolution) for image, m in zip(faces.images, matrices, strict=True)])
+        codes = model.encode(crops)
+        attempt = Attempt(self.layer, model.band)
+        drawn = {key: model.draw(key, attempt, self.psi) for key in set(keys := self._keys(faces))}
+        with torch.inference_mode():
+            w_new = torch.from_numpy(np.stack([drawn[key].w for key in keys]) + model.shift).float()
+            if self.alpha:
+                w_new = w_new + self.alpha * (model.networks.map(codes.z_id[_others(faces)]).cpu().float() - w_new)
+            styles = model.mixed(codes.z_id, w_new.to(model.device), attempt)
+        made = model.render(styles, codes.z_non)
+        square, unused = model.alignment.face_square(model.resolution), np.zeros((size, size), np.float32)
+        for image, pixels, matrix in zip(out, made, matrices, strict=True):
+            paste_back(image, pixels, matrix, face_square=square).onto(image, unused)
+        return out
+
+    def _keys(self, faces: Faces) -> list[str]:
+        if self.same == "all":
+            return ["all"] * len(faces)
+        if self.same == "image":
+            return list(faces.names)
+        if faces.people is None or (faces.people < 0).any():
+            raise InputError("ficgan with same=person needs to know the person of every face; give labels")
+        return [f"person {person}" for person in faces.people]
+
+
+def _others(faces: Faces) -> list[int]:
+    """For each face the row of another person's: the next one in the order given, as a target w_t."""
+    count = len(faces)
+    if faces.people is None or (faces.people < 0).any():
+        people = np.arange(count)
+    else:
+        people = faces.people
+    if len(np.unique(people)) < 2:
+        raise UsageError("ficgan with alpha above 0 takes its targets from the other people, and there is one person")
+    rows = np.arange(count)
+    out = (rows + 1) % count
+    while (same := people[out] == people).any():
+        out[same] = (out[same] + 1) % count
+    return [int(row) for row in out]
+
+
+@lru_cache(maxsize=4)
+def _engine(
+    checkpoint: str, bank: str, k: int, layer: int, band: str, psi: float, attributes: str, add: str, seed: int,
+    device: str,
+) -> Deidentifier:  # fmt: skip
+    """A model ready for use; the networks are loaded once for each setting."""
+    return Deidentifier.from_pretrained(
+        checkpoint or None,
+        bank or None,
+        verify=False,
+        k=k,
+        layer=layer,
+        band=band or None,
+        psi=psi,
+        attributes=attributes.replace("+", ",") or None,
+        add=[part for part in add.split("+") if part],
+        seed=seed,
+        detector=_NoDetector(),
+        device=device,
+    )
+
+
+class _NoDetector:
+    """Crops come with their landmarks; nothing is searched for."""
+
+    name = "none"
+
+    def detect(self, image: Images) -> list[Any]:
+        raise NotImplementedError("faces are given with their landmarks")
