@@ -76,8 +76,8 @@ class Ficgan(Anonymizer):
         matrices = [model.alignment.matrix(marks, model.resolution) for marks in faces.landmarks]
         crops = np.stack([crop(image, m, model.resolution) for image, m in zip(faces.images, matrices, strict=True)])
         codes = model.encode(crops)
-        attempt = Attempt(self.layer, model.band)
-        drawn = {key: model.draw(key, attempt, self.psi) for key in set(keys := self._keys(faces))}
+        attempt, keys = Attempt(self.layer, model.band), self._keys(faces)
+        drawn = {key: model.draw(key, attempt, self.psi) for key in set(keys)}
         with torch.inference_mode():
             w_new = torch.from_numpy(np.stack([drawn[key].w for key in keys]) + model.shift).float()
             if self.alpha:
