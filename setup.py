@@ -89,7 +89,7 @@ setup(
     package_data={
         "ficgan": ["py.typed"],
         "ficgan.ops": ["csrc/*"],
-        "ficgan.configs": ["*.yaml"],
+        "ficgan.configs": ["*.yaml", "eval/*.yaml"],
         "ficgan.pretrained": ["*.safetensors", "*.json"],
     },
 )

@@ -1,4 +1,4 @@
-"""The configurations that come with the package: one YAML file each, read by `ficgan.config.load_config`."""
+"""The configurations that come with the package, one YAML file each: of training here, of evaluations in `eval/`."""
 
 from __future__ import annotations
 
@@ -7,22 +7,29 @@ from importlib.resources import files
 __all__ = ["names", "read"]
 
 
-def names() -> list[str]:
-    """Names of the configurations that come with the package, such as `tiny`, in alphabetical order."""
-    entries = (entry.name for entry in files(__name__).iterdir())
+def names(kind: str = "") -> list[str]:
+    """Names of the configurations that come with the package, such as `tiny`, in alphabetical order.
+
+    Args:
+        kind: "" for training, "eval" for evaluations.
+    """
+    folder = files(__name__).joinpath(kind) if kind else files(__name__)
+    entries = (entry.name for entry in folder.iterdir())
     return sorted(name.removesuffix(".yaml") for name in entries if name.endswith(".yaml"))
 
 
-def read(name: str) -> str:
+def read(name: str, kind: str = "") -> str:
     """Text of one configuration.
 
     Args:
-        name: one of `names()`, without folder and without `.yaml`.
+        name: one of `names(kind)`, without folder and without `.yaml`.
+        kind: "" for training, "eval" for evaluations.
     Returns:
         The YAML text.
     Raises:
         KeyError: there is no such configuration (`load_config` turns this into a sentence that lists those there are).
     """
-    if name not in names():
+    if name not in names(kind):
         raise KeyError(name)
-    return files(__name__).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+    folder = files(__name__).joinpath(kind) if kind else files(__name__)
+    return folder.joinpath(f"{name}.yaml").read_text(encoding="utf-8")

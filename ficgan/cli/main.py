@@ -36,6 +36,7 @@ COMMANDS = {
     "bank": Entry("ficgan.cli.bank:bank", "Build an identity bank from an aligned set."),
     "train-verifier": Entry("ficgan.cli.verifier:train_verifier", "Train a face-verification network V."),
     "measure": Entry("ficgan.cli.measure:measure", "Measure reconstruction, identity and detection."),
+    "eval": Entry("ficgan.cli.evaluate:evaluate", "Compare anonymisers: attackers, metrics, one report."),
     "doctor": Entry("ficgan.cli.doctor:doctor", "Show what is installed, what works, and what is missing."),
 }
 
@@ -84,6 +85,11 @@ def deid_main() -> None:
 def train_main() -> None:
     """Entry point of `ficgan-train`."""
     load("train").main(prog_name="ficgan-train")
+
+
+def eval_main() -> None:
+    """Entry point of `ficgan-eval`."""
+    load("eval").main(prog_name="ficgan-eval")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Any
 
 from ficgan.errors import InputError
 
-__all__ = ["SCHEMA", "Figure", "Results", "Trial", "Utility"]
+__all__ = ["SCHEMA", "Figure", "Results", "Trial", "Utility", "from_json"]
 
 SCHEMA = 1
 
@@ -117,14 +117,15 @@ class Results:
             raw = json.loads(path.read_text(encoding="utf-8"))
             if raw.pop("schema", None) != SCHEMA:
                 raise InputError(f"{path} holds no results of schema {SCHEMA}; run the evaluation again")
-            trials = [Trial(**_typed(trial)) for trial in raw.pop("trials")]
-            utilities = [Utility(**_typed(one)) for one in raw.pop("utilities")]
+            trials = [Trial(**from_json(trial)) for trial in raw.pop("trials")]
+            utilities = [Utility(**from_json(one)) for one in raw.pop("utilities")]
             return cls(**raw, trials=trials, utilities=utilities)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path} cannot be read as results of an evaluation ({error}); run it again") from error
 
 
-def _typed(raw: dict[str, Any]) -> dict[str, Any]:
+def from_json(raw: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a `Trial` or a `Utility` as read from JSON."""
     figures = tuple(Figure(**figure) for figure in raw.get("figures", ()))
     groups = {name: tuple(Figure(**figure) for figure in some) for name, some in raw.get("groups", {}).items()}
     return {**raw, "figures": figures, "groups": groups}

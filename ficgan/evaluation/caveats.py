@@ -1,0 +1,65 @@
+"""The sentences that stand before every table: what the figures of a report do not say."""
+
+from __future__ import annotations
+
+from ficgan.evaluation.results import Results
+
+__all__ = ["NOT_HANDLED", "caveats"]
+
+FEW_PEOPLE = 300
+"""People of the test set of the Fantômas protocol."""
+
+NOT_HANDLED = (
+    "Only faces are replaced: body, gait, clothes, text, number plates, voice and surroundings can identify a person, "
+    "and are as they were."
+)
+ATTACKERS = (
+    'What no attacker here reversed may still be reversed by another: "not reversed" means by these attackers, with the '
+    "knowledge stated beside each."
+)
+STRONGEST = "The headline of a method is the strongest attacker's figure, never the mean over attackers."
+PIXEL_DP = (
+    "Differential privacy here is of pixels, not of people: two images are neighbours when they differ in m pixels, and "
+    "colour costs three times the stated ε."
+)
+K_SAME_KNOWN = (
+    "k-same with a public background set is a subtraction: whoever has the set gets the source back; see background-known."
+)
+FICGAN_LEAK = (
+    "In FICGAN the k-same code itself carries nothing of the source; the spatial code and style layers 1…i do come from it."
+)
+
+
+def caveats(results: Results) -> list[str]:
+    """What must be read with these results.
+
+    Args:
+        results: sets, methods and trials; its own caveats do not count.
+    """
+    out = []
+    for name, facts in results.sets.items():
+        tested = facts["split"].get("sizes", {}).get("evaluation", {}).get("people", facts["people"])
+        if tested < FEW_PEOPLE:
+            out.append(
+                f"{name}: {tested} people are tested; figures on so few show how the software behaves, not what holds "
+                "in the world."
+            )
+        if missed := len(facts["not_acquired"]):
+            out.append(
+                f"{name}: {missed} of {missed + facts['images']} images are left out, because no face was found in the "
+                "source; they are listed in the results."
+            )
+    families = {facts["family"] for facts in results.methods.values()}
+    names = {facts["name"] for facts in results.methods.values()}
+    if "differential privacy" in families:
+        out.append(PIXEL_DP)
+    if "k-anonymity" in families:
+        out.append(K_SAME_KNOWN)
+    if "ficgan" in names:
+        out.append(FICGAN_LEAK)
+    if any(trial.control == "surroundings" for trial in results.trials):
+        out.append(
+            "Parrot figures speak of the surroundings, too: read them beside background-only, which shows nothing of "
+            "the face."
+        )
+    return [*out, ATTACKERS, STRONGEST, NOT_HANDLED]

@@ -1,0 +1,180 @@
+"""What `ficgan-eval run` is told: sets, methods, scenarios, recognisers, checked before anything is read."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from ficgan.anonymizers import ANONYMIZERS, Anonymizer
+from ficgan.errors import UsageError
+from ficgan.evaluation.scenarios import get_scenarios
+from ficgan.registry import parse_spec
+
+__all__ = ["MatrixConfig", "MethodConfig", "SetConfig", "SplitConfig", "load_matrix"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SplitConfig(_Frozen):
+    """Sizes in people, as in Fantômas §7.3; scaled down together where a set has fewer."""
+
+    background: int = Field(200, ge=0)
+    attacker: int = Field(4500, ge=0)
+    test: int = Field(300, ge=2)
+    enrolment: float = Field(0.75, gt=0, lt=1)
+    seed: int = 0
+
+
+class SetConfig(_Frozen):
+    """One face set."""
+
+    name: str
+    path: str
+    layout: str = "auto"
+    labels: str | None = None
+    identity: str | None = None
+    """Regular expression whose group is the person, for sets that say it in file names."""
+    limit_people: int | None = Field(None, ge=2)
+    images_per_person: int | None = Field(None, ge=2)
+    size: int = Field(128, ge=32)
+    """Side of the crops, pixels."""
+    context: float = Field(1.0, ge=1, le=4)
+    """Side of the crop over the side of the square that is replaced; above 1 there are surroundings."""
+    aligned: bool = False
+    """The images are already aligned as the default template; nothing is detected."""
+    licence: str | None = None
+    split: SplitConfig = SplitConfig()
+
+
+class MethodConfig(_Frozen):
+    """An anonymiser and its parameters."""
+
+    method: str
+    label: str | None = None
+    parameters: dict[str, Any] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, given: Any) -> Any:
+        if isinstance(given, str):
+            name, parameters = parse_spec(given)
+            return {"method": name, "parameters": parameters}
+        if isinstance(given, dict) and "parameters" not in given:
+            given = dict(given)
+            known = {key: given.pop(key) for key in ("method", "label") if key in given}
+            return {**known, "parameters": given}
+        return given
+
+    def make(self) -> Anonymizer:
+        """The anonymiser.
+
+        Raises:
+            UsageError: an unknown method or parameter.
+        """
+        return ANONYMIZERS.make(self.method, **self.parameters)
+
+    @property
+    def title(self) -> str:
+        """How tables call it."""
+        if self.label:
+            return self.label
+        told = ", ".join(f"{key} {value}" for key, value in self.parameters.items())
+        return f"{self.method} ({told})" if told else self.method
+
+
+class MatrixConfig(_Frozen):
+    """A matrix of sets × methods × scenarios × recognisers."""
+
+    title: str = "Evaluation"
+    sets: list[SetConfig] = Field(min_length=1)
+    methods: list[MethodConfig] = Field(min_length=1)
+    scenarios: list[str] = ["clear", "constant", "naive", "parrot-enrol"]
+    recognisers: list[str] = Field(["dlib"], min_length=1)
+    """Judges: dlib, insightface, onnx:PATH; none of them may have trained a model that is judged."""
+    detector: str = "auto"
+    general: list[str] = ["ridge"]
+    """Reversers that know nothing of the method; parameters as NAME:KEY=VALUE."""
+    specialised: list[str] = ["auto"]
+    """Reversers made for a method; auto: all that were made for it."""
+    retrain: str = Field("head", pattern="^(head|network)$")
+    """parrot-train: a linear map on the recogniser's embeddings, or the whole network (onnx only)."""
+    utility: bool = True
+    attributes: str | None = None
+    """A trained attribute classifier, see `ficgan train-attributes`."""
+    inference: bool = True
+    """Whether attributes are inferred from anonymised faces."""
+    groups: list[str] = ["gender", "age", "race", "ethnicity"]
+    """Columns by which figures are broken down, where a set has them."""
+    resamples: int = Field(1000, ge=0)
+    pictures: int = Field(0, ge=0, le=64)
+    """Examples per method written as PNG. They show real faces unless the set does not."""
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _unique(self) -> MatrixConfig:
+        for what, names in (("sets", [s.name for s in self.sets]), ("methods", [m.title for m in self.methods])):
+            repeated = sorted({name for name in names if names.count(name) > 1})
+            if repeated:
+                raise ValueError(f"two {what} are called {repeated[0]!r}; give each another name or label")
+        if "clear" in [method.title for method in self.methods]:
+            raise ValueError("'clear' is the ceiling's name; label the method otherwise")
+        return self
+
+
+def load_matrix(path: str | Path) -> MatrixConfig:
+    """Read and check a matrix; relative paths in it count from the file's folder.
+
+    Args:
+        path: a YAML file, or the name of one in `configs/`.
+
+    Raises:
+        UsageError: unreadable, an unknown key, method, parameter or scenario.
+    """
+    from ficgan import configs
+
+    text_path = str(path)
+    packaged = not text_path.endswith((".yaml", ".yml")) and text_path in configs.names("eval")
+    try:
+        text = configs.read(text_path, "eval") if packaged else Path(path).read_text(encoding="utf-8")
+        tree = yaml.safe_load(text)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"the matrix {text_path} cannot be read ({' '.join(str(error).split())})") from None
+    if not isinstance(tree, dict):
+        raise UsageError(f"the matrix {text_path} holds no key: value pairs; see docs/evaluation.md")
+    try:
+        config = MatrixConfig.model_validate(tree)
+    except ValidationError as error:
+        raise UsageError(_told(error, text_path)) from None
+    get_scenarios(config.scenarios)
+    for method in config.methods:
+        method.make()
+    return config if packaged else _resolved(config, Path(path).resolve().parent)
+
+
+def _told(error: ValidationError, where: str) -> str:
+    first = error.errors()[0]
+    path = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        known = [*MatrixConfig.model_fields, *SetConfig.model_fields, *SplitConfig.model_fields]
+        near = difflib.get_close_matches(str(first["loc"][-1]), known, n=1)
+        return f"unknown key {path!r} in {where}" + (f"; did you mean {near[0]!r}?" if near else "")
+    return f"{path or 'the matrix'} in {where}: {first['msg']}"
+
+
+def _resolved(config: MatrixConfig, folder: Path) -> MatrixConfig:
+    def at(text: str | None) -> str | None:
+        return None if text is None else str(folder / Path(text).expanduser())
+
+    def named(text: str) -> str:
+        kind, colon, file = text.partition(":")
+        return f"{kind}:{at(file)}" if colon and kind == "onnx" else text
+
+    sets = [one.model_copy(update={"path": at(one.path), "labels": at(one.labels)}) for one in config.sets]
+    judges = [named(name) for name in config.recognisers]
+    return config.model_copy(update={"sets": sets, "recognisers": judges, "attributes": at(config.attributes)})

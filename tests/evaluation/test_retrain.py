@@ -1,0 +1,95 @@
+"""Retrained judges: the linear head against what it must and must not learn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+from ficgan.anonymizers import Faces
+from ficgan.errors import UsageError
+from ficgan.evaluation.readers import Reader
+from ficgan.evaluation.retrain import discriminant, retrain_head, retrain_network
+
+PEOPLE, EACH, WIDTH = 80, 6, 16
+
+
+def embeddings(seed: int, people: int = PEOPLE) -> tuple[np.ndarray, np.ndarray]:
+    """Four coordinates tell people apart, twelve are loud noise."""
+    rng = np.random.default_rng(seed)
+    index = np.repeat(np.arange(people), EACH)
+    signal = rng.normal(size=(people, WIDTH)) * (np.arange(WIDTH) < 4)
+    return signal[index] + rng.normal(size=(len(index), WIDTH)) * np.where(np.arange(WIDTH) < 4, 0.2, 2.0), index
+
+
+def nearest(x: np.ndarray, people: np.ndarray) -> float:
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    score = unit @ unit.T
+    np.fill_diagonal(score, -np.inf)
+    return float((people[score.argmax(1)] == people).mean())
+
+
+def test_the_head_finds_what_tells_other_people_apart() -> None:
+    x, people = embeddings(0)
+    unseen, others = embeddings(1)
+    matrix = discriminant(x, people)
+    best = nearest(unseen[:, :4], others)
+    assert nearest(unseen, others) < 0.2 * best
+    assert nearest((unseen - x.mean(0)) @ matrix, others) > 0.8 * best
+
+
+def test_its_directions_are_fishers() -> None:
+    x, people = embeddings(2)
+    matrix = discriminant(x, people, shrinkage=0.0)
+    ours = matrix[:, np.argsort(-np.linalg.norm(matrix, axis=0))[:4]]
+    theirs = LinearDiscriminantAnalysis(solver="eigen").fit(x, people).scalings_[:, :4]
+    # The same subspace: all principal angles are near 0.
+    cosines = np.linalg.svd(np.linalg.qr(ours)[0].T @ np.linalg.qr(theirs)[0], compute_uv=False)
+    assert cosines.min() > 0.99
+
+
+def test_nothing_to_learn_stays_near_chance() -> None:
+    rng = np.random.default_rng(3)
+    x, people = rng.normal(size=(PEOPLE * EACH, WIDTH)), np.repeat(np.arange(PEOPLE), EACH)
+    unseen, others = rng.normal(size=(PEOPLE * EACH, WIDTH)), np.repeat(np.arange(PEOPLE), EACH)
+    assert nearest((unseen - x.mean(0)) @ discriminant(x, people), others) < 5 * (EACH - 1) / (PEOPLE * EACH)
+
+
+def test_too_few_people_are_refused() -> None:
+    x, people = embeddings(0, people=9)
+    with pytest.raises(UsageError, match="10 people"):
+        discriminant(x, people)
+
+
+class Colours:
+    """A recogniser that sees mean colours of four quarters."""
+
+    name, metric, match_threshold = "colours", "cosine", 0.5
+
+    def embed(self, image: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
+        half = image.shape[0] // 2
+        parts = [image[i : i + half, j : j + half].mean((0, 1)) for i in (0, half) for j in (0, half)]
+        return np.concatenate(parts).astype(np.float32)[None]
+
+
+def faces(people: np.ndarray | None) -> Faces:
+    rng = np.random.default_rng(0)
+    return Faces(rng.integers(0, 256, (60, 16, 16, 3), np.uint8), tuple(map(str, range(60))), people=people)
+
+
+def test_the_judge_itself_is_not_changed() -> None:
+    reader = Reader(Colours(), "colours", "colours", "colours")
+    some = faces(np.repeat(np.arange(20), 3))
+    before = reader.embed(some)
+    embed, note = retrain_head(reader, some)
+    assert embed(some).shape == before.shape and not np.allclose(embed(some), before)
+    assert np.array_equal(reader.embed(some), before)
+    assert "linear head" in note
+
+
+def test_wrong_input_is_told() -> None:
+    reader = Reader(Colours(), "colours", "colours", "colours")
+    with pytest.raises(UsageError, match="people"):
+        retrain_head(reader, faces(None))
+    with pytest.raises(UsageError, match="onnx:PATH"):
+        retrain_network(reader, faces(np.repeat(np.arange(20), 3)))
