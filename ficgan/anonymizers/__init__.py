@@ -2,5 +2,17 @@
 
 from ficgan.anonymizers.average_face import AverageFace
 from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, PerImage, Traits, generator
+from ficgan.anonymizers.k_same import KSameEigen, KSamePixel
 
-__all__ = ["ANONYMIZERS", "Anonymizer", "AverageFace", "Faces", "Images", "PerImage", "Traits", "generator"]
+__all__ = [
+    "ANONYMIZERS",
+    "Anonymizer",
+    "AverageFace",
+    "Faces",
+    "Images",
+    "KSameEigen",
+    "KSamePixel",
+    "PerImage",
+    "Traits",
+    "generator",
+]

@@ -1,0 +1,245 @@
+"""k-Same on pixels and on eigenfaces: with a public background as Fantômas has it, and genuine, as Newton et al. do.
+
+A mean with a *public* background protects nothing from whoever holds the background: k·y − Σ is the face within ±k/2
+grey levels. Only disjoint groups with one output each make k people indistinguishable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, Traits
+from ficgan.anonymizers.eigenspace import Eigenspace, nearest_grey
+from ficgan.errors import InputError, UsageError
+from ficgan.registry import param
+
+__all__ = ["KSameEigen", "KSamePixel", "k_same_groups"]
+
+_CHUNK = 1024
+"""Faces that are worked on at a time."""
+
+
+@dataclass(frozen=True)
+class _Background:
+    """The public set: its images as an eigenspace, and whose they are, counted from 0."""
+
+    space: Eigenspace
+    people: NDArray[np.int64]
+    shape: tuple[int, ...]
+
+    def nearest(self, coordinates: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+        """The images [M,count] of the `count` people nearest by cosine, the nearest image of each, nearest first."""
+        cosine = _unit(coordinates) @ _unit(self.space.coordinates).T
+        members = [np.flatnonzero(self.people == person) for person in range(self.people.max() + 1)]
+        best = np.stack([images[cosine[:, images].argmax(axis=1)] for images in members], axis=1)
+        order = np.argsort(-np.take_along_axis(cosine, best, axis=1), axis=1, kind="stable")
+        return np.take_along_axis(best, order[:, :count], axis=1)
+
+
+@dataclass(frozen=True)
+class _KSame(Anonymizer):
+    """What both have: neighbours in the eigenspace, then a mean.
+
+    `as_released` (Fantômas): the face and the nearest image of each of the k − 1 nearest people of a background, by the
+    cosine in the space of the standardised background; all faces apart, so k is a number of ingredients, no anonymity.
+
+    `genuine` (Newton et al.): the people of the set given in one call are parted into groups of k to 2k − 1, in order
+    the first that is left and the k − 1 nearest to it, and all faces of a group become one image. Who calls it with
+    parts of a set gets other groups, and protection within each part only. Where a person has several images, their
+    mean stands for the person and all of them become the group's image; people of unknown number (−1, or no numbers at
+    all) count as one person an image, so a person with two unnamed images may be two of the k.
+    """
+
+    k: int = param(10, "people averaged, the face's own included", low=2)
+    variant: str = param(
+        "as_released", "as_released: from a background; genuine: disjoint groups", choices=("as_released", "genuine")
+    )
+    components: int = param(0, "principal components kept; 0 for all", low=0)
+    background: _Background | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.variant == "genuine":  # needs nothing but the faces
+            object.__setattr__(self, "traits", replace(self.traits, needs=frozenset()))
+
+    def fit(self, background: Faces) -> _KSame:
+        """The same with a background set; `genuine` has none and returns itself.
+
+        Args:
+            background: crops of the size of those to be anonymised, with a number for every person.
+
+        Raises:
+            InputError: a face of the background has no person.
+            UsageError: fewer than k − 1 people.
+        """
+        if self.variant == "genuine":
+            return self
+        people = background.people
+        if people is None or (people < 0).any():
+            nameless = "" if people is None else f" ({background.names[int(np.argmax(people < 0))]} has none)"
+            raise InputError(f"{self.name} takes one face of each person: number the background's people{nameless}")
+        count = len(np.unique(people))
+        if count < self.k - 1:
+            raise UsageError(
+                f"{self.name}: k is {self.k}, and the background has {count} people; lower k or give more"
+            )
+        if len(background) < 2:
+            raise UsageError(f"{self.name}: one image spans no eigenspace; give a background of several")
+        space = Eigenspace.of(_flat(background.images), self.components, standardise=True)
+        if not space.coordinates.size:
+            raise InputError(f"{self.name}: all images of the background are the same; give different faces")
+        fitted = replace(self)
+        numbers = np.unique(people, return_inverse=True)[1].reshape(-1)
+        object.__setattr__(fitted, "background", _Background(space, numbers, background.images.shape[1:]))
+        return fitted
+
+    def __call__(self, faces: Faces) -> Images:
+        """Anonymised crops [N,S,S,3] uint8 RGB.
+
+        Raises:
+            UsageError: `as_released` without a background; `genuine` with fewer than k people.
+            InputError: the background's crops have another size.
+        """
+        if not len(faces):
+            return faces.images.copy()
+        if self.variant == "genuine":
+            return self._genuine(faces)
+        if self.background is None:
+            raise UsageError(f"{self.name} needs a background set of other people's faces; call fit first")
+        if self.background.shape != faces.images.shape[1:]:
+            sizes = [f"{shape[0]}×{shape[1]}" for shape in (self.background.shape, faces.images.shape[1:])]
+            raise InputError(f"{self.name}: the background is {sizes[0]} and the faces are {sizes[1]}; make them alike")
+        rows, out = _flat(faces.images), np.empty_like(_flat(faces.images))
+        for start in range(0, len(rows), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            coordinates = self.background.space.project(rows[part])
+            chosen = self.background.nearest(coordinates, self.k - 1)
+            out[part] = self._mean(self.background.space, rows[part], coordinates, chosen)
+        return out.reshape(faces.images.shape)
+
+    def _genuine(self, faces: Faces) -> Images:
+        people = _persons(faces)
+        rows, count = _flat(faces.images), int(people.max()) + 1
+        if count < self.k:
+            raise UsageError(f"{self.name}: k is {self.k}, and there are {count} people; lower k or give more people")
+        if count < len(rows):
+            rows = np.stack([rows[people == person].mean(axis=0, dtype=np.float32) for person in range(count)])
+        else:
+            rows = rows[np.argsort(people)]
+        space = Eigenspace.of(rows, self.components, standardise=False)
+        groups = k_same_groups(space.coordinates, self.k)
+        group_of = np.empty(count, np.int64)
+        for number, group in enumerate(groups):
+            group_of[group] = number
+        return self._common(space, groups)[group_of[people]].reshape(faces.images.shape)
+
+    def _mean(
+        self, space: Eigenspace, rows: Images, coordinates: NDArray[np.float64], chosen: NDArray[np.int64]
+    ) -> Images:
+        """Means [M,D] of images [M,D] and of the rows `chosen` [M,k − 1] of the space."""
+        raise NotImplementedError
+
+    def _common(self, space: Eigenspace, groups: list[NDArray[np.int64]]) -> Images:
+        """Means [G,D] of groups of rows of the space."""
+        raise NotImplementedError
+
+
+@ANONYMIZERS.add
+@dataclass(frozen=True)
+class KSamePixel(_KSame):
+    """The mean of pixels, of neighbours in the eigenspace."""
+
+    name = "k-same-pixel"
+    traits = Traits(
+        title="k-Same-Pixel",
+        family="k-anonymity",
+        source="Newton, Sweeney and Malin 2005; as released with Fantômas, section 6.1.5",
+        strength="k",
+        needs=frozenset({"background"}),
+    )
+
+    def _mean(
+        self, space: Eigenspace, rows: Images, coordinates: NDArray[np.float64], chosen: NDArray[np.int64]
+    ) -> Images:
+        out = np.empty_like(rows)
+        for start in range(0, len(rows), 64):
+            part = slice(start, start + 64)
+            total = rows[part].astype(np.uint32)
+            for neighbour in chosen[part].T:
+                total += space.rows[neighbour]
+            out[part] = nearest_grey(total / np.float64(self.k))
+        return out
+
+    def _common(self, space: Eigenspace, groups: list[NDArray[np.int64]]) -> Images:
+        return np.stack([nearest_grey(space.rows[group].mean(axis=0, dtype=np.float64)) for group in groups])
+
+
+@ANONYMIZERS.add
+@dataclass(frozen=True)
+class KSameEigen(_KSame):
+    """The mean of coordinates in the eigenspace, turned back into pixels.
+
+    With a background, what of a face is not in the background's span is lost. `genuine` with all components is
+    k-Same-Pixel, up to rounding: the mean is linear and the faces span their own space.
+    """
+
+    name = "k-same-eigen"
+    traits = Traits(
+        title="k-Same-Eigen",
+        family="k-anonymity",
+        source="Newton, Sweeney and Malin 2005; as released with Fantômas, section 6.1.5",
+        strength="k",
+        needs=frozenset({"background"}),
+    )
+
+    def _mean(
+        self, space: Eigenspace, rows: Images, coordinates: NDArray[np.float64], chosen: NDArray[np.int64]
+    ) -> Images:
+        total = coordinates.copy()
+        for neighbour in chosen.T:
+            total += space.coordinates[neighbour]
+        return space.restore(total / self.k)
+
+    def _common(self, space: Eigenspace, groups: list[NDArray[np.int64]]) -> Images:
+        return space.restore(np.stack([space.coordinates[group].mean(axis=0) for group in groups]))
+
+
+def k_same_groups(coordinates: NDArray[np.float64], k: int) -> list[NDArray[np.int64]]:
+    """Disjoint groups of k to 2k − 1 that cover everybody: the first who is left and the k − 1 nearest to them.
+
+    Args:
+        coordinates: [N,r], N ≥ k; distances are Euclidean.
+        k: ≥ 1.
+
+    Returns:
+        rows of each group, ascending; fewer than k that are left over join the last one.
+
+    Source:
+        Newton, Sweeney and Malin 2005, Preserving Privacy by De-identifying Face Images, algorithm k-Same.
+    """
+    left, groups = np.arange(len(coordinates)), []
+    while len(left) >= 2 * k:
+        far = np.square(coordinates[left[1:]] - coordinates[left[0]]).sum(axis=1)
+        taken = np.concatenate([[0], 1 + np.argsort(far, kind="stable")[: k - 1]])
+        groups.append(np.sort(left[taken]))
+        left = np.delete(left, taken)
+    return [*groups, left]
+
+
+def _persons(faces: Faces) -> NDArray[np.int64]:
+    """[N] numbers from 0 in order of first appearance; everybody unknown is a person of their own."""
+    people = np.full(len(faces), -1) if faces.people is None else faces.people
+    keys = [-1 - index if person < 0 else int(person) for index, person in enumerate(people)]
+    numbers: dict[int, int] = {}
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
+
+
+def _flat(images: Images) -> Images:
+    return images.reshape(len(images), -1)
+
+
+def _unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float64).tiny)
