@@ -1,0 +1,97 @@
+"""Against pixelation and noise: the picture is made small and large again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeVar
+
+import numpy as np
+
+from ficgan.anonymizers import Faces, Images
+from ficgan.attacks.base import REVERSERS, Pairs, Reverser, ReverserTraits
+from ficgan.attacks.similarity import luminance, some, ssim
+from ficgan.errors import UsageError
+from ficgan.registry import param
+
+__all__ = ["Bicubic", "Linear"]
+
+R = TypeVar("R", bound="_Resampling")
+
+
+@dataclass(frozen=True)
+class _Resampling(Reverser):
+    ratio: float = param(0.0, "intermediate width over the width of the crop; 0: chosen on pairs", low=0, high=1)
+
+    cubic: ClassVar[bool]
+
+    def fit(self: R, pairs: Pairs) -> R:
+        """With the ratio of the highest SSIM on the pairs; one that was given is kept."""
+        if self.ratio:
+            return self
+        few = some(pairs, 48)
+        size = few.clear.images.shape[1]
+        clear, observed = luminance(few.clear.images), luminance(few.anonymised.images)
+        scores: dict[int, float] = {}
+
+        def look(middle: int) -> None:
+            if 2 <= middle <= size and middle not in scores:
+                scores[middle] = float(np.mean(ssim(clear, self._resampled(observed, middle))))
+
+        coarse = np.unique(np.geomspace(3, size, 24).round().astype(int)).tolist()
+        for middle in coarse:
+            look(middle)
+        best = coarse.index(max(scores, key=scores.__getitem__))
+        # Pixelation has one right width, with worse ones beside it: all widths between the neighbours are looked at.
+        for middle in range(coarse[max(best - 1, 0)], coarse[min(best + 1, len(coarse) - 1)] + 1):
+            look(middle)
+        return replace(self, ratio=max(scores, key=scores.__getitem__) / size)
+
+    def guess(self, faces: Faces) -> Images:
+        if not self.ratio:
+            raise UsageError(f"{self.name} has no ratio yet; fit it on pairs or give ratio=FRACTION")
+        return self._resampled(faces.images, max(1, round(self.ratio * faces.images.shape[1])))
+
+    def _resampled(self, images: np.ndarray, middle: int) -> np.ndarray:
+        import cv2
+
+        size = (images.shape[1], images.shape[1])
+        how = cv2.INTER_CUBIC if self.cubic else cv2.INTER_LINEAR
+        out = np.empty_like(images)
+        for index, image in enumerate(images):
+            out[index] = cv2.resize(cv2.resize(image, (middle, middle), interpolation=cv2.INTER_AREA), size, interpolation=how)
+        return out
+
+
+_TRAITS = {
+    "source": "Fantômas, §6.2.1",
+    "knowledge": frozenset({"pairs"}),
+    "against": frozenset({"pixelation", "dp-pix", "gaussian-noise", "dp-snow"}),
+}
+
+
+@REVERSERS.add
+@dataclass(frozen=True)
+class Linear(_Resampling):
+    """Down by area averages, up by linear interpolation; the width between is the one of the highest SSIM on pairs.
+
+    Source:
+        Fantômas, §6.2.1.
+    """
+
+    name: ClassVar[str] = "linear"
+    traits: ClassVar[ReverserTraits] = ReverserTraits(title="Linear interpolation", **_TRAITS)  # type: ignore[arg-type]
+    cubic: ClassVar[bool] = False
+
+
+@REVERSERS.add
+@dataclass(frozen=True)
+class Bicubic(_Resampling):
+    """Down by area averages, up by bicubic interpolation; the width between is the one of the highest SSIM on pairs.
+
+    Source:
+        Fantômas, §6.2.1.
+    """
+
+    name: ClassVar[str] = "bicubic"
+    traits: ClassVar[ReverserTraits] = ReverserTraits(title="Bicubic interpolation", **_TRAITS)  # type: ignore[arg-type]
+    cubic: ClassVar[bool] = True
