@@ -2,17 +2,32 @@
 
 from ficgan.anonymizers.average_face import AverageFace
 from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, PerImage, Traits, generator
+from ficgan.anonymizers.basic import BoxBlur, EyeMask, GaussianBlur, GaussianNoise, Pixelation, Solid
 from ficgan.anonymizers.k_same import KSameEigen, KSamePixel
+from ficgan.anonymizers.obfuscation import ObfuscationBlur, ObfuscationOverlay, obfuscate_blur, obfuscate_overlay
+from ficgan.anonymizers.permutation import BlockPermutation, PixelRelocation
 
 __all__ = [
     "ANONYMIZERS",
     "Anonymizer",
     "AverageFace",
+    "BlockPermutation",
+    "BoxBlur",
+    "EyeMask",
     "Faces",
+    "GaussianBlur",
+    "GaussianNoise",
     "Images",
     "KSameEigen",
     "KSamePixel",
+    "ObfuscationBlur",
+    "ObfuscationOverlay",
     "PerImage",
+    "PixelRelocation",
+    "Pixelation",
+    "Solid",
     "Traits",
     "generator",
+    "obfuscate_blur",
+    "obfuscate_overlay",
 ]
