@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+import numbers
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -52,14 +53,14 @@ class Parametrised:
     def __post_init__(self) -> None:
         for field, limits in self.parameters():
             value = getattr(self, field.name)
+            shown = _shown(value, limits["secret"])
             if isinstance(value, (int, float)) and not isinstance(value, bool):
                 low, high = limits["low"], limits["high"]
-                bad = not math.isfinite(value)
+                bad = value != value or value in (math.inf, -math.inf)
                 if bad or (low is not None and value < low) or (high is not None and value > high):
-                    span = f"at least {low}" if high is None else f"from {low} to {high}"
-                    raise UsageError(f"{self.name}: {field.name} is {value}; give {span}")
+                    raise UsageError(f"{self.name}: {field.name} is {shown}; give {_span(low, high)}")
             if limits["choices"] and value not in limits["choices"]:
-                raise UsageError(f"{self.name}: {field.name} is {value!r}; use one of {', '.join(limits['choices'])}")
+                raise UsageError(f"{self.name}: {field.name} is {shown}; use one of {', '.join(limits['choices'])}")
 
     @classmethod
     def parameters(cls) -> list[tuple[dataclasses.Field[Any], Mapping[str, Any]]]:
@@ -115,58 +116,109 @@ class Registry(Generic[C]):
         """
         cls = self[name]
         hints = typing.get_type_hints(cls)
-        known = {field.name for field in dataclasses.fields(cls) if field.init}
-        values = {}
+        fields = {field.name: field for field in dataclasses.fields(cls) if field.init}
+        values: dict[str, Any] = {}
         for key, value in given.items():
             key = key.replace("-", "_")
-            if key not in known:
-                near = difflib.get_close_matches(key, known, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(known)) or 'none'}"
+            if key not in fields:
+                near = difflib.get_close_matches(key, fields, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(fields)) or 'none'}"
                 raise UsageError(f"{name} has no parameter {key!r}; {hint}")
-            values[key] = _converted(name, key, value, hints[key])
+            if key in values:
+                raise UsageError(f"{name}: {key} is given twice; give it once")
+            values[key] = _converted(name, key, value, hints[key], fields[key].metadata.get("secret", False))
+        none = dataclasses.MISSING
+        for key, field in fields.items():
+            if key not in values and field.default is none and field.default_factory is none:
+                raise UsageError(f"{name} needs {key}; give it")
         return cls(**values)
 
 
 def parse_spec(text: str) -> tuple[str, dict[str, str]]:
-    """ "gaussian-blur:kernel=29,seed=1" → its name and parameters.
+    """ "gaussian-blur:kernel=29,seed=1" → its name and parameters. A value may hold anything but commas.
 
     Raises:
-        UsageError: not of that form.
+        UsageError: not of that form, or a parameter twice; the message shows no value, for one may be a key.
     """
     name, _, rest = text.partition(":")
+    name = name.strip()
+    if not name:
+        raise UsageError("a method has no name; write NAME or NAME:PARAMETER=VALUE,…")
     given: dict[str, str] = {}
     for part in filter(None, (piece.strip() for piece in rest.split(","))):
-        key, equals, value = part.partition("=")
-        if not (equals and key.strip() and value.strip()):
-            raise UsageError(f"{text!r} is not of the form NAME:PARAMETER=VALUE,…")
-        given[key.strip()] = value.strip()
-    return name.strip(), given
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not (equals and key and value):
+            raise UsageError(f"what follows {name!r} is not of the form PARAMETER=VALUE,… (a value holds no comma)")
+        if key in given:
+            raise UsageError(f"{name}: {key} is given twice; give it once")
+        given[key] = value
+    return name, given
 
 
 _WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
-def _converted(name: str, key: str, value: Any, kind: Any) -> Any:
-    if not isinstance(value, str):
-        wants_whole = kind is int and not isinstance(value, bool)
-        if wants_whole and isinstance(value, float) and value.is_integer():
-            return int(value)
-        plain: dict[Any, tuple[type, ...]] = {int: (int,), float: (int, float), bool: (bool,), str: (str,)}
-        allowed = plain.get(kind)
-        if allowed and (not isinstance(value, allowed) or (kind is not bool and isinstance(value, bool))):
-            raise UsageError(f"{name}: {key} is {value!r}, and must be {_said(kind)}")
-        return float(value) if kind is float else value
-    kinds = [k for k in typing.get_args(kind) or (kind,) if k is not types.NoneType]
-    if typing.get_origin(kind) is typing.Literal:
-        return value
-    readers: dict[Any, Callable[[str], Any]] = {int: int, float: float, bool: lambda t: _WORDS[t.lower()]}
+def _converted(name: str, key: str, value: Any, kind: Any, secret: bool) -> Any:
+    """A text or number as the field's type has it; what is of no plain type (a model, an array) goes through."""
+    kinds = typing.get_args(kind) if typing.get_origin(kind) in (types.UnionType, typing.Union) else (kind,)
+    if value is None and types.NoneType in kinds:
+        return None
+    kinds = tuple(one for one in kinds if one is not types.NoneType)
+    if not any(one in _READERS for one in kinds):
+        return value  # its choices are checked by the class
     for one in kinds:
         try:
-            return readers[one](value) if one in readers else value
-        except (ValueError, KeyError):
+            return _READERS[one](value) if one in _READERS else value
+        except (TypeError, ValueError, KeyError, OverflowError):
             continue
-    raise UsageError(f"{name}: {key} is {value!r}, and must be {_said(kinds[0])}")
+    raise UsageError(f"{name}: {key} is {_shown(value, secret)}, and must be {_SAID[kinds[0]]}")
 
 
-def _said(kind: Any) -> str:
-    return {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}.get(kind, str(kind))
+def _is_number(value: Any) -> bool:
+    """Also NumPy's numbers; True and False are none."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, str):
+        return int(value)
+    if not _is_number(value) or value != int(value):
+        raise ValueError
+    return int(value)
+
+
+def _number(value: Any) -> float:
+    if not isinstance(value, str) and not _is_number(value):
+        raise ValueError
+    return float(value)
+
+
+def _truth(value: Any) -> bool:
+    if isinstance(value, str):
+        return _WORDS[value.lower()]
+    if not isinstance(value, bool):
+        raise ValueError
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError
+    return value
+
+
+_READERS: dict[Any, Callable[[Any], Any]] = {int: _whole, float: _number, bool: _truth, str: _text}
+_SAID = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+
+
+def _shown(value: Any, secret: bool) -> str:
+    """A value in a message; a key is nobody's business."""
+    return "(not shown)" if secret else repr(value) if isinstance(value, str) else str(value)
+
+
+def _span(low: float | None, high: float | None) -> str:
+    if low is None and high is None:
+        return "a finite number"
+    if high is None:
+        return f"at least {low}"
+    return f"at most {high}" if low is None else f"from {low} to {high}"

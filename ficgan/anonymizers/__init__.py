@@ -3,8 +3,11 @@
 from ficgan.anonymizers.average_face import AverageFace
 from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, PerImage, Traits, generator
 from ficgan.anonymizers.basic import BoxBlur, EyeMask, GaussianBlur, GaussianNoise, Pixelation, Solid
+from ficgan.anonymizers.dp import DPPix, DPSnow
+from ficgan.anonymizers.dp_samp import DPSamp
 from ficgan.anonymizers.k_same import KSameEigen, KSamePixel
 from ficgan.anonymizers.obfuscation import ObfuscationBlur, ObfuscationOverlay, obfuscate_blur, obfuscate_overlay
+from ficgan.anonymizers.overlay import KRtio
 from ficgan.anonymizers.permutation import BlockPermutation, PixelRelocation
 
 __all__ = [
@@ -13,11 +16,15 @@ __all__ = [
     "AverageFace",
     "BlockPermutation",
     "BoxBlur",
+    "DPPix",
+    "DPSamp",
+    "DPSnow",
     "EyeMask",
     "Faces",
     "GaussianBlur",
     "GaussianNoise",
     "Images",
+    "KRtio",
     "KSameEigen",
     "KSamePixel",
     "ObfuscationBlur",

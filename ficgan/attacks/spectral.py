@@ -20,9 +20,9 @@ def cosines(size: int) -> Float:
     As a matrix product it beats an FFT of 2(S − 1) = 254 points, whose half is prime.
     """
     angles = np.pi * np.outer(np.arange(size), np.arange(size)) / (size - 1)
-    matrix = np.cos(angles) * weights(size)
+    matrix = (np.cos(angles) * weights(size)).astype(np.float32)
     matrix.setflags(write=False)
-    return matrix.astype(np.float32)
+    return matrix
 
 
 def weights(size: int) -> NDArray[np.float64]:

@@ -97,7 +97,7 @@ def _add(account: Account, record: dict[str, Any]) -> None:
     account.edits += [f"{name}: {edit}" for edit in record.get("edits", ())]
     check = record.get("check")
     if isinstance(check, dict):
-        account.checked += int(check.get("read", check.get("frames", 0)))
+        account.checked += int(check.get("faces", 0))
         account.found += len(check.get("findings", ()))
     told = {key: record.get(key) for key in ("mode", "k", "psi", "alpha", "layers", "attributes", "directions")}
     account.settings[json.dumps({key: value for key, value in told.items() if value}, sort_keys=True)] += 1
