@@ -65,12 +65,12 @@ def kept(folder: Path | None, key: str) -> Crops | None:
     if folder is None:
         return None
     try:
-        with np.load(_path(folder, key), allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        with _path(folder, key).open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
             if str(arrays.pop("digest")) != digest_of(arrays["images"]):
                 return None
             return Crops(**{**arrays, "reasons": tuple(str(reason) for reason in arrays["reasons"])})
-    except (OSError, ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, zipfile.BadZipFile):
         return None
 
 

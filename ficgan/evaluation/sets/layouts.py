@@ -183,7 +183,7 @@ def _csv(found: Found) -> Known:
 
 def _pattern(found: Found) -> Known:
     if found.identity is None:
-        raise UsageError(r"layout pattern needs an identity: a regular expression, such as (\d{3})_, with a person's group")
+        raise UsageError(r"layout pattern needs an identity, a regular expression such as (\d{3})_ with one group")
     return _by_name(found, found.identity)
 
 

@@ -68,7 +68,7 @@ def open_set(
     chosen = LAYOUTS.get(layout) or next((one for one in LAYOUTS.values() if one.fits(found)), None)
     if chosen is None:
         shapes = "; ".join(f"{one.name}: {one.what}" for one in LAYOUTS.values())
-        raise InputError(f"{path} with images such as {found.names[0]} is no layout that is known; name labels ({shapes})")
+        raise InputError(f"{path}, with images such as {found.names[0]}, is of no known layout; name labels ({shapes})")
     known = chosen.read(found)
     names = found.names if known.rows is None else tuple(found.names[row] for row in known.rows)
     if not names:

@@ -84,7 +84,8 @@ def prepare(
     Args:
         faceset: of `open_set`.
         size: side S of the crops, pixels.
-        context: side of the crop in sides of the face square, from 1; the face square is then the crop's middle.
+        context: side of the crop in sides of the face square, from 1 to 4; the face square is then the crop's middle.
+            Beyond the photo its edge pixels are repeated.
         detector: None: `default_detector()`. Two of the same name and threshold share a cache.
         alignment: where landmarks lie in the face square; None: the default one.
         aligned: the images are aligned squares already (by `alignment`): they are resized, nothing is detected.
@@ -144,16 +145,15 @@ def _check(faceset: FaceSet, size: int, context: float, aligned: bool, alignment
         raise InputError(f"{faceset.name} holds no image; choose less narrowly")
     if aligned and context != 1:
         raise UsageError("aligned images have nothing around the face square; leave out context, or give photos")
-    if aligned and faceset.alignment not in (None, alignment_name(alignment)):
-        raise UsageError(f"{faceset.name} is aligned as {faceset.alignment}, not {alignment_name(alignment)}; name that")
+    said = alignment_name(alignment)
+    if aligned and faceset.alignment not in (None, said):
+        raise UsageError(f"{faceset.name} is aligned as {faceset.alignment}, not as {said}; name its own alignment")
 
 
 def _region(size: int, context: float) -> tuple[int, int, int, int]:
     """The face square in the middle of a crop, as much on one side as on the other."""
-    inner = round(size / context)
-    inner -= (size - inner) % 2
-    start = (size - inner) // 2
-    return start, start, start + inner, start + inner
+    margin = round((size - size / context) / 2)
+    return margin, margin, size - margin, size - margin
 
 
 def _key(faceset: FaceSet, how: dict[str, Any]) -> str:
