@@ -1,0 +1,175 @@
+"""Every number of the obfuscation study; the defaults are the paper's recipe."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from ficgan.errors import UsageError
+
+__all__ = ["VARIANTS", "StudyConfig", "TransferConfig", "Variant"]
+
+Variant = Literal["original", "blurred", "overlaid", "red", "green", "blue", "mean"]
+VARIANTS: tuple[Variant, ...] = get_args(Variant)
+"""`overlaid` and `mean` are the same picture (average colour of ImageNet); the paper's tables use both words."""
+
+# Networks whose learning rate starts at .01 in section 4; all others start at .1.
+_SLOW = ("alexnet", "squeezenet", "vgg")
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TransferConfig(_Frozen):
+    """One downstream task that the networks of the grid are fine-tuned on (section 5, appendix E)."""
+
+    name: str = Field(pattern=r"^\w[\w.-]*$")
+    kind: Literal["classification", "attributes", "detection"]
+    images: Path
+    """Folder, tar or zip."""
+    labels: Path | None = None
+    """Classification: annotations as `open_scenes` reads them, or None for a folder per class. Attributes: a label file
+    as `ficgan.data` reads it. Detection: annotations with face boxes, which are the objects to be found."""
+    train_split: str = "train"
+    eval_split: str = "val"
+    holdout: float = Field(0.0, ge=0, lt=1)
+    """Share set aside for evaluation instead of the set's own splits; people are kept apart where they are known."""
+    train_images: int = Field(0, ge=0)
+    """Train on so many images, drawn once; 0: all. The paper takes 5,000 of CelebA."""
+    epochs: int = Field(90, ge=1)
+    drop_every: int = Field(30, ge=1)
+    batch: int = Field(256, ge=2)
+    lr: float = Field(0.01, gt=0)
+    weight_decay: float = Field(1e-4, ge=0)
+    size: int = Field(600, ge=32)
+    """Detection: shorter side at which images are looked at, pixels."""
+    anchors: tuple[int, int, int, int, int] = (32, 64, 128, 256, 512)
+    """Detection: sides of anchors, pixels at that size."""
+    proposals: int = Field(1000, ge=1)
+    """Detection: regions that reach the head."""
+    pretrained: tuple[Literal["none", "original", "blurred", "overlaid"], ...] = (
+        "none", "original", "blurred", "overlaid",
+    )  # fmt: skip
+
+
+class StudyConfig(_Frozen):
+    """What is trained on what, and how (Yang et al. 2022, section 4)."""
+
+    images: Path
+    """Folder, tar or zip; a class is the folder of an image unless the annotations name it."""
+    annotations: Path
+    """Face boxes; see `open_scenes`."""
+    objects: Path | None = None
+    """Folder of the localisation task's XML files, for the object area that faces cover; None: unknown."""
+    train_split: str = "train"
+    eval_split: str = "val"
+    holdout: float = Field(0.0, ge=0, lt=1)
+    """Share of every class set aside for evaluation, drawn once with seed 0, instead of the set's own splits."""
+    decoys: bool = False
+    """Obfuscate images without a face at boxes of other images, so that the mark itself tells nothing of the class."""
+
+    blur: Literal["paper", "released"] = "paper"
+    """What the blur's reach is measured by: a box's diagonal (paper), its longer side (the released program)."""
+
+    networks: tuple[str, ...] = Field(("resnet18",), min_length=1)
+    """Names of torchvision's classifiers, or `narrow-resnet`, this package's small one."""
+    weights: Path | None = None
+    """Safetensors file to begin from; a head of another size is left out. With `epochs: 0` it is only evaluated."""
+    crop: int = Field(224, ge=16)
+    """Side of what the network sees, pixels; Inception v3 wants 299."""
+    resize: int = Field(256, ge=16)
+    """Shorter side before the central crop at evaluation, pixels."""
+    min_scale: float = Field(0.08, gt=0, le=1)
+    """Smallest share of the image's area that a random training crop has."""
+
+    train_on: tuple[Variant, ...] = Field(("original", "blurred", "overlaid"), min_length=1)
+    evaluate_on: tuple[Variant, ...] = Field(VARIANTS, min_length=1)
+    seeds: tuple[int, ...] = Field((0, 1, 2), min_length=1)
+
+    epochs: int = Field(90, ge=0)
+    drop_every: int = Field(30, ge=1)
+    """The learning rate falls to a tenth after every so many epochs."""
+    batch: int = Field(256, ge=2)
+    lr: float | None = Field(None, gt=0)
+    """None: .01 for AlexNet, SqueezeNet and VGG, .1 for all others."""
+    momentum: float = Field(0.9, ge=0, lt=1)
+    weight_decay: float = Field(1e-4, ge=0)
+
+    area_edges: tuple[float, ...] = (0.0, 0.01, 0.02, 0.04, 0.08)
+    """Left edges of the groups of Figure 3, shares of the image's area; the last group is open. The paper gives the
+    first and the last group; those between are read off."""
+    device: str = "auto"
+    workers: int = Field(0, ge=0)
+    """Processes that prepare images; 0: this one."""
+    cache_gb: float = Field(4.0, ge=0)
+    """Memory for obfuscated images at full resolution, all variants together; what does not fit is made each time."""
+    transfer: tuple[TransferConfig, ...] = ()
+
+    @model_validator(mode="after")
+    def _sound(self) -> StudyConfig:
+        if self.resize < self.crop:
+            raise ValueError(f"resize {self.resize} is smaller than crop {self.crop}")
+        if list(self.area_edges) != sorted(set(self.area_edges)) or self.area_edges[:1] != (0.0,):
+            raise ValueError("area_edges must begin with 0 and rise")
+        if len({task.name for task in self.transfer}) != len(self.transfer):
+            raise ValueError("two transfer tasks have one name")
+        for name in ("networks", "seeds", "train_on", "evaluate_on"):
+            values = getattr(self, name)
+            if len(set(values)) != len(values):
+                raise ValueError(f"{name} names one thing twice")
+        return self
+
+    def learning_rate(self, network: str) -> float:
+        """The initial rate for a network: as set, else the paper's (section 4)."""
+        if self.lr is not None:
+            return self.lr
+        return 0.01 if network.startswith(_SLOW) else 0.1
+
+    @classmethod
+    def read(cls, path: Path | str, overrides: Sequence[str] = ()) -> StudyConfig:
+        """A YAML file with the fields above; paths in it are relative to the working folder.
+
+        Args:
+            path: the file.
+            overrides: "key=value" strings; values are read as YAML.
+
+        Raises:
+            UsageError: unreadable, an unknown key, or a value that does not fit.
+        """
+        try:
+            tree = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise UsageError(f"study configuration {path} cannot be read: {' '.join(str(error).split())}") from None
+        if not isinstance(tree, dict):
+            raise UsageError(f"study configuration {path} holds no key: value lines")
+        for override in overrides:
+            key, equals, value = override.partition("=")
+            if not (key and equals):
+                raise UsageError(f"override {override!r} is not of the form key=value, such as epochs=10")
+            tree[key] = yaml.safe_load(value)
+        return cls.parse(tree, where=str(path))
+
+    @classmethod
+    def parse(cls, tree: dict[str, Any], *, where: str = "the study's configuration") -> StudyConfig:
+        """A checked configuration from a dictionary; every problem is one `UsageError` that names the key."""
+        try:
+            return cls.model_validate(tree)
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(str(part) for part in first["loc"])
+            if first["type"] == "extra_forbidden":
+                known = [*cls.model_fields, *TransferConfig.model_fields]
+                near = difflib.get_close_matches(key.rpartition(".")[2], known, n=1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise UsageError(f"unknown key {key!r} in {where}{hint}") from None
+            raise UsageError(f"{key or 'configuration'} in {where}: {first['msg']}") from None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON- and YAML-ready."""
+        return self.model_dump(mode="json")
