@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -194,7 +195,7 @@ def _repaired(image: NDArray[np.float64], damaged: NDArray[np.bool_]) -> NDArray
     import cv2
 
     sound = (~damaged).astype(np.float64)
-    window = {"ddepth": -1, "ksize": (17, 17), "normalize": False, "borderType": cv2.BORDER_CONSTANT}
+    window: dict[str, Any] = {"ddepth": -1, "ksize": (17, 17), "normalize": False, "borderType": cv2.BORDER_CONSTANT}
     total, count = cv2.boxFilter(image * sound, **window), cv2.boxFilter(sound, **window)
     return np.where(damaged & (count > 0.5), total / np.maximum(count, 1), image)
 
