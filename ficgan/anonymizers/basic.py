@@ -129,8 +129,8 @@ class GaussianNoise(PerImage):
 class GaussianBlur(PerImage):
     """Gaussian blur; the standard deviation follows from the kernel K: 0.3·((K − 1)/2 − 1) + 0.8, OpenCV's rule.
 
-    as_described takes the kernel literally, as_released for 100 px of the crop's width w: 2⌊w·kernel/200⌋ + 1, and
-    below 11 it has OpenCV's own small kernels. OpenCV rounds the weights to 1/256, so a pixel may be 2 levels off.
+    as_described takes the kernel literally. as_released takes it for 100 px of the crop's width w, 2⌊w·kernel/200⌋ + 1,
+    and is OpenCV's blur to the byte: its weights are whole 256ths, and below 11 its own.
 
     Source: Fantômas, §6.1.1.
     """
@@ -151,8 +151,10 @@ class GaussianBlur(PerImage):
         import cv2
 
         side = self.side(image.shape[1])
-        sigma = 0.3 * ((side - 1) / 2 - 1) + 0.8 if self.variant == "as_described" else 0.0  # 0: OpenCV's choice
-        return cast(Images, cv2.GaussianBlur(image, (side, side), sigma))
+        if self.variant == "as_released":
+            return cast(Images, cv2.GaussianBlur(image, (side, side), 0))
+        weights = cv2.getGaussianKernel(side, 0.3 * ((side - 1) / 2 - 1) + 0.8)
+        return cast(Images, cv2.sepFilter2D(image, -1, weights, weights))
 
     def side(self, width: int) -> int:
         """Side of the kernel for a crop that many pixels wide."""

@@ -213,8 +213,7 @@ def test_gaussian_blur_is_the_literal_kernel(side: int, half: int, seed: int) ->
     slow = faces.images[0].astype(float)
     for axis in (0, 1):
         slow = ndimage.correlate1d(slow, kernel_of(kernel), axis, mode="mirror")
-    # OpenCV's weights are whole 256ths; a crop far smaller than the kernel adds many of them up on one pixel.
-    assert np.abs(GaussianBlur(kernel=kernel)(faces)[0] - slow).max() <= (2.0 if side > half else 3.0)
+    assert np.abs(GaussianBlur(kernel=kernel)(faces)[0] - slow).max() <= 0.51
 
 
 @pytest.mark.parametrize(("width", "kernel", "side"), [(224, 29, 65), (100, 29, 29), (112, 29, 33), (64, 29, 19)])
@@ -222,7 +221,8 @@ def test_released_blur_takes_its_kernel_per_hundred_pixels(width: int, kernel: i
     made = GaussianBlur(variant="as_released", kernel=kernel)
     assert made.side(width) == side == 2 * math.floor(width * kernel / 200) + 1
     faces = faces_like(1, width)
-    assert np.array_equal(made(faces), GaussianBlur(kernel=side)(faces))
+    literal = GaussianBlur(kernel=side)(faces).astype(int)
+    assert np.abs(made(faces) - literal).max() <= 1  # OpenCV rounds the weights
 
 
 def test_standard_deviations_of_the_paper_s_kernel() -> None:
