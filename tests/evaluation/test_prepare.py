@@ -15,7 +15,7 @@ from PIL import Image
 
 from ficgan.anonymizers import Anonymizer, Faces, Traits
 from ficgan.errors import InputError, UsageError
-from ficgan.evaluation.sets import FaceSet, Prepared, default_detector, open_set, prepare
+from ficgan.evaluation.sets import FaceSet, Prepared, Quick, default_detector, open_set, prepare
 from ficgan.faces import Alignment, Face, transform_points
 
 MARKS = np.array([(40, 40), (80, 42), (60, 62), (44, 84), (78, 84)], np.float32)
@@ -282,6 +282,20 @@ def test_a_set_that_was_aligned_otherwise_is_refused(photos: FaceSet, tmp_path: 
 def test_an_empty_choice_is_refused(photos: FaceSet) -> None:
     with pytest.raises(InputError, match="holds no image"):
         prepare(photos.take([]), detector=Told(face()))
+
+
+def test_where_a_quick_look_finds_nothing_a_thorough_one_follows() -> None:
+    class Blind(Told):
+        def once(self) -> Told:
+            return fast
+
+    fast, thorough = Told(), Blind(face())
+    large = np.zeros((1000, 500, 3), np.uint8)
+    assert len(Quick(thorough).detect(large)) == 1 and (fast.asked, thorough.asked) == (1, 1)
+    fast.faces = [face()]
+    # Found in a copy of 240 × 480 px, told in pixels of the picture: centres at (x + ½)·(1000 / 480) − ½.
+    np.testing.assert_allclose(Quick(thorough).detect(large)[0].landmarks, (MARKS + 0.5) * 1000 / 480 - 0.5, atol=1e-3)
+    assert (fast.asked, thorough.asked) == (2, 1)
 
 
 # The eyes, nose and mouth corners of the astronaut, read off the photo.

@@ -258,8 +258,8 @@ def test_limits_take_the_people_with_the_most_images(tmp_path: Path) -> None:
     assert open_set(root, limit_people=2, images_per_person=1).names == ("b/0.png", "c/0.png")
     assert len(open_set(root, images_per_person=2)) == 7
     assert len(open_set(root, limit_people=99)) == 8
-    unknown = tree(tmp_path / "pattern", "a1.png", "a2.png", "x.png")
-    assert open_set(unknown, identity=r"^([a-z])\d", images_per_person=1).names == ("a1.png", "x.png")
+    unknown = tree(tmp_path / "pattern", "a1.png", "a2.png", "x.png", "y.png", "z.png")
+    assert open_set(unknown, identity=r"^([a-z])\d", images_per_person=1).names == ("a1.png", "x.png", "y.png", "z.png")
     assert open_set(unknown, identity=r"^([a-z])\d", limit_people=1).names == ("a1.png", "a2.png")
 
 

@@ -7,7 +7,7 @@ from ficgan.evaluation.sets.faceset import FaceSet
 from ficgan.evaluation.sets.layouts import LAYOUTS
 from ficgan.evaluation.sets.open import open_set
 from ficgan.evaluation.sets.pairs import FacePairs, read_pairs
-from ficgan.evaluation.sets.prepare import default_detector, prepare
+from ficgan.evaluation.sets.prepare import Quick, default_detector, prepare
 from ficgan.evaluation.sets.prepared import Prepared
 from ficgan.evaluation.sets.split import Split, split
 
@@ -16,6 +16,7 @@ __all__ = [
     "FacePairs",
     "FaceSet",
     "Prepared",
+    "Quick",
     "Split",
     "check",
     "default_detector",

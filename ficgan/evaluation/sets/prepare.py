@@ -86,7 +86,8 @@ def prepare(
         size: side S of the crops, pixels.
         context: side of the crop in sides of the face square, from 1 to 4; the face square is then the crop's middle.
             Beyond the photo its edge pixels are repeated.
-        detector: None: `default_detector()`. Two of the same name and threshold share a cache.
+        detector: None: `default_detector()`; of another one `Quick(get_detector(…))` is the fast form. Two of the same
+            name and threshold share a cache.
         alignment: where landmarks lie in the face square; None: the default one.
         aligned: the images are aligned squares already (by `alignment`): they are resized, nothing is detected.
         cache: folder that keeps the crops; the same set, detector and settings are then read from there.

@@ -13,7 +13,7 @@ from ficgan.anonymizers import Anonymizer, Faces, Images
 from ficgan.arrays import content_key
 from ficgan.errors import InputError
 
-__all__ = ["GREY", "Prepared", "digest_of"]
+__all__ = ["GREY", "Prepared"]
 
 GREY = 127
 """What stands where nothing may be seen."""
@@ -55,7 +55,10 @@ class Prepared:
     @property
     def digest(self) -> str:
         """sha256 of the pixels of all crops, in their order, 64 hex digits."""
-        return digest_of(self.faces.images)
+        digest = hashlib.sha256(repr(self.faces.images.shape).encode())
+        for image in self.faces.images:
+            digest.update(np.ascontiguousarray(image))
+        return digest.hexdigest()
 
     def digests(self) -> tuple[str, ...]:
         """A hash of each crop's pixels: equal ones are the same picture."""
@@ -115,11 +118,3 @@ class Prepared:
             "region": list(self.region),
             "pixels": self.digest,
         }
-
-
-def digest_of(images: Images) -> str:
-    """sha256 of pixels [N,S,S,3] and their shape, 64 hex digits."""
-    digest = hashlib.sha256(repr(images.shape).encode())
-    for image in images:
-        digest.update(np.ascontiguousarray(image))
-    return digest.hexdigest()
