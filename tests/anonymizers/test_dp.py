@@ -65,6 +65,13 @@ def test_the_noise_is_laplace_with_the_papers_scale(variant: str) -> None:
     assert wrong > 1.95  # a tenth more would be noticed at the .1 % level
 
 
+def test_the_scale_is_right_within_two_percent() -> None:
+    """255·16/(1²·510) = 8 for single pixels, of which there are many: n = 480,000."""
+    noise = DPPix(eps=510.0, block=1)(flat(4, 200, 127)).astype(np.int64).ravel() - 127
+    assert distance_from_laplace(noise, 8.0) < 1.63
+    assert distance_from_laplace(noise, 8.0 * 1.02) > 1.95 and distance_from_laplace(noise, 8.0 / 1.02) > 1.95
+
+
 def test_channels_and_blocks_have_noise_of_their_own() -> None:
     noise = DPPix()(flat(16, 192, 127))[:, ::12, ::12].astype(float).reshape(-1, 3) - 127
     across = np.corrcoef(noise.T)[np.triu_indices(3, 1)]
