@@ -1,5 +1,34 @@
 """Attackers: everything that tries to bring the source back. For testing one's own anonymisation."""
 
 from ficgan.attacks.base import REVERSERS, Knowledge, Pairs, Reverser, ReverserTraits
+from ficgan.attacks.deconvolution import RichardsonLucy, Wiener, WienerBlind
+from ficgan.attacks.denoising import InterpolateGrey, Wavelet
+from ficgan.attacks.k_same import KSameSubtraction
+from ficgan.attacks.keyed import KeyedInverse, another_key
+from ficgan.attacks.linear_map import Identity, MeanFace, Ridge
+from ficgan.attacks.permutation import LearnPermutation
+from ficgan.attacks.resampling import Bicubic, Linear
+from ficgan.attacks.sparsity import NormSparsity
 
-__all__ = ["REVERSERS", "Knowledge", "Pairs", "Reverser", "ReverserTraits"]
+__all__ = [
+    "REVERSERS",
+    "Bicubic",
+    "Identity",
+    "InterpolateGrey",
+    "KSameSubtraction",
+    "KeyedInverse",
+    "Knowledge",
+    "LearnPermutation",
+    "Linear",
+    "MeanFace",
+    "NormSparsity",
+    "Pairs",
+    "Reverser",
+    "ReverserTraits",
+    "RichardsonLucy",
+    "Ridge",
+    "Wavelet",
+    "Wiener",
+    "WienerBlind",
+    "another_key",
+]

@@ -67,7 +67,7 @@ class Wiener(Reverser):
             for gain in [one.gain(size)]
         ]
         choices.sort(key=lambda choice: choice[0])
-        # The squared error comes free of charge for every candidate; the SSIM that decides is taken of the best of them.
+        # The squared error costs next to nothing for every candidate; the SSIM that decides is taken of the best.
         best = [one for _, one in choices[:12]]
         rows = slice(None, None, max(1, len(blurred) // 48))
         scores = [np.mean(ssim(clear[rows], one._restored(blurred[rows]))) for one in best]
@@ -160,7 +160,7 @@ def blur_of(images: Images, widths: tuple[int, ...] = ()) -> tuple[NDArray[np.in
         axis = blur_transfer(width, size)
         variance = np.outer(axis, axis) ** 2 / rise + np.array(_NOISE)[:, None, None]
         whitened = power @ (area / variance).reshape(len(_NOISE), -1).T.astype(np.float32)
-        # Minus the likelihood, with the best overall variance put in: log of the mean whitened power, mean log variance.
+        # Minus the likelihood at the best overall variance: log of the mean whitened power, plus mean log variance.
         fit = np.log(np.maximum(whitened, np.finfo(np.float32).tiny))
         costs.append(fit + np.sum(area * np.log(variance), axis=(1, 2)))
         grid += [(width, noise) for noise in _NOISE]
@@ -247,7 +247,7 @@ class RichardsonLucy(Reverser):
 def _richardson_lucy(
     observed: NDArray[np.float32], blur: NDArray[np.float32], rounds: int, start: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """Planes [P,S,S] after so many rounds; at the edges the blur's transpose is not the blur, so it is divided by its sum."""
+    """Planes [P,S,S] after so many rounds; the blur's transpose, which differs at the edges, is divided by its sums."""
     back = np.ascontiguousarray(blur.T / blur.sum(axis=0)[:, None])
     estimate = np.maximum(start, 1e-3)
     for _ in range(rounds):

@@ -167,6 +167,6 @@ class InterpolateGrey(Reverser):
 
 
 def _neighbours(grid: Float) -> Float:
-    """Sum over the eight neighbours of every inner pixel of [N,H,W] or [N,H,W,3]: the 3 × 3 square without its middle."""
+    """Sum over the eight neighbours of every inner pixel: [N,H,W,…] → [N,H − 2,W − 2,…]."""
     rows = grid[:, :-2] + grid[:, 1:-1] + grid[:, 2:]
     return rows[:, :, :-2] + rows[:, :, 1:-1] + rows[:, :, 2:] - grid[:, 1:-1, 1:-1]

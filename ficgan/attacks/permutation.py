@@ -79,8 +79,7 @@ class LearnPermutation(Reverser):
 
 
 def _signatures(images: Images) -> NDArray[np.uint64]:
-    """[N,S,S,3] → [S·S]: a 64-bit number that equals another with certainty where all N colours are equal, and else
-    with a probability of about 2⁻⁶⁴: a random linear function, mixed after each picture."""
+    """[N,S,S,3] → [S·S]: 64-bit hashes of the N colours a place shows; equal colours give equal hashes."""
     flat = images.reshape(len(images), -1, 3)
     out = np.zeros(flat.shape[1], np.uint64)
     for colours in flat:

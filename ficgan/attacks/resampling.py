@@ -58,7 +58,8 @@ class _Resampling(Reverser):
         how = cv2.INTER_CUBIC if self.cubic else cv2.INTER_LINEAR
         out = np.empty_like(images)
         for index, image in enumerate(images):
-            out[index] = cv2.resize(cv2.resize(image, (middle, middle), interpolation=cv2.INTER_AREA), size, interpolation=how)
+            small = cv2.resize(image, (middle, middle), interpolation=cv2.INTER_AREA)
+            out[index] = cv2.resize(small, size, interpolation=how)
         return out
 
 

@@ -1,4 +1,4 @@
-"""Symmetric blur in the cosine domain: with edges reflected as OpenCV does, a blur is a product there, without padding."""
+"""Symmetric blur in the cosine domain: with edges reflected as OpenCV does, it is a product there, without padding."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cosines(size: int) -> Float:
 
 
 def weights(size: int) -> NDArray[np.float64]:
-    """How often a frequency (or pixel) occurs in one period of the reflected signal: [S], once at the ends, else twice."""
+    """How often a pixel or frequency occurs in one period of the reflected signal: [S], 1 at the ends, else 2."""
     found = np.full(size, 2.0)
     found[[0, -1]] = 1.0
     return found
