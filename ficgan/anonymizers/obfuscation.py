@@ -194,7 +194,8 @@ def _enlarged(boxes: Boxes, variant: str, shape: tuple[int, ...]) -> tuple[Span,
 
 
 def _meets(boxes: Boxes, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    return (boxes[:, :2] < (shape[1], shape[0])).all(1) & (boxes[:, 2:] > 0).all(1)
+    starts, ends = boxes[:, :2] < (shape[1], shape[0]), boxes[:, 2:] > 0
+    return np.logical_and(starts.all(axis=1), ends.all(axis=1), dtype=np.bool_)
 
 
 def _pixels(boxes: Boxes, shape: tuple[int, ...]) -> Span:
