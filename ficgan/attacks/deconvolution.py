@@ -154,7 +154,7 @@ def blur_of(images: Images, widths: tuple[int, ...] = ()) -> tuple[NDArray[np.in
     area /= area.sum()
     rise = laplacian(size) ** 2
     rise[0, 0] = 1
-    power = spectrum(luminance(images)).reshape(len(images), -1) ** 2
+    power = spectrum(luminance(images)).reshape(len(images), size * size) ** 2
     grid, costs = [], []
     for width in widths or _widths(size // 2):
         axis = blur_transfer(width, size)

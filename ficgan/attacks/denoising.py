@@ -105,7 +105,7 @@ class Wavelet(Reverser):
         for _ in range(levels):
             rest, *details = analyse(rest)
             bands.append(details)
-        noise = np.median(np.abs(bands[0][2]), axis=(-2, -1), keepdims=True) / 0.6745
+        noise = (np.median(np.abs(bands[0][2]), axis=(-2, -1), keepdims=True) / 0.6745).astype(np.float32)
         for details in reversed(bands):
             rest = synthesise(rest, *(_shrunk(band, noise) for band in details))
         return rest[..., margin : margin + size, margin : margin + size]

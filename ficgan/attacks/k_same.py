@@ -123,11 +123,11 @@ def _edge_products(left: Images, right: Images) -> NDArray[np.float64]:
     """
     size = left.shape[1]
     area = np.outer(weights(size), weights(size)).astype(np.float32)[..., None]  # for which the Laplacian is symmetric
-    others = right.reshape(len(right), -1)
+    others = right.reshape(len(right), size * size * 3)
     out = np.zeros((len(left), len(right)))
     for start in range(0, len(left), _ROWS):
         rows = slice(start, start + _ROWS)
-        curved = (filtered(left[rows], laplacian(size)) * area).reshape(len(out[rows]), -1)
+        curved = (filtered(left[rows], laplacian(size)) * area).reshape(len(out[rows]), size * size * 3)
         for first in range(0, others.shape[1], _COLUMNS):
             part = slice(first, first + _COLUMNS)
             out[rows] += curved[:, part] @ others[:, part].T.astype(np.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -214,7 +215,7 @@ def _mean(rows: NDArray[np.uint8]) -> Float:
 
 
 def _flat(images: Images) -> NDArray[np.uint8]:
-    return images.reshape(len(images), -1)
+    return images.reshape(len(images), math.prod(images.shape[1:]))
 
 
 def _blocks(width: int, step: int = 8192) -> Iterator[slice]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
@@ -28,23 +29,16 @@ class _Resampling(Reverser):
         """With the ratio of the highest SSIM on the pairs; one that was given is kept."""
         if self.ratio:
             return self
-        few = some(pairs, 48)
-        size = few.clear.images.shape[1]
-        clear, observed = luminance(few.clear.images), luminance(few.anonymised.images)
-        scores: dict[int, float] = {}
-
-        def look(middle: int) -> None:
-            if 2 <= middle <= size and middle not in scores:
-                scores[middle] = float(np.mean(ssim(clear, self._resampled(observed, middle))))
-
-        coarse = np.unique(np.geomspace(3, size, 24).round().astype(int)).tolist()
-        for middle in coarse:
-            look(middle)
-        best = coarse.index(max(scores, key=scores.__getitem__))
-        # Pixelation has one right width, with worse ones beside it: all widths between the neighbours are looked at.
-        for middle in range(coarse[max(best - 1, 0)], coarse[min(best + 1, len(coarse) - 1)] + 1):
-            look(middle)
+        size = pairs.clear.images.shape[1]
+        # Pixelation has one right width, and its neighbours do not hint at it: all are tried, the best on more pairs.
+        widths = range(2, size + 1)
+        first = self._scores(some(pairs, 12), widths)
+        scores = self._scores(some(pairs, 48), sorted(widths, key=first.__getitem__)[-6:])
         return replace(self, ratio=max(scores, key=scores.__getitem__) / size)
+
+    def _scores(self, pairs: Pairs, widths: Iterable[int]) -> dict[int, float]:
+        clear, observed = luminance(pairs.clear.images), luminance(pairs.anonymised.images)
+        return {width: float(np.mean(ssim(clear, self._resampled(observed, width)))) for width in widths}
 
     def guess(self, faces: Faces) -> Images:
         if not self.ratio:
