@@ -115,7 +115,7 @@ class MatrixComparison:
         self._matrix, self._order = matrix, order
 
     def blocks(self, rows: Index, block: int) -> Iterator[tuple[Index, ScoreArray]]:
-        step = max(1, min(block, _ENTRIES // len(self._order)))
+        step = max(1, min(block, _ENTRIES // max(1, len(self._order))))
         for begin in range(0, len(rows), step):
             part = rows[begin : begin + step]
             yield part, self._matrix[part[:, None], self._order]

@@ -123,7 +123,7 @@ def cmc(scores: Scores, points: int = 200) -> list[list[float]]:
     steps = np.zeros(scores.enrolled + 2)
     np.add.at(steps, scores.better[mated], share)
     np.add.at(steps, scores.better[mated] + scores.tied[mated] + 1, -share)
-    rates = np.cumsum(np.cumsum(steps))[: scores.enrolled].clip(0, 1)
+    rates = np.cumsum(np.cumsum(steps))[: scores.enrolled].round(9).clip(0, 1)
     ranks = np.unique(np.geomspace(1, scores.enrolled, points).round().astype(np.int64))
     heights = np.maximum.accumulate(rates[ranks - 1])
     return [[float(k), float(rate)] for k, rate in zip(ranks, heights, strict=True)]

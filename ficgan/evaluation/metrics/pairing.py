@@ -83,7 +83,7 @@ def gallery_kept(
     if same and not np.array_equal(people, enrolled):
         raise InputError("to leave every image's own out, probes and gallery must show the same people in one order")
     kept = np.flatnonzero(acquired) if same else np.arange(len(enrolled))
-    here = np.unique(enrolled if same else enrolled[kept])
+    here = np.unique(enrolled)
     if len(here) < 2:
         raise InputError(f"the gallery holds {len(here)} person; with fewer than two, whoever guesses is right")
     mates = np.bincount(np.searchsorted(here, enrolled)) > (1 if same else 0)

@@ -131,7 +131,8 @@ class Scores:
             )
         if metric not in ("cosine", "euclidean"):
             raise UsageError(f"there is no metric {metric!r}; use cosine or euclidean")
-        people, enrolled = people_of(probe_people, len(probe), "probe"), people_of(gallery_people, len(gallery), "gallery")
+        people = people_of(probe_people, len(probe), "probe")
+        enrolled = people_of(gallery_people, len(gallery), "gallery")
         seen = acquired_of(acquired, len(probe))
         kept = gallery_kept(people, enrolled, seen, exclude_same)
         finite(probe[seen], "probe")
