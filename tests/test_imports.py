@@ -50,7 +50,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "export": LEAVES | {"models"},
     "evaluation": LEAVES
     | {"anonymizers", "attacks", "models", "faces", "identity", "images", "policy", "deidentify", "data", "pretrained"}
-    | {"results", "verification"},
+    | {"configs", "results", "verification"},
     "diagnosis": LEAVES | {"ops", "models", "faces", "pretrained"},
 }
 TORCH_ONLY = ("losses",)

@@ -38,15 +38,15 @@ def caveats(results: Results) -> list[str]:
     """
     out = []
     for name, facts in results.sets.items():
-        tested = facts["split"].get("sizes", {}).get("evaluation", {}).get("people", facts["people"])
+        tested = facts["split"]["parts"]["probe"]["people"]
         if tested < FEW_PEOPLE:
             out.append(
                 f"{name}: {tested} people are tested; figures on so few show how the software behaves, not what holds "
                 "in the world."
             )
-        if missed := len(facts["not_acquired"]):
+        if missed := len(facts["failures_to_acquire"]):
             out.append(
-                f"{name}: {missed} of {missed + facts['images']} images are left out, because no face was found in the "
+                f"{name}: {missed} of {missed + facts['faces']} images are left out, because no face was found in the "
                 "source; they are listed in the results."
             )
     families = {facts["family"] for facts in results.methods.values()}

@@ -191,7 +191,7 @@ def _detector(name: str) -> Any:
 
 def _set(one: SetConfig, detector: str, out: Path) -> tuple[Any, Any]:
     """A set made ready and its split, from the store where they are there."""
-    from ficgan.evaluation.sets import open_set, prepare, split
+    from ficgan.evaluation.sets import check, open_set, prepare, split
 
     faces = open_set(
         one.path, layout=one.layout, labels=one.labels, name=one.name, identity=one.identity,
@@ -203,24 +203,23 @@ def _set(one: SetConfig, detector: str, out: Path) -> tuple[Any, Any]:
     )
     sizes = one.split
     parts = split(
-        prepared.people, background=sizes.background, attacker=sizes.attacker, test=sizes.test,
-        enrolment=sizes.enrolment, seed=sizes.seed,
+        prepared.faces.people, background=sizes.background, attacker=sizes.attacker, test=sizes.test,
+        enrolment=sizes.enrolment, seed=sizes.seed, names=prepared.faces.names,
     )  # fmt: skip
-    return prepared, parts
+    people, names = prepared.faces.people, prepared.faces.names
+    return prepared, check(parts, people, names=names, digests=prepared.digests(), duplicates="remove")
 
 
 def _describe(config: MatrixConfig, one: SetConfig, out: Path) -> dict[str, Any]:
     prepared, parts = _set(one, config.detector, out)
+    facts = prepared.facts()
     return {
-        "digest": digest([prepared.digest, parts.manifest["digest"]]),
-        "images": len(prepared.faces),
-        "people": len(set(prepared.people.tolist()) - {-1}),
+        **facts,
+        "digest": digest([facts["pixels"], parts.digest]),
+        "licence": one.licence or facts["licence"],
         "size": one.size,
         "context": one.context,
-        "licence": one.licence,
-        "not_acquired": [list(pair) for pair in prepared.missed],
         "split": parts.manifest,
-        "pixels_sha256": prepared.digest,
     }
 
 

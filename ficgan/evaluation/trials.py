@@ -15,7 +15,9 @@ from ficgan.anonymizers import Anonymizer, Faces, Images
 from ficgan.attacks import REVERSERS, Pairs, Reverser
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.evaluation.inference import binary_labels, infer
-from ficgan.evaluation.metrics.privacy import privacy_curves, privacy_figures, reversibility
+from ficgan.evaluation.metrics.identification import FAILURES, failures_to_acquire, rank
+from ficgan.evaluation.metrics.intervals import Bootstrap
+from ficgan.evaluation.metrics.privacy import chance, privacy_curves, privacy_figures, reversibility
 from ficgan.evaluation.metrics.scores import Scores
 from ficgan.evaluation.readers import Embeddings, Reader
 from ficgan.evaluation.results import Figure, Trial
@@ -25,7 +27,7 @@ from ficgan.evaluation.sets import Prepared, Split
 from ficgan.evaluation.stored import Store, fingerprint
 from ficgan.registry import parse_spec
 
-__all__ = ["Bench", "Refused", "anonymiser_for", "run_trials"]
+__all__ = ["LEAST_GROUP", "Bench", "Refused", "anonymiser_for", "pixels_of", "run_trials"]
 
 DRAWS = 8
 """Anonymisations of one image that are averaged."""
@@ -69,14 +71,35 @@ class Bench:
     _ceiling: dict[str, Scores] = field(default_factory=dict)
 
     @cached_property
+    def digest(self) -> str:
+        """Of the set's pixels; computed once."""
+        return self.prepared.digest
+
+    @property
+    def people(self) -> NDArray[np.int64]:
+        """[N] of the set."""
+        return _known(self.prepared.faces)
+
+    @property
+    def name(self) -> str:
+        """Of the set."""
+        return str(self.prepared.source["name"])
+
+    def part(self, rows: NDArray[np.int64], images: Images | None = None) -> Prepared:
+        """Some rows of the set, perhaps in other pixels."""
+        faces = self.prepared.faces.take(rows)
+        faces = faces if images is None else faces.with_images(images)
+        return dataclasses.replace(self.prepared, faces=faces, rows=self.prepared.rows[rows], attributes={}, groups={})
+
+    @cached_property
     def background(self) -> Faces:
-        """The anonymisers' background set: inside of the replaced square."""
-        return self.prepared.region_faces(self.split.background)
+        """The anonymisers' background set: the replaced squares alone."""
+        return self.part(self.split.background).regions()
 
     def embed(self, reader: Reader, faces: Faces, key: list[Any]) -> Embeddings:
         """Embeddings [N,D], kept under `key` and the set's and the judge's digests."""
         return self.store.array(
-            ["embedding", self.prepared.digest, reader.digest, list(faces.names), *key], lambda: reader.embed(faces)
+            ["embedding", self.digest, reader.digest, list(faces.names), *key], lambda: reader.embed(faces)
         )
 
     def ceiling(self, reader: Reader) -> Scores:
@@ -92,12 +115,12 @@ class Bench:
         if self.detector is None:
             return np.ones(len(faces), bool)
 
-        from ficgan.evaluation.metrics.geometry import detect
+        from ficgan.evaluation.metrics.geometry import detect_faces
 
         def look() -> NDArray[np.bool_]:
-            return np.array([face is not None for face in detect(faces, self.detector)], bool)
+            return detect_faces(self.detector, faces.images, faces.landmarks).found
 
-        return self.store.array(["found", self.prepared.digest, self.detector.name, list(faces.names), *key], look)
+        return self.store.array(["found", self.digest, self.detector.name, list(faces.names), *key], look)
 
 
 def anonymiser_for(bench: Bench, anonymizer: Anonymizer) -> Anonymizer:
@@ -148,10 +171,15 @@ def run_trials(
             trials += _scenario(bench, subject, label, scenario)
         except (Refused, UsageError, InputError) as error:
             refused = Figure("rank-1", None, note=str(error))
-            trials.append(Trial(bench.prepared.name, label, scenario.name, "", figures=(refused,)))
+            trials.append(Trial(bench.name, label, scenario.name, "", figures=(refused,)))
     if inference and len(bench.split.attacker):
         trials += _inference(bench, subject, label)
     return trials
+
+
+def pixels_of(bench: Bench, anonymizer: Anonymizer, rows: NDArray[np.int64]) -> Faces:
+    """Rows of the set, anonymised; kept in the store."""
+    return _Subject(bench, anonymizer).anonymised(rows)
 
 
 class _Subject:
@@ -169,24 +197,24 @@ class _Subject:
         maker = anonymizer or self.anonymizer
         if maker is None:
             return self.clear(rows)
-        faces = self.clear(rows)
-        region = list(self.bench.prepared.region)
-        key = ["pixels", self.bench.prepared.digest, region, fingerprint(maker), list(faces.names)]
-        made = self.bench.store.array(key, lambda: self.bench.prepared.anonymise(maker, rows).images)
-        return faces.with_images(made)
+        part = self.bench.part(rows)
+        key = ["pixels", self.bench.digest, list(part.region), fingerprint(maker), list(part.faces.names)]
+        made = self.bench.store.array(key, lambda: part.anonymise(maker).images)
+        return part.faces.with_images(made)
 
     def view(self, view: View, rows: NDArray[np.int64]) -> Faces:
-        prepared = self.bench.prepared
-        if view in ("surroundings", "inside", "inside anonymised") and not prepared.has_surroundings:
+        if view in ("surroundings", "inside", "inside anonymised") and self.bench.prepared.whole:
             raise Refused("the crops of this set are replaced as a whole and have no surroundings; set context above 1")
         if view == "clear":
             return self.clear(rows)
         if view == "anonymised":
             return self.anonymised(rows)
         if view == "surroundings":
-            return prepared.surroundings(self.clear(rows))
-        if view in ("inside", "inside anonymised"):
-            return prepared.inside(self.anonymised(rows) if "anonymised" in view else self.clear(rows))
+            return self.bench.part(rows).surroundings()
+        if view == "inside":
+            return self.bench.part(rows).inside()
+        if view == "inside anonymised":
+            return self.bench.part(rows, self.anonymised(rows).images).inside()
         if view == "constant":
             clear = self.clear(rows)
             return clear.with_images(np.full_like(clear.images, 127))
@@ -210,11 +238,13 @@ def _scenario(bench: Bench, subject: _Subject, label: str, scenario: Scenario) -
             if scenario.attacker == "fusion":
                 p, people, found = _fused(p, people, found)
             metric = "cosine" if scenario.retrained else reader.metric
-            scores = Scores.compare(
-                p, g, people, _known(gallery), metric=metric, acquired=found, exclude_same=scenario.same_set
-            )
+            scores = Scores.compare(p, g, people, _known(gallery), metric=metric, exclude_same=scenario.same_set)
             threshold = None if scenario.retrained else reader.threshold
             figures = privacy_figures(scores, threshold=threshold, seed=bench.seed, resamples=bench.resamples)
+            figures = tuple(one for one in figures if not one.metric.endswith(FAILURES))
+            if not scenario.same_set:
+                figures += _without_face(bench, p, g, people, _known(gallery), metric, found)
+            figures += (Figure("chance", chance(scores), n=scores.enrolled),)
             figures += _reversal(bench, subject, scenario, scores, reader)
             if note:
                 figures = (dataclasses.replace(figures[0], note=f"{figures[0].note} {note}".strip()), *figures[1:])
@@ -224,11 +254,24 @@ def _scenario(bench: Bench, subject: _Subject, label: str, scenario: Scenario) -
                 subject.naive[reader.name] = scores
             trials.append(
                 Trial(
-                    bench.prepared.name, label, scenario.name, reader.name, attacker, figures, privacy_curves(scores),
+                    bench.name, label, scenario.name, reader.name, attacker, figures, privacy_curves(scores),
                     groups, scenario.control,
                 )
             )  # fmt: skip
     return trials
+
+
+def _without_face(
+    bench: Bench, probe: Embeddings, gallery: Embeddings, people: NDArray[np.int64], enrolled: NDArray[np.int64],
+    metric: Any, found: NDArray[np.bool_],
+) -> tuple[Figure, ...]:  # fmt: skip
+    """The same where an attacker must first find the face: probes without one are misses."""
+    bootstrap = Bootstrap(bench.resamples, bench.seed)
+    if not found.any():
+        nothing = Figure(f"rank-1{FAILURES}", 0.0, n=len(np.unique(people)), note="no face is found in any probe")
+        return (nothing, Figure("failures to acquire", 1.0, n=len(people), unit="images"))
+    scores = Scores.compare(probe, gallery, people, enrolled, metric=metric, acquired=found)
+    return rank(scores, 1, failures=True, bootstrap=bootstrap), failures_to_acquire(scores, bootstrap=bootstrap)
 
 
 def _probes(
@@ -248,7 +291,7 @@ def _probes(
         if not method.traits.keyed:
             raise Refused(f"{method.name} has no key")
         holder = method if kind == "right key" else _other_key(method)
-        return [(kind, _in_region(bench, anonymised, holder.invert))]
+        return [(kind, _in_region(bench, rows, anonymised, holder.invert))]
     chosen = _reversers(bench, method, kind)
     if not chosen:
         raise Refused(f"no {kind} attacker is made for {method.name}")
@@ -260,7 +303,7 @@ def _probes(
         if reverser.traits.knowledge & {"background"} and pairs is None:
             pairs = _pairs(bench, subject, method, mismatched=False)
         fitted = reverser if pairs is None else reverser.fit(pairs)
-        out.append((name, _in_region(bench, anonymised, fitted.guess)))
+        out.append((name, _in_region(bench, rows, anonymised, fitted.guess)))
     return out
 
 
@@ -289,9 +332,8 @@ def _pairs(bench: Bench, subject: _Subject, method: Anonymizer, *, mismatched: b
     if not len(rows):
         raise Refused("the split leaves no faces to the attacker; set split.attacker")
     other = _weaker(method) if mismatched else method
-    region = bench.prepared.region_faces
-    anonymised = bench.prepared.cut(subject.anonymised(rows, other))
-    return Pairs(anonymised, region(rows), bench.background, same=not mismatched)
+    anonymised = bench.part(rows, subject.anonymised(rows, other).images).regions()
+    return Pairs(anonymised, bench.part(rows).regions(), bench.background, same=not mismatched)
 
 
 def _weaker(method: Anonymizer) -> Anonymizer:
@@ -313,10 +355,12 @@ def _other_key(method: Anonymizer) -> Anonymizer:
     return _weaker(method)
 
 
-def _in_region(bench: Bench, faces: Faces, change: Callable[[Faces], Images]) -> Faces:
+def _in_region(
+    bench: Bench, rows: NDArray[np.int64], faces: Faces, change: Callable[[Faces], Images]
+) -> Faces:
     """Faces with the replaced square changed once more."""
-    inner = bench.prepared.cut(faces)
-    return bench.prepared.put(faces, change(inner))
+    part = bench.part(rows, faces.images)
+    return part.with_regions(change(part.regions()))
 
 
 def _averaged(subject: _Subject, method: Anonymizer, rows: NDArray[np.int64]) -> Faces:
@@ -366,7 +410,8 @@ def _reversal(
     naive = subject.naive.get(reader.name)
     if scenario.probe != "reversed" or naive is None:
         return ()
-    return (reversibility(bench.ceiling(reader), naive, scores, seed=bench.seed, resamples=bench.resamples),)
+    bootstrap = Bootstrap(bench.resamples, bench.seed)
+    return (reversibility(bench.ceiling(reader), naive, scores, bootstrap=bootstrap),)
 
 
 def _groups(
@@ -380,7 +425,7 @@ def _groups(
         told = np.array([values[row] for row in rows], dtype=object)
         for value in sorted({one for one in told if one}):
             mask = told == value
-            people = len(np.unique(bench.prepared.people[rows[mask]]))
+            people = len(np.unique(bench.people[rows[mask]]))
             if people < LEAST_GROUP:
                 short = f"{people} people are too few for a figure of their own"
                 out[f"{column}={value}"] = (Figure("rank-1", None, n=people, note=short),)
@@ -404,8 +449,8 @@ def _inference(bench: Bench, subject: _Subject, label: str) -> list[Trial]:
         figures = infer(
             x, {name: values[train] for name, values in labels.items()},
             y, {name: values[probe] for name, values in labels.items()},
-            bench.prepared.people[probe], resamples=min(bench.resamples, 200), seed=bench.seed,
+            bench.people[probe], resamples=min(bench.resamples, 200), seed=bench.seed,
         )  # fmt: skip
         if figures:
-            trials.append(Trial(bench.prepared.name, label, "attribute-inference", reader.name, figures=figures))
+            trials.append(Trial(bench.name, label, "attribute-inference", reader.name, figures=figures))
     return trials

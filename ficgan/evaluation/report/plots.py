@@ -14,7 +14,7 @@ from ficgan.images import atomic_write
 
 __all__ = ["draw_all"]
 
-UTILITY = ("attribute agreement", "SSIM")
+UTILITY = ("attributes", "ssim")
 """Utility metrics of the trade-off plots, the first that was measured."""
 
 
@@ -168,7 +168,7 @@ def _layers(results: Results, name: str, axes: Any) -> bool:
                         points.setdefault(f"ID cosine, {trial.recogniser}", []).append((settings["layer"], value))
             for use in results.utilities:
                 if (use.set, use.method) == (name, method):
-                    value = _of(use.figures, "attribute agreement")
+                    value = _of(use.figures, "attributes")
                     if value is not None:
                         points.setdefault("attribute agreement", []).append((settings["layer"], value))
         for number, (label, some) in enumerate(points.items()):

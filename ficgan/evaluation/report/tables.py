@@ -40,7 +40,7 @@ def ranking(results: Results) -> list[Row]:
     return rows
 
 
-SHOWN = ("detection rate", "SSIM", "attribute agreement", "gender agreement", "landmark distance")
+SHOWN = ("detected", "attributes", "gender-kept", "smile-r", "landmarks", "ssim", "sharpness")
 """Utility figures of the first table; all are in the utility table."""
 
 
