@@ -103,6 +103,10 @@ def test_holdout_takes_its_share_of_every_class_and_repeats(tmp_path: Path) -> N
     assert {s.name for s in train.items} | {s.name for s in evaluation.items} == {s.name for s in scenes.items}
     assert not {s.name for s in train.items} & {s.name for s in evaluation.items}
     assert np.bincount(evaluation.labels).tolist() == [9, 9]
+    only_a = scenes.take(np.flatnonzero(scenes.labels == 0))
+    assert [len(half) for half in only_a.holdout(0.25)] == [27, 9]
+    with pytest.raises(UsageError, match="'b' has one image only"):
+        scenes.take([*np.flatnonzero(scenes.labels == 0), 1]).holdout(0.25)
     assert scenes.holdout(0.25)[1].fingerprint == evaluation.fingerprint != scenes.holdout(0.25, seed=1)[1].fingerprint
 
 

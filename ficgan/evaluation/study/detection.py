@@ -57,7 +57,7 @@ def make_detector(
             if name == names[-1]:
                 break
         classifier.train(training)
-        out = min(256, 2 * widths[-1])
+        out = min(256, widths[-1] // 2)
         backbone = BackboneWithFPN(classifier, {name: str(i) for i, name in enumerate(names)}, widths, out)
         ratios = ((0.5, 1.0, 2.0),) * len(anchors)
         return FasterRCNN(
@@ -103,7 +103,7 @@ def detection_loss(detector: nn.Module, images: Any, targets: Any) -> Tensor:
     for module in detector.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.eval()
-    return sum(detector(images, targets).values())  # type: ignore[return-value]
+    return sum(detector(images, targets).values())
 
 
 def detections(detector: nn.Module, scenes: Scenes, *, device: str) -> list[Found]:

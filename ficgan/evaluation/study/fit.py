@@ -180,10 +180,10 @@ def _loaded(views: _Views, chunks: list[list[int]], workers: int) -> Iterator[tu
             yield rows, torch.from_numpy(views.batch(rows))
         return
     # Forked, so that pictures already in memory are shared and nothing need be sent.
-    loader = torch.utils.data.DataLoader(
+    loader: Iterable[Any] = torch.utils.data.DataLoader(
         [(views, rows) for rows in chunks],  # type: ignore[arg-type]
         batch_size=None,
-        collate_fn=_collate,
+        collate_fn=_collate,  # type: ignore[arg-type]
         num_workers=workers,
         multiprocessing_context="fork",
         generator=torch.Generator().manual_seed(0),

@@ -144,7 +144,7 @@ def _add_drops(result: StudyResult, config: StudyConfig, cells: list[Cell], eval
                 by_area(cells, areas.objects, config.area_edges, network, before, after) if covered else None
             )
             result.drops.append(row)
-        told = {"kind": kind, "before": vars(before), "after": vars(after)}
+        told: dict[str, Any] = {"kind": kind, "before": vars(before), "after": vars(after)}
         told["area"] = correlations(cells, evaluation, areas.image, config.networks, before, after)
         told["object"] = (
             correlations(cells, evaluation, areas.objects, config.networks, before, after) if covered else None

@@ -100,13 +100,15 @@ class Scenes:
         """Training and evaluation images: of every class a share, at least one image, goes to evaluation.
 
         Raises:
-            UsageError: a class has fewer than two images.
+            UsageError: a class has one image only.
         """
         chosen: set[int] = set()
         for label, title in enumerate(self.classes):
             rows = np.flatnonzero(self.labels == label)
-            if len(rows) < 2:
-                raise UsageError(f"class {title!r} has {len(rows)} images; a holdout needs at least 2 of every class")
+            if len(rows) == 0:  # a part of a set may lack a class
+                continue
+            if len(rows) == 1:
+                raise UsageError(f"class {title!r} has one image only; a holdout needs at least 2 of every class")
             count = min(max(1, round(share * len(rows))), len(rows) - 1)
             chosen.update(generator(seed, "holdout", title).permutation(rows)[:count].tolist())
         rest = [row for row in range(len(self)) if row not in chosen]
@@ -153,7 +155,7 @@ def open_scenes(path: Path | str, annotations: Path | str | None = None, objects
         raise InputError(f"no record of {annotations} names an image of {path}; are they of the same set?")
     classes = tuple(sorted({label for _, label, *_ in found}))
     index = {label: number for number, label in enumerate(classes)}
-    items = (Scene(blob.name, blob, index[label], *rest) for blob, label, *rest in found)
+    items = (Scene(blob.name, blob, index[label], split, faces, inside) for blob, label, split, faces, inside in found)
     return Scenes(tuple(items), classes, empty)
 
 

@@ -86,7 +86,9 @@ class Transfer:
                 scenes = scenes.take(row for row, one in enumerate(scenes.items) if len(one.boxes))
             train, evaluation = halves(scenes, task.holdout, task.train_split, task.eval_split)
             self.scenes = (train.take(_some(len(train), task)), evaluation)
-            self.train, self.evaluation = (_Half(Pictures(one, "original"), one.labels) for one in self.scenes)
+            self.train, self.evaluation = (
+                _Half(Pictures(one, "original", study.cache_gb * 2**29), one.labels) for one in self.scenes
+            )
             self.outputs = len(scenes.classes)
         settings = [task.model_dump(mode="json"), study.crop, study.resize, study.min_scale, data]
         self.key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
@@ -135,7 +137,8 @@ class Transfer:
 
         study, several = self.study, self.task.kind == "attributes"
         how: Callable[..., Any] = binary_cross_entropy_with_logits if several else cross_entropy
-        shared = {"crop": study.crop, "batch": self.task.batch, "device": self.device, "workers": study.workers}
+        shared: dict[str, Any] = {"crop": study.crop, "batch": self.task.batch, "device": self.device}
+        shared["workers"] = study.workers
         batches = training_batches(
             self.train.pictures, self.train.targets, min_scale=study.min_scale, seed=seed, **shared
         )
@@ -192,19 +195,23 @@ class Transfer:
 
 
 class _Squares:
-    """Aligned faces, decoded when asked for and kept."""
+    """Aligned faces, decoded when asked for, kept while there is room."""
 
-    def __init__(self, data: FaceData) -> None:
+    def __init__(self, data: FaceData, room: float) -> None:
         self._data = data
+        self._most = room / (3 * data.resolution**2)
         self._kept: dict[int, NDArray[np.uint8]] = {}
 
     def __len__(self) -> int:
         return len(self._data)
 
     def __getitem__(self, index: int) -> NDArray[np.uint8]:
-        if index not in self._kept:
-            self._kept[index] = self._data.load(index).permute(1, 2, 0).contiguous().numpy()
-        return self._kept[index]
+        if index in self._kept:
+            return self._kept[index]
+        square = self._data.load(index).permute(1, 2, 0).contiguous().numpy()
+        if len(self._kept) < self._most:
+            self._kept[index] = square
+        return square
 
 
 def _attributes(task: TransferConfig, study: StudyConfig) -> tuple[_Half, _Half, int, str]:
@@ -232,7 +239,7 @@ def _attributes(task: TransferConfig, study: StudyConfig) -> tuple[_Half, _Half,
         rows = np.flatnonzero(splits == task.train_split), np.flatnonzero(splits == task.eval_split)
     if not (len(rows[0]) and len(rows[1])):
         raise UsageError(f"task {task.name} has {len(rows[0])} training and {len(rows[1])} evaluation images")
-    whole = _Half(_Squares(data), labels.attributes.astype(np.float32))
+    whole = _Half(_Squares(data, study.cache_gb * 2**30), labels.attributes.astype(np.float32))
     train = rows[0][_some(len(rows[0]), task)]
     return whole.take(train), whole.take(rows[1]), len(labels.attribute_names), data.fingerprint
 

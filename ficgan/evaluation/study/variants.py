@@ -93,7 +93,8 @@ def with_decoys(scenes: Scenes, seed: int = 0) -> Scenes:
         if not len(scene.boxes):
             donor = donors[int(generator(seed, "decoy", scene.name).integers(len(donors)))]
             (w, h), (dw, dh) = _size(scene), _size(donor)
-            scene = replace(scene, boxes=(donor.boxes * np.float32([w / dw, h / dh, w / dw, h / dh])))
+            scale = np.array([w / dw, h / dh] * 2, np.float32)
+            scene = replace(scene, boxes=donor.boxes * scale)
         items.append(scene)
     return replace(scenes, items=tuple(items))
 
