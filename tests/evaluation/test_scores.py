@@ -292,11 +292,11 @@ def test_ten_thousand_by_ten_thousand_takes_seconds_and_less_memory_than_the_mat
     people = np.arange(10_000)
     centres = rng.standard_normal((10_000, 512), np.float32)
     probe, gallery = (centres + 2 * rng.standard_normal((10_000, 512), np.float32) for _ in range(2))
-    start = time.perf_counter()
+    start, used = time.perf_counter(), time.process_time()
     scores = Scores.compare(probe, gallery, people, people, metric="cosine")
-    seconds = time.perf_counter() - start
-    print(f"10,000 × 10,000 × 512: {seconds:.1f} s")
-    assert seconds < 60  # some seven when two cores have nothing else to do
+    seconds, used = time.perf_counter() - start, time.process_time() - used
+    print(f"10,000 × 10,000 × 512: {seconds:.1f} s, {used:.1f} s of processors")
+    assert used < 60  # of processors, since other work on the machine does not count
     unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (probe, gallery)]
     whole = unit[0] @ unit[1].T
     assert np.mean(whole.argmax(1) == people) == pytest.approx(hits(scores, 1).mean(), abs=1e-4)

@@ -67,7 +67,7 @@ def rank(scores: Scores, k: int = 1, *, failures: bool = False, bootstrap: Boots
     if not present.any():
         return Figure(name, None, note=nobody(scores))
     share = np.divide(scores.sums(hits(scores, k)), images, out=np.zeros(len(images)), where=present)
-    low, high = proportion(bootstrap.weights(len(images)), share, present)
+    low, high = proportion(bootstrap.weights(len(images)), share, present.astype(np.float64))
     note = f"Chance is {chance(scores, k):.3g}."
     if scores.twins:
         note = f"Chance is {chance(scores, k):.3g}; {scores.twins} gallery images equal another person's."
@@ -106,7 +106,7 @@ def people_found(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
     missed = np.ones(len(scores.identities))
     np.multiply.at(missed, scores.identity, 1 - hits(scores, 1))
     found = np.where(present, 1 - missed, 0.0)
-    low, high = proportion(bootstrap.weights(len(present)), found, present)
+    low, high = proportion(bootstrap.weights(len(present)), found, present.astype(np.float64))
     guess = 1 - (1 - chance(scores)) ** scores.sums(scores.mated)[present]
     note = f"Chance is {guess.mean():.3g}."
     return Figure(name, float(found[present].mean()), low, high, int(present.sum()), "identities", note)

@@ -193,8 +193,10 @@ class Scores:
         group[chosen] = of.ravel()
         looks = look(comparison, columns, rows, block)
         thresholds = np.unique(looks.genuine)
-        binning = {"span": looks.span, "group": group, "groups": len(identities)}
-        exact = count(comparison, columns, rows, block, thresholds=thresholds, **binning)
+        span, groups = looks.span, len(identities)
+        exact = count(
+            comparison, columns, rows, block, thresholds=thresholds, span=span, group=group, groups=groups
+        )
         place = np.empty(len(people), np.intp)
         place[chosen] = np.arange(len(chosen))
         return cls(
@@ -240,7 +242,8 @@ class Scores:
         wanted = np.asarray(mask)
         if wanted.shape != self.people.shape or wanted.dtype != bool:
             raise UsageError(f"a mask of {wanted.dtype} {list(wanted.shape)} chooses none of {len(self.people)} probes")
-        people, acquired = (np.zeros(len(self._columns.of), kind) for kind in (np.int64, np.bool_))
+        people = np.zeros(len(self._columns.of), np.int64)
+        acquired = np.zeros(len(self._columns.of), np.bool_)
         people[self._chosen], acquired[self._chosen] = self.people, self.acquired
         chosen = self._chosen[wanted]
         return self._of(
@@ -276,7 +279,8 @@ class Scores:
 
     def sums(self, values: NDArray[Any]) -> NDArray[np.float64]:
         """Values of the probes [P] added up for each identity [I]."""
-        return np.bincount(self.identity, weights=values.astype(np.float64), minlength=len(self.identities))
+        added = np.bincount(self.identity, weights=values.astype(np.float64), minlength=len(self.identities))
+        return added.astype(np.float64)  # of no probes at all it is whole numbers
 
     def genuine_over(self, threshold: float) -> NDArray[np.float64]:
         """[I] genuine scores above a threshold, for each identity."""

@@ -146,7 +146,7 @@ def false_match_rate(scores: Scores, threshold: float | None, *, bootstrap: Boot
     low, high = proportion(bootstrap.weights(len(pairs)), matched, pairs)
     note = ""
     if not matched.any():
-        bound = rule_of_three(np.count_nonzero(pairs))
+        bound = rule_of_three(int(np.count_nonzero(pairs)))
         note = f"No pair matched; taking each person as one trial, at most {bound:.3g} do (3/n)."
     return Figure(name, float(matched.sum() / pairs.sum()), low, high, scores.impostors, "impostor scores", note)
 
@@ -162,7 +162,7 @@ def genuine_similarity(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> F
     who = scores.identity[scores.genuine_probe]
     sign = 1.0 if scores.metric == "cosine" else -1.0
     people = len(scores.identities)
-    sums = np.bincount(who, weights=sign * scores.genuine.astype(np.float64), minlength=people)
+    sums = np.bincount(who, weights=sign * scores.genuine.astype(np.float64), minlength=people).astype(np.float64)
     pairs = np.bincount(who, minlength=people).astype(np.float64)
     low: float | None = None
     high: float | None = None
