@@ -92,7 +92,7 @@ def train_attributes(
     out: Path,
     *,
     source: Mapping[str, Any] | None = None,
-    epochs: int = 30,
+    epochs: int = 25,
     seed: int = 0,
     device: str = "cpu",
     progress: Progress | None = None,

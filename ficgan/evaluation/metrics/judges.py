@@ -11,12 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces
-from ficgan.errors import FicganError, InputError
+from ficgan.errors import InputError
 from ficgan.evaluation.attributes import AttributeClassifier
 from ficgan.evaluation.metrics.distribution import frechet_floor
 from ficgan.evaluation.metrics.fidelity import sharpness
 from ficgan.evaluation.metrics.geometry import Detections, detect_faces, quick
-from ficgan.evaluation.metrics.perceptual import Inception, Lpips, Perception, SqueezeNet, hub_file, lpips_backbone
+from ficgan.evaluation.metrics.perceptual import (
+    Inception,
+    Lpips,
+    Perception,
+    SqueezeNet,
+    inception_file,
+    lpips_backbone,
+)
 from ficgan.evaluation.metrics.semantics import AgeGender
 from ficgan.faces import FaceDetector, detector_missing, get_detector
 
@@ -104,7 +111,7 @@ class Judges:
 
         Args:
             folders: where model files are; None: `ficgan.faces.models.model_folders()`. Weights of LPIPS's backbone and
-                of Inception are also looked for in torch's cache.
+                of Inception are taken from torch's cache only.
             attributes: file of a trained attribute classifier; None: `attributes.safetensors` in the folders.
 
         Raises:
@@ -133,7 +140,7 @@ class Judges:
                 found._lack("distances", "lpips_squeeze_linear.safetensors is in none of the model folders")
         else:
             found._lack("squeezenet", "squeezenet11_features.onnx is in none of the model folders ($FICGAN_MODELS)")
-        found._find_published(folders)
+        found._find_published()
         return found
 
     def read(self, faces: Faces, *, against: Readings | None = None) -> Readings:
@@ -174,26 +181,24 @@ class Judges:
             out.inception = self.inception.features(faces.images)
         return out
 
-    def _find_published(self, folders: Sequence[Path]) -> None:
-        """LPIPS and Inception, from the packages and weights that are here."""
+    def _find_published(self) -> None:
+        """LPIPS and Inception, where their packages and weights are here."""
         try:
             network = lpips_backbone()
             if network is None:
-                self._lack("lpips", "no backbone of LPIPS (AlexNet, VGG-16) is in torch's cache of weights")
+                self._lack("lpips", "no backbone of LPIPS (AlexNet, VGG-16, SqueezeNet) is in torch's cache of weights")
             else:
                 self.lpips = Lpips(network)
         except ImportError:
             self._lack("lpips", "the package lpips is not installed; install ficgan[eval]")
-        path = _first(folders, "weights-inception-2015-12-05-*.pth") or hub_file()
         try:
+            path = inception_file()
             if path is None:
-                self._lack("inception", "torch-fidelity's weights-inception-2015-12-05 file is not on this machine")
+                self._lack("inception", "torch-fidelity's Inception is not in torch's cache of weights")
             else:
                 self.inception = Inception(path)
         except ImportError:
             self._lack("inception", "the package torch-fidelity is not installed; install ficgan[eval]")
-        except (OSError, RuntimeError, ValueError) as error:
-            raise FicganError(f"{path} cannot be read as Inception's weights ({error}); fetch it again") from error
 
     def _lack(self, judge: str, why: str) -> None:
         self.missing[judge] = why

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,16 @@ from ficgan.arrays import resize
 from ficgan.errors import InputError
 from ficgan.evaluation.metrics.distribution import mean_pairwise_square
 
-__all__ = ["Inception", "Lpips", "Perception", "SqueezeNet", "hub_file", "lpips_backbone"]
+__all__ = ["Inception", "Lpips", "Perception", "SqueezeNet", "hub_file", "inception_file", "lpips_backbone"]
 
 Images = NDArray[np.uint8]
 _BATCH = 32
+_SCALE = 0.1
+"""Of SqueezeNet's features: as large as Inception's, for which the kernel of KID, a sum of powers, was chosen."""
 _FEW = 4  # images that SqueezeNet sees at once: larger batches leave the cache
 
-_BACKBONES = {"alex": "alexnet-owt-", "vgg": "vgg16-", "squeeze": "squeezenet1_1-"}
-"""Of LPIPS, in order of preference: the torchvision file each begins from."""
-_INCEPTION = "weights-inception-2015-12-05-"
+_BACKBONES = {"alex": "AlexNet_Weights", "vgg": "VGG16_Weights", "squeeze": "SqueezeNet1_1_Weights"}
+"""Of LPIPS, in order of preference: the weights of torchvision that each begins from."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Perception:
     """What SqueezeNet sees in N images.
 
     Args:
-        features: float32 [N,512], means over positions of the last layer.
+        features: float32 [N,512], means over positions of the last layer, scaled.
         codes: float16 [N,D]: the LPIPS-like distance of two images is ‖u − v‖². None where they were not kept.
         diversity: mean LPIPS-like distance over all pairs of the N images; None without linear layers.
         distances: float64 [N], LPIPS-like, to the images they were read against; None where there were none.
@@ -112,7 +112,7 @@ class SqueezeNet:
         small = np.stack([resize(image, self.size) for image in images])
         batch = np.ascontiguousarray(small.transpose(0, 3, 1, 2), np.float32) / 255
         taps = self._session.run(None, {self._input.name: batch})
-        features = taps[-1].mean((2, 3))
+        features = taps[-1].mean((2, 3)) * _SCALE
         return features, None if self._weights is None else _code(taps, self._weights)
 
 
@@ -150,7 +150,7 @@ class Inception:
     """Inception's 2048 features, of which FID and KID are made, by the package `torch-fidelity`.
 
     Args:
-        weights: its file, already on the disk.
+        weights: its file, of `inception_file`.
     """
 
     def __init__(self, weights: Path) -> None:
@@ -170,22 +170,37 @@ class Inception:
         return np.concatenate(out)
 
 
-def lpips_backbone(exists: Callable[[str], Path | None] | None = None) -> str | None:
-    """The backbone of LPIPS whose weights are on the disk, or None; nothing is downloaded.
+def lpips_backbone() -> str | None:
+    """The backbone of LPIPS whose weights torchvision has on the disk, or None; nothing is downloaded."""
+    import torchvision.models
 
-    Args:
-        exists: path of a file that begins so, in torch's cache; None: `hub_file`.
+    for network, weights in _BACKBONES.items():
+        if hub_file(getattr(torchvision.models, weights).IMAGENET1K_V1.url.rpartition("/")[2]):
+            return network
+    return None
+
+
+def inception_file() -> Path | None:
+    """Inception's weights as torch-fidelity has them on the disk, or None; nothing is downloaded.
+
+    Raises:
+        ImportError: torch-fidelity is not installed.
     """
-    exists = exists or hub_file
-    return next((network for network, file in _BACKBONES.items() if exists(file)), None)
+    from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3
+
+    return hub_file(URL_INCEPTION_V3.rpartition("/")[2])
 
 
-def hub_file(beginning: str = _INCEPTION) -> Path | None:
-    """A file of torch's cache of weights, or None; the default is the Inception of torch-fidelity."""
+def hub_file(name: str) -> Path | None:
+    """A file of torch's own cache of weights, or None.
+
+    These files are pickles, which their packages open. So they are looked for only where the packages themselves would
+    take them from, never in a folder of the user's.
+    """
     import torch
 
-    folder = Path(torch.hub.get_dir()) / "checkpoints"
-    return next(iter(sorted(folder.glob(f"{beginning}*.pth"))), None)
+    path = Path(torch.hub.get_dir()) / "checkpoints" / name
+    return path if path.is_file() else None
 
 
 def _linear(path: Path, channels: list[int]) -> list[NDArray[np.float32]]:
