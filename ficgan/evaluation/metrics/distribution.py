@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,9 +33,9 @@ def frechet_distance(a: ArrayLike, b: ArrayLike) -> float:
     x, y = _features(a, b)
     mean = x.mean(0) - y.mean(0)
     x, y = (x - x.mean(0)) / np.sqrt(len(x) - 1), (y - y.mean(0)) / np.sqrt(len(y) - 1)
-    # A root R of XᵀX, R ᵀR = XᵀX, with at most D rows has the same singular products as X itself.
-    roots = [np.linalg.qr(z, mode="r") if len(z) > z.shape[1] else z for z in (x, y)]
-    shared = np.linalg.svd(roots[0] @ roots[1].T, compute_uv=False).sum()
+    # A root R of XᵀX (RᵀR = XᵀX) has at most D rows, and the same singular values in such products as X itself.
+    left, right = (_root(z) if len(z) > z.shape[1] else z for z in (x, y))
+    shared = np.linalg.svd(left @ right.T, compute_uv=False).sum()
     return max(float(mean @ mean + np.square(x).sum() + np.square(y).sum() - 2 * shared), 0.0)
 
 
@@ -98,6 +99,11 @@ def _features(a: ArrayLike, b: ArrayLike) -> tuple[NDArray[np.float64], NDArray[
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise InputError("some features are not finite; look for damaged images or a broken network")
     return x, y
+
+
+def _root(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    root: Any = np.linalg.qr(x, mode="r")
+    return root
 
 
 def _kernel(products: NDArray[np.float64], dimensions: int) -> NDArray[np.float64]:

@@ -94,7 +94,8 @@ class SqueezeNet:
             codes += [_halved(code)] if keep else []
             if clear is not None:
                 held = None if known is None else known.codes
-                code -= self._look(clear[rows])[1] if held is None else _widened(held[rows])
+                other: Any = self._look(clear[rows])[1] if held is None else _widened(held[rows])
+                code -= other
                 distances.append(np.einsum("nd,nd->n", code, code))
         return Perception(
             np.concatenate(features),

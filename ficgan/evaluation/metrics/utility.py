@@ -219,8 +219,10 @@ def _geometry(clear: Readings, anonymised: Readings, sampling: _Sampling) -> lis
     turned = np.abs((poses[1] - poses[0] + 180) % 360 - 180)
     out += [sampling.mean(f"{name}-error", turned[:, axis], note) for axis, name in enumerate(POSE_NAMES)]
     for axis, name in enumerate(POSE_NAMES):
-        out.append(sampling.correlation(f"{name}-r", poses[0][:, axis], poses[1][:, axis], note))
-    out.append(sampling.correlation("mouth-r", mouth(before.landmarks), mouth(after.landmarks), note))
+        why = "; ".join(filter(None, (note, "aligned crops have little roll left" if name == "roll" else "")))
+        out.append(sampling.correlation(f"{name}-r", poses[0][:, axis], poses[1][:, axis], why))
+    why = "; ".join(filter(None, (note, "a weak sign of a smile; smile-r is the better one")))
+    out.append(sampling.correlation("mouth-r", mouth(before.landmarks), mouth(after.landmarks), why))
     return out
 
 
@@ -314,7 +316,7 @@ class _Sampling:
         return Figure(metric, float(np.mean(x * y)), low, high, int(used.sum()), "images", note)
 
     def _sum(self, values: NDArray[np.generic]) -> NDArray[np.float64]:
-        return np.bincount(self.cluster, np.asarray(values, np.float64), len(self.drawn[0]))
+        return np.bincount(self.cluster, np.asarray(values, np.float64), self.drawn.shape[1]).astype(np.float64)
 
 
 def _none(metric: str, why: str) -> Figure:
