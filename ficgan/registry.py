@@ -116,7 +116,14 @@ class Registry(Generic[C]):
         """
         cls = self[name]
         hints = typing.get_type_hints(cls)
-        fields = {field.name: field for field in dataclasses.fields(cls) if field.init}
+        none = dataclasses.MISSING
+        # What a fitted instance carries is no parameter; the seed is, though it has no limits.
+        fields = {
+            field.name: field
+            for field in dataclasses.fields(cls)
+            if field.init
+            and ("help" in field.metadata or field.name == "seed" or field.default is field.default_factory is none)
+        }
         values: dict[str, Any] = {}
         for key, value in given.items():
             key = key.replace("-", "_")
@@ -127,7 +134,6 @@ class Registry(Generic[C]):
             if key in values:
                 raise UsageError(f"{name}: {key} is given twice; give it once")
             values[key] = _converted(name, key, value, hints[key], fields[key].metadata.get("secret", False))
-        none = dataclasses.MISSING
         for key, field in fields.items():
             if key not in values and field.default is none and field.default_factory is none:
                 raise UsageError(f"{name} needs {key}; give it")

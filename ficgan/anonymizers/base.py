@@ -41,7 +41,7 @@ class Faces:
 
     images: Images
     names: tuple[str, ...]
-    landmarks: NDArray[np.float32] = field(default=None)  # type: ignore[assignment]
+    landmarks: NDArray[np.float32] = field(default=None)  # type: ignore[arg-type]
     people: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:

@@ -60,8 +60,7 @@ class Ficgan(Anonymizer):
 
     def _engine(self) -> Deidentifier:
         return _engine(
-            self.checkpoint, self.bank, self.k, self.layer, self.band, self.psi, self.attributes, self.add, self.seed,
-            self.device,
+            self.checkpoint, self.bank, self.k, self.layer, self.band, self.psi, self.attributes, self.add, self.device
         )  # fmt: skip
 
     def __call__(self, faces: Faces) -> Images:
@@ -77,7 +76,10 @@ class Ficgan(Anonymizer):
         crops = np.stack([crop(image, m, model.resolution) for image, m in zip(faces.images, matrices, strict=True)])
         codes = model.encode(crops)
         attempt, keys = Attempt(self.layer, model.band), self._keys(faces)
-        drawn = {key: model.draw(key, attempt, self.psi) for key in set(keys)}
+        wanted = model.attributes
+        drawn = {
+            key: model.bank.k_same(self.k, key, seed=self.seed, attributes=wanted, psi=self.psi) for key in set(keys)
+        }
         with torch.inference_mode():
             w_new = torch.from_numpy(np.stack([drawn[key].w for key in keys]) + model.shift).float()
             if self.alpha:
@@ -117,10 +119,9 @@ def _others(faces: Faces) -> list[int]:
 
 @lru_cache(maxsize=4)
 def _engine(
-    checkpoint: str, bank: str, k: int, layer: int, band: str, psi: float, attributes: str, add: str, seed: int,
-    device: str,
+    checkpoint: str, bank: str, k: int, layer: int, band: str, psi: float, attributes: str, add: str, device: str
 ) -> Deidentifier:  # fmt: skip
-    """A model ready for use; the networks are loaded once for each setting."""
+    """A model ready for use; the networks are loaded once for each setting. Draws take the seed of their own."""
     return Deidentifier.from_pretrained(
         checkpoint or None,
         bank or None,
@@ -131,7 +132,7 @@ def _engine(
         psi=psi,
         attributes=attributes.replace("+", ",") or None,
         add=[part for part in add.split("+") if part],
-        seed=seed,
+        seed=0,
         detector=_NoDetector(),
         device=device,
     )

@@ -157,6 +157,7 @@ def _task(config: MatrixConfig, one: SetConfig, method: MethodConfig | None, key
 
 @lru_cache(maxsize=2)
 def _cached_bench(text: str, name: str, out: Path) -> Any:
+    from ficgan.evaluation.metrics.geometry import quick
     from ficgan.evaluation.readers import get_readers
     from ficgan.evaluation.trials import Bench
 
@@ -167,7 +168,7 @@ def _cached_bench(text: str, name: str, out: Path) -> Any:
         prepared,
         split,
         get_readers(tuple(config.recognisers)),
-        _detector(config.detector),
+        quick(_detector(config.detector)),
         Store(out / "store"),
         seed=config.seed,
         resamples=config.resamples,
@@ -186,18 +187,18 @@ def _bench(config: MatrixConfig, one: SetConfig, out: Path) -> Any:
 def _detector(name: str) -> Any:
     from ficgan.faces import get_detector
 
-    return get_detector(name, scale=1.0)
+    return get_detector(name)
 
 
 def _set(one: SetConfig, detector: str, out: Path) -> tuple[Any, Any]:
     """A set made ready and its split, from the store where they are there."""
-    from ficgan.evaluation.sets import check, open_set, prepare, split
+    from ficgan.evaluation.sets import Quick, check, open_set, prepare, split
 
     faces = open_set(
         one.path, layout=one.layout, labels=one.labels, name=one.name, identity=one.identity,
         limit_people=one.limit_people, images_per_person=one.images_per_person,
     )  # fmt: skip
-    finder = None if one.aligned else _detector(detector)
+    finder = None if one.aligned else Quick(_detector(detector))
     prepared = prepare(
         faces, size=one.size, context=one.context, detector=finder, cache=out / "store", aligned=one.aligned
     )
@@ -305,12 +306,19 @@ def _collect(
     return results
 
 
+def _without_folder(value: Any) -> Any:
+    """A parameter that names a file, without its folder."""
+    return value.rsplit("/", 1)[-1] if isinstance(value, str) else value
+
+
 def _shareable(config: MatrixConfig) -> dict[str, Any]:
     """The configuration without folders of this machine."""
     tree: dict[str, Any] = config.model_dump(mode="json")
     for one in tree["sets"]:
         one["path"] = Path(one["path"]).name
         one["labels"] = None if one["labels"] is None else Path(one["labels"]).name
+    for shown, method in zip(tree["methods"], config.methods, strict=True):
+        shown["parameters"] = {key: _without_folder(value) for key, value in method.shown.items()}
     tree["recognisers"] = [f"onnx:{Path(n[5:]).name}" if n.startswith("onnx:") else n for n in tree["recognisers"]]
     tree["attributes"] = None if tree["attributes"] is None else Path(tree["attributes"]).name
     return tree

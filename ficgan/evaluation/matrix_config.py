@@ -80,11 +80,19 @@ class MethodConfig(_Frozen):
         return ANONYMIZERS.make(self.method, **self.parameters)
 
     @property
+    def shown(self) -> dict[str, Any]:
+        """The parameters without keys."""
+        if self.method not in ANONYMIZERS:
+            return self.parameters
+        limits = {field.name: known for field, known in ANONYMIZERS[self.method].parameters()}
+        return {key: value for key, value in self.parameters.items() if not limits.get(key, {}).get("secret")}
+
+    @property
     def title(self) -> str:
         """How tables call it."""
         if self.label:
             return self.label
-        told = ", ".join(f"{key} {value}" for key, value in self.parameters.items())
+        told = ", ".join(f"{key} {value}" for key, value in self.shown.items())
         return f"{self.method} ({told})" if told else self.method
 
 

@@ -52,35 +52,32 @@ def discriminant(
     lookup = np.cumsum(counts > 1) - 1
     inside = x - means[lookup[index]]
     within = inside.T @ inside / (len(x) - len(means))
+    if np.trace(within) <= 1e-12 * max(1.0, float((x**2).sum(1).mean())):
+        return np.eye(x.shape[1])  # one person's embeddings are all alike: there is nothing to weigh
     within += shrinkage * np.trace(within) / len(within) * np.eye(len(within))
     spread = means - means.mean(0)
     between = spread.T @ spread / (len(means) - 1) - within / counts[counts > 1].mean()
     values_w, vectors_w = np.linalg.eigh(within)
-    whiten = vectors_w / np.sqrt(values_w)
+    whiten = vectors_w / np.sqrt(values_w.clip(1e-9 * values_w[-1]))
     strength, directions = np.linalg.eigh(whiten.T @ between @ whiten)
     gain = np.sqrt((strength / (1 + strength)).clip(0))
     return whiten @ directions * gain
 
 
-def retrain_head(reader: Reader, anonymised: Faces) -> tuple[Embed, str]:
-    """A judge whose embeddings are re-weighted by what tells people apart after anonymisation.
+def retrain_head(seen: Embeddings, people: NDArray[np.integer]) -> tuple[Callable[[Embeddings], Embeddings], str]:
+    """What re-weights a judge's embeddings by what tells people apart after anonymisation.
 
     Args:
-        reader: the judge, unchanged.
-        anonymised: the attacker's anonymised faces with their people.
+        seen: [N,D] embeddings of the attacker's anonymised faces.
+        people: [N] who they are.
 
     Returns:
-        A function faces → embeddings [N,D] (compare by cosine), and a note for the table.
+        A function of embeddings [M,D] (compare its results by cosine), and a note for the table.
     """
-    if anonymised.people is None:
-        raise UsageError("retraining needs to know the people of the attacker's faces")
-    seen = reader.embed(anonymised)
-    matrix, mean = discriminant(seen, anonymised.people), seen.mean(0)
-
-    def embed(faces: Faces) -> Embeddings:
-        return ((reader.embed(faces) - mean) @ matrix).astype(np.float32)
-
-    return embed, "linear head retrained on anonymised faces, network fixed"
+    matrix, mean = discriminant(seen, people), seen.mean(0)
+    return lambda embeddings: ((embeddings - mean) @ matrix).astype(np.float32), (
+        "Linear head retrained on anonymised faces, network fixed."
+    )
 
 
 def retrain_network(
@@ -97,7 +94,7 @@ def retrain_network(
         device: where it trains.
 
     Returns:
-        As `retrain_head`.
+        A function faces → embeddings [N,D] (compare by cosine), and a note for the table.
 
     Raises:
         UsageError: the judge is no ONNX network, or there are too few people.
@@ -150,7 +147,7 @@ def retrain_network(
             ]
         return np.concatenate(parts)
 
-    return embed, f"whole network retrained on anonymised faces, {epochs} epochs"
+    return embed, f"Whole network retrained on anonymised faces, {epochs} epochs."
 
 
 def _chips(reader: Reader, faces: Faces) -> NDArray[np.uint8]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import Anonymizer
 from ficgan.images import atomic_write
 
-__all__ = ["Store", "fingerprint"]
+__all__ = ["Store", "digest", "fingerprint"]
 
 VERSION = 1
 """Raised where code that makes what is stored changes its results."""
@@ -65,5 +65,6 @@ def fingerprint(anonymizer: Anonymizer) -> str:
         value = getattr(anonymizer, field.name)
         if isinstance(value, np.ndarray):
             value = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
-        fields[field.name] = value if value is None or isinstance(value, (str, int, float, bool)) else repr(value)
+        # Anything else a fitted one carries came of its background, whose digest is in the keys it is used in.
+        fields[field.name] = value if value is None or isinstance(value, (str, int, float, bool)) else type(value).__name__
     return digest([anonymizer.name, fields, anonymizer.settings()])

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer, Faces, Images
-from ficgan.attacks import REVERSERS, Pairs, Reverser
+from ficgan.attacks import REVERSERS, Pairs, Reverser, another_key
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.evaluation.inference import binary_labels, infer
 from ficgan.evaluation.metrics.identification import FAILURES, failures_to_acquire, rank
@@ -24,7 +24,7 @@ from ficgan.evaluation.results import Figure, Trial
 from ficgan.evaluation.retrain import retrain_head, retrain_network
 from ficgan.evaluation.scenarios import Scenario, View
 from ficgan.evaluation.sets import Prepared, Split
-from ficgan.evaluation.stored import Store, fingerprint
+from ficgan.evaluation.stored import Store, digest, fingerprint
 from ficgan.registry import parse_spec
 
 __all__ = ["LEAST_GROUP", "Bench", "Refused", "anonymiser_for", "pixels_of", "run_trials"]
@@ -39,6 +39,10 @@ LEAST_GROUP = 10
 
 class Refused(FicganError):
     """A scenario that cannot be run here; its sentence stands in the table in place of a figure."""
+
+
+class _NotApplicable(FicganError):
+    """A scenario that has no meaning for a method, such as a key for one without."""
 
 
 @dataclass
@@ -72,8 +76,8 @@ class Bench:
 
     @cached_property
     def digest(self) -> str:
-        """Of the set's pixels; computed once."""
-        return self.prepared.digest
+        """Of the set's pixels and of its split, on which backgrounds depend."""
+        return digest([self.prepared.digest, self.split.digest])
 
     @property
     def people(self) -> NDArray[np.int64]:
@@ -158,7 +162,8 @@ def run_trials(
         progress: called with each scenario's name before it begins.
 
     Returns:
-        A trial per scenario, attacker and judge. A scenario that cannot be run has one trial with a figure that says why.
+        A trial per scenario, attacker and judge; none where a scenario has no meaning for the method. A scenario that
+        cannot be run has one trial with a figure that says why.
     """
     subject = _Subject(bench, anonymizer)
     trials: list[Trial] = []
@@ -169,6 +174,8 @@ def run_trials(
             progress(scenario.name)
         try:
             trials += _scenario(bench, subject, label, scenario)
+        except _NotApplicable:
+            continue
         except (Refused, UsageError, InputError) as error:
             refused = Figure("rank-1", None, note=str(error))
             trials.append(Trial(bench.name, label, scenario.name, "", figures=(refused,)))
@@ -204,7 +211,8 @@ class _Subject:
 
     def view(self, view: View, rows: NDArray[np.int64]) -> Faces:
         if view in ("surroundings", "inside", "inside anonymised") and self.bench.prepared.whole:
-            raise Refused("the crops of this set are replaced as a whole and have no surroundings; set context above 1")
+            whole = "the crops of this set are replaced as a whole and have no surroundings; set context above 1"
+            raise Refused(whole) if self.anonymizer is None else _NotApplicable(whole)
         if view == "clear":
             return self.clear(rows)
         if view == "anonymised":
@@ -241,7 +249,9 @@ def _scenario(bench: Bench, subject: _Subject, label: str, scenario: Scenario) -
             scores = Scores.compare(p, g, people, _known(gallery), metric=metric, exclude_same=scenario.same_set)
             threshold = None if scenario.retrained else reader.threshold
             figures = privacy_figures(scores, threshold=threshold, seed=bench.seed, resamples=bench.resamples)
-            figures = tuple(one for one in figures if not one.metric.endswith(FAILURES))
+            figures = tuple(
+                one for one in figures if not one.metric.endswith(FAILURES) and one.metric != "failures to acquire"
+            )
             if not scenario.same_set:
                 figures += _without_face(bench, p, g, people, _known(gallery), metric, found)
             figures += (Figure("chance", chance(scores), n=scores.enrolled),)
@@ -289,12 +299,12 @@ def _probes(
     anonymised = subject.anonymised(rows)
     if kind in ("right key", "wrong key"):
         if not method.traits.keyed:
-            raise Refused(f"{method.name} has no key")
+            raise _NotApplicable(f"{method.name} has no key")
         holder = method if kind == "right key" else _other_key(method)
         return [(kind, _in_region(bench, rows, anonymised, holder.invert))]
     chosen = _reversers(bench, method, kind)
     if not chosen:
-        raise Refused(f"no {kind} attacker is made for {method.name}")
+        raise _NotApplicable(f"no {kind} attacker is made for {method.name}")
     pairs = None
     out = []
     for name, reverser in chosen:
@@ -310,7 +320,11 @@ def _probes(
 def _reversers(bench: Bench, method: Anonymizer, kind: str) -> list[tuple[str, Reverser]]:
     def make(text: str) -> tuple[str, Reverser]:
         name, parameters = parse_spec(text)
-        return text, REVERSERS.make(name, **parameters)
+        made = REVERSERS.make(name, **parameters)
+        if "parameters" in made.traits.knowledge:  # it knows the method's own, such as k
+            shared = {field.name for field, _ in made.parameters()} & {field.name for field, _ in method.parameters()}
+            made = dataclasses.replace(made, **{name: getattr(method, name) for name in shared - set(parameters)})
+        return text, made
 
     if kind in ("general", "mismatched"):
         return [make(text) for text in bench.general]
@@ -340,7 +354,7 @@ def _weaker(method: Anonymizer) -> Anonymizer:
     """The same method at another strength."""
     name = method.traits.strength
     if name is None:
-        raise Refused(f"{method.name} has no strength that could differ")
+        raise _NotApplicable(f"{method.name} has no strength that could differ")
     value = getattr(method, name)
     other = type(value)(value * MISMATCH if not isinstance(value, int) else max(1, round(value * MISMATCH)))
     if other == value:
@@ -349,10 +363,10 @@ def _weaker(method: Anonymizer) -> Anonymizer:
 
 
 def _other_key(method: Anonymizer) -> Anonymizer:
-    secrets = [field.name for field, limits in method.parameters() if limits["secret"]]
-    if secrets:
-        return dataclasses.replace(method, **{secrets[0]: f"not {getattr(method, secrets[0])}"})
-    return _weaker(method)
+    """With another key; where a parameter is the key, as the steps of a relocation are, with another of these."""
+    if getattr(method, "variant", "") == "as_released" and method.traits.strength:
+        return _weaker(method)
+    return another_key(method)
 
 
 def _in_region(
@@ -365,7 +379,7 @@ def _in_region(
 
 def _averaged(subject: _Subject, method: Anonymizer, rows: NDArray[np.int64]) -> Faces:
     if not method.traits.stochastic:
-        raise Refused(f"{method.name} draws nothing: all its results of one image are alike")
+        raise _NotApplicable(f"{method.name} draws nothing: all its results of one image are alike")
     total = np.zeros_like(subject.clear(rows).images, dtype=np.float32)
     for draw in range(DRAWS):
         seeded: Any = method
@@ -381,8 +395,12 @@ def _embedder(
     if not len(bench.split.attacker):
         raise Refused("the split leaves no faces to retrain on; set split.attacker")
     taught = subject.anonymised(bench.split.attacker)
-    embed, note = (retrain_network if bench.retrain == "network" else retrain_head)(reader, taught)
-    return lambda faces, key: embed(faces), note
+    if bench.retrain == "network":
+        embed, note = retrain_network(reader, taught)
+        return lambda faces, key: embed(faces), note
+    seen = bench.embed(reader, taught, [*subject.key, "anonymised"])
+    change, note = retrain_head(seen, _known(taught))
+    return lambda faces, key: change(bench.embed(reader, faces, key)), note
 
 
 def _fused(

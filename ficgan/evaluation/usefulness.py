@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer, Faces
-from ficgan.evaluation.metrics.intervals import wilson
+from ficgan.evaluation.metrics.intervals import Bootstrap, wilson
 from ficgan.evaluation.metrics.utility import Judges, Readings, compare
 from ficgan.evaluation.results import Figure, Utility
 from ficgan.evaluation.trials import LEAST_GROUP, Bench, pixels_of
@@ -33,7 +33,7 @@ _READ: dict[tuple[str, str | None], Readings] = {}
 
 
 def _clear(bench: Bench, attributes: str | None) -> Readings:
-    key = (bench.digest + bench.split.digest, attributes)
+    key = (bench.digest, attributes)
     if key not in _READ:
         _READ.clear()
         _READ[key] = _judges(attributes).read(bench.prepared.faces.take(bench.split.probe))
@@ -54,9 +54,8 @@ def usefulness(config: MatrixConfig, bench: Bench, anonymizer: Anonymizer | None
     faces = clear.faces if anonymizer is None else pixels_of(bench, anonymizer, rows)
     seen = _judges(config.attributes).read(faces, against=clear)
     labels = _labels(bench, clear, rows)
-    figures = compare(
-        clear, seen, region=bench.prepared.region, labels=labels, resamples=config.resamples, seed=config.seed
-    )
+    bootstrap = Bootstrap(config.resamples, config.seed)
+    figures = compare(clear, seen, region=bench.prepared.region, labels=labels, bootstrap=bootstrap)
     return Utility(bench.name, label, figures, _groups(bench, clear, seen, rows))
 
 
