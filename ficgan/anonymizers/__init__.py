@@ -3,8 +3,10 @@
 from ficgan.anonymizers.average_face import AverageFace
 from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, PerImage, Traits, generator
 from ficgan.anonymizers.basic import BoxBlur, EyeMask, GaussianBlur, GaussianNoise, Pixelation, Solid
+from ficgan.anonymizers.cloak import Fawkes
 from ficgan.anonymizers.dp import DPPix, DPSnow
 from ficgan.anonymizers.dp_samp import DPSamp
+from ficgan.anonymizers.external import External
 from ficgan.anonymizers.k_same import KSameEigen, KSamePixel
 from ficgan.anonymizers.obfuscation import ObfuscationBlur, ObfuscationOverlay, obfuscate_blur, obfuscate_overlay
 from ficgan.anonymizers.overlay import KRtio
@@ -19,8 +21,10 @@ __all__ = [
     "DPPix",
     "DPSamp",
     "DPSnow",
+    "External",
     "EyeMask",
     "Faces",
+    "Fawkes",
     "GaussianBlur",
     "GaussianNoise",
     "Images",

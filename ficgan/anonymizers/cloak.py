@@ -1,0 +1,263 @@
+"""Fawkes: a cloak that people hardly see and that moves a face in the feature space of given recognisers.
+
+It is poison against those recognisers, not anonymity: people know the face, and so may a recogniser of another kind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, Traits
+from ficgan.anonymizers.sight import Sight, load_verifiers
+from ficgan.device import resolve_device
+from ficgan.errors import InputError, UsageError
+from ficgan.registry import param
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ficgan.verification import Verifier
+
+__all__ = ["Fawkes"]
+
+_BATCH = 16
+"""Faces that are cloaked at a time."""
+_OPEN = 0.999999
+"""Black and white are drawn in by this factor, so that their tanh coordinates are finite."""
+_START = 0.01
+"""First cloak, everywhere: the distance from oneself has no gradient at 0."""
+_GAIN = 18.0
+"""Weight of the gain: the ‖feature‖ of a MobileFaceNet, so that Adadelta's ε is small beside the gradients of any V."""
+_OVER = 1e4
+"""Weight of DSSIM over the budget: about twice what a unit of it gains, so that none is worth it."""
+_HALVINGS = 8
+"""Steps of the search for the largest share of the cloak that keeps the budget in whole grey levels."""
+
+
+@ANONYMIZERS.add
+@dataclass(frozen=True)
+class Fawkes(Anonymizer):
+    """Perturbation of least visibility and largest effect on recognisers, found by gradient descent for every face.
+
+    The loss is, over the extractors' mean, weight·max(DSSIM − budget, 0) − gain, with DSSIM = (1 − SSIM)/2, and the
+    pixels are (tanh(atanh(x) + cloak) + 1)/2. The gain is ‖Δfeature‖²/‖feature‖ where the distance from oneself is
+    maximised (`as_released`), or how much nearer the feature came to the centroid of another person (`as_described`):
+    of the background's people the one who is farthest from the nearest image of the person. Weight and gain are both
+    divided by ‖feature‖, which changes no minimum and makes extractors of any scale alike. A cloak that is over the
+    budget in whole grey levels is weakened until it is not. On a CPU a face's cloak depends on the face alone, up to
+    rounding; on a GPU sums come in another order each time.
+    """
+
+    name = "fawkes"
+    traits = Traits(
+        title="Fawkes-style cloak",
+        family="adversarial",
+        source="Shan et al. 2020, section 4; mode high, as released with Fantômas, section 6.1.2",
+        strength="budget",
+        needs=frozenset({"verifier"}),
+    )
+    verifier: str = param("", "recognisers to be misled, onnx:PATH or sphereface20:PATH, several joined by +")
+    variant: str = param(
+        "as_released",
+        "as_released: away from oneself; as_described: towards another person of a background",
+        choices=("as_released", "as_described"),
+    )
+    budget: float = param(0.017, "largest (1 − SSIM)/2 from the source", low=0.0, high=1.0)
+    steps: int = param(150, "steps of the descent", low=1)
+    rate: float = param(15.0, "learning rate of Adadelta", low=0.0)
+    size: int = param(112, "largest side of the cloak, pixels; larger crops have it enlarged", low=8)
+    device: str = param("auto", "auto, cpu, cuda or cuda:N")
+    centroids: tuple[NDArray[np.float32], ...] | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.variant == "as_described":  # other people to become
+            object.__setattr__(self, "traits", replace(self.traits, needs=self.traits.needs | {"background"}))
+
+    def fit(self, background: Faces) -> Fawkes:
+        """The same with people to become; `as_released` needs none and returns itself.
+
+        Args:
+            background: with a number for every person; the images of a person make their centroid.
+
+        Raises:
+            InputError: no faces, or one without a person.
+        """
+        if self.variant == "as_released":
+            return self
+        people = background.people
+        if people is None or not len(people) or (people < 0).any():
+            raise InputError("fawkes becomes another person: number the people of its background")
+        features = self._features(background)
+        fitted = replace(self)
+        centroids = tuple(
+            np.stack([every[people == person].mean(axis=0) for person in np.unique(people)]) for every in features
+        )
+        object.__setattr__(fitted, "centroids", centroids)
+        return fitted
+
+    def __call__(self, faces: Faces) -> Images:
+        """Cloaked crops [N,S,S,3] uint8 RGB.
+
+        Raises:
+            UsageError: no verifier, or `as_described` without a background.
+            InputError: a verifier cannot be read, or its features are not finite.
+        """
+        import torch
+
+        self._verifiers(faces.images.shape[1])  # refused also where there are no faces
+        if self.variant == "as_described" and self.centroids is None:
+            raise UsageError("fawkes as described becomes another person; call fit with a background set first")
+        targets = self._targets(faces)
+        out = np.empty_like(faces.images)
+        for start in range(0, len(faces), _BATCH):
+            rows = np.arange(start, min(start + _BATCH, len(faces)))
+            with torch.inference_mode(False), torch.enable_grad():
+                out[rows] = self._cloaked(faces.take(rows), None if targets is None else [t[rows] for t in targets])
+        return out
+
+    def _verifiers(self, side: int) -> list[Verifier]:
+        return load_verifiers(self.verifier, side, resolve_device(self.device))
+
+    def _features(self, faces: Faces) -> list[NDArray[np.float32]]:
+        """Of every verifier [N,D]."""
+        import torch
+
+        parts = []
+        for start in range(0, len(faces), _BATCH):
+            some = faces.take(range(start, min(start + _BATCH, len(faces))))
+            with torch.inference_mode(False), torch.no_grad():
+                sights = [Sight(v, some) for v in self._verifiers(faces.images.shape[1])]
+                parts.append([sight(_pixels(some, self.device)).cpu().numpy() for sight in sights])
+        return [np.concatenate(one) for one in zip(*parts, strict=True)]
+
+    def _targets(self, faces: Faces) -> list[NDArray[np.float32]] | None:
+        """Of every verifier the centroids [N,D] the faces shall go to: one for all images of a person."""
+        if self.centroids is None or not len(faces):
+            return None
+        far = np.zeros((len(faces), len(self.centroids[0])), np.float64)
+        for features, centroids in zip(self._features(faces), self.centroids, strict=True):
+            between = np.linalg.norm(features[:, None] - centroids, axis=2)
+            far += between / np.maximum(np.linalg.norm(features, axis=1), 1e-12)[:, None]
+        people = np.full(len(faces), -1) if faces.people is None else faces.people
+        for person in np.unique(people[people >= 0]):
+            far[people == person] = far[people == person].min(axis=0)
+        chosen = far.argmax(axis=1)
+        return [centroids[chosen] for centroids in self.centroids]
+
+    def _cloaked(self, faces: Faces, targets: list[NDArray[np.float32]] | None) -> Images:
+        import torch
+
+        side = faces.images.shape[1]
+        x = _pixels(faces, self.device)
+        sights = [Sight(v, faces) for v in self._verifiers(side)]
+        with torch.no_grad():
+            own = [sight(x) for sight in sights]
+        aims = own if targets is None else [torch.from_numpy(one).to(x.device) for one in targets]
+        flat = torch.atanh((x / 127.5 - 1) * _OPEN)
+        likeness = _Likeness(x)
+        grid = min(self.size, side)
+        cloak = torch.full((len(x), 3, grid, grid), _START, device=x.device, requires_grad=True)
+        best, best_score = cloak.detach().clone(), torch.full((len(x),), -torch.inf, device=x.device)
+        optimiser = torch.optim.Adadelta([cloak], lr=self.rate, rho=0.95, eps=1e-7)
+        for _ in range(self.steps + 1):
+            y = _worn(flat, cloak)
+            change = likeness.dissimilarity(y)
+            gain = _gain([sight(y) for sight in sights], own, aims, away=targets is None)
+            with torch.no_grad():
+                # Gain and DSSIM both grow with the square of a small cloak: this is the gain once it is weakened.
+                score = gain * (self.budget / change.clamp_min(1e-12)).clamp_max(1)
+                better = score > best_score
+                best[better], best_score[better] = cloak[better], score[better]
+            loss = _OVER * torch.relu(change - self.budget) - _GAIN * gain
+            (cloak.grad,) = torch.autograd.grad(loss.sum(), cloak)
+            optimiser.step()
+        return _weakened(flat, best, x, self.budget)
+
+
+class _Likeness:
+    """SSIM to given images, whose statistics are kept; Gaussian window of σ 1.5 over 11 pixels, or as many as fit.
+
+    Source:
+        Wang et al. 2004, section III-C.
+    """
+
+    def __init__(self, x: Tensor) -> None:
+        import torch
+
+        side = x.shape[-1]
+        width = min(11, (side - 1) // 2 * 2 + 1)
+        at = torch.arange(width, dtype=x.dtype, device=x.device) - width // 2
+        window = torch.exp(-(at**2) / (2 * 1.5**2))
+        # As a banded matrix: on a CPU two products take half the time of two depthwise convolutions.
+        band = torch.zeros(side - width + 1, side, dtype=x.dtype, device=x.device)
+        for row in range(len(band)):
+            band[row, row : row + width] = window / window.sum()
+        self._band = band
+        self._x, self._mean = x, self._blur(x)
+        self._variance = self._blur(x * x) - self._mean**2
+
+    def dissimilarity(self, y: Tensor) -> Tensor:
+        """(1 − SSIM)/2 of each image [B], mean over pixels and colours; y [B,3,S,S] in grey levels."""
+        mean = self._blur(y)
+        variance = self._blur(y * y) - mean**2
+        together = self._blur(self._x * y) - self._mean * mean
+        c1, c2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
+        top = (2 * self._mean * mean + c1) * (2 * together + c2)
+        ssim = top / ((self._mean**2 + mean**2 + c1) * (self._variance + variance + c2))
+        return (1 - ssim.mean(dim=(1, 2, 3))) / 2
+
+    def _blur(self, x: Tensor) -> Tensor:
+        return self._band @ x @ self._band.T
+
+
+def _gain(features: list[Tensor], own: list[Tensor], aims: list[Tensor], away: bool) -> Tensor:
+    """[B]: mean over the extractors of the squared way from (or towards) the aim, in units of ‖feature‖²."""
+    import torch
+
+    total = torch.zeros_like(own[0][:, 0])
+    for now, before, aim in zip(features, own, aims, strict=True):
+        way = (now - aim).square().sum(1)
+        if not away:
+            way = (before - aim).square().sum(1) - way
+        total = total + way / before.square().sum(1).clamp_min(1e-12)
+    return total / len(features)
+
+
+def _worn(flat: Tensor, cloak: Tensor) -> Tensor:
+    """Crops in grey levels under a cloak, which is enlarged to them; `flat` are the crops' tanh coordinates."""
+    from torch.nn import functional as F
+
+    if cloak.shape[-1] != flat.shape[-1]:
+        cloak = F.interpolate(cloak, size=flat.shape[-2:], mode="bilinear", align_corners=False)
+    return ((flat + cloak).tanh() + 1) * 127.5
+
+
+def _weakened(flat: Tensor, cloak: Tensor, x: Tensor, budget: float) -> Images:
+    """Under as much of the cloak, 0 to 1, as keeps the budget in whole grey levels; SSIM in float64."""
+    import torch
+
+    likeness = _Likeness(x.double())
+    low = torch.zeros(len(x), 1, 1, 1, device=x.device)
+    high = torch.ones_like(low)
+    share, out = high, x
+    with torch.no_grad():
+        for _ in range(1 + _HALVINGS):  # the whole cloak first
+            y = _worn(flat, share * cloak).round().clamp(0, 255)
+            kept = (likeness.dissimilarity(y.double()) <= budget)[:, None, None, None]
+            out = torch.where(kept, y, out)
+            low, high = torch.where(kept, share, low), torch.where(kept, high, share)
+            share = (low + high) / 2
+    return out.to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
+
+
+def _pixels(faces: Faces, device: str) -> Tensor:
+    """[B,3,S,S] float32 in grey levels."""
+    import torch
+
+    images = torch.from_numpy(np.array(faces.images)).to(resolve_device(device))
+    return images.permute(0, 3, 1, 2).float().contiguous()

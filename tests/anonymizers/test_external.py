@@ -1,0 +1,209 @@
+"""External programs: a little one made here, and everything it may do wrong."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ficgan.anonymizers import ANONYMIZERS, Faces
+from ficgan.anonymizers.external import External
+from ficgan.errors import FicganError, InputError, UsageError
+
+HEAD = """
+import sys, time, pathlib, subprocess
+from PIL import Image, ImageOps
+source, target = map(pathlib.Path, sys.argv[1:3])
+files = sorted(source.iterdir())
+"""
+INVERT = "for file in files: ImageOps.invert(Image.open(file)).save(target / file.name)\n"
+
+
+@pytest.fixture
+def faces(rng: np.random.Generator) -> Faces:
+    images = rng.integers(0, 256, (4, 10, 10, 3)).astype(np.uint8)
+    return Faces(images, ("a/1.png", "a/2.png", "b/1.png", "b/30.webp"))
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder for temporary files; nothing may be left in it."""
+    folder = tmp_path / "temporary files"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+@pytest.fixture
+def program(tmp_path: Path, temporary: Path) -> Callable[..., External]:
+    """An `External` that runs a Python text; its path has a space in it."""
+
+    def make(text: str, **settings: float) -> External:
+        script = tmp_path / "the program.py"
+        script.write_text(HEAD + text, encoding="utf-8")
+        return External(command=f"'{sys.executable}' '{script}' {{input}} {{output}}", **settings)
+
+    return make
+
+
+def test_a_program_gets_the_crops_and_its_images_come_back(
+    program: Callable[..., External], faces: Faces, temporary: Path
+) -> None:
+    got = program("assert [f.name for f in files] == [f'{i:06d}.png' for i in range(4)]\n" + INVERT)(faces)
+    assert got.dtype == np.uint8 and np.array_equal(got, 255 - faces.images)
+    assert not list(temporary.iterdir())
+
+
+def test_there_is_no_shell(program: Callable[..., External], faces: Faces, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    method = program(f"assert sys.argv[3:] == [';', 'touch', {str(mark)!r}, '$HOME', '--in={{0}}']\n" + INVERT)
+    method = External(command=f"{method.command} ; touch {mark} $HOME --in={{0}}")
+    assert np.array_equal(method(faces), 255 - faces.images) and not mark.exists()
+
+
+def test_marks_stand_anywhere_in_an_argument(faces: Faces, tmp_path: Path) -> None:
+    text = "import sys; sys.argv[1:] = [one.split('=')[1] for one in sys.argv[1:]]\n" + HEAD + INVERT
+    (tmp_path / "p.py").write_text(text, encoding="utf-8")
+    method = External(command=f"{sys.executable} {tmp_path}/p.py --from={{input}} --to={{output}}/.")
+    assert np.array_equal(method(faces), 255 - faces.images)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "said"),
+    [
+        ("sys.exit('no GPU\\n\\nout of memory\\n')", FicganError, "failed with status 1: out of memory$"),
+        ("sys.exit(3)", FicganError, "failed with status 3: it gave no reason$"),
+        ("sys.stderr.write('x' * 200000 + '\\nthe end'); sys.exit(1)", FicganError, "status 1: the end$"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", FicganError, r"failed with status -11"),
+        ("files = files[:2]\n" + INVERT, InputError, r"no image of b/1\.png, b/30\.webp;"),
+        ("", InputError, r"no image of a/1\.png, a/2\.png, b/1\.png and 1 more;"),
+        ("for f in files: Image.new('RGB', (12, 10)).save(target / f.name)", InputError, "12×10, not"),
+        ("for f in files: Image.new('RGBA', (10, 10)).save(target / f.name)", InputError, "mode RGBA, and"),
+        ("for f in files: Image.new('I;16', (10, 10)).save(target / f.name)", InputError, "mode I;16, and"),
+        ("for f in files: (target / f.name).write_bytes(b'no')", InputError, r"000000\.png for a/1"),
+        (INVERT + "f = target / files[2].name\nf.write_bytes(f.read_bytes()[:150])", InputError, r"000002\.png for b/1"),
+    ],
+)
+def test_what_a_program_does_wrong(
+    program: Callable[..., External], faces: Faces, temporary: Path, text: str, kind: type[FicganError], said: str
+) -> None:
+    with pytest.raises(kind, match=said):
+        program(text)(faces)
+    assert not list(temporary.iterdir())
+
+
+def test_a_failure_counts_although_the_images_are_there(program: Callable[..., External], faces: Faces) -> None:
+    with pytest.raises(FicganError, match="status 2"):
+        program(INVERT + "sys.exit(2)")(faces)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="process groups are POSIX")
+def test_out_of_time_ends_the_program_and_what_it_started(
+    program: Callable[..., External], faces: Faces, tmp_path: Path, temporary: Path
+) -> None:
+    child = tmp_path / "child"
+    text = f"""
+p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])
+pathlib.Path({str(child)!r}).write_text(str(p.pid))
+time.sleep(60)
+"""
+    start = time.monotonic()
+    with pytest.raises(FicganError, match=r"took more than 2 s and was ended; raise the timeout"):
+        program(text, timeout=2.0)(faces)
+    assert time.monotonic() - start < 20 and not list(temporary.iterdir())
+    pid = int(child.read_text())
+    for _ in range(100):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            break
+        if state == "Z":
+            break
+        time.sleep(0.05)
+    else:
+        os.kill(pid, 9)
+        pytest.fail("the program's child still runs")
+
+
+def test_grey_opaque_and_palette_images_are_read(program: Callable[..., External], faces: Faces) -> None:
+    text = """
+modes = ["L", "RGBA", "P", "RGB"]
+for mode, file in zip(modes, files):
+    Image.new("RGB", (10, 10), (51, 51, 51)).convert(mode).save(target / file.name)
+"""
+    assert np.array_equal(program(text)(faces), np.full_like(faces.images, 51))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, faces: Faces) -> Path:
+    out = tmp_path / "made before"
+    for image, name in zip(faces.images, ("a/1.png", "a/2.bmp", "b/1.PNG", "elsewhere/30.png"), strict=True):
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(255 - image).save(out / name)
+    (out / "notes.txt").write_text("")
+    return out
+
+
+def test_a_folder_is_matched_by_name(folder: Path, faces: Faces) -> None:
+    method = External(folder=str(folder), label="DeepPrivacy")
+    assert np.array_equal(method(faces), 255 - faces.images)
+    assert np.array_equal(method(faces.take([3, 1])), 255 - faces.images[[3, 1]])
+    assert method.traits.title == "DeepPrivacy" and External.traits.title == "external program"
+
+
+def test_names_with_dots_that_are_no_suffixes(tmp_path: Path, rng: np.random.Generator) -> None:
+    faces = Faces(rng.integers(0, 256, (2, 5, 5, 3)).astype(np.uint8), ("s.1", "s.2"))
+    for image, name in zip(faces.images, faces.names, strict=True):
+        Image.fromarray(image).save(tmp_path / f"{name}.png")
+    assert np.array_equal(External(folder=str(tmp_path))(faces), faces.images)
+
+
+def test_what_a_folder_has_wrong(folder: Path, faces: Faces) -> None:
+    method = External(folder=str(folder))
+    with pytest.raises(InputError, match=r"has no image of c/9\.png; name each as its face"):
+        method(Faces(faces.images[:1], ("c/9.png",)))
+    with pytest.raises(InputError, match=r"both a/1\.png and b/1\.PNG in .* may be c/1\.png"):
+        method(Faces(faces.images[:1], ("c/1.png",)))
+    with pytest.raises(InputError, match=r"30\.png would be both x/30\.png and y/30\.png"):
+        method(Faces(faces.images[:2], ("x/30.png", "y/30.png")))
+    Image.fromarray(faces.images[0]).save(folder / "a" / "1.webp")
+    with pytest.raises(InputError, match=r"both a/1\.png and a/1\.webp in .* may be a/1\.png"):
+        method(faces)
+    with pytest.raises(InputError, match="10×10, not 8×8"):
+        method(Faces(np.zeros((1, 8, 8, 3), np.uint8), ("a/2",)))
+    outside = Faces(faces.images[:1], ("../../etc/passwd",))
+    with pytest.raises(InputError, match="has no image of"):
+        method(outside)
+    with pytest.raises(UsageError, match="there is no folder"):
+        External(folder=str(folder / "none"))(faces)
+
+
+def test_what_cannot_work_is_said(faces: Faces) -> None:
+    with pytest.raises(UsageError, match="needs a program or its images"):
+        External()(faces)
+    with pytest.raises(UsageError, match="both a command and a folder"):
+        External(command="x {input} {output}", folder="y")
+    with pytest.raises(UsageError, match=r"the command has no \{output\}"):
+        External(command="x {input}")
+    with pytest.raises(UsageError, match=r"the command has no \{input\}"):
+        External(command="{input} {output}")
+    with pytest.raises(UsageError, match="cannot be read"):
+        External(command="x '{input} {output}")
+    with pytest.raises(UsageError, match="'no-such-program-here' cannot be run"):
+        External(command="no-such-program-here {input} {output}")(faces)
+    with pytest.raises(UsageError, match="timeout is 0"):
+        External(timeout=0)
+    assert External(folder="none")(faces.take([])).shape == (0, 10, 10, 3)
+
+
+def test_by_name() -> None:
+    made = ANONYMIZERS.make("external", command="x {input} {output}", timeout="60", label="CIAGAN")
+    assert made.settings() == {"command": "x {input} {output}", "folder": "", "label": "CIAGAN", "timeout": 60.0}
+    assert made.traits.family == "external" and not made.traits.needs
