@@ -12,6 +12,8 @@ from ficgan import __version__
 from ficgan.cli._errors import handle_errors
 from ficgan.cli._options import TALK, options
 from ficgan.cli._progress import Progress
+from ficgan.cli.annotate import annotate
+from ficgan.cli.evaluate_paper import paper
 
 __all__ = ["evaluate"]
 
@@ -22,6 +24,10 @@ _HELP = {"help_option_names": ["-h", "--help"]}
 @click.version_option(__version__, prog_name="ficgan-eval")
 def evaluate() -> None:
     """Compare anonymisers: what attackers achieve against them, and what they leave to work with."""
+
+
+evaluate.add_command(annotate)
+evaluate.add_command(paper)
 
 
 @evaluate.command("list", context_settings=_HELP)

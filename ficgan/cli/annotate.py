@@ -1,0 +1,177 @@
+"""`ficgan-eval annotate`: face boxes by a detector, corrected by people, with gold images for quality control."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ficgan.cli._errors import EXIT_SOME_FAILED, handle_errors
+from ficgan.cli._options import TALK, options
+from ficgan.cli._progress import Progress
+
+__all__ = ["annotate"]
+
+_HELP = {"help_option_names": ["-h", "--help"]}
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+_NEW = click.Path(path_type=Path, dir_okay=False)
+_PATH = click.Path(path_type=Path)
+_OVERLAP = click.option(
+    "--overlap", type=click.FloatRange(0, 1, min_open=True), default=0.5, show_default=True,
+    help="Least IoU at which a box is a face's.",
+)  # fmt: skip
+
+
+@click.group(context_settings=_HELP)
+def annotate() -> None:
+    """Annotate the faces of a set: detect, correct on review pages, collect, count errors before and after."""
+
+
+@annotate.command(context_settings=_HELP)
+@click.argument("images", type=_PATH)
+@click.option("-o", "--output", "out", required=True, type=_NEW, help="JSON of boxes; goes on from what is begun.")
+@click.option("--detector", default="auto", show_default=True, help="auto, insightface, yunet, centerface or dlib.")
+@click.option("-t", "--thresh", type=float, help="Lowest score of a face.  [default: the detector's]")
+@click.option("--device", default="cpu", show_default=True, help="Where the detector computes.")
+@options(TALK)
+@handle_errors
+def detect(
+    images: Path, out: Path, detector: str, thresh: float | None, device: str, progress: Any, quiet: bool
+) -> None:
+    """Detect the faces in IMAGES (folder, tar or zip).
+
+    Boxes are in pixels of the upright image, in the records of the released ImageNet annotations. Damaged images are
+    named, get no record, and make the exit code 3.
+    """
+    from ficgan.evaluation.annotation import detect_set
+    from ficgan.faces import get_detector
+
+    began = time.monotonic()
+    finder = get_detector(detector, threshold=thresh, device=device)
+    with Progress(progress, quiet=quiet) as told:
+        done = detect_set(images, out, finder, progress=told)
+    faces = sum(len(record.boxes) for record in done.records)
+    seconds = round(time.monotonic() - began, 1)
+    said = {"out": str(out), "images": len(done.records), "faces": faces, "failed": len(done.failed)}
+    _end({**said, "resumed": done.resumed, "detector": finder.name, "seconds": seconds}, done.failed)
+
+
+@annotate.command(context_settings=_HELP)
+@click.argument("images", type=_PATH)
+@click.argument("boxes", type=_FILE)
+@click.option("-o", "--output", "out", required=True, type=click.Path(path_type=Path, file_okay=False), help="New.")
+@click.option("--gold", type=_FILE, help="Boxes of images whose faces are verified; needed unless --gold-count 0.")
+@click.option("--gold-images", type=_PATH, help="Where these images are.  [default: among IMAGES]")
+@click.option("--batch", default=50, show_default=True, type=click.IntRange(1), help="Images of a page.")
+@click.option("--gold-count", default=3, show_default=True, type=click.IntRange(0), help="Gold ones among them.")
+@click.option("--gold-faces", default=12, show_default=True, type=click.IntRange(0), help="Most faces of a gold image.")
+@click.option("--lives", default=2, show_default=True, type=click.IntRange(1), help="Mistakes on gold that end it.")
+@_OVERLAP
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Which gold, where, how wrong.")
+@click.option("--linked", is_flag=True, help="Pictures as files beside the pages, not within them.")
+@click.option("--side", default=1600, show_default=True, type=click.IntRange(64), help="Longer side shown, pixels.")
+@click.option("--note", default="", help="A sentence for the workers.")
+@options(TALK)
+@handle_errors
+def page(
+    images: Path, boxes: Path, out: Path, gold: Path | None, gold_images: Path | None, batch: int, gold_count: int,
+    gold_faces: int, lives: int, overlap: float, seed: int, linked: bool, side: int, note: str, progress: Any,
+    quiet: bool,
+) -> None:  # fmt: skip
+    """Make pages on which people correct BOXES (of `detect`, or any annotations) of IMAGES.
+
+    Hand out what is in OUTPUT/pages; keep OUTPUT/key.json, which holds the truth. The pages judge gold images
+    themselves: quality control, no security against somebody who reads their source.
+    """
+    from ficgan.errors import InputError, UsageError
+    from ficgan.evaluation.annotation import Rules, read_records, write_pages
+    from ficgan.evaluation.annotation.detect import listed
+
+    if gold is None and gold_count:
+        raise UsageError("--gold names the boxes of verified images; without quality control give --gold-count 0")
+    rules = Rules(batch, gold_count, lives, overlap, gold_faces, seed)
+    blobs, detected = listed(images), read_records(boxes)
+    if not any(detected.find(blob.name) for blob in blobs):
+        raise InputError(f"no record of {boxes} names an image of {images}; are they of the same set?")
+    verified = read_records(gold) if gold else None
+    pool = blobs if gold_images is None else listed(gold_images)
+    known = [(blob, record) for blob in pool if verified is not None and (record := verified.find(blob.name))]
+    with Progress(progress, quiet=quiet) as told:
+        key, failed = write_pages(
+            out, blobs, detected, known, rules, own_gold=gold_images is None, linked=linked, side=side, note=note,
+            progress=told,
+        )  # fmt: skip
+    work = sum(item.truth is None for one in key.batches for item in one.items)
+    said = {"pages": str(out / "pages"), "key": str(out / "key.json"), "batches": len(key.batches), "images": work}
+    _end({**said, "gold": len(known), "failed": len(failed)}, failed)
+
+
+@annotate.command(context_settings=_HELP)
+@click.argument("key", type=_FILE)
+@click.argument("exports", nargs=-1, required=True, type=_FILE)
+@click.option("-o", "--output", "out", required=True, type=_NEW, help="JSON of corrected boxes.")
+@click.option("--log", type=_NEW, help="JSON of every change.  [default: OUTPUT with .log.json]")
+@click.option("--keep", type=click.Choice(["half", "any"]), default="half", show_default=True,
+              help="Of several people's boxes: those of at least half of them, or all.")  # fmt: skip
+@handle_errors
+def collect(key: Path, exports: tuple[Path, ...], out: Path, log: Path | None, keep: str) -> None:
+    """Check EXPORTS of the pages against their KEY and merge them.
+
+    Work that failed the gold images, is of another batch, or is incomplete is refused and named, and makes the exit
+    code 3, as do images that nobody looked at; these keep the detector's boxes, with "workers": 0.
+    """
+    from ficgan.errors import UsageError
+    from ficgan.evaluation.annotation import collect as bring_together
+    from ficgan.evaluation.annotation import read_key, write_records
+    from ficgan.evaluation.annotation.collect import summary
+    from ficgan.evaluation.annotation.records import write_json
+
+    log = log or out.with_suffix(".log.json")
+    if log == out:
+        raise UsageError(f"--log and --output are both {out}; give them two names")
+    done = bring_together(read_key(key), exports, union=keep == "any")
+    said = summary(done)
+    write_records(out, done.records)
+    write_json(log, {**said, "unseen": done.unseen, "log": done.log})
+    unseen = [f"nobody looked at {name}; its boxes are the detector's" for name in done.unseen]
+    accepted = len(done.accepted)
+    told = {"out": str(out), "log": str(log), **said, "accepted": accepted, "refused": len(done.refused)}
+    _end(told, [reason for _, reason in done.refused] + unseen)
+
+
+@annotate.command(context_settings=_HELP)
+@click.argument("truth", type=_FILE)
+@click.option("--before", required=True, type=_FILE, help="Boxes of the detector.")
+@click.option("--after", required=True, type=_FILE, help="Boxes after correction.")
+@_OVERLAP
+@click.option("--names", type=_FILE, help="JSON of category → name in the paper's table, such as a WordNet id's.")
+@click.option("-o", "--output", "out", type=_NEW, help="Write the counts as JSON.")
+@handle_errors
+def score(truth: Path, before: Path, after: Path, overlap: float, names: Path | None, out: Path | None) -> None:
+    """Count false positives and negatives before and after correction, against the verified boxes of TRUTH.
+
+    Categories are the labels of TRUTH, else the folders of its images (the paper's Table 1).
+    """
+    from ficgan.errors import InputError
+    from ficgan.evaluation.annotation import read_records, score_annotations, score_text
+    from ficgan.evaluation.annotation.records import read_json, write_json
+
+    called = read_json(names) if names else {}
+    if not isinstance(called, dict):
+        raise InputError(f"{names} is no JSON object of category and name")
+    lists = {"before": read_records(before), "after": read_records(after)}
+    counted = score_annotations(read_records(truth), lists, overlap=overlap, names=called)
+    if out is not None:
+        write_json(out, counted)
+    click.echo(score_text(counted))
+
+
+def _end(said: dict[str, Any], problems: list[str]) -> None:
+    for sentence in problems:
+        click.echo(f"Error: {sentence}", err=True)
+    click.echo(json.dumps(said, ensure_ascii=False))
+    if problems:
+        raise SystemExit(EXIT_SOME_FAILED)
