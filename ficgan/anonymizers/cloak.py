@@ -46,10 +46,10 @@ class Fawkes(Anonymizer):
     The loss is, over the extractors' mean, weight·max(DSSIM − budget, 0) − gain, with DSSIM = (1 − SSIM)/2, and the
     pixels are (tanh(atanh(x) + cloak) + 1)/2. The gain is ‖Δfeature‖²/‖feature‖ where the distance from oneself is
     maximised (`as_released`), or how much nearer the feature came to the centroid of another person (`as_described`):
-    of the background's people the one who is farthest from the nearest image of the person. Weight and gain are both
-    divided by ‖feature‖, which changes no minimum and makes extractors of any scale alike. A cloak that is over the
-    budget in whole grey levels is weakened until it is not. On a CPU a face's cloak depends on the face alone, up to
-    rounding; on a GPU sums come in another order each time.
+    of the background's people the one who is farthest from the nearest image of the person. The gain is divided by one
+    more ‖feature‖, a constant of the face, so that extractors of any scale weigh alike. A cloak that is over the budget
+    in whole grey levels is weakened until it is not. On a CPU a face's cloak depends on the face alone (towards others:
+    on the person's images), up to rounding; on a GPU sums come in another order each time.
     """
 
     name = "fawkes"

@@ -185,13 +185,16 @@ def test_several_verifiers_at_once(verifier: str, second: str) -> None:
 
 def test_as_described_goes_to_another_person(verifier: str) -> None:
     background = faces(6, people=[4, 4, 8, 8, 2, 2], seed=9)
-    some = faces(4, people=[0, 0, 1, -1])
+    some = faces(4, people=[0, 0, 1, -1], seed=48)
     method = Fawkes(verifier=verifier, variant="as_described", steps=40, device="cpu").fit(background)
     own = features(verifier, some, some.images).numpy()
     theirs = features(verifier, background, background.images).numpy()
     centroids = np.stack([theirs[[4, 5]].mean(0), theirs[[0, 1]].mean(0), theirs[[2, 3]].mean(0)])
     far = np.linalg.norm(own[:, None] - centroids, axis=2) / np.linalg.norm(own, axis=1)[:, None]
     chosen = [np.argmax(np.minimum(far[0], far[1]))] * 2 + [np.argmax(far[2]), np.argmax(far[3])]
+    assert chosen[0] != np.argmax(np.maximum(far[0], far[1]))  # the nearest image counts
+    (aims,) = method._targets(some)
+    np.testing.assert_allclose(aims, centroids[chosen], atol=1e-4)
     got = features(verifier, some, method(some)).numpy()
     before, after = (np.linalg.norm(one - centroids[chosen], axis=1) for one in (own, got))
     assert (after < 0.9 * before).all()
