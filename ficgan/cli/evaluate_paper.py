@@ -1,0 +1,208 @@
+"""`ficgan-eval paper`: the papers' experiments on one's own copy of their data, beside the published numbers."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ficgan.cli._errors import handle_errors
+from ficgan.cli._options import TALK, options
+from ficgan.cli._progress import Progress
+
+__all__ = ["paper"]
+
+_HELP = {"help_option_names": ["-h", "--help"]}
+_PATH = click.Path(path_type=Path)
+_OUT = click.option(
+    "-o", "--output", "out", required=True, type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for paper.json, the report and what is kept to go on; an interrupted run goes on from it.",
+)  # fmt: skip
+_JUDGE = click.option(
+    "--judge", "judges", multiple=True, default=("dlib",), show_default=True,
+    help="dlib, insightface or onnx:PATH, repeatable; must have had no part in training.",
+)  # fmt: skip
+_DATA: tuple[Any, ...] = (
+    click.option("--data", required=True, type=_PATH, help="Folder, zip or tar of faces, as it was downloaded."),
+    click.option("--layout", default="auto", show_default=True, help="How the data lies: celeba, celeba-hq, ffhq, …"),
+    click.option("--labels", type=_PATH, help="Label file or folder, where it does not lie beside the data."),
+    click.option("--aligned", is_flag=True, help="The images are aligned as ficgan's own crops; nothing is detected."),
+    click.option("--detector", default="auto", show_default=True, help="Finds the faces: auto, yunet, dlib, …"),
+    click.option("--resamples", default=1000, show_default=True, type=click.IntRange(0), help="Of the bootstrap."),
+)
+
+
+@click.group(context_settings=_HELP)
+def paper() -> None:
+    """Repeat a paper's evaluation, its published numbers beside one's own.
+
+    The defaults are the papers' protocols. Prints one line of JSON when done.
+    """
+
+
+@paper.command(context_settings=_HELP)
+@options(_DATA)
+@_OUT
+@_JUDGE
+@click.option("--scale", "people", type=click.IntRange(8), metavar="PEOPLE",
+              help="Fewer people in all; the split shrinks with them.  [default: 5000, or as many as there are]")
+@click.option("--size", type=click.IntRange(32), help="Side of the crops, px.  [default: 224]")
+@click.option("--only", multiple=True, metavar="METHOD",
+              help="Only this method, repeatable; block permutation is always run.")
+@click.option("--method", "extra", multiple=True, metavar="LABEL=NAME:KEY=VALUE,…",
+              help="A further method, repeatable, such as Fawkes=fawkes:verifier=onnx:PATH, "
+              "DeepPrivacy=external:folder=PATH or CIAGAN=external:folder=PATH.")
+@click.option("--general", multiple=True, metavar="REVERSER", help="General attacker, repeatable.  [default: ridge]")
+@click.option("--utility/--no-utility", default=False, show_default=True, help="Measure what is left, too.")
+@click.option("--jobs", type=click.IntRange(1), help="Processes.  [default: as many as there are cores, at most 8]")
+@options(TALK)
+@handle_errors
+def fantomas(
+    data: Path, layout: str, labels: Path | None, aligned: bool, detector: str, resamples: int, out: Path,
+    judges: tuple[str, ...], people: int | None, size: int | None, only: tuple[str, ...], extra: tuple[str, ...],
+    general: tuple[str, ...], utility: bool, jobs: int | None, progress: Any, quiet: bool,
+) -> None:  # fmt: skip
+    """Which anonymisations are reversible (Todt et al. 2024, E1–E3); CelebA there, any set with identities here."""
+    from ficgan.evaluation.matrix import run_matrix
+    from ficgan.evaluation.papers.fantomas import fantomas_caveats, fantomas_matrix, fantomas_tables
+
+    started = time.monotonic()
+    config = fantomas_matrix(
+        data, layout=layout, labels=labels, aligned=aligned, detector=detector, resamples=resamples, judges=judges,
+        people=people, size=size, only=only, extra=extra, general=general, utility=utility,
+    )  # fmt: skip
+    with Progress(progress, unit="task", quiet=quiet) as told:
+        results = run_matrix(config, out, jobs=jobs or min(8, os.cpu_count() or 1), progress=told)
+    results.caveats = [*fantomas_caveats(results), *results.caveats]
+    _finish(results, out, fantomas_tables(results), started)
+
+
+@paper.command(context_settings=_HELP)
+@options(_DATA)
+@_OUT
+@_JUDGE
+@click.option("--part", help="Only this part of the set's own division, such as test.")
+@click.option("--skip", default=0, show_default=True, type=click.IntRange(0),
+              help="Leave out so many images, the first by name; 60000 leaves what the paper tests on of FFHQ.")
+@click.option("--limit", type=click.IntRange(2), help="At most so many images, drawn with the seed.")
+@click.option("--size", default=256, show_default=True, type=click.IntRange(32), help="Side of the crops, px.")
+@click.option("--attributes", type=_PATH, help="Trained attribute classifier; else no attribute figures.")
+@click.option("--checkpoint", default="", help="Model; the embedded one if not given.")
+@click.option("--bank", default="", help="Bank built with it.")
+@click.option("--ablation", "ablations", multiple=True, metavar="NAME=CHECKPOINT:BANK",
+              help="A model trained without one of the parts, for Table 2; repeatable.")
+@click.option("--k", default=3000, show_default=True, type=click.IntRange(2), help="People averaged.")
+@click.option("--layer", "layers", multiple=True, type=click.IntRange(0), help="i, repeatable.  [default: 0 to L−1]")
+@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:N or auto.")
+@click.option("--seed", default=0, show_default=True, help="Of the k-same draws and of the images drawn.")
+@options(TALK)
+@handle_errors
+def ficgan(
+    data: Path, layout: str, labels: Path | None, aligned: bool, detector: str, resamples: int, out: Path,
+    judges: tuple[str, ...], part: str | None, skip: int, limit: int | None, size: int, attributes: Path | None,
+    checkpoint: str, bank: str, ablations: tuple[str, ...], k: int, layers: tuple[int, ...], device: str, seed: int,
+    progress: Any, quiet: bool,
+) -> None:  # fmt: skip
+    """Identity against attributes by layer (Jeong et al. 2021, Tables 1, 2, A, Figures 4, B); FFHQ, CelebA-HQ there."""
+    from ficgan.evaluation.papers.ficgan import FicganPaper, run_ficgan
+    from ficgan.evaluation.papers.ficgan_tables import ficgan_tables
+    from ficgan.evaluation.papers.figure_4 import draw_figure_4
+
+    started = time.monotonic()
+    config = FicganPaper(
+        data, layout, labels, part, skip, limit, size, aligned, judges, attributes, checkpoint, bank, k, layers,
+        tuple(_ablation(text) for text in ablations), detector, device, resamples, seed,
+    )  # fmt: skip
+    with Progress(progress, unit="setting", quiet=quiet) as told:
+        run = run_ficgan(config, out, told)
+    _finish(run.results, out, ficgan_tables(run), started, lambda: draw_figure_4(run, out / "figures"))
+
+
+@paper.command(context_settings=_HELP)
+@click.option("--images", type=_PATH, help="ImageNet's folder with train/ and val/, or a folder, zip or tar of scenes.")
+@click.option("--annotations", type=_PATH, help="Face boxes, JSON; the paper's face_annotations_ILSVRC.json.")
+@click.option("--config", "file", type=_PATH, help="YAML file of a study; it may name images and annotations.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE",
+              help="A value of the study, repeatable, such as epochs=10 or networks=[resnet18].")
+@_OUT
+@options(TALK)
+@handle_errors
+def obfuscation(
+    images: Path | None, annotations: Path | None, file: Path | None, overrides: tuple[str, ...], out: Path,
+    progress: Any, quiet: bool,
+) -> None:  # fmt: skip
+    """What obfuscated faces cost a classifier (Yang et al. 2022, Tables 3, 8, 9, Figures 3 and 4); ImageNet there."""
+    from ficgan.evaluation.papers.obfuscation import run_obfuscation
+
+    started = time.monotonic()
+    config = _study(images, annotations, file, overrides)
+    with Progress(progress, unit="%", quiet=quiet) as told:
+        results, tables = run_obfuscation(config, out, lambda what, share: told(round(100 * share), 100, what))
+    _finish(results, out, tables, started)
+
+
+def _study(images: Path | None, annotations: Path | None, file: Path | None, overrides: Sequence[str]) -> Any:
+    import yaml
+
+    from ficgan.errors import UsageError
+    from ficgan.evaluation.study import StudyConfig
+
+    given = {key: str(path) for key, path in (("images", images), ("annotations", annotations)) if path is not None}
+    if file is not None:
+        return StudyConfig.read(file, [*(f"{key}={json.dumps(path)}" for key, path in given.items()), *overrides])
+    if len(given) < 2:
+        raise UsageError("a study needs images and boxes of their faces; give --images and --annotations, or --config")
+    tree: dict[str, Any] = dict(given)
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        if not (key and equals):
+            raise UsageError(f"--set {override!r} is not of the form KEY=VALUE, such as epochs=10")
+        try:
+            tree[key] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise UsageError(f"--set {override!r} has a value that cannot be read; write it as in YAML") from None
+    return StudyConfig.parse(tree, where="--set")
+
+
+def _ablation(text: str) -> tuple[str, str, str]:
+    from ficgan.errors import UsageError
+
+    name, _, files = text.partition("=")
+    checkpoint, _, bank = files.rpartition(":")
+    if not (name.strip() and checkpoint and bank):
+        raise UsageError(f"the ablation {text!r} is not of the form NAME=CHECKPOINT:BANK")
+    return name.strip(), checkpoint, bank
+
+
+def _finish(
+    results: Any, out: Path, tables: list[dict[str, Any]], started: float, draw: Callable[[], list[Path]] | None = None
+) -> None:
+    """Write the tables and the report, and say where they are."""
+    from ficgan.errors import FicganError
+    from ficgan.images import atomic_write
+
+    with atomic_write(out / "results.json", overwrite=True) as file:
+        file.write(results.to_json().encode())
+    told = {"title": results.title, "caveats": results.caveats, "tables": tables, "provenance": results.provenance}
+    with atomic_write(out / "paper.json", overwrite=True) as file:
+        file.write(json.dumps(told, indent=1, allow_nan=False, ensure_ascii=False).encode())
+    try:
+        from ficgan.evaluation.report import write_report
+
+        written = write_report(results, out, published=tables)
+    except ImportError as error:
+        raise FicganError(f"paper.json is there; the report needs {error.name}: pip install 'ficgan[eval]'") from error
+    written += draw() if draw is not None else []
+    summary = {
+        "paper": "paper.json",
+        "results": "results.json",
+        "report": [str(path.relative_to(out)) for path in written],
+        "tables": [table["title"] for table in tables],
+        "seconds": round(time.monotonic() - started, 1),
+    }
+    click.echo(json.dumps(summary))
