@@ -2,6 +2,7 @@
 const listeners = {}, stored = {}, saved = [];
 const element = id => ({
   id, tagName: "DIV", textContent: "", value: "", disabled: false, className: "", style: {}, attributes: {}, children: [],
+  clientWidth: 800,
   setAttribute(name, value) { this.attributes[name] = String(value); },
   getAttribute(name) { return this.attributes[name] ?? null; },
   addEventListener(kind, act) { (listeners[id + ":" + kind] ??= []).push(act); },
@@ -23,6 +24,8 @@ globalThis.document = {
   createElement(tag) { return element(tag); },
   addEventListener(kind, act) { (listeners["document:" + kind] ??= []).push(act); },
 };
+globalThis.innerHeight = 600;
+globalThis.addEventListener = () => {};
 globalThis.localStorage = {
   getItem: name => stored[name] ?? null,
   setItem(name, value) { stored[name] = value; },

@@ -338,6 +338,15 @@ def test_careful_work_becomes_the_truth_and_every_change_is_logged(tmp_path: Pat
     assert kinds.count("removed") == sum(number > 8 for number in numbers) and "moved" not in kinds
 
 
+def test_what_nobody_touches_stays_as_the_detector_had_it(tmp_path: Path) -> None:
+    images = write_images(tmp_path, 3)
+    found = Records(Record(name, rows([1.07, 2.26, 30.34, 40.49])) for name in truth_of(images))
+    key, _ = write_pages(tmp_path / "o", listed(images), found, [], Rules(gold=0))
+    done = collect(key, [hand_in(tmp_path / "a.json", key.batches[0], lambda item: item.shown)])
+    assert done.log == [] and [record.boxes.tolist() for record in done.records] == [[[1.07, 2.26, 30.34, 40.49]]] * 3
+    assert [record.boxes.tolist() for record in collect(key, []).records] == [[[1.07, 2.26, 30.34, 40.49]]] * 3
+
+
 def test_careless_work_is_refused_by_its_gold_images(tmp_path: Path) -> None:
     _, key = make(tmp_path)
     files = [hand_in(tmp_path / f"{n}.json", batch) for n, batch in enumerate(key.batches)]

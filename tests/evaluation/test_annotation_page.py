@@ -265,6 +265,16 @@ def test_keys_move_resize_choose_and_undo(node: str, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_pictures_fit_the_window_and_can_be_enlarged(node: str, tmp_path: Path) -> None:
+    """120×90 in a window of 600 px: 444 px high at most, so 592 px wide."""
+    text, _, _ = a_page(tmp_path, gold=0)
+    out = browse(
+        node, text, "const size = () => elements.stage.style.width; out = [size()]; press('-'); out.push(size());"
+        "press('+'); out.push(size()); for (let n = 0; n < 9; n++) click('closer'); out.push(size());",
+    )  # fmt: skip
+    assert out == ["592px", "592px", "888px", "4736px"]
+
+
 def test_a_browser_without_storage_says_so_and_works(node: str, tmp_path: Path) -> None:
     text, _, _ = a_page(tmp_path, gold=0)
     page = Page(text)

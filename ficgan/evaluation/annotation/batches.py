@@ -190,11 +190,11 @@ def _batch(
     number: int, work: list[tuple[Item, Image.Image]], gold: Sequence[tuple[Blob, Record]], rules: Rules
 ) -> tuple[Batch, list[Image.Image]]:
     rng = generator(rules.seed, "gold", number)
-    chosen = rng.choice(len(gold), rules.gold, replace=False) if rules.gold else []
-    places = sorted(rng.choice(len(work) + rules.gold, rules.gold, replace=False).tolist()) if rules.gold else []
+    chosen: list[int] = rng.choice(len(gold), rules.gold, replace=False).tolist() if rules.gold else []
+    places: list[int] = sorted(rng.choice(len(work) + rules.gold, rules.gold, replace=False).tolist())
     mixed = list(work)
     for place, row in zip(places, chosen, strict=True):
-        blob, record = gold[int(row)]
+        blob, record = gold[row]
         picture = decode_rgb(blob)
         truth = _clip(record.boxes, picture)
         shown, error = spoil(truth, *picture.size, rng, overlap=rules.overlap)
@@ -213,9 +213,9 @@ def _item(
 
 
 def _clip(boxes: Boxes, picture: Image.Image) -> Boxes:
-    """To tenths of a pixel inside the image, as the page writes them; what has no area left is dropped."""
+    """Inside the image, else as they were: a box that nobody touches must stay the same. Empty ones are dropped."""
     width, height = picture.size
-    inside = np.clip(boxes, 0, [width, height, width, height]).round(1)
+    inside = np.clip(boxes, 0, [width, height, width, height])
     return inside[(inside[:, 0] < inside[:, 2]) & (inside[:, 1] < inside[:, 3])]
 
 

@@ -36,7 +36,7 @@ def spoil(truth: Boxes, width: int, height: int, rng: np.random.Generator, *, ov
     """
     for kind in rng.permutation(sorted(SPOILS)):
         shown = SPOILS[str(kind)](truth, width, height, rng)
-        if shown is not None and sum(errors(shown, truth, overlap)):
+        if shown is not None and any(errors(shown, truth, overlap)):
             return shown, str(kind)
     raise UsageError(f"no error can be made in a gold image of {width}×{height} px; choose another image")
 

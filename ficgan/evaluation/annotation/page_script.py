@@ -128,7 +128,8 @@ if (typeof document !== "undefined") {
     const {width, height, src} = image(), picture = at("picture");
     if (picture.getAttribute("src") !== src) picture.setAttribute("src", src);
     svg.setAttribute("viewBox", "0 0 " + width + " " + height);
-    at("stage").style.width = Math.round(zoom * 100) + "%";
+    const fit = Math.min(at("frame").clientWidth, 0.74 * innerHeight * width / height);
+    at("stage").style.width = Math.round(zoom * fit) + "px";
     svg.replaceChildren();
     boxes().forEach((box, i) =>
       rectangle(drag?.index === i ? ordered(drag.now) : box, i === chosen ? "box chosen" : "box"));
@@ -229,6 +230,7 @@ if (typeof document !== "undefined") {
       put(boxes().map((b, i) => i === index ? clean : b));
     else draw();
   });
+  addEventListener("resize", draw);
   svg.addEventListener("pointercancel", () => { drag = null; draw(); });
   const who = "ficgan-annotation-worker";
   try { at("worker").value = localStorage.getItem(who) || ""; } catch (error) { /* no storage */ }
