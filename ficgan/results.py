@@ -19,7 +19,8 @@ class FaceResult:
     landmarks: NDArray[np.float32]
     score: float
     action: str = "generated"
-    """One of: generated, retried (a stronger setting), masked (nothing else passed), blurred, mosaic, solid."""
+    """One of: generated, retried (a stronger setting), masked (nothing else passed), blurred, mosaic, solid, or an
+    anonymiser's name."""
     attempts: int = 1
     layer: int | None = None
     k: int | None = None
@@ -31,15 +32,21 @@ class FaceResult:
     matched: bool = False
     """Whether the gate takes the output for the source."""
     covered: bool = True
+    square: tuple[int, int, int] | None = None
+    """x0, y0, side of the hard-edged square that an anonymiser was given; None for others."""
+    name: str | None = None
+    """Of the face for a method with a key, who has which inverts it; None for others."""
+    note: str = ""
+    """Why a solid mask took the place of an anonymiser, where it said why."""
 
     def mask(self) -> None:
         """Record that a solid mask took the place of the generated face."""
         self.action, self.matched = "masked", False
-        self.layer = self.k = self.psi = self.members_digest = self.distance = None
+        self.layer = self.k = self.psi = self.members_digest = self.distance = self.square = self.name = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, without embeddings."""
-        return {
+        told = {
             "box": [round(float(v), 1) for v in self.box],
             "landmarks": [[round(float(v), 1) for v in point] for point in self.landmarks],
             "score": round(float(self.score), 4),
@@ -53,6 +60,11 @@ class FaceResult:
             "matched": self.matched,
             "covered": self.covered,
         }
+        if self.square is not None:
+            told["square"] = list(self.square)
+        if self.name is not None:
+            told["name"] = self.name
+        return told
 
 
 @dataclass

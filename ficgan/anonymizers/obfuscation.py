@@ -20,7 +20,7 @@ from ficgan.faces.alignment import Alignment, similarity, transform_points
 from ficgan.faces.detection import check_image
 from ficgan.registry import param
 
-__all__ = ["ObfuscationBlur", "ObfuscationOverlay", "face_box", "obfuscate_blur", "obfuscate_overlay"]
+__all__ = ["ObfuscationBlur", "ObfuscationOverlay", "blur_weight", "face_box", "obfuscate_blur", "obfuscate_overlay"]
 
 Boxes = NDArray[np.float64]
 Span = NDArray[np.int64]  # [M,4] x0, y0, x1, y1 in whole pixels, the ends excluded
@@ -78,6 +78,26 @@ def obfuscate_blur(
         blurred = _gaussian(region, sigma)[inner]  # eq. 4
         out[y0:y1, x0:x1] = (weight * blurred + (255 - weight) * region[inner] + 127) // 255  # eq. 5
     return out
+
+
+def blur_weight(
+    shape: tuple[int, int], boxes: ArrayLike, variant: Literal["paper", "released"] = "paper", radius: float = 0.1
+) -> NDArray[np.float32]:
+    """How much of each pixel `obfuscate_blur` takes from the blurred photo: its feathered mask.
+
+    Args:
+        shape: height and width of the photo.
+        boxes, variant, radius: as of `obfuscate_blur`.
+
+    Returns:
+        [H,W] from 0 to 1.
+    """
+    mask = np.zeros(shape, np.uint8)
+    spans, sizes = _enlarged(_checked(boxes), variant, shape)
+    for x0, y0, x1, y1 in spans:
+        mask[y0:y1, x0:x1] = 255
+    blurred = _gaussian(mask, radius * float(sizes.max())) if len(spans) else mask
+    return blurred.astype(np.float32) / 255
 
 
 def obfuscate_overlay(image: Images, boxes: ArrayLike, colour: str = "mean") -> Images:

@@ -123,17 +123,23 @@ class Run:
     def _process(self, job: Job, engine: Callable[..., Any]) -> None:
         self._check_free(job)
         photo = read_image(job.source, max_pixels=self.options.max_pixels)
+        source = _input(job)  # now: the result may take its place
         for note in photo.notes:
             self._report.info(f"{job.source}: {note}")
         # The key is the picture itself: the same photo gets the same faces under any name and in any folder.
-        result = engine(photo.rgb, key=content_key(photo.rgb))
+        try:
+            result = engine(photo.rgb, key=content_key(photo.rgb))
+        except FicganError as error:  # such as a program of the user's that failed
+            raise InputError(_named(str(job.source), str(error))) from error
         self.faces += len(result.faces)
         self.uncovered += result.uncovered
         if result.uncovered:
             raise InputError(f"{job.source}: {_count(result.uncovered, 'face')} left uncovered, so nothing was written")
         if not result.faces and self.options.require_face:
             raise InputError(f"{job.source}: no face found, so nothing was written (--require-face)")
-        self._save(job, photo, result)
+        for note in result.audit.get("notes", ()):
+            self._report.info(_named(str(job.source), note))
+        self._save(job, photo, result, source)
         self.written += 1
         self.reidentified += result.reidentified
         if result.audit.get("gate", "") is None:
@@ -150,6 +156,7 @@ class Run:
         """Process one film; see `FilmOptions`."""
         self._check_free(job)
         film, options = self.options.film, self.options
+        record = _input(job) if options.sidecar else {}
         with _folder_for(job.output), self._telling_what_stays(job):
             result = engine.process_video(
                 job.address or job.source, job.output,
@@ -176,7 +183,7 @@ class Run:
             times = ", ".join(dict.fromkeys(_clock(finding.time) for finding in result.check.findings))
             self._report.error(f"{job.output}: a source face is still recognised at {times}; do not publish it")
         if options.sidecar:
-            self._save_record(job, {**result.to_dict(), "metadata": "stripped"})
+            self._save_record(job, {**result.to_dict(), "metadata": "stripped", **record})
         else:
             _remove_stale(job.output)
         self.written += 1
@@ -198,8 +205,7 @@ class Run:
 
     def _save_record(self, job: Job, account: dict[str, Any]) -> None:
         """The side-car of a film, which has taken its name already."""
-        with job.output.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = _digest(job.output)
         record = {"tool": TOOL, "ficgan": __version__, "output": job.output.name, "sha256": digest}
         text = json.dumps({**account, **record}, indent=1, default=_plain, ensure_ascii=False)
         side = sidecar_path(job.output)
@@ -217,7 +223,7 @@ class Run:
             if path.exists() or path.is_symlink():
                 raise InputError(f"{job.name}: {path} exists already; use --overwrite to replace it")
 
-    def _save(self, job: Job, photo: Photo, result: Any) -> None:
+    def _save(self, job: Job, photo: Photo, result: Any, source: dict[str, str]) -> None:
         """Write the result and its side-car, or neither."""
         options = self.options
         synthetic = options.tag and any(face.action in SYNTHETIC_ACTIONS for face in result.faces)
@@ -243,9 +249,10 @@ class Run:
                     "ficgan": __version__,
                     "output": job.output.name,
                     "sha256": hashlib.sha256(data).hexdigest(),
+                    **source,
                     "synthetic_tag": synthetic,
                     "metadata": "kept" if options.keep_metadata else "stripped",
-                    "notes": list(photo.notes),
+                    "notes": [*photo.notes, *result.audit.get("notes", ())],
                 }
                 text = json.dumps({**result.audit, **record}, indent=1, default=_plain, ensure_ascii=False)
                 file.write(text.encode() + b"\n")
@@ -259,6 +266,16 @@ class Run:
     def _fail(self, message: str) -> None:
         self.failed += 1
         self._report.error(message)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _input(job: Job) -> dict[str, str]:
+    """The hash of an input that is one file; cameras, streams and numbered images have none."""
+    return {"input_sha256": _digest(job.source)} if not job.address and job.source.is_file() else {}
 
 
 def _remove_stale(output: Path) -> None:

@@ -10,23 +10,28 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.cli._params import Box, Direction, Diversity, Finite, Pair, Seconds
+from ficgan.cli._background import read_background
+from ficgan.cli._params import Box, Direction, Diversity, Finite, Mode, Pair, Seconds
 from ficgan.cli._progress import MODES
 from ficgan.errors import InputError, UsageError
 from ficgan.images import MAX_PIXELS, read_image
 from ficgan.precision import PRECISIONS
+from ficgan.video.hiding import method_of
 from ficgan.video.media import EncodeOptions
 from ficgan.video.rules import Rules
 from ficgan.video.settings import VideoSettings
 
 __all__ = [
     "FACE",
+    "HIDE",
     "MODEL",
     "SEARCH",
     "TALK",
     "VIDEO_OUT",
     "VIDEO_PEOPLE",
     "VIDEO_SEARCH",
+    "background",
+    "check_background",
     "encode_options",
     "engine_settings",
     "options",
@@ -37,6 +42,32 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 Option = Callable[[F], F]
+
+HIDE: tuple[Any, ...] = (
+    click.option(
+        "--mode",
+        metavar="NAME[:PARAMETER=VALUE,...]",
+        type=Mode(),
+        default="ficgan",
+        show_default=True,
+        help="What takes a face's place: ficgan, a new face; solid; blur, mosaic, which can be reversed; or another "
+        "anonymiser, such as dp-pix:eps=1. `ficgan-eval list anonymizers` lists them.",
+    ),
+    click.option(
+        "--background",
+        metavar="FACES",
+        type=click.Path(exists=True),
+        help="Other people's aligned faces, a folder, zip or tar, for the modes that need them (k-same-pixel, "
+        "k-same-eigen, average-face).",
+    ),
+    click.option(
+        "--background-labels",
+        metavar="CSV",
+        type=click.Path(exists=True),
+        help="Whose they are: columns file and person.  [default: a folder per person, or every image another one]",
+    ),
+)
+"""How a face is hidden."""
 
 FACE: tuple[Any, ...] = (
     click.option(
@@ -301,6 +332,31 @@ def engine_settings(given: Mapping[str, Any], **more: Any) -> dict[str, Any]:
         "compile": given["compile_"],
         **more,
     }
+
+
+def check_background(given: Mapping[str, Any]) -> str:
+    """The mode, if it has the background that it needs, and no other does.
+
+    Raises:
+        UsageError: it lacks one, or has no use for one.
+    """
+    mode = str(given["mode"])
+    method = method_of(mode)
+    if given["background"] is None:
+        if given["background_labels"] is not None:
+            raise UsageError("--background-labels says whose the faces of --background are; give both")
+        if method is not None and "background" in method.traits.needs:
+            raise UsageError(f"--mode {method.name} needs other people's aligned faces; give --background FACES")
+    elif method is None or not method.traits.needs & {"background", "overlays"}:
+        raise UsageError(f"--mode {mode.partition(':')[0]} has no use for --background; leave it out")
+    return mode
+
+
+def background(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What `--background` gives to `Deidentifier`; read now."""
+    if given["background"] is None:
+        return {}
+    return {"background": read_background(given["background"], given["background_labels"])}
 
 
 def video_settings(given: Mapping[str, Any]) -> VideoSettings:

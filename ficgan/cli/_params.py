@@ -7,7 +7,9 @@ from typing import Any
 
 import click
 
-__all__ = ["Box", "Direction", "Diversity", "Finite", "Pair", "Seconds"]
+from ficgan.errors import UsageError
+
+__all__ = ["Box", "Direction", "Diversity", "Finite", "Mode", "Pair", "Seconds"]
 
 
 class Finite(click.FloatRange):
@@ -65,6 +67,20 @@ class Direction(click.ParamType):
         if not name or not math.isfinite(number):
             self.fail(f"{value!r} is not of the form NAME=AMOUNT, such as Female=0.7", param, ctx)
         return str(value)
+
+
+class Mode(click.ParamType):
+    """What takes a face's place, see `ficgan.video.hiding.check_mode`."""
+
+    name = "MODE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from ficgan.video.hiding import check_mode
+
+        try:
+            return check_mode(str(value))
+        except UsageError as error:
+            self.fail(str(error), param, ctx)
 
 
 class Seconds(click.ParamType):

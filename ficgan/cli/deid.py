@@ -15,30 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan import __version__
+from ficgan.cli import _options as opts
 from ficgan.cli._deid_run import FilmOptions, Run, RunOptions
 from ficgan.cli._errors import EXIT_SOME_FAILED, handle_errors
-from ficgan.cli._options import (
-    FACE,
-    MODEL,
-    SEARCH,
-    TALK,
-    VIDEO_OUT,
-    VIDEO_PEOPLE,
-    VIDEO_SEARCH,
-    encode_options,
-    engine_settings,
-    options,
-    photos,
-    video_rules,
-    video_settings,
-)
 from ficgan.cli._plan import DEFAULT_SUFFIX, make_plan
 from ficgan.cli._progress import Progress
 from ficgan.errors import UsageError
+from ficgan.video.hiding import caution
 
 __all__ = ["Engine", "deid", "finish", "make_engine"]
 
-REVERSIBLE = ("blur", "mosaic")
 FOR_FILMS = ("keep", "only", "keep_boxes", "keep_spans", "start", "end")
 """Options that would be missed where they have no effect."""
 
@@ -69,14 +55,7 @@ def make_engine(**settings: Any) -> Engine:
     help="Folder for the results (trees are mirrored, names stay), or a file for a single input.  "
     f"[default: <stem>{DEFAULT_SUFFIX}<ext> beside each input]",
 )
-@click.option(
-    "--mode",
-    type=click.Choice(["ficgan", "blur", "mosaic", "solid"]),
-    default="ficgan",
-    show_default=True,
-    help="What takes a face's place; blur and mosaic can be reversed.",
-)
-@options(FACE, SEARCH)
+@opts.options(opts.HIDE, opts.FACE, opts.SEARCH)
 @click.option(
     "--verify",
     type=click.Choice(["full", "sampled", "off"]),
@@ -107,14 +86,14 @@ def make_engine(**settings: Any) -> Engine:
 @click.option("--suffix", help=f"Added to the stem of each result.  [default: {DEFAULT_SUFFIX}; none with -o]")
 @click.option("--overwrite", is_flag=True, help="Replace existing results, or the inputs themselves.")
 @click.option("--dry-run", is_flag=True, help="Say what would be written; load no model, write nothing.")
-@options(VIDEO_SEARCH, VIDEO_PEOPLE, VIDEO_OUT)
+@opts.options(opts.VIDEO_SEARCH, opts.VIDEO_PEOPLE, opts.VIDEO_OUT)
 @click.option(
     "--project",
     metavar="FOLDER",
     type=click.Path(),
     help="Films: keep the analysis here, for review and `ficgan render`; it holds source faces.",
 )
-@options(MODEL, TALK)
+@opts.options(opts.MODEL, opts.TALK)
 @click.version_option(__version__, prog_name="ficgan-deid")
 @handle_errors
 def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
@@ -128,8 +107,8 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
     130 interrupted.
     """
     started = time.monotonic()
-    mode, scale = given["mode"], given["scale"]
-    settings = engine_settings(given, mode=mode, verify=given["verify"] != "off")
+    mode, scale = opts.check_background(given), given["scale"]
+    settings = opts.engine_settings(given, mode=mode, verify=given["verify"] != "off")
     for name in inputs:
         if name.isdecimal() and not Path(name).exists():
             raise UsageError(f"{name}: no such file; the number of people is --k {name}, and -k keeps a film's sound")
@@ -147,7 +126,8 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
                 get_detector(given["detector"], threshold=thresh, scale=1.0, device=device), scale
             )
         exemplar = [given["exemplar"]] if given["exemplar"] is not None else []
-        settings["exemplar"] = next(iter(photos(exemplar, "--exemplar", given)), None)
+        settings.update(opts.background(given))
+        settings["exemplar"] = next(iter(opts.photos(exemplar, "--exemplar", given)), None)
         return make_engine(**settings)
 
     run_options = RunOptions(
@@ -159,9 +139,9 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
         overwrite=given["overwrite"],
         dry_run=given["dry_run"],
         film=FilmOptions(
-            settings=video_settings(given),
-            rules=video_rules(given) if films else None,
-            encode=encode_options(given),
+            settings=opts.video_settings(given),
+            rules=opts.video_rules(given) if films else None,
+            encode=opts.encode_options(given),
             start=given["start"],
             end=given["end"],
             project=None if given["project"] is None else Path(given["project"]),
@@ -170,8 +150,8 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
     with Progress(given["progress"], unit="file" if films else "image", quiet=given["quiet"]) as report:
         if plan.jobs and not films and any(given[name] for name in FOR_FILMS):
             report.info("There is no film among the inputs: what concerns films changes nothing; photos are redacted.")
-        if mode in REVERSIBLE:
-            report.info(f"Warning: {mode} can be reversed; use it only where recognition would do no harm.")
+        if said := caution(mode):
+            report.info(f"Warning: {said}")
         run = Run(run_options, report)
         code = finish(run, lambda: run(plan, engine), started)
     if code:

@@ -11,39 +11,19 @@ from typing import Any
 
 import click
 
+from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
 from ficgan.cli._deid_run import FilmOptions, Run, RunOptions
 from ficgan.cli._errors import handle_errors
-from ficgan.cli._options import (
-    FACE,
-    MODEL,
-    SEARCH,
-    TALK,
-    VIDEO_OUT,
-    VIDEO_PEOPLE,
-    VIDEO_SEARCH,
-    encode_options,
-    engine_settings,
-    options,
-    photos,
-    video_rules,
-    video_settings,
-)
 from ficgan.cli._plan import Job
 from ficgan.cli._progress import Progress
 from ficgan.errors import InputError
+from ficgan.video.hiding import caution
 from ficgan.video.settings import VideoSettings
 
 __all__ = ["analyse", "render"]
 
 _HELP = {"help_option_names": ["-h", "--help"]}
-_MODE = click.option(
-    "--mode",
-    type=click.Choice(["ficgan", "blur", "mosaic", "solid"]),
-    default="ficgan",
-    show_default=True,
-    help="What takes a face's place, as long as the project is not edited; blur and mosaic can be reversed.",
-)
 _VERIFY = (
     click.option(
         "--verify",
@@ -59,10 +39,9 @@ _VERIFY = (
 @click.command(context_settings=_HELP)
 @click.argument("film", type=click.Path())
 @click.option("-o", "--output", "folder", metavar="FOLDER", required=True, type=click.Path(), help="Of the project.")
-@_MODE
-@options(SEARCH, VIDEO_SEARCH, VIDEO_PEOPLE, MODEL)
+@opts.options(opts.HIDE[:1], opts.SEARCH, opts.VIDEO_SEARCH, opts.VIDEO_PEOPLE, opts.MODEL)
 @click.option("--overwrite", is_flag=True, help="Replace a project in the folder.")
-@options(TALK)
+@opts.options(opts.TALK)
 @handle_errors
 def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) -> None:
     """Find the faces of a film and write a project: tracks, people, thumbnails, and a page to review them.
@@ -71,16 +50,18 @@ def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) ->
     purge` removes it. Edit project.json or export decisions from the page, then `ficgan render FOLDER FILM -o OUT`.
     """
     started = time.monotonic()
-    given = {**_defaults(FACE), **given, "mode": mode, "verify": "sampled"}
-    settings, rules = video_settings(given), video_rules(given)
+    given = {**_defaults(opts.FACE), **given, "mode": mode, "verify": "sampled"}
+    settings, rules = opts.video_settings(given), opts.video_rules(given)
     with Progress(given["progress"], quiet=given["quiet"]) as report:
         with contextlib.redirect_stdout(sys.stderr):
             # Nothing is generated yet, whatever the mode.
-            engine: Any = _deid.make_engine(**engine_settings(given, mode="solid", verify=True))
+            engine: Any = _deid.make_engine(**opts.engine_settings(given, mode="solid", verify=True))
             project = engine.analyse_video(
                 film, folder, settings=settings, rules=rules, start=given["start"], end=given["end"],
                 overwrite=overwrite, progress=lambda done, total, stage: report.frames(done, total, film, stage),
             )  # fmt: skip
+        if said := caution(mode):
+            report.info(f"Warning: {said}")
         report.info(f"{folder} holds source faces; `ficgan purge {folder}` removes it when it is no longer needed.")
     summary = {
         "project": str(folder), "frames": len(project.pts), "tracks": len(project.tracks),
@@ -97,7 +78,7 @@ def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) ->
 @click.option("-o", "--output", "out", metavar="OUT", required=True, type=click.Path(), help="The film to make.")
 @click.option("--decisions", metavar="FILE", type=click.Path(), help="What the review page exported.")
 @click.option("--force", is_flag=True, help="Render a film that is not the one analysed.")
-@options(FACE, SEARCH, _VERIFY, VIDEO_OUT)
+@opts.options(opts.HIDE[1:], opts.FACE, opts.SEARCH, _VERIFY, opts.VIDEO_OUT)
 @click.option(
     "--fallback",
     type=click.Choice(["solid", "blur", "mosaic"]),
@@ -105,7 +86,7 @@ def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) ->
 )
 @click.option("--sidecar/--no-sidecar", default=True, show_default=True, help="Write <result>.json with the audit.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing result.")
-@options(MODEL, TALK)
+@opts.options(opts.MODEL, opts.TALK)
 @handle_errors
 def render(
     project: str, film: str, out: str, decisions: str | None, force: bool, sidecar: bool, overwrite: bool, **given: Any
@@ -117,11 +98,12 @@ def render(
     started = time.monotonic()
     given |= _as_analysed(project, given["fallback"])
     exemplar = [given["exemplar"]] if given["exemplar"] is not None else []
-    settings = engine_settings(
+    settings = opts.engine_settings(
         given, mode="ficgan", verify=given["verify"] != "off",
-        exemplar=next(iter(photos(exemplar, "--exemplar", given)), None),
+        exemplar=next(iter(opts.photos(exemplar, "--exemplar", given)), None),
+        **opts.background(given),
     )  # fmt: skip
-    film_options = FilmOptions(settings=video_settings(given), encode=encode_options(given))
+    film_options = FilmOptions(settings=opts.video_settings(given), encode=opts.encode_options(given))
     with Progress(given["progress"], quiet=given["quiet"]) as report:
         run = Run(RunOptions(max_pixels=1, sidecar=sidecar, overwrite=overwrite, film=film_options), report)
         run.inputs = 1
@@ -165,7 +147,7 @@ def _defaults(group: tuple[Any, ...]) -> dict[str, Any]:
     """What the options of a group are where none is given."""
 
     @click.command()
-    @options(group)
+    @opts.options(group)
     def nobody(**_: Any) -> None: ...
 
     return nobody.make_context("nobody", []).params

@@ -13,6 +13,7 @@ from ficgan.face_model import FaceModel
 from ficgan.faces import FaceDetector, Recognizer, get_recognizer
 from ficgan.faces.pyramid import PyramidDetector
 from ficgan.policy import Policy
+from ficgan.video.hiding import Methods
 
 if TYPE_CHECKING:
     from ficgan.video import People, Project, VideoResult, VideoSettings, VideoTools
@@ -35,6 +36,7 @@ class Films:
     psi: float | Literal["auto"]
     mode: str
     mask_scale: float
+    methods: Methods
     _people: People | None = None
     _teller: Recognizer | None = None
 
@@ -67,7 +69,7 @@ class Films:
         from ficgan.video.read import is_live
 
         settings = settings or self.video_settings()
-        tools = self.video_tools(settings)
+        tools = self.video_tools(settings, trusted=True)
         if is_live(source):
             return record_live(tools, source, output, settings=settings, **options)
         return process_film(tools, source, output, settings=settings, people=self._linked(settings), **options)
@@ -103,7 +105,7 @@ class Films:
         from ficgan.video import stream
 
         settings = settings or self.video_settings()
-        return stream(self.video_tools(settings), frames, fps, settings=settings, **options)
+        return stream(self.video_tools(settings, trusted=True), frames, fps, settings=settings, **options)
 
     def video_settings(self, **changes: Any) -> VideoSettings:
         """The usual settings with this Deidentifier's mode, and what is changed."""
@@ -112,12 +114,13 @@ class Films:
         verify = "sampled" if self.policy.verify else "off"
         return VideoSettings(**{"mode": self.mode, "mask_scale": self.mask_scale, "verify": verify, **changes})
 
-    def video_tools(self, settings: VideoSettings, *, generate: bool = True) -> VideoTools:
+    def video_tools(self, settings: VideoSettings, *, generate: bool = True, trusted: bool = False) -> VideoTools:
         """Detector, recogniser and model for a film.
 
         Args:
             settings: whose mode says whether the model is needed.
             generate: False where faces are only looked for.
+            trusted: whether the mode comes from the caller; one from a file may not run programs.
         """
         from ficgan.video import VideoTools
 
@@ -128,7 +131,8 @@ class Films:
         psi = PSI if self.psi == "auto" else float(self.psi)
         # A photo is searched at several scales; a film has many looks at the same face.
         detector = self.detector.once() if isinstance(self.detector, PyramidDetector) else self.detector
-        return VideoTools(detector, self._teller, model, self.policy, self.layer, psi)
+        methods = self.methods.trusting(settings.mode) if trusted else self.methods
+        return VideoTools(detector, self._teller, model, self.policy, self.layer, psi, methods)
 
     def _linked(self, settings: VideoSettings) -> People | None:
         """People known from this Deidentifier's other films, where they are to be linked."""

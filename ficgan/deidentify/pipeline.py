@@ -5,83 +5,40 @@ detect → align → encode → k-same → layer mixing → generate → blend b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.anonymizers import Anonymizer, Faces
 from ficgan.arrays import content_key, resize
+from ficgan.deidentify.account import refuse_trainer
 from ficgan.deidentify.films import Films
+from ficgan.deidentify.photos import Image, Mask, Photos, Work
 from ficgan.device import resolve_device
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceModel
-from ficgan.faces import (
-    Alignment,
-    Face,
-    FaceDetector,
-    Paste,
-    Recognizer,
-    blur_face,
-    crop,
-    get_detector,
-    get_recognizer,
-    mosaic_face,
-    paste_back,
-    solid_mask,
-)
+from ficgan.faces import Alignment, Face, FaceDetector, Recognizer, crop, get_detector, get_recognizer
 from ficgan.faces.detection import check_image
 from ficgan.identity import IdentityBank
-from ficgan.policy import Attempt, Policy, covered
+from ficgan.policy import Attempt, Policy
 from ficgan.results import FaceResult, Result
+from ficgan.video.hiding import HIDING, Methods, check_mode, mode_of
 
 if TYPE_CHECKING:
-    from ficgan.models import FICGAN, CheckpointHeader, Codes, InferenceModel
+    from ficgan.models import FICGAN, CheckpointHeader, InferenceModel
 
-__all__ = ["COVERS", "MODES", "Deidentifier", "Mode", "refuse_trainer"]
+__all__ = ["MODES", "Deidentifier", "Mode", "refuse_trainer"]
 
-Image = NDArray[np.uint8]
-Mask = NDArray[np.float32]
-Mode = Literal["ficgan", "blur", "mosaic", "solid"]
+Mode = str
 ChannelOrder = Literal["rgb", "bgr"]
-MODES: tuple[str, ...] = ("ficgan", "blur", "mosaic", "solid")
-COVERS: dict[str, tuple[Callable[..., Paste], str]] = {
-    "blur": (blur_face, "blurred"),
-    "mosaic": (mosaic_face, "mosaic"),
-    "solid": (solid_mask, "solid"),
-}
-SEVERAL_FACES_PSI = 0.6
-"""ψ of `psi="auto"` where several people share a photo, so that they do not become clones of one mean face."""
+MODES = HIDING
+"""Of our own; names of anonymisers are modes, too."""
 
 
-@dataclass
-class _Work:
-    """One face on its way through the pipeline."""
-
-    face: Face
-    matrix: NDArray[np.float64] | None
-    key: str
-    psi: float
-    codes: Codes | None = None
-    source: NDArray[np.float32] | None = None
-    """Embedding of the source face by the gate."""
-    generated: Image | None = None
-    rung: int = 0
-    """Attempt of the policy's ladder this face is at."""
-    result: FaceResult = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.result = FaceResult(self.face.box, self.face.landmarks, self.face.score)
-
-    @property
-    def live(self) -> bool:
-        """Whether a generated face can stand here; otherwise it is masked."""
-        return self.matrix is not None and self.result.action != "masked"
-
-
-class Deidentifier(Films):
+class Deidentifier(Photos, Films):
     """Replaces faces by k-anonymous ones.
 
     Args:
@@ -103,7 +60,9 @@ class Deidentifier(Films):
         scale: detection scale, see `get_detector`.
         mask_scale: size of the replaced region, 1 covers hairline to chin.
         policy: verification, retries and coverage.
-        mode: "ficgan", or "blur", "mosaic" (both reversible), "solid".
+        mode: "ficgan"; "blur", "mosaic" (both reversible), "solid"; NAME or NAME:PARAMETER=VALUE,… of
+            `ficgan.anonymizers.ANONYMIZERS`; or an anonymiser.
+        background: other people's aligned faces, for the methods that need them.
         device: "cpu", "cuda" or "cuda:N".
         precision: "float32", "bfloat16", "float16", or "auto": what this machine is faster in.
         compile: let torch.compile fuse the networks, see `InferenceModel`; pays over many faces only.
@@ -135,18 +94,21 @@ class Deidentifier(Films):
         scale: float | None = None,
         mask_scale: float = 1.0,
         policy: Policy | None = None,
-        mode: Mode = "ficgan",
+        mode: Mode | Anonymizer = "ficgan",
+        background: Faces | None = None,
         device: str = "cpu",
         precision: str = "auto",
         compile: bool = False,
         digests: dict[str, str] | None = None,
     ) -> None:
-        if mode not in MODES:
-            raise UsageError(f"mode {mode!r} is unknown; it is one of {', '.join(MODES)}")
+        given = {} if isinstance(mode, str) else {mode_of(mode): mode}
+        mode = check_mode(mode) if isinstance(mode, str) else next(iter(given))
         if mask_scale <= 0:
             raise UsageError(f"mask scale {mask_scale} must be above 0; 1 covers hairline to chin")
         self.policy = policy or Policy()
         self.layer, self.psi, self.mode, self.mask_scale = layer, psi, mode, mask_scale
+        self.methods = Methods(background, seed, {mode}, given)
+        self.method = None if mode in MODES and not given else self.methods(mode)
         self.digests = digests or {}
         self.device, self._face_model = resolve_device(device), None
         if model is not None and header is not None and bank is not None:
@@ -336,10 +298,10 @@ class Deidentifier(Films):
         keys = [content_key(crop_) for crop_ in crops] if keys is None else keys
         face = Face(np.array([0, 0, size, size], np.float32), points, 1.0)
         matrix = self.alignment.matrix(points, self.model.resolution)
-        works = [_Work(face, matrix, key, self._psi(1)) for key in keys]
+        works = [Work(face, matrix, key, self._psi(1)) for key in keys]
         self._encode(list(zip(crops, works, strict=True)))
 
-        def whole(group: list[_Work]) -> tuple[Image, Mask]:
+        def whole(group: list[Work]) -> tuple[Image, Mask]:
             generated = group[0].generated
             grey = np.full((size, size, 3), 127, np.uint8)
             return (grey if generated is None else resize(generated, size)), np.ones((size, size), np.float32)
@@ -347,182 +309,9 @@ class Deidentifier(Films):
         out = [self._settle(source, [work], layer, whole)[0] for source, work in zip(crops, works, strict=True)]
         return np.stack(out) if out else np.empty_like(crops), [work.result for work in works]
 
-    # -- one image --------------------------------------------------------------------------------------------------
-
-    def _works(self, image: Image, key: str) -> list[_Work]:
-        faces = self.detector.detect(image)
-        psi, size = self._psi(len(faces)), 64 if self._face_model is None else self._face_model.resolution
-        works = []
-        for index, face in enumerate(faces):
-            try:
-                matrix = self.alignment.matrix(face.landmarks, size)
-            except InputError:  # landmarks in one point or on a line: the box is masked instead
-                matrix = None
-            works.append(_Work(face, matrix, f"{key}/{index}", psi))
-        return works
-
-    def _psi(self, faces: int) -> float:
-        if self.psi == "auto":
-            return SEVERAL_FACES_PSI if faces > 1 else 0.0
-        return float(self.psi)
-
-    def _finish(self, image: Image, works: list[_Work], layer: int) -> Result:
-        if self.mode != "ficgan":
-            out, mask = self._obscure(image, works)
-        else:
-            out, mask = self._settle(image, works, layer, lambda group: self._compose(image, group))
-        faces = [work.result for work in works]
-        return Result(out, faces, self._audit(faces, layer), mask)
-
-    def _settle(
-        self, image: Image, works: list[_Work], layer: int, compose: Callable[[list[_Work]], tuple[Image, Mask]]
-    ) -> tuple[Image, Mask]:
-        """Generate, compose and verify until every face of the last composite passes or is masked."""
-        ladder = self.policy.attempts(layer, self.face_model.band, drawn=not self.face_model.swap)
-        for work in works:
-            if work.matrix is None:
-                work.result.mask()
-        self._read(image, works)
-        pending = [work for work in works if work.live]
-        while True:
-            for rung in sorted({work.rung for work in pending}):
-                self._generate([work for work in pending if work.rung == rung], ladder[rung])
-            out, mask = compose(works)
-            self._judge(out, mask, works)
-            failing = [work for work in works if work.live and (work.result.matched or not work.result.covered)]
-            if not failing:
-                break
-            for work in failing:
-                work.rung += 1
-                if work.rung == len(ladder) or not work.result.covered:  # no setting covers more than another
-                    work.generated = None
-                    work.result.mask()
-                else:
-                    work.result.attempts, work.result.action = work.rung + 1, "retried"
-            pending = [work for work in failing if work.live]
-        return out, mask
-
-    def _compose(self, image: Image, works: list[_Work]) -> tuple[Image, Mask]:
-        """All faces pasted into a copy of the image, the largest last; those without a crop are masked."""
-        out, mask = image.copy(), np.zeros(image.shape[:2], np.float32)
-        square = self.alignment.face_square(self.model.resolution)
-        for work in sorted(works, key=lambda work: float(np.ptp(work.face.landmarks[:, 0]))):
-            if work.generated is None or work.matrix is None:
-                paste = solid_mask(out, work.face, mask_scale=max(1.0, self.mask_scale))
-            else:
-                paste = paste_back(out, work.generated, work.matrix, mask_scale=self.mask_scale, face_square=square)
-            paste.onto(out, mask)
-        return out, mask
-
-    def _obscure(self, image: Image, works: list[_Work]) -> tuple[Image, Mask]:
-        effect, action = COVERS[self.mode]
-        self._read(image, works)
-        out, mask = image.copy(), np.zeros(image.shape[:2], np.float32)
-        for work in works:
-            paste = effect(out, work.face, mask_scale=self.mask_scale)
-            paste.onto(out, mask)
-            work.result.action = action
-        self._judge(out, mask, works)
-        return out, mask
-
-    def _read(self, image: Image, works: list[_Work]) -> None:
-        """Embed the source faces."""
-        readable = [work for work in works if work.matrix is not None]
-        if self.recognizer is not None and readable:
-            marks = np.stack([work.face.landmarks for work in readable])
-            for work, embedding in zip(readable, self.recognizer.embed(image, marks), strict=True):
-                work.source = embedding
-
-    def _judge(self, out: Image, mask: Mask, works: list[_Work]) -> None:
-        """Whether each face of the composite is covered, and whether the gate still knows it."""
-        for work in works:
-            work.result.covered = covered(mask, work.face.landmarks, work.face.box, self.policy.coverage)
-        readable = [(work, work.source) for work in works if work.source is not None and work.result.action != "masked"]
-        if self.recognizer is None or not readable:
-            return
-        again = self.recognizer.embed(out, np.stack([work.face.landmarks for work, _ in readable]))
-        for (work, before), after in zip(readable, again, strict=True):
-            work.result.distance = float(self.recognizer.distance(before, after))
-            work.result.matched = bool(self.recognizer.is_match(before, after))
-
-    # -- the model --------------------------------------------------------------------------------------------------
-
-    def _encode(self, pairs: Sequence[tuple[Image, _Work]]) -> None:
-        """Codes of all faces of all images, together."""
-        from ficgan.models import Codes
-
-        ready = [(image, work) for image, work in pairs if work.matrix is not None]
-        if not ready:
-            return
-        crops = np.stack([crop(image, cast(Any, work.matrix), self.model.resolution) for image, work in ready])
-        codes = self.face_model.encode(crops)
-        for index, (_, work) in enumerate(ready):
-            work.codes = Codes(codes.z_id[index : index + 1], codes.z_non[index : index + 1])
-
-    def _generate(self, works: Sequence[_Work], attempt: Attempt) -> None:
-        """New crops for these faces at one setting."""
-        import torch
-
-        if not works:
-            return
-        draws = [self.face_model.draw(work.key, attempt, work.psi) for work in works]
-        codes = [cast("Codes", work.codes) for work in works]
-        styles = self.face_model.styles(torch.cat([code.z_id for code in codes]), draws, attempt)
-        crops = self.face_model.render(styles, torch.cat([code.z_non for code in codes]))
-        for work, draw, pixels in zip(works, draws, crops, strict=True):
-            work.generated = pixels
-            work.result.layer = None if attempt.band else attempt.layer
-            if not self.face_model.swap:
-                work.result.k, work.result.psi, work.result.members_digest = draw.k, draw.psi, draw.members_digest
-
     def _exemplar_crop(self, image: Image) -> Image:
         check_image(image)
         faces = self.detector.detect(image)
         if not faces:
             raise UsageError("no face was found in the exemplar image; give a photo with one clear face")
         return crop(image, self.alignment.matrix(faces[0].landmarks, self.model.resolution), self.model.resolution)
-
-    # -- account ----------------------------------------------------------------------------------------------------
-
-    def _audit(self, faces: Sequence[FaceResult], layer: int) -> dict[str, Any]:
-        """JSON-ready account of what was done and of what k-same covers here."""
-        from ficgan import __version__
-
-        account: dict[str, Any] = {
-            "ficgan": __version__,
-            "mode": self.mode,
-            "detector": self.detector.name,
-            "gate": None if self.recognizer is None else _without_folder(self.recognizer.name),
-            "gate_threshold": None if self.recognizer is None else float(self.recognizer.match_threshold),
-            "checkpoint": self.digests.get("checkpoint"),
-            "data_licence": None if self.header is None else self.header.data.get("licence"),
-            "precision": None if self._face_model is None else str(self.model.dtype).removeprefix("torch."),
-            "faces": [face.to_dict() for face in faces],
-        }
-        if self.mode == "ficgan":
-            psi = [face.psi for face in faces if face.psi is not None]
-            account |= self.face_model.account(layer=layer, psi=psi)
-        return account
-
-
-def refuse_trainer(header: CheckpointHeader | None, recognizer: str) -> None:
-    """A UsageError where a recogniser is the network V that the model was trained against: it would only flatter.
-
-    Args:
-        header: of the checkpoint; its training record holds V's sha256; None: no network was trained.
-        recognizer: name for `get_recognizer`, such as "onnx:PATH".
-    """
-    if header is None:
-        return
-    from ficgan.models.io import file_digest
-
-    kind, _, path = recognizer.partition(":")
-    trainer = header.training.get("verifier_sha256")
-    if kind == "onnx" and trainer and Path(path).is_file() and file_digest(path) == trainer:
-        raise UsageError(f"recogniser {recognizer} is the network this model was trained against; take another one")
-
-
-def _without_folder(name: str) -> str:
-    """ "onnx:/home/me/r.onnx" → "onnx:r.onnx": an audit goes to others, folders of this machine do not."""
-    kind, colon, path = name.partition(":")
-    return f"{kind}{colon}{Path(path).name}" if colon else name

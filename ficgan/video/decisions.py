@@ -19,12 +19,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import BeforeValidator, Field, PositiveInt, model_serializer, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, model_serializer, model_validator
+from pydantic_core import PydanticCustomError
 
+from ficgan.errors import UsageError
+from ficgan.video.hiding import HIDING, check_mode, mode_type
 from ficgan.video.schema import Box, Strict, Text
 from ficgan.video.tracks import Track
 
@@ -41,13 +44,24 @@ __all__ = [
     "SpanRule",
 ]
 
-HidingMode = Literal["ficgan", "blur", "mosaic", "solid"]
-Mode = Literal["ficgan", "blur", "mosaic", "solid", "keep"]
-HIDING: tuple[HidingMode, ...] = ("ficgan", "blur", "mosaic", "solid")
-MODES: tuple[Mode, ...] = (*HIDING, "keep")
+MODES: tuple[str, ...] = (*HIDING, "keep")
+"""Of our own; names of anonymisers are modes, too."""
 
-_MODE = np.dtype(f"<U{max(map(len, MODES))}")
-"""Wide enough for every mode, so that whoever changes rows of `Decider.decide` does not cut a word short."""
+
+def _hiding(mode: str) -> str:
+    try:
+        return check_mode(mode)
+    except UsageError as error:  # of a type of its own, for a mode may hold a key that no message should show
+        raise PydanticCustomError("mode", "{reason}", {"reason": str(error)}) from None
+
+
+def _any_mode(mode: str) -> str:
+    return mode if mode == "keep" else _hiding(mode)
+
+
+HidingMode = Annotated[str, AfterValidator(_hiding)]
+Mode = Annotated[str, AfterValidator(_any_mode)]
+
 _TRACK_SPAN, _TRACK, _PERSON_SPAN, _PERSON, _GENERAL, _SELECTION, _DEFAULT = range(7)
 
 
@@ -121,6 +135,11 @@ class Decisions(Strict):
     tracks: dict[PositiveInt, _Short] = Field(default_factory=dict)
     spans: tuple[SpanRule, ...] = ()
     boxes: tuple[BoxRule, ...] = ()
+
+    @property
+    def modes(self) -> set[str]:
+        """Every mode that hides somebody."""
+        return {rule.mode for rule in _compile(self)} - {"keep"}
 
     def keep_person(self, person: int, reason: str) -> Decisions:
         """The same with an exemption for a person, such as one made by a reference photo ("matches keep.jpg")."""
@@ -212,9 +231,10 @@ class Decider:
         raise AssertionError("the default fits everything")
 
     def decide(self, track: Track) -> NDArray[np.str_]:
-        """What shall happen to a track's face, for each row: str [n]."""
+        """What shall happen to a track's face, for each row: str [n], wide enough for every fallback."""
         rules = self._concerning(track)
-        return np.array([rule.mode for rule in rules], _MODE)[self._winners(track, rules)]
+        modes = [rule.mode for rule in rules]
+        return np.array(modes, mode_type(modes))[self._winners(track, rules)]
 
     def exemptions(self, tracks: Iterable[Track]) -> list[Exemption]:
         """Every rule that keeps, the strongest first, with what it kept of the tracks, be it nothing."""

@@ -22,6 +22,7 @@ from ficgan.video.analyse import LEAST
 from ficgan.video.association import AssociationConfig, Associator
 from ficgan.video.cuts import CutDetector
 from ficgan.video.fill import fill_track
+from ficgan.video.hiding import mode_type, shown
 from ficgan.video.libav import display_name
 from ficgan.video.media import EncodeOptions, Frame
 from ficgan.video.modes import effective_modes
@@ -132,7 +133,8 @@ class _Live:
         )  # fmt: skip
         if not missed:  # until the next look it is there, as between two sightings
             track.origin[last + 1 - track.first :] = FILLED
-        self._modes, _ = effective_modes(track, np.full(len(track), settings.mode, "<U6"), settings, rate)
+        decided = np.full(len(track), settings.mode, mode_type([settings.mode]))
+        self._modes, _ = effective_modes(track, decided, settings, rate)
         self._track, self._known = track, (last, missed)
 
 
@@ -353,9 +355,10 @@ def record_live(
             notes.append("The recording was ended by an interrupt.")
         if flow.slowest > settings.stride:
             notes.append(f"To keep up, the detector looked at times only at every {flow.slowest}th frame.")
+        account = {"mode": shown(settings.mode), **tools.methods.accounts([settings.mode])}
         return VideoResult(
             Path(output), frames=flow.frames, seconds=seconds, tracks=flow.tracks,
             people=len(flow.people), faces=flow.renderer.counts, notes=tuple(notes), damage=source.damage,
-            settings={**vars(settings)}, account={"mode": settings.mode, "live": flow.summary()},
+            settings=settings.told(), account={**account, "live": flow.summary()},
             timing={"recording": time.monotonic() - began},
         )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,7 +19,9 @@ from ficgan.faces import Recognizer
 from ficgan.video.analyse import Analysis, DetectionLog, analyse
 from ficgan.video.check import CheckReport, check_frames, independent_detector
 from ficgan.video.decisions import BoxRule, Decisions, SpanRule
+from ficgan.video.edits import edits_of
 from ficgan.video.folders import remove_folder, work_folder
+from ficgan.video.hiding import HIDING, shown
 from ficgan.video.libav import partial_file
 from ficgan.video.media import EncodeOptions, Frame
 from ficgan.video.mux import assemble, check_output
@@ -107,6 +109,7 @@ def process_film(
         InputError: the film cannot be read, or the output not be written.
     """
     output, encode, rules = Path(output), encode or EncodeOptions(), rules or Rules()
+    _prepare(tools, {settings.mode})
     with ExitStack() as stack:
         source = stack.enter_context(open_video(path, start=start, end=end))
         check_output(source, output, encode, overwrite=overwrite)
@@ -195,6 +198,7 @@ def render_film(
         film = film.apply_decisions(decisions)
         film.save_document(folder)
     settings = replace(settings, mode=film.decisions.default)
+    _prepare(tools, film.decisions.modes)
     start, end = film.settings.get("start"), film.settings.get("end")
     with ExitStack() as stack:
         source = stack.enter_context(open_video(path, start=start, end=end))
@@ -204,8 +208,16 @@ def render_film(
         identity = identity_of(tools, path, settings, Rules(), encode, start, end, document.read_bytes())
         return _rendered(
             tools, film, source, output, settings, encode, State(work, tools, identity),
-            overwrite=overwrite, project=document.parent, progress=progress, is_cancelled=is_cancelled,
+            overwrite=overwrite, project=document.parent, edits=edits_of(film), progress=progress,
+            is_cancelled=is_cancelled,
         )  # fmt: skip
+
+
+def _prepare(tools: VideoTools, modes: Iterable[str]) -> None:
+    """Make the anonymisers that modes name, so that what they lack is known before the film is read."""
+    for mode in modes:
+        if mode not in HIDING:
+            tools.methods(mode)
 
 
 def _taken(folder: Path) -> InputError:
@@ -303,7 +315,7 @@ def _cut(image: NDArray[np.uint8], box: NDArray[np.float32]) -> NDArray[np.uint8
 def _rendered(
     tools: VideoTools, film: Project, source: VideoSource, output: Path, settings: VideoSettings,
     encode: EncodeOptions, state: State, *, overwrite: bool, project: Path | None,
-    progress: Progress | None, is_cancelled: IsCancelled | None,
+    progress: Progress | None, is_cancelled: IsCancelled | None, edits: tuple[str, ...] = (),
 ) -> VideoResult:  # fmt: skip
     plan, renderer, total = Plan(film, settings), Renderer(tools, settings), len(film.pts)
     state.load_casts(renderer)
@@ -354,11 +366,12 @@ def _rendered(
         masked_people=sum(cast.styles is None for cast in renderer.casts.values()),
         origins=plan.origins,
         exemptions=film.decider().exemptions(film.tracks),
+        edits=edits,
         check=check,
         notes=tuple(dict.fromkeys(notes)),
         damage=damage,
-        settings=asdict(settings),
-        account=_account(tools, renderer, settings),
+        settings=settings.told(),
+        account=_account(tools, renderer, settings, film.decisions.modes),
         has_audio=bool(assembled.audio_streams),
         timing=state.timing,
     )
@@ -415,9 +428,12 @@ def _looked_again(
     return check_frames(pairs(), plan.kept_at, detector, tools.recognizer)
 
 
-def _account(tools: VideoTools, renderer: Renderer, settings: VideoSettings) -> dict[str, Any]:
+def _account(
+    tools: VideoTools, renderer: Renderer, settings: VideoSettings, modes: Iterable[str]
+) -> dict[str, Any]:
     account: dict[str, Any] = {
-        "mode": settings.mode,
+        "mode": shown(settings.mode),
+        **tools.methods.accounts(modes),
         "detector": tools.detector.name,
         "gate": None if tools.recognizer is None or not tools.policy.verify else Path(tools.recognizer.name).name,
         "linkable": {

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import NonNegativeInt, model_serializer, model_validator
+from pydantic import AfterValidator, NonNegativeInt, model_serializer, model_validator
 
+from ficgan.video.hiding import COVERS
 from ficgan.video.schema import Box, Strict, Text
 
 __all__ = ["Region"]
+
+
+def _cover(mode: str) -> str:
+    if mode == "keep":
+        raise ValueError("a region covers; to keep the faces inside a box write it under decisions.boxes")
+    if mode not in COVERS:
+        raise ValueError(f"a region has no landmarks to place a new face by; use {', '.join(COVERS)}")
+    return mode
 
 
 class _Key(Strict):
@@ -23,22 +32,12 @@ class Region(Strict):
 
     first: NonNegativeInt
     last: NonNegativeInt
-    mode: Literal["solid", "blur", "mosaic"] = "solid"
+    mode: Annotated[str, AfterValidator(_cover)] = "solid"
     box: Box | None = None
     """Where it does not move."""
     keys: tuple[_Key, ...] = ()
     """Where it moves: linearly between these, resting before the first and after the last."""
     reason: Text = ""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _possible(cls, tree: Any) -> Any:
-        mode = tree.get("mode") if isinstance(tree, dict) else None
-        if mode == "keep":
-            raise ValueError("a region covers; to keep the faces inside a box write it under decisions.boxes")
-        if mode == "ficgan":
-            raise ValueError("a region has no landmarks to place a new face by; use solid, blur or mosaic")
-        return tree
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:

@@ -8,9 +8,8 @@ and expression (the spatial code) are read anew.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,18 +17,10 @@ from numpy.typing import NDArray
 
 from ficgan.errors import InputError
 from ficgan.face_model import FaceModel
-from ficgan.faces import (
-    Face,
-    FaceDetector,
-    Paste,
-    Recognizer,
-    blur_face,
-    crop,
-    mosaic_face,
-    paste_back,
-    solid_mask,
-)
-from ficgan.policy import Attempt, Policy, covered
+from ficgan.faces import Face, FaceDetector, Paste, Recognizer, crop, paste_back
+from ficgan.policy import Attempt, Policy
+from ficgan.video.covers import Covers, hides
+from ficgan.video.hiding import Methods
 from ficgan.video.media import Frame
 from ficgan.video.settings import VideoSettings
 
@@ -39,9 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["Appearance", "Cast", "FrameJob", "Renderer", "VideoTools"]
 
 Image = NDArray[np.uint8]
-_LEAST_FACE = 0.9
-"""Share of a track's box that is the face. It holds the smoothed and the seen place and a margin: in three films it was
-1.07 to 1.2 times the detector's own. Judged by its whole size, good faces turned black for a few frames."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +45,8 @@ class VideoTools:
     layer: int = 4
     psi: float = 0.6
     """Diversity, so that the people of a film do not become clones of one mean face."""
+    methods: Methods = field(default_factory=Methods)
+    """Anonymisers for the modes that name one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,11 +101,7 @@ class Renderer:
         """Faces of single frames by what was done to them."""
         self.tally: list[Counter[str]] = []
         """The same for each frame of the last call."""
-        self._covers: dict[str, Callable[..., Paste]] = {
-            "blur": partial(blur_face, strength=settings.blur),
-            "mosaic": mosaic_face,
-            "solid": solid_mask,
-        }
+        self.covers = Covers(tools.methods, settings, tools.policy.coverage)
         model = tools.face_model
         self._ladder: list[Attempt] = []
         if model is not None:
@@ -291,25 +277,19 @@ class Renderer:
                 # The place is known roughly: what the new face leaves of the box is covered like a pad.
                 under = self.settings.pad_mode
                 under = self.settings.fallback if under == "ficgan" else under
-                self._cover(out, _scaled(appearance.face, 0.8), under)  # covers reach 1.3 times as far
+                self.covers(out, _scaled(appearance.face, 0.8), under)  # covers reach 1.3 times as far
                 _overlay(paste, out)
                 self._count("generated")
             else:
                 mode = self.settings.fallback if appearance.mode == "ficgan" else appearance.mode
-                self._cover(out, appearance.face, mode)
-                self._count(mode)
+                self._count(self.covers(out, appearance.face, mode, appearance.person))
         for box, mode in job.regions:
-            self._cover(out, Face(box, np.zeros((5, 2), np.float32), 0.0), mode)
+            self.covers(out, Face(box, np.zeros((5, 2), np.float32), 0.0), mode)
             self._count("region")
         return out
 
-    def _cover(self, out: Image, face: Face, mode: str) -> None:
-        self._covers[mode](out, face, mask_scale=max(1.0, self.settings.mask_scale)).onto(out)
-
     def _hides(self, paste: Paste, face: Face) -> bool:
-        centre = np.tile((face.box[:2] + face.box[2:]) / 2, 2)
-        box = centre + _LEAST_FACE * (face.box - centre)
-        return covered(paste.mask, face.landmarks, box, self.tools.policy.coverage)
+        return hides(paste.mask, face, self.tools.policy.coverage)
 
     def _count(self, what: str, number: int = 1) -> None:
         self.tally[-1][what] += number

@@ -25,7 +25,7 @@ class VideoResult:
     tracks: int
     people: int
     faces: Mapping[str, int]
-    """Faces of single frames by what was done to them: generated, solid, blur, mosaic, region, kept."""
+    """Faces of single frames by what was done to them: generated, solid, blur, mosaic, a method, region, kept."""
     fallbacks: Mapping[str, int] = field(default_factory=dict)
     """Why faces were not generated although asked for: reason → faces of single frames."""
     masked_people: int = 0
@@ -33,6 +33,8 @@ class VideoResult:
     origins: Mapping[str, int] = field(default_factory=dict)
     """Faces of single frames by how their place is known: seen, filled, padded."""
     exemptions: list[Exemption] = field(default_factory=list)
+    edits: tuple[str, ...] = ()
+    """What the project of a reviewed film says beyond its default, a sentence each."""
     check: CheckReport | None = None
     """The second look; None where it was not asked for."""
     notes: tuple[str, ...] = ()
@@ -70,6 +72,7 @@ class VideoResult:
             "masked_people": self.masked_people,
             "faces_by_origin": dict(self.origins),
             "exemptions": [exemption.to_dict() for exemption in self.exemptions],
+            "edits": list(self.edits),
             "check": None if self.check is None else self.check.to_dict(),
             "audio": "copied" if self.has_audio else "none",
             "notes": list(self.notes),

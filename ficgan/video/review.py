@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import UsageError
-from ficgan.video.decisions import HIDING, Decider, Decision
+from ficgan.video.decisions import Decider, Decision
 from ficgan.video.folders import write_private
+from ficgan.video.hiding import HIDING, shown
 from ficgan.video.project import DECISIONS_SCHEMA, Project
 from ficgan.video.review_page import SCRIPT, STYLE
 from ficgan.video.schema import to_text
@@ -245,7 +246,9 @@ def _controls(kind: str, number: int, decision: Decision | None, inherit: str) -
 
 
 def _options(chosen: str) -> str:
-    return "".join(f'<option value="{mode}"{" selected" if mode == chosen else ""}>{mode}</option>' for mode in HIDING)
+    modes = HIDING if chosen in ("", *HIDING) else (*HIDING, chosen)
+    words = ((escape(mode), " selected" if mode == chosen else "", escape(shown(mode))) for mode in modes)
+    return "".join(f'<option value="{mode}"{selected}>{word}</option>' for mode, selected, word in words)
 
 
 def _regions(project: Project) -> list[str]:

@@ -98,7 +98,7 @@ def checked(model: type[M], tree: Any, where: str) -> M:
             hint = f"; did you mean {close[0]!r}?" if close else ""
             raise InputError(f"{where}: unknown key {path!r}{hint}") from None
         said = first["msg"].removeprefix("Value error, ")
-        got = "" if first["type"] == "missing" else f" (got {_short(first['input'])})"
+        got = "" if first["type"] in ("missing", "mode") else f" (got {_short(first['input'])})"
         raise InputError(f"{where}: {path or 'the file'}: {said}{got}") from None
 
 

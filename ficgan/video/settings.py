@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from ficgan.errors import UsageError
-from ficgan.video.decisions import HIDING, HidingMode
+from ficgan.video.hiding import COVERS, HIDING, check_mode, shown
 
 __all__ = ["LINKS", "VERIFY", "Link", "Verify", "VideoSettings"]
 
@@ -27,7 +27,7 @@ class VideoSettings:
         pad: seconds by which a track is covered before its first and after its last sighting.
         patience: seconds without a sighting after which a track ends.
         link: which tracks get one identity: those of one person in a file, in all files of a job, or none.
-        mode: what takes a face's place where no rule says otherwise.
+        mode: what takes a face's place where no rule says otherwise; see `ficgan.video.hiding.check_mode`.
         fallback: what takes the place of a face that cannot be generated: too small, turned away, still recognised.
         pad_mode: what covers a generated face's pads, where the detector saw nothing that could be generated.
         small: sides in pixels below which a face counts as too small to generate.
@@ -50,9 +50,9 @@ class VideoSettings:
     pad: float = 0.4
     patience: float = 1.5
     link: Link = "file"
-    mode: HidingMode = "ficgan"
-    fallback: HidingMode = "solid"
-    pad_mode: HidingMode = "blur"
+    mode: str = "ficgan"
+    fallback: str = "solid"
+    pad_mode: str = "blur"
     small: float = 24.0
     turned: float = 0.45
     hold: float = 0.25
@@ -75,9 +75,13 @@ class VideoSettings:
         for name in ("mask_scale", "blur", "segment", "margin"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise UsageError(f"{name} is {getattr(self, name)}; give a number above 0")
-        for name, known in (("mode", HIDING), ("fallback", HIDING), ("pad_mode", HIDING), ("link", LINKS),
-                            ("verify", VERIFY)):  # fmt: skip
-            if getattr(self, name) not in known:
-                raise UsageError(f"{name} {getattr(self, name)!r} is unknown; it is one of {', '.join(known)}")
+        check_mode(self.mode)
         if self.fallback == "ficgan":
             raise UsageError("a face that cannot be generated cannot fall back to ficgan; use solid, blur or mosaic")
+        for name, known in (("fallback", COVERS), ("pad_mode", HIDING), ("link", LINKS), ("verify", VERIFY)):
+            if getattr(self, name) not in known:
+                raise UsageError(f"{name} {getattr(self, name)!r} is unknown; it is one of {', '.join(known)}")
+
+    def told(self) -> dict[str, Any]:
+        """JSON-ready, as others may read them: no key of a method."""
+        return {**asdict(self), "mode": shown(self.mode)}

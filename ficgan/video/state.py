@@ -48,7 +48,7 @@ def identity_of(
     told = {
         "ficgan": __version__,
         "film": [fingerprint(path), Path(path).stat().st_mtime_ns] if Path(path).is_file() else os.fspath(path),
-        "seed": model.seed if model is not None and model.seeded else None,
+        "seed": model.seed if model is not None and model.seeded else None, "methods": tools.methods.identity(),
         "settings": asdict(settings), "encode": asdict(encode), "span": [start, end],
         "keep": _photos(rules.keep), "only": _photos(rules.only),
         "boxes": list(rules.boxes), "spans": list(rules.spans),
@@ -120,9 +120,12 @@ class State:
             self._tree = {"identity": identity}
             if tools.face_model is not None:
                 self._tree["seed"] = tools.face_model.seed
+            self._tree["methods_seed"] = tools.methods.seed
             self.note()
-        elif tools.face_model is not None:
-            tools.face_model.seed = self._tree["seed"]
+        else:
+            tools.methods.seed = self._tree["methods_seed"]
+            if tools.face_model is not None:
+                tools.face_model.seed = self._tree["seed"]
 
     @property
     def analysed(self) -> bool:
@@ -155,7 +158,12 @@ class State:
         for number, (person, cast) in enumerate(renderer.casts.items()):
             tensors[f"z_id.{number}"] = cast.z_id.float().cpu().numpy()
             told.append({"person": person, "rung": cast.rung, "distance": cast.distance})
-        header = {"casts": json.dumps(told), "counts": json.dumps(counts), "frames": str(frames)}
+        stills = list(renderer.covers.stills)
+        tensors |= {f"still.{number}": renderer.covers.stills[key] for number, key in enumerate(stills)}
+        header = {
+            "casts": json.dumps(told), "stills": json.dumps(stills), "counts": json.dumps(counts),
+            "frames": str(frames),
+        }  # fmt: skip
         with write_private(self.folder / _CASTS, overwrite=True) as file:
             file.write(save(tensors, metadata=header))
 
@@ -172,10 +180,13 @@ class State:
                 header = file.metadata() or {}
                 for number, told in enumerate(json.loads(header["casts"])):
                     renderer.restore(told["person"], file.get_tensor(f"z_id.{number}"), told["rung"], told["distance"])
+                for number, (mode, person) in enumerate(json.loads(header["stills"])):
+                    renderer.covers.stills[mode, person] = file.get_tensor(f"still.{number}")
                 renderer.counts = Counter(json.loads(header["counts"]))
                 frames = int(header["frames"])
         except (OSError, SafetensorError, KeyError, ValueError):
             renderer.casts.clear()
+            renderer.covers.stills.clear()
             renderer.counts.clear()
         for segment in finished_segments(self.folder):
             if segment.last >= frames:

@@ -219,7 +219,7 @@ def test_a_person_linked_anew_is_decided_anew() -> None:
     ("tree", "said"),
     [
         ({"default": "keep"}, "default: "),
-        ({"default": "blurr"}, "'ficgan', 'blur', 'mosaic' or 'solid'"),
+        ({"default": "blurr"}, "there is no mode 'blurr'; did you mean blur?"),
         ({"people": {"1": "hide"}}, "people.1"),
         ({"people": {"one": "solid"}}, "people.one"),
         ({"people": {"0": "keep"}}, "people.0"),
