@@ -175,7 +175,7 @@ def _sized(method: MethodConfig, size: int) -> MethodConfig:
 
 def _extra(text: str) -> MethodConfig:
     label, equals, spec = text.partition("=")
-    if not (equals and label.strip() and spec.strip()):
+    if not (equals and label.strip() and spec.strip()) or ":" in label:
         raise UsageError(f"the method {text!r} is not of the form LABEL=NAME:PARAMETER=VALUE,…")
     name, parameters = parse_spec(spec)
     return MethodConfig.model_validate({"method": name, "label": label.strip(), "parameters": parameters})

@@ -15,12 +15,14 @@ from ficgan.evaluation.papers.published import (
     FICGAN_UNCONTROLLABLE,
     Printed,
 )
-from ficgan.evaluation.papers.sweep import Found
+from ficgan.evaluation.papers.sweep import Found, Kept
 from ficgan.evaluation.results import Figure
 
 __all__ = ["ficgan_tables"]
 
 Row = dict[str, Any]
+LEAST = 5
+"""Images with an attribute that a share of its own needs."""
 _SHARES = {
     "attributes": "attributes as read in the source, %",
     "attributes-balanced": "the same, balanced, %",
@@ -99,11 +101,12 @@ def _figure_b(run: Run, main: dict[Setting, Found], chosen: Sequence[int]) -> di
         return None
     rows = []
     for name in names:
-        row: Row = {"attribute": name}
-        for what, column in (("kept where there", 0), ("kept where not", 1)):
-            for layer in chosen:
-                row[f"{what}, i = {layer}"] = _share(by_layer[layer].attributes[name][column])
-        row["another person's photo has it too"] = _share(run.strangers.attributes[name][0])
+        row: Row = {"attribute": name, "images with it": run.strangers.attributes[name].images}
+        for layer in chosen:
+            row[f"kept where there, i = {layer}"] = _share(by_layer[layer].attributes[name])
+        for layer in chosen:
+            row[f"kept where not, i = {layer}"] = _share(by_layer[layer].attributes[name], lacking=True)
+        row["another person's photo has it too"] = _share(run.strangers.attributes[name])
         row["paper"] = FICGAN_CONTROLLABLE.get(name) or FICGAN_UNCONTROLLABLE.get(name) or "not named in the text"
         rows.append(row)
     first = f"kept where there, i = {chosen[0]}"
@@ -112,8 +115,8 @@ def _figure_b(run: Run, main: dict[Setting, Found], chosen: Sequence[int]) -> di
         "Share, per cent, of images in which the classifier still reads what it read in the source, with the k-same "
         "code w_m: low where the code decides (controllable), high where the rest of the image does (uncontrollable). "
         "As the code of an average face lacks rare attributes, only the first columns speak of control; compare them "
-        "with the column of another person's photo. Figure B of the paper is a picture; its text names a few of the "
-        "forty."
+        f"with the column of another person's photo. Of fewer than {LEAST} images there is no share. Figure B of the "
+        "paper is a picture; its text names a few of the forty."
     )
     return {"title": "Controllable attributes (Figure B)", "note": note, "rows": rows}
 
@@ -160,6 +163,8 @@ def _trained(run: Run) -> str:
     said += "" if near is None else f" Fréchet distances are {near.note}."
     if run.classifier is None:
         return f"{said} No attribute classifier was given."
+    labelled = next(iter(run.found.values())).figure("attributes-accuracy")
+    said += "" if labelled is None else f" As labelled, the classifier's answers are right: {labelled.note}."
     test = run.classifier.get("test", {})
     if "accuracy" not in test:
         return said
@@ -180,5 +185,6 @@ def _number(one: Figure | None, factor: float = 1.0) -> str:
     return text
 
 
-def _share(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f}"
+def _share(one: Kept, *, lacking: bool = False) -> str:
+    value = one.lacking if lacking else one.there
+    return "–" if value is None or (one.images < LEAST and not lacking) else f"{100 * value:.1f}"

@@ -76,7 +76,7 @@ def _all_attributes(run: Run, axes: Any) -> None:
 def _single_attributes(run: Run, axes: Any) -> None:
     """Curves of images that have the attribute, for the k-same code."""
     for number, name in enumerate(_SINGLE):
-        shares = {i: one.attributes[name][0] for i, one in run.by_layer("w_m").items() if name in one.attributes}
+        shares = {i: one.attributes[name].there for i, one in run.by_layer("w_m").items() if name in one.attributes}
         points = {i: Figure(name, share) for i, share in shares.items() if share is not None}
         _curve(axes, points, "o-", name, f"C{number}")
     axes.set(ylabel="share kept of the images that have it", title="(c) k-same, w_m", ylim=(-0.02, 1.02))

@@ -21,7 +21,7 @@ from ficgan.evaluation.results import Figure
 from ficgan.evaluation.stored import VERSION, digest
 from ficgan.images import atomic_write
 
-__all__ = ["Found", "Stage", "anonymised", "mean_figure"]
+__all__ = ["Found", "Kept", "Stage", "anonymised", "mean_figure"]
 
 CHUNK = 256
 """Faces that are anonymised together; with alpha = 1 they are each other's targets."""
@@ -32,18 +32,33 @@ _SHOWN = frozenset({
 
 
 @dataclass(frozen=True)
+class Kept:
+    """How an attribute fared.
+
+    Args:
+        there: share of the images with it, as read in the source, in which it is still read; None where there is none.
+        lacking: share of those without it in which it is still not read.
+        images: how many have it.
+    """
+
+    there: float | None
+    lacking: float | None
+    images: int
+
+
+@dataclass(frozen=True)
 class Found:
     """What was measured of one setting.
 
     Args:
         judges: name of a recogniser → its figures "ID cosine" and "match rate" of source and output.
         figures: utility figures and "mse".
-        attributes: name → share kept of the images that have it, of those that lack it, share decided alike.
+        attributes: name → how it fared.
     """
 
     judges: dict[str, tuple[Figure, ...]]
     figures: tuple[Figure, ...]
-    attributes: dict[str, tuple[float | None, float | None, float]] = field(default_factory=dict)
+    attributes: dict[str, Kept] = field(default_factory=dict)
 
     def figure(self, metric: str) -> Figure | None:
         """Of that metric, where it has a value."""
@@ -55,7 +70,7 @@ class Found:
         return cls(
             {name: tuple(Figure(**one) for one in some) for name, some in raw["judges"].items()},
             tuple(Figure(**one) for one in raw["figures"]),
-            {name: (one[0], one[1], one[2]) for name, one in raw["attributes"].items()},
+            {name: Kept(**one) for name, one in raw["attributes"].items()},
         )
 
 
@@ -122,7 +137,12 @@ class Stage:
         error = np.array([_square(a, b) for a, b in zip(self.faces.images, output.images, strict=True)])
         attributes = {}
         if seen.attributes is not None and self.clear.attributes is not None:
-            attributes = kept(self.clear.attributes, seen.attributes, seen.attribute_names)
+            having = (self.clear.attributes >= 0.5).sum(0)
+            shares = kept(self.clear.attributes, seen.attributes, seen.attribute_names)
+            attributes = {
+                name: Kept(there, lacking, int(images))
+                for (name, (there, lacking, _)), images in zip(shares.items(), having, strict=True)
+            }
         return Found(
             {reader.name: self._read(reader, output) for reader in self.readers},
             (
