@@ -35,6 +35,7 @@ COMMANDS = {
     "align": Entry("ficgan.cli.align:align", "Turn raw photos into an aligned training set."),
     "bank": Entry("ficgan.cli.bank:bank", "Build an identity bank from an aligned set."),
     "train-verifier": Entry("ficgan.cli.verifier:train_verifier", "Train a face-verification network V."),
+    "train-attributes": Entry("ficgan.cli.attributes:train_attributes", "Train the classifier that judges attributes."),
     "measure": Entry("ficgan.cli.measure:measure", "Measure reconstruction, identity and detection."),
     "eval": Entry("ficgan.cli.evaluate:evaluate", "Compare anonymisers: attackers, metrics, one report."),
     "doctor": Entry("ficgan.cli.doctor:doctor", "Show what is installed, what works, and what is missing."),

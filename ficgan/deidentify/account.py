@@ -51,6 +51,18 @@ def refuse_trainer(header: CheckpointHeader | None, recognizer: str) -> None:
     from ficgan.models.io import file_digest
 
     kind, _, path = recognizer.partition(":")
-    trainer = header.training.get("verifier_sha256")
+    trainer = header.training.get("verifier_sha256") or _embedded_trainer(header)
     if kind == "onnx" and trainer and Path(path).is_file() and file_digest(path) == trainer:
         raise UsageError(f"recogniser {recognizer} is the network this model was trained against; take another one")
+
+
+def _embedded_trainer(header: CheckpointHeader) -> str | None:
+    """V's sha256 where the header is the embedded model's, which was written before headers held it."""
+    from ficgan import pretrained
+
+    try:
+        record = pretrained.manifest()["training"]
+    except (FileNotFoundError, KeyError):
+        return None
+    same = all(record.get(key) == value for key, value in header.training.items())
+    return record.get("verifier_sha256") if header.training and same else None
