@@ -1,0 +1,176 @@
+"""Anonymisers on photos: where they are cut, what comes back, and that keyed ones are undone from what was written."""
+
+from __future__ import annotations
+
+import io
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image as Pillow
+from PIL import ImageFilter
+
+from ficgan.anonymizers import ANONYMIZERS, AverageFace, Faces, KSamePixel, obfuscate_blur, obfuscate_overlay
+from ficgan.anonymizers.obfuscation import blur_weight
+from ficgan.anonymizers.onto import cover, cover_all, is_fitted, placement, square
+from ficgan.errors import InputError, UsageError
+from ficgan.faces import Alignment, Face
+
+
+def face(x: float, y: float, size: float) -> Face:
+    points = Alignment().points(int(size)).astype(np.float32) + np.array([x, y], np.float32)
+    return Face(np.array([x, y, x + size, y + size], np.float32), points, 0.9)
+
+
+def photo(height: int = 160, width: int = 220, seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+@given(st.floats(0, 219), st.floats(0, 159), st.floats(3, 150), st.floats(0.3, 2), st.booleans())
+def test_the_square_holds_what_of_the_face_is_in_the_photo(
+    x: float, y: float, size: float, scale: float, stepped: bool
+) -> None:
+    """x, y: the middle of the face, in the photo."""
+    box = np.array([x - size / 2, y - size / 2, x + size / 2, y + size / 2], np.float32)
+    x0, y0, side = square(
+        Face(box, np.zeros((5, 2), np.float32), 1), (160, 220), mask_scale=scale, stepped=stepped
+    )
+    wanted = 1.3 * scale * size
+    assert wanted - 1e-2 <= side <= max(2, (1.2 if stepped else 1) * wanted + 1.01)
+    for start, length, middle in zip((x0, y0), (220, 160), (x, y), strict=True):
+        if side <= length:
+            assert 0 <= start <= length - side
+        if scale >= 1:
+            assert start <= max(middle - size / 2, 0) + 0.1 and start + side >= min(middle + size / 2, length) - 0.1
+        if side > length or side / 2 < middle < length - side / 2:
+            assert abs(start + side / 2 - middle) <= 0.51
+
+
+def test_only_the_square_changes_and_the_input_never() -> None:
+    image = photo()
+    before = image.copy()
+    paste = cover(ANONYMIZERS.make("solid", colour="red"), image, face(60, 40, 50), name="a")
+    np.testing.assert_array_equal(image, before)
+    x0, y0, side = square(face(60, 40, 50), (160, 220))
+    assert side == 65
+    want = image.copy()
+    want[y0 : y0 + side, x0 : x0 + side] = (255, 0, 0)
+    np.testing.assert_array_equal(paste.image, want)
+    assert set(np.unique(paste.mask)) == {0, 1} and paste.mask.sum() == side**2
+
+
+def test_beyond_the_border_edge_pixels_are_repeated_and_landmarks_shift() -> None:
+    """A face larger than the photo; the crop is compared with NumPy's own padding."""
+    image, seen = photo(40, 50), []
+
+    def spy(faces: Faces) -> np.ndarray:
+        seen.append(faces)
+        return faces.images
+
+    one = face(-10, -20, 90)
+    paste = cover(cast(Any, spy), image, one, name="n")
+    np.testing.assert_array_equal(paste.image, image)
+    x0, y0, side = square(one, (40, 50))
+    assert side == 117
+    pad = [(-y0, y0 + side - 40), (-x0, x0 + side - 50), (0, 0)]
+    np.testing.assert_array_equal(seen[0].images[0], np.pad(image, pad, mode="edge"))
+    np.testing.assert_allclose(seen[0].landmarks[0] + [x0, y0], one.landmarks, atol=1e-4)
+    assert seen[0].names == ("n",)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        ("block-permutation", {"block": 8, "key": "k"}),
+        ("pixel-relocation", {"key": "k"}),
+        ("pixel-relocation", {"variant": "as_released"}),
+    ],
+)
+@pytest.mark.parametrize(
+    "faces",
+    [[face(60, 40, 50)], [face(-15, -5, 40), face(190, 130, 44)], [face(40, 40, 60), face(70, 60, 60)]],
+)
+def test_keyed_methods_are_undone_from_the_written_file(method: tuple[str, dict[str, Any]], faces: list[Face]) -> None:
+    """Also for faces at the border, and for squares that overlap, the last one first."""
+    anonymizer, image = ANONYMIZERS.make(method[0], **method[1]), photo()
+    out = image.copy()
+    for index, one in enumerate(faces):
+        cover(anonymizer, out, one, name=str(index)).onto(out)
+    buffer = io.BytesIO()
+    Pillow.fromarray(out).save(buffer, "PNG")
+    found = np.array(Pillow.open(buffer))
+    assert (found != image).any()
+    for index, one in reversed(list(enumerate(faces))):
+        x0, y0, side = square(one, (160, 220))
+        part = found[y0 : y0 + side, x0 : x0 + side]
+        part[:] = anonymizer.invert(Faces(part[None].copy(), (str(index),)))[0]
+    np.testing.assert_array_equal(found, image)
+
+
+def test_names_decide_what_is_drawn() -> None:
+    noise, image = ANONYMIZERS.make("gaussian-noise"), photo()
+    first = cover(noise, image, face(60, 40, 50), name="a").image
+    np.testing.assert_array_equal(first, cover(noise, image, face(60, 40, 50), name="a").image)
+    assert (first != cover(noise, image, face(60, 40, 50), name="b").image).any()
+
+
+def test_steps_are_few() -> None:
+    """A face that grows by a pixel a frame changes the size of its square seldom."""
+    sides = [square(face(0, 0, size), (999, 999), stepped=True)[2] for size in range(40, 81)]
+    assert len(set(sides)) <= 5 and sides == sorted(sides)
+
+
+def test_scenes_get_all_boxes_at_once() -> None:
+    image, faces = photo(), [face(30, 40, 50), face(130, 60, 40)]
+    boxes = [one.box for one in faces]
+    blur = cover_all(ANONYMIZERS.make("obfuscation-blur"), image, faces)
+    np.testing.assert_array_equal(blur.image, obfuscate_blur(image, boxes))
+    changed = (blur.image != image).any(-1)
+    assert not (changed & (blur.mask == 0)).any() and (blur.mask[60, 55] > 0.9) and blur.mask[5, 215] == 0
+    overlay = cover_all(ANONYMIZERS.make("obfuscation-overlay", colour="red"), image, faces)
+    np.testing.assert_array_equal(overlay.image, obfuscate_overlay(image, boxes, "red"))
+    assert set(np.unique(overlay.mask)) == {0, 1}
+
+
+def test_the_weight_is_the_share_of_the_blurred_photo() -> None:
+    """Eq. 5 on a photo that is white in one half and black in the other: the weight explains every pixel."""
+    image = np.zeros((120, 160, 3), np.uint8)
+    image[:, 80:] = 255
+    box = [[50, 40, 100, 90]]
+    weight = blur_weight((120, 160), box)[..., None]
+    sigma = 0.1 * float(np.hypot(50, 50))
+    blurred = np.asarray(Pillow.fromarray(image).filter(ImageFilter.GaussianBlur(sigma)), float)
+    np.testing.assert_allclose(obfuscate_blur(image, box), weight * blurred + (1 - weight) * image, atol=1)
+
+
+def test_a_small_face_beside_a_large_one_shines_through() -> None:
+    faces = [face(10, 10, 140), face(190, 100, 12)]
+    paste = cover_all(ANONYMIZERS.make("obfuscation-blur"), photo(), faces)
+    assert paste.mask[80, 80] > 0.99 and paste.mask[106, 196] < 0.9
+
+
+def background(count: int = 12, size: int = 32) -> Faces:
+    images = np.random.default_rng(5).integers(0, 256, (count, size, size, 3), dtype=np.uint8)
+    return Faces(images, tuple(map(str, range(count))), people=np.arange(count))
+
+
+@pytest.mark.parametrize("method", [KSamePixel(k=3), AverageFace()])
+def test_methods_with_a_background_are_pasted_softly(method: Any) -> None:
+    with pytest.raises(UsageError, match="background"):
+        cover(method, photo(), face(60, 40, 60), name="a")
+    assert placement(method) == "aligned" and not is_fitted(method)
+    fitted, image = method.fit(background()), photo()
+    assert is_fitted(fitted)
+    paste = cover(fitted, image, face(60, 40, 60), name="a")
+    assert ((paste.mask > 0) & (paste.mask < 1)).any() and paste.mask[70, 90] == 1
+    np.testing.assert_array_equal(paste.image[paste.mask == 0], image[paste.mask == 0])
+    with pytest.raises(InputError):
+        cover(fitted, image, Face(face(60, 40, 60).box, np.zeros((5, 2), np.float32), 1), name="a")
+
+
+def test_wrong_sizes_are_refused_and_a_face_outside_is_nothing() -> None:
+    with pytest.raises(UsageError, match="mask scale"):
+        cover(ANONYMIZERS.make("solid"), photo(), face(60, 40, 60), name="a", mask_scale=0)
+    assert not cover(ANONYMIZERS.make("solid"), photo(), face(500, 40, 60), name="a").mask.any()

@@ -1,0 +1,233 @@
+"""Anonymisers as modes of `Deidentifier` and of films: names, needs, accounts, what is fixed over a film."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_deidentify import Fixed, Gate, face
+
+from ficgan.anonymizers import ANONYMIZERS, Faces
+from ficgan.deidentify import Deidentifier
+from ficgan.errors import InputError, UsageError
+from ficgan.video.decisions import Decision, Decisions
+from ficgan.video.edits import edits_of
+from ficgan.video.hiding import Methods, caution, check_mode, mode_of, shown
+from ficgan.video.media import Frame
+from ficgan.video.project import Project, Source
+from ficgan.video.regions import Region
+from ficgan.video.render import Appearance, FrameJob, Renderer, VideoTools
+from ficgan.video.settings import VideoSettings
+
+Image = np.ndarray
+
+
+def photo(seed: int = 1) -> Image:
+    return np.random.default_rng(seed).integers(0, 256, (160, 220, 3), dtype=np.uint8)
+
+
+def background(count: int = 12, size: int = 32) -> Faces:
+    images = np.random.default_rng(5).integers(0, 256, (count, size, size, 3), dtype=np.uint8)
+    return Faces(images, tuple(map(str, range(count))), people=np.arange(count))
+
+
+def build(mode: object, faces: list | None = None, **options: object) -> Deidentifier:  # type: ignore[type-arg]
+    faces = [face(40, 30, 80)] if faces is None else faces
+    given = {"recognizer": Gate(), "detector": Fixed(faces), "mode": mode, **options}
+    return Deidentifier(None, None, None, **given)  # type: ignore[arg-type]
+
+
+def test_an_anonymiser_takes_the_faces_place_and_the_gate_reads_it() -> None:
+    deid = build("block-permutation:block=8,key=hush", seed=3)
+    result = deid(photo(), key="a")
+    (one,) = result.faces
+    assert (one.action, one.covered, one.matched) == ("block-permutation", True, False) and one.distance is not None
+    assert (result.image[result.mask == 0] == photo()[result.mask == 0]).all()
+    told = json.dumps(result.audit)
+    assert "hush" not in told and result.audit["mode"] == "block-permutation:block=8"
+    assert result.audit["methods"][0]["settings"] == {"block": 8}
+    # What the side-car says is enough for whoever has the key.
+    x0, y0, side = result.audit["faces"][0]["square"]
+    part = result.image[y0 : y0 + side, x0 : x0 + side]
+    method = ANONYMIZERS.make("block-permutation", block=8, key="hush")
+    part[:] = method.invert(Faces(part[None].copy(), (result.audit["faces"][0]["name"],)))[0]
+    np.testing.assert_array_equal(result.image, photo())
+
+
+def test_still_recognised_counts() -> None:
+    result = build("eye-mask", recognizer=Gate(stubborn=9))(photo())
+    assert result.reidentified == 1 and result.faces[0].action == "eye-mask"
+
+
+def test_draws_repeat_with_the_seed_only_and_differ_by_face() -> None:
+    first = build("gaussian-noise", seed=1)(photo(), key="a").image
+    np.testing.assert_array_equal(first, build("gaussian-noise", seed=1)(photo(), key="a").image)
+    assert (first != build("gaussian-noise", seed=2)(photo(), key="a").image).any()
+    assert (build("gaussian-noise")(photo(), key="a").image != build("gaussian-noise")(photo(), key="a").image).any()
+    flat = np.full((160, 300, 3), 127, np.uint8)
+    out = build("gaussian-noise", [face(20, 40, 60), face(180, 40, 60)])(flat)
+    (a, b) = ((x, y, s) for x, y, s in (one.square for one in out.faces))
+    cut = [out.image[y : y + s, x : x + s] for x, y, s in (a, b)]
+    assert (cut[0] != cut[1]).any()
+
+
+def test_an_instance_is_taken_as_it_is() -> None:
+    method = ANONYMIZERS.make("solid", colour="red")
+    result = build(method)(photo())
+    assert (result.image[result.mask == 1] == (255, 0, 0)).all() and result.audit["mode"] == "solid:colour=red"
+    assert mode_of(ANONYMIZERS.make("block-permutation", key="k", block=4)) == "block-permutation:block=4"
+
+
+def test_a_face_that_the_method_cannot_do_becomes_a_solid_mask() -> None:
+    result = build("pixelation:size=64", [face(20, 40, 20), face(120, 40, 80)])(photo())
+    small, large = result.faces
+    assert (small.action, large.action) == ("masked", "pixelation") and small.square is None and small.covered
+    assert not result.image[50, 30].any() and "size is 64" in result.audit["notes"][0]
+
+
+def test_small_faces_in_a_scene_are_hidden_too() -> None:
+    result = build("obfuscation-blur", [face(10, 10, 140), face(190, 100, 14)])(photo())
+    assert result.uncovered == 0 and {one.action for one in result.faces} == {"obfuscation-blur"}
+
+
+def test_backgrounds() -> None:
+    with pytest.raises(UsageError, match="needs other people's aligned faces"):
+        build("k-same-pixel:k=3")
+    result = build("k-same-pixel:k=3", background=background())(photo())
+    assert result.faces[0].action == "k-same-pixel" and result.faces[0].square is None
+    assert result.audit["background"]["faces"] == 12
+    with pytest.raises(UsageError, match="background has 12 people"):
+        build("k-same-pixel:k=30", background=background())
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        ("dp-pxi", "did you mean dp-pix"),
+        ("mosiac", "did you mean mosaic"),
+        ("zzzz", "ficgan-eval list anonymizers"),
+        ("keep", "no mode 'keep'"),
+        ("dp-pix:esp=1", "did you mean eps"),
+        ("ficgan:k=3", "options of their own"),
+        ("blur:x=1", "gaussian-blur does"),
+        ("k-same-pixel:variant=genuine", "leave variant out"),
+        ("external:folder=x", "give command"),
+        ("external", "command"),
+        ("fawkes", "verifier"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_any_photo(mode: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        build(mode)
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        ("blur", "reversed"),
+        ("eye-mask", "stay recognisable"),
+        ("dp-pix", "stay recognisable"),
+        ("block-permutation", "without a secret key"),
+        ("block-permutation:key=a", "whoever has the key"),
+        ("pixel-relocation:key=a,variant=as_released", "without a secret key"),
+        ("k-same-pixel", "background"),
+        ("solid", None),
+        ("solid:colour=red", None),
+        ("ficgan", None),
+        ("obfuscation-overlay", None),
+    ],
+)
+def test_cautions(mode: str, said: str | None) -> None:
+    found = caution(mode)
+    assert found is None if said is None else said in str(found)
+
+
+def test_others_read_no_keys_and_no_folders() -> None:
+    assert shown("block-permutation:key=hush,block=4") == "block-permutation:block=4"
+    assert shown("fawkes:verifier=onnx:/home/me/r.onnx") == "fawkes:verifier=onnx:r.onnx"
+    assert VideoSettings(mode="block-permutation:key=hush").told()["mode"] == "block-permutation"
+
+
+# -- films -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Nobody:
+    name: str = "nobody"
+
+    def detect(self, image: Image) -> list:  # type: ignore[type-arg]
+        return []
+
+
+def job(index: int, x: float, size: float, mode: str, person: str = "p", image: Image | None = None) -> FrameJob:
+    image = np.full((160, 220, 3), 127, np.uint8) if image is None else image
+    return FrameJob(Frame(index, index, index / 25, image), [Appearance(1, person, face(x, 40, size), mode)])
+
+
+def renderer(mode: str, **more: object) -> Renderer:
+    return Renderer(VideoTools(Nobody(), methods=Methods(trusted={mode}, **more)), VideoSettings(mode=mode))  # type: ignore[arg-type]
+
+
+def test_noise_stays_the_same_over_the_frames_of_a_person() -> None:
+    """Or it would average out: the mean of many frames would be the face."""
+    mode = "gaussian-noise:sigma=30"
+    one = renderer(mode)
+    images = one([job(0, 40, 50, mode), job(1, 41, 50, mode), job(2, 40, 50.4, mode)])
+    patches = [image[(image != 127).any(-1)] for image in images]
+    assert len(patches[0]) > 1000
+    for patch in patches[1:]:
+        np.testing.assert_array_equal(patch, patches[0])
+    assert one.counts == {"gaussian-noise": 3}
+    other = renderer(mode)([job(0, 40, 50, mode, "q")])[0]
+    assert (other != images[0]).any()
+
+
+def test_a_person_has_one_k_same_face() -> None:
+    mode = "k-same-pixel:k=3"
+    one = renderer(mode, background=background())
+    one([job(0, 40, 60, mode, image=photo(1)), job(1, 60, 60, mode, image=photo(2)), job(2, 60, 60, mode, "q")])
+    assert [person for _, person in one.covers.stills] == ["p", "q"] and one.counts == {"k-same-pixel": 3}
+
+
+def test_what_a_method_cannot_do_in_a_film_falls_back() -> None:
+    mode = "pixelation:size=100"
+    one = renderer(mode)
+    image = one([job(0, 40, 50, mode)])[0]
+    assert one.counts == {"solid": 1} and not image[65, 65].any()
+
+
+def test_a_file_may_not_run_programs() -> None:
+    mode = "external:command=true {input} {output}"
+    assert check_mode(mode) and Methods(trusted={mode})(mode).name == "external"
+    with pytest.raises(InputError, match="only an option may"):
+        Methods()(mode)
+
+
+def test_edits_of_a_reviewed_film() -> None:
+    rules = Decisions(
+        only=None,
+        people={},
+        tracks={},
+        spans=({"mode": "keep", "from": 1, "to": 2.5, "reason": "consent"},),  # type: ignore[arg-type]
+        boxes=({"mode": "block-permutation:key=hush", "box": [0, 0, 9, 9]},),  # type: ignore[arg-type]
+    )
+    region = Region(first=3, last=9, box=(1, 2, 3, 4), reason="a mirror")
+    source = Source(name="film.mp4", width=8, height=8, time_base="1/25")
+    edits = edits_of(Project(source, np.arange(20), [], {}, (), rules, (region,)))
+    assert edits == (
+        "Everybody from 1 s to 2.5 s is kept as it was (consent).",
+        "Faces in the box [0, 0, 9, 9] are hidden, mode block-permutation.",
+        "In frames 3 to 9 the box [1, 2, 3, 4] is hidden, mode solid (a mirror).",
+    )
+    assert Decisions(default="dp-pix:eps=2", people={1: Decision(mode="keep")}).modes == {"dp-pix:eps=2"}
+
+
+def test_damaged_modes_show_no_key(tmp_path: Path) -> None:
+    from ficgan.video.schema import checked
+
+    with pytest.raises(InputError) as error:
+        checked(Decisions, {"default": "block-permutation:key=hush,blok=3"}, "project.json")
+    assert "hush" not in str(error.value) and "did you mean block" in str(error.value)
