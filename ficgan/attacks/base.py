@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import Faces, Images
 from ficgan.registry import Parametrised, Registry
 
-__all__ = ["REVERSERS", "Knowledge", "Pairs", "Reverser", "ReverserTraits"]
+__all__ = ["BLURS", "NOISES", "REVERSERS", "Knowledge", "Pairs", "Reverser", "ReverserTraits"]
 
 Knowledge = Literal["method", "parameters", "pairs", "background", "key"]
 
@@ -70,6 +70,10 @@ class Reverser(Parametrised):
         """The one best guess for each face: [N,S,S,3] uint8 RGB."""
         raise NotImplementedError
 
+
+BLURS = frozenset({"gaussian-blur", "box-blur", "obfuscation-blur"})
+NOISES = frozenset({"gaussian-noise", "fawkes", "dp-pix", "dp-snow"})
+"""Families of methods by what was done to the pixels; who attacks which: Fantômas, Table 4, and the further blurs."""
 
 REVERSERS: Registry[Reverser] = Registry("reverser")
 """By name; `ficgan.attacks` fills it."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces, Images
-from ficgan.attacks.base import REVERSERS, Pairs, Reverser, ReverserTraits
+from ficgan.attacks.base import BLURS, NOISES, REVERSERS, Pairs, Reverser, ReverserTraits
 from ficgan.attacks.similarity import luminance, some, ssim, to_uint8
 from ficgan.attacks.spectral import blur_matrix, blur_transfer, filtered, laplacian, spectrum, weights
 from ficgan.errors import UsageError
@@ -17,7 +17,6 @@ from ficgan.registry import param
 
 __all__ = ["RichardsonLucy", "Wiener", "WienerBlind", "blur_between", "blur_of"]
 
-_BLUR = frozenset({"gaussian-blur"})
 _RELEASED_K = tuple(range(1, 40, 2))
 _SMALL_K = tuple(float(10.0**e) for e in np.arange(-7, 0, 0.5))
 _PRIORS = ("flat", "laplacian")
@@ -43,7 +42,7 @@ class Wiener(Reverser):
         title="Wiener filter",
         source="Fantômas, §6.2.1",
         knowledge=frozenset({"pairs"}),
-        against=_BLUR,
+        against=BLURS | NOISES | {"pixelation"},
     )
 
     kernel: int = param(0, "width of the kernel in pixels, odd; 0: chosen on pairs", low=0)
@@ -116,7 +115,7 @@ class WienerBlind(Reverser):
 
     name: ClassVar[str] = "wiener-blind"
     traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Blind Wiener filter", source="Fantômas, §6.2.1; Orieux et al. 2010", against=_BLUR
+        title="Blind Wiener filter", source="Fantômas, §6.2.1; Orieux et al. 2010", against=BLURS
     )
 
     kernel: int = param(0, "width of the kernel in pixels, odd; 0: estimated for each picture", low=0)
@@ -209,7 +208,7 @@ class RichardsonLucy(Reverser):
         title="Richardson–Lucy deconvolution",
         source="Fantômas, §6.2.1; Fish et al. 1995",
         knowledge=frozenset({"pairs"}),
-        against=_BLUR,
+        against=BLURS | NOISES,
     )
 
     kernel: int = param(0, "width of the kernel in pixels, odd; 0: found on pairs, or for each picture", low=0)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces, Images
-from ficgan.attacks.base import REVERSERS, Reverser, ReverserTraits
+from ficgan.attacks.base import NOISES, REVERSERS, Reverser, ReverserTraits
 from ficgan.attacks.similarity import to_uint8
 from ficgan.registry import param
 
@@ -78,7 +78,7 @@ class Wavelet(Reverser):
     traits: ClassVar[ReverserTraits] = ReverserTraits(
         title="Wavelet denoising",
         source="Fantômas, §6.2.1; Chang et al. 2000",
-        against=frozenset({"gaussian-noise", "dp-snow", "dp-pix"}),
+        against=NOISES,
     )
 
     levels: int = param(0, "levels of the transform; 0: down to 8 pixels", low=0, high=8)

@@ -9,7 +9,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from ficgan.anonymizers import Faces, Images
-from ficgan.attacks.base import REVERSERS, Pairs, Reverser, ReverserTraits
+from ficgan.attacks.base import BLURS, NOISES, REVERSERS, Pairs, Reverser, ReverserTraits
 from ficgan.attacks.similarity import luminance, some, ssim
 from ficgan.errors import UsageError
 from ficgan.registry import param
@@ -60,7 +60,7 @@ class _Resampling(Reverser):
 _TRAITS = {
     "source": "Fantômas, §6.2.1",
     "knowledge": frozenset({"pairs"}),
-    "against": frozenset({"pixelation", "dp-pix", "gaussian-noise", "dp-snow"}),
+    "against": BLURS | NOISES | {"pixelation"},
 }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces, Images
-from ficgan.attacks.base import REVERSERS, Reverser, ReverserTraits
+from ficgan.attacks.base import BLURS, REVERSERS, Reverser, ReverserTraits
 from ficgan.attacks.deconvolution import blur_of
 from ficgan.attacks.similarity import luminance, to_uint8
 from ficgan.registry import param
@@ -41,7 +41,7 @@ class NormSparsity(Reverser):
     traits: ClassVar[ReverserTraits] = ReverserTraits(
         title="Normalised sparsity",
         source="Fantômas, §6.2.2; Krishnan et al. 2011",
-        against=frozenset({"gaussian-blur"}),
+        against=BLURS,
     )
 
     kernel: int = param(0, "widest kernel looked for, pixels, odd; 0: estimated of each picture", low=0, high=99)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer, Faces, Images
+from ficgan.arrays import content_key
 from ficgan.evaluation.metrics.intervals import Bootstrap, percentiles, proportion, ratios
 from ficgan.evaluation.metrics.semantics import kept
 from ficgan.evaluation.metrics.utility import Judges, Readings, compare
@@ -109,7 +110,7 @@ class Stage:
     @cached_property
     def digest(self) -> str:
         """Of the pixels, the people, the readers and the context."""
-        pixels = digest([self.faces.images.shape, [one.tobytes().hex() for one in _hashes(self.faces.images)]])
+        pixels = [content_key(image) for image in self.faces.images]
         people = None if self.faces.people is None else self.faces.people.tolist()
         told = [reader.digest for reader in self.readers], asdict(self.bootstrap), self.context
         return digest([VERSION, pixels, list(self.faces.names), people, self.judges.missing, told])
@@ -190,9 +191,9 @@ def mean_figure(
         bootstrap: draws people.
         note: to be read with it.
     """
-    told = people is not None and bool((people >= 0).all())
-    known, cluster = np.unique(people if told else np.arange(len(values)), return_inverse=True)
-    sums = np.bincount(cluster, values.astype(np.float64), len(known))
+    who = np.arange(len(values)) if people is None or (people < 0).any() else people
+    known, cluster = np.unique(who, return_inverse=True)
+    sums = np.bincount(cluster, values.astype(np.float64), len(known)).astype(np.float64)
     counts = np.bincount(cluster, minlength=len(known)).astype(np.float64)
     drawn = bootstrap.weights(len(known))
     if values.dtype == bool:
@@ -204,9 +205,3 @@ def mean_figure(
 
 def _square(a: Images, b: Images) -> float:
     return float(((a.astype(np.float32) - b) ** 2).mean(dtype=np.float64)) / 127.5**2
-
-
-def _hashes(images: Images) -> list[NDArray[np.uint8]]:
-    import hashlib
-
-    return [np.frombuffer(hashlib.sha256(np.ascontiguousarray(one)).digest(), np.uint8) for one in images]
