@@ -134,7 +134,7 @@ def fantomas_caveats(results: Results) -> list[str]:
                 f"{FANTOMAS_SPLIT['size']} px. An attacker with fewer faces to learn from is weaker."
             )
     if any(facts["name"] == "k-rtio" for facts in results.methods.values()):
-        out.append("k-RTIO lays the background's faces over a face here; the paper's program brings pictures of its own.")
+        out.append("k-RTIO lays the background's faces over a face here; the paper takes a set of overlay images.")
     out.append(
         "Crops are aligned to five points here; the paper cuts the smallest upright square around the face. Judges are "
         f"{', '.join(sorted({trial.recogniser for trial in results.trials if trial.recogniser}))}; the paper takes the "
