@@ -97,7 +97,7 @@ def blur_weight(
     for x0, y0, x1, y1 in spans:
         mask[y0:y1, x0:x1] = 255
     blurred = _gaussian(mask, radius * float(sizes.max())) if len(spans) else mask
-    return blurred.astype(np.float32) / 255
+    return np.divide(blurred, 255, dtype=np.float32)
 
 
 def obfuscate_overlay(image: Images, boxes: ArrayLike, colour: str = "mean") -> Images:

@@ -160,7 +160,8 @@ def cover_all(anonymizer: Anonymizer, image: Images, faces: Sequence[Face], *, m
     else:
         assert isinstance(anonymizer, ObfuscationOverlay)
         pixels = obfuscate_overlay(image, boxes, anonymizer.colour)
-        weight = obfuscate_overlay(np.zeros_like(image), boxes, "white")[..., 0].astype(np.float32) / 255
+        white = obfuscate_overlay(np.zeros_like(image), boxes, "white")[..., 0]
+        weight = np.divide(white, 255, dtype=np.float32)
     return Paste(image, 0, 0, pixels, weight)
 
 
