@@ -141,7 +141,7 @@ class FaceModel:
             return self.mixed(z_id, w_new, attempt)
 
     def mixed(self, z_id: torch.Tensor, w_new: torch.Tensor, attempt: Attempt) -> torch.Tensor:
-        """Rows of styles [B,S] from the sources' identity codes [B,id_dim] and the codes [B,w_dim] that replace them."""
+        """Rows of styles [B,S] from the sources' identity codes [B,id_dim] and the codes [B,w_dim] in their place."""
         where: dict[str, Any] = {"band": attempt.band} if attempt.band else {"layer": attempt.layer}
         return self.networks.styles(mix_layers(self.networks.map(z_id), w_new, num_layers=self.num_layers, **where))
 

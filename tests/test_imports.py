@@ -43,7 +43,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "attacks": LEAVES | {"anonymizers", "faces", "verification"},
     "video": LEAVES | {"anonymizers", "models", "faces", "identity", "images", "policy", "face_model"},
     "deidentify": LEAVES
-    | {"anonymizers", "models", "faces", "identity", "images", "policy", "face_model", "video", "pretrained", "results"},
+    | {"anonymizers", "models", "faces", "identity", "images", "policy", "face_model", "video", "pretrained"}
+    | {"results"},
     "verification": LEAVES | {"ops", "models", "losses", "faces", "data"},
     "data": LEAVES | {"faces", "images"},
     "training": LEAVES | {"ops", "models", "losses", "faces", "data", "images", "verification", "identity"},

@@ -54,7 +54,9 @@ def train_attributes(
         if not faces.attributes:
             raise UsageError(f"{data} has no attributes; give --labels with columns of 0 and 1")
         prepared = prepare(
-            faces, detector=Quick(get_detector(detector)), progress=lambda done, total: told(done, total, "cutting faces")
+            faces,
+            detector=Quick(get_detector(detector)),
+            progress=lambda done, total: told(done, total, "cutting faces"),
         )
         figures = train(
             prepared.faces, prepared.attributes, out, source={"set": faces.name, "digest": faces.digest}, epochs=epochs,

@@ -50,27 +50,33 @@ def list_(what: str) -> None:
 @click.option(
     "--jobs", type=click.IntRange(1), help="Processes.  [default: as many as there are cores, at most 8]"
 )
+@click.option("--data", type=click.Path(path_type=Path), help="Face set, for a CONFIG that comes with ficgan.")
+@click.option("--layout", default="auto", show_default=True, help="How --data lies: celeba, lfw, ffhq, folders, …")
+@click.option("--labels", type=click.Path(path_type=Path), help="Label file or folder, where not beside --data.")
+@click.option("--people", type=click.IntRange(2), help="At most so many people of --data.")
+@click.option("--judge", "judges", multiple=True, help="For CONFIG's recognisers: dlib, insightface, onnx:PATH.")
+@click.option("--attributes", type=click.Path(path_type=Path), help="Classifier of `ficgan train-attributes`.")
 @click.option("--report/--no-report", default=True, show_default=True, help="Make pages and plots at the end.")
 @click.option("--dry-run", is_flag=True, help="Check the matrix and say what would be run; read no image.")
 @options(TALK)
 @handle_errors
 def run(
-    config: str, out: Path, jobs: int | None, report: bool, dry_run: bool, progress: Any, quiet: bool
-) -> None:
+    config: str, out: Path, jobs: int | None, data: Path | None, layout: str, labels: Path | None, people: int | None,
+    judges: tuple[str, ...], attributes: Path | None, report: bool, dry_run: bool, progress: Any, quiet: bool,
+) -> None:  # fmt: skip
     """Run a matrix of sets, methods, scenarios and judges.
 
-    CONFIG: a YAML file, or the name of one that comes with ficgan (`ficgan-eval list configs`). Finished tasks are kept
-    in the output folder under a digest of everything they depend on: the same command goes on where it was interrupted.
-    Prints one line of JSON when done.
+    CONFIG: a YAML file, or the name of one that comes with ficgan (`ficgan-eval list configs`), which takes --data.
+    Finished tasks are kept in the output folder under a digest of everything they depend on: the same command goes on
+    where it was interrupted. Prints one line of JSON when done.
     """
     import json
     import time
 
     from ficgan.evaluation.matrix import run_matrix
-    from ficgan.evaluation.matrix_config import load_matrix
 
     started = time.monotonic()
-    matrix = load_matrix(config)
+    matrix = _matrix(config, data, layout, labels, people, judges, attributes)
     tasks = len(matrix.sets) * (len(matrix.methods) + 1)
     if dry_run:
         click.echo(json.dumps({"tasks": tasks, "scenarios": matrix.scenarios, "dry_run": True}))
@@ -85,6 +91,30 @@ def run(
         "seconds": round(time.monotonic() - started, 1),
     }  # fmt: skip
     click.echo(json.dumps(summary))
+
+
+def _matrix(
+    config: str, data: Path | None, layout: str, labels: Path | None, people: int | None, judges: tuple[str, ...],
+    attributes: Path | None,
+) -> Any:  # fmt: skip
+    from ficgan import configs
+    from ficgan.errors import UsageError
+    from ficgan.evaluation.matrix_config import load_matrix
+    from ficgan.evaluation.papers.preset import with_data
+
+    if config in configs.names("eval"):
+        if data is None:
+            raise UsageError(f"{config} comes without faces; give --data")
+        return with_data(
+            config, data, layout=layout, labels=labels, people=people, judges=judges, attributes=attributes
+        )
+    if data is not None or labels is not None or people is not None or layout != "auto":
+        raise UsageError(f"{config} names its own sets; --data, --layout, --labels and --people are for others")
+    matrix = load_matrix(config)
+    change: dict[str, Any] = {"recognisers": list(judges)} if judges else {}
+    if attributes is not None:
+        change["attributes"] = str(attributes)
+    return matrix.model_copy(update=change)
 
 
 @evaluate.command(context_settings=_HELP)

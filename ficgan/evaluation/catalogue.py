@@ -27,7 +27,8 @@ def catalogue(what: str) -> Iterator[tuple[str, str]]:
             marks += ["keyed"] if cls.traits.keyed else []
             marks += ["stochastic"] if cls.traits.stochastic else []
             marks += [f"needs {', '.join(sorted(cls.traits.needs))}"] if cls.traits.needs else []
-            told = ", ".join(f"{field.name}={field.default}" for field, limits in cls.parameters() if not limits["secret"])
+            shown = [field for field, limits in cls.parameters() if not limits["secret"]]
+            told = ", ".join(f"{field.name}={field.default}" for field in shown)
             yield name, f"{cls.traits.title} ({'; '.join(marks)}){f' [{told}]' if told else ''}"
     elif what == "attackers":
         from ficgan.attacks import REVERSERS

@@ -14,19 +14,21 @@ NOT_HANDLED = (
     "and are as they were."
 )
 ATTACKERS = (
-    'What no attacker here reversed may still be reversed by another: "not reversed" means by these attackers, with the '
-    "knowledge stated beside each."
+    'What no attacker here reversed may still be reversed by another: "not reversed" means by these attackers, with '
+    "the knowledge stated beside each."
 )
 STRONGEST = "The headline of a method is the strongest attacker's figure, never the mean over attackers."
 PIXEL_DP = (
-    "Differential privacy here is of pixels, not of people: two images are neighbours when they differ in m pixels, and "
-    "colour costs three times the stated ε."
+    "Differential privacy here is of pixels, not of people: two images are neighbours when they differ in m pixels, "
+    "and colour costs three times the stated ε."
 )
 K_SAME_KNOWN = (
-    "k-same with a public background set is a subtraction: whoever has the set gets the source back; see background-known."
+    "k-same with a public background set is a subtraction: whoever has the set gets the source back; see "
+    "background-known."
 )
 FICGAN_LEAK = (
-    "In FICGAN the k-same code itself carries nothing of the source; the spatial code and style layers 1…i do come from it."
+    "In FICGAN the k-same code itself carries nothing of the source; the spatial code and style layers 1…i do come "
+    "from it."
 )
 
 

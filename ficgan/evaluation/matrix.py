@@ -1,4 +1,4 @@
-"""`ficgan-eval run`: a matrix of sets and methods, one task each; what is finished stays, what was interrupted goes on."""
+"""`ficgan-eval run`: a matrix of sets and methods, one task each; finished ones stay, an interrupted run goes on."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Prog
     _refuse_trainers(config)
     tasks: list[tuple[SetConfig, MethodConfig | None]] = []
     sets: dict[str, dict[str, Any]] = {}
-    for number, one in enumerate(config.sets):
+    for one in config.sets:
         if progress:
             progress(0, len(config.sets) * (len(config.methods) + 1), f"preparing {one.name}")
         sets[one.name] = _describe(config, one, out)

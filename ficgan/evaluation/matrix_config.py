@@ -139,18 +139,14 @@ def load_matrix(path: str | Path) -> MatrixConfig:
     """Read and check a matrix; relative paths in it count from the file's folder.
 
     Args:
-        path: a YAML file, or the name of one in `configs/`.
+        path: a YAML file. Configurations that come with the package have no sets: `papers.preset.with_data`.
 
     Raises:
         UsageError: unreadable, an unknown key, method, parameter or scenario.
     """
-    from ficgan import configs
-
     text_path = str(path)
-    packaged = not text_path.endswith((".yaml", ".yml")) and text_path in configs.names("eval")
     try:
-        text = configs.read(text_path, "eval") if packaged else Path(path).read_text(encoding="utf-8")
-        tree = yaml.safe_load(text)
+        tree = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageError(f"the matrix {text_path} cannot be read ({' '.join(str(error).split())})") from None
     if not isinstance(tree, dict):
@@ -162,7 +158,7 @@ def load_matrix(path: str | Path) -> MatrixConfig:
     get_scenarios(config.scenarios)
     for method in config.methods:
         method.make()
-    return config if packaged else _resolved(config, Path(path).resolve().parent)
+    return _resolved(config, Path(path).resolve().parent)
 
 
 def _told(error: ValidationError, where: str) -> str:

@@ -57,7 +57,8 @@ class Reader:
             if each is not None:
                 parts.append(each(images, marks))
             else:
-                parts.append(np.stack([self.recognizer.embed(i, m[None])[0] for i, m in zip(images, marks, strict=True)]))
+                pairs = zip(images, marks, strict=True)
+                parts.append(np.stack([self.recognizer.embed(image, one[None])[0] for image, one in pairs]))
         return np.concatenate(parts) if parts else np.zeros((0, 0), np.float32)
 
 

@@ -1,4 +1,4 @@
-"""What an evaluation writes down: one figure after another, flat, so that tables, plots and pages are made of it alone."""
+"""What an evaluation writes down: figure after figure, flat, so that tables, plots and pages are made of it alone."""
 
 from __future__ import annotations
 

@@ -43,7 +43,8 @@ def discriminant(
     several = counts[index] > 1
     if (counts > 1).sum() < LEAST_PEOPLE:
         raise UsageError(
-            f"retraining needs {LEAST_PEOPLE} people with two images among the attacker's; there are {(counts > 1).sum()}"
+            f"retraining needs {LEAST_PEOPLE} people with two images among the attacker's, and there are "
+            f"{(counts > 1).sum()}"
         )
     x, index = x[several], index[several]
     means = np.zeros((len(values), x.shape[1]))
@@ -111,7 +112,7 @@ def retrain_network(
         raise UsageError(f"{reader.name} cannot be retrained as a network; give onnx:PATH, or retrain: head")
     if anonymised.people is None or len(np.unique(anonymised.people)) < LEAST_PEOPLE:
         raise UsageError(f"retraining needs {LEAST_PEOPLE} people among the attacker's faces")
-    network, size, mean, scale = load_onnx(Path(path))
+    network, _, mean, scale = load_onnx(Path(path))
     network.to(device).requires_grad_(True)
     chips = _chips(reader, anonymised)
     people = torch.from_numpy(np.unique(anonymised.people, return_inverse=True)[1])

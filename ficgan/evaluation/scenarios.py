@@ -10,8 +10,10 @@ from ficgan.errors import UsageError
 __all__ = ["SCENARIOS", "Attacker", "Scenario", "View", "get_scenarios"]
 
 View = Literal["clear", "anonymised", "reversed", "surroundings", "inside", "inside anonymised", "constant"]
-"""Pixels that a gallery or a probe shows. surroundings: the replaced square greyed; inside: all but that square greyed."""
-Attacker = Literal["", "general", "specialised", "mismatched", "background", "right key", "wrong key", "fusion", "average"]
+"""What a gallery or a probe shows. surroundings: the replaced square greyed; inside: all but that square greyed."""
+Attacker = Literal[
+    "", "general", "specialised", "mismatched", "background", "right key", "wrong key", "fusion", "average"
+]
 
 
 @dataclass(frozen=True)

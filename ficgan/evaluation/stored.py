@@ -66,5 +66,6 @@ def fingerprint(anonymizer: Anonymizer) -> str:
         if isinstance(value, np.ndarray):
             value = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
         # Anything else a fitted one carries came of its background, whose digest is in the keys it is used in.
-        fields[field.name] = value if value is None or isinstance(value, (str, int, float, bool)) else type(value).__name__
+        plain = value is None or isinstance(value, (str, int, float, bool))
+        fields[field.name] = value if plain else type(value).__name__
     return digest([anonymizer.name, fields, anonymizer.settings()])

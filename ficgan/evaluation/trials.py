@@ -197,6 +197,10 @@ class _Subject:
         self.naive: dict[str, Scores] = {}
         self.key = ["clear"] if anonymizer is None else [fingerprint(anonymizer)]
 
+    def key_of(self, view: View) -> list[str]:
+        """What a view's pixels depend on."""
+        return ["clear"] if view == "clear" else self.key
+
     def clear(self, rows: NDArray[np.int64]) -> Faces:
         return self.bench.prepared.faces.take(rows)
 
@@ -238,10 +242,10 @@ def _scenario(bench: Bench, subject: _Subject, label: str, scenario: Scenario) -
     for attacker, probe in _probes(bench, subject, scenario, probe_rows):
         for reader in bench.readers:
             embed, note = _embedder(bench, subject, scenario, reader)
-            key = [*(["clear"] if scenario.probe == "clear" else subject.key), scenario.probe, attacker]
+            key = [*subject.key_of(scenario.probe), scenario.probe, attacker]
             found = bench.found(probe, key)
             p = embed(probe, key)
-            g = p if scenario.same_set else embed(gallery, [*(["clear"] if scenario.gallery == "clear" else subject.key), scenario.gallery])
+            g = p if scenario.same_set else embed(gallery, [*subject.key_of(scenario.gallery), scenario.gallery])
             people = _known(probe)
             if scenario.attacker == "fusion":
                 p, people, found = _fused(p, people, found)

@@ -34,6 +34,7 @@ def test_what_is_there_is_told_and_what_is_not_is_chance() -> None:
 
 
 def test_two_values_are_one_question_and_more_are_many() -> None:
-    labels = binary_labels({"Smiling": np.array([0, 1, 1], np.uint8)}, {"gender": ("a", "b", ""), "age": ("1", "2", "3")})
+    smiles = {"Smiling": np.array([0, 1, 1], np.uint8)}
+    labels = binary_labels(smiles, {"gender": ("a", "b", ""), "age": ("1", "2", "3")})
     assert set(labels) == {"Smiling", "gender=a", "age=1", "age=2", "age=3"}
     assert labels["gender=a"].tolist() == [True, False, False]

@@ -112,7 +112,8 @@ def controls(results: Results) -> list[Control]:
             expected, holds = "far above chance", chance is None or value > max(10 * chance, 0.5)
         elif trial.control == "negative":
             low = figure(trial.figures, IDENTIFIES)
-            near = chance is None or abs(value - chance) < 1e-9 or bool(low and low.low is not None and low.low <= chance)
+            reaches = low is not None and low.low is not None and chance is not None and low.low <= chance
+            near = chance is None or abs(value - chance) < 1e-9 or reaches
             expected, holds = "chance", near
         elif trial.control == "positive":
             ceiling = ceilings.get((trial.set, trial.recogniser))

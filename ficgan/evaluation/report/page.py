@@ -165,7 +165,7 @@ def _sheets(results: Results, folders: Sequence[Path]) -> dict[str, list[str]]:
         for name in names:
             found = next((folder / name for folder in folders if (folder / name).is_file()), None)
             if found is None:
-                raise InputError(f"the picture {name} of {label} is not beside the results; give its folder, or run again")
+                raise InputError(f"the picture {name} of {label} is not beside the results; run the evaluation again")
             out.setdefault(label, []).append(_inline(found))
     return out
 

@@ -41,8 +41,10 @@ def draw_all(results: Results, folder: Path) -> dict[str, Path]:
              lambda axes, n=name: _attackers(results, n, axes)),
             (f"{slug}-trade-off", f"{name}: the strongest attacker's rank-1 against utility",
              lambda axes, n=name: _trade_off(results, n, axes)),
-            (f"{slug}-cmc", f"{name}: CMC of each method's strongest attacker", lambda axes, n=name: _cmc(results, n, axes)),
-            (f"{slug}-det", f"{name}: DET of each method's strongest attacker", lambda axes, n=name: _det(results, n, axes)),
+            (f"{slug}-cmc", f"{name}: CMC of each method's strongest attacker",
+             lambda axes, n=name: _cmc(results, n, axes)),
+            (f"{slug}-det", f"{name}: DET of each method's strongest attacker",
+             lambda axes, n=name: _det(results, n, axes)),
             (f"{slug}-layers", f"{name}: FICGAN by the layer index i (as the paper's Figure 4)",
              lambda axes, n=name: _layers(results, n, axes)),
         ]  # fmt: skip
@@ -136,9 +138,8 @@ def _curves(results: Results, name: str, axes: Any, kind: str) -> bool:
     ceiling: list[tuple[str, Trial]] = [
         ("clear", trial) for trial in results.trials if trial.set == name and trial.scenario == "clear"
     ][:1]
-    shown = ceiling + [
-        (f"{one.method} ({one.trial.scenario})", one.trial) for one in headlines(results) if one.set == name and one.trial
-    ]
+    here = [one for one in headlines(results) if one.set == name]
+    shown = ceiling + [(f"{one.method} ({one.trial.scenario})", one.trial) for one in here if one.trial]
     drawn = False
     for number, (label, trial) in enumerate(shown):
         points = trial.curves.get(kind)
