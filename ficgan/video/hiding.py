@@ -216,7 +216,10 @@ class Methods:
             raise UsageError(f"mode {method.name} needs other people's aligned faces; give them: --background FACES")
         if method.traits.needs & {"verifier"} or method.traits.family == "external":
             side = 112 if self.background is None else self.background.images.shape[1]
-            method(Faces(np.zeros((0, side, side, 3), np.uint8), ()))  # refuses what is missing before the first face
+            try:
+                method(Faces(np.zeros((0, side, side, 3), np.uint8), ()))  # refuses what is missing
+            except InputError as error:  # such as a recogniser's file: a value of the mode, and no input
+                raise UsageError(str(error)) from error
         return method
 
 
