@@ -238,6 +238,7 @@ def _results(naive: tuple[float, float], best: tuple[float, float] | None, **mor
         figures = [Figure("rank-1", None, note="refused")]
         if span is not None:
             figures = [Figure("rank-1", sum(span) / 2, *span), Figure("chance", 0.05)]
+            figures += [Figure("reversibility", sum(span))] if scenario.startswith("reversed") else []
         return Trial("s", method, scenario, "judge", attacker, tuple(figures), control=control)
 
     trials = [
@@ -276,6 +277,7 @@ def test_reversible_means_intervals_apart(
     verdict = verdicts(_results(naive, best))[1]
     assert (verdict.method, verdict.reversible, verdict.why) == ("m", wanted, "")
     assert verdict.attacker == ("made for it" if best else "ridge")
+    assert verdict.gain == Figure("reversibility", sum(best or (0.0, 0.02)))
     assert verdict.parrot is not None
     assert verdict.parrot.value == pytest.approx(0.3)
 

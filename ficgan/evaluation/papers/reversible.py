@@ -19,6 +19,7 @@ RULE = (
     "rule. The best of several attackers is taken without correction; intervals that do not overlap are stricter than "
     "a test at 5 %, which covers a handful. “No” means: not by these attackers."
 )
+REVERSED = ("reversed-general", "reversed-specialised")
 _CONTROLS = ("clear", "constant")
 
 
@@ -31,6 +32,7 @@ class Verdict:
         clear, naive, parrot: of the scenarios clear, naive and parrot-enrol.
         best: of the strongest reversal that knows no background set.
         attacker: who that was.
+        gain: reversibility of that attack, (best − naive) / clear, its interval of the same people in all three.
         known: of the subtraction of a known background set.
         reversible: by `RULE`; None where it is undecided.
         reversible_known: the same of `known`; None also where there is no such attack.
@@ -45,6 +47,7 @@ class Verdict:
     parrot: Figure | None = None
     best: Figure | None = None
     attacker: str = ""
+    gain: Figure | None = None
     known: Figure | None = None
     reversible: bool | None = None
     reversible_known: bool | None = None
@@ -77,15 +80,18 @@ def above(reversed_: Figure | None, naive: Figure | None) -> bool | None:
 def _decided(name: str, method: str, judge: str, trials: list[Trial], lacking: str) -> Verdict:
     own = [trial for trial in trials if trial.method == method]
     naive, parrot = (_best(own, (scenario,))[0] for scenario in ("naive", "parrot-enrol"))
-    best, attacker = _best(own, ("reversed-general", "reversed-specialised"))
+    best, attacker = _best(own, REVERSED)
     known, _ = _best(own, ("background-known",))
+    reversed_ = [trial for trial in own if trial.scenario in REVERSED]
+    gain = next((figure(one.figures, "reversibility") for one in reversed_ if best in one.figures), None)
     found, found_known = above(best, naive), above(known, naive)
     why = lacking
     if not lacking and found is None:
         why = "no reversal was measured" if best is None else "too few people for an interval"
     return Verdict(
         name, method, judge,
-        clear=_best(trials, ("clear",))[0], naive=naive, parrot=parrot, best=best, attacker=attacker, known=known,
+        clear=_best(trials, ("clear",))[0], naive=naive, parrot=parrot, best=best, attacker=attacker,
+        gain=gain, known=known,
         reversible=None if lacking else found, reversible_known=None if lacking else found_known, why=why,
     )  # fmt: skip
 
@@ -101,7 +107,7 @@ def _uncontrolled(results: Results, name: str, judge: str, trials: list[Trial]) 
     for method, facts in results.methods.items():
         if facts["name"] == POSITIVE:
             own = [trial for trial in trials if trial.method == method]
-            best, _ = _best(own, ("reversed-general", "reversed-specialised"))
+            best, _ = _best(own, REVERSED)
             naive, _ = _best(own, ("naive",))
             if above(best, naive):
                 return ""
