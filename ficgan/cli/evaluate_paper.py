@@ -67,7 +67,10 @@ def fantomas(
     judges: tuple[str, ...], people: int | None, size: int | None, only: tuple[str, ...], extra: tuple[str, ...],
     general: tuple[str, ...], utility: bool, jobs: int | None, progress: Any, quiet: bool,
 ) -> None:  # fmt: skip
-    """Which anonymisations are reversible (Todt et al. 2024, E1–E3); CelebA there, any set with identities here."""
+    """Which anonymisations are reversible.
+
+    Todt and others 2024 (Fantômas), experiments E1–E3: on CelebA in the paper, any set with identities will do.
+    """
     from ficgan.evaluation.matrix import run_matrix
     from ficgan.evaluation.papers.fantomas import fantomas_caveats, fantomas_matrix, fantomas_tables
 
@@ -108,7 +111,11 @@ def ficgan(
     checkpoint: str, bank: str, ablations: tuple[str, ...], k: int, layers: tuple[int, ...], device: str, seed: int,
     progress: Any, quiet: bool,
 ) -> None:  # fmt: skip
-    """Identity against attributes by layer (Jeong et al. 2021, Tables 1, 2, A, Figures 4, B); FFHQ, CelebA-HQ there."""
+    """Identity against attributes, by layer.
+
+    Jeong and others 2021 (FICGAN), Tables 1, 2 and A, Figures 4 and B: on FFHQ and CelebA-HQ in the paper, any faces
+    will do.
+    """
     from ficgan.evaluation.papers.ficgan import FicganPaper, run_ficgan
     from ficgan.evaluation.papers.ficgan_tables import ficgan_tables
     from ficgan.evaluation.papers.figure_4 import draw_figure_4
@@ -136,7 +143,11 @@ def obfuscation(
     images: Path | None, annotations: Path | None, file: Path | None, overrides: tuple[str, ...], out: Path,
     progress: Any, quiet: bool,
 ) -> None:  # fmt: skip
-    """What obfuscated faces cost a classifier (Yang et al. 2022, Tables 3, 8, 9, Figures 3 and 4); ImageNet there."""
+    """What obfuscated faces cost a classifier.
+
+    Yang and others 2022, Tables 3, 8 and 9, Figures 3 and 4: on ImageNet in the paper, any scenes with face boxes will
+    do.
+    """
     from ficgan.evaluation.papers.obfuscation import run_obfuscation
 
     started = time.monotonic()
