@@ -23,7 +23,7 @@ def catalogue(what: str) -> Iterator[tuple[str, str]]:
 
         for name in ANONYMIZERS:
             cls = ANONYMIZERS[name]
-            marks = [cls.traits.family]
+            marks: list[str] = [cls.traits.family]
             marks += ["keyed"] if cls.traits.keyed else []
             marks += ["stochastic"] if cls.traits.stochastic else []
             marks += [f"needs {', '.join(sorted(cls.traits.needs))}"] if cls.traits.needs else []

@@ -83,10 +83,10 @@ def _auc(
     score: NDArray[np.floating], truth: NDArray[np.bool_], weight: NDArray[np.integer] | None = None
 ) -> np.floating | float:
     """Area under the ROC, ties half; each image counted `weight` times."""
-    weight = np.ones(len(score)) if weight is None else weight.astype(np.float64)
+    counted = np.ones(len(score)) if weight is None else weight.astype(np.float64)
     values, index = np.unique(score, return_inverse=True)
-    positive = np.bincount(index, weight * truth, len(values))
-    negative = np.bincount(index, weight * ~truth, len(values))
+    positive = np.bincount(index, counted * truth, len(values))
+    negative = np.bincount(index, counted * ~truth, len(values))
     pairs = positive.sum() * negative.sum()
     if pairs == 0:
         return float("nan")

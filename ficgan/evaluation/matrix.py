@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ficgan.errors import FicganError, UsageError
-from ficgan.evaluation.matrix_config import MatrixConfig, MethodConfig, SetConfig
+from ficgan.evaluation.matrix_config import MatrixConfig, MethodConfig, SetConfig, without_folder
 from ficgan.evaluation.results import Results, Trial, Utility, from_json
 from ficgan.evaluation.stored import VERSION, Store, digest
 from ficgan.images import atomic_write
@@ -202,12 +202,12 @@ def _set(one: SetConfig, detector: str, out: Path) -> tuple[Any, Any]:
     prepared = prepare(
         faces, size=one.size, context=one.context, detector=finder, cache=out / "store", aligned=one.aligned
     )
-    sizes = one.split
+    sizes, people, names = one.split, prepared.faces.people, prepared.faces.names
+    assert people is not None
     parts = split(
-        prepared.faces.people, background=sizes.background, attacker=sizes.attacker, test=sizes.test,
-        enrolment=sizes.enrolment, seed=sizes.seed, names=prepared.faces.names,
+        people, background=sizes.background, attacker=sizes.attacker, test=sizes.test,
+        enrolment=sizes.enrolment, seed=sizes.seed, names=names,
     )  # fmt: skip
-    people, names = prepared.faces.people, prepared.faces.names
     return prepared, check(parts, people, names=names, digests=prepared.digests(), duplicates="remove")
 
 
@@ -237,7 +237,8 @@ def _utility(config: MatrixConfig, bench: Any, anonymizer: Any, label: str, out:
 def _method(anonymizer: Any) -> dict[str, Any]:
     traits = asdict(anonymizer.traits)
     traits["needs"] = sorted(traits["needs"])
-    return {"name": anonymizer.name, **traits, "settings": anonymizer.settings()}
+    settings = {key: without_folder(value) for key, value in anonymizer.settings().items()}
+    return {"name": anonymizer.name, **traits, "settings": settings}
 
 
 def _key(config: MatrixConfig, one: SetConfig, method: MethodConfig | None, set_digest: str) -> str:
@@ -306,11 +307,6 @@ def _collect(
     return results
 
 
-def _without_folder(value: Any) -> Any:
-    """A parameter that names a file, without its folder."""
-    return value.rsplit("/", 1)[-1] if isinstance(value, str) else value
-
-
 def _shareable(config: MatrixConfig) -> dict[str, Any]:
     """The configuration without folders of this machine."""
     tree: dict[str, Any] = config.model_dump(mode="json")
@@ -318,7 +314,7 @@ def _shareable(config: MatrixConfig) -> dict[str, Any]:
         one["path"] = Path(one["path"]).name
         one["labels"] = None if one["labels"] is None else Path(one["labels"]).name
     for shown, method in zip(tree["methods"], config.methods, strict=True):
-        shown["parameters"] = {key: _without_folder(value) for key, value in method.shown.items()}
+        shown["parameters"] = method.shown
     tree["recognisers"] = [f"onnx:{Path(n[5:]).name}" if n.startswith("onnx:") else n for n in tree["recognisers"]]
     tree["attributes"] = None if tree["attributes"] is None else Path(tree["attributes"]).name
     return tree

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from ficgan.errors import UsageError
 from ficgan.evaluation.scenarios import get_scenarios
 from ficgan.registry import parse_spec
 
-__all__ = ["MatrixConfig", "MethodConfig", "SetConfig", "SplitConfig", "load_matrix"]
+__all__ = ["MatrixConfig", "MethodConfig", "SetConfig", "SplitConfig", "load_matrix", "without_folder"]
 
 
 class _Frozen(BaseModel):
@@ -52,6 +53,11 @@ class SetConfig(_Frozen):
     split: SplitConfig = SplitConfig()
 
 
+def without_folder(value: Any) -> Any:
+    """A parameter that may name files, without their folders: onnx:/home/me/v.onnx → onnx:v.onnx."""
+    return re.sub(r"[^\s:+=]*/", "", value) if isinstance(value, str) else value
+
+
 class MethodConfig(_Frozen):
     """An anonymiser and its parameters."""
 
@@ -81,11 +87,12 @@ class MethodConfig(_Frozen):
 
     @property
     def shown(self) -> dict[str, Any]:
-        """The parameters without keys."""
-        if self.method not in ANONYMIZERS:
-            return self.parameters
-        limits = {field.name: known for field, known in ANONYMIZERS[self.method].parameters()}
-        return {key: value for key, value in self.parameters.items() if not limits.get(key, {}).get("secret")}
+        """The parameters without keys and without folders of this machine."""
+        limits = {}
+        if self.method in ANONYMIZERS:
+            limits = {field.name: known for field, known in ANONYMIZERS[self.method].parameters()}
+        told = {key: value for key, value in self.parameters.items() if not limits.get(key, {}).get("secret")}
+        return {key: without_folder(value) for key, value in told.items()}
 
     @property
     def title(self) -> str:

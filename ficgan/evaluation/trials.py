@@ -110,8 +110,10 @@ class Bench:
         """Clear probes against a clear gallery."""
         if reader.name not in self._ceiling:
             gallery, probe = (self.prepared.faces.take(rows) for rows in (self.split.gallery, self.split.probe))
-            read = [self.embed(reader, faces, ["clear", "clear"]) for faces in (probe, gallery)]
-            self._ceiling[reader.name] = Scores.compare(*read, _known(probe), _known(gallery), metric=reader.metric)
+            seen, enrolled = (self.embed(reader, faces, ["clear", "clear"]) for faces in (probe, gallery))
+            self._ceiling[reader.name] = Scores.compare(
+                seen, enrolled, _known(probe), _known(gallery), metric=reader.metric
+            )
         return self._ceiling[reader.name]
 
     def found(self, faces: Faces, key: list[Any]) -> NDArray[np.bool_]:
@@ -133,11 +135,9 @@ def anonymiser_for(bench: Bench, anonymizer: Anonymizer) -> Anonymizer:
     Raises:
         UsageError: it needs one and the split has none.
     """
-    if not anonymizer.traits.needs & {"background", "overlays"}:
+    if "background" not in anonymizer.traits.needs:
         return anonymizer
     if not len(bench.split.background):
-        if "overlays" in anonymizer.traits.needs:
-            return anonymizer
         raise UsageError(f"{anonymizer.name} needs a background set, and this split has none; set split.background")
     return anonymizer.fit(bench.background)
 
@@ -249,7 +249,7 @@ def _scenario(bench: Bench, subject: _Subject, label: str, scenario: Scenario) -
             people = _known(probe)
             if scenario.attacker == "fusion":
                 p, people, found = _fused(p, people, found)
-            metric = "cosine" if scenario.retrained else reader.metric
+            metric: Any = "cosine" if scenario.retrained else reader.metric
             scores = Scores.compare(p, g, people, _known(gallery), metric=metric, exclude_same=scenario.same_set)
             threshold = None if scenario.retrained else reader.threshold
             figures = privacy_figures(scores, threshold=threshold, seed=bench.seed, resamples=bench.resamples)
@@ -439,7 +439,7 @@ def _reversal(
 def _groups(
     bench: Bench, scores: Scores, rows: NDArray[np.int64], threshold: float | None
 ) -> dict[str, tuple[Figure, ...]]:
-    out = {}
+    out: dict[str, tuple[Figure, ...]] = {}
     for column in bench.columns:
         values = bench.prepared.groups.get(column)
         if values is None:

@@ -76,7 +76,8 @@ def read_account(folder: Path) -> Account:
 def _add(account: Account, record: dict[str, Any]) -> None:
     name = record.get("output", "?")
     film = "frames" in record
-    faces = record.get("faces") if isinstance(record.get("faces"), list) else []
+    told = record.get("faces")
+    faces: list[dict[str, Any]] = told if isinstance(told, list) else []
     account.files.append(
         {
             "file": name, "input sha256": record.get("input_sha256", ""), "output sha256": record["sha256"],
@@ -85,7 +86,7 @@ def _add(account: Account, record: dict[str, Any]) -> None:
             "detector": record.get("detector", ""), "gate": record.get("gate") or "none",
         }
     )  # fmt: skip
-    for face in faces or ():
+    for face in faces:
         account.faces[face["action"]] += 1
         x0, y0, x1, y1 = face["box"]
         account.small += min(x1 - x0, y1 - y0) < SMALL
@@ -99,6 +100,6 @@ def _add(account: Account, record: dict[str, Any]) -> None:
     if isinstance(check, dict):
         account.checked += int(check.get("faces", 0))
         account.found += len(check.get("findings", ()))
-    told = {key: record.get(key) for key in ("mode", "k", "psi", "alpha", "layers", "attributes", "directions")}
-    account.settings[json.dumps({key: value for key, value in told.items() if value}, sort_keys=True)] += 1
+    chosen = {key: record.get(key) for key in ("mode", "k", "psi", "alpha", "layers", "attributes", "directions")}
+    account.settings[json.dumps({key: value for key, value in chosen.items() if value}, sort_keys=True)] += 1
     account.notes += [f"{name}: {note}" for note in record.get("notes", ())]

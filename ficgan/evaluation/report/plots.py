@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,25 +34,12 @@ def draw_all(results: Results, folder: Path) -> dict[str, Path]:
     matplotlib.use("Agg")
     folder.mkdir(parents=True, exist_ok=True)
     drawn: dict[str, Path] = {}
-    plots: list[tuple[str, str, Callable[[Any], bool]]] = []
     for name in results.sets:
         slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-        plots += [
-            (f"{slug}-attackers", f"{name}: rank-1 of every attacker, by method; lines: clear ceiling and chance",
-             lambda axes, n=name: _attackers(results, n, axes)),
-            (f"{slug}-trade-off", f"{name}: the strongest attacker's rank-1 against utility",
-             lambda axes, n=name: _trade_off(results, n, axes)),
-            (f"{slug}-cmc", f"{name}: CMC of each method's strongest attacker",
-             lambda axes, n=name: _cmc(results, n, axes)),
-            (f"{slug}-det", f"{name}: DET of each method's strongest attacker",
-             lambda axes, n=name: _det(results, n, axes)),
-            (f"{slug}-layers", f"{name}: FICGAN by the layer index i (as the paper's Figure 4)",
-             lambda axes, n=name: _layers(results, n, axes)),
-        ]  # fmt: skip
-    for stem, caption, draw in plots:
-        path = _save(folder / stem, draw)
-        if path is not None:
-            drawn[caption] = path
+        for stem, (caption, draw) in PLOTS.items():
+            path = _save(folder / f"{slug}-{stem}", partial(draw, results, name))
+            if path is not None:
+                drawn[f"{name}: {caption}"] = path
     return drawn
 
 
@@ -148,8 +136,9 @@ def _curves(results: Results, name: str, axes: Any, kind: str) -> bool:
             colour = {} if label == "clear" else {"color": f"C{number % 10}"}
             axes.plot(*zip(*points, strict=True), style, linewidth=1, label=label, **colour)
             drawn = True
-    axes.legend(fontsize=5.5, ncols=2)
-    axes.grid(alpha=0.3)
+    if drawn:
+        axes.legend(fontsize=5.5, ncols=2)
+        axes.grid(alpha=0.3)
     return drawn
 
 
@@ -186,3 +175,13 @@ def _layers(results: Results, name: str, axes: Any) -> bool:
 def _of(figures: Any, metric: str) -> float | None:
     found = figure(figures, metric)
     return None if found is None else found.value
+
+
+PLOTS: dict[str, tuple[str, Callable[[Results, str, Any], bool]]] = {
+    "attackers": ("rank-1 of every attacker, by method; lines: clear ceiling and chance", _attackers),
+    "trade-off": ("the strongest attacker's rank-1 against utility", _trade_off),
+    "cmc": ("CMC of each method's strongest attacker", _cmc),
+    "det": ("DET of each method's strongest attacker", _det),
+    "layers": ("FICGAN by the layer index i (as the paper's Figure 4)", _layers),
+}
+"""File → caption and what draws it on axes; False where there is nothing to draw."""

@@ -57,7 +57,7 @@ class Prepared:
         """sha256 of the pixels of all crops, in their order, 64 hex digits."""
         digest = hashlib.sha256(repr(self.faces.images.shape).encode())
         for image in self.faces.images:
-            digest.update(np.ascontiguousarray(image))
+            digest.update(np.ascontiguousarray(image).data)
         return digest.hexdigest()
 
     def digests(self) -> tuple[str, ...]:

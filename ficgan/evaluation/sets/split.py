@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -87,7 +87,7 @@ def split(
     drawn = _draw(who, counts, sizes, order, seed)
     rows_of = _rows_of(people)
     gallery, probe = _enrol(drawn["test"], rows_of, enrolment, seed)
-    parts = {
+    parts: dict[str, Any] = {
         "background": _gathered(drawn["background"], rows_of),
         "attacker": _gathered(drawn["attacker"], rows_of),
         "gallery": gallery,
@@ -121,8 +121,7 @@ def written(
         parts[part] = {"people": len(np.unique(known)), "images": len(rows), "sha256": digest}
     # What was drawn, not what was asked for: two ways to one division have one hash.
     total = hashlib.sha256("".join(parts[part]["sha256"] for part in PARTS).encode()).hexdigest()
-    rows = (getattr(split, part) for part in PARTS)
-    return Split(*rows, manifest={**how, "parts": parts, "sha256": total})
+    return replace(split, manifest={**how, "parts": parts, "sha256": total})
 
 
 def _check(
