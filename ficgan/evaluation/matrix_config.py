@@ -169,12 +169,15 @@ def load_matrix(path: str | Path) -> MatrixConfig:
 
 
 def _told(error: ValidationError, where: str) -> str:
-    first = error.errors()[0]
+    # A misspelt key is told before the one that is missing because of it.
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     path = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         known = [*MatrixConfig.model_fields, *SetConfig.model_fields, *SplitConfig.model_fields]
         near = difflib.get_close_matches(str(first["loc"][-1]), known, n=1)
         return f"unknown key {path!r} in {where}" + (f"; did you mean {near[0]!r}?" if near else "")
+    if first["type"] == "missing":
+        return f"{where} has no {path}; see docs/evaluation.md"
     return f"{path or 'the matrix'} in {where}: {first['msg']}"
 
 

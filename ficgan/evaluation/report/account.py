@@ -94,12 +94,14 @@ def _add(account: Account, record: dict[str, Any]) -> None:
             account.checked += 1
             account.found += bool(face["matched"]) or not face.get("covered", True)
     account.faces.update(record.get("faces_by_action", {}))
+    account.small += record.get("fallbacks", {}).get("small", 0)
     account.exemptions += [{"file": name, **exemption} for exemption in record.get("exemptions", ())]
     account.edits += [f"{name}: {edit}" for edit in record.get("edits", ())]
     check = record.get("check")
     if isinstance(check, dict):
         account.checked += int(check.get("faces", 0))
         account.found += len(check.get("findings", ()))
-    chosen = {key: record.get(key) for key in ("mode", "k", "psi", "alpha", "layers", "attributes", "directions")}
+    said = ("mode", "methods", "background", "k", "psi", "alpha", "layers", "attributes", "directions")
+    chosen = {key: record.get(key) for key in said}
     account.settings[json.dumps({key: value for key, value in chosen.items() if value}, sort_keys=True)] += 1
     account.notes += [f"{name}: {note}" for note in record.get("notes", ())]

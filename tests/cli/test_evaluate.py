@@ -1,0 +1,79 @@
+"""`ficgan-eval` as its user meets it: lists, checks before anything is read, one sentence for every mistake."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ficgan.cli.evaluate import evaluate
+
+
+def call(*words: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(evaluate, list(words))
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("what", "names"),
+    [
+        ("anonymizers", {"ficgan", "gaussian-blur", "k-same-pixel", "dp-pix", "fawkes", "k-rtio", "external"}),
+        ("attackers", {"learn-permutation", "ridge", "wiener", "mean-face"}),
+        ("scenarios", {"clear", "naive", "parrot-train", "wrong-key", "attribute-inference"}),
+        ("metrics", {"rank-1", "D_sys", "singling-out", "ssim", "detected"}),
+        ("configs", {"quick", "fantomas"}),
+    ],
+)
+def test_lists_are_a_name_and_a_line(what: str, names: set[str]) -> None:
+    code, out, err = call("list", what)
+    assert code == 0 and not err
+    rows = [line.split("\t") for line in out.splitlines()]
+    assert all(len(row) == 2 and row[1] for row in rows)
+    assert names <= {row[0] for row in rows}
+
+
+MATRIX = """
+sets: [{name: a, path: faces}]
+methods: [solid, "pixelation:size=6"]
+"""
+
+
+def test_a_dry_run_counts_and_reads_nothing(tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text(MATRIX)
+    code, out, _ = call("run", str(tmp_path / "m.yaml"), "-o", str(tmp_path / "out"), "--dry-run")
+    assert code == 0 and json.loads(out)["tasks"] == 3
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        (MATRIX.replace("solid", "sold"), 2, "did you mean solid"),
+        (MATRIX.replace("size=6", "sise=6"), 2, "did you mean size"),
+        (MATRIX.replace("methods", "method"), 2, "did you mean 'methods'"),
+        (MATRIX + "scenarios: [naiv]\n", 2, "did you mean naive"),
+        ("[]", 2, "docs/evaluation.md"),
+        ("a: [", 2, "cannot be read"),
+        (MATRIX, 3, "faces"),
+    ],
+)
+def test_mistakes_are_one_sentence(tmp_path: Path, text: str, code: int, said: str) -> None:
+    (tmp_path / "m.yaml").write_text(text)
+    found, out, err = call("run", str(tmp_path / "m.yaml"), "-o", str(tmp_path / "out"), "--progress", "none")
+    assert (found, out) == (code, "")
+    assert err.startswith("Error: ") and err.count("\n") == 1 and said in err
+
+
+def test_presets_need_data_and_others_take_none(tmp_path: Path) -> None:
+    code, _, err = call("run", "quick", "-o", str(tmp_path))
+    assert code == 2 and "--data" in err
+    (tmp_path / "m.yaml").write_text(MATRIX)
+    code, _, err = call("run", str(tmp_path / "m.yaml"), "-o", str(tmp_path), "--data", str(tmp_path))
+    assert code == 2 and "its own sets" in err
+
+
+def test_a_report_of_nothing_is_told(tmp_path: Path) -> None:
+    code, _, err = call("report", str(tmp_path))
+    assert code == 3 and "results.json" in err and err.count("\n") == 1
