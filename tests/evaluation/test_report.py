@@ -1,4 +1,4 @@
-"""What a report makes of results: the strongest attacker, controls, groups, accounts, and nothing that was not measured."""
+"""What a report makes of results: the strongest attacker, controls, groups, accounts, nothing that was not measured."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ from ficgan.evaluation.results import Figure, Results, Trial, Utility
 
 CURVES = {"cmc": [[1.0, 0.5], [10.0, 1.0]], "roc": [[0.0, 0.0], [1.0, 1.0]], "det": [[0.01, 0.9], [0.5, 0.1]]}
 
+GROUPS = {"gender=Female": (Figure("rank-1", 0.8),)}
+USEFUL = (Figure("ssim", 0.8, 0.7, 0.9, 20, "images"), Figure("lpips", None, note="no weights"))
+
 
 def trial(method: str, scenario: str, value: float | None, **more: Any) -> Trial:
     note = "" if value is not None else "there is no such attacker"
@@ -29,8 +32,8 @@ def trial(method: str, scenario: str, value: float | None, **more: Any) -> Trial
 
 def results(*extra: Trial) -> Results:
     facts = {
-        "faces": 80, "people": 60, "size": 64, "context": 1.0, "licence": "made", "failures_to_acquire": [["x", "dark"]],
-        "pixels": "0" * 64, "split": {"parts": {p: {"people": 20} for p in ("background", "attacker", "probe")}},
+        "faces": 80, "people": 60, "size": 64, "context": 1.0, "licence": "made", "pixels": "0" * 64,
+        "failures_to_acquire": [["x", "dark"]], "split": {"parts": {p: {"people": 20} for p in ("background", "attacker", "probe")}},
     }  # fmt: skip
     method = {
         "name": "blur", "title": "Blur", "family": "basic", "source": "here", "settings": {"kernel": 3}, "keyed": False,
@@ -47,14 +50,14 @@ def results(*extra: Trial) -> Results:
             trial("clear", "constant", 0.05, control="negative"),
             trial("clear", "background-only", 0.4, control="surroundings"),
             trial("weak", "naive", 0.2),
-            trial("weak", "reversed-general", 0.7, attacker="ridge", groups={"gender=Female": (Figure("rank-1", 0.8),)}),
+            trial("weak", "reversed-general", 0.7, attacker="ridge", groups=GROUPS),
             trial("weak", "right-key", 0.9, control="positive"),
             trial("weak", "linkability", 0.95),
             trial("strong", "naive", 0.1),
             trial("strong", "reversed-specialised", None),
             *extra,
         ],
-        [Utility("made", "weak", (Figure("ssim", 0.8, 0.7, 0.9, 20, "images"), Figure("lpips", None, note="no weights")))],
+        [Utility("made", "weak", USEFUL)],
     )
 
 
@@ -147,14 +150,16 @@ def sidecar(folder: Path, name: str, **more: Any) -> None:
     face = {"action": "generated", "box": [0, 0, 50, 60], "matched": False, "covered": True}
     record = {
         "tool": "ficgan-deid", "ficgan": "0.1", "output": name, "sha256": "ab", "input_sha256": "cd", "mode": "ficgan",
-        "k": 3000, "detector": "yunet", "gate": "dlib", "faces": [face, {**face, "box": [0, 0, 12, 30]}], "notes": [], **more,
+        "k": 3000, "detector": "yunet", "gate": "dlib", "faces": [face, {**face, "box": [0, 0, 12, 30]}], "notes": [],
+        **more,
     }  # fmt: skip
     (folder / f"{name}.json").write_text(json.dumps(record))
 
 
 def test_an_account_adds_up_and_bounds_what_was_not_seen(tmp_path: Path) -> None:
     sidecar(tmp_path, "a.png")
-    sidecar(tmp_path, "b.png", exemptions=[{"rule": "track 3", "reason": "consent", "rows": 7}], edits=["person 2 kept"])
+    exempt = {"rule": "track 3", "reason": "consent", "rows": 7}
+    sidecar(tmp_path, "b.png", exemptions=[exempt], edits=["person 2 kept"])
     (tmp_path / "broken.json").write_text("{")
     (tmp_path / "else.json").write_text("{}")
     account = read_account(tmp_path)
