@@ -196,7 +196,7 @@ def test_the_report_holds_the_figures_and_needs_nothing_else(run: tuple[Results,
         assert html.escape(caveat).replace("&quot;", "&#34;").replace("&#x27;", "&#39;") in page
     rows = list(csv.DictReader((tmp_path / "tables" / "privacy.csv").read_text().splitlines()))
     assert len(rows) == sum(len(trial.figures) for trial in results.trials)
-    assert {path.suffix for path in files} == {".html", ".json", ".csv", ".png", ".svg"}
+    assert {path.suffix for path in files} == {".html", ".json", ".csv", ".md", ".png", ".svg"}
     assert json.loads((tmp_path / "report.json").read_text())["title"] == "made people"
 
 

@@ -13,7 +13,7 @@ from ficgan.errors import InputError, UsageError
 from ficgan.evaluation.report import merge, write_report
 from ficgan.evaluation.report.account import read_account
 from ficgan.evaluation.report.headline import controls, headlines
-from ficgan.evaluation.report.tables import risks, spelled, to_csv
+from ficgan.evaluation.report.tables import risks, spelled, to_csv, to_markdown
 from ficgan.evaluation.results import Figure, Results, Trial, Utility
 
 CURVES = {"cmc": [[1.0, 0.5], [10.0, 1.0]], "roc": [[0.0, 0.0], [1.0, 1.0]], "det": [[0.01, 0.9], [0.5, 0.1]]}
@@ -33,7 +33,8 @@ def trial(method: str, scenario: str, value: float | None, **more: Any) -> Trial
 def results(*extra: Trial) -> Results:
     facts = {
         "faces": 80, "people": 60, "size": 64, "context": 1.0, "licence": "made", "pixels": "0" * 64,
-        "failures_to_acquire": [["x", "dark"]], "split": {"parts": {p: {"people": 20} for p in ("background", "attacker", "probe")}},
+        "failures_to_acquire": [["x", "dark"]],
+        "split": {"parts": {p: {"people": 20} for p in ("background", "attacker", "probe")}},
     }  # fmt: skip
     method = {
         "name": "blur", "title": "Blur", "family": "basic", "source": "here", "settings": {"kernel": 3}, "keyed": False,
@@ -107,6 +108,12 @@ def test_risks_take_the_worst_and_say_what_was_not_measured() -> None:
     worse = Trial("made", "weak", "parrot-enrol", "b", figures=(Figure("singling-out", 0.6),))
     row = next(row for row in risks(results(found, worse)) if row["method"] == "weak")
     assert row["singling out"] == "0.600" and row["inference"] == "not measured"
+
+
+def test_markdown_has_a_row_each() -> None:
+    assert to_markdown([{"a": 1}, {"a": "x|y", "b": 2}]).splitlines() == [
+        "| a | b |", "|-|-|", "| 1 |  |", "| x/y | 2 |"
+    ]  # fmt: skip
 
 
 def test_csv_keeps_columns_of_all_rows() -> None:

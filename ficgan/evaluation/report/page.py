@@ -32,7 +32,7 @@ def write_report(
     pictures: Sequence[Path] = (),
     published: Sequence[dict[str, Any]] = (),
 ) -> list[Path]:
-    """Write `report.html`, `figures/*.png|svg`, `tables/*.csv` and `report.json`.
+    """Write `report.html`, `figures/*.png|svg`, `tables/*.csv`, `tables/ranking.md` and `report.json`.
 
     Args:
         results: of one or more evaluations.
@@ -73,6 +73,8 @@ def write_report(
     written = [_write(out / "report.html", text), _write(out / "report.json", results.to_json())]
     (out / "tables").mkdir(exist_ok=True)
     written += [_write(out / "tables" / f"{name}.csv", tables.to_csv(some)) for name, some in rows.items() if some]
+    if rows["ranking"]:
+        written.append(_write(out / "tables" / "ranking.md", tables.to_markdown(rows["ranking"])))
     for path in plots.values():
         written += [path, path.with_suffix(".svg")]
     return written

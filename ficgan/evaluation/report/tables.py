@@ -10,7 +10,7 @@ from typing import Any
 from ficgan.evaluation.report.headline import figure, headlines
 from ficgan.evaluation.results import Figure, Results
 
-__all__ = ["Row", "groups", "privacy", "ranking", "risks", "spelled", "to_csv", "utility"]
+__all__ = ["Row", "groups", "privacy", "ranking", "risks", "spelled", "to_csv", "to_markdown", "utility"]
 
 Row = dict[str, Any]
 RISKS = {"singling out": "singling-out", "linkability": "D_sys", "inference": "inference (mean AUC)"}
@@ -119,6 +119,14 @@ def to_csv(rows: Sequence[Row]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()
+
+
+def to_markdown(rows: Sequence[Row]) -> str:
+    """Rows as a Markdown table."""
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    lines = ["| " + " | ".join(columns) + " |", "|" + "-|" * len(columns)]
+    lines += ["| " + " | ".join(str(row.get(column, "")).replace("|", "/") for column in columns) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
 
 
 def _columns(one: Figure) -> Row:
