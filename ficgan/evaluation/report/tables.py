@@ -125,7 +125,8 @@ def to_markdown(rows: Sequence[Row]) -> str:
     """Rows as a Markdown table."""
     columns = list(dict.fromkeys(column for row in rows for column in row))
     lines = ["| " + " | ".join(columns) + " |", "|" + "-|" * len(columns)]
-    lines += ["| " + " | ".join(str(row.get(column, "")).replace("|", "/") for column in columns) + " |" for row in rows]
+    cells = [[str(row.get(column, "")).replace("|", "/") for column in columns] for row in rows]
+    lines += ["| " + " | ".join(row) + " |" for row in cells]
     return "\n".join(lines) + "\n"
 
 
