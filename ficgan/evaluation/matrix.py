@@ -131,8 +131,9 @@ def _threads(count: int) -> Iterator[None]:
 
 def _task(config: MatrixConfig, one: SetConfig, method: MethodConfig | None, key: str, out: Path) -> str:
     """Run one task and write what it found; "" or what went wrong."""
+    from ficgan.evaluation.bench import anonymiser_for
     from ficgan.evaluation.scenarios import get_scenarios
-    from ficgan.evaluation.trials import anonymiser_for, run_trials
+    from ficgan.evaluation.trials import run_trials
 
     began = time.monotonic()
     try:
@@ -157,9 +158,9 @@ def _task(config: MatrixConfig, one: SetConfig, method: MethodConfig | None, key
 
 @lru_cache(maxsize=2)
 def _cached_bench(text: str, name: str, out: Path) -> Any:
+    from ficgan.evaluation.bench import Bench
     from ficgan.evaluation.metrics.geometry import quick
     from ficgan.evaluation.readers import get_readers
-    from ficgan.evaluation.trials import Bench
 
     config = MatrixConfig.model_validate_json(text)
     one = next(one for one in config.sets if one.name == name)

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer, Faces
+from ficgan.evaluation.bench import Bench, pixels_of
 from ficgan.evaluation.metrics.intervals import Bootstrap, wilson
 from ficgan.evaluation.metrics.utility import Judges, Readings, compare
 from ficgan.evaluation.results import Figure, Utility
-from ficgan.evaluation.trials import LEAST_GROUP, Bench, pixels_of
+from ficgan.evaluation.trials import LEAST_GROUP
 from ficgan.images import atomic_write
 
 if TYPE_CHECKING:

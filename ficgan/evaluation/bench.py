@@ -1,0 +1,181 @@
+"""A set made ready, its split and its judges, and its faces as an attacker may see them; everything computed once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.anonymizers import Anonymizer, Faces, Images
+from ficgan.errors import FicganError, UsageError
+from ficgan.evaluation.metrics.scores import Scores
+from ficgan.evaluation.readers import Embeddings, Reader
+from ficgan.evaluation.scenarios import View
+from ficgan.evaluation.sets import Prepared, Split
+from ficgan.evaluation.stored import Store, digest, fingerprint
+
+__all__ = ["Bench", "NotApplicable", "Refused", "Subject", "anonymiser_for", "known", "pixels_of"]
+
+
+class Refused(FicganError):
+    """A scenario that cannot be run here; its sentence stands in the table in place of a figure."""
+
+
+class NotApplicable(FicganError):
+    """A scenario that has no meaning for a method, such as a key for one without."""
+
+
+@dataclass
+class Bench:
+    """A set made ready, its split, and who reads.
+
+    Args:
+        prepared: crops of the set.
+        split: rows of background, attacker, gallery and probe.
+        readers: judges.
+        detector: says in which anonymised crops a face is still found; None: all count as acquired.
+        store: where pixels and embeddings are kept.
+        seed, resamples: of the bootstrap.
+        general, specialised: reversers as the configuration names them.
+        retrain: "head" or "network".
+        columns: by which figures are broken down.
+    """
+
+    prepared: Prepared
+    split: Split
+    readers: Sequence[Reader]
+    detector: Any
+    store: Store
+    seed: int = 0
+    resamples: int = 1000
+    general: Sequence[str] = ("ridge",)
+    specialised: Sequence[str] = ("auto",)
+    retrain: str = "head"
+    columns: Sequence[str] = ()
+    _ceiling: dict[str, Scores] = field(default_factory=dict)
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the set's pixels and of its split, on which backgrounds depend."""
+        return digest([self.prepared.digest, self.split.digest])
+
+    @property
+    def people(self) -> NDArray[np.int64]:
+        """[N] of the set."""
+        return known(self.prepared.faces)
+
+    @property
+    def name(self) -> str:
+        """Of the set."""
+        return str(self.prepared.source["name"])
+
+    def part(self, rows: NDArray[np.int64], images: Images | None = None) -> Prepared:
+        """Some rows of the set, perhaps in other pixels."""
+        faces = self.prepared.faces.take(rows)
+        faces = faces if images is None else faces.with_images(images)
+        return dataclasses.replace(self.prepared, faces=faces, rows=self.prepared.rows[rows], attributes={}, groups={})
+
+    @cached_property
+    def background(self) -> Faces:
+        """The anonymisers' background set: the replaced squares alone."""
+        return self.part(self.split.background).regions()
+
+    def embed(self, reader: Reader, faces: Faces, key: list[Any]) -> Embeddings:
+        """Embeddings [N,D], kept under `key` and the set's and the judge's digests."""
+        return self.store.array(
+            ["embedding", self.digest, reader.digest, list(faces.names), *key], lambda: reader.embed(faces)
+        )
+
+    def ceiling(self, reader: Reader) -> Scores:
+        """Clear probes against a clear gallery."""
+        if reader.name not in self._ceiling:
+            gallery, probe = (self.prepared.faces.take(rows) for rows in (self.split.gallery, self.split.probe))
+            seen, enrolled = (self.embed(reader, faces, ["clear", "clear"]) for faces in (probe, gallery))
+            self._ceiling[reader.name] = Scores.compare(
+                seen, enrolled, known(probe), known(gallery), metric=reader.metric
+            )
+        return self._ceiling[reader.name]
+
+    def found(self, faces: Faces, key: list[Any]) -> NDArray[np.bool_]:
+        """[N] whether the detector still finds a face in each crop."""
+        if self.detector is None:
+            return np.ones(len(faces), bool)
+
+        from ficgan.evaluation.metrics.geometry import detect_faces
+
+        def look() -> NDArray[np.bool_]:
+            return detect_faces(self.detector, faces.images, faces.landmarks).found
+
+        return self.store.array(["found", self.digest, self.detector.name, list(faces.names), *key], look)
+
+
+def anonymiser_for(bench: Bench, anonymizer: Anonymizer) -> Anonymizer:
+    """The anonymiser with its background set, where it needs one.
+
+    Raises:
+        UsageError: it needs one and the split has none.
+    """
+    if "background" not in anonymizer.traits.needs:
+        return anonymizer
+    if not len(bench.split.background):
+        raise UsageError(f"{anonymizer.name} needs a background set, and this split has none; set split.background")
+    return anonymizer.fit(bench.background)
+
+
+def pixels_of(bench: Bench, anonymizer: Anonymizer, rows: NDArray[np.int64]) -> Faces:
+    """Rows of the set, anonymised; kept in the store."""
+    return Subject(bench, anonymizer).anonymised(rows)
+
+
+class Subject:
+    """Views of the set under one anonymiser; the same pixels are made once."""
+
+    def __init__(self, bench: Bench, anonymizer: Anonymizer | None) -> None:
+        self.bench, self.anonymizer = bench, anonymizer
+        self.naive: dict[str, Scores] = {}
+        self.key = ["clear"] if anonymizer is None else [fingerprint(anonymizer)]
+
+    def key_of(self, view: View) -> list[str]:
+        """What a view's pixels depend on."""
+        return ["clear"] if view == "clear" else self.key
+
+    def clear(self, rows: NDArray[np.int64]) -> Faces:
+        return self.bench.prepared.faces.take(rows)
+
+    def anonymised(self, rows: NDArray[np.int64], anonymizer: Anonymizer | None = None) -> Faces:
+        maker = anonymizer or self.anonymizer
+        if maker is None:
+            return self.clear(rows)
+        part = self.bench.part(rows)
+        key = ["pixels", self.bench.digest, list(part.region), fingerprint(maker), list(part.faces.names)]
+        made = self.bench.store.array(key, lambda: part.anonymise(maker).images)
+        return part.faces.with_images(made)
+
+    def view(self, view: View, rows: NDArray[np.int64]) -> Faces:
+        if view in ("surroundings", "inside", "inside anonymised") and self.bench.prepared.whole:
+            whole = "the crops of this set are replaced as a whole and have no surroundings; set context above 1"
+            raise Refused(whole) if self.anonymizer is None else NotApplicable(whole)
+        if view == "clear":
+            return self.clear(rows)
+        if view == "anonymised":
+            return self.anonymised(rows)
+        if view == "surroundings":
+            return self.bench.part(rows).surroundings()
+        if view == "inside":
+            return self.bench.part(rows).inside()
+        if view == "inside anonymised":
+            return self.bench.part(rows, self.anonymised(rows).images).inside()
+        if view == "constant":
+            clear = self.clear(rows)
+            return clear.with_images(np.full_like(clear.images, 127))
+        raise ValueError(view)
+
+
+def known(faces: Faces) -> NDArray[np.int64]:
+    assert faces.people is not None
+    return faces.people
