@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ficgan import __version__
-from ficgan.cli._errors import handle_errors
+from ficgan.cli._errors import EXIT_SOME_FAILED, handle_errors
 from ficgan.cli._options import TALK, options
 from ficgan.cli._progress import Progress
 from ficgan.cli.annotate import annotate
@@ -85,12 +85,22 @@ def run(
     with Progress(progress, unit="task", quiet=quiet) as told:
         results = run_matrix(matrix, out, jobs=jobs, progress=told)
         files = [str(path.relative_to(out)) for path in _report(results, out)] if report else []
+        nothing = [
+            label
+            for label in results.methods
+            if all(figure.value is None for trial in results.trials if trial.method == label for figure in trial.figures)
+        ]
+        for label in nothing:
+            why = next((t.figures[0].note for t in results.trials if t.method == label and t.figures), "nothing was run")
+            told.error(f"{label} has no figure at all: {why}")
     refused = sum(figure.value is None for trial in results.trials for figure in trial.figures)
     summary = {
         "results": "results.json", "report": files, "trials": len(results.trials), "refused_figures": refused,
         "seconds": round(time.monotonic() - started, 1),
     }  # fmt: skip
     click.echo(json.dumps(summary))
+    if nothing:
+        raise SystemExit(EXIT_SOME_FAILED)
 
 
 def _matrix(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,8 @@ __all__ = ["attacked"]
 
 DRAWS = 8
 """Anonymisations of one image that are averaged."""
+QUALITY = 75
+"""Of JPEG files; the customary one, and Revelio's."""
 MISMATCH = 0.7
 """Strength at which a mismatched attacker has learnt, relative to the attacked one's."""
 
@@ -41,6 +44,8 @@ def attacked(
             raise NotApplicable(f"{method.name} has no key")
         holder = method if kind == "right key" else _other_key(method)
         return [(kind, _in_region(bench, rows, anonymised, holder.invert))]
+    if kind == "compressed":
+        return _compressed(bench, subject, method, rows)
     chosen = _reversers(bench, method, kind)
     if not chosen:
         raise NotApplicable(f"no {kind} attacker is made for {method.name}")
@@ -54,6 +59,36 @@ def attacked(
         fitted = reverser if pairs is None else reverser.fit(pairs)
         out.append((name, _in_region(bench, rows, anonymised, fitted.guess)))
     return out
+
+
+def _compressed(
+    bench: Bench, subject: Subject, method: Anonymizer, rows: NDArray[np.int64]
+) -> list[tuple[str, Faces]]:
+    """What JPEG files leave to the attackers made for the method, who learn from JPEG files too, and to its key."""
+    probes, out = _as_jpeg(subject.anonymised(rows)), []
+    if method.traits.keyed:
+        out.append(("right key", _in_region(bench, rows, probes, method.invert)))
+    learners = [one for one in _reversers(bench, method, "specialised") if "pairs" in one[1].traits.knowledge]
+    if not (out or learners):
+        raise NotApplicable(f"no attacker of {method.name} learns from its files or has its key")
+    taught = bench.split.attacker
+    if learners and len(taught):
+        seen = bench.part(taught, _as_jpeg(subject.anonymised(taught)).images).regions()
+        pairs = Pairs(seen, bench.part(taught).regions(), bench.background)
+        out += [(name, _in_region(bench, rows, probes, one.fit(pairs).guess)) for name, one in learners]
+    return out
+
+
+def _as_jpeg(faces: Faces) -> Faces:
+    """The faces as they come back from JPEG files."""
+    from PIL import Image
+
+    out = np.empty_like(faces.images)
+    for index, image in enumerate(faces.images):
+        file = io.BytesIO()
+        Image.fromarray(image).save(file, format="JPEG", quality=QUALITY)
+        out[index] = np.asarray(Image.open(file))
+    return faces.with_images(out)
 
 
 def _reversers(bench: Bench, method: Anonymizer, kind: str) -> list[tuple[str, Reverser]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -85,23 +86,21 @@ class Bench:
         """The anonymisers' background set: the replaced squares alone."""
         return self.part(self.split.background).regions()
 
-    def embed(self, reader: Reader, faces: Faces, key: list[Any]) -> Embeddings:
-        """Embeddings [N,D], kept under `key` and the set's and the judge's digests."""
-        return self.store.array(
-            ["embedding", self.digest, reader.digest, list(faces.names), *key], lambda: reader.embed(faces)
-        )
+    def embed(self, reader: Reader, faces: Faces) -> Embeddings:
+        """Embeddings [N,D], kept under the digests of the judge, of the pixels and of the landmarks."""
+        return self.store.array(["embedding", reader.digest, content(faces)], lambda: reader.embed(faces))
 
     def ceiling(self, reader: Reader) -> Scores:
         """Clear probes against a clear gallery."""
         if reader.name not in self._ceiling:
             gallery, probe = (self.prepared.faces.take(rows) for rows in (self.split.gallery, self.split.probe))
-            seen, enrolled = (self.embed(reader, faces, ["clear", "clear"]) for faces in (probe, gallery))
+            seen, enrolled = (self.embed(reader, faces) for faces in (probe, gallery))
             self._ceiling[reader.name] = Scores.compare(
                 seen, enrolled, known(probe), known(gallery), metric=reader.metric
             )
         return self._ceiling[reader.name]
 
-    def found(self, faces: Faces, key: list[Any]) -> NDArray[np.bool_]:
+    def found(self, faces: Faces) -> NDArray[np.bool_]:
         """[N] whether the detector still finds a face in each crop."""
         if self.detector is None:
             return np.ones(len(faces), bool)
@@ -111,7 +110,7 @@ class Bench:
         def look() -> NDArray[np.bool_]:
             return detect_faces(self.detector, faces.images, faces.landmarks).found
 
-        return self.store.array(["found", self.digest, self.detector.name, list(faces.names), *key], look)
+        return self.store.array(["found", self.detector.name, content(faces)], look)
 
 
 def anonymiser_for(bench: Bench, anonymizer: Anonymizer) -> Anonymizer:
@@ -138,23 +137,35 @@ class Subject:
     def __init__(self, bench: Bench, anonymizer: Anonymizer | None) -> None:
         self.bench, self.anonymizer = bench, anonymizer
         self.naive: dict[str, Scores] = {}
-        self.key = ["clear"] if anonymizer is None else [fingerprint(anonymizer)]
-
-    def key_of(self, view: View) -> list[str]:
-        """What a view's pixels depend on."""
-        return ["clear"] if view == "clear" else self.key
+        self._blocks: dict[tuple[str, str], Images] = {}
 
     def clear(self, rows: NDArray[np.int64]) -> Faces:
         return self.bench.prepared.faces.take(rows)
 
     def anonymised(self, rows: NDArray[np.int64], anonymizer: Anonymizer | None = None) -> Faces:
+        """Rows of the tested or of the attacker. Each of the two is anonymised in one go, whatever part of it is asked
+        for: methods that look at the whole set (genuine k-same, swaps) then do the same to gallery and probe.
+        """
         maker = anonymizer or self.anonymizer
         if maker is None:
             return self.clear(rows)
-        part = self.bench.part(rows)
-        key = ["pixels", self.bench.digest, list(part.region), fingerprint(maker), list(part.faces.names)]
-        made = self.bench.store.array(key, lambda: part.anonymise(maker).images)
-        return part.faces.with_images(made)
+        split = self.bench.split
+        name, block = "tested", np.sort(np.concatenate([split.gallery, split.probe]))
+        if not np.isin(rows, block).all():
+            name, block = "attacker", np.sort(split.attacker)
+        made = self._block(maker, name, block)
+        return self.clear(rows).with_images(made[np.searchsorted(block, rows)])
+
+    def _block(self, maker: Anonymizer, name: str, block: NDArray[np.int64]) -> Images:
+        mark = fingerprint(maker)
+        if mark is None:  # what a program does is its own affair: kept for this task only
+            key = (maker.name, name)
+            if key not in self._blocks:
+                self._blocks[key] = self.bench.part(block).anonymise(maker).images
+            return self._blocks[key]
+        part = self.bench.part(block)
+        kept = ["pixels", self.bench.digest, list(part.region), mark, list(part.faces.names)]
+        return self.bench.store.array(kept, lambda: part.anonymise(maker).images)
 
     def view(self, view: View, rows: NDArray[np.int64]) -> Faces:
         if view in ("surroundings", "inside", "inside anonymised") and self.bench.prepared.whole:
@@ -176,6 +187,14 @@ class Subject:
         raise ValueError(view)
 
 
+def content(faces: Faces) -> str:
+    """Digest of what a judge sees: pixels and landmarks."""
+    state = hashlib.sha256(np.ascontiguousarray(faces.images).data)
+    state.update(np.ascontiguousarray(faces.landmarks).data)
+    return f"{state.hexdigest()} {faces.images.shape}"
+
+
 def known(faces: Faces) -> NDArray[np.int64]:
+    """Who they are; sets without people are refused before."""
     assert faces.people is not None
     return faces.people

@@ -42,7 +42,6 @@ def catalogue(what: str) -> Iterator[tuple[str, str]]:
 
         for scenario in SCENARIOS.values():
             yield scenario.name, f"{scenario.title} (attacker knows {scenario.knowledge})"
-        yield "attribute-inference", "attributes told from anonymised faces (inference: true)"
     elif what == "metrics":
         from ficgan.evaluation.metrics.privacy import PRIVACY
         from ficgan.evaluation.metrics.utility import UTILITY

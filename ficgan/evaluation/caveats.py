@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ficgan.evaluation.results import Results
 
 __all__ = ["NOT_HANDLED", "caveats"]
@@ -46,11 +48,13 @@ def caveats(results: Results) -> list[str]:
                 f"{name}: {tested} people are tested; figures on so few show how the software behaves, not what holds "
                 "in the world."
             )
-        if missed := len(facts["failures_to_acquire"]):
-            out.append(
-                f"{name}: {missed} of {missed + facts['faces']} images are left out, because no face was found in the "
-                "source; they are listed in the results."
-            )
+        if missed := facts["failures_to_acquire"]:
+            reasons = Counter(why for _, why in missed).most_common(3)
+            told = "; ".join(f"{why} ({count})" for why, count in reasons)
+            out.append(f"{name}: {len(missed)} of {len(missed) + facts['faces']} images are left out: {told}.")
+        if removed := facts["split"].get("duplicates_removed"):
+            lost = facts["split"].get("people_lost_by_it", 0)
+            out.append(f"{name}: {removed} pictures stood in several places and were taken out, {lost} people with them.")
     families = {facts["family"] for facts in results.methods.values()}
     names = {facts["name"] for facts in results.methods.values()}
     if "differential privacy" in families:
@@ -59,7 +63,15 @@ def caveats(results: Results) -> list[str]:
         out.append(K_SAME_KNOWN)
     if "ficgan" in names:
         out.append(FICGAN_LEAK)
-    if any(trial.control == "surroundings" for trial in results.trials):
+    scenarios = {trial.scenario for trial in results.trials}
+    parrots = any(name.startswith("parrot") for name in scenarios)
+    measured = any(t.control == "surroundings" and any(f.value is not None for f in t.figures) for t in results.trials)
+    if parrots and not measured:
+        out.append(
+            "Parrot figures may speak of hair, clothes and background as much as of faces: no control of the "
+            "surroundings was run (scenario background-only, context above 1)."
+        )
+    if measured:
         out.append(
             "Parrot figures speak of the surroundings, too: read them beside background-only, which shows nothing of "
             "the face."

@@ -15,10 +15,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ficgan.errors import FicganError, UsageError
+from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.evaluation.matrix_config import MatrixConfig, MethodConfig, SetConfig, without_folder
 from ficgan.evaluation.results import Results, Trial, Utility, from_json
-from ficgan.evaluation.stored import VERSION, Store, digest
+from ficgan.evaluation.stored import VERSION, Store, digest, files_digest
 from ficgan.images import atomic_write
 
 __all__ = ["Progress", "run_matrix"]
@@ -47,7 +47,7 @@ def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Prog
     started = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     (out / "tasks").mkdir(exist_ok=True)
-    _refuse_trainers(config)
+    _check(config)
     tasks: list[tuple[SetConfig, MethodConfig | None]] = []
     sets: dict[str, dict[str, Any]] = {}
     for one in config.sets:
@@ -140,8 +140,8 @@ def _task(config: MatrixConfig, one: SetConfig, method: MethodConfig | None, key
         bench = _bench(config, one, out)
         label = CLEAR if method is None else method.title
         anonymizer = None if method is None else anonymiser_for(bench, method.make())
-        trials = run_trials(bench, anonymizer, label, get_scenarios(config.scenarios), inference=config.inference)
-        utility, pictures = _utility(config, bench, anonymizer, label, out)
+        trials = run_trials(bench, anonymizer, label, get_scenarios(config.scenarios))
+        utility, pictures = _utility(config, bench, anonymizer, label, out, key)
     except FicganError as error:
         return str(error)
     entry = {
@@ -217,7 +217,7 @@ def _describe(config: MatrixConfig, one: SetConfig, out: Path) -> dict[str, Any]
     facts = prepared.facts()
     return {
         **facts,
-        "digest": digest([facts["pixels"], parts.digest]),
+        "digest": digest([facts["pixels"], parts.digest, _labels_digest(prepared)]),
         "licence": one.licence or facts["licence"],
         "size": one.size,
         "context": one.context,
@@ -225,13 +225,19 @@ def _describe(config: MatrixConfig, one: SetConfig, out: Path) -> dict[str, Any]
     }
 
 
-def _utility(config: MatrixConfig, bench: Any, anonymizer: Any, label: str, out: Path) -> tuple[Any, list[str]]:
+def _labels_digest(prepared: Any) -> str:
+    told = {name: values.tolist() for name, values in prepared.attributes.items()}
+    return digest([told, {name: list(values) for name, values in prepared.groups.items()}])
+
+
+def _utility(
+    config: MatrixConfig, bench: Any, anonymizer: Any, label: str, out: Path, key: str
+) -> tuple[Any, list[str]]:
     """Utility figures on the probes, and pictures of the first few."""
     from ficgan.evaluation.usefulness import pictures, usefulness
 
-    subject = None if anonymizer is None else anonymizer
-    utility = usefulness(config, bench, subject, label) if config.utility else None
-    shown = pictures(bench, subject, label, out, config.pictures) if config.pictures else []
+    utility = usefulness(config, bench, anonymizer, label) if config.utility else None
+    shown = pictures(bench, anonymizer, key, out, config.pictures) if config.pictures else []
     return utility, shown
 
 
@@ -239,13 +245,25 @@ def _method(anonymizer: Any) -> dict[str, Any]:
     traits = asdict(anonymizer.traits)
     traits["needs"] = sorted(traits["needs"])
     settings = {key: without_folder(value) for key, value in anonymizer.settings().items()}
+    if settings.get("command"):
+        settings["command"] = settings["command"].split()[0]
     return {"name": anonymizer.name, **traits, "settings": settings}
 
 
 def _key(config: MatrixConfig, one: SetConfig, method: MethodConfig | None, set_digest: str) -> str:
-    """Of everything a task's outcome depends on."""
+    """Of everything a task's outcome depends on: settings, pixels, labels, and the contents of the files they name."""
+    from ficgan import __version__
+
     shared = config.model_dump(mode="json", exclude={"title", "sets", "methods"})
-    return digest([VERSION, shared, one.name, set_digest, None if method is None else method.model_dump(mode="json")])
+    named = [*config.recognisers, config.attributes or ""]
+    own = None
+    if method is not None:
+        own = method.model_dump(mode="json")
+        named += [value for value in method.parameters.values() if isinstance(value, str)]
+        if method.parameters.get("command"):  # a program of somebody else's may have changed: its task is never kept
+            own["asked"] = time.time_ns()
+    files = [files_digest(text) for text in named]
+    return digest([VERSION, __version__, shared, one.name, one.context, set_digest, own, files])
 
 
 def _read(out: Path, key: str) -> dict[str, Any] | None:
@@ -256,13 +274,28 @@ def _read(out: Path, key: str) -> dict[str, Any] | None:
         return None
 
 
-def _refuse_trainers(config: MatrixConfig) -> None:
-    """A judge that trained a model under test would only flatter it."""
+def _check(config: MatrixConfig) -> None:
+    """What can be known before any image is read: judges and classifier can be opened, and no judge helped a method."""
     from ficgan import pretrained
     from ficgan.deidentify import refuse_trainer
+    from ficgan.evaluation.attributes import AttributeClassifier
+    from ficgan.evaluation.readers import get_readers
     from ficgan.models import load_checkpoint
 
+    readers = get_readers(tuple(config.recognisers))
+    if config.attributes is not None:
+        if not Path(config.attributes).is_file():
+            raise UsageError(f"there is no attribute classifier {config.attributes}; see ficgan train-attributes")
+        AttributeClassifier.load(Path(config.attributes))
+    for one in config.sets:
+        if not Path(one.path).exists():
+            raise InputError(f"the set {one.name} is not at {one.path}; name a folder, zip or tar")
     for method in config.methods:
+        texts = [value for value in method.parameters.values() if isinstance(value, str)]
+        helpers = {digest for text in texts for digest in files_digest(text)}
+        for reader in readers:
+            if reader.digest in helpers:
+                raise UsageError(f"{reader.name} is what {method.title} works against; take another judge")
         if method.method != "ficgan":
             continue
         file = method.parameters.get("checkpoint") or pretrained.path("model")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer
+from ficgan.attacks import REVERSERS
 from ficgan.errors import UsageError
 from ficgan.evaluation.scenarios import get_scenarios
 from ficgan.registry import parse_spec
@@ -92,6 +94,8 @@ class MethodConfig(_Frozen):
         if self.method in ANONYMIZERS:
             limits = {field.name: known for field, known in ANONYMIZERS[self.method].parameters()}
         told = {key: value for key, value in self.parameters.items() if not limits.get(key, {}).get("secret")}
+        if told.get("command"):  # it may hold what is nobody's business: the program's name is enough
+            told["command"] = str(told["command"]).split()[0]
         return {key: without_folder(value) for key, value in told.items()}
 
     @property
@@ -122,8 +126,6 @@ class MatrixConfig(_Frozen):
     utility: bool = True
     attributes: str | None = None
     """A trained attribute classifier, see `ficgan train-attributes`."""
-    inference: bool = True
-    """Whether attributes are inferred from anonymised faces."""
     groups: list[str] = ["gender", "age", "race", "ethnicity"]
     """Columns by which figures are broken down, where a set has them."""
     resamples: int = Field(1000, ge=0)
@@ -163,9 +165,13 @@ def load_matrix(path: str | Path) -> MatrixConfig:
     except ValidationError as error:
         raise UsageError(_told(error, text_path)) from None
     get_scenarios(config.scenarios)
+    config = _resolved(config, Path(path).resolve().parent)
     for method in config.methods:
         method.make()
-    return _resolved(config, Path(path).resolve().parent)
+    for text in (*config.general, *(text for text in config.specialised if text != "auto")):
+        name, parameters = parse_spec(text)
+        REVERSERS.make(name, **parameters)
+    return config
 
 
 def _told(error: ValidationError, where: str) -> str:
@@ -178,7 +184,7 @@ def _told(error: ValidationError, where: str) -> str:
         return f"unknown key {path!r} in {where}" + (f"; did you mean {near[0]!r}?" if near else "")
     if first["type"] == "missing":
         return f"{where} has no {path}; see docs/evaluation.md"
-    return f"{path or 'the matrix'} in {where}: {first['msg']}"
+    return f"{path or 'the matrix'} in {where}: {first['msg'].removeprefix('Value error, ')}"
 
 
 def _resolved(config: MatrixConfig, folder: Path) -> MatrixConfig:
@@ -191,4 +197,19 @@ def _resolved(config: MatrixConfig, folder: Path) -> MatrixConfig:
 
     sets = [one.model_copy(update={"path": at(one.path), "labels": at(one.labels)}) for one in config.sets]
     judges = [named(name) for name in config.recognisers]
-    return config.model_copy(update={"sets": sets, "recognisers": judges, "attributes": at(config.attributes)})
+    methods = [one.model_copy(update={"parameters": _placed(one.parameters, named, at)}) for one in config.methods]
+    update = {"sets": sets, "recognisers": judges, "attributes": at(config.attributes), "methods": methods}
+    return config.model_copy(update=update)
+
+
+def _placed(
+    parameters: dict[str, Any], named: Callable[[str], str], at: Callable[[str | None], str | None]
+) -> dict[str, Any]:
+    """Parameters that name files, from the folder of the matrix."""
+    out = dict(parameters)
+    for key in ("folder", "checkpoint", "bank"):
+        if out.get(key):
+            out[key] = at(out[key])
+    if isinstance(out.get("verifier"), str):
+        out["verifier"] = "+".join(named(part) for part in out["verifier"].split("+"))
+    return out

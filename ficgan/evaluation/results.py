@@ -115,11 +115,13 @@ class Results:
         """
         try:
             raw = json.loads(path.read_text(encoding="utf-8"))
-            if raw.pop("schema", None) != SCHEMA:
+            if not isinstance(raw, dict) or raw.pop("schema", None) != SCHEMA:
                 raise InputError(f"{path} holds no results of schema {SCHEMA}; run the evaluation again")
             trials = [Trial(**from_json(trial)) for trial in raw.pop("trials")]
             utilities = [Utility(**from_json(one)) for one in raw.pop("utilities")]
             return cls(**raw, trials=trials, utilities=utilities)
+        except FileNotFoundError:
+            raise InputError(f"there is no {path}; name a finished evaluation's folder or its results.json") from None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path} cannot be read as results of an evaluation ({error}); run it again") from error
 

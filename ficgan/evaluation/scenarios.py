@@ -12,8 +12,9 @@ __all__ = ["SCENARIOS", "Attacker", "Scenario", "View", "get_scenarios"]
 View = Literal["clear", "anonymised", "reversed", "surroundings", "inside", "inside anonymised", "constant"]
 """What a gallery or a probe shows. surroundings: the replaced square greyed; inside: all but that square greyed."""
 Attacker = Literal[
-    "", "general", "specialised", "mismatched", "background", "right key", "wrong key", "fusion", "average"
-]
+    "", "general", "specialised", "mismatched", "background", "right key", "wrong key", "compressed", "fusion",
+    "average", "inference",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,8 @@ _ALL = (
              "right key", knowledge="the key", control="positive"),
     Scenario("wrong-key", "keyed methods inverted with a wrong key", "clear", "reversed", "wrong key",
              knowledge="the method, not its key"),
+    Scenario("compressed", "as reversed-specialised and right-key, from JPEG files of quality 75", "clear", "reversed",
+             "compressed", knowledge="the method and its parameters", source="lossy files break exact inversion"),
     Scenario("background-known", "reversed by subtraction, with the background set known", "clear", "reversed",
              "background", knowledge="the background set"),
     Scenario("linkability", "all anonymised images against one another: which show one person?", "anonymised",
@@ -80,13 +83,15 @@ _ALL = (
              knowledge="which probes belong together, as in a film"),
     Scenario("averaged-draws", "eight anonymisations of each probe averaged", "clear", "anonymised", "average",
              knowledge="repeated draws of one image"),
+    Scenario("attribute-inference", "attributes told by a classifier trained on anonymised faces of other people",
+             "anonymised", "anonymised", "inference", knowledge="anonymised faces with attributes", source="WP216"),
 )  # fmt: skip
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in _ALL}
-"""By name. Attribute inference is not a comparison of people and stands in `ficgan.evaluation.inference`."""
+"""By name, in the order in which they are run: the naive trial comes before those that are compared with it."""
 
 
 def get_scenarios(names: list[str] | tuple[str, ...]) -> list[Scenario]:
-    """Scenarios by name; "all" is all of them.
+    """Scenarios by name, in their own order; "all" is all of them.
 
     Raises:
         UsageError: an unknown name.
@@ -102,4 +107,4 @@ def get_scenarios(names: list[str] | tuple[str, ...]) -> list[Scenario]:
                 f"there is no scenario {name!r}; "
                 + (f"did you mean {near[0]}?" if near else f"there are {', '.join(SCENARIOS)}")
             )
-    return [SCENARIOS[name] for name in dict.fromkeys(names)]
+    return [scenario for scenario in _ALL if scenario.name in names]

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import Anonymizer
 from ficgan.images import atomic_write
 
-__all__ = ["Store", "digest", "fingerprint"]
+__all__ = ["Store", "digest", "files_digest", "fingerprint"]
 
-VERSION = 1
+VERSION = 2
 """Raised where code that makes what is stored changes its results."""
 
 
@@ -58,14 +59,46 @@ def digest(key: Any) -> str:
     return hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()[:32]
 
 
-def fingerprint(anonymizer: Anonymizer) -> str:
-    """What an anonymiser's output depends on besides its input: name, all fields (keys too), fitted arrays, models."""
+def fingerprint(anonymizer: Anonymizer) -> str | None:
+    """What an anonymiser's output depends on besides its input: name, all fields (keys too), fitted arrays, files.
+
+    Returns:
+        A digest; None for a program of somebody else's, of which nobody knows what it depends on.
+    """
     fields: dict[str, Any] = {}
     for field in dataclasses.fields(anonymizer):
         value = getattr(anonymizer, field.name)
+        if field.name == "command" and value:
+            return None
         if isinstance(value, np.ndarray):
             value = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
         # Anything else a fitted one carries came of its background, whose digest is in the keys it is used in.
         plain = value is None or isinstance(value, (str, int, float, bool))
         fields[field.name] = value if plain else type(value).__name__
-    return digest([anonymizer.name, fields, anonymizer.settings()])
+    files = [files_digest(value) for value in fields.values() if isinstance(value, str)]
+    return digest([anonymizer.name, fields, anonymizer.settings(), files])
+
+
+def files_in(text: str) -> list[Path]:
+    """Files and folders that a parameter names, such as onnx:PATH, or several with + between."""
+    parts = (part.partition(":")[2] or part for part in text.split("+"))
+    return [path for part in parts if "/" in part or "." in part for path in [Path(part).expanduser()] if path.exists()]
+
+
+@lru_cache(maxsize=256)
+def _file_digest(path: Path, size: int, changed: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def files_digest(text: str) -> list[str]:
+    """Of the contents of the files a parameter names; folders by names, sizes and times of their files."""
+    out = []
+    for path in files_in(text):
+        state = path.stat()
+        if path.is_file():
+            out.append(_file_digest(path, state.st_size, state.st_mtime_ns))
+        else:
+            inner = sorted((str(p.relative_to(path)), p.stat().st_size, p.stat().st_mtime_ns) for p in path.rglob("*"))
+            out.append(digest(inner))
+    return out

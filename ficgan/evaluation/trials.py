@@ -27,6 +27,10 @@ __all__ = ["LEAST_GROUP", "run_trials"]
 
 LEAST_GROUP = 10
 """People a group needs for figures of its own."""
+_OF_CLEAR = ("ceiling", "negative", "surroundings")
+"""Controls that are run on the clear images alone, as all other scenarios are on the anonymised ones alone."""
+_SUBJECTS = {"linkability": (True, False), "attribute-inference": (True, False)}
+"""But for those that say something only beside the clear images' own: whether without an anonymiser."""
 
 
 def run_trials(
@@ -35,7 +39,6 @@ def run_trials(
     label: str,
     scenarios: Sequence[Scenario],
     *,
-    inference: bool = True,
     progress: Callable[[str], None] | None = None,
 ) -> list[Trial]:
     """Trials of one anonymiser, or of the clear images where it is None.
@@ -45,7 +48,6 @@ def run_trials(
         anonymizer: ready to use, see `anonymiser_for`.
         label: of the method.
         scenarios: to run; those without an anonymiser are run for the clear images only.
-        inference: whether attributes are inferred, too.
         progress: called with each scenario's name before it begins.
 
     Returns:
@@ -55,19 +57,17 @@ def run_trials(
     subject = Subject(bench, anonymizer)
     trials: list[Trial] = []
     for scenario in scenarios:
-        if (scenario.control in ("ceiling", "negative", "surroundings")) != (anonymizer is None):
+        if (anonymizer is None) not in _SUBJECTS.get(scenario.name, (scenario.control in _OF_CLEAR,)):
             continue
         if progress:
             progress(scenario.name)
         try:
-            trials += _scenario(bench, subject, label, scenario)
+            trials += (_inference if scenario.attacker == "inference" else _scenario)(bench, subject, label, scenario)
         except NotApplicable:
             continue
         except (Refused, UsageError, InputError) as error:
             refused = Figure("rank-1", None, note=str(error))
             trials.append(Trial(bench.name, label, scenario.name, "", figures=(refused,)))
-    if inference and len(bench.split.attacker):
-        trials += _inference(bench, subject, label)
     return trials
 
 
@@ -78,22 +78,17 @@ def _scenario(bench: Bench, subject: Subject, label: str, scenario: Scenario) ->
     gallery = subject.view(scenario.gallery, gallery_rows)
     trials = []
     for attacker, probe in attacked(bench, subject, scenario, probe_rows):
+        seen = bench.found(probe)
         for reader in bench.readers:
             embed, note = _embedder(bench, subject, scenario, reader)
-            key = [*subject.key_of(scenario.probe), scenario.probe, attacker]
-            found = bench.found(probe, key)
-            p = embed(probe, key)
-            g = p if scenario.same_set else embed(gallery, [*subject.key_of(scenario.gallery), scenario.gallery])
-            people = known(probe)
+            p, people, found = embed(probe), known(probe), seen
+            g = p if scenario.same_set else embed(gallery)
             if scenario.attacker == "fusion":
                 p, people, found = _fused(p, people, found)
             metric: Any = "cosine" if scenario.retrained else reader.metric
             scores = Scores.compare(p, g, people, known(gallery), metric=metric, exclude_same=scenario.same_set)
             threshold = None if scenario.retrained else reader.threshold
-            figures = privacy_figures(scores, threshold=threshold, seed=bench.seed, resamples=bench.resamples)
-            figures = tuple(
-                one for one in figures if not one.metric.endswith(FAILURES) and one.metric != "failures to acquire"
-            )
+            figures = _figures(bench, scores, threshold, bench.resamples)
             if not scenario.same_set:
                 figures += _without_face(bench, p, g, people, known(gallery), metric, found)
             figures += (Figure("chance", chance(scores), n=scores.enrolled),)
@@ -113,6 +108,12 @@ def _scenario(bench: Bench, subject: Subject, label: str, scenario: Scenario) ->
     return trials
 
 
+def _figures(bench: Bench, scores: Scores, threshold: float | None, resamples: int) -> tuple[Figure, ...]:
+    """Read at the source's landmarks, found or not; what is lost where a face must be found is `_without_face`'s."""
+    figures = privacy_figures(scores, threshold=threshold, seed=bench.seed, resamples=resamples)
+    return tuple(one for one in figures if not one.metric.endswith(FAILURES) and one.metric != "failures to acquire")
+
+
 def _without_face(
     bench: Bench, probe: Embeddings, gallery: Embeddings, people: NDArray[np.int64], enrolled: NDArray[np.int64],
     metric: Any, found: NDArray[np.bool_],
@@ -128,18 +129,16 @@ def _without_face(
 
 def _embedder(
     bench: Bench, subject: Subject, scenario: Scenario, reader: Reader
-) -> tuple[Callable[[Faces, list[Any]], Embeddings], str]:
+) -> tuple[Callable[[Faces], Embeddings], str]:
     if not scenario.retrained:
-        return lambda faces, key: bench.embed(reader, faces, key), ""
+        return lambda faces: bench.embed(reader, faces), ""
     if not len(bench.split.attacker):
         raise Refused("the split leaves no faces to retrain on; set split.attacker")
     taught = subject.anonymised(bench.split.attacker)
     if bench.retrain == "network":
-        embed, note = retrain_network(reader, taught)
-        return lambda faces, key: embed(faces), note
-    seen = bench.embed(reader, taught, [*subject.key, "anonymised"])
-    change, note = retrain_head(seen, known(taught))
-    return lambda faces, key: change(bench.embed(reader, faces, key)), note
+        return retrain_network(reader, taught)
+    change, note = retrain_head(bench.embed(reader, taught), known(taught))
+    return lambda faces: change(bench.embed(reader, faces)), note
 
 
 def _fused(
@@ -183,26 +182,26 @@ def _groups(
                 out[f"{column}={value}"] = (Figure("rank-1", None, n=people, note=short),)
                 continue
             part = scores.take(mask)
-            out[f"{column}={value}"] = privacy_figures(
-                part, threshold=threshold, seed=bench.seed, resamples=min(bench.resamples, 200)
-            )
+            out[f"{column}={value}"] = _figures(bench, part, threshold, min(bench.resamples, 200))
     return out
 
 
-def _inference(bench: Bench, subject: Subject, label: str) -> list[Trial]:
+def _inference(bench: Bench, subject: Subject, label: str, scenario: Scenario) -> list[Trial]:
     labels = binary_labels(bench.prepared.attributes, bench.prepared.groups)
     if not labels:
-        return []
+        raise NotApplicable("nothing is known of the people but who they are")
+    if not len(bench.split.attacker):
+        raise Refused("the split leaves no faces to learn from; set split.attacker")
     trials = []
     train, probe = bench.split.attacker, bench.split.probe
     for reader in bench.readers:
-        x = bench.embed(reader, subject.anonymised(train), [*subject.key, "anonymised"])
-        y = bench.embed(reader, subject.anonymised(probe), [*subject.key, "anonymised"])
+        x = bench.embed(reader, subject.anonymised(train))
+        y = bench.embed(reader, subject.anonymised(probe))
         figures = infer(
             x, {name: values[train] for name, values in labels.items()},
             y, {name: values[probe] for name, values in labels.items()},
-            bench.people[probe], resamples=min(bench.resamples, 200), seed=bench.seed,
+            bench.people[train], bench.people[probe], resamples=min(bench.resamples, 200), seed=bench.seed,
         )  # fmt: skip
         if figures:
-            trials.append(Trial(bench.name, label, "attribute-inference", reader.name, figures=figures))
+            trials.append(Trial(bench.name, label, scenario.name, reader.name, figures=figures))
     return trials

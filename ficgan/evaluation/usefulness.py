@@ -95,15 +95,13 @@ def _share(metric: str, hits: NDArray[np.bool_]) -> Figure:
     return Figure(metric, float(hits.mean()), low, high, len(hits), "images")
 
 
-def pictures(bench: Bench, anonymizer: Anonymizer | None, label: str, out: Path, count: int) -> list[str]:
-    """The first probes as PNG below `out/pictures`; the same people for every method.
+def pictures(bench: Bench, anonymizer: Anonymizer | None, key: str, out: Path, count: int) -> list[str]:
+    """The first probes as PNG below `out/pictures`, named by their task's key; the same people for every method.
 
     Returns:
         Files relative to `out`.
     """
     from PIL import Image
-
-    from ficgan.evaluation.stored import digest
 
     rows = bench.split.probe
     first = np.array([rows[np.flatnonzero(bench.people[rows] == p)[0]] for p in np.unique(bench.people[rows])[:count]])
@@ -112,7 +110,7 @@ def pictures(bench: Bench, anonymizer: Anonymizer | None, label: str, out: Path,
     folder.mkdir(exist_ok=True)
     written = []
     for number, image in enumerate(faces.images):
-        name = f"{digest([bench.name, label])[:12]}-{number:02d}.png"
+        name = f"{key[:12]}-{number:02d}.png"
         data: Any = io.BytesIO()
         Image.fromarray(image).save(data, format="PNG")
         with atomic_write(folder / name, overwrite=True) as file:

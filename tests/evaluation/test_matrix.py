@@ -85,7 +85,6 @@ def config(folder: Path, **more: object) -> MatrixConfig:
         "recognisers": ["dlib"],
         "resamples": 100,
         "utility": False,
-        "inference": False,
         **more,
     }  # fmt: skip
     return MatrixConfig.model_validate(tree)
@@ -106,7 +105,7 @@ def run(people: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Results
         patch.setattr(matrix, "_detector", lambda name: _Finds())
         matrix._cached_bench.cache_clear()
         out = tmp_path_factory.mktemp("out")
-        return matrix.run_matrix(config(people, inference=True), out), out
+        return matrix.run_matrix(config(people), out), out
 
 
 def test_controls_come_out_as_they_must(run: tuple[Results, Path]) -> None:
@@ -118,6 +117,8 @@ def test_controls_come_out_as_they_must(run: tuple[Results, Path]) -> None:
         "clear": True,
         "constant": True,
         "right-key: block-permutation (block 8)": True,
+        "learn-permutation on block-permutation (block 8)": True,
+        "ridge on block-permutation (block 8)": True,
     }
 
 
@@ -146,6 +147,43 @@ def test_failures_to_acquire_are_counted_as_misses_beside(run: tuple[Results, Pa
     assert figure(naive.figures, "rank-1").value > 0.5  # type: ignore[union-attr,operator]
 
 
+def test_the_mismatched_attacker_is_another_one(run: tuple[Results, Path]) -> None:
+    results, _ = run
+    noise = "gaussian-noise (sigma 100)"
+    found = [
+        next(t for t in results.trials if (t.method, t.scenario) == (noise, name) and t.figures[0].value is not None)
+        for name in ("reversed-general", "mismatched")
+    ]
+    cosines = [figure(t.figures, "ID cosine").value for t in found]  # type: ignore[union-attr]
+    assert cosines[0] != cosines[1]
+
+
+def test_groups_say_nothing_of_faces_that_were_not_looked_for(run: tuple[Results, Path]) -> None:
+    results, _ = run
+    for trial in results.trials:
+        for figures in trial.groups.values():
+            assert not [one for one in figures if "failures" in one.metric]
+
+
+def test_files_of_jpeg_do_not_stop_who_learns_from_jpeg_but_break_exact_inversion(run: tuple[Results, Path]) -> None:
+    results, _ = run
+    permutation = "block-permutation (block 8)"
+    compressed = {t.attacker: t for t in results.trials if (t.method, t.scenario) == (permutation, "compressed")}
+    assert set(compressed) == {"right key", "learn-permutation"}
+    assert not [t for t in results.trials if t.scenario == "compressed" and t.method == "solid"]
+
+
+def test_changed_labels_are_another_evaluation(run: tuple[Results, Path], people: Path, tmp_path: Path) -> None:
+    _, out = run
+    swapped = tmp_path / "labels.csv"
+    text = (people / "labels.csv").read_text()
+    swapped.write_text(text.replace("Female", "x").replace("Male", "Female").replace("x", "Male"))
+    tree = config(people)
+    other = tree.model_copy(update={"sets": [tree.sets[0].model_copy(update={"labels": str(swapped)})]})
+    described = [matrix._describe(one, one.sets[0], out)["digest"] for one in (tree, other)]
+    assert described[0] != described[1]
+
+
 def test_scenarios_without_meaning_are_left_out_and_impossible_ones_say_why(run: tuple[Results, Path]) -> None:
     results, _ = run
     assert not [t for t in results.trials if t.scenario == "right-key" and t.method == "solid"]
@@ -167,7 +205,7 @@ def test_groups_and_inference_are_there(run: tuple[Results, Path]) -> None:
 def test_what_is_finished_is_not_done_again(run: tuple[Results, Path], people: Path) -> None:
     results, out = run
     before = {path: path.stat().st_mtime_ns for path in (out / "tasks").iterdir()}
-    again = matrix.run_matrix(config(people, inference=True), out)
+    again = matrix.run_matrix(config(people), out)
     assert {path: path.stat().st_mtime_ns for path in (out / "tasks").iterdir()} == before
     assert again.trials == results.trials
     assert Results.read(out / "results.json").trials == results.trials
@@ -176,7 +214,7 @@ def test_what_is_finished_is_not_done_again(run: tuple[Results, Path], people: P
 def test_a_lost_task_is_made_again_alike(run: tuple[Results, Path], people: Path) -> None:
     results, out = run
     sorted((out / "tasks").iterdir())[0].unlink()
-    again = matrix.run_matrix(config(people, inference=True), out)
+    again = matrix.run_matrix(config(people), out)
     assert again.trials == results.trials
 
 

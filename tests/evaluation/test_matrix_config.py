@@ -34,6 +34,8 @@ def test_short_and_long_forms(tmp_path: Path) -> None:
     strong = config.methods[1].make()
     assert (strong.layer, strong.k) == (0, 100)  # type: ignore[attr-defined]
     assert config.sets[0].path == str(tmp_path / "faces")
+    placed = load_matrix(write(tmp_path, GOOD.replace("average-face", '"external:folder=results,label=theirs"')))
+    assert placed.methods[0].parameters["folder"] == str(tmp_path / "results")
     assert config.recognisers == ["dlib", f"onnx:{tmp_path / 'models/r.onnx'}"]
 
 
@@ -47,6 +49,8 @@ def test_short_and_long_forms(tmp_path: Path) -> None:
         ("k=100", "k=1", "at least 2"),
         ("[clear, naive]", "[clear, naiv]", "did you mean naive"),
         ("label: weak", "label: average-face", "two methods are called"),
+        ("title: T", "general: [rigde]", "did you mean ridge"),
+        ("title: T", "specialised: ['wiener:kernl=3']", "did you mean kernel"),
         ("test: 10", "test: 1", "greater than or equal to 2"),
         ("[average-face,", "[", "cannot be read|holds no|valid"),
         ("recognisers: [dlib, \"onnx:models/r.onnx\"]", "recognisers: []", "at least 1"),
@@ -67,5 +71,5 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
 
 
 def test_scenarios_by_name() -> None:
-    assert [scenario.name for scenario in get_scenarios(["naive", "clear", "naive"])] == ["naive", "clear"]
+    assert [scenario.name for scenario in get_scenarios(["naive", "clear", "naive"])] == ["clear", "naive"]
     assert len(get_scenarios(["all"])) == len(SCENARIOS)

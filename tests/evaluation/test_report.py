@@ -83,6 +83,7 @@ def test_the_strongest_is_taken_over_judges() -> None:
     [
         ("clear", "ceiling", 0.9, True),
         ("clear", "ceiling", 0.2, False),
+        ("clear", "ceiling", 1.0, True),
         ("constant", "negative", 0.05, True),
         ("constant", "negative", 0.5, False),
         ("right-key", "positive", 0.9, True),
@@ -106,7 +107,12 @@ def test_figures_are_spelled_with_interval_or_reason() -> None:
 def test_risks_take_the_worst_and_say_what_was_not_measured() -> None:
     found = Trial("made", "weak", "naive", "b", figures=(Figure("singling-out", 0.1),))
     worse = Trial("made", "weak", "parrot-enrol", "b", figures=(Figure("singling-out", 0.6),))
-    row = next(row for row in risks(results(found, worse)) if row["method"] == "weak")
+    keyed = Trial("made", "weak", "right-key", "b", figures=(Figure("singling-out", 1.0),), control="positive")
+    told = (Figure("inference of Male", 0.2), Figure("inference of Young", 0.7), Figure("inference (mean AUC)", 0.45))
+    guess = Trial("made", "strong", "attribute-inference", "b", figures=told)
+    row = next(row for row in risks(results(guess)) if row["method"] == "strong")
+    assert row["inference"] == "0.200 (Male)"  # below ½ tells as much as above
+    row = next(row for row in risks(results(keyed, found, worse)) if row["method"] == "weak")
     assert row["singling out"] == "0.600" and row["inference"] == "not measured"
 
 
@@ -171,8 +177,8 @@ def test_an_account_adds_up_and_bounds_what_was_not_seen(tmp_path: Path) -> None
     (tmp_path / "else.json").write_text("{}")
     account = read_account(tmp_path)
     assert len(account.files) == 2 and account.faces == {"generated": 4}
-    assert account.small == 2 and (account.checked, account.found) == (4, 0)
-    assert account.bound == pytest.approx(1 - 0.05 ** (1 / 4), abs=0.25)  # 3/n, cut at 1
+    assert account.small == 2 and (account.gate_read, account.gate_matched) == (4, 0)
+    assert account.bound is None  # the gate decides about retries: what it says of itself bounds nothing
     assert account.exemptions == [{"file": "b.png", "rule": "track 3", "reason": "consent", "rows": 7}]
     assert account.edits == ["b.png: person 2 kept"] and account.unreadable == ["broken.json"]
     page = write_report(results(), tmp_path / "out", sidecars=tmp_path)[0].read_text()
@@ -183,7 +189,17 @@ def test_a_face_still_recognised_leaves_no_bound(tmp_path: Path) -> None:
     face = {"action": "blurred", "box": [0, 0, 50, 60], "matched": True, "covered": True}
     sidecar(tmp_path, "a.png", faces=[face])
     account = read_account(tmp_path)
-    assert (account.checked, account.found, account.bound) == (1, 1, None)
+    assert (account.gate_read, account.gate_matched, account.bound) == (1, 1, None)
+
+
+def test_a_second_look_that_finds_nothing_bounds_what_is_left(tmp_path: Path) -> None:
+    check = {"detector": "yunet", "frames": 10, "faces": 60, "findings": []}
+    film = {"frames": 10, "faces": None, "faces_by_action": {"generated": 58, "solid": 2}, "check": check}
+    sidecar(tmp_path, "a.mp4", **film)
+    account = read_account(tmp_path)
+    assert (account.checked, account.found) == (60, 0) and account.bound == pytest.approx(0.05)
+    sidecar(tmp_path, "b.mp4", **{**film, "check": {**check, "findings": [{"frame": 1}]}})
+    assert read_account(tmp_path).bound is None
 
 
 def test_a_folder_without_accounts_is_told(tmp_path: Path) -> None:
@@ -196,6 +212,6 @@ def test_results_of_another_schema_are_refused(tmp_path: Path) -> None:
     path.write_text(results().to_json().replace('"schema": 1', '"schema": 99'))
     with pytest.raises(InputError, match="schema"):
         Results.read(path)
-    path.write_text("[]")
+    path.write_text('{"schema": 1, "trials": [{}]}')
     with pytest.raises(InputError, match="cannot be read"):
         Results.read(path)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ficgan.anonymizers import Faces
+from ficgan.anonymizers import ANONYMIZERS, Faces
 from ficgan.anonymizers.average_face import AverageFace
 from ficgan.deidentify import Ficgan
-from ficgan.evaluation.stored import Store, fingerprint
+from ficgan.evaluation.stored import Store, files_digest, fingerprint
 
 
 def test_an_array_is_made_once_and_made_again_when_damaged(tmp_path: Path) -> None:
@@ -32,6 +32,24 @@ def test_an_array_is_made_once_and_made_again_when_damaged(tmp_path: Path) -> No
     assert len(made) == 3
     Store(None).array(["a", 1], make)
     assert len(made) == 4
+
+
+def test_files_are_known_by_what_is_in_them(tmp_path: Path) -> None:
+    file = tmp_path / "v.onnx"
+    file.write_bytes(b"one")
+    first = files_digest(f"onnx:{file}")
+    file.write_bytes(b"two, longer")
+    assert len(first) == 1 and files_digest(f"onnx:{file}") != first
+    assert files_digest(f"onnx:{file}+onnx:{file}") == files_digest(f"onnx:{file}") * 2
+    assert files_digest("as_described") == [] and files_digest(str(tmp_path / "none.onnx")) == []
+    (tmp_path / "inner.png").write_bytes(b"x")
+    before = files_digest(str(tmp_path))
+    (tmp_path / "inner.png").write_bytes(b"xy")
+    assert files_digest(str(tmp_path)) != before
+
+
+def test_a_program_has_no_fingerprint() -> None:
+    assert fingerprint(ANONYMIZERS.make("external", command="tool {input} {output}")) is None
 
 
 def test_fingerprints_follow_parameters_seeds_and_backgrounds() -> None:

@@ -28,8 +28,10 @@ class Account:
         exemptions: rule, reason, file, faces kept.
         edits: what a person changed by hand, a sentence each.
         small: faces whose box is below `SMALL` pixels.
-        checked, found: frames or faces that the second look read, and what it found.
-        bound: upper 95 % bound of the share still uncovered or recognised, where nothing was found; None otherwise.
+        gate_read, gate_matched: faces the gate read again, and those it still took for the source or found uncovered.
+            The gate decides about retries: its own figures are no result.
+        checked, found: faces that a second look by another detector read (films), and what it found.
+        bound: upper 95 % bound of the share still uncovered or recognised, where the second look found nothing.
         settings: different settings, each with the number of files.
         notes: what the tool said of single files.
         unreadable: side-cars that could not be read.
@@ -40,6 +42,8 @@ class Account:
     exemptions: list[dict[str, Any]] = field(default_factory=list)
     edits: list[str] = field(default_factory=list)
     small: int = 0
+    gate_read: int = 0
+    gate_matched: int = 0
     checked: int = 0
     found: int = 0
     bound: float | None = None
@@ -91,8 +95,8 @@ def _add(account: Account, record: dict[str, Any]) -> None:
         x0, y0, x1, y1 = face["box"]
         account.small += min(x1 - x0, y1 - y0) < SMALL
         if face.get("matched") is not None:
-            account.checked += 1
-            account.found += bool(face["matched"]) or not face.get("covered", True)
+            account.gate_read += 1
+            account.gate_matched += bool(face["matched"]) or not face.get("covered", True)
     account.faces.update(record.get("faces_by_action", {}))
     account.small += record.get("fallbacks", {}).get("small", 0)
     account.exemptions += [{"file": name, **exemption} for exemption in record.get("exemptions", ())]

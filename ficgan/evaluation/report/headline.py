@@ -15,6 +15,10 @@ LEFT_OUT = frozenset({"right-key", "background-only", "clear", "constant", "attr
 """Trials that are no attempts at a name: controls, what needs the key, and other risks."""
 
 
+CONTROLS = ("mean-face", "identity")
+"""Attackers that are themselves controls."""
+
+
 @dataclass(frozen=True)
 class Headline:
     """A method on a set, judged by its strongest attacker.
@@ -25,7 +29,7 @@ class Headline:
         figure: its rank-1.
         ceiling: rank-1 of clear probes, by the same judge.
         chance: rank-1 of a guess.
-        beats_surroundings: rank-1 of background-only by the same judge, where it was run; a parrot figure below it says
+        surroundings: rank-1 of background-only by the same judge, where it was run; a parrot figure below it says
             nothing of the face.
         utility: what the method left; None where it was not measured.
     """
@@ -100,6 +104,10 @@ def headlines(results: Results) -> list[Headline]:
     )
 
 
+def _permutes(results: Results, method: str) -> bool:
+    return results.methods.get(method, {}).get("name") == "block-permutation"
+
+
 def controls(results: Results) -> list[Control]:
     """Ceilings, negative controls and right keys, and whether they came out as they must."""
     out = []
@@ -109,7 +117,9 @@ def controls(results: Results) -> list[Control]:
         if value is None:
             continue
         if trial.control == "ceiling":
-            expected, holds = "far above chance", chance is None or value > max(10 * chance, 0.5)
+            low = figure(trial.figures, IDENTIFIES)
+            above = low is None or low.low is None or chance is None or low.low > chance
+            expected, holds = "at least ½, above chance", value >= 0.5 and above
         elif trial.control == "negative":
             low = figure(trial.figures, IDENTIFIES)
             reaches = low is not None and low.low is not None and chance is not None and low.low <= chance
@@ -118,6 +128,16 @@ def controls(results: Results) -> list[Control]:
         elif trial.control == "positive":
             ceiling = ceilings.get((trial.set, trial.recogniser))
             expected, holds = "the ceiling", ceiling is not None and value >= 0.95 * ceiling
+        elif trial.scenario in ("reversed-general", "reversed-specialised") and _permutes(results, trial.method):
+            # An attacker that cannot undo a permutation was not competent to show that anything is irreversible.
+            ceiling = ceilings.get((trial.set, trial.recogniser))
+            expected, holds = "the ceiling", ceiling is not None and value >= 0.95 * ceiling
+            if trial.attacker.partition(":")[0] in CONTROLS:
+                continue
+            out.append(
+                Control(trial.set, trial.recogniser, f"{trial.attacker} on {trial.method}", value, expected, holds)
+            )
+            continue
         else:
             continue
         name = trial.scenario if trial.method == "clear" else f"{trial.scenario}: {trial.method}"

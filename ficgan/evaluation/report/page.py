@@ -95,10 +95,13 @@ def merge(several: Sequence[Results]) -> Results:
             for name, facts in theirs.items():
                 if mine.setdefault(name, facts) != facts:
                     raise UsageError(f"two evaluations mean different things by the {what} {name!r}; label one anew")
-        known = {(t.set, t.method, t.scenario, t.recogniser, t.attacker) for t in whole.trials}
-        whole.trials += [
-            t for t in one.trials if (t.set, t.method, t.scenario, t.recogniser, t.attacker) not in known
-        ]
+        known = {(t.set, t.method, t.scenario, t.recogniser, t.attacker): t for t in whole.trials}
+        for trial in one.trials:
+            twin = known.get((trial.set, trial.method, trial.scenario, trial.recogniser, trial.attacker))
+            if twin is None:
+                whole.trials.append(trial)
+            elif twin.figures != trial.figures:
+                raise UsageError(f"two evaluations differ on {trial.method}, {trial.scenario}; name one set otherwise")
         used = {(use.set, use.method) for use in whole.utilities}
         whole.utilities += [use for use in one.utilities if (use.set, use.method) not in used]
         whole.caveats += [said for said in one.caveats if said not in whole.caveats]
