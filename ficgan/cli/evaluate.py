@@ -73,25 +73,21 @@ def run(
     import json
     import time
 
-    from ficgan.evaluation.matrix import run_matrix
+    from ficgan.evaluation.matrix import check_paths, run_matrix
 
     started = time.monotonic()
     matrix = _matrix(config, data, layout, labels, people, judges, attributes)
     tasks = len(matrix.sets) * (len(matrix.methods) + 1)
     if dry_run:
+        check_paths(matrix)
         click.echo(json.dumps({"tasks": tasks, "scenarios": matrix.scenarios, "dry_run": True}))
         return
     jobs = jobs or min(8, os.cpu_count() or 1)
     with Progress(progress, unit="task", quiet=quiet) as told:
         results = run_matrix(matrix, out, jobs=jobs, progress=told)
         files = [str(path.relative_to(out)) for path in _report(results, out)] if report else []
-        nothing = [
-            label
-            for label in results.methods
-            if all(figure.value is None for trial in results.trials if trial.method == label for figure in trial.figures)
-        ]
-        for label in nothing:
-            why = next((t.figures[0].note for t in results.trials if t.method == label and t.figures), "nothing was run")
+        nothing = results.methods_without_a_figure()
+        for label, why in nothing.items():
             told.error(f"{label} has no figure at all: {why}")
     refused = sum(figure.value is None for trial in results.trials for figure in trial.figures)
     summary = {

@@ -54,7 +54,12 @@ def caveats(results: Results) -> list[str]:
             out.append(f"{name}: {len(missed)} of {len(missed) + facts['faces']} images are left out: {told}.")
         if removed := facts["split"].get("duplicates_removed"):
             lost = facts["split"].get("people_lost_by_it", 0)
-            out.append(f"{name}: {removed} pictures stood in several places and were taken out, {lost} people with them.")
+            out.append(f"{name}: {removed} pictures stood in several places and are left out, {lost} people with them.")
+    if judge := results.provenance.get("attribute_classifier"):
+        learnt = judge.get("name") or judge.get("set") or "an unnamed set"
+        out.append(
+            f"The attribute classifier learnt on {learnt}: where a set shares its people, attribute figures flatter."
+        )
     families = {facts["family"] for facts in results.methods.values()}
     names = {facts["name"] for facts in results.methods.values()}
     if "differential privacy" in families:

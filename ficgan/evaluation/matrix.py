@@ -21,7 +21,7 @@ from ficgan.evaluation.results import Results, Trial, Utility, from_json
 from ficgan.evaluation.stored import VERSION, Store, digest, files_digest
 from ficgan.images import atomic_write
 
-__all__ = ["Progress", "run_matrix"]
+__all__ = ["Progress", "check_paths", "run_matrix"]
 
 Progress = Callable[[int, int, str], None]
 """Called as progress(done, total, what): a task is finished, or `what` has begun."""
@@ -274,6 +274,20 @@ def _read(out: Path, key: str) -> dict[str, Any] | None:
         return None
 
 
+def check_paths(config: MatrixConfig) -> None:
+    """Whether what the matrix names is there.
+
+    Raises:
+        UsageError: no attribute classifier at the path given.
+        InputError: no set at the path given.
+    """
+    if config.attributes is not None and not Path(config.attributes).is_file():
+        raise UsageError(f"there is no attribute classifier {config.attributes}; see ficgan train-attributes")
+    for one in config.sets:
+        if not Path(one.path).exists():
+            raise InputError(f"the set {one.name} is not at {one.path}; name a folder, zip or tar")
+
+
 def _check(config: MatrixConfig) -> None:
     """What can be known before any image is read: judges and classifier can be opened, and no judge helped a method."""
     from ficgan import pretrained
@@ -282,14 +296,10 @@ def _check(config: MatrixConfig) -> None:
     from ficgan.evaluation.readers import get_readers
     from ficgan.models import load_checkpoint
 
+    check_paths(config)
     readers = get_readers(tuple(config.recognisers))
     if config.attributes is not None:
-        if not Path(config.attributes).is_file():
-            raise UsageError(f"there is no attribute classifier {config.attributes}; see ficgan train-attributes")
         AttributeClassifier.load(Path(config.attributes))
-    for one in config.sets:
-        if not Path(one.path).exists():
-            raise InputError(f"the set {one.name} is not at {one.path}; name a folder, zip or tar")
     for method in config.methods:
         texts = [value for value in method.parameters.values() if isinstance(value, str)]
         helpers = {digest for text in texts for digest in files_digest(text)}
@@ -328,6 +338,7 @@ def _collect(
             "python": platform.python_version(),
             "machine": platform.machine(),
             "settings": _shareable(config),
+            "attribute_classifier": _learnt_from(config),
             "seconds": round(seconds, 1),
             "task_seconds": round(sum(entry["seconds"] for entry in entries), 1),
         },
@@ -339,6 +350,16 @@ def _collect(
     )
     results.caveats = caveats(results)
     return results
+
+
+def _learnt_from(config: MatrixConfig) -> dict[str, Any] | None:
+    """On what the attribute classifier was trained."""
+    from ficgan.evaluation.attributes import AttributeClassifier
+
+    if config.attributes is None:
+        return None
+    source: dict[str, Any] = AttributeClassifier.load(Path(config.attributes)).training.get("source", {})
+    return source
 
 
 def _shareable(config: MatrixConfig) -> dict[str, Any]:

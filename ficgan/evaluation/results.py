@@ -102,6 +102,15 @@ class Results:
     utilities: list[Utility] = field(default_factory=list)
     pictures: dict[str, list[str]] = field(default_factory=dict)
 
+    def methods_without_a_figure(self) -> dict[str, str]:
+        """Label → why, of methods of which no attacker's rank-1 is known: they look safe and are only unknown."""
+        out = {}
+        for label in self.methods:
+            figures = [one for t in self.trials if t.method == label for one in t.figures if one.metric == "rank-1"]
+            if all(figure.value is None for figure in figures):
+                out[label] = next((figure.note for figure in figures if figure.note), "no scenario applies to it")
+        return out
+
     def to_json(self) -> str:
         """As text; numbers that are not finite are refused, they are `None` with a note."""
         return json.dumps({"schema": SCHEMA, **asdict(self)}, indent=1, allow_nan=False, ensure_ascii=False)

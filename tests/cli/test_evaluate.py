@@ -42,7 +42,11 @@ methods: [solid, "pixelation:size=6"]
 
 def test_a_dry_run_counts_and_reads_nothing(tmp_path: Path) -> None:
     (tmp_path / "m.yaml").write_text(MATRIX)
-    code, out, _ = call("run", str(tmp_path / "m.yaml"), "-o", str(tmp_path / "out"), "--dry-run")
+    words = ("run", str(tmp_path / "m.yaml"), "-o", str(tmp_path / "out"), "--dry-run")
+    code, _, err = call(*words)
+    assert code == 3 and "faces" in err
+    (tmp_path / "faces").mkdir()
+    code, out, _ = call(*words)
     assert code == 0 and json.loads(out)["tasks"] == 3
     assert not (tmp_path / "out").exists()
 

@@ -104,6 +104,13 @@ def test_figures_are_spelled_with_interval_or_reason() -> None:
     assert spelled(Figure("x", 12.34)) == "12.3"
 
 
+def test_methods_of_which_nothing_is_known_are_named() -> None:
+    made = results()
+    made.trials = [one for one in made.trials if one.method != "strong"] + [trial("strong", "naive", None)]
+    assert made.methods_without_a_figure() == {"strong": "there is no such attacker"}
+    assert headlines(made)[-1].method == "strong"  # unknown is not safe
+
+
 def test_risks_take_the_worst_and_say_what_was_not_measured() -> None:
     found = Trial("made", "weak", "naive", "b", figures=(Figure("singling-out", 0.1),))
     worse = Trial("made", "weak", "parrot-enrol", "b", figures=(Figure("singling-out", 0.6),))
