@@ -58,7 +58,7 @@ def results(*extra: Trial) -> Results:
             trial("strong", "reversed-specialised", None),
             *extra,
         ],
-        [Utility("made", "weak", USEFUL)],
+        [Utility("made", "weak", USEFUL, {"gender=Male": (Figure("detected", 0.25),)})],
     )
 
 
@@ -141,7 +141,8 @@ def test_the_page_escapes_and_shows_what_is_refused(tmp_path: Path) -> None:
     assert "<script>" not in page and "Report &lt;script&gt;" in page
     assert page.index("Read me first.") < page.index("Ranking by the strongest")
     assert "there is no such attacker" in page and "Theirs" in page and "no weights" in page
-    assert "gender" in page and "0.800" in page
+    assert "made, by gender: rank-1" in page and "0.800" in page
+    assert "made, by gender: share of images" in page and "0.250" in page
     assert {path.name for path in files if path.suffix == ".svg"} >= {"made-attackers.svg", "made-cmc.svg"}
     assert Results.read(tmp_path / "report.json").trials == results().trials
 

@@ -11,9 +11,9 @@ from typing import Any
 from ficgan.errors import InputError, UsageError
 from ficgan.evaluation.report import tables
 from ficgan.evaluation.report.account import SMALL, read_account
-from ficgan.evaluation.report.headline import controls
+from ficgan.evaluation.report.headline import controls, figure, headlines
 from ficgan.evaluation.report.plots import draw_all
-from ficgan.evaluation.results import Results
+from ficgan.evaluation.results import Figure, Results
 from ficgan.images import atomic_write
 
 __all__ = ["merge", "write_report"]
@@ -142,21 +142,24 @@ def _wide(rows: Sequence[tables.Row], keys: Sequence[str], over: str) -> dict[st
 
 
 def _group_tables(results: Results) -> list[dict[str, Any]]:
-    """By set and column ("gender", …): rank-1 under the strongest attacker, and detection, of every group."""
-    from ficgan.evaluation.report.headline import figure, headlines
+    """By set and column ("gender", …), a row per method: rank-1 under its strongest attacker, and what is detected."""
+    out: dict[tuple[str, str, str], dict[str, Any]] = {}
 
-    out: dict[tuple[str, str], dict[str, Any]] = {}
-    for one in headlines(results):
-        for group, figures in () if one.trial is None else one.trial.groups.items():
-            column, _, value = group.partition("=")
-            table = out.setdefault(
-                (one.set, column), {"set": one.set, "column": column, "values": [], "rows": {}}
-            )
-            if value not in table["values"]:
-                table["values"].append(value)
-            table["rows"].setdefault(one.method, {})[value] = tables.spelled(figure(figures, "rank-1"))
-    for table in out.values():
-        table["values"].sort()
+    def add(name: str, what: str, method: str, group: str, one: Figure | None) -> None:
+        column, _, value = group.partition("=")
+        table = out.setdefault(
+            (name, column, what), {"set": name, "column": column, "what": what, "values": [], "rows": {}}
+        )
+        if value not in table["values"]:
+            table["values"] = sorted([*table["values"], value])
+        table["rows"].setdefault(method, {})[value] = tables.spelled(one)
+
+    for head in headlines(results):
+        for group, figures in () if head.trial is None else head.trial.groups.items():
+            add(head.set, "rank-1 under the strongest attacker", head.method, group, figure(figures, "rank-1"))
+    for use in results.utilities:
+        for group, figures in use.groups.items():
+            add(use.set, "share of images in which a face is detected", use.method, group, figure(figures, "detected"))
     return list(out.values())
 
 
