@@ -20,6 +20,10 @@ ATTACKERS = (
     "the knowledge stated beside each."
 )
 STRONGEST = "The headline of a method is the strongest attacker's figure, never the mean over attackers."
+CLOAKS = (
+    "A cloak is made against one recogniser and holds against its kin at best: a judge of the same family flatters it, "
+    "and another judge may not see it at all."
+)
 PIXEL_DP = (
     "Differential privacy here is of pixels, not of people: two images are neighbours when they differ in m pixels, "
     "and colour costs three times the stated ε."
@@ -62,6 +66,8 @@ def caveats(results: Results) -> list[str]:
         )
     families = {facts["family"] for facts in results.methods.values()}
     names = {facts["name"] for facts in results.methods.values()}
+    if "adversarial" in families:
+        out.append(CLOAKS)
     if "differential privacy" in families:
         out.append(PIXEL_DP)
     if "k-anonymity" in families:

@@ -113,7 +113,8 @@ class Results:
 
     def to_json(self) -> str:
         """As text; numbers that are not finite are refused, they are `None` with a note."""
-        return json.dumps({"schema": SCHEMA, **asdict(self)}, indent=1, allow_nan=False, ensure_ascii=False)
+        tree = {"schema": SCHEMA, **asdict(self)}
+        return json.dumps(tree, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
     def read(cls, path: Path) -> Results:

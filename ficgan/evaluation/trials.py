@@ -101,8 +101,8 @@ def _scenario(bench: Bench, subject: Subject, label: str, scenario: Scenario) ->
                 subject.naive[reader.name] = scores
             trials.append(
                 Trial(
-                    bench.name, label, scenario.name, reader.name, attacker, figures, privacy_curves(scores),
-                    groups, scenario.control,
+                    bench.name, label, scenario.name, reader.name, attacker, figures, _curves(scores), groups,
+                    scenario.control,
                 )
             )  # fmt: skip
     return trials
@@ -112,6 +112,14 @@ def _figures(bench: Bench, scores: Scores, threshold: float | None, resamples: i
     """Read at the source's landmarks, found or not; what is lost where a face must be found is `_without_face`'s."""
     figures = privacy_figures(scores, threshold=threshold, seed=bench.seed, resamples=resamples)
     return tuple(one for one in figures if not one.metric.endswith(FAILURES) and one.metric != "failures to acquire")
+
+
+def _curves(scores: Scores) -> dict[str, list[list[float]]]:
+    """Curves with five digits, which is more than a plot shows."""
+    return {
+        name: [[float(f"{number:.5g}") for number in point] for point in points]
+        for name, points in privacy_curves(scores).items()
+    }
 
 
 def _without_face(

@@ -217,7 +217,7 @@ def test_a_folder_without_accounts_is_told(tmp_path: Path) -> None:
 
 def test_results_of_another_schema_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
-    path.write_text(results().to_json().replace('"schema": 1', '"schema": 99'))
+    path.write_text(results().to_json().replace('"schema":1', '"schema":99'))
     with pytest.raises(InputError, match="schema"):
         Results.read(path)
     path.write_text('{"schema": 1, "trials": [{}]}')

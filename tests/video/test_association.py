@@ -133,8 +133,8 @@ def test_random_motions_are_covered(
 ) -> None:
     """One face: up to 3 sizes a second straight on, and up to a size to and fro at up to .8 a second.
 
-    Hidden for three looks it sways half as far: a face that turns round unseen, from 4 sizes a second to −2, begins a new
-    tracklet, which only its looks can join to the old one (`people`).
+    Hidden for three looks it sways half as far: a face that turns round unseen, from 4 sizes a second to −2, begins a
+    new tracklet, which only its looks can join to the old one (`people`).
     """
     sway = sway / 2 if hide else sway
 

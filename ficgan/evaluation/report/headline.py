@@ -31,6 +31,7 @@ class Headline:
         chance: rank-1 of a guess.
         surroundings: rank-1 of background-only by the same judge, where it was run; a parrot figure below it says
             nothing of the face.
+        inside: rank-1 of parrot-inside by the same judge: the replaced square alone, all around it greyed.
         utility: what the method left; None where it was not measured.
     """
 
@@ -41,6 +42,7 @@ class Headline:
     ceiling: float | None
     chance: float | None
     surroundings: float | None
+    inside: float | None
     utility: Utility | None
 
 
@@ -93,10 +95,13 @@ def headlines(results: Results) -> list[Headline]:
                 next((_value(one) for one in by_judge if one.scenario == scenario), None)
                 for scenario in ("clear", "background-only")
             )
+            inside = next(
+                (_value(one) for one in by_judge if (one.scenario, one.method) == ("parrot-inside", method)), None
+            )
             found = None if trial is None else figure(trial.figures, IDENTIFIES)
             chance = None if trial is None else _value(trial, "chance")
             utility = utilities.get((name, method))
-            out.append(Headline(name, method, trial, found, ceiling, chance, surroundings, utility))
+            out.append(Headline(name, method, trial, found, ceiling, chance, surroundings, inside, utility))
     names = list(results.sets)
     worst = float("inf")
     return sorted(

@@ -15,7 +15,7 @@ from ficgan.images import atomic_write
 
 __all__ = ["draw_all"]
 
-UTILITY = ("attributes", "ssim")
+UTILITY = ("attributes-balanced", "smile-r", "ssim")
 """Utility metrics of the trade-off plots, the first that was measured."""
 
 
@@ -46,7 +46,7 @@ def draw_all(results: Results, folder: Path) -> dict[str, Path]:
 def _save(stem: Path, draw: Callable[[Any], bool]) -> Path | None:
     from matplotlib.figure import Figure as Canvas
 
-    canvas = Canvas(figsize=(8, 4.8), layout="constrained")
+    canvas = Canvas(figsize=(9, 5.4), layout="constrained")
     if not draw(canvas.subplots()):
         return None
     for suffix in (".svg", ".png"):
@@ -84,7 +84,7 @@ def _attackers(results: Results, name: str, axes: Any) -> bool:
     axes.set_yticks(range(len(order)), order, fontsize=7)
     axes.invert_yaxis()
     axes.set(xlim=(-0.02, 1.02), xlabel="rank-1 (all judges)")
-    axes.legend(fontsize=6, loc="lower right")
+    axes.legend(fontsize=6, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     axes.grid(axis="x", alpha=0.3)
     return True
 
@@ -101,8 +101,10 @@ def _trade_off(results: Results, name: str, axes: Any) -> bool:
         x, y = _of(one.utility.figures, metric), one.figure.value
         if x is None or y is None:
             continue
-        axes.plot(x, 1 - y, "o", color=f"C{number % 10}")
-        axes.annotate(one.method, (x, 1 - y), fontsize=6, xytext=(4, 3), textcoords="offset points")
+        # Numbers at the points, names beside the plot: names would cover each other where many methods fail alike.
+        axes.plot(x, 1 - y, "o", color=f"C{number % 10}", markersize=4, label=f"{number + 1}  {one.method}")
+        axes.annotate(str(number + 1), (x, 1 - y), fontsize=6, xytext=(3, 3), textcoords="offset points")
+    axes.legend(fontsize=6, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     axes.set(xlabel=f"utility: {metric}", ylabel="privacy: 1 − rank-1 of the strongest attacker", ylim=(-0.03, 1.05))
     axes.grid(alpha=0.3)
     return True
@@ -137,7 +139,7 @@ def _curves(results: Results, name: str, axes: Any, kind: str) -> bool:
             axes.plot(*zip(*points, strict=True), style, linewidth=1, label=label, **colour)
             drawn = True
     if drawn:
-        axes.legend(fontsize=5.5, ncols=2)
+        axes.legend(fontsize=6, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
         axes.grid(alpha=0.3)
     return drawn
 

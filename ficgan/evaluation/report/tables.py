@@ -30,6 +30,7 @@ def ranking(results: Results) -> list[Row]:
             "rank-1": spelled(one.figure),
             "clear": _short(one.ceiling),
             "surroundings": _short(one.surroundings),
+            "square alone": _short(one.inside),
             "chance": _short(one.chance),
         }
         for name in SHOWN:
@@ -49,7 +50,7 @@ def _worst(found: Sequence[Figure], risk: str) -> str:
     return f"{spelled(one)} ({one.metric.removeprefix('inference of ')})"
 
 
-SHOWN = ("detected", "attributes", "gender-kept", "smile-r", "landmarks", "ssim", "sharpness")
+SHOWN = ("detected", "attributes-balanced", "gender-kept", "smile-r", "landmarks", "ssim", "sharpness")
 """Utility figures of the first table; all are in the utility table."""
 
 
