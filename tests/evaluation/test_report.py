@@ -72,6 +72,12 @@ def test_the_strongest_attacker_counts_and_controls_do_not() -> None:
     assert weak.utility is not None and strong.utility is None
 
 
+def test_whoever_has_the_key_is_no_attacker() -> None:
+    made = results(trial("strong", "compressed", 0.9, attacker="right key"))
+    one = next(h for h in headlines(made) if h.method == "strong")
+    assert one.trial is not None and one.trial.scenario == "naive"
+
+
 def test_the_strongest_is_taken_over_judges() -> None:
     one = next(h for h in headlines(results(trial("strong", "naive", 0.6, judge="other"))) if h.method == "strong")
     assert one.trial is not None and one.trial.recogniser == "other"

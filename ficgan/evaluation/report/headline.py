@@ -77,7 +77,7 @@ def _value(trial: Trial, metric: str = IDENTIFIES) -> float | None:
 
 def strongest(trials: Iterable[Trial]) -> Trial | None:
     """The trial with the highest rank-1 among attempts at identification; None where there is none."""
-    tried = [trial for trial in trials if trial.scenario not in LEFT_OUT and _value(trial) is not None]
+    tried = [t for t in trials if t.scenario not in LEFT_OUT and t.attacker != "right key" and _value(t) is not None]
     return max(tried, key=lambda trial: _value(trial) or 0.0, default=None)
 
 
@@ -88,6 +88,8 @@ def headlines(results: Results) -> list[Headline]:
     for name in results.sets:
         here = [trial for trial in results.trials if trial.set == name]
         for method in results.methods:
+            if not any(one.method == method for one in here):
+                continue  # a method of another evaluation that stands beside this one
             trial = strongest(trial for trial in here if trial.method == method)
             judge = None if trial is None else trial.recogniser
             by_judge = [one for one in here if one.recogniser == judge]

@@ -104,7 +104,11 @@ def risks(results: Results) -> list[Row]:
             for risk, metric in RISKS.items():
                 # What needs the key is no risk of the method; of the clear images the ceiling is what there is.
                 wanted = [t for t in here if t.scenario == "linkability"] if risk == "linkability" else here
-                wanted = [t for t in wanted if not t.control or (method == "clear" and t.control == "ceiling")]
+                wanted = [
+                    t
+                    for t in wanted
+                    if t.attacker != "right key" and (not t.control or (method == "clear" and t.control == "ceiling"))
+                ]
                 found = [
                     one
                     for trial in wanted
