@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
+from small import SMALL, small_config
 
 from ficgan.config import Config
 from ficgan.errors import FicganError
 from ficgan.models import load_checkpoint, load_tensors
 from ficgan.training import Interrupted, train
-from tests.training.conftest import SMALL, small_config
 
 pytestmark = pytest.mark.filterwarnings("ignore:verifier.spec=untrained")
 
