@@ -20,7 +20,7 @@ __all__ = ["evaluate"]
 _HELP = {"help_option_names": ["-h", "--help"]}
 
 
-@click.group(context_settings=_HELP)
+@click.group("eval", context_settings=_HELP)
 @click.version_option(__version__, prog_name="ficgan-eval")
 def evaluate() -> None:
     """Compare anonymisers: what attackers achieve against them, and what they leave to work with."""

@@ -30,7 +30,7 @@ COMMANDS = {
     "deid": Entry("ficgan.cli.deid:deid", "Replace the faces in photos and films by k-anonymous ones."),
     "analyse": Entry("ficgan.cli.film:analyse", "Find the faces of a film and write a project to review."),
     "render": Entry("ficgan.cli.film:render", "Apply a reviewed project to its film."),
-    "purge": Entry("ficgan.cli.purge:purge", "Remove project folders and what interrupted films left behind."),
+    "purge": Entry("ficgan.cli.purge:purge", "Remove project folders and remains of interrupted films."),
     "train": Entry("ficgan.cli.train:train", "Train the model."),
     "align": Entry("ficgan.cli.align:align", "Turn raw photos into an aligned training set."),
     "bank": Entry("ficgan.cli.bank:bank", "Build an identity bank from an aligned set."),

@@ -20,7 +20,7 @@ __all__ = ["purge"]
 @click.option("--quiet", is_flag=True, help="Nothing on stderr but errors.")
 @handle_errors
 def purge(folders: tuple[Path, ...], dry_run: bool, quiet: bool) -> None:
-    """Remove project folders and what interrupted films left behind (.NAME.ficgan-work).
+    """Remove project folders and remains of interrupted films (.NAME.ficgan-work).
 
     Only folders that ficgan made, and in them only files that ficgan made: anything else stays and is named, and its
     folder stays. This is no secure erasure: disks, snapshots and backups may hold deleted bytes for a while, and
