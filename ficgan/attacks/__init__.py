@@ -5,6 +5,7 @@ from ficgan.attacks.deconvolution import RichardsonLucy, Wiener, WienerBlind
 from ficgan.attacks.denoising import InterpolateGrey, Wavelet
 from ficgan.attacks.k_same import KSameSubtraction
 from ficgan.attacks.keyed import KeyedInverse, another_key
+from ficgan.attacks.learned import AutoEncoder, Learned, Told, Trained, load_attacker
 from ficgan.attacks.linear_map import Identity, MeanFace, Ridge
 from ficgan.attacks.permutation import LearnPermutation
 from ficgan.attacks.resampling import Bicubic, Linear
@@ -12,6 +13,7 @@ from ficgan.attacks.sparsity import NormSparsity
 
 __all__ = [
     "REVERSERS",
+    "AutoEncoder",
     "Bicubic",
     "Identity",
     "InterpolateGrey",
@@ -19,6 +21,7 @@ __all__ = [
     "KeyedInverse",
     "Knowledge",
     "LearnPermutation",
+    "Learned",
     "Linear",
     "MeanFace",
     "NormSparsity",
@@ -27,8 +30,11 @@ __all__ = [
     "ReverserTraits",
     "RichardsonLucy",
     "Ridge",
+    "Told",
+    "Trained",
     "Wavelet",
     "Wiener",
     "WienerBlind",
     "another_key",
+    "load_attacker",
 ]

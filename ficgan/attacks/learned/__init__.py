@@ -1,0 +1,7 @@
+"""Attackers that train a network on pairs of anonymised and clear faces."""
+
+from ficgan.attacks.learned.autoencoder import AutoEncoder
+from ficgan.attacks.learned.base import Learned, Told
+from ficgan.attacks.learned.files import Trained, load_attacker, read_header, save_attacker
+
+__all__ = ["AutoEncoder", "Learned", "Told", "Trained", "load_attacker", "read_header", "save_attacker"]

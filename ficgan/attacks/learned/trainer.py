@@ -1,0 +1,314 @@
+"""The loop that trains every attacker: epochs, watching, early end, state on disk, statistics."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ficgan.attacks.base import Pairs
+from ficgan.attacks.learned.base import Told, check_pairs, held_out, resized, to_tensor
+from ficgan.device import resolve_device
+from ficgan.errors import FicganError
+from ficgan.models import load_tensors, save_tensors
+
+if TYPE_CHECKING:
+    from ficgan.attacks.learned.base import Learned
+
+    L = TypeVar("L", bound=Learned)
+
+__all__ = ["STATE", "WEIGHTS", "Learner", "train"]
+
+STATE = "state.safetensors"
+WEIGHTS = "attacker.safetensors"
+"""Files of a workspace: a training under way, and what it came to."""
+_KIND = "attacker training state"
+_SAVE_EVERY = 60.0
+_RESERVED = 1000
+"""Seeds of the steps are told apart by this many from those of the weights."""
+
+
+class Learner:
+    """What one kind of attacker gives to the loop.
+
+    Args:
+        modules: everything with weights that a resumed training needs, by name.
+        optimizers: by name; every parameter group has its initial rate under "base_lr".
+    """
+
+    def __init__(self, modules: Mapping[str, nn.Module], optimizers: Mapping[str, Optimizer]) -> None:
+        self.modules, self.optimizers = dict(modules), dict(optimizers)
+        for optimizer in self.optimizers.values():
+            for group in optimizer.param_groups:
+                group.setdefault("base_lr", group["lr"])
+
+    @property
+    def result(self) -> nn.Module:
+        """The network that is used in the end, such as an average; "network" unless overridden."""
+        return self.modules["network"]
+
+    def step(self, seen: Tensor, clear: Tensor, images: int) -> dict[str, Tensor]:
+        """One step of the optimisers; losses by name, detached. `images`: seen before."""
+        raise NotImplementedError
+
+    def loss(self, seen: Tensor, clear: Tensor) -> Tensor:
+        """Mean loss of a batch of people held out, by which the best epoch is chosen; no gradients."""
+        raise NotImplementedError
+
+    def after_epoch(self, factor: float, done: float, stale: int) -> float:
+        """Factor of the learning rate from here on; a function of its arguments alone, so that a training resumes.
+
+        Args:
+            factor: of the epoch that is over.
+            done: share of the epochs that are over.
+            stale: epochs since the least loss on the people held out.
+        """
+        return factor
+
+
+def train(attacker: L, pairs: Pairs, *, workspace: Path | None, told: Told | None) -> L:
+    """See `Learned.fit`."""
+    check_pairs(pairs, attacker.name)
+    plan = digest_of(attacker, pairs)
+    if workspace is not None and (workspace / WEIGHTS).exists():
+        return _finished(attacker, workspace / WEIGHTS, plan)
+    device = torch.device(resolve_device(attacker.device))
+    torch.manual_seed(attacker.seed)
+    network = attacker.network().to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    run = _Run(attacker, attacker.learner(network, device), pairs, plan, device, workspace)
+    run.go(told)
+    return run.finish()
+
+
+def digest_of(attacker: Learned, pairs: Pairs) -> str:
+    """Of everything that a training's outcome depends on: settings, pixels of the pairs, who is who."""
+    state = hashlib.sha256(repr((attacker.name, sorted(attacker.settings().items()))).encode())
+    for faces in (pairs.anonymised, pairs.clear):
+        state.update(repr(faces.images.shape).encode())
+        state.update(np.ascontiguousarray(faces.images).data)
+    people = pairs.clear.people
+    state.update(b"" if people is None else np.ascontiguousarray(people).data)
+    return state.hexdigest()[:32]
+
+
+def _finished(attacker: L, path: Path, plan: str) -> L:
+    from ficgan.attacks.learned.files import load_attacker
+
+    found = load_attacker(path, device=attacker.device)
+    if type(found) is not type(attacker) or found.record.get("plan") != plan:
+        raise FicganError(f"{path} was trained on other pairs or with other settings; use another folder")
+    return found
+
+
+class _Run:
+    """One training."""
+
+    def __init__(
+        self, attacker: Learned, learner: Learner, pairs: Pairs, plan: str, device: torch.device, folder: Path | None
+    ) -> None:
+        self.attacker, self.learner, self.plan, self.device, self.folder = attacker, learner, plan, device, folder
+        people = pairs.clear.people
+        held = held_out(people, len(pairs.clear), attacker.held, attacker.seed)
+        side = attacker.size
+        self.seen, self.clear = (resized(faces.images, side) for faces in (pairs.anonymised, pairs.clear))
+        self.rows, self.held = np.flatnonzero(~held), np.flatnonzero(held)
+        self.batch = min(attacker.batch, len(self.rows))
+        self.steps = len(self.rows) // self.batch
+        """Of an epoch; what is left over comes in the next one, whose order is another."""
+        self.step = 0
+        self.seconds = 0.0
+        self.best, self.best_epoch, self.factor = math.inf, 0, 1.0
+        self.kept: dict[str, Tensor] | None = None
+        self.ended = ""
+
+    @property
+    def epoch(self) -> int:
+        return self.step // self.steps
+
+    def go(self, told: Told | None) -> None:
+        """Until the plan is done, from the state in the folder where there is one."""
+        total = self.attacker.epochs * self.steps
+        self._resume()
+        reporter = self._reporter(total)
+        started, saved, before = time.monotonic(), time.monotonic(), self.seconds
+        sums: dict[str, Tensor] = {}
+        order = self._order()
+        try:
+            while not self.ended and self.step < total:
+                place = self.step % self.steps
+                rows = order[place * self.batch : (place + 1) * self.batch]
+                torch.manual_seed(self.attacker.seed + _RESERVED * (self.step + 1))
+                losses = self.learner.step(self._batch(self.seen, rows), self._batch(self.clear, rows), self._images)
+                for name, value in losses.items():
+                    sums[name] = sums[name] + value if name in sums else value
+                self.step += 1
+                self.seconds = before + time.monotonic() - started
+                if reporter:
+                    reporter.advance(self.batch)
+                if told:
+                    told(self.step, total, f"training {self.attacker.name}, epoch {self.epoch + 1}")
+                over = 0 < self.attacker.minutes * 60 <= self.seconds
+                if self.step % self.steps == 0 or over:
+                    count = self.step - (self.step - 1) // self.steps * self.steps
+                    numbers = {name: float(value) / count for name, value in sums.items()}
+                    sums = {}
+                    self._close_epoch(numbers, over=over)
+                    if reporter:
+                        each = 1000 * self.seconds / max(1, self._images)
+                        reporter.tick(self._images, each, numbers, self.seconds)
+                    order = self._order()
+                if self.folder is not None and time.monotonic() - saved > _SAVE_EVERY:
+                    self._save()
+                    saved = time.monotonic()
+        except KeyboardInterrupt:
+            self._save()
+            raise
+        finally:
+            if reporter:
+                reporter.close()
+
+    @property
+    def _images(self) -> int:
+        return self.step * self.batch
+
+    def _order(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        return np.random.default_rng([self.attacker.seed, self.epoch]).permutation(self.rows)
+
+    def _batch(self, images: np.ndarray[Any, np.dtype[np.uint8]], rows: np.ndarray[Any, Any]) -> Tensor:
+        return to_tensor(images[rows], self.device)
+
+    def _close_epoch(self, numbers: dict[str, float], *, over: bool) -> None:
+        """Watch the people held out, keep the best, say how it goes on; adds to the numbers."""
+        if not all(math.isfinite(value) for value in numbers.values()):
+            hint = f"; the last good state is {self.folder / STATE}" if self.folder else ""
+            raise FicganError(f"{self.attacker.name} ran into a loss that is not finite; lower lr{hint}")
+        epochs = self.attacker.epochs
+        if len(self.held):
+            value = self._watch()
+            numbers["held_out"] = value
+            if value < self.best:
+                self.best, self.best_epoch = value, self.epoch
+                self.kept = {key: tensor.detach().clone() for key, tensor in self.learner.result.state_dict().items()}
+        else:
+            self.best_epoch = self.epoch
+        stale = self.epoch - self.best_epoch
+        self.factor = self.learner.after_epoch(self.factor, self.epoch / epochs, stale)
+        for optimizer in self.learner.optimizers.values():
+            for group in optimizer.param_groups:
+                group["lr"] = group["base_lr"] * self.factor
+        numbers["lr_factor"] = self.factor
+        if self.attacker.patience and stale >= self.attacker.patience:
+            self.ended = f"no better loss for {stale} epochs"
+        elif over:
+            self.ended = f"{self.attacker.minutes:g} minutes were over"
+
+    def _watch(self) -> float:
+        total, rows = 0.0, self.held
+        modes = {name: module.training for name, module in self.learner.modules.items()}
+        for module in self.learner.modules.values():
+            module.eval()
+        with torch.no_grad():
+            for start in range(0, len(rows), self.batch):
+                part = rows[start : start + self.batch]
+                torch.manual_seed(self.attacker.seed + start + 1)  # the same noise every time, or losses cannot compare
+                total += float(self.learner.loss(self._batch(self.seen, part), self._batch(self.clear, part))) * len(
+                    part
+                )
+        for name, module in self.learner.modules.items():
+            module.train(modes[name])
+        return total / len(rows)
+
+    def _reporter(self, total: int) -> Any:
+        if self.folder is None:
+            return None
+        from ficgan.training.stats import Reporter
+
+        return Reporter(self.folder, total * self.batch, self._images, progress="none")
+
+    def _save(self) -> None:
+        """The state, whole or not at all; it holds everything but the data."""
+        if self.folder is None:
+            return
+        tensors: dict[str, Tensor] = {}
+        for name, module in self.learner.modules.items():
+            tensors |= {f"module.{name}.{key}": value for key, value in module.state_dict().items()}
+        for name, optimizer in self.learner.optimizers.items():
+            for index, slots in optimizer.state_dict()["state"].items():
+                tensors |= {f"optimizer.{name}.{index}.{slot}": torch.as_tensor(v) for slot, v in slots.items()}
+        tensors |= {f"kept.{key}": value for key, value in (self.kept or {}).items()}
+        counters = {
+            "step": self.step, "seconds": self.seconds, "best": None if math.isinf(self.best) else self.best,
+            "best_epoch": self.best_epoch, "factor": self.factor,
+        }  # fmt: skip
+        save_tensors(self.folder / STATE, tensors, {"plan": self.plan, "counters": counters}, kind=_KIND)
+
+    def _resume(self) -> None:
+        if self.folder is None:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / STATE
+        if not path.exists():
+            return
+        tensors, header = load_tensors(path, kind=_KIND)
+        if header["plan"] != self.plan:
+            raise FicganError(f"{path} is of a training on other pairs or with other settings; use another folder")
+        for name, module in self.learner.modules.items():
+            module.load_state_dict(_below(tensors, f"module.{name}"))
+        for name, optimizer in self.learner.optimizers.items():
+            slots: dict[int, dict[str, Tensor]] = {}
+            weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+            for key, value in _below(tensors, f"optimizer.{name}").items():
+                index, _, slot = key.partition(".")
+                like = weights[int(index)]
+                if value.shape == like.shape:  # in the layout of its weight, as fused optimisers take it
+                    value = torch.empty_like(like, memory_format=torch.preserve_format).copy_(value)
+                slots.setdefault(int(index), {})[slot] = value
+            optimizer.load_state_dict({"state": slots, "param_groups": optimizer.state_dict()["param_groups"]})
+        counters = header["counters"]
+        self.step, self.seconds, self.best_epoch = counters["step"], counters["seconds"], counters["best_epoch"]
+        self.best = math.inf if counters["best"] is None else counters["best"]
+        self.factor = counters["factor"]
+        for optimizer in self.learner.optimizers.values():
+            for group in optimizer.param_groups:
+                group["lr"] = group["base_lr"] * self.factor
+        kept = _below(tensors, "kept")
+        self.kept = {key: value.to(self.device) for key, value in kept.items()} or None
+
+    def finish(self) -> Any:
+        """The trained attacker; the folder then holds its weights and no state."""
+        network = copy.deepcopy(self.learner.result)
+        if self.kept is not None:
+            network.load_state_dict(self.kept)
+        record = {
+            "plan": self.plan, "pairs": len(self.clear), "pairs_held": len(self.held), "epochs": self.epoch,
+            "images": self._images, "best_epoch": self.best_epoch, "seconds": round(self.seconds, 1),
+            "held_out_loss": None if math.isinf(self.best) else self.best, "ended": self.ended or "all epochs",
+            "device": self.device.type,
+        }  # fmt: skip
+        trained = self.attacker.with_network(_rounded(network), record)
+        if self.folder is not None:
+            trained.save(self.folder / WEIGHTS)
+            (self.folder / STATE).unlink(missing_ok=True)
+        return trained
+
+
+def _rounded(network: nn.Module) -> nn.Module:
+    """Weights as the file keeps them, so that a network just trained and one read back are the same."""
+    with torch.no_grad():
+        for tensor in (*network.parameters(), *network.buffers()):
+            if tensor.is_floating_point():
+                tensor.copy_(tensor.half())
+    return network
+
+
+def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {key.removeprefix(prefix + "."): value for key, value in tensors.items() if key.startswith(prefix + ".")}

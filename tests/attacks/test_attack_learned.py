@@ -1,0 +1,214 @@
+"""Attackers that train: the loop, its files, and the auto-encoder of Fantômas."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ficgan.anonymizers import Faces
+from ficgan.attacks import REVERSERS, AutoEncoder, Pairs, Trained, load_attacker
+from ficgan.attacks.learned.base import held_out, seed_of
+from ficgan.errors import FicganError, InputError, UsageError
+
+torch = pytest.importorskip("torch")
+
+SMALL = AutoEncoder(size=16, epochs=4, batch=8, lr=1e-2, features=4)
+
+
+def smooth_pairs(count: int = 40, side: int = 16, seed: int = 0) -> Pairs:
+    """Smooth pictures and their negatives; four of each person."""
+    import cv2
+
+    rng = np.random.default_rng(seed)
+    coarse = rng.integers(0, 256, (count, 4, 4, 3), dtype=np.uint8)
+    images = np.stack([cv2.resize(one, (side, side), interpolation=cv2.INTER_LINEAR) for one in coarse])
+    clear = Faces(images, tuple(map(str, range(count))), people=np.arange(count) // 4)
+    return Pairs(clear.with_images(255 - images), clear)
+
+
+def same_weights(a: AutoEncoder, b: AutoEncoder) -> bool:
+    left, right = (one.trained_network().state_dict() for one in (a, b))
+    return all(torch.equal(left[key], right[key]) for key in left)
+
+
+class TestSsim:
+    def test_equals_scikit_image_inside_and_has_a_gradient(self) -> None:
+        from skimage.metrics import structural_similarity
+
+        from ficgan.attacks.learned.structure import ssim
+
+        rng = torch.Generator().manual_seed(1)
+        x = torch.rand(2, 3, 40, 40, generator=rng)
+        y = (x + 0.3 * torch.rand(2, 3, 40, 40, generator=rng)).clamp(0, 1).requires_grad_()
+        mine = ssim(x, y)
+        for index in range(2):
+            _, field = structural_similarity(
+                x[index].numpy(), y[index].detach().numpy(), channel_axis=0, data_range=1.0, full=True,
+                gaussian_weights=True, sigma=1.5, use_sample_covariance=False,
+            )  # fmt: skip
+            assert float(mine[index].detach()) == pytest.approx(field[:, 5:-5, 5:-5].mean(), abs=1e-5)
+        mine.sum().backward()
+        assert y.grad is not None and float(y.grad.abs().sum()) > 0
+
+    def test_of_an_image_smaller_than_the_window(self) -> None:
+        from ficgan.attacks.learned.structure import ssim
+
+        x = torch.rand(1, 3, 8, 8)
+        assert float(ssim(x, x)) == pytest.approx(1, abs=1e-5)
+
+
+class TestNetwork:
+    @pytest.mark.parametrize(
+        ("size", "linear", "millions"),
+        [(64, "full", 5.3), (112, "full", 49.8), (224, "full", 796.6), (64, "none", 0.0), (224, "factorised", 57.8)],
+    )
+    def test_has_as_many_weights_as_the_paper_says(self, size: int, linear: str, millions: float) -> None:
+        with torch.device("meta"):
+            network = AutoEncoder(size=size, linear=linear).network()
+        count = sum(p.numel() for p in network.parameters()) / 1e6
+        assert count == pytest.approx(millions, abs=0.06)
+
+    def test_without_its_linear_layer_it_sees_neighbours_only(self) -> None:
+        torch.manual_seed(0)
+        x = torch.rand(1, 3, 32, 32, requires_grad=True)
+        for linear, whole in (("none", False), ("full", True), ("factorised", True)):
+            network = AutoEncoder(size=32, linear=linear).network()
+            (gradient,) = torch.autograd.grad(network(x)[0, :, 0, 0].sum(), x)
+            assert bool(gradient[0, :, -8:, -8:].abs().sum() > 0) is whole
+
+    def test_a_size_that_cannot_be_halved_twice(self) -> None:
+        with pytest.raises(UsageError, match="multiple of 4"):
+            AutoEncoder(size=66)
+
+
+class TestTraining:
+    def test_learns_to_undo_a_negative(self) -> None:
+        pairs = smooth_pairs(200)
+        told: list[tuple[int, int, str]] = []
+        attacker = replace(SMALL, epochs=30, batch=20).fit(pairs, told=lambda *step: told.append(step))
+        fresh = smooth_pairs(20, seed=9)
+        error = np.abs(attacker.guess(fresh.anonymised).astype(int) - fresh.clear.images).mean()
+        naive = np.abs(fresh.anonymised.images.astype(int) - fresh.clear.images).mean()
+        assert error < 0.6 * naive
+        assert told[-1][0] == told[-1][1] and [step[0] for step in told] == list(range(1, len(told) + 1))
+        assert attacker.record["pairs"] == 200 and attacker.record["pairs_held"] == 20
+
+    def test_untrained_says_so(self) -> None:
+        with pytest.raises(UsageError, match="has learnt nothing yet"):
+            SMALL.guess(smooth_pairs(4).anonymised)
+
+    def test_repeats(self) -> None:
+        assert same_weights(SMALL.fit(smooth_pairs()), SMALL.fit(smooth_pairs()))
+        assert not same_weights(SMALL.fit(smooth_pairs()), replace(SMALL, seed=1).fit(smooth_pairs()))
+
+    def test_keeps_the_best_epoch_and_ends_early(self) -> None:
+        """Nothing can be learnt from noise: the loss on others rises, training ends, and an early epoch is kept."""
+        rng = np.random.default_rng(0)
+        images = rng.integers(0, 256, (2, 40, 16, 16, 3), dtype=np.uint8)
+        clear = Faces(images[0], tuple(map(str, range(40))))
+        attacker = replace(SMALL, epochs=60, patience=3).fit(Pairs(clear.with_images(images[1]), clear))
+        record = attacker.record
+        assert record["epochs"] == record["best_epoch"] + 3 < 60
+        assert record["ended"] == "no better loss for 3 epochs"
+
+    def test_ends_when_its_minutes_are_over(self) -> None:
+        attacker = replace(SMALL, epochs=10**6, minutes=0.01, patience=0).fit(smooth_pairs())
+        assert attacker.record["ended"].endswith("minutes were over") and attacker.record["seconds"] < 20
+
+    def test_works_at_its_own_size_and_gives_back_the_faces_own(self) -> None:
+        attacker = SMALL.fit(smooth_pairs(side=24))
+        assert attacker.reverse(smooth_pairs(3, side=40).anonymised, n=2).shape == (3, 2, 40, 40, 3)
+
+    def test_no_pairs_or_uneven_ones(self) -> None:
+        pairs = smooth_pairs(4)
+        with pytest.raises(InputError, match="no pairs"):
+            SMALL.fit(Pairs(pairs.anonymised.take([]), pairs.clear.take([])))
+        with pytest.raises(InputError, match="pairs of one size"):
+            SMALL.fit(Pairs(smooth_pairs(4, side=24).anonymised, pairs.clear))
+
+    def test_a_loss_that_is_not_finite_is_an_error(self) -> None:
+        with pytest.raises(FicganError, match="not finite"):
+            replace(SMALL, lr=1e30, epochs=20).fit(smooth_pairs())
+
+
+class TestWorkspace:
+    def test_an_interrupted_training_comes_to_the_same(self, tmp_path: Path) -> None:
+        pairs = smooth_pairs()
+        whole = SMALL.fit(pairs)
+
+        def stop(done: int, total: int, stage: str) -> None:
+            if done == total // 2 + 1:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            SMALL.fit(pairs, workspace=tmp_path, told=stop)
+        assert (tmp_path / "state.safetensors").exists() and not (tmp_path / "attacker.safetensors").exists()
+        seen: list[int] = []
+        resumed = SMALL.fit(pairs, workspace=tmp_path, told=lambda done, total, stage: seen.append(done))
+        assert same_weights(whole, resumed) and seen[0] > 1
+        assert not (tmp_path / "state.safetensors").exists()
+
+    def test_a_finished_training_is_read_not_repeated(self, tmp_path: Path) -> None:
+        pairs = smooth_pairs()
+        first = SMALL.fit(pairs, workspace=tmp_path)
+        again = SMALL.fit(pairs, workspace=tmp_path, told=lambda *step: pytest.fail("it trained again"))
+        assert same_weights(first, again)
+        records = [json.loads(line) for line in (tmp_path / "stats.jsonl").read_text().splitlines()]
+        assert len(records) == first.record["epochs"] and "held_out" in records[-1]
+        assert list((tmp_path / "tensorboard").iterdir())
+
+    def test_another_training_may_not_use_it(self, tmp_path: Path) -> None:
+        SMALL.fit(smooth_pairs(), workspace=tmp_path)
+        for other in (replace(SMALL, lr=1e-4), replace(SMALL, linear="none")):
+            with pytest.raises(FicganError, match="use another folder"):
+                other.fit(smooth_pairs(), workspace=tmp_path)
+        with pytest.raises(FicganError, match="use another folder"):
+            SMALL.fit(smooth_pairs(seed=5), workspace=tmp_path)
+
+
+class TestFiles:
+    def test_comes_back_from_its_file(self, tmp_path: Path) -> None:
+        faces = smooth_pairs(5, seed=3).anonymised
+        attacker = SMALL.fit(smooth_pairs())
+        attacker.save(tmp_path / "a.safetensors", {"data": {"name": "made"}})
+        found = load_attacker(tmp_path / "a.safetensors")
+        assert found.settings() == attacker.settings() and found.record == attacker.record
+        assert (found.guess(faces) == attacker.guess(faces)).all()
+        named = REVERSERS.make("trained", file=str(tmp_path / "a.safetensors"))
+        assert isinstance(named, Trained) and "pairs" not in named.traits.knowledge
+        assert (named.fit(smooth_pairs(seed=8)).guess(faces) == attacker.guess(faces)).all()
+
+    @pytest.mark.parametrize(
+        ("spoil", "told"),
+        [("missing", "does not exist"), ("cut", "damaged|cannot be read|incomplete"), ("foreign", "not written by ficgan"), ("model", "not a")],
+    )
+    def test_a_file_that_is_no_attacker(self, tmp_path: Path, spoil: str, told: str) -> None:
+        from safetensors.torch import save_file
+
+        path = tmp_path / "a.safetensors"
+        if spoil == "cut":
+            SMALL.fit(smooth_pairs()).save(path)
+            path.write_bytes(path.read_bytes()[:3000])
+        elif spoil == "foreign":
+            save_file({"x": torch.zeros(1)}, path)
+        elif spoil == "model":
+            save_file({"x": torch.zeros(1)}, path, metadata={"format": "ficgan", "kind": "model", "header": "{}"})
+        with pytest.raises(FicganError, match=told):
+            load_attacker(path)
+
+
+def test_held_out_are_whole_people() -> None:
+    people = np.repeat(np.arange(30), 3)
+    held = held_out(people, 90, 0.1, seed=4)
+    assert held.sum() == 9 and set(people[held]).isdisjoint(people[~held])
+    assert not held_out(people, 90, 0.0, 0).any() and not held_out(np.zeros(9, int), 9, 0.5, 0).any()
+    assert held_out(None, 10, 0.2, 0).sum() == 2 and held_out(np.full(10, -1), 10, 0.2, 0).sum() == 2
+
+
+def test_seeds_are_of_the_face_not_of_its_place() -> None:
+    assert seed_of(0, "a", 1) == seed_of(0, "a", 1)
+    assert len({seed_of(s, name, n) for s in range(3) for name in "abc" for n in range(3)}) == 27
