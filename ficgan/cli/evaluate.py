@@ -14,6 +14,7 @@ from ficgan.cli._options import TALK, options
 from ficgan.cli._progress import Progress
 from ficgan.cli.annotate import annotate
 from ficgan.cli.evaluate_paper import paper
+from ficgan.cli.survey import survey
 
 __all__ = ["evaluate"]
 
@@ -28,6 +29,7 @@ def evaluate() -> None:
 
 evaluate.add_command(annotate)
 evaluate.add_command(paper)
+evaluate.add_command(survey)
 
 
 @evaluate.command("list", context_settings=_HELP)

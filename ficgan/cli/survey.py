@@ -1,0 +1,215 @@
+"""`ficgan-eval survey`: whether people recognise anonymised and reversed faces, asked blindly."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ficgan.cli._errors import EXIT_SOME_FAILED, handle_errors
+from ficgan.cli._options import TALK, options
+from ficgan.cli._progress import Progress
+
+__all__ = ["survey"]
+
+_HELP = {"help_option_names": ["-h", "--help"]}
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+_PATH = click.Path(path_type=Path)
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+@click.group(context_settings=_HELP)
+def survey() -> None:
+    """Ask people whether two pictures, one of them anonymised or reversed, show the same person.
+
+    Only with the approval of an ethics board, see docs/survey.md.
+    """
+
+
+@survey.command(context_settings=_HELP)
+@click.argument("config", required=False, metavar="[CONFIG]")
+@click.option("-o", "--output", "out", required=True, type=_FOLDER, help="New folder for pages, pictures and key.")
+@click.option("--data", type=_PATH, help="Face set, where no CONFIG names one.")
+@click.option("--layout", default="auto", show_default=True, help="How --data lies: celeba, lfw, ffhq, folders, …")
+@click.option("--labels", type=_PATH, help="Label file or folder, where not beside --data.")
+@click.option("--aligned", is_flag=True, help="--data is aligned as ficgan's own crops; nothing is detected.")
+@click.option("--size", type=click.IntRange(32), help="Side of the pictures, px.  [default: 224, or CONFIG's]")
+@click.option("--set", "wanted", metavar="NAME", help="Which set of CONFIG.  [default: the first]")
+@click.option("--methods", "--method", "methods", multiple=True, metavar="NAME:KEY=VALUE,…",
+              help="Show faces anonymised like this, repeatable.  [default: the methods of CONFIG]")  # fmt: skip
+@click.option("--reversed", "reversals", multiple=True, metavar="METHOD@ATTACKER",
+              help="Show them reversed, repeatable: pixelation:size=8@ridge, or LABEL@folder:PATH with crops that were "
+              "reversed before.")  # fmt: skip
+@click.option("--control/--no-control", default=True, show_default=True, help="Show clear pairs, too.")
+@click.option("--pairs", default=8, show_default=True, type=click.IntRange(2), help="Of a condition and a participant.")
+@click.option("--questionnaires", type=click.IntRange(1),
+              help="How many; 1 as in the paper.  [default: as many as conditions]")  # fmt: skip
+@click.option("--checks", default=2, show_default=True, type=click.IntRange(0), help="Attention checks.")
+@click.option("--failures", default=0, show_default=True, type=click.IntRange(0), help="Most checks one may fail.")
+@click.option("--match", multiple=True, metavar="COLUMN",
+              help="In what strangers agree besides gender, such as age; repeatable.")  # fmt: skip
+@click.option("--consent", type=_FILE, help="Text that participants agree to.  [default: a placeholder]")
+@click.option("--detector", default="auto", show_default=True, help="Finds the faces: auto, yunet, dlib, …")
+@click.option("--store", type=_FOLDER, help="Keep crops and pixels here, such as in the store of a run.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Who is shown, with whom, to whom.")
+@options(TALK)
+@handle_errors
+def make(
+    config: str | None, out: Path, data: Path | None, layout: str, labels: Path | None, aligned: bool, size: int | None,
+    wanted: str | None, methods: tuple[str, ...], reversals: tuple[str, ...], control: bool, pairs: int,
+    questionnaires: int | None, checks: int, failures: int, match: tuple[str, ...], consent: Path | None, detector: str,
+    store: Path | None, seed: int, progress: Any, quiet: bool,
+) -> None:  # fmt: skip
+    """Draw pairs, make their pictures, and write a page for each questionnaire.
+
+    CONFIG: a matrix as of `ficgan-eval run`, for its set and methods; or --data and --methods. Hand out what is in
+    OUTPUT/pages, one page a participant, in turn; keep the rest, which says what is what. Prints one line of JSON.
+    """
+    from ficgan.errors import InputError
+    from ficgan.evaluation.survey import Rules, changes_of, make_survey, write_survey
+    from ficgan.evaluation.survey.page import CONSENT
+    from ficgan.faces import get_detector
+
+    began = time.monotonic()
+    rules = Rules(pairs, checks, questionnaires, match, failures, seed)
+    source, known = _source(config, data, layout, labels, aligned, size, wanted)
+    chosen = _methods(methods, known, reversals)
+    changes = changes_of(chosen, reversals, control=control, named=known)
+    if out.is_dir() and any(out.iterdir()):
+        raise InputError(f"{out} is not empty; two surveys must not mix: choose a new folder")
+    text = _text(consent) if consent else CONSENT
+    finder = None if source.aligned else get_detector(detector)
+    with Progress(progress, unit="condition", quiet=quiet) as told:
+        made = make_survey(source, changes, rules, divided=data is None, detector=finder, store=store, progress=told)
+        pages = write_survey(out, made, consent=text)
+    notes = [*made.key.notes, *([] if consent else ["The pages have no consent text yet: give --consent."])]
+    said = {
+        "pages": str(out / "pages"), "key": str(out / "key.json"), "questionnaires": len(pages),
+        "conditions": [one.label for one in made.key.conditions],
+        "questions": len(made.key.questionnaires[0].items), "pictures": len(made.pixels),
+        "people": len({picture.person for picture in made.key.pictures.values()}), "notes": notes,
+        "seconds": round(time.monotonic() - began, 1),
+    }  # fmt: skip
+    click.echo(json.dumps(said, ensure_ascii=False))
+
+
+@survey.command(context_settings=_HELP)
+@click.argument("folder", metavar="OUT", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("answers", nargs=-1, required=True, type=_FILE)
+@click.option("-o", "--output", "out", type=click.Path(path_type=Path, dir_okay=False), help="Write all figures, JSON.")
+@click.option("--judge", "judges", multiple=True, help="Recogniser on the same pictures: dlib, insightface, onnx:PATH.")
+@click.option("--threshold", "thresholds", multiple=True, metavar="JUDGE=SIMILARITY",
+              help="Of a judge, chosen on other faces: a cosine, or minus a distance.  [default: its own]")  # fmt: skip
+@click.option("--resamples", default=1000, show_default=True, type=click.IntRange(1), help="Of the bootstrap.")
+@click.option("--device", default="cpu", show_default=True, help="Where judges compute.")
+@handle_errors
+def score(
+    folder: Path, answers: tuple[Path, ...], out: Path | None, judges: tuple[str, ...], thresholds: tuple[str, ...],
+    resamples: int, device: str,
+) -> None:  # fmt: skip
+    """Score ANSWERS, the files that participants saved, of the survey in OUT.
+
+    Files that failed attention checks, are unfinished, damaged or a second try are named, count for nothing, and make
+    the exit code 3.
+    """
+    from ficgan.errors import InputError
+    from ficgan.evaluation import readers
+    from ficgan.evaluation.metrics.intervals import Bootstrap
+    from ficgan.evaluation.survey import collect, judge, read_key, score_survey, score_text
+    from ficgan.images import atomic_write
+
+    if out is not None and out.exists():
+        raise InputError(f"{out} exists already; choose another output")
+    key = read_key(folder / "key.json")
+    done = collect(key, answers)
+    judged = judge(key, folder / "images", readers.get_readers(judges, device)) if judges else []
+    judged = _thresholds(judged, thresholds)
+    scored = score_survey(key, done, judged, bootstrap=Bootstrap(resamples, key.rules.seed))
+    if out is not None:
+        with atomic_write(out) as file:
+            file.write((json.dumps(scored, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+    click.echo(score_text(scored))
+    for one in done.refused:
+        click.echo(f"Error: {one.sentence}", err=True)
+    if done.refused:
+        raise SystemExit(EXIT_SOME_FAILED)
+
+
+def _source(
+    config: str | None, data: Path | None, layout: str, labels: Path | None, aligned: bool, size: int | None,
+    wanted: str | None,
+) -> tuple[Any, list[Any]]:  # fmt: skip
+    """The face set and the methods that a configuration names."""
+    from ficgan import configs
+    from ficgan.errors import UsageError
+    from ficgan.evaluation.matrix_config import SetConfig, load_matrix
+
+    preset = config is not None and config in configs.names("eval")
+    if data is None and (config is None or preset):
+        raise UsageError("a survey needs faces; give --data, or a CONFIG that names a set")
+    if data is not None and config is not None and not preset:
+        raise UsageError(f"{config} names its own sets; --data is for surveys without")
+    if data is None:
+        matrix = load_matrix(str(config))
+        sets = {one.name: one for one in matrix.sets}
+        if wanted is not None and wanted not in sets:
+            raise UsageError(f"{config} has no set {wanted!r}; it has {', '.join(sets)}")
+        chosen = sets[wanted or matrix.sets[0].name]
+        return chosen.model_copy(update={"size": size} if size else {}), list(matrix.methods)
+    source = SetConfig(
+        name=data.absolute().stem, path=str(data), layout=layout, labels=None if labels is None else str(labels),
+        aligned=aligned, size=size or 224,
+    )  # fmt: skip
+    return source, _preset(str(config)) if preset else []
+
+
+def _preset(name: str) -> list[Any]:
+    import yaml
+
+    from ficgan import configs
+    from ficgan.evaluation.matrix_config import MethodConfig
+
+    return [MethodConfig.model_validate(one) for one in yaml.safe_load(configs.read(name, "eval"))["methods"]]
+
+
+def _methods(given: tuple[str, ...], known: list[Any], reversals: tuple[str, ...]) -> list[Any]:
+    """The methods to show: those given, by label where a configuration has them; else all of the configuration."""
+    from ficgan.errors import UsageError
+    from ficgan.evaluation.matrix_config import MethodConfig
+
+    if not (given or known or reversals):
+        raise UsageError("a survey needs methods; give --methods, --reversed, or a CONFIG that names some")
+    by_title = {method.title: method for method in known}
+    return [by_title.get(text) or MethodConfig.model_validate(text) for text in given] if given else known
+
+
+def _text(path: Path) -> str:
+    from ficgan.errors import InputError
+
+    try:
+        text = path.read_text(encoding="utf-8-sig").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read as text ({error}); save it as UTF-8") from error
+    if not text:
+        raise InputError(f"{path} is empty; write what participants agree to")
+    return text
+
+
+def _thresholds(judged: list[Any], given: tuple[str, ...]) -> list[Any]:
+    import dataclasses
+
+    from ficgan.errors import UsageError
+
+    chosen = {}
+    for text in given:
+        name, _, number = text.rpartition("=")
+        try:
+            chosen[name] = float(number)
+        except ValueError:
+            raise UsageError(f"--threshold {text!r} is not of the form JUDGE=SIMILARITY, such as dlib=-0.55") from None
+    for name in set(chosen) - {one.name for one in judged}:
+        raise UsageError(f"--threshold names {name!r}, which is no --judge; there are {[one.name for one in judged]}")
+    return [dataclasses.replace(one, threshold=chosen.get(one.name, one.threshold)) for one in judged]
