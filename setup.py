@@ -89,7 +89,7 @@ setup(
     package_data={
         "ficgan": ["py.typed", "evaluation/report/*.j2"],
         "ficgan.ops": ["csrc/*"],
-        "ficgan.configs": ["*.yaml", "eval/*.yaml"],
+        "ficgan.configs": ["*.yaml", "attack/*.yaml", "eval/*.yaml"],
         "ficgan.pretrained": ["*.safetensors", "*.json"],
     },
 )

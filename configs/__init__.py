@@ -1,4 +1,6 @@
-"""The configurations that come with the package, one YAML file each: of training here, of evaluations in `eval/`."""
+"""The configurations that come with the package, one YAML file each: of training here, of evaluations in `eval/`, of
+attackers in `attack/`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ def names(kind: str = "") -> list[str]:
     """Names of the configurations that come with the package, such as `tiny`, in alphabetical order.
 
     Args:
-        kind: "" for training, "eval" for evaluations.
+        kind: "" for training, "eval" for evaluations, "attack" for attackers to train.
     """
     folder = files(__name__).joinpath(kind) if kind else files(__name__)
     entries = (entry.name for entry in folder.iterdir())
@@ -23,7 +25,7 @@ def read(name: str, kind: str = "") -> str:
 
     Args:
         name: one of `names(kind)`, without folder and without `.yaml`.
-        kind: "" for training, "eval" for evaluations.
+        kind: "" for training, "eval" for evaluations, "attack" for attackers to train.
     Returns:
         The YAML text.
     Raises:

@@ -1,4 +1,5 @@
-"""The console scripts: `ficgan` with its commands, and `ficgan-deid` and `ficgan-train`, which are two of them by name.
+"""The console scripts: `ficgan` with its commands, and `ficgan-deid`, `ficgan-train`, `ficgan-eval` and `ficgan-attack`,
+which are some of them by name.
 
 A command is imported when it is called, so `ficgan --help` answers without torch and works where torch does not.
 """
@@ -14,7 +15,7 @@ from ficgan import __version__
 from ficgan.cli._errors import handle_errors, sentence
 from ficgan.errors import FicganError
 
-__all__ = ["COMMANDS", "deid_main", "main", "train_main"]
+__all__ = ["COMMANDS", "attack_main", "deid_main", "eval_main", "main", "train_main"]
 
 _HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -38,6 +39,7 @@ COMMANDS = {
     "train-attributes": Entry("ficgan.cli.attributes:train_attributes", "Train the classifier that judges attributes."),
     "measure": Entry("ficgan.cli.measure:measure", "Measure reconstruction, identity and detection."),
     "eval": Entry("ficgan.cli.evaluate:evaluate", "Compare anonymisers: attackers, metrics, one report."),
+    "attack": Entry("ficgan.cli.attack:attack", "Train attackers on one's own anonymisation, and try them."),
     "doctor": Entry("ficgan.cli.doctor:doctor", "Show what is installed, what works, and what is missing."),
 }
 
@@ -91,6 +93,11 @@ def train_main() -> None:
 def eval_main() -> None:
     """Entry point of `ficgan-eval`."""
     load("eval").main(prog_name="ficgan-eval")
+
+
+def attack_main() -> None:
+    """Entry point of `ficgan-attack`."""
+    load("attack").main(prog_name="ficgan-attack")
 
 
 if __name__ == "__main__":

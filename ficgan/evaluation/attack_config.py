@@ -1,0 +1,213 @@
+"""What `ficgan-attack train` is told: the attacker, what it attacks, on what kind of set; all of it checked."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
+
+from ficgan.attacks import REVERSERS
+from ficgan.attacks.learned import Learned
+from ficgan.errors import UsageError
+from ficgan.evaluation.matrix_config import MethodConfig, SetConfig, SplitConfig, without_folder
+from ficgan.registry import parse_spec
+
+__all__ = ["AttackConfig", "AttackSet", "AttackerConfig", "load_attack", "parameter_count", "parse_attack"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class AttackerConfig(_Frozen):
+    """A learned attacker and its parameters; a text is NAME:PARAMETER=VALUE,…"""
+
+    name: str
+    parameters: dict[str, Any] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, given: Any) -> Any:
+        if isinstance(given, str):
+            name, parameters = parse_spec(given)
+            return {"name": name, "parameters": parameters}
+        if isinstance(given, dict) and "parameters" not in given:
+            rest = {key: value for key, value in given.items() if key != "name"}
+            return {**({"name": given["name"]} if "name" in given else {}), "parameters": rest}
+        return given
+
+
+class AttackSet(SetConfig):
+    """The set that is learnt from; where it lies comes from the command line."""
+
+    name: str = ""
+    path: str = ""
+
+    @model_validator(mode="after")
+    def _alone(self) -> AttackSet:
+        if getattr(self, "learn_from", None) is not None:
+            raise ValueError("learn_from is of evaluations; an attacker is trained on one set")
+        return self
+
+    def placed(self, path: Path, name: str, **more: Any) -> SetConfig:
+        """The same for a folder or archive; what is None in `more` stays as it is."""
+        given = {key: value for key, value in more.items() if value is not None}
+        return SetConfig(**{**self.model_dump(), "path": str(path), "name": name, **given})
+
+
+class AttackConfig(_Frozen):
+    """One attacker, trained against one anonymiser."""
+
+    title: str = ""
+    attacker: AttackerConfig
+    anonymizer: MethodConfig
+    set: AttackSet = AttackSet()
+    detector: str = "auto"
+    """Finds the faces of sets that are not aligned."""
+    seed: int = 0
+    """Of the attacker, where it has none of its own."""
+
+    @field_validator("attacker", "anonymizer", mode="before")
+    @classmethod
+    def _something(cls, given: Any) -> Any:
+        if not isinstance(given, (str, dict, AttackerConfig, MethodConfig)):
+            raise ValueError("give a NAME, NAME:PARAMETER=VALUE,… or a section of them")
+        return given
+
+    def learner(self) -> Learned:
+        """The attacker, untrained.
+
+        Raises:
+            UsageError: unknown, a wrong parameter, or one that trains no network.
+        """
+        name = self.attacker.name
+        cls = REVERSERS[name]
+        if not issubclass(cls, Learned):
+            raise UsageError(_needs_none(name, cls.traits.knowledge))
+        made = REVERSERS.make(name, **{"seed": self.seed, **self.attacker.parameters})
+        assert isinstance(made, Learned)
+        return made
+
+    def shareable(self) -> dict[str, Any]:
+        """JSON-ready, without keys and without folders of this machine."""
+        tree = self.model_dump(mode="json", exclude={"set", "anonymizer"})
+        tree["attacker"]["parameters"] = {k: without_folder(v) for k, v in self.attacker.parameters.items()}
+        hidden = {"path", "name", "labels", "identity"}
+        shown = {"method": self.anonymizer.method, "label": self.anonymizer.label, **self.anonymizer.shown}
+        return {**tree, "anonymizer": shown, "set": self.set.model_dump(mode="json", exclude=hidden)}
+
+
+def load_attack(name_or_path: str | Path, overrides: Sequence[str] = ()) -> AttackConfig:
+    """Read a configuration, apply dotted overrides, check everything.
+
+    Args:
+        name_or_path: a name in `configs/attack/` or the path of a YAML file.
+        overrides: "dotted.key=value" texts such as attacker.epochs=5; values are read as YAML.
+
+    Raises:
+        UsageError: no such file, unreadable, an unknown key, attacker, anonymiser or parameter.
+    """
+    tree = _read(name_or_path)
+    for override in overrides:
+        _override(tree, override)
+    return parse_attack(tree, where=str(name_or_path))
+
+
+def parse_attack(tree: dict[str, Any], *, where: str) -> AttackConfig:
+    """Check a nested dictionary; every problem is one sentence that names the key.
+
+    Raises:
+        UsageError: an unknown key, attacker, anonymiser or parameter, or a value that cannot work.
+    """
+    import ficgan.evaluation  # noqa: F401 (knows all anonymisers)
+
+    try:
+        config = AttackConfig.model_validate(tree)
+    except ValidationError as error:
+        raise UsageError(_told(error, where)) from None
+    config.learner()
+    config.anonymizer.make()
+    return config
+
+
+def parameter_count(attacker: Learned) -> int:
+    """Weights of its network; none is allocated."""
+    import torch
+
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in attacker.network().parameters())
+
+
+def _needs_none(name: str, knowledge: frozenset[Any]) -> str:
+    trained = ", ".join(one for one in REVERSERS if issubclass(REVERSERS[one], Learned))
+    how = (
+        f"it learns within an evaluation, in a moment (`ficgan-eval run` with {name})"
+        if knowledge & {"pairs", "background", "key"}
+        else f"use it as it is (`ficgan-attack run {name} …`)"
+    )
+    return f"{name} has no network to train: {how}; what is trained is {trained}"
+
+
+def _read(name_or_path: str | Path) -> dict[str, Any]:
+    from ficgan import configs
+
+    text_path = str(name_or_path)
+    if text_path.endswith((".yaml", ".yml")) or "/" in text_path:
+        try:
+            text = Path(name_or_path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"the configuration {text_path} cannot be read ({error}); name a YAML file") from None
+    else:
+        names = configs.names("attack")
+        if text_path not in names:
+            near = difflib.get_close_matches(text_path, names, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}, or give a .yaml path"
+            raise UsageError(f"there is no configuration named {text_path!r}; {hint}")
+        text = configs.read(text_path, "attack")
+    try:
+        tree = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UsageError(f"{text_path} is no valid YAML ({' '.join(str(error).split())}); mend it") from None
+    if not isinstance(tree, dict):
+        raise UsageError(f"{text_path} holds no key: value pairs; see docs/attacks.md")
+    return tree
+
+
+def _override(tree: dict[str, Any], text: str) -> None:
+    key, equals, value = text.partition("=")
+    if not (equals and key):
+        raise UsageError(f"override {text!r} is not of the form key=value, such as attacker.epochs=5")
+    node = tree
+    *parents, leaf = key.split(".")
+    for parent in parents:
+        below = node.setdefault(parent, {})
+        if isinstance(below, str) and parent in ("attacker", "anonymizer"):  # a short form gets room for more
+            name, parameters = parse_spec(below)
+            below = node[parent] = {"name" if parent == "attacker" else "method": name, **parameters}
+        if not isinstance(below, dict):
+            raise UsageError(f"override {text!r}: {parent!r} is a value, not a section of the configuration")
+        node = below
+    try:
+        node[leaf] = yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise UsageError(f"override {text!r}: the value cannot be read as YAML; quote it") from None
+
+
+def _told(error: ValidationError, where: str) -> str:
+    # A misspelt key is told before the one that is missing because of it.
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    path = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        known = [*AttackConfig.model_fields]
+        known += [f"set.{key}" for key in AttackSet.model_fields]
+        known += [f"set.split.{key}" for key in SplitConfig.model_fields]
+        near = difflib.get_close_matches(path, known, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else "see docs/attacks.md"
+        return f"unknown key {path!r} in {where}; {hint}"
+    if first["type"] == "missing":
+        return f"{where} has no {path}; see docs/attacks.md"
+    return f"{path or 'the configuration'} in {where}: {first['msg'].removeprefix('Value error, ')}"

@@ -1,0 +1,327 @@
+"""Training an attacker on a set, and judging it on people it never saw; its workspace says whom it learnt from."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ficgan.anonymizers import Anonymizer
+from ficgan.arrays import content_key
+from ficgan.attacks import Pairs
+from ficgan.attacks.learned import Learned, read_header, save_attacker
+from ficgan.errors import FicganError, UsageError
+from ficgan.evaluation import matrix
+from ficgan.evaluation.attack_config import AttackConfig, AttackSet
+from ficgan.evaluation.attackers import titles
+from ficgan.evaluation.bench import Bench, Subject, anonymiser_for
+from ficgan.evaluation.matrix_config import MatrixConfig, MethodConfig, SetConfig
+from ficgan.evaluation.papers.preset import scaled
+from ficgan.evaluation.results import Results
+from ficgan.evaluation.scenarios import get_scenarios
+from ficgan.evaluation.sets import open_set
+from ficgan.evaluation.stored import Store
+from ficgan.images import atomic_write
+
+__all__ = ["MANIFEST", "WEIGHTS", "Job", "Manifest", "evaluate_attacker", "make_job", "train_attacker"]
+
+MANIFEST = "manifest.json"
+WEIGHTS = "attacker.safetensors"
+EVALUATION = "evaluation.json"
+SCHEMA = 1
+Told = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Whom an attacker learnt from, and how the set was divided; a file beside its weights.
+
+    Args:
+        config: what was asked, without keys and folders.
+        data: name, licence, digest and numbers of the set.
+        split: its manifest, with the hash of each part.
+        learnt: hashes of the crops of everybody it or the anonymiser's background was given.
+        withheld: parameters of the anonymiser that are not written down: keys, and files of this machine.
+        version: of ficgan.
+    """
+
+    config: dict[str, Any]
+    data: dict[str, Any]
+    split: dict[str, Any]
+    learnt: tuple[str, ...]
+    withheld: tuple[str, ...] = ()
+    version: str = ""
+
+    def write(self, path: Path) -> None:
+        tree = {"schema": SCHEMA, **dataclasses.asdict(self)}
+        with atomic_write(path, overwrite=True) as file:
+            file.write(json.dumps(tree, indent=1).encode())
+
+    @classmethod
+    def read(cls, path: Path) -> Manifest:
+        """
+        Raises:
+            UsageError: it is not there, damaged, or of a later version.
+        """
+        try:
+            tree = json.loads(path.read_text(encoding="utf-8"))
+            schema = tree.pop("schema")
+            if schema != SCHEMA:
+                raise UsageError(f"{path} is of version {schema}, and {SCHEMA} can be read; train the attacker again")
+            return cls(**{**tree, "learnt": tuple(tree["learnt"]), "withheld": tuple(tree["withheld"])})
+        except FileNotFoundError:
+            raise UsageError(
+                f"there is no {path}, so nobody can tell whom the attacker beside it learnt from; keep both together"
+            ) from None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            if isinstance(error, UsageError):
+                raise
+            raise UsageError(f"{path} cannot be read as an attacker's manifest; train the attacker again") from None
+
+
+@dataclass(frozen=True)
+class Job:
+    """A configuration on its set.
+
+    Args:
+        config: checked.
+        one: the set, its split scaled to the people there are.
+    """
+
+    config: AttackConfig
+    one: SetConfig
+
+
+def make_job(config: AttackConfig, data: Path, **given: Any) -> Job:
+    """A configuration on the set at `data`.
+
+    Args:
+        config: checked.
+        data: folder, zip or tar.
+        given: layout, labels, limit_people, aligned, licence from the command line; None: the configuration's.
+
+    Raises:
+        UsageError, InputError: the set cannot be opened.
+    """
+    given = {key: str(value) if isinstance(value, Path) else value for key, value in given.items()}
+    one = config.set.placed(data, Path(data).name or str(data), **given)
+    faces = open_set(one.path, layout=one.layout, labels=one.labels, identity=one.identity)
+    wanted = one.split
+    total = wanted.background + wanted.attacker + wanted.test
+    people = max(2, min(one.limit_people or total, total, faces.identities))
+    change = {"name": faces.name, "limit_people": people, "split": scaled(wanted, people)}
+    return Job(config, one.model_copy(update=change))
+
+
+def train_attacker(job: Job, out: Path, *, device: str = "auto", told: Told | None = None) -> Learned:
+    """Train, or go on with a training that was interrupted.
+
+    Args:
+        job: of `make_job`.
+        out: folder of the run: manifest, statistics, state, weights; `store` holds the crops.
+        device: of the network.
+        told: progress.
+
+    Raises:
+        UsageError: the split leaves nobody to learn from, or the folder holds another run.
+        FicganError: of the training.
+    """
+    config = job.config
+    attacker = dataclasses.replace(config.learner(), device=device)
+    out.mkdir(parents=True, exist_ok=True)
+    if told:
+        told(0, 1, "preparing faces")
+    bench = _bench(job.one, config.detector, out)
+    if not len(bench.split.attacker):
+        raise UsageError("the split leaves nobody to learn from; set set.split.attacker, or give a set of more people")
+    manifest = _manifest(job, bench)
+    if (out / MANIFEST).exists():
+        _same_run(Manifest.read(out / MANIFEST), manifest, out)
+    elif (out / WEIGHTS).exists():
+        raise UsageError(f"{out} holds an attacker of which nothing is known; use another folder")
+    manifest.write(out / MANIFEST)
+    if told:
+        told(0, 1, "anonymising faces")
+    pairs = _pairs(bench, anonymiser_for(bench, config.anonymizer.make()))
+    trained = attacker.fit(pairs, workspace=out, told=told)
+    about = _about(config, manifest)
+    if not (out / WEIGHTS).exists() or read_header(out / WEIGHTS).get("about") != about:
+        save_attacker(trained, out / WEIGHTS, about)
+    return trained
+
+
+def evaluate_attacker(
+    file: Path, data: Path, out: Path, *, methods: Sequence[str] = (), judges: Sequence[str] = ("dlib",),
+    scenarios: Sequence[str] = (), resamples: int = 1000, pictures: int = 0, jobs: int = 1, seed: int = 0,
+    progress: Told | None = None, **given: Any,
+) -> Results:  # fmt: skip
+    """Figures of one trained attacker on people it never saw, beside what everybody sees and the controls.
+
+    Args:
+        file: weights; the manifest lies beside them.
+        data: the set it was trained on, whose tested people were kept from it, or another set.
+        out: folder of the results.
+        methods: anonymisers that are attacked; none: the one it was trained against.
+        judges: recognisers.
+        scenarios: beside the controls, naive reading and the attack, such as retrieval.
+        resamples, seed: of the bootstrap.
+        pictures: examples written; they show faces.
+        jobs: processes.
+        progress: called with each task.
+        given: layout, labels, limit_people, aligned from the command line; None: as in the training.
+
+    Raises:
+        UsageError: it learnt from people who would be tested, there is no manifest, or `out` holds something else.
+    """
+    if "," in str(file):
+        raise UsageError(f"{file} has a comma in its path, which a reverser's parameter cannot hold; rename it")
+    manifest, header = Manifest.read(file.parent / MANIFEST), read_header(file)
+    asked = AttackSet(**manifest.config["set"])
+    limit = {"limit_people": given.pop("limit_people", None)}
+    given = {key: str(value) if isinstance(value, Path) else value for key, value in {**given, **limit}.items()}
+    name = open_set(data, layout=given.get("layout") or asked.layout, labels=given.get("labels")).name
+    spec = f"trained:file={file}"
+    config = MatrixConfig(
+        title=f"{header['attacker']} against {', '.join(methods) or manifest.config['anonymizer']['method']}",
+        sets=[asked.placed(data, name, **given)],
+        methods=[_method(one) for one in methods] or [_attacked(manifest)],
+        scenarios=["clear", "constant", "naive", "reversed-general", *scenarios],
+        recognisers=list(judges),
+        detector=manifest.config["detector"],
+        general=[spec, "mean-face"],
+        utility=False,
+        resamples=resamples,
+        pictures=pictures,
+        seed=seed,
+    )
+    get_scenarios(config.scenarios)
+    for method in config.methods:
+        method.make()
+    _claim(out, file)
+    if progress:
+        progress(0, len(config.methods) + 1, "preparing faces")
+    bench = _bench(config.sets[0], config.detector, out)
+    _refuse_the_known(bench, manifest)
+    results = matrix.run_matrix(config, out, jobs=jobs, progress=progress)
+    return _finished(results, out, spec, header)
+
+
+def _bench(one: SetConfig, detector: str, folder: Path) -> Bench:
+    prepared, parts = matrix._set(one, detector, folder)
+    return Bench(prepared, parts, (), None, Store(folder / "store"))
+
+
+def _pairs(bench: Bench, anonymizer: Anonymizer) -> Pairs:
+    """The attacker's people, as an evaluation anonymises them."""
+    rows = bench.split.attacker
+    anonymised = Subject(bench, anonymizer).anonymised(rows).images
+    return Pairs(bench.part(rows, anonymised).regions(), bench.part(rows).regions(), bench.background)
+
+
+def _manifest(job: Job, bench: Bench) -> Manifest:
+    from ficgan import __version__
+
+    facts, split = bench.prepared.facts(), bench.split
+    shown = ("name", "layout", "digest", "pixels", "faces", "people", "detector", "alignment")
+    data = {**{key: facts.get(key) for key in shown}, "licence": job.one.licence or facts["licence"]}
+    given = np.sort(np.concatenate([split.attacker, split.background]))
+    learnt = sorted({content_key(image) for image in bench.prepared.faces.images[given]})
+    placed = AttackSet(**job.one.model_dump(exclude={"path", "name", "labels"}))
+    config = job.config.model_copy(update={"set": placed}).shareable()
+    config["set"]["identity"] = job.one.identity
+    told, asked = job.config.anonymizer.shown, job.config.anonymizer.parameters
+    withheld = sorted(key for key, value in asked.items() if told.get(key) != value)
+    return Manifest(config, data, split.manifest, tuple(learnt), tuple(withheld), __version__)
+
+
+def _same_run(before: Manifest, now: Manifest, out: Path) -> None:
+    old, new = (json.loads(json.dumps([one.config, one.split["sha256"], one.data["pixels"]])) for one in (before, now))
+    if old == new:
+        return
+    changed = sorted(key for key in new[0] if old[0].get(key) != new[0][key]) or ["data"]
+    raise UsageError(f"{out} holds a run with other settings or data ({', '.join(changed)}); use another --out")
+
+
+def _about(config: AttackConfig, manifest: Manifest) -> dict[str, Any]:
+    """What stands in the header of the weights: of what was attacked and of whom was learnt from."""
+    data = {key: manifest.data[key] for key in ("name", "licence", "digest", "faces", "people")}
+    tree = {"anonymizer": manifest.config["anonymizer"], "set": manifest.config["set"], "data": data}
+    about = {**tree, "split_sha256": manifest.split["sha256"], "ficgan": manifest.version, "title": config.title}
+    return dict(json.loads(json.dumps(about)))
+
+
+def _attacked(manifest: Manifest) -> MethodConfig:
+    """The anonymiser of the training.
+
+    Raises:
+        UsageError: it had a key or named files, of which the manifest holds nothing.
+    """
+    if manifest.withheld:
+        name, told = manifest.config["anonymizer"]["method"], ", ".join(manifest.withheld)
+        raise UsageError(f"the attacker was trained against {name} with {told} given; repeat it: --method {name}:…")
+    return _method(manifest.config["anonymizer"])
+
+
+def _method(given: str | dict[str, Any]) -> MethodConfig:
+    return MethodConfig.model_validate(given)
+
+
+def _refuse_the_known(bench: Bench, manifest: Manifest) -> None:
+    """
+    Raises:
+        UsageError: an image of a person who would be tested is among those that were learnt from.
+    """
+    learnt, people = set(manifest.learnt), bench.people
+    tested = np.unique(people[np.concatenate([bench.split.gallery, bench.split.probe])])
+    rows = np.flatnonzero(np.isin(people, tested))
+    known = {int(people[row]) for row in rows if content_key(bench.prepared.faces.images[row]) in learnt}
+    if known:
+        raise UsageError(
+            f"the attacker learnt from {len(known)} of the {len(tested)} people it would be tested on; give the "
+            "options it was trained with (--labels, --layout, --people), or another set"
+        )
+
+
+def _claim(out: Path, file: Path) -> None:
+    """Results of another attacker, or of anything else, are not overwritten."""
+    with file.open("rb") as weights:
+        mark = {"attacker_sha256": hashlib.file_digest(weights, "sha256").hexdigest()}
+    path = out / EVALUATION
+    try:
+        before = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        before = None
+    if before != mark and (before is not None or (out / "results.json").exists()):
+        raise UsageError(f"{out} holds the results of another evaluation; use another folder")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FicganError(f"{out} cannot be made ({error.strerror}); choose another folder") from None
+    with atomic_write(path, overwrite=True) as kept:
+        kept.write(json.dumps(mark).encode())
+
+
+def _finished(results: Results, out: Path, spec: str, header: dict[str, Any]) -> Results:
+    """Tables say the attacker's name, not where its file lies."""
+    called, title = f"{header['attacker']} (trained)", titles([spec, "mean-face"])[spec]
+    results.trials = [
+        dataclasses.replace(trial, attacker=trial.attacker.replace(title, called)) for trial in results.trials
+    ]
+    settings = results.provenance["settings"]
+    settings["general"] = [called, *settings["general"][1:]]
+    results.provenance["attacker"] = {key: header[key] for key in ("attacker", "settings", "training", "about")}
+    licence = header["about"]["data"]["licence"]
+    results.caveats = [
+        f"The attacker learnt from {header['about']['data']['name']} ({licence or 'licence not known'}); "
+        "that it fails does not show that another attacker, or this one with more data, would.",
+        *results.caveats,
+    ]
+    with atomic_write(out / "results.json", overwrite=True) as file:
+        file.write(results.to_json().encode())
+    return results

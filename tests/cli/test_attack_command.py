@@ -1,0 +1,295 @@
+"""`ficgan-attack` as its user meets it, on made people whose identity is a texture."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from click.testing import CliRunner
+from PIL import Image
+
+from ficgan.attacks.learned import read_header
+from ficgan.cli._progress import Progress
+from ficgan.cli.attack import NOTICE, attack
+from ficgan.evaluation import matrix, readers
+
+PEOPLE, EACH, SIDE = 24, 4, 32
+CONFIG = {
+    "title": "made",
+    "attacker": {"name": "autoencoder", "size": 16, "epochs": 3, "batch": 8, "lr": 0.003},
+    "anonymizer": {"method": "block-permutation", "block": 8},
+    "set": {
+        "size": SIDE, "aligned": True, "licence": "none, made up",
+        "split": {"background": 2, "attacker": 14, "test": 8, "enrolment": 0.5},
+    },
+}  # fmt: skip
+
+
+@dataclass
+class Textures:
+    """Reads a coarse copy of the crop: what tells the made people apart."""
+
+    name: str = "textures"
+    metric: str = "cosine"
+    match_threshold: float = 0.5
+
+    def embed(self, image: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
+        small = image.reshape(8, SIDE // 8, 8, SIDE // 8, 3).mean((1, 3)).astype(np.float32)
+        return (small - small.mean()).reshape(1, -1) + 1e-3
+
+
+class Nothing:
+    name = "finds nothing"
+
+    def detect(self, image: np.ndarray) -> list[object]:
+        return []
+
+
+def call(*words: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(attack, [str(word) for word in words])
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _judge() -> Any:
+    judge = readers.Reader(Textures(), "textures", "textures", "textures-1")  # type: ignore[arg-type]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(readers, "get_readers", lambda names, device="cpu": [judge])
+        patch.setattr(matrix, "_detector", lambda name: Nothing())
+        matrix._cached_bench.cache_clear()
+        yield
+    matrix._cached_bench.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("faces")
+    rng = np.random.default_rng(0)
+    with (folder / "labels.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["file", "person"])
+        for person in range(PEOPLE):
+            texture = rng.normal(size=(8, 8, 3)).repeat(4, 0).repeat(4, 1) * 40
+            for index in range(EACH):
+                pixels = 128 + texture + rng.normal(size=(SIDE, SIDE, 3)) * 12
+                name = f"{person:03d}-{index}.png"
+                Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / name)
+                table.writerow([name, person])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("config") / "made.yaml"
+    file.write_text(yaml.safe_dump(CONFIG))
+    return file
+
+
+@pytest.fixture(scope="module")
+def trained(faces: Path, config: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+    out = tmp_path_factory.mktemp("run")
+    code, said, told = call("train", config, "--data", faces, "--labels", faces / "labels.csv", "-o", out)
+    assert code == 0, told
+    return out, said, told
+
+
+def test_lists_are_a_name_and_a_line() -> None:
+    code, out, err = call("list")
+    assert code == 0 and not err
+    rows = dict(line.split("\t") for line in out.splitlines())
+    assert "to be trained" in rows["autoencoder"] and "to be trained" not in rows["ridge"]
+    assert {"wiener", "trained"} <= set(rows) and "against" in rows["wiener"] and "knows" in rows["wiener"]
+    code, out, _ = call("list", "configs")
+    assert code == 0 and "autoencoder224\t" in out and all(line.count("\t") == 1 for line in out.splitlines())
+
+
+def test_training_leaves_weights_statistics_and_who_was_learnt_from(trained: tuple[Path, str, str]) -> None:
+    out, said, told = trained
+    assert NOTICE in told and said.count("\n") == 1
+    done = json.loads(said)
+    assert (done["name"], done["epochs"]) == ("autoencoder", 3) and done["pairs"] == 14 * EACH
+    assert (out / "stats.jsonl").read_text().count("\n") == 3 and any((out / "tensorboard").iterdir())
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert len(manifest["learnt"]) == (14 + 2) * EACH
+    assert manifest["split"]["parts"]["gallery"]["people"] == 8
+    about = read_header(out / "attacker.safetensors")["about"]
+    assert about["anonymizer"] == {"method": "block-permutation", "label": None, "block": 8}
+    assert about["data"]["licence"] == "none, made up" and len(about["data"]["digest"]) == 64
+    for text in (json.dumps(manifest), json.dumps(about)):
+        assert str(out.parent) not in text and "labels.csv" not in text
+
+
+def test_the_same_command_reads_what_is_finished_and_another_is_refused(
+    trained: tuple[Path, str, str], faces: Path, config: Path
+) -> None:
+    out, before, _ = trained
+    words = ("train", config, "--data", faces, "--labels", faces / "labels.csv", "-o", out, "--quiet")
+    code, said, told = call(*words)
+    assert code == 0 and not told
+    first, second = json.loads(before), json.loads(said)
+    assert {**first, "command_seconds": 0} == {**second, "command_seconds": 0}
+    code, said, told = call(*words, "attacker.epochs=4")
+    assert code == 2 and "attacker" in told and "another --out" in told and not said
+
+
+def test_an_interrupted_training_says_how_to_go_on(
+    trained: tuple[Path, str, str], faces: Path, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped within the second epoch and gone on with, it ends where the uninterrupted one did."""
+    words = ("train", config, "--data", faces, "--labels", faces / "labels.csv", "-o", tmp_path, "--progress", "jsonl")
+    say, steps = Progress.__call__, []
+
+    def stop(self: Progress, done: int, total: int, stage: str = "") -> None:
+        say(self, done, total, stage)
+        if stage.startswith("training"):
+            steps.append(done)
+            if len(steps) == 9:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(Progress, "__call__", stop)
+    code, said, told = call(*words)
+    assert code == 130 and not said and "go on with: " in told.splitlines()[-1]
+    events = [json.loads(line) for line in told.splitlines()[:-1]]
+    assert events[0] == {"level": "info", "message": NOTICE}
+    assert {event["unit"] for event in events if "unit" in event} == {"step"}
+    assert not (tmp_path / "attacker.safetensors").exists()
+    code, said, told = call(*words)
+    assert code == 0, told
+    whole, parts = json.loads(trained[1]), json.loads(said)
+    assert parts["held_out_loss"] == pytest.approx(whole["held_out_loss"], rel=1e-5)
+    assert steps == sorted(set(steps)) and len(steps) > 12  # every step once
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("autoencoder65",), 2, "did you mean autoencoder6"),
+        (("CONFIG", "attacker.sise=16"), 2, "did you mean size"),
+        (("CONFIG", "attacker=ridge"), 2, "learns within an evaluation"),
+        (("CONFIG", "set.split.attacker=0"), 2, "nobody to learn from"),
+        (("CONFIG", "--layout", "celebaa"), 2, "celeba"),
+        (("CONFIG", "--device", "tpu"), 2, "tpu"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    words: tuple[str, ...], code: int, said: str, faces: Path, config: Path, tmp_path: Path
+) -> None:
+    words = tuple(str(config) if word == "CONFIG" else word for word in words)
+    got, out, err = call("train", *words, "--data", faces, "--labels", faces / "labels.csv", "-o", tmp_path / "r")
+    told = err.replace(NOTICE + "\n", "")
+    assert (got, out) == (code, "") and told.startswith("Error: ") and told.count("\n") == 1 and said in told
+
+
+def test_a_dry_run_reads_nothing(config: Path, tmp_path: Path) -> None:
+    code, out, err = call("train", config, "--data", tmp_path / "none", "-o", tmp_path / "r", "--dry-run")
+    tree = json.loads(out)
+    assert code == 0 and not err and tree["network_parameters"] > 20_000 and tree["attacker"]["name"] == "autoencoder"
+    assert not (tmp_path / "r").exists()
+
+
+def test_guesses_mirror_the_folder_and_overwrite_nothing(
+    trained: tuple[Path, str, str], faces: Path, tmp_path: Path
+) -> None:
+    weights = trained[0] / "attacker.safetensors"
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    shutil.copy(faces / "000-0.png", tmp_path / "in" / "a.png")
+    shutil.copy(faces / "001-0.png", tmp_path / "in" / "deep" / "b.png")
+    Image.new("RGB", (30, 20)).save(tmp_path / "in" / "wide.png")
+    words = ("run", weights, tmp_path / "in", "-o", tmp_path / "out", "--aligned")
+    code, out, err = call(*words)
+    assert code == 3 and "wide.png" in err and "square" in err and NOTICE in err
+    done = json.loads(out)
+    assert {key: done[key] for key in ("inputs", "faces", "written", "failed")} == {
+        "inputs": 3, "faces": 2, "written": 2, "failed": 1,
+    }  # fmt: skip
+    with Image.open(tmp_path / "out" / "deep" / "b.png") as guess:
+        assert guess.size == (SIDE, SIDE)
+    before = (tmp_path / "out" / "a.png").read_bytes()
+    code, _, err = call(*words)
+    assert code == 2 and "exists" in err and (tmp_path / "out" / "a.png").read_bytes() == before
+
+
+def test_a_box_cuts_a_square_and_an_attacker_by_name_needs_no_file(faces: Path, tmp_path: Path) -> None:
+    words = ("run", "identity", faces / "000-0.png", "-o", tmp_path, "--box", "4,6,20,14", "--quiet")
+    code, out, err = call(*words)
+    assert code == 0 and not err and json.loads(out)["attacker"] == "identity"
+    source = np.asarray(Image.open(faces / "000-0.png"))
+    assert np.array_equal(np.asarray(Image.open(tmp_path / "000-0.png")), source[2:18, 4:20])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("autoencoder", "FACE"), "must be trained"),
+        (("ridge", "FACE"), "needs pairs"),
+        (("identity", "FACE", "--seed", "1"), "draws nothing"),
+        (("identity", "FACE", "--candidates", "3"), "one guess"),
+        (("identity", "FACE", "--aligned", "--box", "0,0,9,9"), "contradict"),
+        (("identity", "missing.png"), "does not exist"),
+        (("identiti", "FACE"), "did you mean identity"),
+        (("identity", "FACE", "FOLDER"), "one name"),
+    ],
+)
+def test_what_cannot_guess_says_why(words: tuple[str, ...], said: str, faces: Path, tmp_path: Path) -> None:
+    named = {"FACE": str(faces / "000-0.png"), "FOLDER": str(faces)}
+    code, out, err = call("run", *(named.get(word, word) for word in words), "-o", tmp_path / "out")
+    assert code == 2 and not out and said in err and err.count("\n") == 1
+
+
+def test_the_evaluation_tests_people_it_never_saw(trained: tuple[Path, str, str], faces: Path, tmp_path: Path) -> None:
+    out, weights = tmp_path / "out", trained[0] / "attacker.safetensors"
+    words = ("evaluate", weights, "--data", faces, "--labels", faces / "labels.csv", "-o", out, "--resamples", "50")
+    code, said, err = call(*words)
+    assert code == 0, err
+    found = {(one["scenario"], one["attacker"]): one["rank-1"] for one in json.loads(said)["reversed"]}
+    assert found["clear", ""] == 1.0 and found["constant", ""] == pytest.approx(1 / 8)
+    assert {("naive", ""), ("reversed-general", "autoencoder (trained)"), ("reversed-general", "mean-face")} <= set(
+        found
+    )
+    assert found["reversed-general", "mean-face"] == pytest.approx(1 / 8)
+    text = (out / "results.json").read_text()
+    assert str(trained[0]) not in text and "made up" in text and (out / "report.html").exists()
+    metrics = {
+        one["metric"] for trial in json.loads(text)["trials"] for one in trial["figures"]
+        if trial["attacker"] == "autoencoder (trained)"
+    }  # fmt: skip
+    assert {"rank-1", "reversibility", "PSNR", "IDD"} <= metrics
+    code, _, err = call(*words, "--no-report", "--quiet")
+    assert code == 0, err
+    other = tmp_path / "other.safetensors"
+    other.write_bytes(b"x")
+    (out / "evaluation.json").write_text(json.dumps({"attacker_sha256": "0"}))
+    code, _, err = call(*words)
+    assert code == 2 and "another folder" in err
+
+
+def test_people_it_learnt_from_are_refused(trained: tuple[Path, str, str], faces: Path, tmp_path: Path) -> None:
+    """Another division of the same set would test some of them; so would their other photos alone."""
+    run = tmp_path / "run"
+    shutil.copytree(trained[0], run, ignore=shutil.ignore_patterns("store", "tensorboard"))
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["config"]["set"]["split"]["seed"] = 1
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    words = ("--data", faces, "--labels", faces / "labels.csv", "-o", tmp_path / "out")
+    code, out, err = call("evaluate", run / "attacker.safetensors", *words)
+    assert code == 2 and "learnt from" in err and not out
+    (run / "manifest.json").unlink()
+    code, _, err = call("evaluate", run / "attacker.safetensors", *words)
+    assert code == 2 and "manifest.json" in err
+
+
+def test_a_keyed_method_must_be_given_again(faces: Path, config: Path, tmp_path: Path) -> None:
+    words = ("--data", faces, "--labels", faces / "labels.csv", "-o")
+    code, _, err = call("train", config, "anonymizer.key=hushhush", "attacker.epochs=1", *words, tmp_path / "run")
+    assert code == 0, err
+    for file in ("manifest.json", "attacker.safetensors"):
+        assert b"hushhush" not in (tmp_path / "run" / file).read_bytes()
+    code, _, err = call("evaluate", tmp_path / "run" / "attacker.safetensors", *words, tmp_path / "out")
+    assert code == 2 and "--method block-permutation" in err
