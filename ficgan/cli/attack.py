@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ NOTICE = (
     "For testing one's own anonymisation. To process other people's faces so as to identify them may be unlawful; "
     "nothing comes trained, and weights you train may hold the faces they learnt from: docs/ethics.md."
 )
+EVERY = 0.5
+"""Seconds between two words about a training."""
 _HELP = {"help_option_names": ["-h", "--help"]}
 _PATH = click.Path(path_type=Path)
 _SET: tuple[Any, ...] = (
@@ -114,7 +117,7 @@ def train(
             settings, data, layout=layout, labels=labels, limit_people=people, aligned=aligned, licence=licence
         )
         try:
-            trained = train_attacker(job, out, device=device, told=told)
+            trained = train_attacker(job, out, device=device, told=_seldom(told))
         except KeyboardInterrupt as stop:
             raise type(stop)(f"go on with: {_again()}") from None
     record = {key: value for key, value in trained.record.items() if key != "plan"}
@@ -170,7 +173,7 @@ def run(
 
 
 @attack.command(context_settings=_HELP)
-@click.argument("attacker", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument("attacker", type=_PATH)
 @options(_SET)
 @click.option(
     "-o",
@@ -250,6 +253,19 @@ def _figures(results: Any) -> list[dict[str, Any]]:
         for one in trial.figures
         if one.metric == "rank-1"
     ]  # fmt: skip
+
+
+def _seldom(told: Progress) -> Callable[[int, int, str], None]:
+    """Steps are many: some of them are said, and the last one."""
+    said = 0.0
+
+    def say(done: int, total: int, stage: str) -> None:
+        nonlocal said
+        if not 0 < done < total or time.monotonic() - said >= EVERY:
+            said = time.monotonic()
+            told(done, total, stage)
+
+    return say
 
 
 def _again() -> str:

@@ -179,6 +179,8 @@ def evaluate_attacker(
     Raises:
         UsageError: it learnt from people who would be tested, there is no manifest, or `out` holds something else.
     """
+    if not file.is_file():
+        raise UsageError(f"there is no attacker {file}; give attacker.safetensors of `ficgan-attack train`")
     if "," in str(file):
         raise UsageError(f"{file} has a comma in its path, which a reverser's parameter cannot hold; rename it")
     manifest, header = Manifest.read(file.parent / MANIFEST), read_header(file)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 import yaml
@@ -16,9 +18,11 @@ from click.testing import CliRunner
 from PIL import Image
 
 from ficgan.attacks.learned import read_header
+from ficgan.cli import attack as command
 from ficgan.cli._progress import Progress
 from ficgan.cli.attack import NOTICE, attack
 from ficgan.evaluation import matrix, readers
+from ficgan.evaluation.attack_config import load_attack
 
 PEOPLE, EACH, SIDE = 24, 4, 32
 CONFIG = {
@@ -154,6 +158,7 @@ def test_an_interrupted_training_says_how_to_go_on(
                 raise KeyboardInterrupt
 
     monkeypatch.setattr(Progress, "__call__", stop)
+    monkeypatch.setattr(command, "EVERY", 0.0)
     code, said, told = call(*words)
     assert code == 130 and not said and "go on with: " in told.splitlines()[-1]
     events = [json.loads(line) for line in told.splitlines()[:-1]]
@@ -293,3 +298,23 @@ def test_a_keyed_method_must_be_given_again(faces: Path, config: Path, tmp_path:
         assert b"hushhush" not in (tmp_path / "run" / file).read_bytes()
     code, _, err = call("evaluate", tmp_path / "run" / "attacker.safetensors", *words, tmp_path / "out")
     assert code == 2 and "--method block-permutation" in err
+
+
+def test_the_commands_of_the_documentation_can_be_given_as_written() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "attacks.md").read_text()
+    lines = [line.split("#")[0] for block in text.split("```")[1::2] for line in block.splitlines()]
+    given = [shlex.split(line) for line in lines if line.startswith("ficgan-attack")]
+    assert {words[1] for words in given} == set(attack.commands)
+    for words in given:
+        _, found, rest = attack.resolve_command(click.Context(attack), words[1:])
+        assert found is not None
+        context = found.make_context(words[0], rest)
+        if words[1] == "train":
+            load_attack(context.params["config"], context.params["overrides"])
+
+
+def test_a_missing_attacker_is_said(tmp_path: Path) -> None:
+    code, _, err = call("evaluate", tmp_path / "a.safetensors", "--data", tmp_path, "-o", tmp_path / "o", "--quiet")
+    assert code == 2 and "there is no attacker" in err
+    code, _, err = call("run", tmp_path / "a.safetensors", tmp_path / "x.png", "-o", tmp_path / "o")
+    assert code == 1 and "a.safetensors" in err and err.count("\n") == 1
