@@ -4,6 +4,7 @@ from ficgan.anonymizers.average_face import AverageFace
 from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, PerImage, Traits, generator
 from ficgan.anonymizers.basic import BoxBlur, EyeMask, GaussianBlur, GaussianNoise, Pixelation, Solid
 from ficgan.anonymizers.cloak import Fawkes
+from ficgan.anonymizers.defended import DEFENCES, Defence, Defended
 from ficgan.anonymizers.dp import DPPix, DPSnow
 from ficgan.anonymizers.dp_samp import DPSamp
 from ficgan.anonymizers.external import External
@@ -14,6 +15,7 @@ from ficgan.anonymizers.permutation import BlockPermutation, PixelRelocation
 
 __all__ = [
     "ANONYMIZERS",
+    "DEFENCES",
     "Anonymizer",
     "AverageFace",
     "BlockPermutation",
@@ -21,6 +23,8 @@ __all__ = [
     "DPPix",
     "DPSamp",
     "DPSnow",
+    "Defence",
+    "Defended",
     "External",
     "EyeMask",
     "Faces",

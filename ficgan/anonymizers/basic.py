@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers.base import ANONYMIZERS, Images, PerImage, Traits
+from ficgan.anonymizers.kernels import SIGMA_RULES, sigma_of
 from ficgan.errors import InputError, UsageError
 from ficgan.registry import param
 
@@ -129,14 +130,19 @@ class GaussianNoise(PerImage):
 class GaussianBlur(PerImage):
     """Gaussian blur; the standard deviation follows from the kernel K: 0.3·((K − 1)/2 − 1) + 0.8, OpenCV's rule.
 
-    as_described takes the kernel literally. as_released takes it for 100 px of the crop's width w, 2⌊w·kernel/200⌋ + 1,
-    and is OpenCV's blur to the byte: its weights are whole 256ths, and below 11 its own.
+    as_described takes the kernel literally, as Revelio does (37 and 81 at 256 px); the deviation may then follow
+    another rule or be given, and columns may have a kernel of their own. as_released takes it for 100 px of the crop's
+    width w, 2⌊w·kernel/200⌋ + 1, and is OpenCV's blur to the byte: its weights are whole 256ths, and below 11 its own.
 
-    Source: Fantômas, §6.1.1.
+    Source: Fantômas, §6.1.1; Revelio, §2.1 and Appendix C.
     """
 
     variant: str = variant()
     kernel: int = param(29, "side of the kernel, pixels; as_released: in a crop of 100 px", low=3, high=1001)
+    rule: str = param("opencv", "how the deviation follows from the kernel", choices=tuple(SIGMA_RULES))
+    sigma: float | None = param(None, "deviation in pixels, in place of the rule's", low=0.1, high=1000)
+    kernel_y: int | None = param(None, "height of the kernel where it is no square, pixels", low=1, high=1001)
+    sigma_y: float | None = param(None, "deviation along columns, pixels", low=0.1, high=1000)
 
     name: ClassVar[str] = "gaussian-blur"
     traits: ClassVar[Traits] = Traits("Gaussian blur", "basic", "Fantômas, §6.1.1", strength="kernel")
@@ -145,20 +151,29 @@ class GaussianBlur(PerImage):
         super().__post_init__()
         if self.variant == "as_described":
             _check_odd(self.name, self.kernel)
+            _check_odd(self.name, self.kernel_y or 1, "kernel_y")
+        elif self.rule != "opencv" or (self.sigma, self.kernel_y, self.sigma_y) != (None, None, None):
+            raise UsageError(f"{self.name}: as_released has one kernel and its rule; leave out variant or the others")
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
         """See `PerImage`."""
         import cv2
 
-        side = self.side(image.shape[1])
         if self.variant == "as_released":
+            side = self.side(image.shape[1])
             return cast(Images, cv2.GaussianBlur(image, (side, side), 0))
-        weights = cv2.getGaussianKernel(side, 0.3 * ((side - 1) / 2 - 1) + 0.8)
-        return cast(Images, cv2.sepFilter2D(image, -1, weights, weights))
+        return cast(Images, cv2.sepFilter2D(image, -1, *(cv2.getGaussianKernel(*axis) for axis in self.axes())))
 
     def side(self, width: int) -> int:
         """Side of the kernel for a crop that many pixels wide."""
         return self.kernel if self.variant == "as_described" else 2 * (width * self.kernel // 200) + 1
+
+    def axes(self) -> tuple[tuple[int, float], tuple[int, float]]:
+        """Width and deviation along rows, then along columns, pixels; as_described."""
+        across = self.kernel, self.sigma or sigma_of(self.kernel, self.rule)
+        if self.kernel_y is None:
+            return across, (self.kernel, self.sigma_y or across[1])
+        return across, (self.kernel_y, self.sigma_y or sigma_of(self.kernel_y, self.rule))
 
 
 @ANONYMIZERS.add
@@ -247,6 +262,6 @@ def _bytes(values: NDArray[np.float32]) -> Images:
     return np.clip(np.rint(values), 0, 255).astype(np.uint8)
 
 
-def _check_odd(name: str, kernel: int) -> None:
+def _check_odd(name: str, kernel: int, field: str = "kernel") -> None:
     if kernel % 2 == 0:
-        raise UsageError(f"{name}: kernel is {kernel}, and a kernel has a middle; give {kernel - 1} or {kernel + 1}")
+        raise UsageError(f"{name}: {field} is {kernel}, and a kernel has a middle; give {kernel - 1} or {kernel + 1}")

@@ -1,0 +1,232 @@
+"""What a publisher may do to a face besides hiding it, so that an attacker's model meets what it was not trained on."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, TypeVar, cast
+
+import numpy as np
+
+from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, Traits, generator
+from ficgan.anonymizers.kernels import scaled_kernel
+from ficgan.errors import UsageError
+from ficgan.registry import Parametrised, Registry, param, parse_spec
+
+__all__ = ["DEFENCES", "BoxInstead", "Defence", "Defended", "Jpeg", "Noise", "RandomDefence", "Rotation", "spec_of"]
+
+P = TypeVar("P", bound=Parametrised)
+
+
+@dataclass(frozen=True)
+class Defence(Parametrised):
+    """A step after the anonymiser's, one image at a time."""
+
+    title: ClassVar[str]
+    stochastic: ClassVar[bool] = False
+
+    def apply(self, hidden: Images, clear: Images, rng: np.random.Generator) -> Images:
+        """The published image.
+
+        Args:
+            hidden: [S,S,3] uint8 RGB, of the anonymiser.
+            clear: [S,S,3], what the anonymiser was given, for defences in its place.
+            rng: all that is drawn comes from it.
+        """
+        raise NotImplementedError
+
+
+DEFENCES: Registry[Defence] = Registry("defence")
+"""Revelio's four (§6, Appendix D) with its settings as defaults, and a random choice of them."""
+
+
+@DEFENCES.add
+@dataclass(frozen=True)
+class Rotation(Defence):
+    """Turned about its middle; quarter turns exactly, others bilinearly with the image mirrored at its border.
+
+    Source: Revelio, Appendix D (180°).
+    """
+
+    angle: float = param(180.0, "degrees, against the clock", low=-360, high=360)
+
+    name: ClassVar[str] = "rotation"
+    title: ClassVar[str] = "rotated"
+
+    def apply(self, hidden: Images, clear: Images, rng: np.random.Generator) -> Images:
+        """See `Defence`."""
+        if self.angle % 90 == 0:
+            return np.ascontiguousarray(np.rot90(hidden, int(self.angle) // 90))
+        import cv2
+
+        side = len(hidden)
+        turn = cv2.getRotationMatrix2D(((side - 1) / 2, (side - 1) / 2), self.angle, 1.0)
+        return cast(Images, cv2.warpAffine(hidden, turn, (side, side), borderMode=cv2.BORDER_REFLECT_101))
+
+
+@DEFENCES.add
+@dataclass(frozen=True)
+class Noise(Defence):
+    """Gaussian noise on every channel of every pixel.
+
+    Source: Revelio, Appendix D (σ = .1; its images lie in 0…1).
+    """
+
+    sigma: float = param(0.1, "standard deviation as a share of full scale", low=0.001, high=10.0)
+
+    name: ClassVar[str] = "noise"
+    title: ClassVar[str] = "noise added"
+    stochastic: ClassVar[bool] = True
+
+    def apply(self, hidden: Images, clear: Images, rng: np.random.Generator) -> Images:
+        """See `Defence`."""
+        noise = rng.standard_normal(hidden.shape, np.float32) * np.float32(255 * self.sigma)
+        return np.clip(np.rint(hidden + noise), 0, 255).astype(np.uint8)
+
+
+@DEFENCES.add
+@dataclass(frozen=True)
+class Jpeg(Defence):
+    """Written as a JPEG file by Pillow and read again.
+
+    Source: Revelio, Appendix D; its "downgrades by 75 %" is Pillow's default *quality* of 75.
+    """
+
+    quality: int = param(75, "Pillow's quality", low=1, high=100)
+
+    name: ClassVar[str] = "jpeg"
+    title: ClassVar[str] = "JPEG"
+
+    def apply(self, hidden: Images, clear: Images, rng: np.random.Generator) -> Images:
+        """See `Defence`."""
+        from PIL import Image
+
+        file = io.BytesIO()
+        Image.fromarray(hidden).save(file, "JPEG", quality=self.quality)
+        return np.asarray(Image.open(file).convert("RGB"))
+
+
+@DEFENCES.add
+@dataclass(frozen=True)
+class BoxInstead(Defence):
+    """A box blur of the clear face in place of the anonymiser's image, or after it; mirrored at the border.
+
+    Source: Revelio, §6 ("a different blurring algorithm") and Appendix D (31 × 31, about the effect of K = 37).
+    """
+
+    kernel: int = param(31, "side of the square in a crop of 256 px", low=3, high=1001)
+    after: bool = param(False, "blur the anonymiser's image, not the clear one")
+
+    name: ClassVar[str] = "box"
+    title: ClassVar[str] = "box blur"
+
+    def apply(self, hidden: Images, clear: Images, rng: np.random.Generator) -> Images:
+        """See `Defence`."""
+        import cv2
+
+        side = max(3, scaled_kernel(self.kernel, len(hidden)))
+        return cast(Images, cv2.blur(hidden if self.after else clear, (side, side)))
+
+
+@DEFENCES.add
+@dataclass(frozen=True)
+class RandomDefence(Defence):
+    """Another defence with other parameters for every image, so that no attacker can train on the right one.
+
+    Secret with `Defended.key` alone: without a key, the seed and the image's name tell what was drawn.
+
+    Source: Revelio, §6, the countermeasure to its adaptive attack; the ranges are ours.
+    """
+
+    name: ClassVar[str] = "random"
+    title: ClassVar[str] = "a random defence"
+    stochastic: ClassVar[bool] = True
+
+    def apply(self, hidden: Images, clear: Images, rng: np.random.Generator) -> Images:
+        """See `Defence`."""
+        return self.drawn(rng).apply(hidden, clear, rng)
+
+    def drawn(self, rng: np.random.Generator) -> Defence:
+        """One of the four; every one is as likely as the others."""
+        choices: tuple[Defence, ...] = (
+            Rotation(angle=rng.uniform(0, 360)),
+            Noise(sigma=rng.uniform(0.03, 0.2)),
+            Jpeg(quality=int(rng.integers(20, 91))),
+            BoxInstead(kernel=int(rng.integers(8, 31)) * 2 + 1, after=bool(rng.integers(2))),
+        )
+        return choices[rng.integers(len(choices))]
+
+
+@ANONYMIZERS.add
+@dataclass(frozen=True)
+class Defended(Anonymizer):
+    """An anonymiser and then a defence: `defended:method=gaussian-blur:kernel=37,defence=jpeg:quality=75`.
+
+    Where method or defence has several parameters, they are parted by semicolons. Its traits are the method's, but
+    that no key undoes it.
+
+    Source: Revelio, §6 and Appendix D.
+    """
+
+    method: str | Anonymizer = param("gaussian-blur:kernel=37", "an anonymiser; parameters parted by ;")  # noqa: RUF009
+    defence: str | Defence = param("jpeg", "rotation, noise, jpeg, box or random; parameters parted by ;")  # noqa: RUF009
+    key: str = param("", "secret of what the defence draws; empty: made from the seed", secret=True)
+    seed: int = 0
+    """Of what the defence draws; added to the method's own."""
+
+    name: ClassVar[str] = "defended"
+    traits: ClassVar[Traits] = Traits("Defended blur", "basic", "Revelio, §6")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        method = _made(self.method, ANONYMIZERS)
+        defence = _made(self.defence, DEFENCES)
+        stochastic = method.traits.stochastic or defence.stochastic
+        title = f"{method.traits.title}, {defence.title}"
+        traits = replace(method.traits, title=title, strength=None, keyed=False, stochastic=stochastic)
+        for field, value in (("method", method), ("defence", defence), ("traits", traits)):
+            object.__setattr__(self, field, value)
+
+    def __call__(self, faces: Faces) -> Images:
+        method, defence = cast(Anonymizer, self.method), cast(Defence, self.defence)
+        if self.seed and method.traits.stochastic and any(field.name == "seed" for field in fields(method)):
+            method = replace(method, seed=method.seed + self.seed)  # type: ignore[attr-defined,call-arg]
+        hidden = method(faces)
+        out = np.empty_like(hidden)
+        for index, name in enumerate(faces.names):
+            rng = generator(self.seed, self.key, "defence", defence.name, name)
+            out[index] = defence.apply(hidden[index], faces.images[index], rng)
+        return out
+
+    def fit(self, background: Faces) -> Defended:
+        """With the method fitted."""
+        return replace(self, method=cast(Anonymizer, self.method).fit(background))
+
+    def settings(self) -> dict[str, Any]:
+        """The method and the defence as texts, without secrets."""
+        return {"method": spec_of(cast(Anonymizer, self.method)), "defence": spec_of(cast(Defence, self.defence))}
+
+
+def spec_of(made: Parametrised) -> str:
+    """The text that asks for something with parameters inside another text: no defaults, no secrets."""
+    default = {field.name: field.default for field, _ in made.parameters()}
+    given = {key: value for key, value in made.settings().items() if value != default.get(key)}
+    parts = ";".join(f"{key}={value}" for key, value in given.items())
+    return ":".join(filter(None, [made.name, parts]))
+
+
+def _made(given: str | P, registry: Registry[P]) -> P:
+    """What a text asks for; what is made already, as it is.
+
+    Raises:
+        UsageError: as of `Registry.make`; or a secret stands in the text, which tables would print.
+    """
+    if not isinstance(given, str):
+        return given
+    name, parameters = parse_spec(given.replace(";", ","))
+    secrets = {field.name for field, limits in registry[name].parameters() if limits["secret"]}
+    if shown := secrets & {key.replace("-", "_") for key in parameters}:
+        raise UsageError(
+            f"defended: {name} cannot be given its {min(shown)} in a text; make it first and give it whole"
+        )
+    return registry.make(name, **parameters)

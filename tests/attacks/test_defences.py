@@ -1,0 +1,156 @@
+"""Defences against Pillow, NumPy and SciPy, and an anonymiser with a defence as an anonymiser like any other."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy import ndimage, stats
+
+from ficgan.anonymizers import (
+    ANONYMIZERS,
+    DEFENCES,
+    BlockPermutation,
+    Defended,
+    External,
+    Faces,
+    GaussianBlur,
+    KSamePixel,
+    Solid,
+)
+from ficgan.anonymizers.defended import BoxInstead, Jpeg, Noise, RandomDefence, Rotation, spec_of
+from ficgan.errors import UsageError
+from ficgan.evaluation.stored import fingerprint
+
+
+def faces_of(side: int = 64, count: int = 4) -> Faces:
+    rng = np.random.default_rng(side)
+    soft = ndimage.gaussian_filter(rng.normal(size=(count, side, side, 3)), (0, 2, 2, 0))
+    images = ((soft / np.abs(soft).max() + 1) * 127).astype(np.uint8)
+    return Faces(images, tuple(f"face-{i}" for i in range(count)))
+
+
+def blurred(faces: Faces) -> np.ndarray:
+    return GaussianBlur(kernel=9)(faces)
+
+
+def defended(defence: str, **parameters: object) -> Defended:
+    made = ANONYMIZERS.make("defended", method="gaussian-blur:kernel=9", defence=defence, **parameters)
+    assert isinstance(made, Defended)
+    return made
+
+
+def test_a_half_turn_is_a_half_turn() -> None:
+    faces = faces_of()
+    assert np.array_equal(defended("rotation")(faces), blurred(faces)[:, ::-1, ::-1])
+    assert np.array_equal(defended("rotation:angle=90")(faces), np.rot90(blurred(faces), axes=(1, 2)))
+    tilted = defended("rotation:angle=20")(faces)
+    theirs = ndimage.rotate(blurred(faces).astype(float), 20, axes=(2, 1), reshape=False, order=1, mode="mirror")
+    if np.abs(tilted - theirs).mean() > 3:  # SciPy turns by the order of the axes
+        theirs = ndimage.rotate(blurred(faces).astype(float), 20, axes=(1, 2), reshape=False, order=1, mode="mirror")
+    assert np.abs(tilted - theirs).mean() < 1
+
+
+def test_noise_is_a_tenth_of_full_scale() -> None:
+    faces = faces_of(64, 8).with_images(np.full((8, 64, 64, 3), 128, np.uint8))
+    noise = Defended(method=Solid(colour="grey"), defence="noise")(faces).astype(float) - 127
+    assert (
+        stats.kstest(
+            (noise + np.random.default_rng(0).uniform(-0.5, 0.5, noise.shape)).ravel(), "norm", (0, 25.5)
+        ).pvalue
+        > 0.001
+    )
+    assert abs(np.corrcoef(noise[0].ravel(), noise[1].ravel())[0, 1]) < 0.05
+
+
+def test_jpeg_is_pillow_s_file() -> None:
+    faces = faces_of()
+    for quality in (75, 20):
+        out = defended(f"jpeg:quality={quality}")(faces)
+        for ours, soft in zip(out, blurred(faces), strict=True):
+            file = io.BytesIO()
+            Image.fromarray(soft).save(file, "JPEG", quality=quality)
+            assert np.array_equal(ours, np.asarray(Image.open(file)))
+    assert Jpeg() == Jpeg(quality=75)
+
+
+def test_a_box_stands_in_the_blur_s_place_or_comes_after_it() -> None:
+    faces = faces_of()
+    for after, source in ((False, faces.images), (True, blurred(faces))):
+        theirs = ndimage.uniform_filter(source.astype(float), (1, 7, 7, 1), mode="mirror")  # 31 at 256 px is 7 at 64
+        out = defended(f"box:after={str(after).lower()}")(faces)
+        assert np.abs(out - theirs).max() <= 0.51
+    assert BoxInstead().kernel == 31
+
+
+@pytest.mark.parametrize("defence", sorted(DEFENCES))
+def test_results_depend_on_name_seed_and_key_alone(defence: str) -> None:
+    faces = faces_of(32, 5)
+    before = faces.images.copy()
+    faces.images.setflags(write=False)
+    out = defended(defence)(faces)
+    assert out.shape == before.shape and out.dtype == np.uint8 and np.array_equal(faces.images, before)
+    assert np.array_equal(defended(defence)(faces.take([3, 1])), out[[3, 1]])
+    stochastic = DEFENCES[defence].stochastic
+    assert defended(defence).traits.stochastic == stochastic
+    assert np.array_equal(defended(defence, seed=1)(faces), out) != stochastic
+    assert np.array_equal(defended(defence, key="hush")(faces), out) != stochastic
+
+
+def test_the_random_defence_takes_all_of_them_in_turn() -> None:
+    drawn = [RandomDefence().drawn(np.random.default_rng(i)) for i in range(400)]
+    for kind in (Rotation, Noise, Jpeg, BoxInstead):
+        of_it = [one for one in drawn if isinstance(one, kind)]
+        assert 60 < len(of_it) < 140 and len({spec_of(one) for one in of_it}) > 10
+
+
+def test_a_defended_method_is_declared_as_the_method_is() -> None:
+    made = defended("jpeg:quality=60")
+    assert made.method == GaussianBlur(kernel=9) and made.defence == Jpeg(quality=60)
+    assert made.settings() == {"method": "gaussian-blur:kernel=9", "defence": "jpeg:quality=60"}
+    assert ANONYMIZERS.make("defended", **made.settings()) == made
+    keyed = Defended(method=BlockPermutation(key="hush"), defence="jpeg")
+    assert BlockPermutation(key="hush").traits.keyed and not keyed.traits.keyed
+    assert "hush" not in repr(keyed) + str(keyed.settings()) + repr(Defended(key="hush"))
+    several = ANONYMIZERS.make("defended", method="gaussian-blur:kernel=9;sigma=2;rule=sixth", defence="noise:sigma=.2")
+    assert several.settings()["method"] == "gaussian-blur:kernel=9;rule=sixth;sigma=2.0"
+    needy = Defended(method="k-same-pixel:k=2")
+    assert needy.traits.needs == {"background"}
+    people = replace(faces_of(16, 12), people=np.arange(12))
+    fitted = needy.fit(people)
+    assert isinstance(fitted.method, KSamePixel) and fitted(faces_of(16)).shape == (4, 16, 16, 3)
+
+
+def test_the_seed_reaches_a_method_that_draws() -> None:
+    faces = faces_of(16)
+    plain, other = (Defended(method="gaussian-noise:sigma=50", defence="rotation", seed=s)(faces) for s in (0, 1))
+    given = Defended(method="gaussian-noise:sigma=50;seed=1", defence="rotation")(faces)
+    assert not np.array_equal(plain, other) and np.array_equal(other, given)
+
+
+def test_fingerprints_tell_methods_in_methods_apart() -> None:
+    keyed = [Defended(method=BlockPermutation(key=key, block=8)) for key in ("a", "b", "a")]
+    marks = [fingerprint(one) for one in keyed]
+    assert marks[0] == marks[2] != marks[1]
+    others = [Defended(), Defended(defence="noise"), Defended(method="gaussian-blur:kernel=81"), Defended(key="k")]
+    assert len({fingerprint(one) for one in (*keyed, *others)}) == 6
+    assert fingerprint(Defended(method=External(command="tool {input} {output}"))) is None
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"method": "gaussian-blurr"},
+        {"method": "gaussian-blur:kernel=8"},
+        {"defence": "rotate"},
+        {"defence": "jpeg:quality=101"},
+        {"method": "block-permutation:key=hush"},
+    ],
+)
+def test_what_cannot_be_is_refused(parameters: dict[str, str]) -> None:
+    with pytest.raises(UsageError) as error:
+        ANONYMIZERS.make("defended", **parameters)
+    assert "hush" not in str(error.value)

@@ -1,0 +1,168 @@
+"""Identity retrieval against slow loops, scikit-learn's ROC and the paper's own figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn import metrics
+
+from ficgan.attacks import retrieval
+from ficgan.attacks.retrieval import RULES, Metric, Rule, accuracy, choose_threshold, ood_curve, retrieve
+from ficgan.errors import FicganError
+
+
+def distance(a: np.ndarray, b: np.ndarray, metric: str) -> float:
+    if metric == "euclidean":
+        return float(np.sqrt(((a - b) ** 2).sum()))
+    return float(1 - a @ b / np.sqrt((a @ a) * (b @ b)))
+
+
+def slow(candidates: np.ndarray, gallery: np.ndarray, people: np.ndarray, metric: str, rule: str) -> list[int]:
+    found = []
+    for several in candidates:
+        table = [[distance(c, g, metric) for g in gallery] for c in several if np.isfinite(c).all()]
+        nearest = [(people[int(np.argmin(row))], min(row)) for row in table]
+        if not nearest:
+            found.append(-1)
+        elif rule == "vote":
+            counts = Counter(person for person, _ in nearest)
+            found.append(min((-counts[person], gap, person) for person, gap in nearest)[2])
+        elif rule == "shortest":
+            found.append(min(nearest, key=lambda one: one[1])[0])
+        else:
+            means = {
+                p: np.mean([[g for g, q in zip(row, people, strict=True) if q == p] for row in table]) for p in people
+            }
+            found.append(min(means, key=means.__getitem__))
+    return [int(one) for one in found]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    probes=st.integers(1, 5), n=st.integers(1, 7), size=st.integers(1, 12), names=st.integers(1, 4),
+    metric=st.sampled_from(["euclidean", "cosine"]), rule=st.sampled_from(RULES), seed=st.integers(0, 99),
+    unread=st.floats(0, 0.6),
+)  # fmt: skip
+def test_retrieval_is_the_slow_loop(
+    probes: int, n: int, size: int, names: int, metric: Metric, rule: Rule, seed: int, unread: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    candidates, gallery = rng.normal(size=(probes, n, 6)), rng.normal(size=(size, 6))
+    candidates[rng.random((probes, n)) < unread] = np.nan
+    people = rng.integers(0, names, size) * 7
+    got = retrieve(candidates, gallery, people, metric, rule)
+    assert got.found.tolist() == slow(candidates, gallery, people, metric, rule)
+    for i, several in enumerate(candidates):
+        for j, one in enumerate(several):
+            gaps = [distance(one, g, metric) for g in gallery]
+            if np.isnan(one).any():
+                assert got.winners[i, j] == -1 and np.isinf(got.distances[i, j])
+            else:
+                assert got.winners[i, j] == people[int(np.argmin(gaps))]
+                assert got.distances[i, j] == pytest.approx(min(gaps), abs=1e-5)
+    assert np.array_equal(got.lowest, got.distances.min(axis=1))
+    assert np.array_equal(got.unknown(0.43), got.lowest > 0.43)
+    for i, person in enumerate(got.found):
+        assert got.votes[i] == (got.winners[i] == person).sum() * (person >= 0)
+
+
+def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    candidates, gallery, people = rng.normal(size=(23, 5, 8)), rng.normal(size=(40, 8)), rng.integers(0, 9, 40)
+    for rule in RULES:
+        whole = retrieve(candidates, gallery, people, rule=rule)
+        monkeypatch.setattr(retrieval, "_BLOCK", 700)
+        parts = retrieve(candidates, gallery, people, rule=rule)
+        monkeypatch.undo()
+        assert np.array_equal(whole.found, parts.found) and np.allclose(whole.distances, parts.distances)
+
+
+def test_a_tied_vote_goes_to_the_nearest() -> None:
+    gallery, people = np.eye(3), np.array([5, 6, 7])
+    candidates = np.array([[[0.7, 0, 0], [0, 0.8, 0], [0, 0, 0.6], [0, 0.7, 0], [0.99, 0, 0]]])
+    assert retrieve(candidates, gallery, people).found.tolist() == [5]  # 5 and 6 twice, 5 came nearer
+    assert retrieve(candidates[:, :4], gallery, people).found.tolist() == [6]
+    assert retrieve(candidates[:, 2], gallery, people).found.tolist() == [7]  # [N,D]: one candidate each
+
+
+def test_a_few_lucky_candidates_outvote_the_mean() -> None:
+    """Section 4.3: memorisation hits in some rounds only; the mean is drawn off by the others."""
+    gallery = np.array([[1.0, 0.0], [0.0, 1.0], [-0.5, 0.7]])
+    people = np.array([0, 1, 2])
+    candidates = np.array([[[0.9, 0.1], [0.8, 0.1], [0.2, 1.2], [-0.9, 0.8], [-2.6, 1.5]]])
+    assert retrieve(candidates, gallery, people, rule="shortest").found.tolist() == [0]
+    assert retrieve(candidates[:, [0, 1, 2, 4]], gallery, people).found.tolist() == [0]
+    assert retrieve(candidates, gallery, people, rule="mean").found.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: retrieve(np.zeros((2, 3, 4)), np.zeros((5, 3)), np.zeros(5, int)),
+        lambda: retrieve(np.zeros((2, 3, 4)), np.zeros((0, 4)), np.zeros(0, int)),
+        lambda: retrieve(np.zeros((2, 3, 4)), np.zeros((5, 4)), np.zeros(4, int)),
+        lambda: retrieve(np.zeros((2, 3, 4)), np.zeros((5, 4)), np.full(5, -1)),
+        lambda: retrieve(np.zeros((2, 3, 4)), np.full((5, 4), np.nan), np.zeros(5, int)),
+        lambda: retrieve(np.zeros((2, 3, 4)), np.zeros((5, 4)), np.zeros(5, int), "manhattan"),  # type: ignore[arg-type]
+        lambda: retrieve(np.zeros((2, 3, 4)), np.zeros((5, 4)), np.zeros(5, int), rule="first"),  # type: ignore[arg-type]
+        lambda: accuracy(np.zeros(0, int), np.zeros(0, int)),
+        lambda: accuracy(np.zeros(2, int), np.zeros(3, int)),
+        lambda: ood_curve(np.zeros(0), np.ones(2)),
+        lambda: ood_curve(np.ones(2), np.array([np.nan])),
+    ],
+)
+def test_what_cannot_be_is_refused(call: object) -> None:
+    with pytest.raises(FicganError):
+        call()  # type: ignore[operator]
+
+
+def test_accuracy_of_the_paper_has_its_interval() -> None:
+    true = np.arange(97)
+    got = accuracy(np.where(true < 93, true, -1), true)
+    assert (got.hits, got.trials) == (93, 97) and got.value == pytest.approx(0.9588, abs=1e-4)
+    assert (got.low, got.high) == (pytest.approx(0.899, abs=5e-4), pytest.approx(0.984, abs=5e-4))
+
+
+@pytest.mark.parametrize(("hits", "trials"), [(0, 5), (5, 5), (1, 3), (40, 97)])
+def test_the_interval_is_wilson_s(hits: int, trials: int) -> None:
+    true = np.arange(trials)
+    got = accuracy(np.where(true < hits, true, -1), true)
+    theirs = stats.binomtest(hits, trials).proportion_ci(method="wilson")
+    assert (got.low, got.high) == (pytest.approx(theirs.low, abs=1e-9), pytest.approx(theirs.high, abs=1e-9))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.lists(st.integers(0, 9), min_size=1, max_size=30))
+def test_the_curve_is_scikit_learn_s(known: list[int], unknown: list[int]) -> None:
+    curve = ood_curve(np.array(known, float), np.array(unknown, float))
+    truth, scores = np.repeat([0, 1], [len(known), len(unknown)]), np.array(known + unknown, float)
+    assert curve.auc == pytest.approx(metrics.roc_auc_score(truth, scores))
+    fpr, tpr, _ = metrics.roc_curve(truth, scores, drop_intermediate=False)
+    assert np.allclose(np.sort(curve.tpr), tpr) and np.allclose(np.sort(curve.fpr), fpr)
+    for d, t, f, a in zip(curve.thresholds, curve.tpr, curve.fpr, curve.accuracy, strict=True):
+        flagged = scores > d
+        assert t == pytest.approx(flagged[truth == 1].mean()) and f == pytest.approx(flagged[truth == 0].mean())
+        assert a == pytest.approx(metrics.accuracy_score(truth, flagged))
+
+
+def test_the_chosen_threshold_is_the_best_and_between_distances() -> None:
+    rng = np.random.default_rng(1)
+    known, unknown = rng.normal(0.35, 0.05, 200), rng.normal(0.5, 0.05, 100)
+    d = choose_threshold(known, unknown)
+    assert 0.4 < d < 0.45 and d not in np.concatenate([known, unknown])
+    curve = ood_curve(known, unknown)
+    assert np.mean(unknown > d) - np.mean(known > d) == pytest.approx(np.max(curve.tpr - curve.fpr))
+    assert choose_threshold(np.array([1.0, 2.0]), np.array([3.0, np.inf])) == 2.5
+    assert choose_threshold(np.array([1.0]), np.array([np.inf])) >= 1.0
+
+
+def test_a_given_threshold_is_read_off() -> None:
+    curve = ood_curve(np.array([0.2, 0.43, 0.5]), np.array([0.43, 0.6]), np.array([0.43]))
+    assert (
+        curve.tpr.tolist() == [0.5] and curve.fpr == pytest.approx([1 / 3]) and curve.accuracy == pytest.approx([0.6])
+    )
