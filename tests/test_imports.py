@@ -20,12 +20,13 @@ SOURCES = sorted(
 MAPPED = ("ops", "configs", "pretrained")
 
 # Room → the rooms it may import; itself always, `cli` whatever it likes, nobody `cli`.
-LEAVES = frozenset({"errors", "config", "device", "precision", "arrays", "registry"})
+LEAVES = frozenset({"errors", "config", "device", "precision", "arrays", "registry", "interrupts"})
 ALLOWED: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "device": frozenset({"errors"}),
     "precision": frozenset({"errors"}),
     "results": frozenset(),
+    "interrupts": frozenset(),
     "registry": frozenset({"errors"}),
     "arrays": frozenset(),
     "configs": frozenset(),

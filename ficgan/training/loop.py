@@ -8,12 +8,9 @@ averaged model, to use), `network-NNNNNN.safetensors` (the same at snapshots, by
 from __future__ import annotations
 
 import json
-import signal
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import cast
 
 import numpy as np
@@ -25,6 +22,7 @@ from ficgan.config import Config
 from ficgan.data import ResumableSampler, check_alignment, open_faces
 from ficgan.errors import FicganError, UsageError
 from ficgan.faces.alignment import Alignment
+from ficgan.interrupts import stop_asked
 from ficgan.models import CheckpointHeader, Discriminator, save_checkpoint
 from ficgan.models.io import file_digest
 from ficgan.training.augment import flip
@@ -135,7 +133,6 @@ class _Run:
         self.total = round(config.schedule.total_kimg * 1000)
         self.progress = progress if team.first else "none"
         self.means = Means()
-        self.stop = threading.Event()
         self.judge = self._compile()
 
     def run(self, max_seconds: float | None) -> Path:
@@ -151,41 +148,39 @@ class _Run:
                 save_grid(self._reals(), self.out / "reals.png")
         began = tick_began = saved_at = time.monotonic()
         tick_images = state.images
-        previous = {s: signal.signal(s, self._on_signal) for s in _signals()}
         try:
-            while state.images < self.total:
-                self._step()
-                if reporter:
-                    reporter.advance(batch)
-                now = time.monotonic()
-                last = state.images >= self.total
-                out_of_time = max_seconds is not None and now - began > max_seconds
-                interrupted = team.any(self.stop.is_set())
-                stop = interrupted or team.any(out_of_time)
-                if last or stop or _crossed(state.images, batch, schedule.tick_kimg):
-                    self._require_finite(team)
-                    numbers = self.means.take(team)
-                    seen = state.images - tick_images
-                    if config.augment.adaptive:
-                        numbers["augment_p"] = state.augment.p
-                    seconds, tick_began, tick_images = now - tick_began, now, state.images
-                    state.seconds += seconds
+            with stop_asked() as asked:
+                while state.images < self.total:
+                    self._step()
                     if reporter:
-                        reporter.tick(state.images, seconds / max(seen, 1) * 1000, numbers, state.seconds)
-                    due = _crossed(state.images, batch, schedule.checkpoint_kimg)
-                    late = now - saved_at > schedule.checkpoint_minutes * 60
-                    grid = last or _crossed(state.images, batch, schedule.snapshot_kimg)
-                    if team.any(last or stop or due or late or grid):
-                        if team.first:
-                            self._save(grid=grid)
-                        saved_at = time.monotonic()
-                if stop and not last:
-                    if interrupted:
-                        raise Interrupted(f"stopped at {state.images / 1000:.1f} kimg; the same command goes on")
-                    break
+                        reporter.advance(batch)
+                    now = time.monotonic()
+                    last = state.images >= self.total
+                    out_of_time = max_seconds is not None and now - began > max_seconds
+                    interrupted = team.any(asked.is_set())
+                    stop = interrupted or team.any(out_of_time)
+                    if last or stop or _crossed(state.images, batch, schedule.tick_kimg):
+                        self._require_finite(team)
+                        numbers = self.means.take(team)
+                        seen = state.images - tick_images
+                        if config.augment.adaptive:
+                            numbers["augment_p"] = state.augment.p
+                        seconds, tick_began, tick_images = now - tick_began, now, state.images
+                        state.seconds += seconds
+                        if reporter:
+                            reporter.tick(state.images, seconds / max(seen, 1) * 1000, numbers, state.seconds)
+                        due = _crossed(state.images, batch, schedule.checkpoint_kimg)
+                        late = now - saved_at > schedule.checkpoint_minutes * 60
+                        grid = last or _crossed(state.images, batch, schedule.snapshot_kimg)
+                        if team.any(last or stop or due or late or grid):
+                            if team.first:
+                                self._save(grid=grid)
+                            saved_at = time.monotonic()
+                    if stop and not last:
+                        if interrupted:
+                            raise Interrupted(f"stopped at {state.images / 1000:.1f} kimg; the same command goes on")
+                        break
         finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
             if reporter:
                 reporter.close()
         return self.out / NETWORK
@@ -338,11 +333,6 @@ class _Run:
                 "lower optimizer.lr or the weight of the loss that grew in stats.jsonl"
             )
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self.stop.is_set():  # a second Ctrl-C does not wait for the step
-            raise KeyboardInterrupt
-        self.stop.set()
-
 
 def _without_paths(config: Config) -> dict[str, object]:
     """The configuration for a checkpoint that goes to others: V by its file's name, without this machine's folders."""
@@ -350,11 +340,6 @@ def _without_paths(config: Config) -> dict[str, object]:
     kind, colon, path = config.verifier.spec.partition(":")
     record["verifier"]["spec"] = f"{kind}{colon}{Path(path).name}" if colon else kind
     return record
-
-
-def _signals() -> list[signal.Signals]:
-    main = threading.current_thread() is threading.main_thread()  # handlers can be set only there
-    return [signal.SIGINT, signal.SIGTERM] if main else []
 
 
 def _crossed(images: int, batch: int, every_kimg: float) -> bool:

@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from ficgan.anonymizers import Images
 from ficgan.attacks.base import Pairs
 from ficgan.attacks.learned.base import Told, check_pairs, held_out, resized, to_tensor
 from ficgan.device import resolve_device
 from ficgan.errors import FicganError
+from ficgan.interrupts import stop_asked
 from ficgan.models import load_tensors, save_tensors
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ STATE = "state.safetensors"
 WEIGHTS = "attacker.safetensors"
 """Files of a workspace: a training under way, and what it came to."""
 _KIND = "attacker training state"
+Rows = NDArray[np.int64]
 _SAVE_EVERY = 60.0
 _RESERVED = 1000
 """Seeds of the steps are told apart by this many from those of the weights."""
@@ -129,6 +133,11 @@ class _Run:
         self.best, self.best_epoch, self.factor = math.inf, 0, 1.0
         self.kept: dict[str, Tensor] | None = None
         self.ended = ""
+        self.order: tuple[int, Rows] | None = None
+        self.sums: dict[str, Tensor] = {}
+        self.summed = 0
+        self.whole = True
+        self.reporter: Any = None
 
     @property
     def epoch(self) -> int:
@@ -138,60 +147,67 @@ class _Run:
         """Until the plan is done, from the state in the folder where there is one."""
         total = self.attacker.epochs * self.steps
         self._resume()
-        reporter = self._reporter(total)
-        started, saved, before = time.monotonic(), time.monotonic(), self.seconds
-        sums: dict[str, Tensor] = {}
-        order = self._order()
+        self.reporter = self._reporter(total)
+        saved = time.monotonic()
+        began = saved - self.seconds
         try:
-            while not self.ended and self.step < total:
-                place = self.step % self.steps
-                rows = order[place * self.batch : (place + 1) * self.batch]
-                torch.manual_seed(self.attacker.seed + _RESERVED * (self.step + 1))
-                losses = self.learner.step(self._batch(self.seen, rows), self._batch(self.clear, rows), self._images)
-                for name, value in losses.items():
-                    sums[name] = sums[name] + value if name in sums else value
-                self.step += 1
-                self.seconds = before + time.monotonic() - started
-                if reporter:
-                    reporter.advance(self.batch)
-                if told:
-                    told(self.step, total, f"training {self.attacker.name}, epoch {self.epoch + 1}")
-                over = 0 < self.attacker.minutes * 60 <= self.seconds
-                if self.step % self.steps == 0 or over:
-                    count = self.step - (self.step - 1) // self.steps * self.steps
-                    numbers = {name: float(value) / count for name, value in sums.items()}
-                    sums = {}
-                    self._close_epoch(numbers, over=over)
-                    if reporter:
-                        each = 1000 * self.seconds / max(1, self._images)
-                        reporter.tick(self._images, each, numbers, self.seconds)
-                    order = self._order()
-                if self.folder is not None and time.monotonic() - saved > _SAVE_EVERY:
-                    self._save()
-                    saved = time.monotonic()
+            with stop_asked() as asked:
+                while not self.ended and self.step < total:
+                    self._one_step()
+                    self.seconds = time.monotonic() - began
+                    over = 0 < self.attacker.minutes * 60 <= self.seconds
+                    if self.step % self.steps == 0 or over:
+                        self._close_epoch(over=over)
+                    stop = asked.is_set()
+                    if stop or time.monotonic() - saved > _SAVE_EVERY:
+                        self._save()
+                        saved = time.monotonic()
+                    if stop:
+                        raise KeyboardInterrupt
+                    if told:
+                        epoch = min(self.epoch + 1, self.attacker.epochs)
+                        told(self.step, total, f"training {self.attacker.name}, epoch {epoch}")
         except KeyboardInterrupt:
-            self._save()
+            if self.whole:
+                self._save()
             raise
         finally:
-            if reporter:
-                reporter.close()
+            if self.reporter:
+                self.reporter.close()
+
+    def _one_step(self) -> None:
+        place = self.step % self.steps
+        rows = self._order()[place * self.batch : (place + 1) * self.batch]
+        torch.manual_seed(self.attacker.seed + _RESERVED * (self.step + 1))
+        self.whole = False  # a second Ctrl-C may come within it, and half a step is not worth keeping
+        losses = self.learner.step(self._batch(self.seen, rows), self._batch(self.clear, rows), self._images)
+        self.step += 1
+        self.whole = True
+        for name, value in losses.items():
+            self.sums[name] = self.sums[name] + value if name in self.sums else value
+        self.summed += 1
+        if self.reporter:
+            self.reporter.advance(self.batch)
 
     @property
     def _images(self) -> int:
         return self.step * self.batch
 
-    def _order(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        return np.random.default_rng([self.attacker.seed, self.epoch]).permutation(self.rows)
+    def _order(self) -> Rows:
+        if self.order is None or self.order[0] != self.epoch:
+            self.order = self.epoch, np.random.default_rng([self.attacker.seed, self.epoch]).permutation(self.rows)
+        return self.order[1]
 
-    def _batch(self, images: np.ndarray[Any, np.dtype[np.uint8]], rows: np.ndarray[Any, Any]) -> Tensor:
+    def _batch(self, images: Images, rows: Rows) -> Tensor:
         return to_tensor(images[rows], self.device)
 
-    def _close_epoch(self, numbers: dict[str, float], *, over: bool) -> None:
-        """Watch the people held out, keep the best, say how it goes on; adds to the numbers."""
+    def _close_epoch(self, *, over: bool) -> None:
+        """Watch the people held out, keep the best, say how it goes on."""
+        numbers = {name: float(value) / self.summed for name, value in self.sums.items()}
+        self.sums, self.summed = {}, 0
         if not all(math.isfinite(value) for value in numbers.values()):
             hint = f"; the last good state is {self.folder / STATE}" if self.folder else ""
             raise FicganError(f"{self.attacker.name} ran into a loss that is not finite; lower lr{hint}")
-        epochs = self.attacker.epochs
         if len(self.held):
             value = self._watch()
             numbers["held_out"] = value
@@ -201,7 +217,7 @@ class _Run:
         else:
             self.best_epoch = self.epoch
         stale = self.epoch - self.best_epoch
-        self.factor = self.learner.after_epoch(self.factor, self.epoch / epochs, stale)
+        self.factor = self.learner.after_epoch(self.factor, self.epoch / self.attacker.epochs, stale)
         for optimizer in self.learner.optimizers.values():
             for group in optimizer.param_groups:
                 group["lr"] = group["base_lr"] * self.factor
@@ -210,6 +226,9 @@ class _Run:
             self.ended = f"no better loss for {stale} epochs"
         elif over:
             self.ended = f"{self.attacker.minutes:g} minutes were over"
+        if self.reporter:
+            each = 1000 * self.seconds / max(1, self._images)
+            self.reporter.tick(self._images, each, numbers, self.seconds)
 
     def _watch(self) -> float:
         total, rows = 0.0, self.held
