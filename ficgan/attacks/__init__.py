@@ -3,6 +3,7 @@
 from ficgan.attacks.base import REVERSERS, Knowledge, Pairs, Reverser, ReverserTraits
 from ficgan.attacks.deconvolution import RichardsonLucy, Wiener, WienerBlind
 from ficgan.attacks.denoising import InterpolateGrey, Wavelet
+from ficgan.attacks.diffusion.revelio import Revelio
 from ficgan.attacks.k_same import KSameSubtraction
 from ficgan.attacks.keyed import KeyedInverse, another_key
 from ficgan.attacks.learned import AutoEncoder, Learned, Told, Trained, load_attacker
@@ -28,6 +29,7 @@ __all__ = [
     "Pairs",
     "Reverser",
     "ReverserTraits",
+    "Revelio",
     "RichardsonLucy",
     "Ridge",
     "Told",
