@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer, Faces, Images
-from ficgan.attacks import REVERSERS, Pairs, Reverser, another_key
+from ficgan.attacks import REVERSERS, Reverser, another_key
+from ficgan.attacks.learned import Learned
 from ficgan.evaluation.bench import Bench, NotApplicable, Refused, Subject, known
-from ficgan.evaluation.scenarios import Scenario
+from ficgan.evaluation.learning import Lessons, Opponent, halves, lessons
+from ficgan.evaluation.matrix_config import without_folder
+from ficgan.evaluation.scenarios import Attacker, Scenario
+from ficgan.evaluation.stored import digest
 from ficgan.registry import parse_spec
 
-__all__ = ["attacked"]
+__all__ = ["Attempt", "attacked", "by_halves", "in_region", "opponents", "shareable", "titles"]
 
 DRAWS = 8
 """Anonymisations of one image that are averaged."""
@@ -24,59 +30,137 @@ QUALITY = 75
 """Of JPEG files; the customary one, and Revelio's."""
 MISMATCH = 0.7
 """Strength at which a mismatched attacker has learnt, relative to the attacked one's."""
+LONGEST = 40
+"""Letters of an attacker's name in a table."""
 
 
-def attacked(
-    bench: Bench, subject: Subject, scenario: Scenario, rows: NDArray[np.int64]
-) -> list[tuple[str, Faces]]:
-    """(name of the attacker, what is read) of a scenario; several where several attackers try."""
+@dataclass(frozen=True)
+class Attempt:
+    """What one attacker has made of some probes.
+
+    Args:
+        attacker: for tables; "" where there is none.
+        rows: int64 [N], which probes.
+        faces: N crops as they are read.
+    """
+
+    attacker: str
+    rows: NDArray[np.int64]
+    faces: Faces
+
+
+def attacked(bench: Bench, subject: Subject, scenario: Scenario, rows: NDArray[np.int64]) -> list[Attempt]:
+    """Attempts at the probes `rows` in a scenario; several where several attackers try.
+
+    Raises:
+        NotApplicable: the scenario has no meaning for the method.
+        Refused: it cannot be run on this set.
+    """
     kind, method = scenario.attacker, subject.anonymizer
     if kind == "fusion" and len(np.unique(known(subject.clear(rows)))) == len(rows):
         raise Refused("there is one probe per identity, and nothing to fuse")
     if kind in ("", "fusion"):
-        return [("fused probes" if kind else "", subject.view(scenario.probe, rows))]
+        return [Attempt("fused probes" if kind else "", rows, subject.view(scenario.probe, rows))]
     assert method is not None
     if kind == "average":
-        return [(f"mean of {DRAWS} draws", _averaged(subject, method, rows))]
+        return [Attempt(f"mean of {DRAWS} draws", rows, _averaged(subject, method, rows))]
     anonymised = subject.anonymised(rows)
     if kind in ("right key", "wrong key"):
         if not method.traits.keyed:
             raise NotApplicable(f"{method.name} has no key")
         holder = method if kind == "right key" else _other_key(method)
-        return [(kind, _in_region(bench, rows, anonymised, holder.invert))]
+        return [Attempt(kind, rows, in_region(bench, rows, anonymised, holder.invert))]
     if kind == "compressed":
         return _compressed(bench, subject, method, rows)
+    out = []
+    for opponent in opponents(bench, subject, method, kind):
+        guess = in_region(bench, rows, anonymised, opponent.guess)
+        closed = kind == "closed"
+        out += by_halves(bench, opponent.title, rows, guess) if closed else [Attempt(opponent.title, rows, guess)]
+    return out
+
+
+def by_halves(bench: Bench, title: str, rows: NDArray[np.int64], faces: Faces) -> list[Attempt]:
+    """Probes of the people whom a closed-world attacker knows, and apart from them those of the others."""
+    parts = [np.flatnonzero(np.isin(bench.people[rows], half)) for half in halves(bench)]
+    named = zip(("known", "unknown"), parts, strict=True)
+    return [Attempt(f"{title} ({told})", rows[part], faces.take(part)) for told, part in named if len(part)]
+
+
+def opponents(bench: Bench, subject: Subject, method: Anonymizer, kind: Attacker) -> list[Opponent]:
+    """The attackers of a kind of scenario, and what each may learn from.
+
+    Raises:
+        NotApplicable: there is none against this method.
+        Refused: the split leaves them nothing to learn from.
+    """
     chosen = _reversers(bench, method, kind)
     if not chosen:
         raise NotApplicable(f"no {kind} attacker is made for {method.name}")
-    pairs = None
+    mismatched, victims = kind == "mismatched", kind in ("closed", "closed retrieval")
+    taught_by = _weaker(method) if mismatched else method
+    change: dict[str, Any] = {"change": _as_jpeg} if kind == "compressed" else {}
+
+    @cache
+    def taught() -> Lessons:
+        return lessons(bench, subject, taught_by, same=not mismatched, victims=victims, **change)
+
     out = []
-    for name, reverser in chosen:
-        if reverser.traits.knowledge & {"pairs"} and pairs is None:
-            pairs = _pairs(bench, subject, method, mismatched=kind == "mismatched")
-        if reverser.traits.knowledge & {"background"} and pairs is None:
-            pairs = _pairs(bench, subject, method, mismatched=False)
-        fitted = reverser if pairs is None else reverser.fit(pairs)
-        out.append((name, _in_region(bench, rows, anonymised, fitted.guess)))
+    for title, reverser in chosen:
+        learns = reverser.traits.knowledge & {"pairs", "background"}
+        out.append(Opponent(title, reverser, taught() if learns else None, bench, subject.say))
     return out
 
 
-def _compressed(
-    bench: Bench, subject: Subject, method: Anonymizer, rows: NDArray[np.int64]
-) -> list[tuple[str, Faces]]:
+def titles(specs: Sequence[str]) -> dict[str, str]:
+    """A name for tables for each attacker NAME:KEY=VALUE,…: short, no two alike, without folders and secrets."""
+    out: dict[str, str] = {}
+    for text in dict.fromkeys(specs):
+        name, given = _shown(text)
+        title = _spelled(name, given)
+        if len(title) > LONGEST:  # what tells it from the others of its name
+            kin = [other for spec in specs if spec != text for kind, other in [_shown(spec)] if kind == name]
+            title = _spelled(name, {k: v for k, v in given.items() if any(one.get(k) != v for one in kin)})
+        if len(title) > LONGEST or title in out.values():
+            title = f"{name}:{digest(text)[:6]}"
+        out[text] = title
+    return out
+
+
+def shareable(text: str) -> str:
+    """An attacker's specification without folders of this machine and secrets; "auto" is none."""
+    return text if text == "auto" else _spelled(*_shown(text))
+
+
+def in_region(bench: Bench, rows: NDArray[np.int64], faces: Faces, change: Callable[[Faces], Images]) -> Faces:
+    """Faces with the replaced square changed once more."""
+    part = bench.part(rows, faces.images)
+    return part.with_regions(change(part.regions()))
+
+
+def _shown(text: str) -> tuple[str, dict[str, str]]:
+    name, given = parse_spec(text)
+    secret = {field.name for field, limits in REVERSERS[name].parameters() if limits["secret"]}
+    return name, {key: without_folder(value) for key, value in given.items() if key.replace("-", "_") not in secret}
+
+
+def _spelled(name: str, given: dict[str, str]) -> str:
+    told = ",".join(f"{key}={value}" for key, value in given.items())
+    return f"{name}:{told}" if told else name
+
+
+def _compressed(bench: Bench, subject: Subject, method: Anonymizer, rows: NDArray[np.int64]) -> list[Attempt]:
     """What JPEG files leave to the attackers made for the method, who learn from JPEG files too, and to its key."""
     probes, out = _as_jpeg(subject.anonymised(rows)), []
     if method.traits.keyed:
-        out.append(("right key", _in_region(bench, rows, probes, method.invert)))
-    learners = [one for one in _reversers(bench, method, "specialised") if "pairs" in one[1].traits.knowledge]
-    if not (out or learners):
-        raise NotApplicable(f"no attacker of {method.name} learns from its files or has its key")
-    taught = bench.split.attacker
-    if learners and len(taught):
-        seen = bench.part(taught, _as_jpeg(subject.anonymised(taught)).images).regions()
-        pairs = Pairs(seen, bench.part(taught).regions(), bench.background)
-        out += [(name, _in_region(bench, rows, probes, one.fit(pairs).guess)) for name, one in learners]
-    return out
+        out.append(Attempt("right key", rows, in_region(bench, rows, probes, method.invert)))
+    try:
+        learners = opponents(bench, subject, method, "compressed")
+    except (NotApplicable, Refused):
+        if not out:
+            raise
+        return out
+    return [*out, *(Attempt(one.title, rows, in_region(bench, rows, probes, one.guess)) for one in learners)]
 
 
 def _as_jpeg(faces: Faces) -> Faces:
@@ -91,37 +175,50 @@ def _as_jpeg(faces: Faces) -> Faces:
     return faces.with_images(out)
 
 
-def _reversers(bench: Bench, method: Anonymizer, kind: str) -> list[tuple[str, Reverser]]:
-    def make(text: str) -> tuple[str, Reverser]:
-        name, parameters = parse_spec(text)
-        made = REVERSERS.make(name, **parameters)
-        if "parameters" in made.traits.knowledge:  # it knows the method's own, such as k
-            shared = {field.name for field, _ in made.parameters()} & {field.name for field, _ in method.parameters()}
-            made = dataclasses.replace(made, **{name: getattr(method, name) for name in shared - set(parameters)})
-        return text, made
-
-    if kind in ("general", "mismatched"):
-        return [make(text) for text in bench.general]
+def _reversers(bench: Bench, method: Anonymizer, kind: Attacker) -> list[tuple[str, Reverser]]:
+    """(name for tables, reverser) of a kind of scenario."""
     if kind == "background":
         named = [name for name in REVERSERS if method.name in REVERSERS[name].traits.against]
-        return [make(name) for name in named if "background" in REVERSERS[name].traits.knowledge]
+        specs = [name for name in named if "background" in REVERSERS[name].traits.knowledge]
+    elif kind in ("specialised", "compressed"):
+        specs = _specialised(bench, method)
+    elif kind in ("retrieval", "closed retrieval"):
+        specs = [*bench.general, *_specialised(bench, method)]
+    else:
+        specs = list(bench.general)
+    names = titles([*bench.general, *(text for text in bench.specialised if text != "auto"), *specs])
+    made = [(names[text], _made(text, method)) for text in dict.fromkeys(specs)]
+    if kind in ("closed", "closed retrieval", "compressed"):
+        made = [one for one in made if "pairs" in one[1].traits.knowledge]
+    if kind in ("retrieval", "closed retrieval"):
+        made = [one for one in made if one[1].traits.several]
+    if bench.lessons is None:
+        return made
+    origin = bench.lessons.source["name"]
+    return [(f"{title}: learnt on {origin}" if one.traits.knowledge & {"pairs"} else title, one) for title, one in made]
+
+
+def _specialised(bench: Bench, method: Anonymizer) -> list[str]:
+    """Attackers made for the method; those that train a network take long and come only where they are named."""
     if "auto" not in bench.specialised:
-        return [make(text) for text in bench.specialised]
+        return list(bench.specialised)
     return [
-        make(name)
+        name
         for name in REVERSERS
         if method.name in REVERSERS[name].traits.against
         and not REVERSERS[name].traits.knowledge & {"background", "key"}
+        and not issubclass(REVERSERS[name], Learned)
     ]
 
 
-def _pairs(bench: Bench, subject: Subject, method: Anonymizer, *, mismatched: bool) -> Pairs:
-    rows = bench.split.attacker
-    if not len(rows):
-        raise Refused("the split leaves no faces to the attacker; set split.attacker")
-    other = _weaker(method) if mismatched else method
-    anonymised = bench.part(rows, subject.anonymised(rows, other).images).regions()
-    return Pairs(anonymised, bench.part(rows).regions(), bench.background, same=not mismatched)
+def _made(text: str, method: Anonymizer) -> Reverser:
+    """The reverser; one that knows the method's parameters, such as k, takes those it shares from it."""
+    name, given = parse_spec(text)
+    made = REVERSERS.make(name, **given)
+    if "parameters" not in made.traits.knowledge:
+        return made
+    shared = {field.name for field, _ in made.parameters()} & {field.name for field, _ in method.parameters()}
+    return dataclasses.replace(made, **{name: getattr(method, name) for name in shared - set(given)})
 
 
 def _weaker(method: Anonymizer) -> Anonymizer:
@@ -141,14 +238,6 @@ def _other_key(method: Anonymizer) -> Anonymizer:
     if getattr(method, "variant", "") == "as_released" and method.traits.strength:
         return _weaker(method)
     return another_key(method)
-
-
-def _in_region(
-    bench: Bench, rows: NDArray[np.int64], faces: Faces, change: Callable[[Faces], Images]
-) -> Faces:
-    """Faces with the replaced square changed once more."""
-    part = bench.part(rows, faces.images)
-    return part.with_regions(change(part.regions()))
 
 
 def _averaged(subject: Subject, method: Anonymizer, rows: NDArray[np.int64]) -> Faces:

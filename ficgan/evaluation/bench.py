@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -20,7 +20,7 @@ from ficgan.evaluation.scenarios import View
 from ficgan.evaluation.sets import Prepared, Split
 from ficgan.evaluation.stored import Store, digest, fingerprint
 
-__all__ = ["Bench", "NotApplicable", "Refused", "Subject", "anonymiser_for", "known", "pixels_of"]
+__all__ = ["Bench", "NotApplicable", "Refused", "Subject", "anonymiser_for", "content", "known", "pixels_of"]
 
 
 class Refused(FicganError):
@@ -45,6 +45,10 @@ class Bench:
         general, specialised: reversers as the configuration names them.
         retrain: "head" or "network".
         columns: by which figures are broken down.
+        candidates: guesses at each probe, where an attacker gives several.
+        retrieval_probes: at most so many probes are guessed at several times.
+        reversal_metrics: whether it is measured how far guesses resemble the clear faces.
+        lessons: another set from which attackers learn instead of this one's attacker part, cut alike.
     """
 
     prepared: Prepared
@@ -58,6 +62,10 @@ class Bench:
     specialised: Sequence[str] = ("auto",)
     retrain: str = "head"
     columns: Sequence[str] = ()
+    candidates: int = 10
+    retrieval_probes: int = 60
+    reversal_metrics: bool = True
+    lessons: Prepared | None = None
     _ceiling: dict[str, Scores] = field(default_factory=dict)
 
     @cached_property
@@ -132,10 +140,19 @@ def pixels_of(bench: Bench, anonymizer: Anonymizer, rows: NDArray[np.int64]) -> 
 
 
 class Subject:
-    """Views of the set under one anonymiser; the same pixels are made once."""
+    """Views of the set under one anonymiser; the same pixels are made once.
 
-    def __init__(self, bench: Bench, anonymizer: Anonymizer | None) -> None:
+    Args:
+        bench: set and split.
+        anonymizer: None: the clear images.
+        say: called with what is at work, where that takes long.
+    """
+
+    def __init__(
+        self, bench: Bench, anonymizer: Anonymizer | None, *, say: Callable[[str], None] | None = None
+    ) -> None:
         self.bench, self.anonymizer = bench, anonymizer
+        self.say = say or (lambda text: None)
         self.naive: dict[str, Scores] = {}
         self._blocks: dict[tuple[str, str], Images] = {}
 
@@ -156,15 +173,25 @@ class Subject:
         made = self._block(maker, name, block)
         return self.clear(rows).with_images(made[np.searchsorted(block, rows)])
 
+    def lessons(self, anonymizer: Anonymizer | None = None) -> Faces:
+        """The other set that attackers learn from, anonymised; its people have numbers of their own."""
+        other, maker = self.bench.lessons, anonymizer or self.anonymizer
+        assert other is not None
+        if maker is None:
+            return other.faces
+        return other.faces.with_images(self._made(maker, "lessons", other, other.digest))
+
     def _block(self, maker: Anonymizer, name: str, block: NDArray[np.int64]) -> Images:
+        return self._made(maker, name, self.bench.part(block), self.bench.digest)
+
+    def _made(self, maker: Anonymizer, name: str, part: Prepared, origin: str) -> Images:
         mark = fingerprint(maker)
         if mark is None:  # what a program does is its own affair: kept for this task only
             key = (maker.name, name)
             if key not in self._blocks:
-                self._blocks[key] = self.bench.part(block).anonymise(maker).images
+                self._blocks[key] = part.anonymise(maker).images
             return self._blocks[key]
-        part = self.bench.part(block)
-        kept = ["pixels", self.bench.digest, list(part.region), mark, list(part.faces.names)]
+        kept = ["pixels", origin, list(part.region), mark, list(part.faces.names)]
         return self.bench.store.array(kept, lambda: part.anonymise(maker).images)
 
     def view(self, view: View, rows: NDArray[np.int64]) -> Faces:

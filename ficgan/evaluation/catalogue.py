@@ -45,8 +45,10 @@ def catalogue(what: str) -> Iterator[tuple[str, str]]:
     elif what == "metrics":
         from ficgan.evaluation.metrics.privacy import PRIVACY
         from ficgan.evaluation.metrics.utility import UTILITY
+        from ficgan.evaluation.retrieving import RETRIEVAL
+        from ficgan.evaluation.reversal import REVERSAL
 
-        for metric in (*PRIVACY, *UTILITY):
+        for metric in (*PRIVACY, *REVERSAL, *RETRIEVAL, *UTILITY):
             yield metric.name, f"{metric.title} ({metric.kind}; {metric.better} is better)"
     elif what == "configs":
         from ficgan import configs

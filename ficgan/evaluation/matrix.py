@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
 import platform
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.evaluation.matrix_config import MatrixConfig, MethodConfig, SetConfig, without_folder
+from ficgan.evaluation.processes import Say, run_tasks
 from ficgan.evaluation.results import Results, Trial, Utility, from_json
 from ficgan.evaluation.stored import VERSION, Store, digest, files_digest
 from ficgan.images import atomic_write
+from ficgan.registry import parse_spec
 
 __all__ = ["Progress", "check_paths", "run_matrix"]
 
@@ -66,12 +66,18 @@ def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Prog
     if progress:
         progress(done, total, f"{done} of {total} were done before" if done else "")
     failures: list[str] = []
+
+    def say(text: str) -> None:
+        if progress:
+            progress(done, total, text)
+
     # The clear images come first: everybody compares with them, and their embeddings are then in the store.
     for group in (
         [index for index in waiting if tasks[index][1] is None],
         [index for index in waiting if tasks[index][1] is not None],
     ):
-        for index, problem in _run(config, [(index, tasks[index], keys[index]) for index in group], out, jobs):
+        work = [(index, (config, *tasks[index], keys[index], out)) for index in group]
+        for index, problem in run_tasks(_task, work, jobs=jobs, say=say):
             done += 1
             one, method = tasks[index]
             if problem:
@@ -87,49 +93,7 @@ def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Prog
     return results
 
 
-def _run(
-    config: MatrixConfig, group: list[tuple[int, tuple[SetConfig, MethodConfig | None], str]], out: Path, jobs: int
-) -> Iterator[tuple[int, str]]:
-    """(task, problem or "") of each task as it ends."""
-    if jobs <= 1 or len(group) <= 1:
-        for index, (one, method), key in group:
-            yield index, _task(config, one, method, key, out)
-        return
-    threads = max(1, (os.cpu_count() or 1) // jobs)
-    with _threads(threads):
-        pool = ProcessPoolExecutor(min(jobs, len(group)), mp_context=multiprocessing.get_context("spawn"))
-        try:
-            running: dict[Future[str], int] = {
-                pool.submit(_task, config, one, method, key, out): index for index, (one, method), key in group
-            }
-            while running:
-                finished, _ = wait(running, return_when=FIRST_COMPLETED)
-                for future in finished:
-                    yield running.pop(future), future.result()
-        except BaseException:
-            for process in list((pool._processes or {}).values()):
-                process.terminate()
-            raise
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Processes started meanwhile compute with so many threads."""
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update({name: str(count) for name in names})
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
-
-
-def _task(config: MatrixConfig, one: SetConfig, method: MethodConfig | None, key: str, out: Path) -> str:
+def _task(config: MatrixConfig, one: SetConfig, method: MethodConfig | None, key: str, out: Path, say: Say) -> str:
     """Run one task and write what it found; "" or what went wrong."""
     from ficgan.evaluation.bench import anonymiser_for
     from ficgan.evaluation.scenarios import get_scenarios
@@ -140,7 +104,10 @@ def _task(config: MatrixConfig, one: SetConfig, method: MethodConfig | None, key
         bench = _bench(config, one, out)
         label = CLEAR if method is None else method.title
         anonymizer = None if method is None else anonymiser_for(bench, method.make())
-        trials = run_trials(bench, anonymizer, label, get_scenarios(config.scenarios))
+        trials = run_trials(
+            bench, anonymizer, label, get_scenarios(config.scenarios),
+            progress=lambda text: say(f"{label} on {one.name}: {text}"),
+        )  # fmt: skip
         utility, pictures = _utility(config, bench, anonymizer, label, out, key)
     except FicganError as error:
         return str(error)
@@ -177,6 +144,10 @@ def _cached_bench(text: str, name: str, out: Path) -> Any:
         specialised=config.specialised,
         retrain=config.retrain,
         columns=config.groups,
+        candidates=config.candidates,
+        retrieval_probes=config.retrieval_probes,
+        reversal_metrics=config.reversal_metrics,
+        lessons=_lessons(one, prepared, config.detector, out),
     )
 
 
@@ -191,18 +162,37 @@ def _detector(name: str) -> Any:
     return get_detector(name)
 
 
-def _set(one: SetConfig, detector: str, out: Path) -> tuple[Any, Any]:
-    """A set made ready and its split, from the store where they are there."""
-    from ficgan.evaluation.sets import Quick, check, open_set, prepare, split
+def _prepared(one: SetConfig, detector: str, out: Path) -> Any:
+    """A set made ready, from the store where it is there."""
+    from ficgan.evaluation.sets import Quick, open_set, prepare
 
     faces = open_set(
         one.path, layout=one.layout, labels=one.labels, name=one.name, identity=one.identity,
         limit_people=one.limit_people, images_per_person=one.images_per_person,
     )  # fmt: skip
     finder = None if one.aligned else Quick(_detector(detector))
-    prepared = prepare(
-        faces, size=one.size, context=one.context, detector=finder, cache=out / "store", aligned=one.aligned
-    )
+    return prepare(faces, size=one.size, context=one.context, detector=finder, cache=out / "store", aligned=one.aligned)
+
+
+def _lessons(one: SetConfig, prepared: Any, detector: str, out: Path) -> Any:
+    """The other set that attackers learn from, without pictures that are in this one; None where they learn here."""
+    if one.learn_from is None:
+        return None
+    other = _prepared(one.learn_from, detector, out)
+    if other.faces.people is None or (other.faces.people < 0).any():
+        raise InputError(f"the set {one.learn_from.name} does not say who everybody is; attackers cannot learn from it")
+    here = set(prepared.digests())
+    rows = np.flatnonzero([mark not in here for mark in other.digests()])
+    if not len(rows):
+        raise InputError(f"every picture of {one.learn_from.name} is in {one.name}, too; learn from another set")
+    return replace(other, faces=other.faces.take(rows), rows=other.rows[rows], attributes={}, groups={})
+
+
+def _set(one: SetConfig, detector: str, out: Path) -> tuple[Any, Any]:
+    """A set made ready and its split."""
+    from ficgan.evaluation.sets import check, split
+
+    prepared = _prepared(one, detector, out)
     sizes, people, names = one.split, prepared.faces.people, prepared.faces.names
     assert people is not None
     parts = split(
@@ -215,14 +205,24 @@ def _set(one: SetConfig, detector: str, out: Path) -> tuple[Any, Any]:
 def _describe(config: MatrixConfig, one: SetConfig, out: Path) -> dict[str, Any]:
     prepared, parts = _set(one, config.detector, out)
     facts = prepared.facts()
+    other = _lessons(one, prepared, config.detector, out)
+    taught = {} if other is None or one.learn_from is None else {"learn_from": _taught(one.learn_from, other)}
     return {
         **facts,
-        "digest": digest([facts["pixels"], parts.digest, _labels_digest(prepared)]),
+        **taught,
+        "digest": digest([facts["pixels"], parts.digest, _labels_digest(prepared), taught]),
         "licence": one.licence or facts["licence"],
         "size": one.size,
         "context": one.context,
         "split": parts.manifest,
     }
+
+
+def _taught(one: SetConfig, prepared: Any) -> dict[str, Any]:
+    """What a report says of the set that attackers learn from."""
+    facts = prepared.facts()
+    wanted = ("name", "faces", "people", "pixels")
+    return {**{key: facts[key] for key in wanted}, "licence": one.licence or facts["licence"]}
 
 
 def _labels_digest(prepared: Any) -> str:
@@ -256,12 +256,14 @@ def _key(config: MatrixConfig, one: SetConfig, method: MethodConfig | None, set_
 
     shared = config.model_dump(mode="json", exclude={"title", "sets", "methods"})
     named = [*config.recognisers, config.attributes or ""]
-    own = None
+    attackers = [parse_spec(text)[1] for text in (*config.general, *config.specialised)]
+    own: dict[str, Any] | None = None
     if method is not None:
         own = method.model_dump(mode="json")
-        named += [value for value in method.parameters.values() if isinstance(value, str)]
-        if method.parameters.get("command"):  # a program of somebody else's may have changed: its task is never kept
-            own["asked"] = time.time_ns()
+        for given in (method.parameters, *attackers):
+            named += [value for value in given.values() if isinstance(value, str)]
+            if given.get("command"):  # a program of somebody else's may have changed: its task is never kept
+                own["asked"] = time.time_ns()
     files = [files_digest(text) for text in named]
     return digest([VERSION, __version__, shared, one.name, one.context, set_digest, own, files])
 
@@ -284,8 +286,9 @@ def check_paths(config: MatrixConfig) -> None:
     if config.attributes is not None and not Path(config.attributes).is_file():
         raise UsageError(f"there is no attribute classifier {config.attributes}; see ficgan train-attributes")
     for one in config.sets:
-        if not Path(one.path).exists():
-            raise InputError(f"the set {one.name} is not at {one.path}; name a folder, zip or tar")
+        for some in (one, one.learn_from):
+            if some is not None and not Path(some.path).exists():
+                raise InputError(f"the set {some.name} is not at {some.path}; name a folder, zip or tar")
 
 
 def _check(config: MatrixConfig) -> None:
@@ -338,6 +341,7 @@ def _collect(
             "python": platform.python_version(),
             "machine": platform.machine(),
             "settings": _shareable(config),
+            "attackers": _attackers(config),
             "attribute_classifier": _learnt_from(config),
             "seconds": round(seconds, 1),
             "task_seconds": round(sum(entry["seconds"] for entry in entries), 1),
@@ -352,6 +356,14 @@ def _collect(
     return results
 
 
+def _attackers(config: MatrixConfig) -> dict[str, str]:
+    """What the attackers are called in tables → how they are asked for."""
+    from ficgan.evaluation.attackers import shareable, titles
+
+    named = [text for text in (*config.general, *config.specialised) if text != "auto"]
+    return {title: shareable(text) for text, title in titles(named).items()}
+
+
 def _learnt_from(config: MatrixConfig) -> dict[str, Any] | None:
     """On what the attribute classifier was trained."""
     from ficgan.evaluation.attributes import AttributeClassifier
@@ -364,10 +376,14 @@ def _learnt_from(config: MatrixConfig) -> dict[str, Any] | None:
 
 def _shareable(config: MatrixConfig) -> dict[str, Any]:
     """The configuration without folders of this machine."""
+    from ficgan.evaluation.attackers import shareable
+
     tree: dict[str, Any] = config.model_dump(mode="json")
-    for one in tree["sets"]:
+    for one in (some for both in tree["sets"] for some in (both, both["learn_from"]) if some is not None):
         one["path"] = Path(one["path"]).name
         one["labels"] = None if one["labels"] is None else Path(one["labels"]).name
+    for key in ("general", "specialised"):
+        tree[key] = [shareable(text) for text in tree[key]]
     for shown, method in zip(tree["methods"], config.methods, strict=True):
         shown["parameters"] = method.shown
     tree["recognisers"] = [f"onnx:{Path(n[5:]).name}" if n.startswith("onnx:") else n for n in tree["recognisers"]]

@@ -20,6 +20,10 @@ from ficgan.registry import parse_spec
 __all__ = ["MatrixConfig", "MethodConfig", "SetConfig", "SplitConfig", "load_matrix", "without_folder"]
 
 
+_FILES = ("folder", "checkpoint", "bank", "file")
+"""Parameters that name a file or folder."""
+
+
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -53,6 +57,23 @@ class SetConfig(_Frozen):
     """The images are already aligned as the default template; nothing is detected."""
     licence: str | None = None
     split: SplitConfig = SplitConfig()
+    learn_from: SetConfig | None = None
+    """Another set, of other people, whose faces attackers learn from instead of this one's attacker part; all of it is
+    taken, cut like this set."""
+
+    @model_validator(mode="after")
+    def _cut_alike(self) -> SetConfig:
+        other = self.learn_from
+        if other is None:
+            return self
+        if other.learn_from is not None:
+            raise ValueError("learn_from has a learn_from of its own; one is enough")
+        for key in ("size", "context"):
+            if key in other.model_fields_set and getattr(other, key) != getattr(self, key):
+                raise ValueError(f"learn_from has another {key} than the set it is learnt for; leave it out")
+        alike = other.model_copy(update={"size": self.size, "context": self.context})
+        object.__setattr__(self, "learn_from", alike)
+        return self
 
 
 def without_folder(value: Any) -> Any:
@@ -118,9 +139,15 @@ class MatrixConfig(_Frozen):
     """Judges: dlib, insightface, onnx:PATH; none of them may have trained a model that is judged."""
     detector: str = "auto"
     general: list[str] = ["ridge"]
-    """Reversers that know nothing of the method; parameters as NAME:KEY=VALUE."""
+    """Reversers that know nothing of the method; parameters as NAME:KEY=VALUE,…"""
     specialised: list[str] = ["auto"]
-    """Reversers made for a method; auto: all that were made for it."""
+    """Reversers made for a method; auto: all that were made for it and train no network."""
+    reversal_metrics: bool = True
+    """How far what attackers give back resembles the clear faces: PSNR, SSIM, LPIPS-like, FD-like, IDD."""
+    candidates: int = Field(10, ge=1)
+    """Guesses at each probe in the scenarios retrieval and retrieval-closed; 50 in the paper."""
+    retrieval_probes: int = Field(60, ge=2)
+    """At most so many probes are guessed at several times, spread over people."""
     retrain: str = Field("head", pattern="^(head|network)$")
     """parrot-train: a linear map on the recogniser's embeddings, or the whole network (onnx only)."""
     utility: bool = True
@@ -195,11 +222,26 @@ def _resolved(config: MatrixConfig, folder: Path) -> MatrixConfig:
         kind, colon, file = text.partition(":")
         return f"{kind}:{at(file)}" if colon and kind == "onnx" else text
 
-    sets = [one.model_copy(update={"path": at(one.path), "labels": at(one.labels)}) for one in config.sets]
+    def placed(one: SetConfig) -> SetConfig:
+        other = None if one.learn_from is None else placed(one.learn_from)
+        return one.model_copy(update={"path": at(one.path), "labels": at(one.labels), "learn_from": other})
+
+    sets = [placed(one) for one in config.sets]
+    attackers = {key: [_attacker(text, at) for text in getattr(config, key)] for key in ("general", "specialised")}
     judges = [named(name) for name in config.recognisers]
     methods = [one.model_copy(update={"parameters": _placed(one.parameters, named, at)}) for one in config.methods]
     update = {"sets": sets, "recognisers": judges, "attributes": at(config.attributes), "methods": methods}
+    update |= attackers
     return config.model_copy(update=update)
+
+
+def _attacker(text: str, at: Callable[[str | None], str | None]) -> str:
+    """An attacker whose parameters name files, from the folder of the matrix."""
+    if ":" not in text:
+        return text
+    name, given = parse_spec(text)
+    told = ",".join(f"{key}={at(value) if key in _FILES else value}" for key, value in given.items())
+    return f"{name}:{told}"
 
 
 def _placed(
@@ -207,7 +249,7 @@ def _placed(
 ) -> dict[str, Any]:
     """Parameters that name files, from the folder of the matrix."""
     out = dict(parameters)
-    for key in ("folder", "checkpoint", "bank"):
+    for key in _FILES:
         if out.get(key):
             out[key] = at(out[key])
     if isinstance(out.get("verifier"), str):

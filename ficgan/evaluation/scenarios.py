@@ -13,7 +13,7 @@ View = Literal["clear", "anonymised", "reversed", "surroundings", "inside", "ins
 """What a gallery or a probe shows. surroundings: the replaced square greyed; inside: all but that square greyed."""
 Attacker = Literal[
     "", "general", "specialised", "mismatched", "background", "right key", "wrong key", "compressed", "fusion",
-    "average", "inference",
+    "average", "inference", "closed", "retrieval", "closed retrieval", "identity probe",
 ]  # fmt: skip
 
 
@@ -73,6 +73,9 @@ _ALL = (
              "right key", knowledge="the key", control="positive"),
     Scenario("wrong-key", "keyed methods inverted with a wrong key", "clear", "reversed", "wrong key",
              knowledge="the method, not its key"),
+    Scenario("reversed-closed", "as reversed-general, learnt from other photos of half of the victims, too", "clear",
+             "reversed", "closed", knowledge="pairs, among them the enrolled photos of half of the people",
+             source="Revelio §5.1 (closed world)"),
     Scenario("compressed", "as reversed-specialised and right-key, from JPEG files of quality 75", "clear", "reversed",
              "compressed", knowledge="the method and its parameters", source="lossy files break exact inversion"),
     Scenario("background-known", "reversed by subtraction, with the background set known", "clear", "reversed",
@@ -85,6 +88,13 @@ _ALL = (
              knowledge="repeated draws of one image"),
     Scenario("attribute-inference", "attributes told by a classifier trained on anonymised faces of other people",
              "anonymised", "anonymised", "inference", knowledge="anonymised faces with attributes", source="WP216"),
+    Scenario("retrieval", "several guesses at each of some probes vote for a name, or say that it is a stranger's",
+             "clear", "reversed", "retrieval", knowledge="pairs of clear and anonymised faces", source="Revelio §4.3"),
+    Scenario("retrieval-closed", "the same, learnt from other photos of half of the victims, too", "clear", "reversed",
+             "closed retrieval", knowledge="pairs, among them the enrolled photos of half of the people",
+             source="Revelio §5.1, §5.5"),
+    Scenario("identity-probe", "what a classifier reads of the identity in a method's own code of the rest", "clear",
+             "anonymised", "identity probe", knowledge="the model and its codes", source="FICGAN §4.3"),
 )  # fmt: skip
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in _ALL}
 """By name, in the order in which they are run: the naive trial comes before those that are compared with it."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.anonymizers import Anonymizer
 from ficgan.images import atomic_write
+from ficgan.registry import Parametrised
 
 __all__ = ["Store", "digest", "files_digest", "fingerprint"]
 
@@ -23,7 +25,7 @@ VERSION = 2
 
 
 class Store:
-    """A folder of .npy files.
+    """A folder of .npy files, and of folders in which attackers are trained.
 
     Args:
         folder: made where it is missing; None: nothing is kept.
@@ -53,30 +55,60 @@ class Store:
             np.save(file, made, allow_pickle=False)
         return made
 
+    @contextmanager
+    def workspace(self, key: list[Any], *, waiting: Callable[[], None] | None = None) -> Iterator[Path | None]:
+        """The folder of that key, held by one process at a time; None where nothing is kept.
+
+        The lock is the kernel's and ends with the process that holds it, however it ends: its file says nothing and is
+        never removed, for another process may be waiting at it.
+
+        Args:
+            key: JSON-ready; everything that what is made there depends on.
+            waiting: called once where another process is at work in it.
+        """
+        if self.folder is None:
+            yield None
+            return
+        folder = self.folder / "attackers" / digest([VERSION, *key])
+        folder.mkdir(parents=True, exist_ok=True)
+        with folder.with_suffix(".lock").open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if waiting is not None:
+                    waiting()
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield folder
+
 
 def digest(key: Any) -> str:
     """sha256 of something JSON-ready, 32 hex digits."""
     return hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()[:32]
 
 
-def fingerprint(anonymizer: Anonymizer) -> str | None:
-    """What an anonymiser's output depends on besides its input: name, all fields (keys too), fitted arrays, files.
+def fingerprint(method: Parametrised) -> str | None:
+    """What an anonymiser's or a reverser's output depends on besides what it is given: name, all fields (keys too),
+    fitted arrays, files.
 
     Returns:
         A digest; None for a program of somebody else's, of which nobody knows what it depends on.
     """
     fields: dict[str, Any] = {}
-    for field in dataclasses.fields(anonymizer):
-        value = getattr(anonymizer, field.name)
+    for field in dataclasses.fields(method):
+        value = getattr(method, field.name)
         if field.name == "command" and value:
             return None
+        if isinstance(value, Parametrised):  # a method within a method
+            value = fingerprint(value)
+            if value is None:
+                return None
         if isinstance(value, np.ndarray):
             value = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
         # Anything else a fitted one carries came of its background, whose digest is in the keys it is used in.
         plain = value is None or isinstance(value, (str, int, float, bool))
         fields[field.name] = value if plain else type(value).__name__
     files = [files_digest(value) for value in fields.values() if isinstance(value, str)]
-    return digest([anonymizer.name, fields, anonymizer.settings(), files])
+    return digest([method.name, fields, method.settings(), files])
 
 
 def files_in(text: str) -> list[Path]:

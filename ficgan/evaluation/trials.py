@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer, Faces
 from ficgan.errors import InputError, UsageError
-from ficgan.evaluation.attackers import attacked
+from ficgan.evaluation.attackers import Attempt, attacked
 from ficgan.evaluation.bench import Bench, NotApplicable, Refused, Subject, known
 from ficgan.evaluation.inference import binary_labels, infer
 from ficgan.evaluation.metrics.identification import FAILURES, failures_to_acquire, rank
@@ -21,6 +22,8 @@ from ficgan.evaluation.metrics.scores import Scores
 from ficgan.evaluation.readers import Embeddings, Reader
 from ficgan.evaluation.results import Figure, Trial
 from ficgan.evaluation.retrain import retrain_head, retrain_network
+from ficgan.evaluation.retrieving import run_retrieval
+from ficgan.evaluation.reversal import fidelity_figures, identity_distance
 from ficgan.evaluation.scenarios import Scenario
 
 __all__ = ["LEAST_GROUP", "run_trials"]
@@ -39,7 +42,7 @@ def run_trials(
     label: str,
     scenarios: Sequence[Scenario],
     *,
-    progress: Callable[[str], None] | None = None,
+    progress: Callable[[str], object] | None = None,
 ) -> list[Trial]:
     """Trials of one anonymiser, or of the clear images where it is None.
 
@@ -48,21 +51,26 @@ def run_trials(
         anonymizer: ready to use, see `anonymiser_for`.
         label: of the method.
         scenarios: to run; those without an anonymiser are run for the clear images only.
-        progress: called with each scenario's name before it begins.
+        progress: called with each scenario's name before it begins, and with what takes long in it.
 
     Returns:
         A trial per scenario, attacker and judge; none where a scenario has no meaning for the method. A scenario that
         cannot be run has one trial with a figure that says why.
     """
     subject = Subject(bench, anonymizer)
+    run = {
+        "inference": _inference, "retrieval": run_retrieval, "closed retrieval": run_retrieval,
+        "identity probe": _identity_probe,
+    }  # fmt: skip
     trials: list[Trial] = []
     for scenario in scenarios:
         if (anonymizer is None) not in _SUBJECTS.get(scenario.name, (scenario.control in _OF_CLEAR,)):
             continue
         if progress:
             progress(scenario.name)
+            subject.say = partial(_say, progress, scenario.name)
         try:
-            trials += (_inference if scenario.attacker == "inference" else _scenario)(bench, subject, label, scenario)
+            trials += run.get(scenario.attacker, _scenario)(bench, subject, label, scenario)
         except NotApplicable:
             continue
         except (Refused, UsageError, InputError) as error:
@@ -77,8 +85,9 @@ def _scenario(bench: Bench, subject: Subject, label: str, scenario: Scenario) ->
         gallery_rows = probe_rows = np.sort(np.concatenate([bench.split.gallery, bench.split.probe]))
     gallery = subject.view(scenario.gallery, gallery_rows)
     trials = []
-    for attacker, probe in attacked(bench, subject, scenario, probe_rows):
-        seen = bench.found(probe)
+    for attempt in attacked(bench, subject, scenario, probe_rows):
+        probe, seen = attempt.faces, bench.found(attempt.faces)
+        likeness = fidelity_figures(bench, attempt.rows, probe) if _restores(scenario) else ()
         for reader in bench.readers:
             embed, note = _embedder(bench, subject, scenario, reader)
             p, people, found = embed(probe), known(probe), seen
@@ -92,16 +101,20 @@ def _scenario(bench: Bench, subject: Subject, label: str, scenario: Scenario) ->
             if not scenario.same_set:
                 figures += _without_face(bench, p, g, people, known(gallery), metric, found)
             figures += (Figure("chance", chance(scores), n=scores.enrolled),)
-            figures += _reversal(bench, subject, scenario, scores, reader)
+            figures += _reversal(bench, subject, scenario, attempt, scores, reader)
+            if likeness:
+                clear = embed(subject.clear(attempt.rows))
+                bootstrap = Bootstrap(bench.resamples, bench.seed)
+                figures += (*likeness, identity_distance(p, clear, people, bootstrap))
             if note:
                 figures = (dataclasses.replace(figures[0], note=f"{figures[0].note} {note}".strip()), *figures[1:])
             fusion = scenario.attacker == "fusion"
-            groups = {} if fusion else _groups(bench, scores, probe_rows, threshold)
+            groups = {} if fusion else _groups(bench, scores, attempt.rows, threshold)
             if scenario.name == "naive":
                 subject.naive[reader.name] = scores
             trials.append(
                 Trial(
-                    bench.name, label, scenario.name, reader.name, attacker, figures, _curves(scores), groups,
+                    bench.name, label, scenario.name, reader.name, attempt.attacker, figures, _curves(scores), groups,
                     scenario.control,
                 )
             )  # fmt: skip
@@ -162,15 +175,23 @@ def _fused(
     return (total / count * scale).astype(np.float32), values, np.bincount(index, found) > 0
 
 
+def _restores(scenario: Scenario) -> bool:
+    """Whether what is read shall resemble the clear faces; the anonymised ones are what it is compared with."""
+    return scenario.probe == "reversed" or scenario.name == "naive"
+
+
 def _reversal(
-    bench: Bench, subject: Subject, scenario: Scenario, scores: Scores, reader: Reader
+    bench: Bench, subject: Subject, scenario: Scenario, attempt: Attempt, scores: Scores, reader: Reader
 ) -> tuple[Figure, ...]:
     """Reversibility, where the naive trial has been run."""
     naive = subject.naive.get(reader.name)
     if scenario.probe != "reversed" or naive is None:
         return ()
-    bootstrap = Bootstrap(bench.resamples, bench.seed)
-    return (reversibility(bench.ceiling(reader), naive, scores, bootstrap=bootstrap),)
+    ceiling, bootstrap = bench.ceiling(reader), Bootstrap(bench.resamples, bench.seed)
+    read = np.isin(bench.split.probe, attempt.rows)
+    if not read.all():
+        ceiling, naive = ceiling.take(read), naive.take(read)
+    return (reversibility(ceiling, naive, scores, bootstrap=bootstrap),)
 
 
 def _groups(
@@ -192,6 +213,16 @@ def _groups(
             part = scores.take(mask)
             out[f"{column}={value}"] = _figures(bench, part, threshold, min(bench.resamples, 200))
     return out
+
+
+def _say(progress: Callable[[str], object], name: str, text: str) -> None:
+    progress(f"{name}: {text}")
+
+
+def _identity_probe(bench: Bench, subject: Subject, label: str, scenario: Scenario) -> list[Trial]:
+    from ficgan.evaluation.probe import run_identity_probe
+
+    return run_identity_probe(bench, subject, label, scenario)
 
 
 def _inference(bench: Bench, subject: Subject, label: str, scenario: Scenario) -> list[Trial]:

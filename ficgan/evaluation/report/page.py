@@ -20,7 +20,7 @@ __all__ = ["merge", "write_report"]
 
 TABLES = {
     "ranking": tables.ranking, "risks": tables.risks, "privacy": tables.privacy, "utility": tables.utility,
-    "groups": tables.groups,
+    "groups": tables.groups, "given-back": tables.given_back, "retrieved": tables.retrieved,
 }  # fmt: skip
 
 
@@ -60,6 +60,8 @@ def write_report(
         ranking=tables.one_per(rows["ranking"], "set"),
         risks=tables.one_per(rows["risks"], "set"),
         matrix=_matrix(results),
+        given_back=rows["given-back"],
+        retrieved=rows["retrieved"],
         utility=_wide(rows["utility"], ("set", "method"), "metric"),
         groups=_group_tables(results),
         controls=controls(results),

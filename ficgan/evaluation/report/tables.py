@@ -9,8 +9,13 @@ from typing import Any
 
 from ficgan.evaluation.report.headline import figure, headlines
 from ficgan.evaluation.results import Figure, Results
+from ficgan.evaluation.retrieving import RETRIEVAL
+from ficgan.evaluation.reversal import REVERSAL
 
-__all__ = ["Row", "groups", "privacy", "ranking", "risks", "spelled", "to_csv", "to_markdown", "utility"]
+__all__ = [
+    "Row", "given_back", "groups", "privacy", "ranking", "retrieved", "risks", "spelled", "to_csv", "to_markdown",
+    "utility",
+]  # fmt: skip
 
 Row = dict[str, Any]
 RISKS = {"singling out": "singling-out", "linkability": "D_sys", "inference": "inference of"}
@@ -68,9 +73,34 @@ def privacy(results: Results) -> list[Row]:
 
 def utility(results: Results) -> list[Row]:
     """Every utility figure, one row each."""
-    return [
-        {"set": use.set, "method": use.method, **_columns(one)} for use in results.utilities for one in use.figures
-    ]
+    return [{"set": use.set, "method": use.method, **_columns(one)} for use in results.utilities for one in use.figures]
+
+
+def given_back(results: Results) -> list[Row]:
+    """How far what attackers give back resembles the clear faces, one row for each attacker and judge; what is
+    anonymised and not attacked comes before.
+    """
+    return _by_attacker(results, [metric.name for metric in REVERSAL])
+
+
+def retrieved(results: Results) -> list[Row]:
+    """Names by vote of several guesses, and strangers told from enrolled people: a row for each attacker and judge."""
+    return _by_attacker(results, ["chance", *(metric.name for metric in RETRIEVAL)], "IRA")
+
+
+def _by_attacker(results: Results, metrics: Sequence[str], needed: str = "") -> list[Row]:
+    """A row for each trial that has such figures (besides chance), a column for each metric that any trial has."""
+    rows = []
+    for trial in results.trials:
+        found = {one.metric: one for one in trial.figures if one.metric in metrics}
+        if not (needed in found if needed else found):
+            continue
+        row: Row = {
+            "set": trial.set, "method": trial.method, "scenario": trial.scenario, "attacker": trial.attacker,
+            "judge": trial.recogniser,
+        }  # fmt: skip
+        rows.append({**row, **{name: spelled(found[name]) for name in metrics if name in found}})
+    return rows
 
 
 def groups(results: Results) -> list[Row]:
