@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,12 @@ from ficgan.deidentify.pipeline import Deidentifier
 from ficgan.errors import InputError, UsageError
 from ficgan.policy import Attempt
 from ficgan.registry import param
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ficgan.face_model import FaceModel
+    from ficgan.models import Codes
 
 __all__ = ["Ficgan"]
 
@@ -63,18 +69,34 @@ class Ficgan(Anonymizer):
             self.checkpoint, self.bank, self.k, self.layer, self.band, self.psi, self.attributes, self.add, self.device
         )  # fmt: skip
 
+    @property
+    def face_model(self) -> FaceModel:
+        """The networks with these controls, loaded once."""
+        return self._engine().face_model
+
+    def codes(self, faces: Faces) -> Codes:
+        """What the encoder reads of the faces, aligned as for de-identification."""
+        return self._encoded(faces)[1]
+
+    def _encoded(self, faces: Faces) -> tuple[list[NDArray[np.float64]], Codes]:
+        """Similarities that align the faces, and the codes of the aligned crops."""
+        from ficgan.faces.blend import crop
+
+        model = self.face_model
+        matrices = [model.alignment.matrix(marks, model.resolution) for marks in faces.landmarks]
+        crops = [crop(image, m, model.resolution) for image, m in zip(faces.images, matrices, strict=True)]
+        return matrices, model.encode(np.stack(crops))
+
     def __call__(self, faces: Faces) -> Images:
         import torch
 
-        from ficgan.faces.blend import crop, paste_back
+        from ficgan.faces.blend import paste_back
 
-        model = self._engine().face_model
+        model = self.face_model
         out, size = faces.images.copy(), faces.images.shape[1]
         if not len(faces):
             return out
-        matrices = [model.alignment.matrix(marks, model.resolution) for marks in faces.landmarks]
-        crops = np.stack([crop(image, m, model.resolution) for image, m in zip(faces.images, matrices, strict=True)])
-        codes = model.encode(crops)
+        matrices, codes = self._encoded(faces)
         attempt, keys = Attempt(self.layer, model.band), self._keys(faces)
         wanted = model.attributes
         drawn = {

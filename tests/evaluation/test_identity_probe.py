@@ -1,0 +1,147 @@
+"""The identity probe: what it finds where something is hidden, that it finds nothing where nothing is, and its rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.decomposition import PCA
+from sklearn.preprocessing import StandardScaler
+
+from ficgan.anonymizers import ANONYMIZERS, Faces
+from ficgan.evaluation.bench import Bench, NotApplicable, Refused
+from ficgan.evaluation.metrics.scores import Scores
+from ficgan.evaluation.metrics.verification import auc
+from ficgan.evaluation.probe import PROBES, fit_probe, identity_probe, whitening
+from ficgan.evaluation.sets import Prepared, split
+from ficgan.evaluation.stored import Store
+
+EACH, WIDTH = 6, 24
+
+
+def codes(seed: int, people: int, signal: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Four weak coordinates tell people apart, the others are loud noise; all of it turned by one rotation."""
+    rng = np.random.default_rng(seed)
+    index = np.repeat(np.arange(people), EACH)
+    own = signal * rng.normal(size=(people, WIDTH)) * (np.arange(WIDTH) < 4)
+    x = own[index] + rng.normal(size=(len(index), WIDTH)) * np.where(np.arange(WIDTH) < 4, 0.3, 3.0)
+    turn = np.linalg.qr(np.random.default_rng(99).normal(size=(WIDTH, WIDTH)))[0]
+    return (x @ turn).astype(np.float32), index
+
+
+def area(x: np.ndarray, people: np.ndarray) -> float:
+    """AUC, every image against every other."""
+    scores = Scores.compare(x, x, people, people, metric="cosine", exclude_same=True)
+    value = auc(scores).value
+    assert value is not None
+    return value
+
+
+def test_whitening_is_that_of_the_textbook() -> None:
+    x, _ = codes(0, 60)
+    ours = whitening(x)(x)
+    scaled = StandardScaler().fit_transform(x.astype(np.float64))
+    theirs = PCA(n_components=WIDTH, whiten=True).fit_transform(scaled)
+    assert ours.shape == theirs.shape and np.allclose(ours.T @ ours / len(x), np.eye(WIDTH), atol=1e-3)
+    np.testing.assert_allclose(ours @ ours.T, theirs @ theirs.T * len(x) / (len(x) - 1), rtol=1e-3, atol=1e-3)
+
+
+def test_whitening_learns_no_more_than_the_images_bear_and_no_constant_column() -> None:
+    x, _ = codes(0, 8)
+    assert whitening(x)(x).shape == (48, 6)
+    flat = np.concatenate([codes(0, 60)[0], np.full((360, 2), 7, np.float32)], axis=1)
+    assert whitening(flat)(flat).shape == (360, WIDTH)
+    assert np.isfinite(whitening(np.ones((20, 5), np.float32))(np.ones((2, 5), np.float32))).all()
+
+
+def test_learnt_probes_find_what_the_cosine_does_not() -> None:
+    x, people = codes(1, 120)
+    unseen, others = codes(2, 40)
+    found = {kind: area(fit_probe(kind, (x,), people)((unseen,)), others) for kind in PROBES}
+    assert found["linear"] > 0.9 and found["network"] > 0.8
+    assert found["cosine"] < found["linear"] - 0.1
+
+
+@pytest.mark.parametrize("kind", PROBES)
+def test_where_there_is_no_identity_nothing_is_found(kind: str) -> None:
+    x, people = codes(3, 100, signal=0.0)
+    unseen, others = codes(4, 80, signal=0.0)
+    assert area(fit_probe(kind, (x,), people)((unseen,)), others) == pytest.approx(0.5, abs=0.05)  # type: ignore[arg-type]
+
+
+def test_two_codes_beside_one_another_tell_more_than_each() -> None:
+    (x, people), (unseen, others) = codes(5, 150, signal=0.4), codes(6, 60, signal=0.4)
+    (y, _), (further, _) = codes(7, 150, signal=0.4), codes(8, 60, signal=0.4)
+    single = area(fit_probe("linear", (x,), people)((unseen,)), others)
+    both = area(fit_probe("linear", (x, 1000 * y), people)((unseen, 1000 * further)), others)
+    assert both > single + 0.02
+
+
+def test_probes_repeat_with_their_seed_and_leave_torchs_own_alone() -> None:
+    import torch
+
+    x, people = codes(9, 30)
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    first, second, other = (fit_probe("network", (x,), people, seed=seed)((x,)) for seed in (1, 1, 2))
+    assert np.array_equal(first, second) and not np.allclose(first, other)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+@pytest.fixture(scope="module")
+def bench() -> Bench:
+    """Made people of 32 pixels: a tint of each person, noise of each image."""
+    rng = np.random.default_rng(0)
+    people = np.repeat(np.arange(26), 4)
+    tint = rng.normal(size=(26, 4, 4, 3)).repeat(8, 1).repeat(8, 2)[people] * 40
+    pixels = (128 + tint + rng.normal(size=(104, 32, 32, 3)) * 10).clip(0, 255).astype(np.uint8)
+    faces = Faces(pixels, tuple(f"{i}.png" for i in range(104)), people=people)
+    prepared = Prepared(faces, (0, 0, 32, 32), np.arange(104), source={"name": "made"})
+    return Bench(prepared, split(people, background=0, attacker=16, test=10), [], None, Store(None), resamples=50)
+
+
+def test_rows_of_the_embedded_model(bench: Bench) -> None:
+    method = ANONYMIZERS.make("ficgan", layer=0)
+    trials = identity_probe(bench, method, label="ours")
+    views = ("as the generator is given it", "read from the published image", "read from published images, parrot")
+    assert {(t.attacker, t.control) for t in trials} == {
+        (f"z_non, {views[0]}", "codes"), (f"z_id, {views[0]}", "codes"),
+        (f"z_non, {views[1]}", ""), (f"z_non, {views[2]}", ""),
+    }  # fmt: skip
+    assert len(trials) == 4 * len(PROBES) and {(t.method, t.scenario) for t in trials} == {("ours", "identity-probe")}
+    for trial in trials:
+        assert [one.metric for one in trial.figures] == ["rank-1", "AUC", "EER", "chance"]
+        first = trial.figures[0]
+        assert first.low is not None and first.value is not None and first.high is not None
+        assert first.low <= first.value <= first.high
+        assert trial.figures[3].value == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(("settings", "span"), [({"layer": 4}, "1–4"), ({"band": "3-6"}, "1–2, 7–8")])
+def test_the_layers_that_keep_the_sources_code_are_rows(bench: Bench, settings: dict[str, object], span: str) -> None:
+    trials = identity_probe(bench, ANONYMIZERS.make("ficgan", **settings), published=False)
+    rows = {trial.attacker.removesuffix(", as the generator is given it") for trial in trials}
+    assert rows == {"z_non", f"w of layers {span}", f"z_non + w of layers {span}", "z_id"}
+
+
+def test_codes_are_those_the_method_reads(bench: Bench) -> None:
+    """Kept ones are the same bit for bit."""
+    method = ANONYMIZERS.make("ficgan", layer=0)
+    faces = bench.prepared.faces.take([0, 5])
+    model = method.face_model  # type: ignore[attr-defined]
+    from ficgan.faces.blend import crop
+
+    matrices = [model.alignment.matrix(marks, model.resolution) for marks in faces.landmarks]
+    crops = [crop(image, matrix, model.resolution) for image, matrix in zip(faces.images, matrices, strict=True)]
+    expected = model.encode(np.stack(crops))
+    got = method.codes(faces)  # type: ignore[attr-defined]
+    assert all(np.array_equal(a.float().numpy(), b.float().numpy()) for a, b in zip(got, expected, strict=True))
+
+
+def test_other_methods_and_splits_without_an_attacker_are_refused(bench: Bench, tmp_path: Path) -> None:
+    with pytest.raises(NotApplicable):
+        identity_probe(bench, ANONYMIZERS.make("solid"))
+    nobody = split(bench.people, background=0, attacker=0, test=10)
+    with pytest.raises(Refused, match="train a probe"):
+        identity_probe(Bench(bench.prepared, nobody, [], None, Store(tmp_path)), ANONYMIZERS.make("ficgan", layer=0))
