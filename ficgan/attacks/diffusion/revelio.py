@@ -33,8 +33,9 @@ class Revelio(Learned):
     is after (`ficgan.attacks.retrieval`).
 
     The paper's attacker, `preset=sr3,schedule=sr3,predicts=noise,sampler=ancestral-beta,samples=2000,lr=5e-5,size=256`,
-    wants a GPU for days. The defaults are for a CPU: `predicts=velocity` gives usable faces long before `noise`
-    does, for at the noisiest levels an error in the noise is one 150 times as large in the face.
+    wants a GPU for days. The defaults are for a CPU. At the noisiest levels an error in `noise` is one 150 times as
+    large in the face, and training must be long until it is small: after 400 steps at 16 pixels `clear` came to 32.0 dB,
+    `velocity` to 28.2 and `noise` to 18.4, the blurred faces being at 25.3. Candidates of `clear` differ least.
 
     Source:
         Revelio, §4.2; its bases SR3 (Saharia et al. 2021) and Palette (Saharia et al. 2022).
@@ -60,7 +61,7 @@ class Revelio(Learned):
     schedule: str = param("small", "noise of the training", choices=tuple(SCHEDULES))
     steps: int = param(0, "T of that schedule, with the same noise in all; 0: its own", low=0)
     test_schedule: str = param("same", "noise at use", choices=("same", *SCHEDULES))
-    predicts: str = param("velocity", "what the network answers; the paper: noise", choices=PREDICTIONS)
+    predicts: str = param("clear", "what the network answers; the paper: noise", choices=PREDICTIONS)
     dropped: float = param(0.0, "share of the training without the anonymised face, for guidance", low=0, high=0.9)
     keep: float = param(0.9999, "share of the average of the weights that a step keeps", low=0, high=1)
     flip: bool = param(True, "pairs are mirrored half of the time")
