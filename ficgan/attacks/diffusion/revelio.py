@@ -34,7 +34,7 @@ class Revelio(Learned):
 
     The paper's attacker, `preset=sr3,schedule=sr3,predicts=noise,sampler=ancestral-beta,samples=2000,lr=5e-5,size=256`,
     wants a GPU for days. The defaults are for a CPU. At the noisiest levels an error in `noise` is one 150 times as
-    large in the face, and training must be long until it is small: after 400 steps at 16 pixels `clear` came to 32.0 dB,
+    large in the face, and small only after a long training: after 400 steps at 16 pixels `clear` came to 32.0 dB,
     `velocity` to 28.2 and `noise` to 18.4, the blurred faces being at 25.3. Candidates of `clear` differ least.
 
     Source:
