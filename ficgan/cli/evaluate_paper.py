@@ -57,15 +57,22 @@ def paper() -> None:
 @click.option("--method", "extra", multiple=True, metavar="LABEL=NAME:KEY=VALUE,…",
               help="A further method, repeatable, such as Fawkes=fawkes:verifier=onnx:PATH, "
               "DeepPrivacy=external:folder=PATH or CIAGAN=external:folder=PATH.")
-@click.option("--general", multiple=True, metavar="REVERSER", help="General attacker, repeatable.  [default: ridge]")
-@click.option("--utility/--no-utility", default=False, show_default=True, help="Measure what is left, too.")
+@click.option("--config", "preset", default="fantomas", show_default=True,
+              help="fantomas: linear attackers. fantomas64 and fantomas-full: the learned ones, at 64 and at 224 px.")
+@click.option("--general", multiple=True, metavar="REVERSER",
+              help="General attacker, repeatable, such as autoencoder, autoencoder:linear=none or pix2pix.  [default: "
+              "the configuration's]")
+@click.option("--transfer/--no-transfer", default=False, show_default=True,
+              help="Train the learning attackers on eight anonymisations each and try them on Gaussian Blur 29 (E4.1).")
+@click.option("--utility/--no-utility", default=None, help="Measure what is left, too.  [default: the configuration's]")
 @click.option("--jobs", type=click.IntRange(1), help="Processes.  [default: as many as there are cores, at most 8]")
 @options(TALK)
 @handle_errors
 def fantomas(
     data: Path, layout: str, labels: Path | None, aligned: bool, detector: str, resamples: int, out: Path,
     judges: tuple[str, ...], people: int | None, size: int | None, only: tuple[str, ...], extra: tuple[str, ...],
-    general: tuple[str, ...], utility: bool, jobs: int | None, progress: Any, quiet: bool,
+    preset: str, general: tuple[str, ...], transfer: bool, utility: bool | None, jobs: int | None, progress: Any,
+    quiet: bool,
 ) -> None:  # fmt: skip
     """Which anonymisations are reversible.
 
@@ -73,16 +80,22 @@ def fantomas(
     """
     from ficgan.evaluation.matrix import run_matrix
     from ficgan.evaluation.papers.fantomas import fantomas_caveats, fantomas_matrix, fantomas_tables
+    from ficgan.evaluation.papers.fantomas_attackers import attacker_tables, draw_fantomas, transfer_table
+    from ficgan.evaluation.papers.fantomas_transfer import fantomas_transfer
+    from ficgan.evaluation.papers.reversible import verdicts
 
     started = time.monotonic()
     config = fantomas_matrix(
         data, layout=layout, labels=labels, aligned=aligned, detector=detector, resamples=resamples, judges=judges,
-        people=people, size=size, only=only, extra=extra, general=general, utility=utility,
+        people=people, size=size, only=only, extra=extra, preset=preset, general=general, utility=utility,
     )  # fmt: skip
     with Progress(progress, unit="task", quiet=quiet) as told:
         results = run_matrix(config, out, jobs=jobs or min(8, os.cpu_count() or 1), progress=told)
+        learnt_elsewhere = fantomas_transfer(config, out, told) if transfer else []
     results.caveats = [*fantomas_caveats(results), *results.caveats]
-    _finish(results, out, fantomas_tables(results), started)
+    found = verdicts(results)
+    tables = [*fantomas_tables(results), *attacker_tables(results, found), transfer_table(learnt_elsewhere)]
+    _finish(results, out, tables, started, lambda: draw_fantomas(results, found, out / "figures" / "methods"))
 
 
 @paper.command(context_settings=_HELP)
@@ -128,6 +141,57 @@ def ficgan(
     with Progress(progress, unit="setting", quiet=quiet) as told:
         run = run_ficgan(config, out, told)
     _finish(run.results, out, ficgan_tables(run), started, lambda: draw_figure_4(run, out / "figures"))
+
+
+@paper.command(context_settings=_HELP)
+@options(_DATA)
+@_OUT
+@_JUDGE
+@click.option("--parts", default="", metavar="PART,…",
+              help="Only these parts: base, retrieval, fine-tuning, kernel, sweep, defences, ood.  [default: all]")
+@click.option("--attacker", "attackers", multiple=True, metavar="LABEL=NAME:KEY=VALUE,…",
+              help="An attacker, repeatable, such as Revelio=revelio:epochs=100 or GFP-GAN=external:folder=PATH; the "
+              "one called Revelio is taken in all parts.  [default: autoencoder and revelio]")
+@click.option("--config", "preset", default="revelio", show_default=True, help="Attackers and numbers: revelio64, …")
+@click.option("--scale", "people", type=click.IntRange(4), metavar="PEOPLE", help="At most so many people.")
+@click.option("--size", type=click.IntRange(32), help="Side of the crops, px; blurs are scaled to it.  [default: 256]")
+@click.option("--probes", type=click.IntRange(1), help="Photos that are attacked, of each world.  [default: 97]")
+@click.option("--candidates", type=click.IntRange(1), help="Guesses at each face.  [default: 50]")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE",
+              help="Another number of the protocol, repeatable, such as sweep=20, fine_tuned=10 or adapt_epochs=5.")
+@click.option("--pictures", type=click.IntRange(0),
+              help="Rows of the picture strips, which show real people; 0: none.  [default: 4]")
+@options(TALK)
+@handle_errors
+def revelio(
+    data: Path, layout: str, labels: Path | None, aligned: bool, detector: str, resamples: int, out: Path,
+    judges: tuple[str, ...], parts: str, attackers: tuple[str, ...], preset: str, people: int | None,
+    size: int | None, probes: int | None, candidates: int | None, overrides: tuple[str, ...], pictures: int | None,
+    progress: Any, quiet: bool,
+) -> None:  # fmt: skip
+    """Whether blurred faces are restored and named.
+
+    Zhai and others (Revelio), Tables 1 to 7, Figures 4 to 7, 13 and 15: on CelebA-HQ in the paper, any set with
+    identities will do. For testing one's own blur, never for naming people in others' photos.
+    """
+    from ficgan.evaluation.papers.revelio import RevelioPaper, run_revelio
+    from ficgan.evaluation.papers.revelio_figures import draw_revelio
+    from ficgan.evaluation.papers.revelio_lab import settings
+
+    started = time.monotonic()
+    given = {
+        "people": people, "size": size, "probes": probes, "outside": probes, "candidates": candidates,
+        "pictures": pictures, "attackers": attackers or None,
+        "parts": tuple(part.strip() for part in parts.split(",") if part.strip()) or None,
+    }  # fmt: skip
+    values = {**settings(preset, overrides), **{key: value for key, value in given.items() if value is not None}}
+    config = RevelioPaper(
+        data, layout=layout, labels=labels, aligned=aligned, detector=detector, resamples=resamples, judges=judges,
+        **values,
+    )  # fmt: skip
+    with Progress(progress, unit="part", quiet=quiet) as told:
+        run = run_revelio(config, out, told)
+    _finish(run.results, out, run.tables, started, lambda: draw_revelio(run.lab, run.outcomes, out))
 
 
 @paper.command(context_settings=_HELP)

@@ -22,6 +22,8 @@ from ficgan.registry import parse_spec
 
 __all__ = ["fantomas_caveats", "fantomas_matrix", "fantomas_tables"]
 
+PRESETS = {"fantomas": 224, "fantomas64": 64, "fantomas-full": 224}
+"""Configuration → the side that its parameters in pixels are meant for."""
 CONTROL = "Block Permutation"
 # Parameters in pixels of 224, and the power of the side that they go with: DP-Pix's m counts pixels of an area, so that
 # its noise, 255·m/(b²·ε), stays what it is.
@@ -34,6 +36,7 @@ _PIXELS = {
 def fantomas_matrix(
     data: Path | str,
     *,
+    preset: str = "fantomas",
     people: int | None = None,
     size: int | None = None,
     only: Sequence[str] = (),
@@ -46,21 +49,24 @@ def fantomas_matrix(
 
     Args:
         data: of faces with identities, several images of each; CelebA in the paper.
+        preset: "fantomas" (linear attackers), "fantomas64" or "fantomas-full" (the learned ones, too).
         people: fewer in all; the split shrinks with them, see `scaled`.
         size: another side of the crops; parameters in pixels shrink with it.
         only: labels or names of the methods to run; block permutation, the positive control, is always run.
         extra: further methods as LABEL=NAME:PARAMETER=VALUE,…: Fawkes, DeepPrivacy and CIAGAN need something of their
             own, such as "Fawkes=fawkes:verifier=onnx:PATH" or "CIAGAN=external:folder=PATH".
         judges: recognisers; Facenet, VGG-Face2 and ArcFace in the paper.
-        general: reversers that know nothing of the method; none: ridge regression.
+        general: reversers that know nothing of the method; none: the preset's.
         more: as of `with_data`.
 
     Raises:
         UsageError: an unknown method, a value that cannot work, or a judge that a cloak was made against.
     """
-    config = with_data("fantomas", data, people=people, size=size, judges=judges, general=list(general) or None, **more)
+    if preset not in PRESETS:
+        raise UsageError(f"there is no configuration {preset!r} of this paper; there are {', '.join(PRESETS)}")
+    config = with_data(preset, data, people=people, size=size, judges=judges, general=list(general) or None, **more)
     side = config.sets[0].size
-    known = [_sized(method, side) for method in config.methods]
+    known = [_sized(method, side, PRESETS[preset]) for method in config.methods]
     chosen = _chosen([*known, *map(_extra, extra)], only)
     for method in chosen:
         method.make()
@@ -168,9 +174,9 @@ def _counts(found: Sequence[Verdict]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _sized(method: MethodConfig, size: int) -> MethodConfig:
+def _sized(method: MethodConfig, size: int, of: int) -> MethodConfig:
     """The same in pixels of another crop."""
-    factor = size / FANTOMAS_SPLIT["size"]
+    factor = size / of
     changed = {
         key: max(1, round(method.parameters[key] * factor**power))
         for key, power in _PIXELS.get(method.method, {}).items()

@@ -120,6 +120,7 @@ def _read(name: str) -> dict[str, Any]:
     if name not in configs.names("eval"):
         raise UsageError(f"there is no configuration {name!r}; there are {', '.join(configs.names('eval'))}")
     tree: dict[str, Any] = yaml.safe_load(configs.read(name, "eval"))
+    tree.pop("paper", None)  # numbers of a paper's own protocol, which a matrix does not have
     if "sets" in tree:
         raise UsageError(f"the configuration {name} names its own sets; it takes no other data")
     return tree

@@ -1,0 +1,48 @@
+"""Fantômas, E4.1: attackers trained on other parameters, or on other methods, than those they are tried on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ficgan.attacks import REVERSERS
+from ficgan.evaluation import matrix
+from ficgan.evaluation.matrix_config import MatrixConfig
+from ficgan.evaluation.papers.transfer import transfer
+from ficgan.evaluation.papers.treatment import Treatment, treatment
+from ficgan.evaluation.results import Trial
+from ficgan.registry import parse_spec
+
+__all__ = ["LEARNT", "MET", "fantomas_transfer"]
+
+MET = "Gaussian Blur 29"
+_BLUR = "gaussian-blur:variant=as_released,kernel="
+LEARNT = {
+    **{f"Gaussian Blur {kernel}": f"{_BLUR}{kernel}" for kernel in (21, 25, 29, 33, 37)},
+    "Gaussian Noise 200": "gaussian-noise:variant=as_released,sigma=200",
+    "DP Snow 0.5": "dp-snow:variant=as_released,delta=0.5",
+    "Pixelation 16": "pixelation:variant=as_released,size=16",
+}
+"""Section 7.2, E4; all of these mean the same in crops of any size."""
+
+
+def fantomas_transfer(
+    config: MatrixConfig, out: Path, told: Callable[[int, int, str], None] | None = None
+) -> list[Trial]:
+    """Every general attacker that learns from pairs, trained eight times and tried on Gaussian Blur 29.
+
+    Args:
+        config: of `fantomas_matrix`; its first set, its judges and its general attackers.
+        out: folder of the matrix: crops, trained attackers and what judges read are kept in its store.
+        told: called as told(done, total, what).
+
+    Source: Fantômas, Figures 12 (the auto-encoder) and 17 (Pix2Pix).
+    """
+    bench = matrix._bench(config, config.sets[0], out)
+    met = treatment(LEARNT[MET], MET)
+    learnt: list[Treatment] = [treatment(text, label) for label, text in LEARNT.items()]
+    trials: list[Trial] = []
+    for spec in config.general:
+        if "pairs" in REVERSERS[parse_spec(spec)[0]].traits.knowledge:
+            trials += transfer(bench, spec, learnt, [met], scenario=f"transfer: {spec}", told=told)
+    return trials

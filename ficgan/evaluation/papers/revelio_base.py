@@ -1,0 +1,83 @@
+"""Revelio's parts base, sweep and defences: one guess at each face of the closed world, in several treatments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ficgan.errors import FicganError
+from ficgan.evaluation.bench import known
+from ficgan.evaluation.metrics.scores import Scores
+from ficgan.evaluation.papers.revelio_lab import NAMES, Lab
+from ficgan.evaluation.papers.revelio_published import BLURS
+from ficgan.evaluation.papers.transfer import identified, read_trials
+from ficgan.evaluation.papers.treatment import Treatment
+from ficgan.evaluation.readers import Reader
+from ficgan.evaluation.results import Figure, Trial
+from ficgan.evaluation.retrain import retrain_head
+
+__all__ = ["BASE", "Outcome", "base", "refused"]
+
+BASE = "closed world, one guess"
+"""Scenario of these trials."""
+PARROT = "Parrot Recognition"
+
+
+@dataclass
+class Outcome:
+    """What a part found, JSON-ready but for its trials.
+
+    Attributes:
+        trials: figures.
+        facts: whatever a table or a plot needs besides.
+    """
+
+    trials: list[Trial] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def base(lab: Lab) -> Outcome:
+    """Tables 1, 3 and 4: the blurred image itself, parrots, and every attacker, under light and heavy blur."""
+    out = Outcome()
+    rows = lab.world.closed
+    for level in BLURS:
+        how = lab.blur(level)
+        seen = lab.seen(how, rows)
+        out.trials += read_trials(lab.bench, seen, rows, method=level, attacker=NAMES["identity"], scenario=BASE)
+        out.trials += [_parrot(lab, how, level, reader) for reader in lab.bench.readers]
+        for number, (label, spec) in enumerate(lab.paper.named):
+            lab.tell(number, len(lab.paper.named), f"{label} against {level} blur")
+            try:
+                guesses = lab.attack(label, spec, how).guess(seen, rows)
+            except FicganError as error:  # the others go on: one attacker's failure is a line in the table
+                out.trials += refused(lab, level, label, str(error))
+                continue
+            out.trials += read_trials(lab.bench, guesses, rows, method=level, attacker=label, scenario=BASE)
+    return out
+
+
+def refused(lab: Lab, method: str, attacker: str, why: str, scenario: str = BASE) -> list[Trial]:
+    """Trials that say why there are none."""
+    return [
+        Trial(lab.bench.name, method, scenario, reader.name, attacker, (Figure("IRA", None, note=why),))
+        for reader in lab.bench.readers
+    ]
+
+
+def _parrot(lab: Lab, how: Treatment, level: str, reader: Reader) -> Trial:
+    """A recogniser that has learnt blurred faces: its head is retrained on the blurred reference, which it then knows.
+
+    Source: Revelio, section 5.2 (a classifier trained on blurred images, in its gallery's own people).
+    """
+    bench = lab.bench
+    reference, probe = (lab.seen(how, rows) for rows in (lab.world.reference, lab.world.closed))
+    enrolled, seen = (bench.embed(reader, faces) for faces in (reference, probe))
+    note, metric = "blurred faces enrolled, the judge as it is", reader.metric
+    try:
+        change, told = retrain_head(enrolled, known(reference))
+        enrolled, seen, metric = change(enrolled), change(seen), "cosine"
+        note = f"blurred faces enrolled. {told}"
+    except FicganError as error:
+        note = f"{note}: {error}"
+    scores = Scores.compare(seen, enrolled, known(probe), known(reference), metric=metric)
+    return Trial(bench.name, level, BASE, reader.name, PARROT, (identified(scores, note),))

@@ -1,0 +1,222 @@
+"""Attackers tried on what they have not learnt: figures against loops, treatments against their steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ficgan.anonymizers import ANONYMIZERS, Faces
+from ficgan.errors import UsageError
+from ficgan.evaluation import reversal
+from ficgan.evaluation.bench import Bench
+from ficgan.evaluation.metrics.intervals import wilson
+from ficgan.evaluation.metrics.judges import Judges
+from ficgan.evaluation.papers.fantomas_attackers import attacker_tables, draw_fantomas, kind, transfer_table
+from ficgan.evaluation.papers.revelio_defended import Compressed, Noisy, Secret, Turned
+from ficgan.evaluation.papers.transfer import attack_on, read_trials, transfer
+from ficgan.evaluation.papers.treatment import CLEAR, Treatment, treated, treatment
+from ficgan.evaluation.readers import Reader
+from ficgan.evaluation.report.headline import figure
+from ficgan.evaluation.results import Figure, Results, Trial
+from ficgan.evaluation.sets import Prepared
+from ficgan.evaluation.sets.split import Split, written
+from ficgan.evaluation.stored import Store
+
+SIDE, PEOPLE, EACH = 32, 12, 3
+NONE = np.zeros(0, np.int64)
+
+
+class Coarse:
+    """Reads a coarse copy of the crop."""
+
+    name, metric, match_threshold = "coarse", "euclidean", 0.6
+
+    def embed_each(self, images: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
+        return images.reshape(len(images), 8, 4, 8, 4, 3).mean((2, 4)).reshape(len(images), -1).astype(np.float32)
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """Made people: the first eight are learnt from, the others' first two photos are enrolled."""
+    monkeypatch.setattr(reversal, "_judges", lambda: Judges(missing={"squeezenet": "not here"}))
+    rng = np.random.default_rng(7)
+    texture = rng.integers(40, 215, (PEOPLE, SIDE, SIDE, 3)).repeat(EACH, 0)
+    images = (texture + rng.normal(size=texture.shape) * 6).clip(0, 255).astype(np.uint8)
+    people = np.arange(PEOPLE).repeat(EACH)
+    names = tuple(f"{person}-{number}" for person, number in zip(people, np.arange(len(people)), strict=True))
+    prepared = Prepared(
+        Faces(images, names, people=people), (0, 0, SIDE, SIDE), np.arange(len(people)), source={"name": "made"}
+    )
+    rows = np.arange(len(people))
+    tested = rows[people >= 8]
+    made = Split(NONE, rows[people < 8], tested[tested % EACH < 2], tested[tested % EACH == 2], NONE)
+    reader = Reader(Coarse(), "coarse", "coarse", "coarse-1")  # type: ignore[arg-type]
+    return Bench(
+        prepared, written(made, people, {}, names), [reader], None, Store(tmp_path), resamples=50, general=("ridge",)
+    )
+
+
+def _of(trial: Trial, metric: str) -> Figure:
+    found = figure(trial.figures, metric)
+    assert found is not None
+    return found
+
+
+def test_figures_are_those_of_a_slow_loop(bench: Bench) -> None:
+    rows = bench.split.probe
+    seen = treated(bench, treatment("gaussian-noise:sigma=90"), rows)
+    (trial,) = read_trials(bench, seen, rows, method="noise", attacker="nobody")
+    enrolled, reader = bench.prepared.faces.take(bench.split.gallery), bench.readers[0]
+    assert enrolled.people is not None
+    codes, gallery, source = (
+        reader.embed(faces).astype(np.float64) for faces in (seen, enrolled, bench.prepared.faces.take(rows))
+    )
+    hits, angles = 0, []
+    for code, clear, person in zip(codes, source, bench.people[rows], strict=True):
+        away = [float(np.sqrt(((code - other) ** 2).sum())) for other in gallery]
+        hits += int(enrolled.people[int(np.argmin(away))] == person)
+        angles.append(np.arccos(code @ clear / np.linalg.norm(code) / np.linalg.norm(clear)))
+    ira = _of(trial, "IRA")
+    assert ira.value == pytest.approx(hits / len(rows))
+    assert (ira.low, ira.high) == pytest.approx(wilson(hits, len(rows)))
+    assert _of(trial, "IDD").value == pytest.approx(np.mean(angles), rel=1e-5)
+    error = (seen.images.astype(float) - bench.prepared.faces.take(rows).images) ** 2
+    assert _of(trial, "PSNR").value == pytest.approx(np.mean(10 * np.log10(255**2 / error.mean((1, 2, 3)))), rel=1e-5)
+
+
+def test_what_was_learnt_is_reversed_and_another_permutation_is_not(bench: Bench) -> None:
+    learnt, other = treatment("block-permutation:block=8"), treatment("block-permutation:block=4")
+    said: list[str] = []
+    trials = transfer(
+        bench, "learn-permutation", [learnt, other], [learnt], told=lambda done, total, what: said.append(what)
+    )
+    assert [(one.attacker, one.method) for one in trials] == [(learnt.label,) * 2, (other.label, learnt.label)]
+    assert _of(trials[0], "IRA").value == 1.0
+    assert "equal" in _of(trials[0], "PSNR").note  # to the bit
+    assert _of(trials[0], "SSIM").value == pytest.approx(1.0)
+    assert (_of(trials[1], "SSIM").value or 0) < 0.9
+    assert len([one for one in said if "against" in one]) == 2
+
+
+def test_strangers_have_no_rank(bench: Bench) -> None:
+    rows = bench.split.attacker[:4]
+    (trial,) = read_trials(bench, bench.prepared.faces.take(rows), rows, method="clear", attacker="nobody")
+    assert _of(trial, "IRA").value is None
+    assert _of(trial, "IDD").value == pytest.approx(0.0, abs=1e-6)
+
+
+def test_an_attacker_without_lessons_is_one_sentence(bench: Bench) -> None:
+    made = Split(NONE, NONE, bench.split.gallery, bench.split.probe, NONE)
+    bench.split = written(made, bench.people, {}, bench.prepared.faces.names)
+    with pytest.raises(UsageError, match="no faces to the attacker"):
+        transfer(bench, "ridge", [CLEAR], [CLEAR])
+
+
+def test_several_guesses_are_read_one_by_one(bench: Bench) -> None:
+    rows = bench.split.probe
+    how = treatment("pixelation:size=8")
+    seen = treated(bench, how, rows)
+    attack = attack_on(bench, "ridge", how, bench.split.attacker)
+    codes = attack.codes(seen, rows, 3)["coarse"]
+    assert codes.shape == (len(rows), 3, 192)
+    np.testing.assert_array_equal(codes[:, 2], bench.readers[0].embed(attack.guess(seen, rows)))
+
+
+# Treatments
+
+
+def test_steps_follow_one_another(bench: Bench) -> None:
+    faces = bench.prepared.faces.take(range(3))
+    how = treatment("pixelation:size=8 + gaussian-noise:sigma=3", "both")
+    first = ANONYMIZERS.make("pixelation", size=8)(faces)
+    expected = ANONYMIZERS.make("gaussian-noise", sigma=3)(faces.with_images(first))
+    np.testing.assert_array_equal(how(faces), expected)
+    np.testing.assert_array_equal(treated(bench, how, np.arange(3)).images, expected)
+    assert how.label == "both"
+
+
+def test_marks_tell_steps_and_parameters_apart() -> None:
+    marks = {
+        treatment("pixelation:size=8").mark, treatment("pixelation:size=4").mark, CLEAR.mark,
+        Treatment("", (Noisy(10),)).mark, Treatment("", (Noisy(11),)).mark, Treatment("", (Noisy(10, 1),)).mark,
+        Treatment("", (Compressed(10),)).mark, Treatment("", (Turned(), Compressed(10))).mark,
+    }  # fmt: skip
+    assert len(marks) == 8
+    assert treatment("pixelation:size=8", "a").mark == treatment("pixelation:size=8", "b").mark
+    with pytest.raises(UsageError, match="did you mean pixelation"):
+        treatment("pixelatoin:size=8")
+
+
+def test_defences_repeat_by_name_and_differ_by_seed(bench: Bench) -> None:
+    faces = bench.prepared.faces.take(range(12))
+    once, other = Secret(1)(faces), Secret(2)(faces)
+    np.testing.assert_array_equal(once[5:], Secret(1)(faces.take(range(5, 12))))
+    assert sum(bool((a != b).any()) for a, b in zip(once, other, strict=True)) > 8
+    assert (Turned()(faces)[:, ::-1, ::-1] == faces.images).all()
+    grey = Faces(np.full((1, 64, 64, 3), 128, np.uint8), ("a",))
+    assert Noisy(25.5)(grey).std() == pytest.approx(25.5, rel=0.03)
+    assert Noisy(25.5)(grey).mean() == pytest.approx(128, abs=1)
+
+
+# Fantômas by attacker
+
+
+def _results() -> Results:
+    def trial(method: str, scenario: str, low: float, high: float, attacker: str = "", control: str = "") -> Trial:
+        rank = Figure("rank-1", (low + high) / 2, low, high, 20)
+        return Trial("s", method, scenario, "j", attacker, (rank, Figure("chance", 0.05)), control=control)
+
+    facts = {"family": "basic", "settings": {}}
+    results = Results("t", sets={"s": {}}, methods={
+        "Blocks": {"name": "block-permutation", **facts}, "Blur": {"name": "gaussian-blur", **facts},
+    })  # fmt: skip
+    results.trials = [
+        trial("clear", "clear", 0.9, 1.0, control="ceiling"),
+        trial("Blocks", "naive", 0.0, 0.1), trial("Blur", "naive", 0.2, 0.4), trial("Blur", "parrot-enrol", 0.5, 0.7),
+        trial("Blocks", "reversed-general", 0.8, 0.9, "autoencoder:minutes=3,size=64"),
+        trial("Blocks", "reversed-general", 0.1, 0.3, "autoencoder:size=64,linear=none"),
+        trial("Blocks", "reversed-general", 0.2, 0.85, "pix2pix"),
+        trial("Blur", "reversed-general", 0.3, 0.5, "pix2pix"),
+        trial("Blur", "reversed-specialised", 0.6, 0.8, "wiener"),
+    ]  # fmt: skip
+    return results
+
+
+def test_each_attacker_has_its_column_and_questions_their_answers() -> None:
+    from ficgan.evaluation.papers.reversible import verdicts
+
+    results = _results()
+    every, layer, parrots, special = attacker_tables(results, verdicts(results))
+    blocks, blur = every["rows"]
+    assert blocks["auto-encoder"].startswith("0.85")
+    assert blocks["conv AE"].startswith("0.2")
+    assert blocks["(wiener)"] == "not made for it"
+    assert blur["auto-encoder"] == "not run"
+    assert blocks["parrot"] == "not run"
+    first = layer["rows"][0]
+    assert first["moves pixels far"] == "yes"
+    assert first["auto-encoder better than conv AE?"] == "yes"
+    assert first["auto-encoder better than Pix2Pix?"] == "no"
+    assert layer["rows"][1]["auto-encoder better than Pix2Pix?"] == "undecided"
+    assert [(row["above naive?"], row["above the parrot?"]) for row in parrots["rows"]] == [
+        ("yes", "undecided"), ("yes", "no"),
+    ]  # fmt: skip
+    assert [row["made for it is better?"] for row in special["rows"]] == ["yes"]
+    assert kind(results.trials[4]) == "autoencoder"
+
+
+def test_bars_are_drawn_for_each_method(tmp_path: Path) -> None:
+    results = _results()
+    written = draw_fantomas(results, [], tmp_path)
+    assert {path.name for path in written} == {"s-blocks.png", "s-blocks.svg", "s-blur.png", "s-blur.svg"}
+    assert all(path.stat().st_size > 1000 for path in written)
+
+
+def test_transfers_have_a_row_each_or_say_that_there_are_none() -> None:
+    assert "not run" in transfer_table([])["rows"][0][""]
+    (row,) = transfer_table([Trial("s", "Blur 29", "transfer: ridge", "j", "Blur 21", (Figure("rank-1", 0.5),))])[
+        "rows"
+    ]
+    assert (row["attacker"], row["learnt"], row["met"], row["rank-1"]) == ("ridge", "Blur 21", "Blur 29", "0.500")
