@@ -64,6 +64,8 @@ def paper() -> None:
               "the configuration's]")
 @click.option("--transfer/--no-transfer", default=False, show_default=True,
               help="Train the learning attackers on eight anonymisations each and try them on Gaussian Blur 29 (E4.1).")
+@click.option("--learn-from", "other", type=_PATH,
+              help="Another set of faces on which the general attackers are trained, too, for comparison (E4.2).")
 @click.option("--utility/--no-utility", default=None, help="Measure what is left, too.  [default: the configuration's]")
 @click.option("--jobs", type=click.IntRange(1), help="Processes.  [default: as many as there are cores, at most 8]")
 @options(TALK)
@@ -71,8 +73,8 @@ def paper() -> None:
 def fantomas(
     data: Path, layout: str, labels: Path | None, aligned: bool, detector: str, resamples: int, out: Path,
     judges: tuple[str, ...], people: int | None, size: int | None, only: tuple[str, ...], extra: tuple[str, ...],
-    preset: str, general: tuple[str, ...], transfer: bool, utility: bool | None, jobs: int | None, progress: Any,
-    quiet: bool,
+    preset: str, general: tuple[str, ...], transfer: bool, other: Path | None, utility: bool | None,
+    jobs: int | None, progress: Any, quiet: bool,
 ) -> None:  # fmt: skip
     """Which anonymisations are reversible.
 
@@ -80,8 +82,13 @@ def fantomas(
     """
     from ficgan.evaluation.matrix import run_matrix
     from ficgan.evaluation.papers.fantomas import fantomas_caveats, fantomas_matrix, fantomas_tables
-    from ficgan.evaluation.papers.fantomas_attackers import attacker_tables, draw_fantomas, transfer_table
-    from ficgan.evaluation.papers.fantomas_transfer import fantomas_transfer
+    from ficgan.evaluation.papers.fantomas_attackers import (
+        attacker_tables,
+        draw_fantomas,
+        elsewhere_table,
+        transfer_table,
+    )
+    from ficgan.evaluation.papers.fantomas_transfer import fantomas_transfer, learnt_on
     from ficgan.evaluation.papers.reversible import verdicts
 
     started = time.monotonic()
@@ -90,11 +97,14 @@ def fantomas(
         people=people, size=size, only=only, extra=extra, preset=preset, general=general, utility=utility,
     )  # fmt: skip
     with Progress(progress, unit="task", quiet=quiet) as told:
-        results = run_matrix(config, out, jobs=jobs or min(8, os.cpu_count() or 1), progress=told)
+        jobs = jobs or min(8, os.cpu_count() or 1)
+        elsewhere = None if other is None else run_matrix(learnt_on(config, other), out, jobs=jobs, progress=told)
+        results = run_matrix(config, out, jobs=jobs, progress=told)
         learnt_elsewhere = fantomas_transfer(config, out, told) if transfer else []
     results.caveats = [*fantomas_caveats(results), *results.caveats]
     found = verdicts(results)
-    tables = [*fantomas_tables(results), *attacker_tables(results, found), transfer_table(learnt_elsewhere)]
+    e4 = [transfer_table(learnt_elsewhere), elsewhere_table(results, elsewhere)]
+    tables = [*fantomas_tables(results), *attacker_tables(results, found), *e4]
     _finish(results, out, tables, started, lambda: draw_fantomas(results, found, out / "figures" / "methods"))
 
 

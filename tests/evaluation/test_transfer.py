@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,13 @@ from ficgan.evaluation import reversal
 from ficgan.evaluation.bench import Bench
 from ficgan.evaluation.metrics.intervals import wilson
 from ficgan.evaluation.metrics.judges import Judges
-from ficgan.evaluation.papers.fantomas_attackers import attacker_tables, draw_fantomas, kind, transfer_table
+from ficgan.evaluation.papers.fantomas_attackers import (
+    attacker_tables,
+    draw_fantomas,
+    elsewhere_table,
+    kind,
+    transfer_table,
+)
 from ficgan.evaluation.papers.revelio_defended import Compressed, Noisy, Secret, Turned
 from ficgan.evaluation.papers.transfer import attack_on, read_trials, transfer
 from ficgan.evaluation.papers.treatment import CLEAR, Treatment, treated, treatment
@@ -212,6 +219,17 @@ def test_bars_are_drawn_for_each_method(tmp_path: Path) -> None:
     written = draw_fantomas(results, [], tmp_path)
     assert {path.name for path in written} == {"s-blocks.png", "s-blocks.svg", "s-blur.png", "s-blur.svg"}
     assert all(path.stat().st_size > 1000 for path in written)
+
+
+def test_what_is_lost_by_learning_elsewhere() -> None:
+    results, elsewhere = _results(), _results()
+    assert "not run" in elsewhere_table(results, None)["rows"][0][""]
+    trial = dataclasses.replace(
+        elsewhere.trials[7], attacker="pix2pix: learnt on made", figures=(Figure("rank-1", 0.25),), curves={"cmc": []}
+    )
+    elsewhere.trials = [*elsewhere.trials, trial]
+    (row,) = elsewhere_table(results, elsewhere)["rows"]
+    assert (row["method"], row["on"], row["learnt elsewhere"], row["lost"]) == ("Blur", "made", "0.250", "+0.150")
 
 
 def test_transfers_have_a_row_each_or_say_that_there_are_none() -> None:

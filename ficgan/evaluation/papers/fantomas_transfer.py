@@ -1,4 +1,4 @@
-"""Fantômas, E4.1: attackers trained on other parameters, or on other methods, than those they are tried on."""
+"""Fantômas, E4: attackers trained on other parameters, other methods or other faces than those they are tried on."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 from ficgan.attacks import REVERSERS
 from ficgan.evaluation import matrix
-from ficgan.evaluation.matrix_config import MatrixConfig
+from ficgan.evaluation.matrix_config import MatrixConfig, SetConfig
 from ficgan.evaluation.papers.transfer import transfer
 from ficgan.evaluation.papers.treatment import Treatment, treatment
 from ficgan.evaluation.results import Trial
 from ficgan.registry import parse_spec
 
-__all__ = ["LEARNT", "MET", "fantomas_transfer"]
+__all__ = ["LEARNT", "MET", "fantomas_transfer", "learnt_on"]
 
 MET = "Gaussian Blur 29"
 _BLUR = "gaussian-blur:variant=as_released,kernel="
@@ -24,6 +24,20 @@ LEARNT = {
     "Pixelation 16": "pixelation:variant=as_released,size=16",
 }
 """Section 7.2, E4; all of these mean the same in crops of any size."""
+
+
+def learnt_on(config: MatrixConfig, other: Path) -> MatrixConfig:
+    """The same matrix, its general attackers trained on another set of faces (E4.2).
+
+    Args:
+        config: of `fantomas_matrix`.
+        other: folder, zip or tar of faces with identities, in a layout that is recognised.
+    """
+    taught = SetConfig(name=other.absolute().stem, path=str(other))
+    given = taught.model_dump(exclude_unset=True)
+    sets = [SetConfig.model_validate({**one.model_dump(), "learn_from": given}) for one in config.sets]
+    scenarios = ["clear", "naive", "reversed-general"]
+    return config.model_copy(update={"sets": sets, "scenarios": scenarios, "utility": False})
 
 
 def fantomas_transfer(

@@ -42,6 +42,11 @@ def revelio_caveats(
     ]
     if "dlib" not in paper.judges:
         out.append(f"The paper retrieves by {PROTOCOL['recogniser']}; here {', '.join(paper.judges)} judged.")
+    if paper.size != PROTOCOL["size"]:
+        out.append(
+            f"Blurs and boxes are as wide in the face of {paper.size} px as the paper's in one of {PROTOCOL['size']}; "
+            "noise by pixel and JPEG's blocks of 8 px are not scaled, and cover more of a smaller face."
+        )
     if closed["images"] < 30:
         out.append(
             f"{closed['images']} photos are too few for any statement about an attacker: this checks the software."
