@@ -42,6 +42,7 @@ def base(lab: Lab) -> Outcome:
     rows = lab.world.closed
     for level in BLURS:
         how = lab.blur(level)
+        lab.tell(0, len(lab.paper.named), f"{level} blur: the judges read the reference and the blurred faces")
         seen = lab.seen(how, rows)
         out.trials += read_trials(lab.bench, seen, rows, method=level, attacker=NAMES["identity"], scenario=BASE)
         out.trials += [_parrot(lab, how, level, reader) for reader in lab.bench.readers]
