@@ -41,7 +41,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "policy": LEAVES | {"faces", "images", "identity"},
     "face_model": LEAVES | {"models", "faces", "identity", "policy"},
     "anonymizers": LEAVES | {"faces", "verification"},
-    "attacks": LEAVES | {"anonymizers", "faces", "verification", "models", "training"},
+    "attacks": LEAVES | {"anonymizers", "faces", "verification", "models", "training", "ops"},
     "video": LEAVES | {"anonymizers", "models", "faces", "identity", "images", "policy", "face_model"},
     "deidentify": LEAVES
     | {"anonymizers", "models", "faces", "identity", "images", "policy", "face_model", "video", "pretrained"}

@@ -4,9 +4,10 @@ from ficgan.attacks.base import REVERSERS, Knowledge, Pairs, Reverser, ReverserT
 from ficgan.attacks.deconvolution import RichardsonLucy, Wiener, WienerBlind
 from ficgan.attacks.denoising import InterpolateGrey, Wavelet
 from ficgan.attacks.diffusion.revelio import Revelio
+from ficgan.attacks.external import ExternalRestorer
 from ficgan.attacks.k_same import KSameSubtraction
 from ficgan.attacks.keyed import KeyedInverse, another_key
-from ficgan.attacks.learned import AutoEncoder, Learned, Told, Trained, load_attacker
+from ficgan.attacks.learned import AutoEncoder, Learned, Pix2Pix, Told, Trained, load_attacker
 from ficgan.attacks.linear_map import Identity, MeanFace, Ridge
 from ficgan.attacks.permutation import LearnPermutation
 from ficgan.attacks.resampling import Bicubic, Linear
@@ -16,6 +17,7 @@ __all__ = [
     "REVERSERS",
     "AutoEncoder",
     "Bicubic",
+    "ExternalRestorer",
     "Identity",
     "InterpolateGrey",
     "KSameSubtraction",
@@ -27,9 +29,10 @@ __all__ = [
     "MeanFace",
     "NormSparsity",
     "Pairs",
+    "Pix2Pix",
+    "Revelio",
     "Reverser",
     "ReverserTraits",
-    "Revelio",
     "RichardsonLucy",
     "Ridge",
     "Told",

@@ -49,7 +49,8 @@ class Trial:
         figures: privacy metrics.
         curves: name → list of [x, y] points: "cmc", "roc", "det".
         groups: "gender=Female" → figures of the probes of this group.
-        control: this trial is no attack but a control: "ceiling", "positive", "negative", "surroundings"; else "".
+        control: this trial is no attack but a control: "ceiling", "positive", "negative", "surroundings",
+            "codes" (what nobody outside sees); else "".
     """
 
     set: str

@@ -3,5 +3,6 @@
 from ficgan.attacks.learned.autoencoder import AutoEncoder
 from ficgan.attacks.learned.base import Learned, Told
 from ficgan.attacks.learned.files import Trained, load_attacker, read_header, save_attacker
+from ficgan.attacks.learned.pix2pix import Pix2Pix
 
-__all__ = ["AutoEncoder", "Learned", "Told", "Trained", "load_attacker", "read_header", "save_attacker"]
+__all__ = ["AutoEncoder", "Learned", "Pix2Pix", "Told", "Trained", "load_attacker", "read_header", "save_attacker"]

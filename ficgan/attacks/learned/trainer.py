@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from ficgan import ops
 from ficgan.anonymizers import Images
 from ficgan.attacks.base import Pairs
 from ficgan.attacks.learned.base import Told, check_pairs, held_out, resized, to_tensor
@@ -86,6 +87,8 @@ def train(attacker: L, pairs: Pairs, *, workspace: Path | None, told: Told | Non
     if workspace is not None and (workspace / WEIGHTS).exists():
         return _finished(attacker, workspace / WEIGHTS, plan)
     device = torch.device(resolve_device(attacker.device))
+    if device.type == "cpu":
+        ops.keep_freed_memory()
     torch.manual_seed(attacker.seed)
     network = attacker.network().to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     run = _Run(attacker, attacker.learner(network, device), pairs, plan, device, workspace)
