@@ -7,7 +7,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["blur_matrix", "blur_transfer", "cosines", "filtered", "gaussian_sigma", "laplacian", "spectrum", "weights"]
+from ficgan.anonymizers.kernels import sigma_of
+
+__all__ = ["blur_matrix", "blur_transfer", "cosines", "filtered", "laplacian", "spectrum", "weights"]
 
 Float = NDArray[np.float32]
 
@@ -60,11 +62,6 @@ def filtered(images: NDArray[np.uint8], gain: NDArray[np.floating]) -> Float:
     return out
 
 
-def gaussian_sigma(width: int) -> float:
-    """The deviation that OpenCV gives a Gaussian kernel of that width, in pixels."""
-    return 0.3 * ((width - 1) / 2 - 1) + 0.8
-
-
 def blur_transfer(width: int, size: int, sigma: float = 0.0) -> NDArray[np.float64]:
     """Gain per frequency of a Gaussian kernel along one axis.
 
@@ -77,7 +74,7 @@ def blur_transfer(width: int, size: int, sigma: float = 0.0) -> NDArray[np.float
         [S]; the two-dimensional gain is its outer product with itself.
     """
     offsets = np.arange(width) - width // 2
-    taps = np.exp(-(offsets**2) / (2 * (sigma or gaussian_sigma(width)) ** 2))
+    taps = np.exp(-(offsets**2) / (2 * (sigma or sigma_of(width)) ** 2))
     return (taps / taps.sum()) @ np.cos(np.pi * np.outer(offsets, np.arange(size)) / (size - 1))
 
 

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from scipy.ndimage import convolve1d
 
 from ficgan.anonymizers import Faces
+from ficgan.anonymizers.kernels import sigma_of
 from ficgan.attacks import Pairs, RichardsonLucy, Wiener, WienerBlind
 from ficgan.attacks.deconvolution import blur_between, blur_of
 from ficgan.attacks.similarity import luminance, some, ssim
 from ficgan.attacks.sparsity import NormSparsity, estimate_kernel, hyper_laplacian
-from ficgan.attacks.spectral import blur_matrix, blur_transfer, filtered, gaussian_sigma, spectrum
+from ficgan.attacks.spectral import blur_matrix, blur_transfer, filtered, spectrum
 
 
 def blurred(faces: Faces, width: int) -> Faces:
@@ -27,7 +28,7 @@ def blurred(faces: Faces, width: int) -> Faces:
 def test_a_blur_is_a_product_in_the_cosine_domain(size: int, half: int, seed: int) -> None:
     width = 2 * min(half, size - 1) + 1
     image = np.random.default_rng(seed).integers(0, 256, (1, size, size, 3), dtype=np.uint8)
-    taps = cv2.getGaussianKernel(width, gaussian_sigma(width)).ravel()
+    taps = cv2.getGaussianKernel(width, sigma_of(width)).ravel()
     slow = convolve1d(convolve1d(image[0].astype(float), taps, axis=0, mode="mirror"), taps, axis=1, mode="mirror")
     gain = np.outer(blur_transfer(width, size), blur_transfer(width, size))
     assert np.allclose(filtered(image, gain)[0], slow, atol=2e-3)
@@ -47,7 +48,7 @@ def test_wiener_is_scikit_images_on_the_reflected_picture() -> None:
     size, width, k = 24, 7, 0.05
     plane = face.images[0, :, :, 1].astype(float)
     period = np.pad(plane, ((0, size - 2), (0, size - 2)), "reflect")
-    taps = cv2.getGaussianKernel(width, gaussian_sigma(width))
+    taps = cv2.getGaussianKernel(width, sigma_of(width))
     theirs = wiener(period, taps @ taps.T, k, clip=False)[:size, :size]
     ours = filtered(face.images, Wiener(width, k=k, prior="laplacian").gain(size))[0, :, :, 1]
     assert np.allclose(ours, theirs, atol=0.05)
@@ -99,7 +100,7 @@ def test_the_blind_width_and_the_blind_filter_on_the_published_prior() -> None:
 def test_richardson_lucy_is_the_textbook_iteration() -> None:
     size, width, rounds = 12, 5, 7
     face = random_faces(1, size, smooth=1)
-    taps = cv2.getGaussianKernel(width, gaussian_sigma(width)).ravel()
+    taps = cv2.getGaussianKernel(width, sigma_of(width)).ravel()
     axis = convolve1d(np.eye(size), taps, axis=0, mode="mirror")
     blur = np.kron(axis, axis)
     guess = RichardsonLucy(kernel=width, rounds=rounds).guess(face)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ficgan.anonymizers import ANONYMIZERS, Faces
+from ficgan.anonymizers import ANONYMIZERS, Defended, Faces, GaussianBlur
 from ficgan.errors import UsageError
 from ficgan.evaluation import reversal
 from ficgan.evaluation.bench import Bench
@@ -21,7 +21,9 @@ from ficgan.evaluation.papers.fantomas_attackers import (
     kind,
     transfer_table,
 )
-from ficgan.evaluation.papers.revelio_defended import Compressed, Noisy, Secret, Turned
+from ficgan.evaluation.papers.revelio_defended import ATTACKER, DEFENCES, PUBLISHER, defended, turned_back
+from ficgan.evaluation.papers.revelio_lab import Lab, RevelioPaper
+from ficgan.evaluation.papers.revelio_world import World
 from ficgan.evaluation.papers.transfer import attack_on, read_trials, transfer
 from ficgan.evaluation.papers.treatment import CLEAR, Treatment, treated, treatment
 from ficgan.evaluation.readers import Reader
@@ -145,26 +147,39 @@ def test_steps_follow_one_another(bench: Bench) -> None:
 
 
 def test_marks_tell_steps_and_parameters_apart() -> None:
+    blur = GaussianBlur(kernel=9)
     marks = {
         treatment("pixelation:size=8").mark, treatment("pixelation:size=4").mark, CLEAR.mark,
-        Treatment("", (Noisy(10),)).mark, Treatment("", (Noisy(11),)).mark, Treatment("", (Noisy(10, 1),)).mark,
-        Treatment("", (Compressed(10),)).mark, Treatment("", (Turned(), Compressed(10))).mark,
+        *(Treatment("", (Defended(defence=text, key=key),)).mark
+          for text in ("noise:sigma=0.1", "noise:sigma=0.2", "jpeg:quality=10") for key in ("", "hush")),
+        *(Treatment("", steps).mark for steps in ((blur, Defended()), (Defended(), blur))),
     }  # fmt: skip
-    assert len(marks) == 8
+    assert len(marks) == 11
     assert treatment("pixelation:size=8", "a").mark == treatment("pixelation:size=8", "b").mark
     with pytest.raises(UsageError, match="did you mean pixelation"):
         treatment("pixelatoin:size=8")
 
 
-def test_defences_repeat_by_name_and_differ_by_seed(bench: Bench) -> None:
+def test_the_attacker_repeats_what_is_not_drawn_and_never_what_the_publisher_drew(bench: Bench, tmp_path: Path) -> None:
+    world = World(NONE, NONE, NONE)
+    lab = Lab(RevelioPaper(tmp_path, size=SIDE), bench, world, tmp_path)
     faces = bench.prepared.faces.take(range(12))
-    once, other = Secret(1)(faces), Secret(2)(faces)
-    np.testing.assert_array_equal(once[5:], Secret(1)(faces.take(range(5, 12))))
-    assert sum(bool((a != b).any()) for a, b in zip(once, other, strict=True)) > 8
-    assert (Turned()(faces)[:, ::-1, ::-1] == faces.images).all()
-    grey = Faces(np.full((1, 64, 64, 3), 128, np.uint8), ("a",))
-    assert Noisy(25.5)(grey).std() == pytest.approx(25.5, rel=0.03)
-    assert Noisy(25.5)(grey).mean() == pytest.approx(128, abs=1)
+    (blur,) = lab.blur("light").steps
+    for name in DEFENCES:
+        published, learnt = (defended(lab, name, key=key) for key in (PUBLISHER, ATTACKER))
+        assert published.label == learnt.label == name
+        once, other = published(faces), learnt(faces)
+        np.testing.assert_array_equal(once[5:], published(faces.take(range(5, 12))))
+        same = [bool((a == b).all()) for a, b in zip(once, other, strict=True)]
+        assert not any(same) if name in ("noise", "secret") else all(same), name
+        if name == "none":
+            np.testing.assert_array_equal(once, blur(faces))
+        if name == "rotation":
+            assert (once[:, ::-1, ::-1] == blur(faces)).all()
+            assert (turned_back(faces.with_images(once), name).images == blur(faces)).all()
+        if name == "box blur":  # 31 px of 256 are 3 of 32: a box over the clear faces, not over blurred ones
+            expected = ANONYMIZERS.make("box-blur", kernel=3)(faces)
+            assert np.abs(once.astype(int) - expected).max() <= 1
 
 
 # Fantômas by attacker

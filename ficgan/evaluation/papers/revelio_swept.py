@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ficgan.attacks.diffusion.revelio import Revelio
 from ficgan.evaluation.papers.revelio_base import Outcome
-from ficgan.evaluation.papers.revelio_defended import DEFENCES, defended, turned_back
+from ficgan.evaluation.papers.revelio_defended import ATTACKER, DEFENCES, PUBLISHER, defended, turned_back
 from ficgan.evaluation.papers.revelio_lab import Lab
 from ficgan.evaluation.papers.revelio_published import SWEEP
 from ficgan.evaluation.papers.revelio_tuned import adapted
@@ -18,8 +18,6 @@ TRANSFERRED = "closed world, other rules and shapes"
 DEFENDED = "closed world, defences"
 ADAPTED = "closed world, adaptive attack"
 """Scenarios of these trials."""
-LEARNT, TESTED = 1, 2
-"""Seeds of what a defence draws where it is learnt and where it is met."""
 BARE = "not restored"
 BOUNDS = ("clear", "blurred")
 """Attackers of the two trials between which Figure 15 lies."""
@@ -54,7 +52,7 @@ def defences(lab: Lab) -> Outcome:
     attack = lab.restorer(lab.blur("light"))
     for number, name in enumerate(DEFENCES):
         lab.tell(number, len(DEFENCES), f"{label} against the defence {name}")
-        seen = lab.seen(defended(lab, name, seed=TESTED), rows)
+        seen = lab.seen(defended(lab, name, key=PUBLISHER), rows)
         guesses = turned_back(attack.guess(seen, rows), name)
         out.trials += read_trials(lab.bench, guesses, rows, method=name, attacker=label, scenario=DEFENDED)
         bare = turned_back(seen, name)
@@ -62,7 +60,7 @@ def defences(lab: Lab) -> Outcome:
         if name not in lab.paper.adapted:
             continue
         lab.tell(number, len(DEFENCES), f"{label} adapts to the defence {name}")
-        learnt = defended(lab, name, seed=LEARNT)
+        learnt = defended(lab, name, key=ATTACKER)
         if isinstance(attack.opponent.reverser, Revelio):
             adaptive = adapted(lab, attack, learnt, seen, rows)
         else:

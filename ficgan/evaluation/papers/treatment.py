@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +13,7 @@ from ficgan.evaluation.bench import Bench, anonymiser_for
 from ficgan.evaluation.stored import digest, fingerprint
 from ficgan.registry import parse_spec
 
-__all__ = ["CLEAR", "Step", "Treatment", "treated", "treatment"]
-
-Step = Callable[[Faces], Images]
-"""An anonymiser, a defence, or any frozen dataclass of plain fields that is called like one."""
+__all__ = ["CLEAR", "Treatment", "treated", "treatment"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +26,7 @@ class Treatment:
     """
 
     label: str
-    steps: tuple[Step, ...] = ()
+    steps: tuple[Anonymizer, ...] = ()
 
     def __call__(self, faces: Faces) -> Images:
         """The faces [N,S,S,3] as they are seen afterwards."""
@@ -76,18 +71,12 @@ def treated(bench: Bench, how: Treatment, rows: NDArray[np.int64]) -> Faces:
         return clear
     part = bench.part(rows)
     key = ["treated", bench.prepared.digest, list(part.region), how.mark, rows.tolist()]
-    ready = Treatment(how.label, _fitted(bench, how.steps))
+    ready = Treatment(how.label, tuple(anonymiser_for(bench, step) for step in how.steps))
     return clear.with_images(bench.store.array(key, lambda: part.with_regions(ready(part.regions())).images))
 
 
-def _fitted(bench: Bench, steps: Sequence[Step]) -> tuple[Step, ...]:
-    return tuple(anonymiser_for(bench, step) if isinstance(step, Anonymizer) else step for step in steps)
-
-
-def _mark(step: Any) -> Any:
-    if isinstance(step, Anonymizer):
-        found = fingerprint(step)
-        if found is None:
-            raise UsageError(f"{step.name} runs a program, whose output cannot be kept; give it a folder of images")
-        return found
-    return [type(step).__name__, repr(step)]
+def _mark(step: Anonymizer) -> str:
+    found = fingerprint(step)
+    if found is None:
+        raise UsageError(f"{step.name} runs a program, whose output cannot be kept; give it a folder of images")
+    return found
