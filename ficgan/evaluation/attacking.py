@@ -215,7 +215,7 @@ def evaluate_attacker(
 
 
 def _bench(one: SetConfig, detector: str, folder: Path) -> Bench:
-    prepared, parts = matrix._set(one, detector, folder)
+    prepared, parts = matrix.divided_set(one, detector, folder)
     return Bench(prepared, parts, (), None, Store(folder / "store"))
 
 

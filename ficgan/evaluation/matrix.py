@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,11 @@ from ficgan.evaluation.stored import VERSION, Store, digest, files_digest
 from ficgan.images import atomic_write
 from ficgan.registry import parse_spec
 
-__all__ = ["Progress", "check_paths", "run_matrix"]
+if TYPE_CHECKING:
+    from ficgan.evaluation.bench import Bench
+    from ficgan.evaluation.sets import Prepared, Split
+
+__all__ = ["Progress", "check_paths", "divided_set", "open_bench", "run_matrix"]
 
 Progress = Callable[[int, int, str], None]
 """Called as progress(done, total, what): a task is finished, or `what` has begun."""
@@ -101,7 +105,7 @@ def _task(config: MatrixConfig, one: SetConfig, method: MethodConfig | None, key
 
     began = time.monotonic()
     try:
-        bench = _bench(config, one, out)
+        bench = open_bench(config, one, out)
         label = CLEAR if method is None else method.title
         anonymizer = None if method is None else anonymiser_for(bench, method.make())
         trials = run_trials(
@@ -124,14 +128,14 @@ def _task(config: MatrixConfig, one: SetConfig, method: MethodConfig | None, key
 
 
 @lru_cache(maxsize=2)
-def _cached_bench(text: str, name: str, out: Path) -> Any:
+def _cached_bench(text: str, name: str, out: Path) -> Bench:
     from ficgan.evaluation.bench import Bench
     from ficgan.evaluation.metrics.geometry import quick
     from ficgan.evaluation.readers import get_readers
 
     config = MatrixConfig.model_validate_json(text)
     one = next(one for one in config.sets if one.name == name)
-    prepared, split = _set(one, config.detector, out)
+    prepared, split = divided_set(one, config.detector, out)
     return Bench(
         prepared,
         split,
@@ -151,7 +155,18 @@ def _cached_bench(text: str, name: str, out: Path) -> Any:
     )
 
 
-def _bench(config: MatrixConfig, one: SetConfig, out: Path) -> Any:
+def open_bench(config: MatrixConfig, one: SetConfig, out: Path) -> Bench:
+    """A set of a matrix with all that its trials need: split, judges, attackers, and the set that these learn from.
+
+    Args:
+        config: checked matrix.
+        one: of its sets.
+        out: folder of the matrix; `out/store` keeps crops, pixels and embeddings.
+
+    Raises:
+        UsageError: a judge that is not here.
+        InputError: a set that cannot be read, or whose split cannot be.
+    """
     return _cached_bench(config.model_dump_json(), one.name, out)
 
 
@@ -188,8 +203,18 @@ def _lessons(one: SetConfig, prepared: Any, detector: str, out: Path) -> Any:
     return replace(other, faces=other.faces.take(rows), rows=other.rows[rows], attributes={}, groups={})
 
 
-def _set(one: SetConfig, detector: str, out: Path) -> tuple[Any, Any]:
-    """A set made ready and its split."""
+def divided_set(one: SetConfig, detector: str, out: Path) -> tuple[Prepared, Split]:
+    """A set made ready, and who of it is background, teaches attackers, and is tested.
+
+    Args:
+        one: where it lies, its crops and its split.
+        detector: finds the faces of sets that are not aligned.
+        out: `out/store` keeps the crops.
+
+    Raises:
+        UsageError: a split that cannot be.
+        InputError: the set cannot be read, or has too few people.
+    """
     from ficgan.evaluation.sets import check, split
 
     prepared = _prepared(one, detector, out)
@@ -203,7 +228,7 @@ def _set(one: SetConfig, detector: str, out: Path) -> tuple[Any, Any]:
 
 
 def _describe(config: MatrixConfig, one: SetConfig, out: Path) -> dict[str, Any]:
-    prepared, parts = _set(one, config.detector, out)
+    prepared, parts = divided_set(one, config.detector, out)
     facts = prepared.facts()
     other = _lessons(one, prepared, config.detector, out)
     taught = {} if other is None or one.learn_from is None else {"learn_from": _taught(one.learn_from, other)}

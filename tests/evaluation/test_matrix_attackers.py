@@ -56,7 +56,7 @@ def rank1(trial: Trial) -> float:
 
 def bench_of(config: MatrixConfig, out: Path) -> object:
     (out / "store").mkdir(parents=True, exist_ok=True)
-    return matrix._bench(config, config.sets[0], out)
+    return matrix.open_bench(config, config.sets[0], out)
 
 
 def test_one_training_serves_scenarios_and_runs(people: Path, tmp_path: Path) -> None:

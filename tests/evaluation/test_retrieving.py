@@ -169,7 +169,7 @@ def test_the_scenarios_against_a_slow_one(people: Path, tmp_path: Path) -> None:
     setting = config(people, retrieval_probes=20)
     results = matrix.run_matrix(setting, tmp_path)
     assert set(trials(results, "retrieval")) == {"by-heart"}  # ridge has one guess at each
-    bench = matrix._bench(setting, setting.sets[0], tmp_path)
+    bench = matrix.open_bench(setting, setting.sets[0], tmp_path)
     method = anonymiser_for(bench, setting.methods[0].make())
     rows, subject, judge = spread(bench), Subject(bench, method), world.Textures()
     assert len(rows) == 20
@@ -213,7 +213,7 @@ def test_the_scenarios_against_a_slow_one(people: Path, tmp_path: Path) -> None:
 def test_probes_are_spread_over_people(people: Path, tmp_path: Path) -> None:
     for limit, most, least in ((16, 1, 1), (20, 2, 1), (10, 1, 0), (500, 2, 2)):
         setting = config(people, retrieval_probes=limit)
-        bench = matrix._bench(setting, setting.sets[0], tmp_path)
+        bench = matrix.open_bench(setting, setting.sets[0], tmp_path)
         rows = spread(bench)
         counts = [int((bench.people[rows] == who).sum()) for who in np.unique(bench.people[bench.split.probe])]
         assert (max(counts), min(counts)) == (most, least) and len(rows) == min(limit, 32)

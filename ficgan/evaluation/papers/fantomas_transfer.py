@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ficgan.attacks import REVERSERS
-from ficgan.evaluation import matrix
+from ficgan.evaluation.matrix import open_bench
 from ficgan.evaluation.matrix_config import MatrixConfig, SetConfig
 from ficgan.evaluation.papers.transfer import transfer
 from ficgan.evaluation.papers.treatment import Treatment, treatment
@@ -52,7 +52,7 @@ def fantomas_transfer(
 
     Source: Fantômas, Figures 12 (the auto-encoder) and 17 (Pix2Pix).
     """
-    bench = matrix._bench(config, config.sets[0], out)
+    bench = open_bench(config, config.sets[0], out)
     met = treatment(LEARNT[MET], MET)
     learnt: list[Treatment] = [treatment(text, label) for label, text in LEARNT.items()]
     trials: list[Trial] = []
