@@ -58,10 +58,10 @@ def test_the_loss_falls_far() -> None:
     learner = TINY.learner(TINY.network(), torch.device("cpu"))
     with torch.no_grad():
         before = float(learner.loss(*many))
-    for step in range(60):
+    for step in range(40):
         learner.step(known[0], known[1], 4 * step)
     with torch.no_grad():
-        assert float(learner.loss(*many)) < 0.3 * before
+        assert float(learner.loss(*many)) < 0.5 * before
 
 
 @pytest.mark.parametrize("predicts", ["noise", "clear", "velocity"])
@@ -176,7 +176,7 @@ def test_fine_tuning_of_everything_adapts_to_a_defence() -> None:
     known = pairs()
     defended = known.anonymised.with_images(255 - known.anonymised.images)
     broken = psnr(trained().guess(defended), known.clear.images)
-    tuned = fine_tune(trained(), defended, known.clear, steps=50, lr=4e-3, which="all")
+    tuned = fine_tune(trained(), defended, known.clear, steps=25, lr=4e-3, which="all")
     assert psnr(tuned.guess(defended), known.clear.images) > broken + 6
 
 

@@ -56,7 +56,7 @@ def test_whitening_learns_no_more_than_the_images_bear_and_no_constant_column() 
 
 
 def test_learnt_probes_find_what_the_cosine_does_not() -> None:
-    x, people = codes(1, 120)
+    x, people = codes(1, 80)
     unseen, others = codes(2, 40)
     found = {kind: area(fit_probe(kind, (x,), people)((unseen,)), others) for kind in PROBES}
     assert found["linear"] > 0.9 and found["network"] > 0.8
@@ -65,7 +65,7 @@ def test_learnt_probes_find_what_the_cosine_does_not() -> None:
 
 @pytest.mark.parametrize("kind", PROBES)
 def test_where_there_is_no_identity_nothing_is_found(kind: str) -> None:
-    x, people = codes(3, 100, signal=0.0)
+    x, people = codes(3, 60, signal=0.0)
     unseen, others = codes(4, 80, signal=0.0)
     assert area(fit_probe(kind, (x,), people)((unseen,)), others) == pytest.approx(0.5, abs=0.05)  # type: ignore[arg-type]
 
@@ -93,12 +93,12 @@ def test_probes_repeat_with_their_seed_and_leave_torchs_own_alone() -> None:
 def bench() -> Bench:
     """Made people of 32 pixels: a tint of each person, noise of each image."""
     rng = np.random.default_rng(0)
-    people = np.repeat(np.arange(26), 4)
-    tint = rng.normal(size=(26, 4, 4, 3)).repeat(8, 1).repeat(8, 2)[people] * 40
-    pixels = (128 + tint + rng.normal(size=(104, 32, 32, 3)) * 10).clip(0, 255).astype(np.uint8)
-    faces = Faces(pixels, tuple(f"{i}.png" for i in range(104)), people=people)
-    prepared = Prepared(faces, (0, 0, 32, 32), np.arange(104), source={"name": "made"})
-    return Bench(prepared, split(people, background=0, attacker=16, test=10), [], None, Store(None), resamples=50)
+    people = np.repeat(np.arange(20), 3)
+    tint = rng.normal(size=(20, 4, 4, 3)).repeat(8, 1).repeat(8, 2)[people] * 40
+    pixels = (128 + tint + rng.normal(size=(60, 32, 32, 3)) * 10).clip(0, 255).astype(np.uint8)
+    faces = Faces(pixels, tuple(f"{i}.png" for i in range(60)), people=people)
+    prepared = Prepared(faces, (0, 0, 32, 32), np.arange(60), source={"name": "made"})
+    return Bench(prepared, split(people, background=0, attacker=10, test=10), [], None, Store(None), resamples=50)
 
 
 def test_rows_of_the_embedded_model(bench: Bench) -> None:
