@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import generator
-from ficgan.anonymizers.kernels import nearest_odd
+from ficgan.anonymizers.kernels import scaled_kernel
 from ficgan.attacks.blurs import blurred, equivalent_kernel, transfers
 from ficgan.errors import FicganError
 from ficgan.evaluation.papers.revelio_base import Outcome
@@ -27,7 +27,7 @@ def kernel(lab: Lab) -> Outcome:
 
     bench, size = lab.bench, lab.paper.size
     learnt, chosen, tested = (bench.prepared.faces.take(rows).images for rows in _people_apart(lab))
-    kernels = tuple(range(1, max(3, nearest_odd(LARGEST * size / OF_256)) + 1, 2))
+    kernels = tuple(range(1, max(3, scaled_kernel(LARGEST, size)) + 1, 2))
     made = KernelEstimator.train(learnt, kernels, validation=chosen, seed=lab.paper.seed, told=lab.told)
     true = np.repeat(kernels, len(tested))
     found = np.concatenate([made.estimate(blurred(tested, one)) for one in kernels])
