@@ -184,7 +184,12 @@ class TestFiles:
 
     @pytest.mark.parametrize(
         ("spoil", "told"),
-        [("missing", "does not exist"), ("cut", "damaged|cannot be read|incomplete"), ("foreign", "not written by ficgan"), ("model", "not a")],
+        [
+            ("missing", "does not exist"),
+            ("cut", "damaged|cannot be read|incomplete"),
+            ("foreign", "not written by ficgan"),
+            ("model", "not a"),
+        ],
     )
     def test_a_file_that_is_no_attacker(self, tmp_path: Path, spoil: str, told: str) -> None:
         from safetensors.torch import save_file
