@@ -1,8 +1,4 @@
-"""The console scripts: `ficgan` with its commands, and `ficgan-deid`, `ficgan-train`, `ficgan-eval` and `ficgan-attack`,
-which are some of them by name.
-
-A command is imported when it is called, so `ficgan --help` answers without torch and works where torch does not.
-"""
+"""The console scripts: `ficgan` with its commands; `ficgan-deid`, `-train`, `-eval` and `-attack` are some of them by name."""
 
 from __future__ import annotations
 
