@@ -6,6 +6,7 @@ import dataclasses
 import fcntl
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -113,8 +114,23 @@ def fingerprint(method: Parametrised) -> str | None:
 
 def files_in(text: str) -> list[Path]:
     """Files and folders that a parameter names, such as onnx:PATH, or several with + between."""
-    parts = (part.partition(":")[2] or part for part in text.split("+"))
-    return [path for part in parts if "/" in part or "." in part for path in [Path(part).expanduser()] if path.exists()]
+    pieces, found = text.split("+"), []
+    while pieces:
+        # The longest comes first, for a path may hold + and : itself.
+        for count in range(len(pieces), 0, -1):
+            path = _named("+".join(pieces[:count]))
+            if path is not None:
+                found.append(path)
+                break
+        pieces = pieces[count:]
+    return found
+
+
+def _named(text: str) -> Path | None:
+    for part in (text, text.partition(":")[2]):
+        if ("/" in part or "." in part) and os.path.exists(path := os.path.expanduser(part)):
+            return Path(path)
+    return None
 
 
 @lru_cache(maxsize=256)

@@ -6,11 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from ficgan.anonymizers import ANONYMIZERS, Faces
 from ficgan.anonymizers.average_face import AverageFace
 from ficgan.deidentify import Ficgan
-from ficgan.evaluation.stored import Store, files_digest, fingerprint
+from ficgan.evaluation.stored import Store, files_digest, files_in, fingerprint
 
 
 def test_an_array_is_made_once_and_made_again_when_damaged(tmp_path: Path) -> None:
@@ -46,6 +47,22 @@ def test_files_are_known_by_what_is_in_them(tmp_path: Path) -> None:
     before = files_digest(str(tmp_path))
     (tmp_path / "inner.png").write_bytes(b"xy")
     assert files_digest(str(tmp_path)) != before
+
+
+@pytest.mark.parametrize("folder", ["blur+noise", "a:b", "x+y:z+w"])
+def test_a_path_may_hold_what_parts_paths(folder: str, tmp_path: Path) -> None:
+    """Else what an attacker guessed would be taken for the guesses of the one that is trained into its place."""
+    file, plain = tmp_path / folder / "attacker.safetensors", tmp_path / "v.onnx"
+    file.parent.mkdir()
+    file.write_bytes(b"one")
+    plain.write_bytes(b"judge")
+    for text in (str(file), f"onnx:{file}"):
+        assert files_in(text) == [file]
+    assert files_in(f"onnx:{plain}+onnx:{file}+{plain}") == [plain, file, plain]
+    before = files_digest(str(file))
+    file.write_bytes(b"another")
+    assert files_digest(str(file)) != before
+    assert files_in(str(tmp_path / ("n" * 300))) == []
 
 
 def test_a_program_has_no_fingerprint() -> None:
