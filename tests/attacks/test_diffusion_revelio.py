@@ -103,6 +103,34 @@ def test_candidates_differ_and_depend_on_their_face_alone() -> None:
     assert not np.array_equal(other[0, 0], several[2, 0])
 
 
+def test_passes_are_full_across_faces_and_the_network_is_cast_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven candidates of four faces, 28, in passes of ten; the same as face by face."""
+    sizes: list[int] = []
+    cast: list[torch.nn.Module] = []
+    restore = Revelio.restore
+
+    def watched(self: Revelio, network: torch.nn.Module, seen: torch.Tensor, seeds: list[int]) -> torch.Tensor:
+        sizes.append(len(seen))
+        cast.append(network)
+        return restore(self, network, seen, seeds)
+
+    faces = pairs().anonymised
+    one_by_one = np.concatenate([trained().reverse(faces.take([row]), 7) for row in range(4)])
+    monkeypatch.setattr(Revelio, "restore", watched)
+    several = dataclasses.replace(trained(), at_once=10).reverse(faces, 7)
+    assert sizes == [10, 10, 8]
+    assert np.abs(several.astype(int) - one_by_one).max() <= 1
+    cast.clear()
+    dataclasses.replace(trained(), at_once=10, precision="bfloat16").reverse(faces, 7)
+    assert len({id(network) for network in cast}) == 1 and next(cast[0].parameters()).dtype == torch.bfloat16
+
+
+def test_passes_hold_more_on_a_gpu_and_less_of_larger_faces() -> None:
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert [Revelio(size=size).pass_size(gpu) for size in (32, 64, 128, 256)] == [256, 256, 64, 16]
+    assert Revelio().pass_size(cpu) == 16 and Revelio(at_once=50).pass_size(cpu) == 50
+
+
 def test_it_is_registered_and_read_back_from_its_file(tmp_path: Path) -> None:
     assert REVERSERS["revelio"] is Revelio and Revelio.traits.several
     trained().save(tmp_path / "attacker.safetensors")

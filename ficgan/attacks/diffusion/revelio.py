@@ -72,7 +72,7 @@ class Revelio(Learned):
     samples: int = param(20, "steps of that way, at most T; the paper: all", low=1)
     eta: float = param(0.0, "noise that ddim draws on the way; 1: as ancestral", low=0, high=1)
     guidance: float = param(1.0, "weight of the anonymised face; above 1 only after a training with dropped > 0", low=0)
-    at_once: int = param(16, "candidates in one pass of the network", low=1)
+    at_once: int = param(0, "candidates in one pass of the network; 0: as the device and the size suggest", low=0)
     precision: str = param("auto", "floating type of the network", choices=PRECISIONS)
 
     def __post_init__(self) -> None:
@@ -125,11 +125,18 @@ class Revelio(Learned):
             keep=self.keep, dropped=self.dropped, flip=self.flip, dtype=dtype,
         )  # fmt: skip
 
-    def restore(self, network: nn.Module, seen: Tensor, n: int, seeds: list[int]) -> Tensor:
+    def in_use(self, network: nn.Module) -> nn.Module:
+        weights = next(network.parameters())
+        dtype = resolve_precision(self.precision, weights.device.type)
+        return network if dtype == weights.dtype else copy.deepcopy(network).to(dtype)
+
+    def pass_size(self, device: torch.device) -> int:
+        if self.at_once:
+            return self.at_once
+        return min(256, max(16, 2**20 // self.size**2)) if device.type == "cuda" else 16
+
+    def restore(self, network: nn.Module, seen: Tensor, seeds: list[int]) -> Tensor:
         from ficgan.attacks.diffusion.sampling import sample
 
-        dtype = resolve_precision(self.precision, seen.device.type)
-        if dtype != next(network.parameters()).dtype:
-            network = copy.deepcopy(network).to(dtype)
-        guesses = sample(network, seen * 2 - 1, self.way, n=n, seeds=seeds, batch=self.at_once)
-        return guesses.add(1).div_(2)
+        guesses = sample(network, seen * 2 - 1, self.way, seeds=seeds, batch=len(seeds))
+        return guesses[:, 0].add(1).div_(2)

@@ -63,19 +63,26 @@ class Learned(Reverser):
         """Losses and optimisers around the network, which is already on the device."""
         raise NotImplementedError
 
-    def restore(self, network: nn.Module, seen: Tensor, n: int, seeds: list[int]) -> Tensor:
-        """Candidates for some faces.
+    def restore(self, network: nn.Module, seen: Tensor, seeds: list[int]) -> Tensor:
+        """One candidate for each face; a face of which several are wanted stands there several times.
 
         Args:
-            network: trained, in evaluation mode, on the device of `seen`.
+            network: what `in_use` gave, on the device of `seen`.
             seen: [B,3,size,size] in [0, 1].
-            n: candidates of each.
-            seeds: [B·n] of what is drawn, candidate by candidate of the first face, then of the second, …
+            seeds: [B] of what is drawn for each.
 
         Returns:
-            [B,n,3,size,size] in [0, 1].
+            [B,3,size,size] in [0, 1].
         """
         raise NotImplementedError
+
+    def in_use(self, network: nn.Module) -> nn.Module:
+        """The trained network as `restore` takes it, such as in another floating type; made once for many faces."""
+        return network
+
+    def pass_size(self, device: torch.device) -> int:
+        """Most candidates in one call of `restore`."""
+        return 64
 
     @property
     def trained(self) -> bool:
@@ -133,17 +140,18 @@ class Learned(Reverser):
         network = self.trained_network()
         device = next(network.parameters()).device
         side = faces.images.shape[1]
-        out = np.empty((len(faces), n, side, side, 3), np.uint8)
-        step = max(1, 64 // n)
+        out = np.empty((len(faces) * n, side, side, 3), np.uint8)
+        step = self.pass_size(device)
         with torch.inference_mode():
-            for start in range(0, len(faces), step):
-                rows = slice(start, start + step)
-                seen = to_tensor(resized(faces.images[rows], self.size), device)
-                seeds = [seed_of(self.seed, name, index) for name in faces.names[rows] for index in range(n)]
-                guesses = self.restore(network, seen, n, seeds)
-                pixels = to_images(guesses.flatten(0, 1))
-                out[rows] = resized(pixels, side).reshape(out[rows].shape)
-        return out
+            network = self.in_use(network)
+            for start in range(0, len(out), step):  # of all candidates of all faces, so that passes are full
+                face, candidate = np.divmod(np.arange(start, min(start + step, len(out))), n)
+                some, first = slice(face[0], face[-1] + 1), int(face[0])
+                seen = to_tensor(resized(faces.images[some], self.size), device)
+                seen = seen[torch.from_numpy(face - first).to(device)].contiguous(memory_format=torch.channels_last)
+                seeds = [seed_of(self.seed, faces.names[f], int(c)) for f, c in zip(face, candidate, strict=True)]
+                out[start : start + step] = resized(to_images(self.restore(network, seen, seeds)), side)
+        return out.reshape(len(faces), n, side, side, 3)
 
 
 def seed_of(seed: int, name: str, candidate: int) -> int:

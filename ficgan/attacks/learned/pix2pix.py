@@ -69,6 +69,6 @@ class Pix2Pix(Learned):
         judge = PatchGAN(self.base, self.halvings or halvings_for(self.size), self.norm).to(device)
         return Pix2PixLearner(network, judge, self.lr, self.weight)
 
-    def restore(self, network: nn.Module, seen: Tensor, n: int, seeds: list[int]) -> Tensor:
-        guesses: Tensor = network(seen.repeat_interleave(n, 0), seeds if self.dropout else None)
-        return guesses.unflatten(0, (len(seen), n))
+    def restore(self, network: nn.Module, seen: Tensor, seeds: list[int]) -> Tensor:
+        guesses: Tensor = network(seen, seeds if self.dropout else None)
+        return guesses
