@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -194,9 +195,21 @@ class Defended(Anonymizer):
         hidden = method(faces)
         out = np.empty_like(hidden)
         for index, name in enumerate(faces.names):
-            rng = generator(self.seed, self.key, "defence", defence.name, name)
-            out[index] = defence.apply(hidden[index], faces.images[index], rng)
+            out[index] = defence.apply(hidden[index], faces.images[index], self._rng(name))
         return out
+
+    def upright(self, images: Images, names: Sequence[str]) -> Images:
+        """Images [N,S,S,3] of these names turned back by what they were turned: as whoever looks at them holds them."""
+        out = np.empty_like(images)
+        for index, name in enumerate(names):
+            rng = self._rng(name)
+            defence = self.defence.drawn(rng) if isinstance(self.defence, RandomDefence) else self.defence
+            back = replace(defence, angle=-defence.angle) if isinstance(defence, Rotation) else None
+            out[index] = images[index] if back is None else back.apply(images[index], images[index], rng)
+        return out
+
+    def _rng(self, name: str) -> np.random.Generator:
+        return generator(self.seed, self.key, "defence", cast(Defence, self.defence).name, name)
 
     def fit(self, background: Faces) -> Defended:
         """With the method fitted."""

@@ -54,6 +54,17 @@ def test_a_half_turn_is_a_half_turn() -> None:
     assert np.abs(tilted - theirs).mean() < 1
 
 
+@pytest.mark.parametrize("angle", [180, 90, -90, 35])
+def test_whoever_looks_turns_a_picture_upright(angle: int) -> None:
+    faces = faces_of()
+    made = defended(f"rotation:angle={angle}")
+    middle = (slice(None), slice(16, 48), slice(16, 48))
+    back = made.upright(made(faces), faces.names)
+    assert np.abs(back[middle].astype(int) - blurred(faces)[middle]).mean() < 1
+    for still in ("jpeg", "noise", "box"):
+        assert np.array_equal(defended(still).upright(faces.images, faces.names), faces.images)
+
+
 def test_noise_is_a_tenth_of_full_scale() -> None:
     faces = faces_of(64, 8).with_images(np.full((8, 64, 64, 3), 128, np.uint8))
     noise = Defended(method=Solid(colour="grey"), defence="noise")(faces).astype(float) - 127

@@ -153,6 +153,7 @@ def test_what_cannot_work_is_one_sentence() -> None:
     for given_, said in (
         ({"parts": ("bases",)}, "no part 'bases'"),
         ({"candidates": 0}, "0 candidates"),
+        ({"adapted": ("box",)}, "no defence 'box'"),
         ({"attackers": ("Revelio=ridge", "Revelio=bicubic")}, "one label"),
     ):
         with pytest.raises(UsageError, match=said):
@@ -285,10 +286,27 @@ def test_what_is_done_is_kept_and_read_again(people: Path, tmp_path: Path, monke
     assert {"rotation", "noise", "jpeg", "box blur", "none", "secret"} <= set(rows)
     assert rows["jpeg"]["IRA"].endswith("| 0")
     assert "not run" not in _rows(again, "Table 7")[0]["PSNR"]
+    learnt = {row["defence"]: row["PSNR"] for row in _rows(again, "Table 7")}
+    assert list(learnt) == ["jpeg", "rotation", "noise", "box blur", "secret"]
+    assert all(text.startswith("not run") for name, text in learnt.items() if name != "jpeg")
     run_revelio(_paper(people, parts=("base",), seed=1), tmp_path)
     assert asked == ["defences", "base"]  # other settings, another run
     fine = run_revelio(_paper(people, parts=("fine-tuning",)), tmp_path)
     assert "no diffusion" in _rows(fine, "Table 2")[1]["PSNR"]
+
+
+@pytest.mark.usefixtures("_judge")
+def test_what_has_learnt_turned_faces_gives_upright_ones(people: Path, tmp_path: Path) -> None:
+    run = run_revelio(_paper(people, parts=("defences",), adapted=("rotation",)), tmp_path)
+
+    def likeness(scenario: str, method: str) -> float:
+        (trial,) = [
+            one for one in run.outcomes["defences"].trials
+            if (one.scenario, one.method) == (scenario, method) and one.attacker != "not restored"
+        ]  # fmt: skip
+        return next(one.value for one in trial.figures if one.metric == "PSNR") or 0.0
+
+    assert likeness("closed world, adaptive attack", "rotation") > likeness("closed world, defences", "none") - 2
 
 
 @pytest.mark.usefixtures("_judge")

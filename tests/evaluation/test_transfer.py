@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ficgan.anonymizers import ANONYMIZERS, Defended, Faces, GaussianBlur
+from ficgan.anonymizers import ANONYMIZERS, Defended, Faces, GaussianBlur, generator
+from ficgan.anonymizers.defended import Rotation
 from ficgan.errors import UsageError
 from ficgan.evaluation import reversal
 from ficgan.evaluation.bench import Bench
@@ -176,7 +177,19 @@ def test_the_attacker_repeats_what_is_not_drawn_and_never_what_the_publisher_dre
             np.testing.assert_array_equal(once, blur(faces))
         if name == "rotation":
             assert (once[:, ::-1, ::-1] == blur(faces)).all()
-            assert (turned_back(faces.with_images(once), name).images == blur(faces)).all()
+            assert (turned_back(lab, faces.with_images(once), np.arange(12), published).images == blur(faces)).all()
+        if name == "secret":
+            back = turned_back(lab, faces.with_images(once), np.arange(12), published).images
+            step = published.steps[0]
+            assert isinstance(step, Defended)
+            drawn = [step.defence.drawn(generator(0, PUBLISHER, "defence", "random", face)) for face in faces.names]  # type: ignore[union-attr]
+            turned = np.array([isinstance(one, Rotation) for one in drawn])
+            assert turned.any() and not turned.all()
+            np.testing.assert_array_equal(back[~turned], once[~turned])
+            middle = (slice(None), slice(10, 22), slice(10, 22))
+            away, held = (np.abs(one[turned][middle].astype(int) - blur(faces)[turned][middle]).mean()
+                          for one in (once, back))  # fmt: skip
+            assert held < away / 2
         if name == "box blur":  # 31 px of 256 are 3 of 32: a box over the clear faces, not over blurred ones
             expected = ANONYMIZERS.make("box-blur", kernel=3)(faces)
             assert np.abs(once.astype(int) - expected).max() <= 1

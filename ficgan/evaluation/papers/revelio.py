@@ -29,6 +29,8 @@ __all__ = ["PARTS", "RevelioPaper", "RevelioRun", "revelio_matrix", "run_revelio
 
 Told = Callable[[int, int, str], None]
 _ROOM = "ficgan.evaluation.papers"
+_REVISION = 2
+"""Raised where a part comes to say something else of the same settings."""
 _MADE_BY = {
     "base": ("revelio_base", "base"), "retrieval": ("revelio_open", "retrieval"),
     "fine-tuning": ("revelio_tuned", "fine_tuning"), "kernel": ("revelio_kernel", "kernel"),
@@ -139,7 +141,7 @@ def _key(lab: Lab, part: str) -> str:
     specs = [spec for _, spec in (paper.named if part == "base" else [paper.restorer])]
     attackers = [fingerprint(REVERSERS.make(name, **given)) for name, given in map(parse_spec, specs)]
     judges = [reader.digest for reader in lab.bench.readers]
-    return digest([VERSION, __version__, part, told, lab.bench.digest, judges, attackers])
+    return digest([VERSION, _REVISION, __version__, part, told, lab.bench.digest, judges, attackers])
 
 
 _NEEDED: dict[str, tuple[str, ...]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ficgan.anonymizers import Defended, Faces
 from ficgan.evaluation.papers.revelio_lab import Lab
@@ -34,8 +35,19 @@ def defended(lab: Lab, name: str, *, key: str) -> Treatment:
     return Treatment(name, (Defended(method=blur, defence=defence, key=key) if defence else blur,))
 
 
-def turned_back(guesses: Faces, name: str) -> Faces:
-    """Guesses at turned faces as an attacker reads them, who sees which way is up."""
-    if name != "rotation":
-        return guesses
-    return guesses.with_images(np.ascontiguousarray(guesses.images[:, ::-1, ::-1]))
+def turned_back(lab: Lab, pictures: Faces, rows: NDArray[np.int64], how: Treatment) -> Faces:
+    """Pictures of turned faces as they are read: whoever sees which way is up turns them, by whatever angle.
+
+    Args:
+        lab: of the set.
+        pictures: the faces at `rows`, turned; restored or not. What has learnt turned faces gives upright ones: not
+            those.
+        rows: of the set.
+        how: the treatment that turned them.
+    """
+    (step,) = how.steps
+    if not isinstance(step, Defended):
+        return pictures
+    part = lab.bench.part(rows, pictures.images)
+    inner = part.regions()
+    return part.with_regions(step.upright(inner.images, inner.names))

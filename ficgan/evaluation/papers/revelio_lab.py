@@ -28,7 +28,7 @@ from ficgan.evaluation.readers import get_readers
 from ficgan.evaluation.stored import Store
 from ficgan.registry import parse_spec
 
-__all__ = ["OF_256", "PARTS", "Lab", "RevelioPaper", "attacker", "open_lab", "settings"]
+__all__ = ["ADAPTABLE", "OF_256", "PARTS", "Lab", "RevelioPaper", "attacker", "open_lab", "settings"]
 
 Rows = NDArray[np.int64]
 Told = Callable[[int, int, str], None]
@@ -36,6 +36,8 @@ PARTS = ("base", "retrieval", "fine-tuning", "kernel", "sweep", "defences", "ood
 """Tables 1, 3 and 4 with one guess; Table 1 with many; Table 2; Figure 13; Figures 15 and 16; Tables 6 and 7; Figure 7
 and Table 5."""
 OF_256 = 256
+ADAPTABLE = ("rotation", "noise", "jpeg", "box blur", "secret")
+"""Defences that there are, as tables call them."""
 MOST_LINEAR = 224
 """Side at which the auto-encoder works at most: its linear layer grows with the fourth power."""
 NAMES = {"identity": "Blurred", "autoencoder": "Fantômas", Revelio.name: "Revelio"}
@@ -88,7 +90,7 @@ class RevelioPaper:
     fine_tuned: int = PROTOCOL["closed-world probes"]  # type: ignore[assignment]
     tune_steps: int = 100
     tune_rate: float = 0.0
-    adapted: tuple[str, ...] = ("jpeg", "secret")
+    adapted: tuple[str, ...] = ADAPTABLE
     adapt_epochs: float = 100
     detector: str = "auto"
     resamples: int = 1000
@@ -99,6 +101,9 @@ class RevelioPaper:
         for part in self.parts:
             if part not in PARTS:
                 raise UsageError(f"there is no part {part!r} of this paper; there are {', '.join(PARTS)}")
+        for name in self.adapted:
+            if name not in ADAPTABLE:
+                raise UsageError(f"there is no defence {name!r} to adapt to; there are {', '.join(ADAPTABLE)}")
         if self.candidates < 1 or self.size < 32:
             raise UsageError(f"{self.candidates} candidates at {self.size} px cannot be; give at least 1, and 32 px")
         labels = [label for label, _ in self.named]

@@ -52,10 +52,11 @@ def defences(lab: Lab) -> Outcome:
     attack = lab.restorer(lab.blur("light"))
     for number, name in enumerate(DEFENCES):
         lab.tell(number, len(DEFENCES), f"{label} against the defence {name}")
-        seen = lab.seen(defended(lab, name, key=PUBLISHER), rows)
-        guesses = turned_back(attack.guess(seen, rows), name)
+        met = defended(lab, name, key=PUBLISHER)
+        seen = lab.seen(met, rows)
+        guesses = turned_back(lab, attack.guess(seen, rows), rows, met)
         out.trials += read_trials(lab.bench, guesses, rows, method=name, attacker=label, scenario=DEFENDED)
-        bare = turned_back(seen, name)
+        bare = turned_back(lab, seen, rows, met)
         out.trials += read_trials(lab.bench, bare, rows, method=name, attacker=BARE, scenario=DEFENDED)
         if name not in lab.paper.adapted:
             continue
@@ -66,7 +67,6 @@ def defences(lab: Lab) -> Outcome:
         else:
             adaptive = lab.attack(label, spec, learnt).guess(seen, rows)
         how = f"{label}, adapted" if isinstance(attack.opponent.reverser, Revelio) else f"{label}, trained anew"
-        out.trials += read_trials(
-            lab.bench, turned_back(adaptive, name), rows, method=name, attacker=how, scenario=ADAPTED
-        )
+        # It has learnt upright faces from turned ones: nothing is turned back.
+        out.trials += read_trials(lab.bench, adaptive, rows, method=name, attacker=how, scenario=ADAPTED)
     return out

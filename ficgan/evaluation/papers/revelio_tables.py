@@ -9,7 +9,7 @@ from ficgan.evaluation.metrics.intervals import wilson
 from ficgan.evaluation.papers import revelio_published as printed
 from ficgan.evaluation.papers.published import Printed
 from ficgan.evaluation.papers.revelio_base import BASE, PARROT, Outcome
-from ficgan.evaluation.papers.revelio_lab import NAMES, PARTS, RevelioPaper
+from ficgan.evaluation.papers.revelio_lab import ADAPTABLE, NAMES, PARTS, RevelioPaper
 from ficgan.evaluation.papers.revelio_open import OPEN, VOTED
 from ficgan.evaluation.papers.revelio_swept import ADAPTED, BARE, DEFENDED, SWEPT, TRANSFERRED
 from ficgan.evaluation.papers.revelio_tuned import FINE
@@ -174,7 +174,8 @@ def _transferred(outcomes: Outcomes) -> dict[str, Any]:
 def _defences(outcomes: Outcomes) -> dict[str, Any]:
     return {
         "title": "Closed world: defences against a model that does not know them (Revelio, Table 6)",
-        "note": f"{printed.DEFENCES.protocol} IRA of one guess. {_STAND_IN}",
+        "note": f"{printed.DEFENCES.protocol} IRA of one guess. Faces that were turned, restored or not, are "
+        f"turned upright by that very angle before they are read, as whoever sees them would. {_STAND_IN}",
         "rows": _rows(outcomes, "defences", DEFENDED, None, "defence", printed.DEFENCES.rows, with_ira=True, but=BARE)
         + [
             _measured({"defence": f"{one.method}, not restored", "judge": one.recogniser}, one, None, "", with_ira=True)
@@ -185,7 +186,8 @@ def _defences(outcomes: Outcomes) -> dict[str, Any]:
 
 
 def _adaptive(paper: RevelioPaper, outcomes: Outcomes) -> dict[str, Any]:
-    rows = _rows(outcomes, "defences", ADAPTED, None, "defence", printed.ADAPTIVE.rows, with_ira=True)
+    others = [{"defence": name} for name in ADAPTABLE if name not in (row["defence"] for row in printed.ADAPTIVE.rows)]
+    rows = _rows(outcomes, "defences", ADAPTED, None, "defence", [*printed.ADAPTIVE.rows, *others], with_ira=True)
     return {
         "title": "Closed world: the same defences against a model that has learnt them (Revelio, Table 7)",
         "note": f"{printed.ADAPTIVE.protocol} Here {paper.adapt_epochs:g} epochs. “secret”: method and strength of the "
@@ -246,7 +248,7 @@ def _rows(
     found = [one for one in _trials(outcomes, part, scenario) if one.attacker not in ("strangers detected", but)]
     name: Callable[[Trial], str] = (lambda one: one.method) if method is None else (lambda one: one.attacker)
     names = list(dict.fromkeys([*(row[key] for row in paper), *map(name, found)]))
-    why = _NOT_ASKED.format(part) if part not in outcomes else "not run"
+    why = _NOT_ASKED.format(part) if part not in outcomes else "not run: it was not asked for"
     rows = []
     for title in names:
         here = next((row for row in paper if row[key] == title), None)
