@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from ficgan.attacks.diffusion import sampling
 from ficgan.attacks.diffusion.sampling import Sampler, sample
 from ficgan.attacks.diffusion.schedule import PREDICTIONS, SCHEDULES, Schedule
 from ficgan.errors import UsageError
@@ -116,6 +117,25 @@ def test_a_candidate_depends_on_its_seed_alone(kind: str) -> None:
     alone = sample(of_its_input, seen[1:2], sampler, n=1, seeds=[22])
     assert torch.equal(alone[0, 0], whole[1, 1])
     assert not torch.equal(whole[1, 0], whole[1, 1])
+
+
+@pytest.mark.parametrize(("kind", "eta", "draws"), [("ddim", 0.0, 1), ("ddim", 0.5, 6), ("ancestral", 0.0, 6)])
+def test_noise_is_drawn_only_where_it_is_needed(
+    monkeypatch: pytest.MonkeyPatch, kind: str, eta: float, draws: int
+) -> None:
+    """Once for the beginning, and again on the way but for the last step; all where the faces are."""
+    seen: list[int] = []
+    draw = sampling._draw
+
+    def counted(like: Tensor, streams: Sequence[torch.Generator]) -> Tensor:
+        assert all(stream.device == like.device for stream in streams)
+        seen.append(len(streams))
+        return draw(like, streams)
+
+    monkeypatch.setattr(sampling, "_draw", counted)
+    sampler = Sampler(FULL, kind, 6, eta=eta, predicts="clear")  # type: ignore[arg-type]
+    sample(of_its_input, torch.zeros(3, 3, 8, 8), sampler, seeds=[1, 2, 3])
+    assert seen == [3] * draws
 
 
 def test_guidance_leads_away_from_the_unconditional_answer() -> None:

@@ -105,6 +105,12 @@ def test_levels_lie_within_their_steps_and_cover_all() -> None:
     assert ends.tolist() == pytest.approx([1.0, roots[-1]])
 
 
+def test_levels_never_leave_their_device() -> None:
+    """On a device that holds no numbers every copy to the processor is an error."""
+    levels = LINEAR.levels(torch.empty(5, device="meta"))
+    assert levels.device.type == "meta" and levels.shape == (5,) and levels.dtype == torch.float32
+
+
 @settings(max_examples=20, deadline=None)
 @given(count=st.integers(1, 80))
 def test_times_fall_from_the_end_to_zero(count: int) -> None:

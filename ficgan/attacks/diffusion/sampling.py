@@ -83,7 +83,8 @@ def sample(
         sampler: how.
         n: candidates of each.
         seeds: [B·n], candidate by candidate of the first face, then of the second: all that is drawn for a candidate
-            comes from its seed, whatever stands beside it.
+            comes from its seed, whatever stands beside it; drawn where `seen` is, and other numbers on a GPU than on
+            the CPU.
         batch: most images in one pass of the network; guidance doubles them.
 
     Returns:
@@ -98,17 +99,17 @@ def sample(
     for start in range(0, len(seeds), max(batch, 1)):
         part = seeds[start : start + max(batch, 1)]
         rows = [index // n for index in range(start, start + len(part))]
-        # On the CPU, so that every device draws the same.
-        streams = [torch.Generator().manual_seed(seed) for seed in part]
+        streams = [torch.Generator(seen.device).manual_seed(seed) for seed in part]
         condition = seen[rows].contiguous(memory_format=torch.channels_last)
         out[start : start + len(part)] = _walk(denoise, condition, sampler, streams)
     return out.view(len(seen), n, *seen.shape[1:])
 
 
 def _walk(denoise: Denoise, seen: Tensor, sampler: Sampler, streams: Sequence[torch.Generator]) -> Tensor:
-    y = _draw(seen, streams)
-    for step in sampler.steps():
-        answer = _guided(denoise, y, seen, step.gamma**0.5, sampler.guidance)
+    y, steps = _draw(seen, streams), sampler.steps()
+    levels = torch.tensor([step.gamma**0.5 for step in steps], device=seen.device)  # at once: each copy would wait
+    for step, level in zip(steps, levels.split(1), strict=True):
+        answer = _guided(denoise, y, seen, level, sampler.guidance)
         clear = clear_of(sampler.predicts, answer, y, step.gamma)
         if sampler.clip:
             clear = clear.clamp(-1, 1)
@@ -118,9 +119,8 @@ def _walk(denoise: Denoise, seen: Tensor, sampler: Sampler, streams: Sequence[to
     return y
 
 
-def _guided(denoise: Denoise, y: Tensor, seen: Tensor, root: float, guidance: float) -> Tensor:
+def _guided(denoise: Denoise, y: Tensor, seen: Tensor, level: Tensor, guidance: float) -> Tensor:
     """Classifier-free guidance (Ho and Salimans 2022, eq. 6, of which the weight is one less)."""
-    level = torch.tensor([root], device=y.device)
     if guidance == 1:
         return denoise(y, seen, level).float()
     both = torch.cat([seen, torch.zeros_like(seen)])
@@ -130,5 +130,7 @@ def _guided(denoise: Denoise, y: Tensor, seen: Tensor, root: float, guidance: fl
 
 def _draw(like: Tensor, streams: Sequence[torch.Generator]) -> Tensor:
     """Standard normal numbers [B,3,S,S], each image's from its own stream."""
-    images = torch.stack([torch.randn(like.shape[1:], generator=stream) for stream in streams])
-    return images.to(like.device).contiguous(memory_format=torch.channels_last)
+    images = torch.empty(like.shape, device=like.device)
+    for image, stream in zip(images, streams, strict=True):
+        image.normal_(generator=stream)
+    return images.contiguous(memory_format=torch.channels_last)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ficgan.errors import UsageError
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 __all__ = ["PREDICTIONS", "SCHEDULES", "Posterior", "Predicts", "Schedule", "clear_of", "noised", "posterior", "target"]
@@ -79,14 +80,23 @@ class Schedule:
         """
         import torch
 
-        roots = torch.from_numpy(np.sqrt(self.gammas))
-        place = spots.double().cpu() * self.steps
+        roots = _roots(self, spots.device)
+        place = spots.double() * self.steps
         t = place.long().clamp(max=self.steps - 1)
         return torch.lerp(roots[t], roots[t + 1], place - t).to(spots)
 
     def times(self, count: int) -> NDArray[np.int64]:
         """A falling sub-sequence T…0 of at most `count` steps, evenly spaced (all of them where count ≥ T)."""
         return np.unique(np.linspace(0, self.steps, min(count, self.steps) + 1).round().astype(np.int64))[::-1]
+
+
+@lru_cache(maxsize=16)
+def _roots(schedule: Schedule, device: torch.device) -> Tensor:
+    """[T+1], √γ; kept on the device, for a copy in every step of a training would wait for it."""
+    import torch
+
+    with torch.inference_mode(False):
+        return torch.from_numpy(np.sqrt(schedule.gammas)).to(device)
 
 
 SR3 = Schedule(2000, 1e-6, 1e-2)
