@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,11 @@ import pytest
 
 from ficgan.anonymizers import Faces
 from ficgan.attacks import REVERSERS, AutoEncoder, Pairs, Trained, load_attacker
+from ficgan.attacks.learned import trainer
+from ficgan.attacks.learned.autoencoder_network import SsimLearner
 from ficgan.attacks.learned.base import held_out, seed_of
 from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.models import load_tensors
 
 torch = pytest.importorskip("torch")
 
@@ -151,6 +155,55 @@ class TestWorkspace:
         resumed = SMALL.fit(pairs, workspace=tmp_path, told=lambda done, total, stage: seen.append(done))
         assert same_weights(whole, resumed) and seen[0] > 1
         assert not (tmp_path / "state.safetensors").exists()
+
+    @pytest.mark.parametrize("spoilt", ["loss", "weights"])
+    def test_a_state_that_is_not_finite_is_not_kept(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoilt: str
+    ) -> None:
+        """Told at the step at which it would be saved, not at the end of the epoch; the state before stays."""
+        bad, steps = 7, 0
+        step = SsimLearner.step
+
+        def spoil(self: SsimLearner, seen: torch.Tensor, clear: torch.Tensor, images: int) -> dict[str, torch.Tensor]:
+            nonlocal steps
+            steps += 1
+            losses = step(self, seen, clear, images)
+            if steps == bad and spoilt == "loss":
+                return {"loss": losses["loss"] * float("nan")}
+            if steps == bad:
+                next(self.network.parameters()).data.fill_(float("inf"))
+            return losses
+
+        monkeypatch.setattr(SsimLearner, "step", spoil)
+        monkeypatch.setattr(trainer, "_SAVE_EVERY", -1.0)
+        monkeypatch.setattr(trainer, "_SAVE_SHARE", 0)
+        with pytest.raises(FicganError, match=r"not finite; lower lr; the last good state is .*state\.safetensors"):
+            SMALL.fit(smooth_pairs(80), workspace=tmp_path)  # nine steps an epoch
+        assert steps == bad
+        tensors, header = load_tensors(tmp_path / "state.safetensors", kind="attacker training state")
+        assert header["counters"]["step"] == bad - 1
+        assert all(bool(tensor.isfinite().all()) for tensor in tensors.values())
+
+    def test_a_stop_saves_once_and_states_take_a_twentieth_of_the_time(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clock, saved = [0.0], []
+        monkeypatch.setattr(trainer.time, "monotonic", lambda: clock[0])
+
+        def save(self: object) -> None:
+            clock[0] += 10  # so slow a disk
+            saved.append(clock[0])
+
+        def told(done: int, total: int, stage: str) -> None:
+            clock[0] += 10
+            if done == 100:
+                signal.raise_signal(signal.SIGINT)
+
+        monkeypatch.setattr(trainer._Run, "_save", save)
+        with pytest.raises(KeyboardInterrupt):
+            replace(SMALL, epochs=100).fit(smooth_pairs(), workspace=tmp_path, told=told)
+        assert [round(time) for time in saved[:3]] == [80, 300, 520]
+        assert len(saved) == 6 and clock[0] == 1060  # five on the way, one at the stop
 
     def test_a_finished_training_is_read_not_repeated(self, tmp_path: Path) -> None:
         pairs = smooth_pairs()

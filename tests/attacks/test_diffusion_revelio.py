@@ -14,6 +14,7 @@ from scipy.ndimage import gaussian_filter
 
 from ficgan.anonymizers import Faces
 from ficgan.attacks.base import REVERSERS, Pairs
+from ficgan.attacks.diffusion import revelio
 from ficgan.attacks.diffusion.fine_tune import fine_tune
 from ficgan.attacks.diffusion.learner import DiffusionLearner
 from ficgan.attacks.diffusion.revelio import Revelio
@@ -148,6 +149,33 @@ def test_lower_precision_changes_little() -> None:
     faces = pairs().anonymised
     rough = dataclasses.replace(trained(), precision="bfloat16").guess(faces)
     assert psnr(rough, trained().guess(faces)) > 28
+
+
+def test_what_auto_came_to_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The trial may come out otherwise in the next process: a resumed training and a read attacker do as before."""
+    few = dataclasses.replace(TINY, precision="auto", epochs=3)
+    trial = iter(["bfloat16"])
+
+    def resolve(name: str, device: str) -> torch.dtype:
+        return getattr(torch, next(trial, "float32") if name == "auto" else name)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(revelio, "resolve_precision", resolve)
+
+    def stop(done: int, total: int, stage: str) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        few.fit(pairs(), workspace=tmp_path, told=stop)
+    resumed = few.fit(pairs(), workspace=tmp_path)
+    read = few.fit(pairs(), workspace=tmp_path)
+    whole = dataclasses.replace(few, precision="bfloat16").fit(pairs())
+    for attacker in (resumed, read):
+        assert attacker.record["precision"] == "bfloat16"
+        assert next(attacker.in_use(attacker.trained_network()).parameters()).dtype == torch.bfloat16
+        assert all(torch.equal(tensor, weights(whole)[name]) for name, tensor in weights(attacker).items())
+    asked = dataclasses.replace(read, precision="float32")
+    assert next(asked.in_use(asked.trained_network()).parameters()).dtype == torch.float32
 
 
 @pytest.mark.parametrize(

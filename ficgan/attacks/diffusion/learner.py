@@ -50,7 +50,7 @@ class DiffusionLearner(Learner):
         adam = torch.optim.Adam(chosen, lr, fused=True)
         super().__init__({"network": network, "average": self.average}, {"adam": adam})
         self.schedule, self.predicts, self.keep, self.dropped, self.flip = schedule, predicts, keep, dropped, flip
-        self.dtype = dtype
+        self.precision = str(dtype).removeprefix("torch.")
 
     @property
     def result(self) -> nn.Module:
@@ -82,7 +82,8 @@ class DiffusionLearner(Learner):
         seen, clear = 2 * seen - 1, 2 * clear - 1
         noise, root = torch.randn_like(clear), self.schedule.levels(spots)
         noisy = noised(clear, root, noise)
-        with torch.autocast(seen.device.type, self.dtype, enabled=self.dtype != torch.float32):
+        dtype = getattr(torch, self.precision)
+        with torch.autocast(seen.device.type, dtype, enabled=dtype != torch.float32):
             answer = network(noisy, seen, root)
         return F.mse_loss(answer.float(), target(self.predicts, clear, noise, root))
 

@@ -73,7 +73,7 @@ class Revelio(Learned):
     eta: float = param(0.0, "noise that ddim draws on the way; 1: as ancestral", low=0, high=1)
     guidance: float = param(1.0, "weight of the anonymised face; above 1 only after a training with dropped > 0", low=0)
     at_once: int = param(0, "candidates in one pass of the network; 0: as the device and the size suggest", low=0)
-    precision: str = param("auto", "floating type of the network", choices=PRECISIONS)
+    precision: str = param("auto", "floating type of the network; auto: what it was trained in", choices=PRECISIONS)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -119,7 +119,7 @@ class Revelio(Learned):
     def learner(self, network: nn.Module, device: torch.device) -> DiffusionLearner:
         from ficgan.attacks.diffusion.learner import DiffusionLearner
 
-        dtype = resolve_precision(self.precision, device.type)
+        dtype = self._dtype(device)
         return DiffusionLearner(
             network, self.lr, self.noise, cast(Predicts, self.predicts),
             keep=self.keep, dropped=self.dropped, flip=self.flip, dtype=dtype,
@@ -127,8 +127,13 @@ class Revelio(Learned):
 
     def in_use(self, network: nn.Module) -> nn.Module:
         weights = next(network.parameters())
-        dtype = resolve_precision(self.precision, weights.device.type)
+        dtype = self._dtype(weights.device)
         return network if dtype == weights.dtype else copy.deepcopy(network).to(dtype)
+
+    def _dtype(self, device: torch.device) -> torch.dtype:
+        """`auto` is decided by a short trial, whose outcome may differ: once, before the training."""
+        name = self.precision if self.precision != "auto" else self.record.get("precision", "auto")
+        return resolve_precision(name, device.type)
 
     def pass_size(self, device: torch.device) -> int:
         if self.at_once:

@@ -38,6 +38,8 @@ WEIGHTS = "attacker.safetensors"
 _KIND = "attacker training state"
 Rows = NDArray[np.int64]
 _SAVE_EVERY = 60.0
+_SAVE_SHARE = 20
+"""Seconds between two states, and how many times as long as one takes to be written at least."""
 _RESERVED = 1000
 """Seeds of the steps are told apart by this many from those of the weights."""
 
@@ -48,7 +50,12 @@ class Learner:
     Args:
         modules: everything with weights that a resumed training needs, by name.
         optimizers: by name; every parameter group has its initial rate under "base_lr".
+
+    Attributes:
+        precision: floating type of products; in the record, and what a resumed training goes on with.
     """
+
+    precision = "float32"
 
     def __init__(self, modules: Mapping[str, nn.Module], optimizers: Mapping[str, Optimizer]) -> None:
         self.modules, self.optimizers = dict(modules), dict(optimizers)
@@ -152,7 +159,7 @@ class _Run:
         self._resume()
         self.reporter = self._reporter(total)
         saved = time.monotonic()
-        began = saved - self.seconds
+        began, took = saved - self.seconds, 0.0
         try:
             with stop_asked() as asked:
                 while not self.ended and self.step < total:
@@ -161,12 +168,13 @@ class _Run:
                     over = 0 < self.attacker.minutes * 60 <= self.seconds
                     if self.step % self.steps == 0 or over:
                         self._close_epoch(over=over)
-                    stop = asked.is_set()
-                    if stop or time.monotonic() - saved > _SAVE_EVERY:
+                    if asked.is_set():
+                        raise KeyboardInterrupt
+                    start = time.monotonic()
+                    if start - saved > max(_SAVE_EVERY, _SAVE_SHARE * took):
                         self._save()
                         saved = time.monotonic()
-                    if stop:
-                        raise KeyboardInterrupt
+                        took = saved - start
                     if told:
                         epoch = min(self.epoch + 1, self.attacker.epochs)
                         told(self.step, total, f"training {self.attacker.name}, epoch {epoch}")
@@ -206,11 +214,9 @@ class _Run:
 
     def _close_epoch(self, *, over: bool) -> None:
         """Watch the people held out, keep the best, say how it goes on."""
+        self._check()
         numbers = {name: float(value) / self.summed for name, value in self.sums.items()}
         self.sums, self.summed = {}, 0
-        if not all(math.isfinite(value) for value in numbers.values()):
-            hint = f"; the last good state is {self.folder / STATE}" if self.folder else ""
-            raise FicganError(f"{self.attacker.name} ran into a loss that is not finite; lower lr{hint}")
         if len(self.held):
             value = self._watch()
             numbers["held_out"] = value
@@ -232,6 +238,19 @@ class _Run:
         if self.reporter:
             each = 1000 * self.seconds / max(1, self._images)
             self.reporter.tick(self._images, each, numbers, self.seconds)
+
+    def _check(self) -> None:
+        """Losses since the epoch began and weights are numbers; one wait for the device.
+
+        Raises:
+            FicganError: they are not.
+        """
+        weights = (weight.detach() for module in self.learner.modules.values() for weight in module.parameters())
+        every = [*self.sums.values(), *(weight.float().sum() for weight in weights)]
+        if not bool(torch.stack([value.float().to(self.device) for value in every]).isfinite().all()):
+            path = None if self.folder is None else self.folder / STATE
+            hint = f"; the last good state is {path}" if path is not None and path.exists() else ""
+            raise FicganError(f"{self.attacker.name} ran into a loss that is not finite; lower lr{hint}")
 
     def _watch(self) -> float:
         total, rows = 0.0, self.held
@@ -257,9 +276,14 @@ class _Run:
         return Reporter(self.folder, total * self.batch, self._images, progress="none")
 
     def _save(self) -> None:
-        """The state, whole or not at all; it holds everything but the data."""
+        """The state, whole or not at all; it holds everything but the data.
+
+        Raises:
+            FicganError: it is not worth keeping; the one before stays.
+        """
         if self.folder is None:
             return
+        self._check()
         tensors: dict[str, Tensor] = {}
         for name, module in self.learner.modules.items():
             tensors |= {f"module.{name}.{key}": value for key, value in module.state_dict().items()}
@@ -271,7 +295,8 @@ class _Run:
             "step": self.step, "seconds": self.seconds, "best": None if math.isinf(self.best) else self.best,
             "best_epoch": self.best_epoch, "factor": self.factor,
         }  # fmt: skip
-        save_tensors(self.folder / STATE, tensors, {"plan": self.plan, "counters": counters}, kind=_KIND)
+        header = {"plan": self.plan, "counters": counters, "precision": self.learner.precision}
+        save_tensors(self.folder / STATE, tensors, header, kind=_KIND)
 
     def _resume(self) -> None:
         if self.folder is None:
@@ -295,6 +320,7 @@ class _Run:
                     value = torch.empty_like(like, memory_format=torch.preserve_format).copy_(value)
                 slots.setdefault(int(index), {})[slot] = value
             optimizer.load_state_dict({"state": slots, "param_groups": optimizer.state_dict()["param_groups"]})
+        self.learner.precision = header.get("precision", self.learner.precision)
         counters = header["counters"]
         self.step, self.seconds, self.best_epoch = counters["step"], counters["seconds"], counters["best_epoch"]
         self.best = math.inf if counters["best"] is None else counters["best"]
@@ -314,7 +340,7 @@ class _Run:
             "plan": self.plan, "pairs": len(self.clear), "pairs_held": len(self.held), "epochs": self.epoch,
             "images": self._images, "best_epoch": self.best_epoch, "seconds": round(self.seconds, 1),
             "held_out_loss": None if math.isinf(self.best) else self.best, "ended": self.ended or "all epochs",
-            "device": self.device.type,
+            "device": self.device.type, "precision": self.learner.precision,
         }  # fmt: skip
         trained = self.attacker.with_network(_rounded(network), record)
         if self.folder is not None:
