@@ -24,12 +24,14 @@ class Pairs:
         anonymised, clear: the same faces in the same order.
         background: the anonymiser's background set, where the attacker is granted it.
         same: False where the anonymised images were drawn with other parameters than the attacked ones.
+        enrolled: [K] numbers of the people whom the attacker is granted; they are learnt from, never watched on.
     """
 
     anonymised: Faces
     clear: Faces
     background: Faces | None = None
     same: bool = True
+    enrolled: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)

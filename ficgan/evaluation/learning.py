@@ -50,7 +50,8 @@ class Lessons:
     def digest(self) -> list[Any]:
         """Of pixels, landmarks and people."""
         who = hashlib.sha256(np.ascontiguousarray(known(self.pairs.clear)).data).hexdigest()
-        return [content(self.pairs.anonymised), content(self.pairs.clear), who, self.pairs.same]
+        enrolled = [] if self.pairs.enrolled is None else [self.pairs.enrolled.tolist()]
+        return [content(self.pairs.anonymised), content(self.pairs.clear), who, self.pairs.same, *enrolled]
 
 
 @dataclass(frozen=True)
@@ -145,14 +146,15 @@ def lessons(
         parts.append((subject.lessons(maker), bench.lessons))
     elif len(bench.split.attacker):
         parts.append((subject.anonymised(bench.split.attacker, maker), bench.part(bench.split.attacker)))
-    if victims:
-        rows = bench.split.gallery[np.isin(bench.people[bench.split.gallery], halves(bench)[0])]
+    enrolled = halves(bench)[0] if victims else None
+    if enrolled is not None:
+        rows = bench.split.gallery[np.isin(bench.people[bench.split.gallery], enrolled)]
         parts.append((subject.anonymised(rows, maker), bench.part(rows)))
     if not parts:
         raise Refused("the split leaves no faces to the attacker; set split.attacker")
     seen = [dataclasses.replace(part, faces=change(faces)).regions() for faces, part in parts]
-    pairs = Pairs(joined(seen), joined([_apart(bench, part).regions() for _, part in parts]), same=same)
-    return Lessons(pairs, bench.background)
+    clear = joined([_apart(bench, part).regions() for _, part in parts])
+    return Lessons(Pairs(joined(seen), clear, same=same, enrolled=enrolled), bench.background)
 
 
 def halves(bench: Bench) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

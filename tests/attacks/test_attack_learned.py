@@ -267,6 +267,26 @@ def test_held_out_are_whole_people() -> None:
     assert held_out(None, 10, 0.2, 0).sum() == 2 and held_out(np.full(10, -1), 10, 0.2, 0).sum() == 2
 
 
+def test_enrolled_people_are_never_held_out() -> None:
+    people = np.repeat(np.arange(30), 3)
+    for seed in range(20):
+        held = held_out(people, 90, 0.2, seed, enrolled=np.arange(10, 30))
+        assert held.sum() == 6 and set(people[held]) <= set(range(10))  # two of the ten who are left
+    assert not held_out(people, 90, 0.2, 0, enrolled=np.arange(40)).any()
+    assert held_out(people, 90, 0.5, 0, enrolled=np.arange(29)).sum() == 3
+    assert np.array_equal(held_out(people, 90, 0.2, 0, np.empty(0, int)), held_out(people, 90, 0.2, 0))
+
+
+def test_who_is_enrolled_makes_another_training(tmp_path: Path) -> None:
+    """Nobody is held out where all are enrolled, and the plan says so."""
+    pairs = smooth_pairs()
+    granted = replace(pairs, enrolled=np.arange(10))
+    assert SMALL.fit(pairs, workspace=tmp_path).record["pairs_held"] == 4
+    assert SMALL.fit(granted).record["pairs_held"] == 0
+    with pytest.raises(FicganError, match="use another folder"):
+        SMALL.fit(granted, workspace=tmp_path)
+
+
 def test_seeds_are_of_the_face_not_of_its_place() -> None:
     assert seed_of(0, "a", 1) == seed_of(0, "a", 1)
     assert len({seed_of(s, name, n) for s in range(3) for name in "abc" for n in range(3)}) == 27

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import threading
 import time
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from ficgan.attacks import REVERSERS
+from ficgan.attacks.learned.base import held_out
 from ficgan.errors import InputError, UsageError
 from ficgan.evaluation import matrix, readers
 from ficgan.evaluation.attackers import titles
@@ -127,6 +129,21 @@ def test_people_of_the_closed_world_keep_their_numbers(people: Path, tmp_path: P
     want = np.concatenate([bench.people[bench.split.attacker], bench.people[rows]])
     assert np.array_equal(pairs.clear.people, want) and np.array_equal(pairs.anonymised.people, want)
     assert pairs.clear.names == pairs.anonymised.names
+    assert pairs.enrolled is not None and np.array_equal(pairs.enrolled, halves(bench)[0])
+
+
+def test_victims_are_learnt_from_and_not_watched_on(people: Path, tmp_path: Path) -> None:
+    """A training that is watched on some people never takes those it is granted; that is another training."""
+    bench = bench_of(world.config(people), tmp_path)
+    method = anonymiser_for(bench, world.config(people).methods[0].make())
+    closed, open_ = (lessons(bench, Subject(bench, method), method, victims=victims) for victims in (True, False))
+    who, enrolled = closed.pairs.clear.people, closed.pairs.enrolled
+    assert who is not None and enrolled is not None and open_.pairs.enrolled is None
+    for seed in range(10):
+        held = held_out(who, len(who), 0.5, seed, enrolled)
+        assert held.any() and not np.isin(who[held], halves(bench)[0]).any()
+    fewer = dataclasses.replace(closed, pairs=dataclasses.replace(closed.pairs, enrolled=enrolled[1:]))
+    assert fewer.digest != closed.digest
 
 
 def test_another_set_to_learn_from(people: Path, tmp_path: Path) -> None:

@@ -189,14 +189,25 @@ def to_images(x: Tensor) -> Images:
     return levels.permute(0, 2, 3, 1).contiguous().cpu().numpy()
 
 
-def held_out(people: NDArray[np.int64] | None, count: int, share: float, seed: int) -> NDArray[np.bool_]:
-    """[count] rows of the people a training is watched on: whole people, at least one of two; none at a share of 0."""
+def held_out(
+    people: NDArray[np.int64] | None, count: int, share: float, seed: int, enrolled: NDArray[np.int64] | None = None
+) -> NDArray[np.bool_]:
+    """[count] rows of the people a training is watched on: whole people, at least one of two; none at a share of 0.
+
+    Args:
+        people: [count] who is who; negative: nobody knows.
+        count: rows.
+        share: of the people who may be held out.
+        seed: of who is.
+        enrolled: people who are never held out.
+    """
     people = np.arange(count) if people is None else np.where(people < 0, -1 - np.arange(count), people)
     known = np.unique(people)
-    if not share or len(known) < 2:
+    free = known if enrolled is None else np.setdiff1d(known, enrolled)
+    if not share or len(known) < 2 or not len(free):
         return np.zeros(count, bool)
-    some = min(max(1, math.floor(share * len(known))), len(known) - 1)
-    return np.isin(people, np.random.default_rng(seed).permutation(known)[:some])
+    some = min(max(1, math.floor(share * len(free))), len(known) - 1)
+    return np.isin(people, np.random.default_rng(seed).permutation(free)[:some])
 
 
 def check_pairs(pairs: Pairs, name: str) -> None:

@@ -111,6 +111,8 @@ def digest_of(attacker: Learned, pairs: Pairs) -> str:
         state.update(np.ascontiguousarray(faces.images).data)
     people = pairs.clear.people
     state.update(b"" if people is None else np.ascontiguousarray(people).data)
+    if pairs.enrolled is not None:
+        state.update(repr(["enrolled", *np.unique(pairs.enrolled).tolist()]).encode())
     return state.hexdigest()[:32]
 
 
@@ -131,7 +133,7 @@ class _Run:
     ) -> None:
         self.attacker, self.learner, self.plan, self.device, self.folder = attacker, learner, plan, device, folder
         people = pairs.clear.people
-        held = held_out(people, len(pairs.clear), attacker.held, attacker.seed)
+        held = held_out(people, len(pairs.clear), attacker.held, attacker.seed, pairs.enrolled)
         side = attacker.size
         self.seen, self.clear = (resized(faces.images, side) for faces in (pairs.anonymised, pairs.clear))
         self.rows, self.held = np.flatnonzero(~held), np.flatnonzero(held)
