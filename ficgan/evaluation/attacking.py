@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer
 from ficgan.arrays import content_key
@@ -21,68 +22,20 @@ from ficgan.evaluation import matrix
 from ficgan.evaluation.attack_config import AttackConfig, AttackSet
 from ficgan.evaluation.attackers import titles
 from ficgan.evaluation.bench import Bench, Subject, anonymiser_for
+from ficgan.evaluation.manifest import MANIFEST, Manifest, photo_keys
 from ficgan.evaluation.matrix_config import MatrixConfig, MethodConfig, SetConfig
 from ficgan.evaluation.papers.preset import scaled
 from ficgan.evaluation.results import Results
 from ficgan.evaluation.scenarios import get_scenarios
 from ficgan.evaluation.sets import open_set
-from ficgan.evaluation.stored import Store
+from ficgan.evaluation.stored import Store, digest, files_digest
 from ficgan.images import atomic_write
 
-__all__ = ["MANIFEST", "WEIGHTS", "Job", "Manifest", "evaluate_attacker", "make_job", "train_attacker"]
+__all__ = ["WEIGHTS", "Job", "evaluate_attacker", "make_job", "train_attacker"]
 
-MANIFEST = "manifest.json"
 WEIGHTS = "attacker.safetensors"
 EVALUATION = "evaluation.json"
-SCHEMA = 1
 Told = Callable[[int, int, str], None]
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """Whom an attacker learnt from, and how the set was divided; a file beside its weights.
-
-    Args:
-        config: what was asked, without keys and folders.
-        data: name, licence, digest and numbers of the set.
-        split: its manifest, with the hash of each part.
-        learnt: hashes of the crops of everybody it or the anonymiser's background was given.
-        withheld: parameters of the anonymiser that are not written down: keys, and files of this machine.
-        version: of ficgan.
-    """
-
-    config: dict[str, Any]
-    data: dict[str, Any]
-    split: dict[str, Any]
-    learnt: tuple[str, ...]
-    withheld: tuple[str, ...] = ()
-    version: str = ""
-
-    def write(self, path: Path) -> None:
-        tree = {"schema": SCHEMA, **dataclasses.asdict(self)}
-        with atomic_write(path, overwrite=True) as file:
-            file.write(json.dumps(tree, indent=1).encode())
-
-    @classmethod
-    def read(cls, path: Path) -> Manifest:
-        """
-        Raises:
-            UsageError: it is not there, damaged, or of a later version.
-        """
-        try:
-            tree = json.loads(path.read_text(encoding="utf-8"))
-            schema = tree.pop("schema")
-            if schema != SCHEMA:
-                raise UsageError(f"{path} is of version {schema}, and {SCHEMA} can be read; train the attacker again")
-            return cls(**{**tree, "learnt": tuple(tree["learnt"]), "withheld": tuple(tree["withheld"])})
-        except FileNotFoundError:
-            raise UsageError(
-                f"there is no {path}, so nobody can tell whom the attacker beside it learnt from; keep both together"
-            ) from None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            if isinstance(error, UsageError):
-                raise
-            raise UsageError(f"{path} cannot be read as an attacker's manifest; train the attacker again") from None
 
 
 @dataclass(frozen=True)
@@ -142,9 +95,13 @@ def train_attacker(job: Job, out: Path, *, device: str = "auto", told: Told | No
         raise UsageError("the split leaves nobody to learn from; set set.split.attacker, or give a set of more people")
     manifest = _manifest(job, bench)
     if (out / MANIFEST).exists():
-        _same_run(Manifest.read(out / MANIFEST), manifest, out)
+        before = Manifest.read(out / MANIFEST)
+        _same_run(before, manifest, out)
+        manifest = dataclasses.replace(manifest, photos=before.photos)
     elif (out / WEIGHTS).exists():
         raise UsageError(f"{out} holds an attacker of which nothing is known; use another folder")
+    if not manifest.photos:
+        manifest = dataclasses.replace(manifest, photos=photo_keys(job.one, _names(bench)))
     manifest.write(out / MANIFEST)
     if told:
         told(0, 1, "anonymising faces")
@@ -187,11 +144,10 @@ def evaluate_attacker(
     asked = AttackSet(**manifest.config["set"])
     limit = {"limit_people": given.pop("limit_people", None)}
     given = {key: str(value) if isinstance(value, Path) else value for key, value in {**given, **limit}.items()}
-    name = open_set(data, layout=given.get("layout") or asked.layout, labels=given.get("labels")).name
     spec = f"trained:file={file}"
     config = MatrixConfig(
         title=f"{header['attacker']} against {', '.join(methods) or manifest.config['anonymizer']['method']}",
-        sets=[asked.placed(data, name, **given)],
+        sets=[asked.placed(data, data.absolute().stem, **given)],
         methods=[_method(one) for one in methods] or [_attacked(manifest)],
         scenarios=["clear", "constant", "naive", "reversed-general", *scenarios],
         recognisers=list(judges),
@@ -205,11 +161,7 @@ def evaluate_attacker(
     get_scenarios(config.scenarios)
     for method in config.methods:
         method.make()
-    _claim(out, file)
-    if progress:
-        progress(0, len(config.methods) + 1, "preparing faces")
-    bench = _bench(config.sets[0], config.detector, out)
-    _refuse_the_known(bench, manifest)
+    _claim(out, _mark(file, config))
     results = matrix.run_matrix(config, out, jobs=jobs, progress=progress)
     return _finished(results, out, spec, header)
 
@@ -232,14 +184,22 @@ def _manifest(job: Job, bench: Bench) -> Manifest:
     facts, split = bench.prepared.facts(), bench.split
     shown = ("name", "layout", "digest", "pixels", "faces", "people", "detector", "alignment")
     data = {**{key: facts.get(key) for key in shown}, "licence": job.one.licence or facts["licence"]}
-    given = np.sort(np.concatenate([split.attacker, split.background]))
-    learnt = sorted({content_key(image) for image in bench.prepared.faces.images[given]})
+    learnt = sorted({content_key(image) for image in bench.prepared.faces.images[_given(bench)]})
     placed = AttackSet(**job.one.model_dump(exclude={"path", "name", "labels"}))
     config = job.config.model_copy(update={"set": placed}).shareable()
     config["set"]["identity"] = job.one.identity
     told, asked = job.config.anonymizer.shown, job.config.anonymizer.parameters
     withheld = sorted(key for key, value in asked.items() if told.get(key) != value)
-    return Manifest(config, data, split.manifest, tuple(learnt), tuple(withheld), __version__)
+    return Manifest(config, data, split.manifest, tuple(learnt), withheld=tuple(withheld), version=__version__)
+
+
+def _given(bench: Bench) -> NDArray[np.int64]:
+    """Rows that the attacker or the anonymiser's background is given."""
+    return np.sort(np.concatenate([bench.split.attacker, bench.split.background]))
+
+
+def _names(bench: Bench) -> set[str]:
+    return {bench.prepared.faces.names[row] for row in _given(bench)}
 
 
 def _same_run(before: Manifest, now: Manifest, out: Path) -> None:
@@ -274,33 +234,39 @@ def _method(given: str | dict[str, Any]) -> MethodConfig:
     return MethodConfig.model_validate(given)
 
 
-def _refuse_the_known(bench: Bench, manifest: Manifest) -> None:
-    """
-    Raises:
-        UsageError: an image of a person who would be tested is among those that were learnt from.
-    """
-    learnt, people = set(manifest.learnt), bench.people
-    tested = np.unique(people[np.concatenate([bench.split.gallery, bench.split.probe])])
-    rows = np.flatnonzero(np.isin(people, tested))
-    known = {int(people[row]) for row in rows if content_key(bench.prepared.faces.images[row]) in learnt}
-    if known:
-        raise UsageError(
-            f"the attacker learnt from {len(known)} of the {len(tested)} people it would be tested on; give the "
-            "options it was trained with (--labels, --layout, --people), or another set"
-        )
-
-
-def _claim(out: Path, file: Path) -> None:
-    """Results of another attacker, or of anything else, are not overwritten."""
+def _mark(file: Path, config: MatrixConfig) -> dict[str, Any]:
+    """What tells one evaluation from another; digests, for methods may have keys."""
+    one = config.sets[0]
+    asked = one.model_dump(mode="json", exclude={"name", "path", "labels", "licence"})
+    faces = matrix.opened(one)
+    groups = {name: list(values) for name, values in faces.groups.items()}
+    methods = [(one.model_dump(mode="json"), [files_digest(str(v)) for v in one.parameters.values()])
+               for one in config.methods]  # fmt: skip
     with file.open("rb") as weights:
-        mark = {"attacker_sha256": hashlib.file_digest(weights, "sha256").hexdigest()}
+        attacker = hashlib.file_digest(weights, "sha256").hexdigest()
+    return {
+        "attacker_sha256": attacker,
+        "data": digest([faces.digest, faces.people.tolist(), groups, asked]),
+        "methods": digest(methods),
+        "scenarios": list(config.scenarios),
+        "judges": digest([(name, files_digest(name)) for name in config.recognisers]),
+        "bootstrap": [config.resamples, config.seed],
+    }
+
+
+def _claim(out: Path, mark: dict[str, Any]) -> None:
+    """Results of another evaluation, or of anything else, are not overwritten."""
     path = out / EVALUATION
-    try:
-        before = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        before = None
-    if before != mark and (before is not None or (out / "results.json").exists()):
-        raise UsageError(f"{out} holds the results of another evaluation; use another folder")
+    if (out / "results.json").exists():
+        try:
+            before = dict(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            before = {}
+        other = [key.removesuffix("_sha256") for key in mark if before.get(key) != mark[key]]
+        if other:
+            raise UsageError(
+                f"{out} holds the results of another evaluation (other {', '.join(other)}); use another folder"
+            )
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -23,9 +23,9 @@ from ficgan.registry import parse_spec
 
 if TYPE_CHECKING:
     from ficgan.evaluation.bench import Bench
-    from ficgan.evaluation.sets import Prepared, Split
+    from ficgan.evaluation.sets import FaceSet, Prepared, Split
 
-__all__ = ["Progress", "check_paths", "divided_set", "open_bench", "run_matrix"]
+__all__ = ["Progress", "check_paths", "divided_set", "open_bench", "opened", "run_matrix"]
 
 Progress = Callable[[int, int, str], None]
 """Called as progress(done, total, what): a task is finished, or `what` has begun."""
@@ -45,7 +45,8 @@ def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Prog
         The results, also written to `out/results.json`.
 
     Raises:
-        UsageError: a set, a judge or a method that cannot be used; a judge that trained a model.
+        UsageError: a set, a judge or a method that cannot be used; a judge that trained a model; an attacker that was
+            trained on people who would be tested.
         FicganError: a task failed; the finished ones are kept.
     """
     started = time.monotonic()
@@ -130,12 +131,14 @@ def _task(config: MatrixConfig, one: SetConfig, method: MethodConfig | None, key
 @lru_cache(maxsize=2)
 def _cached_bench(text: str, name: str, out: Path) -> Bench:
     from ficgan.evaluation.bench import Bench
+    from ficgan.evaluation.manifest import refuse_the_known
     from ficgan.evaluation.metrics.geometry import quick
     from ficgan.evaluation.readers import get_readers
 
     config = MatrixConfig.model_validate_json(text)
     one = next(one for one in config.sets if one.name == name)
     prepared, split = divided_set(one, config.detector, out)
+    refuse_the_known(_named(config), one, prepared, split)
     return Bench(
         prepared,
         split,
@@ -164,7 +167,7 @@ def open_bench(config: MatrixConfig, one: SetConfig, out: Path) -> Bench:
         out: folder of the matrix; `out/store` keeps crops, pixels and embeddings.
 
     Raises:
-        UsageError: a judge that is not here.
+        UsageError: a judge that is not here, or an attacker that comes trained and learnt from people who are tested.
         InputError: a set that cannot be read, or whose split cannot be.
     """
     return _cached_bench(config.model_dump_json(), one.name, out)
@@ -177,16 +180,28 @@ def _detector(name: str) -> Any:
     return get_detector(name)
 
 
-def _prepared(one: SetConfig, detector: str, out: Path) -> Any:
-    """A set made ready, from the store where it is there."""
-    from ficgan.evaluation.sets import Quick, open_set, prepare
+def opened(one: SetConfig) -> FaceSet:
+    """The people and photos of a set that are asked for; nothing is decoded.
 
-    faces = open_set(
+    Raises:
+        UsageError, InputError: as of `open_set`.
+    """
+    from ficgan.evaluation.sets import open_set
+
+    return open_set(
         one.path, layout=one.layout, labels=one.labels, name=one.name, identity=one.identity,
         limit_people=one.limit_people, images_per_person=one.images_per_person,
     )  # fmt: skip
+
+
+def _prepared(one: SetConfig, detector: str, out: Path) -> Any:
+    """A set made ready, from the store where it is there."""
+    from ficgan.evaluation.sets import Quick, prepare
+
     finder = None if one.aligned else Quick(_detector(detector))
-    return prepare(faces, size=one.size, context=one.context, detector=finder, cache=out / "store", aligned=one.aligned)
+    return prepare(
+        opened(one), size=one.size, context=one.context, detector=finder, cache=out / "store", aligned=one.aligned
+    )
 
 
 def _lessons(one: SetConfig, prepared: Any, detector: str, out: Path) -> Any:
@@ -228,7 +243,10 @@ def divided_set(one: SetConfig, detector: str, out: Path) -> tuple[Prepared, Spl
 
 
 def _describe(config: MatrixConfig, one: SetConfig, out: Path) -> dict[str, Any]:
+    from ficgan.evaluation.manifest import refuse_the_known
+
     prepared, parts = divided_set(one, config.detector, out)
+    refuse_the_known(_named(config), one, prepared, parts)
     facts = prepared.facts()
     other = _lessons(one, prepared, config.detector, out)
     taught = {} if other is None or one.learn_from is None else {"learn_from": _taught(one.learn_from, other)}
@@ -385,8 +403,12 @@ def _attackers(config: MatrixConfig) -> dict[str, str]:
     """What the attackers are called in tables → how they are asked for."""
     from ficgan.evaluation.attackers import shareable, titles
 
-    named = [text for text in (*config.general, *config.specialised) if text != "auto"]
-    return {title: shareable(text) for text, title in titles(named).items()}
+    return {title: shareable(text) for text, title in titles(_named(config)).items()}
+
+
+def _named(config: MatrixConfig) -> list[str]:
+    """The attackers that are asked for by name."""
+    return [text for text in (*config.general, *config.specialised) if text != "auto"]
 
 
 def _learnt_from(config: MatrixConfig) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ import csv
 import json
 import shlex
 import shutil
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,11 @@ from ficgan.attacks.learned import read_header
 from ficgan.cli import attack as command
 from ficgan.cli._progress import Progress
 from ficgan.cli.attack import NOTICE, attack
+from ficgan.errors import UsageError
 from ficgan.evaluation import matrix, readers
 from ficgan.evaluation.attack_config import load_attack
+from ficgan.evaluation.matrix_config import MatrixConfig
+from ficgan.faces import Alignment, Face
 
 PEOPLE, EACH, SIDE = 24, 4, 32
 CONFIG = {
@@ -54,6 +58,14 @@ class Nothing:
 
     def detect(self, image: np.ndarray) -> list[object]:
         return []
+
+
+class Middle:
+    name = "finds one in the middle"
+
+    def detect(self, image: np.ndarray) -> list[Face]:
+        side = np.float32(len(image))
+        return [Face((0.1 * side, 0.1 * side, 0.9 * side, 0.9 * side), Alignment().points(100) * 0.006 * side + 5, 1.0)]
 
 
 def call(*words: object) -> tuple[int, str, str]:
@@ -121,7 +133,7 @@ def test_training_leaves_weights_statistics_and_who_was_learnt_from(trained: tup
     assert (done["name"], done["epochs"]) == ("autoencoder", 3) and done["pairs"] == 14 * EACH
     assert (out / "stats.jsonl").read_text().count("\n") == 3 and any((out / "tensorboard").iterdir())
     manifest = json.loads((out / "manifest.json").read_text())
-    assert len(manifest["learnt"]) == (14 + 2) * EACH
+    assert len(manifest["learnt"]) == len(manifest["photos"]) == (14 + 2) * EACH
     assert manifest["split"]["parts"]["gallery"]["people"] == 8
     about = read_header(out / "attacker.safetensors")["about"]
     assert about["anonymizer"] == {"method": "block-permutation", "label": None, "block": 8}
@@ -268,14 +280,23 @@ def test_the_evaluation_tests_people_it_never_saw(trained: tuple[Path, str, str]
     assert {"rank-1", "reversibility", "PSNR", "IDD"} <= metrics
     code, _, err = call(*words, "--no-report", "--quiet")
     assert code == 0, err
-    other = tmp_path / "other.safetensors"
-    other.write_bytes(b"x")
-    (out / "evaluation.json").write_text(json.dumps({"attacker_sha256": "0"}))
+    before = (out / "results.json").read_bytes()
+    for more, what in (
+        (("--method", "block-permutation:block=4"), "methods"), (("--scenario", "reversed-specialised"), "scenarios"),
+        (("--judge", "insightface"), "judges"), (("--people", "20"), "data"), (("--seed", "1"), "bootstrap"),
+    ):  # fmt: skip
+        code, _, err = call(*words, *more, "--quiet")
+        assert code == 2 and "another folder" in err and f"(other {what})" in err
+    mark = json.loads((out / "evaluation.json").read_text())
+    (out / "evaluation.json").write_text(json.dumps({**mark, "attacker_sha256": "0"}))
     code, _, err = call(*words)
-    assert code == 2 and "another folder" in err
+    assert code == 2 and "(other attacker)" in err
+    assert (out / "results.json").read_bytes() == before
 
 
-def test_people_it_learnt_from_are_refused(trained: tuple[Path, str, str], faces: Path, tmp_path: Path) -> None:
+def test_people_it_learnt_from_are_refused(
+    trained: tuple[Path, str, str], faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another division of the same set would test some of them; so would their other photos alone."""
     run = tmp_path / "run"
     shutil.copytree(trained[0], run, ignore=shutil.ignore_patterns("store", "tensorboard"))
@@ -285,9 +306,70 @@ def test_people_it_learnt_from_are_refused(trained: tuple[Path, str, str], faces
     words = ("--data", faces, "--labels", faces / "labels.csv", "-o", tmp_path / "out")
     code, out, err = call("evaluate", run / "attacker.safetensors", *words)
     assert code == 2 and "learnt from" in err and not out
+    # Cut in another way, the photos are the same ones.
+    monkeypatch.setattr(matrix, "_detector", lambda name: Middle())
+    code, out, err = call("evaluate", run / "attacker.safetensors", *words, "--photos")
+    assert code == 2 and "learnt from" in err and not out
     (run / "manifest.json").unlink()
     code, _, err = call("evaluate", run / "attacker.safetensors", *words)
     assert code == 2 and "manifest.json" in err
+
+
+def matrix_of(weights: Path, faces: Path, **split: int) -> MatrixConfig:
+    """A matrix in which an attacker from a file is tried on a division of its own."""
+    parts = {**CONFIG["set"]["split"], **split}  # type: ignore[index]
+    one = {"name": "made", "path": str(faces), "labels": str(faces / "labels.csv"), "size": SIDE, "aligned": True}
+    return MatrixConfig.model_validate({
+        "sets": [{**one, "split": parts}], "methods": ["block-permutation:block=8"], "resamples": 20,
+        "scenarios": ["clear", "naive", "reversed-general"], "general": [f"trained:file={weights}"],
+        "utility": False, "reversal_metrics": False,
+    })  # fmt: skip
+
+
+def test_a_matrix_refuses_people_that_a_trained_attacker_learnt_from(
+    trained: tuple[Path, str, str], faces: Path, tmp_path: Path
+) -> None:
+    weights = trained[0] / "attacker.safetensors"
+    matrix.run_matrix(matrix_of(weights, faces), tmp_path / "same")
+    with pytest.raises(UsageError, match=r"learnt from [1-8] of the 8 people it would be tested on, such as from \d"):
+        matrix.run_matrix(matrix_of(weights, faces, seed=7), tmp_path / "other")
+    again = matrix_of(weights, faces, seed=7)
+    with pytest.raises(UsageError, match="learnt from"):
+        matrix.open_bench(again, again.sets[0], tmp_path / "other")
+    shutil.copy(weights, tmp_path / "attacker.safetensors")
+    with pytest.raises(UsageError, match=r"there is no .*manifest\.json"):
+        matrix.run_matrix(matrix_of(tmp_path / "attacker.safetensors", faces), tmp_path / "none")
+
+
+def test_photos_are_known_wherever_they_lie_and_however_they_are_cut(
+    trained: tuple[Path, str, str], faces: Path, tmp_path: Path
+) -> None:
+    """The pictures of trained people in an archive, under other names, cut at another size."""
+    with zipfile.ZipFile(tmp_path / "moved.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(faces.glob("*.png")):
+            archive.write(path, f"p{int(path.name[:3]):02d}/photo{path.name[4]}.png")
+    config = matrix_of(trained[0] / "attacker.safetensors", tmp_path / "moved.zip", seed=7)
+    one = config.sets[0].model_copy(update={"labels": None, "layout": "folders", "size": 48})
+    with pytest.raises(UsageError, match="learnt from"):
+        matrix.run_matrix(config.model_copy(update={"sets": [one]}), tmp_path / "out")
+
+
+def test_a_manifest_must_be_of_its_attacker_and_name_photos(
+    trained: tuple[Path, str, str], faces: Path, config: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(trained[0], run)
+    config_of, tree = matrix_of(run / "attacker.safetensors", faces), json.loads((run / "manifest.json").read_text())
+    other = {**tree, "split": {**tree["split"], "sha256": "0"}}
+    (run / "manifest.json").write_text(json.dumps(other))
+    with pytest.raises(UsageError, match="another training"):
+        matrix.run_matrix(config_of, tmp_path / "out")
+    before = {key: value for key, value in {**tree, "schema": 1}.items() if key != "photos"}
+    (run / "manifest.json").write_text(json.dumps(before))
+    with pytest.raises(UsageError, match="once more"):
+        matrix.run_matrix(config_of, tmp_path / "out")
+    code, _, err = call("train", config, "--data", faces, "--labels", faces / "labels.csv", "-o", run)
+    assert code == 0 and json.loads((run / "manifest.json").read_text()) == tree, err
 
 
 def test_a_keyed_method_must_be_given_again(faces: Path, config: Path, tmp_path: Path) -> None:
