@@ -146,7 +146,9 @@ def train(
     type=click.IntRange(1, 99),
     help="Guesses at each face, NAME-01.png, …; for attackers that can give several.",
 )
-@click.option("--seed", type=click.IntRange(0), help="Of the guesses.  [default: that of the training]")
+@click.option(
+    "--seed", type=click.IntRange(0), help="Of the guesses, for attackers that draw.  [default: that of the training]"
+)
 @_DEVICE
 @options(TALK)
 @handle_errors
@@ -209,13 +211,14 @@ def run(
 )
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the bootstrap.")
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(1), help="Processes; each holds the network.")
+@_DEVICE
 @click.option("--report/--no-report", default=True, show_default=True, help="Make pages and plots at the end.")
 @options(TALK)
 @handle_errors
 def evaluate(
     attacker: Path, data: Path, layout: str | None, labels: Path | None, people: int | None, aligned: bool | None,
     out: Path, judges: tuple[str, ...], methods: tuple[str, ...], scenarios: tuple[str, ...], resamples: int,
-    pictures: int, seed: int, jobs: int, report: bool, progress: Any, quiet: bool,
+    pictures: int, seed: int, jobs: int, device: str, report: bool, progress: Any, quiet: bool,
 ) -> None:  # fmt: skip
     """Judge a trained attacker on people it never saw.
 
@@ -223,15 +226,17 @@ def evaluate(
     face for everybody. The people whom the training kept out of its set are tested; where somebody would be whom the
     attacker learnt from, the command refuses. Prints one line of JSON when done.
     """
+    from ficgan.device import resolve_device
     from ficgan.evaluation.attacking import evaluate_attacker
 
     started = time.monotonic()
+    resolve_device(device)
     with Progress(progress, unit="task", quiet=quiet) as told:
         told.info(NOTICE)
         results = evaluate_attacker(
             attacker, data, out, methods=methods, judges=judges, scenarios=scenarios, resamples=resamples,
-            pictures=pictures, jobs=min(jobs, os.cpu_count() or 1), seed=seed, progress=told, layout=layout,
-            labels=labels, limit_people=people, aligned=aligned,
+            pictures=pictures, jobs=min(jobs, os.cpu_count() or 1), seed=seed, device=device, progress=told,
+            layout=layout, labels=labels, limit_people=people, aligned=aligned,
         )  # fmt: skip
     files = _report(results, out) if report else []
     summary = {"results": "results.json", "report": files, "reversed": _figures(results)}

@@ -116,7 +116,7 @@ def train_attacker(job: Job, out: Path, *, device: str = "auto", told: Told | No
 def evaluate_attacker(
     file: Path, data: Path, out: Path, *, methods: Sequence[str] = (), judges: Sequence[str] = ("dlib",),
     scenarios: Sequence[str] = (), resamples: int = 1000, pictures: int = 0, jobs: int = 1, seed: int = 0,
-    progress: Told | None = None, **given: Any,
+    device: str = "auto", progress: Told | None = None, **given: Any,
 ) -> Results:  # fmt: skip
     """Figures of one trained attacker on people it never saw, beside what everybody sees and the controls.
 
@@ -130,6 +130,7 @@ def evaluate_attacker(
         resamples, seed: of the bootstrap.
         pictures: examples written; they show faces.
         jobs: processes.
+        device: of the attacker's network.
         progress: called with each task.
         given: layout, labels, limit_people, aligned from the command line; None: as in the training.
 
@@ -144,7 +145,7 @@ def evaluate_attacker(
     asked = AttackSet(**manifest.config["set"])
     limit = {"limit_people": given.pop("limit_people", None)}
     given = {key: str(value) if isinstance(value, Path) else value for key, value in {**given, **limit}.items()}
-    spec = f"trained:file={file}"
+    spec = f"trained:file={file}" + ("" if device == "auto" else f",device={device}")
     config = MatrixConfig(
         title=f"{header['attacker']} against {', '.join(methods) or manifest.config['anonymizer']['method']}",
         sets=[asked.placed(data, data.absolute().stem, **given)],

@@ -18,7 +18,7 @@ import yaml
 from click.testing import CliRunner
 from PIL import Image
 
-from ficgan.attacks.learned import read_header
+from ficgan.attacks.learned import files, read_header
 from ficgan.cli import attack as command
 from ficgan.cli._progress import Progress
 from ficgan.cli.attack import NOTICE, attack
@@ -258,6 +258,34 @@ def test_what_cannot_guess_says_why(words: tuple[str, ...], said: str, faces: Pa
     named = {"FACE": str(faces / "000-0.png"), "FOLDER": str(faces)}
     code, out, err = call("run", *(named.get(word, word) for word in words), "-o", tmp_path / "out")
     assert code == 2 and not out and said in err and err.count("\n") == 1
+
+
+def test_a_seed_is_for_attackers_that_draw(trained: tuple[Path, str, str], faces: Path, tmp_path: Path) -> None:
+    weights = trained[0] / "attacker.safetensors"
+    code, out, err = call("run", weights, faces / "000-0.png", "-o", tmp_path / "out", "--aligned", "--seed", "1")
+    assert code == 2 and not out and "draws nothing" in err and not (tmp_path / "out").exists()
+
+
+def test_the_evaluation_computes_where_it_is_told(
+    trained: tuple[Path, str, str], faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = []
+    load = files.load_attacker
+    monkeypatch.setattr(files, "load_attacker", lambda path, device: given.append(device) or load(path, device=device))
+    words = (
+        "evaluate",
+        trained[0] / "attacker.safetensors",
+        "--data",
+        faces,
+        "--labels",
+        faces / "labels.csv",
+        "--quiet",
+    )
+    code, said, err = call(*words, "-o", tmp_path / "out", "--resamples", "0", "--no-report", "--device", "cpu")
+    assert code == 0 and set(given) == {"cpu"}, err
+    assert any(one["attacker"] == "autoencoder (trained)" for one in json.loads(said)["reversed"])
+    code, _, err = call(*words, "-o", tmp_path / "other", "--device", "tpu")
+    assert code == 2 and "tpu" in err and not (tmp_path / "other").exists()
 
 
 def test_the_evaluation_tests_people_it_never_saw(trained: tuple[Path, str, str], faces: Path, tmp_path: Path) -> None:

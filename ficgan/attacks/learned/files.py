@@ -108,6 +108,7 @@ class Trained(Reverser):
     traits: ClassVar[ReverserTraits] = ReverserTraits(title="Trained attacker, from a file", source="its file")
 
     file: str = param("", "attacker.safetensors of a training")
+    device: str = param("auto", "where it computes: auto, cpu, cuda or cuda:N")
     attacker: Learned | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -116,7 +117,7 @@ class Trained(Reverser):
             return
         if not self.file:
             raise UsageError(f"{self.name} needs the file of an attacker; write trained:file=PATH")
-        attacker = load_attacker(self.file)
+        attacker = load_attacker(self.file, device=self.device)
         object.__setattr__(self, "attacker", attacker)
         traits = attacker.traits
         object.__setattr__(self, "traits", replace(traits, knowledge=traits.knowledge - {"pairs"}))
