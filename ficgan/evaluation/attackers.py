@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer, Faces, Images
+from ficgan.anonymizers.defended import Jpeg
 from ficgan.attacks import REVERSERS, Reverser, another_key
 from ficgan.attacks.learned import Learned
 from ficgan.evaluation.bench import Bench, NotApplicable, Refused, Subject, known
@@ -165,14 +165,8 @@ def _compressed(bench: Bench, subject: Subject, method: Anonymizer, rows: NDArra
 
 def _as_jpeg(faces: Faces) -> Faces:
     """The faces as they come back from JPEG files."""
-    from PIL import Image
-
-    out = np.empty_like(faces.images)
-    for index, image in enumerate(faces.images):
-        file = io.BytesIO()
-        Image.fromarray(image).save(file, format="JPEG", quality=QUALITY)
-        out[index] = np.asarray(Image.open(file))
-    return faces.with_images(out)
+    jpeg, nothing = Jpeg(quality=QUALITY), np.random.default_rng(0)
+    return faces.with_images(np.stack([jpeg.apply(image, image, nothing) for image in faces.images]))
 
 
 def _reversers(bench: Bench, method: Anonymizer, kind: Attacker) -> list[tuple[str, Reverser]]:
