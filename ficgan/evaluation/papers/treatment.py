@@ -70,7 +70,9 @@ def treated(bench: Bench, how: Treatment, rows: NDArray[np.int64]) -> Faces:
     if not how.steps:
         return clear
     part = bench.part(rows)
-    key = ["treated", bench.prepared.digest, list(part.region), how.mark, rows.tolist()]
+    needs = any("background" in step.traits.needs for step in how.steps)
+    origin = bench.digest if needs else bench.prepared.digest  # the split says who the background are
+    key = ["treated", origin, list(part.region), how.mark, rows.tolist()]
     ready = Treatment(how.label, tuple(anonymiser_for(bench, step) for step in how.steps))
     return clear.with_images(bench.store.array(key, lambda: part.with_regions(ready(part.regions())).images))
 
