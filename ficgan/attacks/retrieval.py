@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
 
-__all__ = ["RULES", "Accuracy", "OodCurve", "Retrieved", "accuracy", "choose_threshold", "ood_curve", "retrieve"]
+__all__ = ["RULES", "OodCurve", "Retrieved", "choose_threshold", "ood_curve", "retrieve"]
 
 Float = NDArray[np.floating]
 Metric = Literal["euclidean", "cosine"]
@@ -21,8 +21,6 @@ RULES: tuple[Rule, ...] = ("vote", "shortest", "mean")
 the smallest distance (Revelio, §4.3). shortest: the person of the one nearest pair. mean: the person whose gallery
 images are on average nearest to all candidates, the naive rule the paper argues against."""
 
-REVELIO_THRESHOLD = 0.43
-"""d of Revelio, Figure 7: Euclidean distance of the 128-d embeddings of dlib's face_recognition."""
 _BLOCK = 1 << 24
 """Scores that are in memory at once."""
 
@@ -165,45 +163,6 @@ def _vote(winners: NDArray[np.int64], distances: NDArray[np.float32]) -> NDArray
     gaps = np.where(counts == counts.max(axis=1, keepdims=True), gaps, np.inf)
     chosen = np.where(counts.max(axis=1) > 0, gaps.argmin(axis=1), 0)
     return np.where(counts.max(axis=1) > 0, names[np.arange(len(names)), chosen], -1)
-
-
-@dataclass(frozen=True)
-class Accuracy:
-    """A share of probes with Wilson's 95 % interval.
-
-    Args:
-        value: identity retrieval accuracy, IRA.
-        low, high: of the interval.
-        hits, trials: counts.
-    """
-
-    value: float
-    low: float
-    high: float
-    hits: int
-    trials: int
-
-
-def accuracy(found: NDArray[np.integer], true: NDArray[np.integer]) -> Accuracy:
-    """Identity retrieval accuracy; it takes probes for independent, so bootstrap by identity where people repeat.
-
-    Args:
-        found: [N] of `Retrieved`.
-        true: [N] people.
-
-    Raises:
-        InputError: no probe, or not as many found as true.
-
-    Source:
-        Revelio, §5.2 (IRA); Wilson 1927, without correction for continuity.
-    """
-    if not len(true) or len(found) != len(true):
-        raise InputError(f"{len(found)} people were found for {len(true)} probes; give as many, and at least one")
-    n, hits, z = len(true), int(np.sum(np.asarray(found) == np.asarray(true))), 1.959963984540054
-    share = hits / n
-    middle, reach = share + z * z / (2 * n), z * float(np.sqrt(share * (1 - share) / n + z * z / (4 * n * n)))
-    low, high = ((middle + sign * reach) / (1 + z * z / n) for sign in (-1, 1))
-    return Accuracy(share, max(0.0, low), min(1.0, high), hits, n)
 
 
 @dataclass(frozen=True)

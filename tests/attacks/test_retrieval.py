@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 from sklearn import metrics
 
 from ficgan.attacks import retrieval
-from ficgan.attacks.retrieval import RULES, Metric, Rule, accuracy, choose_threshold, ood_curve, retrieve
+from ficgan.attacks.retrieval import RULES, Metric, Rule, choose_threshold, ood_curve, retrieve
 from ficgan.errors import FicganError
 
 
@@ -110,8 +109,6 @@ def test_a_few_lucky_candidates_outvote_the_mean() -> None:
         lambda: retrieve(np.zeros((2, 3, 4)), np.full((5, 4), np.nan), np.zeros(5, int)),
         lambda: retrieve(np.zeros((2, 3, 4)), np.zeros((5, 4)), np.zeros(5, int), "manhattan"),  # type: ignore[arg-type]
         lambda: retrieve(np.zeros((2, 3, 4)), np.zeros((5, 4)), np.zeros(5, int), rule="first"),  # type: ignore[arg-type]
-        lambda: accuracy(np.zeros(0, int), np.zeros(0, int)),
-        lambda: accuracy(np.zeros(2, int), np.zeros(3, int)),
         lambda: ood_curve(np.zeros(0), np.ones(2)),
         lambda: ood_curve(np.ones(2), np.array([np.nan])),
     ],
@@ -119,21 +116,6 @@ def test_a_few_lucky_candidates_outvote_the_mean() -> None:
 def test_what_cannot_be_is_refused(call: object) -> None:
     with pytest.raises(FicganError):
         call()  # type: ignore[operator]
-
-
-def test_accuracy_of_the_paper_has_its_interval() -> None:
-    true = np.arange(97)
-    got = accuracy(np.where(true < 93, true, -1), true)
-    assert (got.hits, got.trials) == (93, 97) and got.value == pytest.approx(0.9588, abs=1e-4)
-    assert (got.low, got.high) == (pytest.approx(0.899, abs=5e-4), pytest.approx(0.984, abs=5e-4))
-
-
-@pytest.mark.parametrize(("hits", "trials"), [(0, 5), (5, 5), (1, 3), (40, 97)])
-def test_the_interval_is_wilson_s(hits: int, trials: int) -> None:
-    true = np.arange(trials)
-    got = accuracy(np.where(true < hits, true, -1), true)
-    theirs = stats.binomtest(hits, trials).proportion_ci(method="wilson")
-    assert (got.low, got.high) == (pytest.approx(theirs.low, abs=1e-9), pytest.approx(theirs.high, abs=1e-9))
 
 
 @settings(max_examples=50, deadline=None)
