@@ -6,15 +6,18 @@ import dataclasses
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from ficgan import configs
 from ficgan.anonymizers import Faces, GaussianBlur
 from ficgan.cli.evaluate_paper import paper
 from ficgan.errors import InputError, UsageError
@@ -26,7 +29,9 @@ from ficgan.evaluation.papers.revelio import RevelioPaper, revelio_matrix, run_r
 from ficgan.evaluation.papers.revelio_figures import draw_revelio
 from ficgan.evaluation.papers.revelio_lab import attacker, settings
 from ficgan.evaluation.papers.revelio_world import divide
+from ficgan.evaluation.papers.transfer import Attack
 from ficgan.evaluation.readers import Reader
+from ficgan.evaluation.results import Trial
 from ficgan.evaluation.sets import Prepared
 
 SIDE, PEOPLE, EACH = 32, 16, 4
@@ -213,6 +218,10 @@ def _paper(people: Path, **more: Any) -> RevelioPaper:
     return RevelioPaper(people, **{**given_, **more})  # type: ignore[arg-type]
 
 
+def _value(trial: Trial, metric: str) -> float | None:
+    return next(one.value for one in trial.figures if one.metric == metric)
+
+
 def _rows(run: Any, title: str) -> list[dict[str, Any]]:
     return next(table["rows"] for table in run.tables if title in table["title"])
 
@@ -225,7 +234,10 @@ def test_parts_fill_their_tables_and_others_say_that_they_were_not_run(people: P
         part: f"not run: part {part} was not asked for" for part in ("fine-tuning", "kernel", "defences")
     }
     first = {row["method"]: row for row in _rows(run, "Table 1")}
-    assert set(first) == {"bicubic", *(row["method"] for row in printed.IRA.rows)}
+    beside = {"Clear", "Constant grey", "Mean face", "Chance", "Block permutation, undone"}
+    beside |= {"Kernel estimated, not told"}
+    assert set(first) == {"bicubic", *beside, *(row["method"] for row in printed.IRA.rows)}
+    assert first["Block permutation, undone"]["light: here"] == "not run: control_epochs is 0"
     assert first["Revelio"]["heavy: paper"] == "0.959 [0.899, 0.984]"
     assert "majority of 2 guesses" in first["Revelio"]["heavy: here"]
     assert first["PULSE"]["light: here"] == "not run: no attacker called PULSE was given"
@@ -328,6 +340,8 @@ def test_the_kernel_estimator_is_told_of(people: Path, tmp_path: Path, monkeypat
         def estimate(self, images: np.ndarray) -> np.ndarray:
             index = type(self).calls
             type(self).calls += 1
+            if index >= len(self.kernels):  # asked which model to take: always says that of the light blur
+                return np.full(len(images), 5)
             return np.full(len(images), self.kernels[index] + (2 if index == 0 else 0))
 
         def regress(self, images: np.ndarray) -> np.ndarray:
@@ -343,6 +357,87 @@ def test_the_kernel_estimator_is_told_of(people: Path, tmp_path: Path, monkeypat
     assert rows[0]["mean absolute error, pixels of 256"].startswith(f"{16 / count:.3f} ")
     assert "says 37.0" in rows[2]["mean absolute error, pixels of 256"]
     assert draw_revelio(run.lab, run.outcomes, tmp_path)[0].name == "figure-13.png"
+    assert facts["chosen rightly"] == {"light": 1.0, "heavy": 0.0}
+    lab = run.lab
+    guesses = lab.restorer(lab.blur("light")).guess(lab.seen(lab.blur("heavy"), lab.world.closed), lab.world.closed)
+    clear = lab.bench.prepared.faces.take(lab.world.closed).images
+    error = ((guesses.images.astype(float) - clear) ** 2).mean((1, 2, 3))
+    heavy = run.outcomes["kernel"].trials[1]
+    assert heavy.method == "heavy"
+    assert _value(heavy, "PSNR") == pytest.approx(np.mean(10 * np.log10(255**2 / error)), rel=1e-5)
+    table = {row["method"]: row for row in _rows(run, "Table 1")}
+    assert "not run" not in table["Kernel estimated, not told"]["heavy: here"]
+
+
+@pytest.mark.usefixtures("_judge")
+def test_controls_stand_beside_the_attackers(people: Path, tmp_path: Path) -> None:
+    run = run_revelio(_paper(people, parts=("base",), control_epochs=1), tmp_path)
+    lab, trials = run.lab, [one for one in run.outcomes["base"].trials if one.method == "heavy"]
+    found = {one.attacker: one for one in trials}
+    assert _value(found["Clear"], "IRA") == 1.0
+    assert (_value(found["Block permutation, undone"], "IRA") or 0) > (_value(found["Constant grey"], "IRA") or 0)
+    enrolled, tested = (lab.bench.people[rows] for rows in (lab.world.reference, lab.world.closed))
+    share = np.mean([(enrolled == person).sum() / len(enrolled) for person in tested])
+    assert _value(found["Chance"], "IRA") == pytest.approx(share)
+    same, other = (_value(found[name], "IDD") or 0 for name in ("Same person, another photo", "Strangers"))
+    assert 0 < same < other
+    clear = lab.bench.prepared.faces.take(lab.world.closed).images.astype(float)
+    mean = lab.bench.prepared.faces.take(lab.world.reference).images.astype(float).mean(0)
+    ratio = 10 * np.log10(255**2 / ((clear - mean) ** 2).mean((1, 2, 3)))
+    assert _value(found["Mean face"], "PSNR") == pytest.approx(ratio.mean(), abs=0.01)
+    rows = {row["method"]: row for row in _rows(run, "Table 4")}
+    assert rows["Strangers"]["IDD"].endswith("*")  # the judge was not trained by angles
+    assert rows["Strangers"]["PSNR"] == "–"
+    assert "* | 1.5" in rows["Blurred"]["IDD"]
+
+
+@pytest.mark.usefixtures("_judge")
+def test_what_failed_is_tried_again(people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    real = revelio._made
+    monkeypatch.setattr(revelio, "_made", lambda lab, part: asked.append(part) or real(lab, part))
+    told = _paper(people, parts=("base",), attackers=(f"Mine=external:folder={tmp_path / 'none'}", "Revelio=ridge"))
+    for _ in range(2):
+        rows = {row["method"]: row for row in _rows(run_revelio(told, tmp_path), "Table 1")}
+        assert rows["Mine"]["light: here"].startswith("not run: ")
+    assert asked == ["base", "base"]
+    program = _paper(people, parts=("retrieval",), attackers=("external:command=cp -r {input}/. {output}",))
+    for _ in range(2):
+        run_revelio(program, tmp_path)
+    assert asked[2:] == ["retrieval", "retrieval"]
+
+
+@pytest.mark.usefixtures("_judge")
+def test_thresholds_are_chosen_on_other_people(people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = Reader(Coarse(), "dlib", "dlib", "coarse-1")  # type: ignore[arg-type]
+    monkeypatch.setattr(revelio_lab, "get_readers", lambda names: [judge])
+    run = run_revelio(_paper(people, parts=("ood",), identities=6, outside=8, outsiders=4), tmp_path)
+    rows = [row for row in _rows(run, "Figure 7") if row[""].startswith("here")]
+    assert len(rows) == 2
+    assert "the mean of" in rows[0]["threshold"]
+    assert rows[1]["threshold"] == "0.43 (the paper's threshold)"
+    first, second = (one for one in run.outcomes["ood"].trials if one.attacker.startswith("strangers"))
+    assert "other half" in next(one.note for one in first.figures if one.metric == "TPR")
+    outside = np.array(run.outcomes["ood"].facts["curves"]["dlib"]["outside"])
+    assert _value(second, "TPR") == pytest.approx(np.mean(outside > 0.43))
+
+
+def test_the_papers_attacker_learns_as_long_as_the_papers() -> None:
+    for name in ("revelio256", "revelio256-palette"):
+        text = configs.read(name, "attack")
+        assert yaml.safe_load(text)["attacker"]["epochs"] == printed.PROTOCOL["epochs"]
+        assert "Zhang" not in text
+
+
+@pytest.mark.usefixtures("_judge")
+def test_tables_tell_how_long_was_learnt_and_why_it_ended(people: Path, tmp_path: Path) -> None:
+    short = "autoencoder:size=32,linear=none,epochs=1"
+    run = run_revelio(_paper(people, parts=("base",), attackers=(short,)), tmp_path)
+    rows = {row["method"]: row for title in ("Table 1", "Table 3") for row in _rows(run, title)}
+    assert rows["Fantômas"]["training"] == "1 epochs"
+    assert rows["Blurred"]["training"] == "–"
+    opponent = SimpleNamespace(fitted=SimpleNamespace(epochs=9, record={"epochs": 3, "ended": "2 minutes were over"}))
+    assert Attack("x", opponent).training == "3 epochs of 9: 2 minutes were over"  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("_judge")

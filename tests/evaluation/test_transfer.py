@@ -13,7 +13,7 @@ from ficgan.anonymizers.defended import Rotation
 from ficgan.errors import UsageError
 from ficgan.evaluation import reversal
 from ficgan.evaluation.bench import Bench
-from ficgan.evaluation.metrics.intervals import wilson
+from ficgan.evaluation.metrics.intervals import Bootstrap, wilson
 from ficgan.evaluation.metrics.judges import Judges
 from ficgan.evaluation.papers.fantomas_attackers import (
     attacker_tables,
@@ -25,7 +25,7 @@ from ficgan.evaluation.papers.fantomas_attackers import (
 from ficgan.evaluation.papers.revelio_defended import ATTACKER, DEFENCES, PUBLISHER, defended, turned_back
 from ficgan.evaluation.papers.revelio_lab import Lab, RevelioPaper
 from ficgan.evaluation.papers.revelio_world import World
-from ficgan.evaluation.papers.transfer import attack_on, read_trials, transfer
+from ficgan.evaluation.papers.transfer import NOT_ANGULAR, attack_on, by_people, read_trials, transfer
 from ficgan.evaluation.papers.treatment import CLEAR, Treatment, treated, treatment
 from ficgan.evaluation.readers import Reader
 from ficgan.evaluation.report.headline import figure
@@ -83,17 +83,53 @@ def test_figures_are_those_of_a_slow_loop(bench: Bench) -> None:
     codes, gallery, source = (
         reader.embed(faces).astype(np.float64) for faces in (seen, enrolled, bench.prepared.faces.take(rows))
     )
-    hits, angles = 0, []
+    hits, angles, right = 0, [], []
     for code, clear, person in zip(codes, source, bench.people[rows], strict=True):
         away = [float(np.sqrt(((code - other) ** 2).sum())) for other in gallery]
-        hits += int(enrolled.people[int(np.argmin(away))] == person)
+        right.append(int(enrolled.people[int(np.argmin(away))] == person))
+        hits += right[-1]
         angles.append(np.arccos(code @ clear / np.linalg.norm(code) / np.linalg.norm(clear)))
     ira = _of(trial, "IRA")
     assert ira.value == pytest.approx(hits / len(rows))
-    assert (ira.low, ira.high) == pytest.approx(wilson(hits, len(rows)))
+    if 0 < hits < len(rows):  # one photo of each person here: people are drawn as photos are
+        drawn = Bootstrap(bench.resamples, bench.seed).weights(len(rows)) @ right / len(rows)
+        assert (ira.low, ira.high) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])), abs=1e-6)
     assert _of(trial, "IDD").value == pytest.approx(np.mean(angles), rel=1e-5)
     error = (seen.images.astype(float) - bench.prepared.faces.take(rows).images) ** 2
     assert _of(trial, "PSNR").value == pytest.approx(np.mean(10 * np.log10(255**2 / error.mean((1, 2, 3)))), rel=1e-5)
+
+
+def test_photos_of_one_person_are_no_independent_trials() -> None:
+    people = np.repeat(np.arange(10), 10)
+    right = people < 5  # all photos of a person fall alike
+    one = by_people("IRA", right, people, Bootstrap(2000, 0))
+    assert one.value == 0.5
+    drawn = np.random.default_rng(1).binomial(10, 0.5, 20000) / 10
+    assert (one.low, one.high) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])), abs=0.051)
+    assert (by_people("IRA", right | True, people, Bootstrap(20, 0)).low) == pytest.approx(wilson(10, 10)[0])
+    assert by_people("IRA", right[:0], people[:0], Bootstrap(20, 0)).value is None
+
+
+def test_angles_of_a_judge_that_was_not_trained_by_them_are_marked(bench: Bench) -> None:
+    rows = bench.split.probe
+    clear = bench.prepared.faces.take(rows)
+    (marked,) = read_trials(bench, clear, rows, method="", attacker="")
+    by_angle = Coarse()
+    by_angle.metric = "cosine"
+    bench.readers = [dataclasses.replace(bench.readers[0], recognizer=by_angle)]  # type: ignore[arg-type]
+    (plain,) = read_trials(bench, clear, rows, method="", attacker="")
+    assert (_of(marked, "IDD").note, _of(plain, "IDD").note) == (NOT_ANGULAR, "")
+
+
+def test_another_background_makes_other_pixels(bench: Bench) -> None:
+    how, rows, people = treatment("k-same-pixel:k=2"), bench.split.probe, bench.people
+    seen = []
+    for some in ((0, 1, 2, 3), (4, 5, 6, 7)):
+        split = Split(np.flatnonzero(np.isin(people, some)), NONE, bench.split.gallery, rows, NONE)
+        made = written(split, people, {}, bench.prepared.faces.names)
+        other = Bench(bench.prepared, made, bench.readers, None, bench.store)
+        seen.append(treated(other, how, rows).images)
+    assert not np.array_equal(*seen)
 
 
 def test_what_was_learnt_is_reversed_and_another_permutation_is_not(bench: Bench) -> None:

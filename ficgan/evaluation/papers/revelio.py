@@ -21,7 +21,7 @@ from ficgan.evaluation.papers.revelio_caveats import revelio_caveats
 from ficgan.evaluation.papers.revelio_lab import PARTS, Lab, RevelioPaper, attacker, open_lab
 from ficgan.evaluation.papers.revelio_tables import revelio_tables
 from ficgan.evaluation.results import Results, Trial, from_json
-from ficgan.evaluation.stored import VERSION, digest, fingerprint
+from ficgan.evaluation.stored import VERSION, digest, files_digest, fingerprint
 from ficgan.images import atomic_write
 from ficgan.registry import parse_spec
 
@@ -108,7 +108,7 @@ def run_revelio(paper: RevelioPaper, out: Path, progress: Told | None = None) ->
             began = time.monotonic()
             if progress:
                 progress(number, len(PARTS), f"part {part}")
-            entry = _keep(lab, part, _made(lab, part), time.monotonic() - began)
+            entry = _keep(lab, part, _with_training(lab, part, _made(lab, part)), time.monotonic() - began)
         if entry is not None:
             outcomes[part] = Outcome([Trial(**from_json(one)) for one in entry["trials"]], entry["facts"])
             seconds[part] = entry["seconds"]
@@ -125,6 +125,26 @@ def _made(lab: Lab, part: str) -> Outcome:
         raise FicganError(f"part {part}: {error}; what is done is kept in {lab.out}, mend it and run again") from error
 
 
+_LEARNT = {"retrieval": ("light", "heavy"), "fine-tuning": ("heavy",), "sweep": ("light", "heavy"),
+           "defences": ("light",), "ood": ("heavy",)}  # fmt: skip
+"""Blurs that the attacker has learnt for a part."""
+
+
+def _with_training(lab: Lab, part: str, made: Outcome) -> Outcome:
+    """With how long the attacker has learnt."""
+    if made.whole and part in _LEARNT:
+        label = lab.paper.restorer[0]
+        told = {f"{label}, {level}": lab.restorer(lab.blur(level)).training for level in _LEARNT[part]}
+        made.facts = {**made.facts, "training": told}
+    return made
+
+
+def _marks(lab: Lab, part: str) -> list[str | None]:
+    """Fingerprints of the attackers of a part; None for a program, of which nobody knows what it does next time."""
+    specs = [spec for _, spec in (lab.paper.named if part == "base" else [lab.paper.restorer])]
+    return [fingerprint(REVERSERS.make(name, **given)) for name, given in map(parse_spec, specs)]
+
+
 def _key(lab: Lab, part: str) -> str:
     """Of everything a part's outcome depends on."""
     from ficgan import __version__
@@ -138,16 +158,17 @@ def _key(lab: Lab, part: str) -> str:
     for name, needed in _NEEDED.items():
         if part not in needed:
             del told[name]
-    specs = [spec for _, spec in (paper.named if part == "base" else [paper.restorer])]
-    attackers = [fingerprint(REVERSERS.make(name, **given)) for name, given in map(parse_spec, specs)]
+    if "estimator_weights" in told:
+        told["estimator_weights"] = [paper.estimator_weights, files_digest(paper.estimator_weights)]
     judges = [reader.digest for reader in lab.bench.readers]
-    return digest([VERSION, _REVISION, __version__, part, told, lab.bench.digest, judges, attackers])
+    return digest([VERSION, _REVISION, __version__, part, told, lab.bench.digest, judges, _marks(lab, part)])
 
 
 _NEEDED: dict[str, tuple[str, ...]] = {
     "candidates": ("retrieval", "fine-tuning", "ood"), "sweep": ("sweep",), "estimator": ("kernel",),
     "fine_tuned": ("fine-tuning",), "tune_steps": ("fine-tuning",), "tune_rate": ("fine-tuning",),
-    "adapted": ("defences",), "adapt_epochs": ("defences",),
+    "adapted": ("defences",), "adapt_epochs": ("defences",), "control_epochs": ("base",),
+    "estimator_network": ("kernel",), "estimator_weights": ("kernel",),
 }  # fmt: skip
 """Settings that only some parts depend on."""
 
@@ -157,6 +178,8 @@ def _file(lab: Lab, part: str) -> Path:
 
 
 def _read(lab: Lab, part: str) -> dict[str, Any] | None:
+    if None in _marks(lab, part):
+        return None
     try:
         entry: dict[str, Any] = json.loads(_file(lab, part).read_text(encoding="utf-8"))
         return entry
@@ -166,10 +189,11 @@ def _read(lab: Lab, part: str) -> dict[str, Any] | None:
 
 def _keep(lab: Lab, part: str, outcome: Outcome, seconds: float) -> dict[str, Any]:
     entry = {"trials": [asdict(one) for one in outcome.trials], "facts": outcome.facts, "seconds": round(seconds, 1)}
-    path = _file(lab, part)
-    path.parent.mkdir(exist_ok=True)
-    with atomic_write(path, overwrite=True) as file:
-        file.write(json.dumps(entry, allow_nan=False).encode())
+    if outcome.whole and None not in _marks(lab, part):
+        path = _file(lab, part)
+        path.parent.mkdir(exist_ok=True)
+        with atomic_write(path, overwrite=True) as file:
+            file.write(json.dumps(entry, allow_nan=False).encode())
     loaded: dict[str, Any] = json.loads(json.dumps(entry))
     return loaded
 

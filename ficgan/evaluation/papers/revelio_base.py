@@ -8,6 +8,7 @@ from typing import Any
 from ficgan.errors import FicganError
 from ficgan.evaluation.bench import known
 from ficgan.evaluation.metrics.scores import Scores
+from ficgan.evaluation.papers.revelio_controls import POSITIVE, control_trials, positive_attack
 from ficgan.evaluation.papers.revelio_lab import NAMES, Lab
 from ficgan.evaluation.papers.revelio_published import BLURS
 from ficgan.evaluation.papers.transfer import identified, read_trials
@@ -30,31 +31,58 @@ class Outcome:
     Attributes:
         trials: figures.
         facts: whatever a table or a plot needs besides.
+        whole: nothing failed that may go well another time; what is not whole is not kept.
     """
 
     trials: list[Trial] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
+    whole: bool = True
 
 
 def base(lab: Lab) -> Outcome:
-    """Tables 1, 3 and 4: the blurred image itself, parrots, and every attacker, under light and heavy blur."""
-    out = Outcome()
+    """Tables 1, 3 and 4: the blurred image itself, parrots, every attacker, and controls; light and heavy blur."""
+    out = Outcome(facts={"training": {}})
+    _positive(lab, out)
     rows = lab.world.closed
     for level in BLURS:
         how = lab.blur(level)
         lab.tell(0, len(lab.paper.named), f"{level} blur: the judges read the reference and the blurred faces")
         seen = lab.seen(how, rows)
         out.trials += read_trials(lab.bench, seen, rows, method=level, attacker=NAMES["identity"], scenario=BASE)
+        out.trials += control_trials(lab, level, BASE)
         out.trials += [_parrot(lab, how, level, reader) for reader in lab.bench.readers]
         for number, (label, spec) in enumerate(lab.paper.named):
             lab.tell(number, len(lab.paper.named), f"{label} against {level} blur")
             try:
-                guesses = lab.attack(label, spec, how).guess(seen, rows)
+                attack = lab.attack(label, spec, how)
+                guesses = attack.guess(seen, rows)
+                out.facts["training"][f"{label}, {level}"] = attack.training
             except FicganError as error:  # the others go on: one attacker's failure is a line in the table
                 out.trials += refused(lab, level, label, str(error))
+                out.whole = False
                 continue
             out.trials += read_trials(lab.bench, guesses, rows, method=level, attacker=label, scenario=BASE)
     return out
+
+
+def _positive(lab: Lab, out: Outcome) -> None:
+    """The attacker on permuted blocks, which it must be able to undo; the same beside both blurs."""
+    if not lab.paper.control_epochs:
+        for level in BLURS:
+            out.trials += refused(lab, level, POSITIVE, "control_epochs is 0")
+        return
+    lab.tell(0, 1, "the positive control: permuted blocks")
+    rows = lab.world.closed
+    try:
+        attack, images = positive_attack(lab)
+        guesses = lab.bench.prepared.faces.take(rows).with_images(images)
+        out.facts["training"] |= {f"{POSITIVE}, {level}": attack.training for level in BLURS}
+    except FicganError as error:
+        out.trials += [one for level in BLURS for one in refused(lab, level, POSITIVE, str(error))]
+        out.whole = False
+        return
+    for level in BLURS:
+        out.trials += read_trials(lab.bench, guesses, rows, method=level, attacker=POSITIVE, scenario=BASE)
 
 
 def refused(lab: Lab, method: str, attacker: str, why: str, scenario: str = BASE) -> list[Trial]:
@@ -81,4 +109,4 @@ def _parrot(lab: Lab, how: Treatment, level: str, reader: Reader) -> Trial:
     except FicganError as error:
         note = f"{note}: {error}"
     scores = Scores.compare(seen, enrolled, known(probe), known(reference), metric=metric)
-    return Trial(bench.name, level, BASE, reader.name, PARROT, (identified(scores, note),))
+    return Trial(bench.name, level, BASE, reader.name, PARROT, (identified(scores, note, lab.bootstrap),))

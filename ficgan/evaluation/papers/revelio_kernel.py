@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,14 +11,18 @@ from ficgan.anonymizers import generator
 from ficgan.anonymizers.kernels import scaled_kernel
 from ficgan.attacks.blurs import blurred, equivalent_kernel, transfers
 from ficgan.errors import FicganError
-from ficgan.evaluation.papers.revelio_base import Outcome
+from ficgan.evaluation.papers.revelio_base import Outcome, refused
 from ficgan.evaluation.papers.revelio_lab import OF_256, Lab
-from ficgan.evaluation.papers.revelio_published import TRANSFER
+from ficgan.evaluation.papers.revelio_published import BLURS, TRANSFER
+from ficgan.evaluation.papers.transfer import read_trials
 
-__all__ = ["kernel"]
+__all__ = ["ESTIMATED", "NOT_TOLD", "kernel"]
 
 Rows = NDArray[np.int64]
 LARGEST = 81
+ESTIMATED = "closed world, kernel estimated"
+"""Scenario of the trials whose model is chosen by the estimate."""
+NOT_TOLD = "Kernel estimated, not told"
 _TOLD = {"same rule": TRANSFER[0], "fixed deviation": TRANSFER[1], "rectangle": TRANSFER[2]}
 """Of `ficgan.attacks.blurs.TRANSFERS`, what the paper's estimator said."""
 
@@ -28,7 +34,10 @@ def kernel(lab: Lab) -> Outcome:
     bench, size = lab.bench, lab.paper.size
     learnt, chosen, tested = (bench.prepared.faces.take(rows).images for rows in _people_apart(lab))
     kernels = tuple(range(1, max(3, scaled_kernel(LARGEST, size)) + 1, 2))
-    made = KernelEstimator.train(learnt, kernels, validation=chosen, seed=lab.paper.seed, told=lab.told)
+    made = KernelEstimator.train(
+        learnt, kernels, validation=chosen, seed=lab.paper.seed, told=lab.told,
+        network=lab.paper.estimator_network, weights=lab.paper.estimator_weights or None,
+    )  # fmt: skip
     true = np.repeat(kernels, len(tested))
     found = np.concatenate([made.estimate(blurred(tested, one)) for one in kernels])
     error, scale = mean_absolute_error(true, found), OF_256 / size
@@ -47,13 +56,43 @@ def kernel(lab: Lab) -> Outcome:
         })  # fmt: skip
     photos = f"{len(learnt)} to learn, {len(chosen)} to choose, {len(tested)} to test"
     row = {"mean absolute error, pixels of 256": told, "photos": photos, "estimator": made.network}
-    return Outcome(
+    out = Outcome(
         [],
         {
             "row": row, "more": more, "kernels": list(kernels), "error": error, "scale": scale,
             "confusion": confusion(true, found, kernels).tolist(),
         },
     )  # fmt: skip
+    _not_told(lab, made, out)
+    return out
+
+
+def _not_told(lab: Lab, estimator: Any, out: Outcome) -> None:
+    """One guess at each face of the closed world by the model, light or heavy, that the estimate is nearest to.
+
+    Source: Revelio, section 4.2 (the estimate chooses the model).
+    """
+    rows, label = lab.world.closed, lab.paper.restorer[0]
+    widths = np.array([scaled_kernel(kernel, lab.paper.size) for kernel in BLURS.values()])
+    out.facts["chosen rightly"] = {}
+    for number, level in enumerate(BLURS):
+        lab.tell(number, len(BLURS), f"{label} against {level} blur, kernel estimated")
+        seen = lab.seen(lab.blur(level), rows)
+        chosen = np.abs(estimator.estimate(seen.images)[:, None] - widths).argmin(1)
+        out.facts["chosen rightly"][level] = float(np.mean(chosen == number))
+        images = seen.images.copy()
+        try:
+            for index, model in enumerate(BLURS):
+                some = np.flatnonzero(chosen == index)
+                if len(some):
+                    attack = lab.restorer(lab.blur(model))
+                    images[some] = attack.guess(seen.take(some), rows[some]).images
+        except FicganError as error:
+            out.trials += refused(lab, level, NOT_TOLD, str(error), ESTIMATED)
+            out.whole = False
+            continue
+        guesses = seen.with_images(images)
+        out.trials += read_trials(lab.bench, guesses, rows, method=level, attacker=NOT_TOLD, scenario=ESTIMATED)
 
 
 def _people_apart(lab: Lab) -> tuple[Rows, Rows, Rows]:

@@ -60,11 +60,13 @@ class RevelioPaper:
         candidates: guesses at each face.
         sweep: photos on which other kernels are tried.
         estimator: photos that the kernel estimator learns from, chooses by and is tested on.
+        estimator_network, estimator_weights: its network, and the file of a pretrained one; as of `KernelEstimator`.
         fine_tuned: at most so many photos of the closed world are restored by models fine-tuned for them.
         tune_steps, tune_rate: of the fine-tuning for one identity, which the paper leaves open; a rate of 0 is a tenth
             of the attacker's.
         adapted: defences that the attacker adapts to; "secret" is the randomised one.
         adapt_epochs: of the adaptation to a defence.
+        control_epochs: of the attacker's training on permuted blocks, which it must undo; 0: no such control.
         detector: finds the faces.
         resamples, seed: of the bootstrap; the seed of the draws, too.
         pictures: rows of the picture strips; they show real people.
@@ -87,11 +89,14 @@ class RevelioPaper:
     candidates: int = PROTOCOL["candidates"]  # type: ignore[assignment]
     sweep: int = 50
     estimator: tuple[int, int, int] = (800, 100, 100)
+    estimator_network: str = "windowed"
+    estimator_weights: str = ""
     fine_tuned: int = PROTOCOL["closed-world probes"]  # type: ignore[assignment]
     tune_steps: int = 100
     tune_rate: float = 0.0
     adapted: tuple[str, ...] = ADAPTABLE
     adapt_epochs: float = 100
+    control_epochs: int = 0
     detector: str = "auto"
     resamples: int = 1000
     seed: int = 0

@@ -2,49 +2,53 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces
-from ficgan.attacks.retrieval import Retrieved, choose_threshold, ood_curve, retrieve
-from ficgan.evaluation.bench import known
-from ficgan.evaluation.metrics.intervals import wilson
+from ficgan.attacks.retrieval import choose_threshold, ood_curve, retrieve
 from ficgan.evaluation.papers.revelio_base import Outcome
 from ficgan.evaluation.papers.revelio_lab import Lab
 from ficgan.evaluation.papers.revelio_published import BLURS, OUT_OF_DISTRIBUTION
-from ficgan.evaluation.papers.transfer import Attack, read_trials
+from ficgan.evaluation.papers.transfer import Attack, by_people, read_trials
 from ficgan.evaluation.readers import Reader
 from ficgan.evaluation.results import Figure, Trial
+from ficgan.evaluation.retrieving import Read, stranger_figures
 
-__all__ = ["OPEN", "VOTED", "elected", "ood", "retrieval"]
+__all__ = ["AT_PAPER", "OPEN", "STRANGERS", "VOTED", "elected", "ood", "retrieval"]
 
 Rows = NDArray[np.int64]
 VOTED = "closed world, many guesses"
 OPEN = "open world"
 """Scenarios of these trials."""
+STRANGERS, AT_PAPER = "strangers detected", "strangers detected at the paper's distance"
+"""Attackers of the trials that tell strangers."""
 
 
 def elected(lab: Lab, attack: Attack, seen: Faces, rows: Rows) -> dict[str, NDArray[np.int64]]:
     """The person of the reference whom most guesses are nearest to: judge → [N]."""
-    return {name: one.found for name, one in _voted(lab, attack, seen, rows).items()}
+    return {name: one.names() for name, one in _read(lab, attack, seen, rows).items()}
 
 
 def retrieval(lab: Lab) -> Outcome:
     """Table 1, the attack as the paper has it: n guesses at each face of the closed world."""
     out, rows, n = Outcome(), lab.world.closed, lab.paper.candidates
-    label, who = lab.paper.restorer[0], known(lab.bench.prepared.faces.take(lab.world.closed))
     for level in BLURS:
         how = lab.blur(level)
         attack, seen = lab.restorer(how), lab.seen(how, rows)
-        for name, one in _voted(lab, attack, seen, rows).items():
-            figures = (
-                _share("IRA", one.found == who, f"majority of {n} guesses"),
-                _share("IRA, one guess", one.winners[:, 0] == who),
-                _share("IRA, nearest of all guesses", _shortest(one) == who),
+        for name, one in _read(lab, attack, seen, rows).items():
+            told = (
+                ("IRA", one.names(), f"majority of {n} guesses"),
+                ("IRA, one guess", one.names(guesses=1), ""),
+                ("IRA, nearest of all guesses", one.names("shortest"), ""),
             )
-            out.trials.append(Trial(lab.bench.name, level, VOTED, name, label, figures))
+            figures = tuple(
+                by_people(metric, found == one.people, one.people, lab.bootstrap, note) for metric, found, note in told
+            )
+            out.trials.append(Trial(lab.bench.name, level, VOTED, name, lab.paper.restorer[0], figures))
     out.facts = {"candidates": n, "enrolled images": len(lab.world.reference)}
     return out
 
@@ -55,23 +59,13 @@ def ood(lab: Lab) -> Outcome:
     attack = lab.restorer(how)
     inside, outside = lab.world.closed, lab.world.outside
     shown = {name: lab.seen(how, rows) for name, rows in (("inside", inside), ("outside", outside))}
-    near = _voted(lab, attack, shown["inside"], inside)
-    far = _voted(lab, attack, shown["outside"], outside)
+    near, far = (_read(lab, attack, shown[name], rows) for name, rows in (("inside", inside), ("outside", outside)))
     curves: dict[str, Any] = {}
     for reader in lab.bench.readers:
-        mine, theirs = near[reader.name].lowest, far[reader.name].lowest
-        curve = _curve(mine, theirs, _paper_threshold(reader))
-        curves[reader.name] = curve
-        limit, note = curve["threshold"], curve["note"]
-        figures = (
-            Figure("AUC", curve["AUC"], n=len(mine) + len(theirs), unit="images"),
-            _share("TPR", theirs > limit, note),
-            _share("FPR", mine > limit, note),
-            _share("accuracy", np.concatenate([theirs > limit, mine <= limit]), note),
-        )
-        out.trials.append(Trial(lab.bench.name, "heavy", OPEN, reader.name, "strangers detected", figures))
+        trials, curves[reader.name] = _strangers(lab, reader, near[reader.name], far[reader.name])
+        out.trials += trials
     judge = lab.bench.readers[0].name
-    detected = far[judge].lowest > curves[judge]["threshold"]
+    detected = np.array(curves[judge]["outside"]) > curves[judge]["threshold"]
     groups = (
         ("out of distribution, detected", outside[detected], shown["outside"].take(np.flatnonzero(detected))),
         ("out of distribution, missed", outside[~detected], shown["outside"].take(np.flatnonzero(~detected))),
@@ -88,40 +82,49 @@ def ood(lab: Lab) -> Outcome:
     return out
 
 
-def _voted(lab: Lab, attack: Attack, seen: Faces, rows: Rows) -> dict[str, Retrieved]:
-    bench = lab.bench
+def _read(lab: Lab, attack: Attack, seen: Faces, rows: Rows) -> dict[str, Read]:
+    """What each judge reads in many guesses, before the whole reference."""
+    bench, people = lab.bench, lab.bench.people
     reference = bench.prepared.faces.take(lab.world.reference)
     codes = attack.codes(seen, rows, lab.paper.candidates)
     return {
-        reader.name: retrieve(codes[reader.name], bench.embed(reader, reference), known(reference), reader.metric)
+        reader.name: Read(
+            codes[reader.name], people[rows], bench.embed(reader, reference), people[lab.world.reference], reader.metric
+        )
         for reader in bench.readers
     }
 
 
-def _shortest(one: Retrieved) -> NDArray[np.int64]:
-    best: NDArray[np.int64] = np.take_along_axis(one.winners, one.distances.argmin(1)[:, None], 1)[:, 0]
-    return best
-
-
-def _share(metric: str, hits: NDArray[np.bool_], note: str = "") -> Figure:
-    if not len(hits):
-        return Figure(metric, None, unit="images", note="there is no such face here")
-    low, high = wilson(int(hits.sum()), len(hits))
-    return Figure(metric, float(hits.mean()), low, high, len(hits), "images", note)
-
-
-def _paper_threshold(reader: Reader) -> float | None:
-    """The paper's distance is one of dlib's embeddings, and of no others."""
-    return OUT_OF_DISTRIBUTION["threshold"] if reader.name == "dlib" else None
-
-
-def _curve(inside: NDArray[np.float32], outside: NDArray[np.float32], threshold: float | None) -> dict[str, Any]:
-    """TPR and FPR over all thresholds, JSON-ready, and the threshold that is used."""
-    curve = ood_curve(inside, outside)
-    note = "the paper's threshold"
+def _strangers(lab: Lab, reader: Reader, near: Read, far: Read) -> tuple[list[Trial], dict[str, Any]]:
+    """Trials of a judge, and its curve, JSON-ready, with the threshold that Table 5 goes by."""
+    both = replace(
+        near,
+        candidates=np.concatenate([near.candidates, far.candidates]),
+        people=np.concatenate([near.people, far.people]),
+    )
+    least = retrieve(both.candidates, both.gallery, both.enrolled, both.metric).lowest
+    mine, theirs = least[: len(near.people)], least[len(near.people) :]
+    curve = ood_curve(mine, theirs)
+    found, _ = stranger_figures(both, np.unique(both.enrolled), lab.bootstrap)
+    figures = {one.metric.removeprefix("stranger "): one for one in found}
+    figures["AUC"] = Figure("AUC", curve.auc, n=len(least), unit="images")
+    told = [Trial(lab.bench.name, "heavy", OPEN, reader.name, STRANGERS,
+                  tuple(replace(one, metric=name) for name, one in figures.items()))]  # fmt: skip
+    limit = figures.get("threshold")
+    threshold, note = (None, "") if limit is None else (limit.value, "chosen on the other half of the people")
     if threshold is None:
-        threshold, note = choose_threshold(inside, outside), "threshold chosen on these very faces: too good"
-    return {
+        threshold, note = choose_threshold(mine, theirs), "threshold chosen on these very faces: too good"
+    if reader.name == "dlib":  # the paper's distance is one of dlib's embeddings, and of no others
+        threshold, note = OUT_OF_DISTRIBUTION["threshold"], "the paper's threshold"
+        told.append(Trial(lab.bench.name, "heavy", OPEN, reader.name, AT_PAPER, (
+            Figure("threshold", threshold, note=note),
+            by_people("TPR", theirs > threshold, far.people, lab.bootstrap, note),
+            by_people("FPR", mine > threshold, near.people, lab.bootstrap, note),
+            by_people("accuracy", (least > threshold) == (np.arange(len(least)) >= len(mine)), both.people,
+                      lab.bootstrap, note),
+            figures["AUC"],
+        )))  # fmt: skip
+    return told, {
         "TPR": curve.tpr.tolist(), "FPR": curve.fpr.tolist(), "AUC": curve.auc, "threshold": threshold, "note": note,
-        "inside": inside.tolist(), "outside": outside.tolist(),
+        "inside": mine.tolist(), "outside": theirs.tolist(),
     }  # fmt: skip

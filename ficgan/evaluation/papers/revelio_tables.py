@@ -9,10 +9,13 @@ from ficgan.evaluation.metrics.intervals import wilson
 from ficgan.evaluation.papers import revelio_published as printed
 from ficgan.evaluation.papers.published import Printed
 from ficgan.evaluation.papers.revelio_base import BASE, PARROT, Outcome
+from ficgan.evaluation.papers.revelio_controls import APART, CHANCE, CONTROLS, POSITIVE
+from ficgan.evaluation.papers.revelio_kernel import ESTIMATED, NOT_TOLD
 from ficgan.evaluation.papers.revelio_lab import ADAPTABLE, NAMES, PARTS, RevelioPaper
-from ficgan.evaluation.papers.revelio_open import OPEN, VOTED
+from ficgan.evaluation.papers.revelio_open import AT_PAPER, OPEN, STRANGERS, VOTED
 from ficgan.evaluation.papers.revelio_swept import ADAPTED, BARE, DEFENDED, SWEPT, TRANSFERRED
 from ficgan.evaluation.papers.revelio_tuned import FINE
+from ficgan.evaluation.papers.transfer import NOT_ANGULAR
 from ficgan.evaluation.report.headline import figure
 from ficgan.evaluation.report.tables import spelled
 from ficgan.evaluation.results import Trial
@@ -29,7 +32,16 @@ MEASURES = {
 _NOT_ASKED = "not run: part {} was not asked for"
 _STAND_IN = (
     "LPIPS and FID are the published ones only where their networks are here; values marked * are those of SqueezeNet, "
-    "which cannot be compared with the paper's. FID and its stand-in are biased upwards on so few images."
+    "which cannot be compared with the paper's. FID and its stand-in are biased upwards on so few images. "
+    "IDD is ArcFace's angle in the paper; * marks that of judges that were not trained by angles, to be compared with "
+    "what the same judge finds of the same person and of strangers (Tables 3 and 4) and with nothing else."
+)
+_ADDED = (*CONTROLS, CHANCE, POSITIVE, NOT_TOLD)
+_BESIDE = (*CONTROLS, *APART, POSITIVE, NOT_TOLD)
+"""Rows that the paper has not."""
+_CONTROLLED = (
+    f"{CONTROLS[0]} is the ceiling. {CHANCE}: any photo of the reference is taken. {POSITIVE}: the attacker trained on "
+    "permuted blocks and not on the blur, which it must be able to undo if it is trained well at all."
 )
 
 
@@ -64,28 +76,37 @@ def _run(paper: RevelioPaper, outcomes: Outcomes) -> dict[str, Any]:
         "title": "What was run",
         "note": f"Closed world: the attacker is trained on other photos of the very people it attacks, and looks them "
         f"up there (Revelio, section 5.1). Open world: it has none of theirs. The two stand apart in all tables. "
-        f"Attackers: {', '.join(label for label, _ in paper.named) or 'none'}.",
+        f"Attackers: {', '.join(label for label, _ in paper.named) or 'none'}. Trainings: {_trainings(outcomes)}.",
         "rows": rows,
     }
 
 
+def _trainings(outcomes: Outcomes) -> str:
+    return "; ".join(f"{name}: {found}" for name, found in _trained(outcomes).items() if found != "–") or "none"
+
+
+def _trained(outcomes: Outcomes) -> dict[str, str]:
+    """“Attacker, blur” → how long it has learnt."""
+    return {name: found for one in outcomes.values() for name, found in one.facts.get("training", {}).items()}
+
+
 def _retrieval(paper: RevelioPaper, outcomes: Outcomes) -> dict[str, Any]:
     """Table 1."""
-    labels = [NAMES["identity"], PARROT, *(label for label, _ in paper.named)]
-    names = list(dict.fromkeys([*labels, *(row["method"] for row in printed.IRA.rows)]))
+    names = list(dict.fromkeys([*_given(paper), *(row["method"] for row in printed.IRA.rows)]))
+    names = [*(name for name in names if name not in _ADDED), *_ADDED]
     rows: list[Row] = []
     for name in names:
-        for judge in _judges(outcomes, "base", "retrieval"):
+        for judge in _judges(outcomes, "base", "retrieval", "kernel"):
             row: Row = {"method": name, "judge": judge}
             for level in printed.BLURS:
                 row[f"{level}: here"] = _ira(outcomes, name, level, judge, paper)
                 row[f"{level}: paper"] = _printed_ira(name, level)
-            rows.append(row)
+            rows.append(row | {"training": _training(outcomes, name)})
     return {
         "title": "Closed world: who is it? (Revelio, Table 1)",
-        "note": f"Share of photos whose person is retrieved, with Wilson's 95 % intervals, ours and those that the "
+        "note": f"Share of photos whose person is retrieved; our 95 % intervals by people, and Wilson's that the "
         f"paper's counts out of {printed.PROBES} would have. {printed.IRA.protocol} Other methods than Revelio have "
-        "one guess at each photo. ~: no count of 97 gives the printed share; the nearest is taken.",
+        f"one guess at each photo. ~: no count of 97 gives the printed share; the nearest is taken. {_CONTROLLED}",
         "rows": rows,
     }
 
@@ -94,12 +115,29 @@ def _ira(outcomes: Outcomes, name: str, level: str, judge: str, paper: RevelioPa
     many = _trial(outcomes, "retrieval", VOTED, level, name, judge)
     if many is not None:
         return _cell(many, "IRA", note=True)
-    if name not in (NAMES["identity"], PARROT, *(label for label, _ in paper.named)):
+    if name == NOT_TOLD:
+        told = _trial(outcomes, "kernel", ESTIMATED, level, name, judge)
+        return _NOT_ASKED.format("kernel") if told is None else _cell(told, "IRA")
+    if name not in _given(paper):
         return f"not run: no attacker called {name} was given"
     one = _trial(outcomes, "base", BASE, level, name, judge)
     if one is None:
         return _NOT_ASKED.format("base")
     return _cell(one, "IRA", note=name == PARROT or name == paper.restorer[0])
+
+
+def _given(paper: RevelioPaper) -> list[str]:
+    """Attackers of the part base."""
+    return [NAMES["identity"], PARROT, *(label for label, _ in paper.named), *CONTROLS, CHANCE, POSITIVE]
+
+
+def _training(outcomes: Outcomes, name: str, *levels: str) -> str:
+    """How long it has learnt each blur, and why that ended."""
+    every = _trained(outcomes)
+    told = {level: every[f"{name}, {level}"] for level in levels or printed.BLURS if f"{name}, {level}" in every}
+    if len(set(told.values())) == 1:
+        return next(iter(told.values()))
+    return "; ".join(f"{level} {found}" for level, found in told.items()) or "–"
 
 
 def _printed_ira(name: str, level: str) -> str:
@@ -113,25 +151,33 @@ def _printed_ira(name: str, level: str) -> str:
 
 def _restoration(paper: RevelioPaper, outcomes: Outcomes, level: str, table: Printed) -> dict[str, Any]:
     """Tables 3 and 4."""
-    labels = [NAMES["identity"], *(label for label, _ in paper.named)]
+    labels = [NAMES["identity"], *(label for label, _ in paper.named), *_BESIDE]
     names = list(dict.fromkeys([*labels, *(row["method"] for row in table.rows)]))
+    names = [*(name for name in names if name not in _BESIDE), *_BESIDE]
     rows = []
     for name in names:
-        for judge in _judges(outcomes, "base"):
+        for judge in _judges(outcomes, "base", "kernel"):
             trial, why = _trial(outcomes, "base", BASE, level, name, judge), _NOT_ASKED.format("base")
             if level == "heavy" and name == paper.restorer[0]:  # the paper's Table 4 has the fine-tuned model
                 tuned = _trial(outcomes, "fine-tuning", FINE, level, "fine-tuned", judge)
                 usable = tuned is not None and len(tuned.figures) > 1
-                rows += [_measured({"method": f"{name}, base", "judge": judge}, trial, None, why)] if usable else []
+                if usable:
+                    head = {"method": f"{name}, base", "judge": judge}
+                    rows.append(_measured(head, trial, None, why) | {"training": _training(outcomes, name, level)})
                 trial = tuned if usable else trial
             if name not in labels:
                 why = f"not run: no attacker called {name} was given"
             here = next((row for row in table.rows if row["method"] == name), None)
-            rows.append(_measured({"method": name, "judge": judge}, trial, here, why))
+            if name == NOT_TOLD:
+                trial = _trial(outcomes, "kernel", ESTIMATED, level, name, judge)
+                why = _NOT_ASKED.format("kernel")
+            row = _measured({"method": name, "judge": judge}, trial, here, why)
+            rows.append(row | {"training": _training(outcomes, name, level)})
     number = "3" if level == "light" else "4"
     return {
         "title": f"Closed world: how well is it restored? {level} blur (Revelio, Table {number})",
-        "note": f"One guess at each photo; here, and behind the bar as printed. {table.protocol} {_STAND_IN}",
+        "note": f"One guess at each photo; here, and behind the bar as printed. {table.protocol} The paper trains for "
+        f"{printed.PROTOCOL['epochs']} epochs. {_STAND_IN} {_CONTROLLED}",
         "rows": rows,
     }
 
@@ -215,19 +261,21 @@ def _kernel(outcomes: Outcomes) -> dict[str, Any]:
 
 def _detected(outcomes: Outcomes) -> dict[str, Any]:
     told = printed.OUT_OF_DISTRIBUTION
-    trials = [one for one in _trials(outcomes, "ood", OPEN) if one.attacker == "strangers detected"]
+    trials = [one for one in _trials(outcomes, "ood", OPEN) if one.attacker in (STRANGERS, AT_PAPER)]
     columns = ("TPR", "FPR", "accuracy", "AUC")
     rows: list[Row] = []
     for trial in trials:
-        curve = outcomes["ood"].facts["curves"][trial.recogniser]
-        row: Row = {"": f"here, {trial.recogniser}", "threshold": f"{curve['threshold']:.3g} ({curve['note']})"}
+        limit = figure(trial.figures, "threshold")
+        told_by = "none" if limit is None or limit.value is None else f"{limit.value:.3g} ({limit.note})"
+        row: Row = {"": f"here, {trial.recogniser}", "threshold": told_by}
         rows.append(row | {name: _cell(trial, name) for name in columns})
     empty: Row = {"": "here", "threshold": _NOT_ASKED.format("ood"), **dict.fromkeys(columns, "–")}
     paper = {name: f"{told[name]:.2f}" if name in told else "–" for name in columns}
     return {
         "title": "Open world: is it anybody whom the attacker knows? (Revelio, Figure 7)",
         "note": "A stranger is called one where the smallest distance of all guesses to the reference is above the "
-        "threshold; shares with Wilson's intervals. The paper's threshold is one of dlib's embeddings.",
+        "threshold, which is chosen on the other half of the people, or the paper's, one of dlib's embeddings; "
+        "intervals by people.",
         "rows": [*(rows or [empty]), {"": "paper", "threshold": f"{told['threshold']:g}", **paper}],
     }
 
@@ -245,7 +293,7 @@ def _rows(
     with_ira: bool = False, but: str = "",
 ) -> list[Row]:  # fmt: skip
     """A row for each that the paper prints or that was run, for each judge. `method` None: it is what differs."""
-    found = [one for one in _trials(outcomes, part, scenario) if one.attacker not in ("strangers detected", but)]
+    found = [one for one in _trials(outcomes, part, scenario) if one.attacker not in (STRANGERS, AT_PAPER, but)]
     name: Callable[[Trial], str] = (lambda one: one.method) if method is None else (lambda one: one.attacker)
     names = list(dict.fromkeys([*(row[key] for row in paper), *map(name, found)]))
     why = _NOT_ASKED.format(part) if part not in outcomes else "not run: it was not asked for"
@@ -278,7 +326,9 @@ def _of(trial: Trial, column: str) -> str:
     ours, stand_in = MEASURES[column]
     one = figure(trial.figures, ours)
     if one is not None and one.value is not None:
-        return spelled(one)
+        return f"{spelled(one)}{'*' if one.note == NOT_ANGULAR else ''}"
+    if one is None and trial.attacker in APART:
+        return "–"
     other = figure(trial.figures, stand_in)
     if other is None or other.value is None:
         return f"not measured: {other.note}" if other is not None else "not measured"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,19 +15,21 @@ from ficgan.errors import UsageError
 from ficgan.evaluation.bench import Bench, known
 from ficgan.evaluation.learning import Lessons, Opponent
 from ficgan.evaluation.metrics.identification import hits, rank
-from ficgan.evaluation.metrics.intervals import Bootstrap, wilson
+from ficgan.evaluation.metrics.intervals import BOOTSTRAP, Bootstrap, proportion
 from ficgan.evaluation.metrics.scores import Scores
 from ficgan.evaluation.papers.treatment import Treatment, treated
 from ficgan.evaluation.readers import Embeddings, Reader
 from ficgan.evaluation.results import Figure, Trial
-from ficgan.evaluation.reversal import fidelity_figures, identity_distance
+from ficgan.evaluation.reversal import fidelity_figures, identity_distance, per_person
 from ficgan.evaluation.stored import fingerprint
 from ficgan.registry import parse_spec
 
-__all__ = ["Attack", "attack_on", "identified", "read_trials", "transfer"]
+__all__ = ["NOT_ANGULAR", "Attack", "attack_on", "by_people", "distance", "identified", "read_trials", "transfer"]
 
 Rows = NDArray[np.int64]
 Told = Callable[[int, int, str], None]
+NOT_ANGULAR = "the judge was not trained by angles"
+"""Note of an IDD that cannot be compared with ArcFace's."""
 TOGETHER = 8
 """Faces whose guesses are held at once."""
 
@@ -49,6 +51,16 @@ class Attack:
         """What its guesses depend on besides what it sees, JSON-ready."""
         learnt = self.opponent.lessons
         return [fingerprint(self.opponent.reverser), None if learnt is None else learnt.digest]
+
+    @property
+    def training(self) -> str:
+        """How long it has been trained, and why that ended; "–" where no network is."""
+        made: Any = self.opponent.fitted
+        record = getattr(made, "record", None)
+        if not record or "epochs" not in record:
+            return "–"
+        ended = record.get("ended", "all epochs")
+        return f"{record['epochs']} epochs" + ("" if ended == "all epochs" else f" of {made.epochs}: {ended}")
 
     def guess(self, seen: Faces, rows: Rows) -> Faces:
         """Its one guess at each of the images at `rows` as they are `seen`."""
@@ -169,22 +181,37 @@ def read_trials(
 
 def _identity(bench: Bench, guesses: Faces, rows: Rows, reader: Reader) -> tuple[Figure, ...]:
     bootstrap = Bootstrap(max(1, bench.resamples), bench.seed)
-    clear, gallery = (bench.prepared.faces.take(some) for some in (rows, bench.split.gallery))
-    seen, enrolled, source = (bench.embed(reader, faces) for faces in (guesses, gallery, clear))
-    people = known(clear)
-    idd = identity_distance(seen, source, people, bootstrap)
+    gallery, people = bench.prepared.faces.take(bench.split.gallery), bench.people[rows]
+    seen, enrolled = (bench.embed(reader, faces) for faces in (guesses, gallery))
+    idd = distance(bench, reader, guesses, rows, bootstrap)
     if not np.isin(people, known(gallery)).any():
         return (Figure("IRA", None, unit="images", note="none of these people is enrolled"), idd)
     scores = Scores.compare(seen, enrolled, people, known(gallery), metric=reader.metric)
-    return rank(scores, 1, bootstrap=bootstrap), identified(scores, "one guess, nearest image"), idd
+    return rank(scores, 1, bootstrap=bootstrap), identified(scores, "one guess, nearest image", bootstrap), idd
 
 
-def identified(scores: Scores, note: str = "") -> Figure:
-    """Identity retrieval accuracy: the share of images whose nearest person is the right one, with Wilson's interval.
+def distance(bench: Bench, reader: Reader, guesses: Faces, rows: Rows, bootstrap: Bootstrap) -> Figure:
+    """IDD of guesses at the images at `rows`; its note tells judges whose angles mean something else than ArcFace's."""
+    seen, source = (bench.embed(reader, faces) for faces in (guesses, bench.prepared.faces.take(rows)))
+    idd = identity_distance(seen, source, bench.people[rows], bootstrap)
+    return idd if reader.metric == "cosine" else replace(idd, note=NOT_ANGULAR)
+
+
+def identified(scores: Scores, note: str = "", bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
+    """Identity retrieval accuracy: the share of images whose nearest person is the right one; its interval by people.
 
     Source: Revelio, section 5.2.
     """
-    first = float(hits(scores, 1).sum())
-    count = len(scores.mated)
-    low, high = wilson(first, count)
-    return Figure("IRA", first / count, low, high, count, "images", note)
+    return by_people("IRA", hits(scores, 1), scores.people, bootstrap, note)
+
+
+def by_people(metric: str, right: NDArray[Any], people: Rows, bootstrap: Bootstrap, note: str = "") -> Figure:
+    """The share of images [N] that are right, its interval by resampling the people [N] in them.
+
+    Photos of one person are no independent trials. Where all or none are right, Wilson's interval of the people.
+    """
+    if not len(right):
+        return Figure(metric, None, unit="images", note="there is no such face here")
+    sums, counts = per_person(right, people)
+    low, high = proportion(bootstrap.weights(len(sums)), sums, counts)
+    return Figure(metric, float(np.mean(right)), low, high, len(right), "images", note)
