@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -35,6 +35,8 @@ The cosine transform is the sharper where the crop itself was blurred, and misle
 efficientnet-v2-l: the published one; with weights of ImageNet and 256 px it is the full protocol."""
 
 _SPECTRAL = ("windowed", "cosine")
+_ROWS = 256
+"""Images of one pass when sizes are read."""
 _NOISE_FLOOR = 1e-2
 """Below the power of rounding to bytes, 1/12, so that what lies under it differs little."""
 
@@ -123,7 +125,7 @@ class KernelEstimator:
         """
         if images.ndim != 4 or images.shape[1:] != (self.side, self.side, 3):
             raise InputError(f"this estimator reads crops [N,{self.side},{self.side},3], not {list(images.shape)}")
-        parts = [_inputs(images[start : start + 256], self.network) for start in range(0, len(images), 256)]
+        parts = (_inputs(images[start : start + _ROWS], self.network) for start in range(0, len(images), _ROWS))
         return self._sizes(parts)
 
     def estimate(self, images: Images) -> NDArray[np.int64]:
@@ -163,7 +165,8 @@ class KernelEstimator:
         )
 
     @torch.no_grad()
-    def _sizes(self, parts: Sequence[Tensor]) -> NDArray[np.float64]:
+    def _sizes(self, parts: Iterable[Tensor]) -> NDArray[np.float64]:
+        """Of inputs part by part, of which only one need be there at a time."""
         where = next(self.module.parameters()).device
         low, high = self.kernels[0], self.kernels[-1]
         out = [self.module(part.to(where))[:, 0].double().cpu().numpy() for part in parts]
@@ -226,8 +229,8 @@ def _fit(
             schedule.step()
         if held is not None:
             module.eval()
-            rows_of = torch.arange(len(held)).split(256)
-            error = mean_absolute_error(held.sizes, made._sizes([held.at(rows) for rows in rows_of]))
+            parts = (held.at(rows) for rows in torch.arange(len(held)).split(_ROWS))
+            error = mean_absolute_error(held.sizes, made._sizes(parts))
             if best is None or error < best[0]:
                 best = error, copy.deepcopy(module.state_dict())
         if told is not None:

@@ -134,6 +134,28 @@ class TestTraining:
         with pytest.raises(InputError, match="pairs of one size"):
             SMALL.fit(Pairs(smooth_pairs(4, side=24).anonymised, pairs.clear))
 
+    @pytest.mark.parametrize("patience", [0, 1, 5])
+    def test_a_plateau_is_torchs(self, patience: int) -> None:
+        weight = torch.nn.Parameter(torch.zeros(1))
+        torchs = torch.optim.SGD([weight], 1.0)
+        schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(torchs, factor=0.75, patience=patience, threshold=0)
+        learner = SsimLearner(torch.nn.Linear(1, 1), 1.0, patience)
+        best, at, factor = np.inf, 0, 1.0
+        falls = [1.0, 0.9, 0.8, *[0.85] * 14, 0.7, *[0.75] * 8]
+        for epoch, loss in enumerate(falls, 1):
+            if loss < best:
+                best, at = loss, epoch
+            schedule.step(loss)
+            factor = learner.after_epoch(factor, epoch / len(falls), epoch - at)
+            assert factor == pytest.approx(torchs.param_groups[0]["lr"])
+        assert factor < 1
+
+    @pytest.mark.parametrize("name", ["autoencoder", "pix2pix", "revelio"])
+    @pytest.mark.parametrize("rate", [0, -1e-4])
+    def test_a_rate_at_which_nothing_is_learnt(self, name: str, rate: float) -> None:
+        with pytest.raises(UsageError, match="lr is"):
+            REVERSERS.make(name, lr=rate)
+
     def test_a_loss_that_is_not_finite_is_an_error(self) -> None:
         with pytest.raises(FicganError, match="not finite"):
             replace(SMALL, lr=1e30, epochs=20).fit(smooth_pairs())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from scipy import fft
 from sklearn import metrics
 
+from ficgan.attacks import kernel
 from ficgan.attacks.blurs import blurred
 from ficgan.attacks.kernel import KernelEstimator, confusion, log_spectrum, mean_absolute_error
 from ficgan.errors import FicganError, InputError, UsageError
@@ -123,6 +125,25 @@ def test_a_windowed_estimator_reads_crops_out_of_blurred_photos() -> None:
         for network in ("windowed", "cosine")
     ]
     assert errors[0] < 1 and errors[0] < errors[1]
+
+
+def test_pictures_held_back_are_there_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is blurred for the watching is given back before more is."""
+    alive: list[weakref.ref[torch.Tensor]] = []
+    most = 0
+    at = kernel._Examples.at
+
+    def watched(self: kernel._Examples, rows: torch.Tensor) -> torch.Tensor:
+        nonlocal most
+        most = max(most, sum(one() is not None for one in alive))
+        made = at(self, rows)
+        alive.append(weakref.ref(made))
+        return made
+
+    monkeypatch.setattr(kernel, "_ROWS", 4)
+    monkeypatch.setattr(kernel._Examples, "at", watched)
+    KernelEstimator.train(natural(2, 0), (1, 9), validation=natural(12, 1), epochs=1, batch=8, device="cpu")
+    assert len(alive) == 1 + 6 and most <= 1
 
 
 @pytest.mark.slow

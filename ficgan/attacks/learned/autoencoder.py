@@ -40,7 +40,7 @@ class AutoEncoder(Learned):
     features: int = param(9, "channels of the convolutions", low=1)
     linear: str = param("full", "the linear layer", choices=("full", "factorised", "none"))
     rank: int = param(1024, "width of the factorised layer's bottleneck", low=1)
-    plateau: int = param(5, "epochs without a better loss before the learning rate is multiplied by 0.75", low=1)
+    plateau: int = param(5, "epochs in a row without a better loss that are borne; at one more, rate × 0.75", low=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -78,7 +78,7 @@ class SsimLearner(Learner):
         return self._loss(seen, clear)
 
     def after_epoch(self, factor: float, done: float, stale: int) -> float:
-        return factor * _LESS if stale and stale % self.plateau == 0 else factor
+        return factor * _LESS if stale and stale % (self.plateau + 1) == 0 else factor
 
     def _loss(self, seen: Tensor, clear: Tensor) -> Tensor:
         return _SCALE * (1 - ssim(self.network(seen), clear).mean())

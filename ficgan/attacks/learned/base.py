@@ -55,6 +55,11 @@ class Learned(Reverser):
     record: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     _network: Any = field(default=None, repr=False, compare=False)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.lr <= 0:  # the bound of a parameter would be allowed itself
+            raise UsageError(f"{self.name}: lr is {self.lr:g}, at which nothing is learnt; give a rate above 0")
+
     def network(self) -> nn.Module:
         """Untrained; a function of the parameters alone, so that a weights file can be read back."""
         raise NotImplementedError
