@@ -201,7 +201,7 @@ def run(
     help="Anonymiser that is attacked, repeatable.  [default: the one it was trained against]",
 )
 @click.option("--scenario", "scenarios", multiple=True, help="A further scenario, such as retrieval, repeatable.")
-@click.option("--resamples", default=1000, show_default=True, type=click.IntRange(0), help="Of the bootstrap.")
+@click.option("--resamples", default=1000, show_default=True, type=click.IntRange(1), help="Of the bootstrap.")
 @click.option(
     "--pictures",
     default=0,

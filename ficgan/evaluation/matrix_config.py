@@ -155,7 +155,7 @@ class MatrixConfig(_Frozen):
     """A trained attribute classifier, see `ficgan train-attributes`."""
     groups: list[str] = ["gender", "age", "race", "ethnicity"]
     """Columns by which figures are broken down, where a set has them."""
-    resamples: int = Field(1000, ge=0)
+    resamples: int = Field(1000, ge=1)
     pictures: int = Field(0, ge=0, le=64)
     """Examples per method written as PNG. They show real faces unless the set does not."""
     seed: int = 0
