@@ -202,6 +202,24 @@ def test_the_papers_attacker_can_be_made() -> None:
     assert len(made.way.steps()) == 2000 and made.architecture.mults == (1, 2, 4, 8, 8)
 
 
+def test_unasked_no_pair_is_mirrored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a change of places the mirrored pairs are another function."""
+    shown: list[torch.Tensor] = []
+    loss = DiffusionLearner._loss
+
+    def watched(self: DiffusionLearner, network: torch.nn.Module, seen: torch.Tensor, *more: torch.Tensor) -> object:
+        shown.append(seen)
+        return loss(self, network, seen, *more)
+
+    monkeypatch.setattr(DiffusionLearner, "_loss", watched)
+    attacker = Revelio(size=16, base=16, mults="1", blocks=1)
+    image = to_tensor(pairs(1).anonymised.images).repeat(16, 1, 1, 1)
+    for flip, kinds in ((attacker.flip, 1), (True, 2)):
+        learner = dataclasses.replace(attacker, flip=flip).learner(attacker.network(), torch.device("cpu"))
+        learner.step(image, image, 0)
+        assert len(torch.unique(shown.pop(), dim=0)) == kinds
+
+
 # --- fine-tuning ----------------------------------------------------------------------------------------------------
 
 

@@ -41,7 +41,7 @@ class DiffusionLearner(Learner):
         *,
         keep: float = 0.9999,
         dropped: float = 0.0,
-        flip: bool = True,
+        flip: bool = False,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self.network, self.average = network, copy.deepcopy(network).eval().requires_grad_(False)

@@ -35,7 +35,8 @@ class Revelio(Learned):
     The paper's attacker, `preset=sr3,schedule=sr3,predicts=noise,sampler=ancestral-beta,samples=2000,lr=5e-5,size=256`,
     wants a GPU for days. The defaults are for a CPU. At the noisiest levels an error in `noise` is one 150 times as
     large in the face, and small only after a long training: after 400 steps at 16 pixels `clear` came to 32.0 dB,
-    `velocity` to 28.2 and `noise` to 18.4, the blurred faces being at 25.3. Candidates of `clear` differ least.
+    `velocity` to 28.2 and `noise` to 18.4, the blurred faces being at 25.3. Candidates of `clear` differ least: on
+    64 faces learnt at 16 pixels by 0.2 levels of 255, of `velocity` by 7, whatever eta is.
 
     Source:
         Revelio, §4.2; its bases SR3 (Saharia et al. 2021) and Palette (Saharia et al. 2022).
@@ -64,13 +65,13 @@ class Revelio(Learned):
     predicts: str = param("clear", "what the network answers; the paper: noise", choices=PREDICTIONS)
     dropped: float = param(0.0, "share of the training without the anonymised face, for guidance", low=0, high=0.9)
     keep: float = param(0.9999, "share of the average of the weights that a step keeps", low=0, high=1)
-    flip: bool = param(True, "pairs are mirrored half of the time")
+    flip: bool = param(False, "pairs are mirrored half of the time; only where the method treats both sides alike")
 
     sampler: str = param(
         "ddim", "way from noise to a face; the paper: ancestral-beta", choices=("ddim", "ancestral", "ancestral-beta")
     )
     samples: int = param(20, "steps of that way, at most T; the paper: all", low=1)
-    eta: float = param(0.0, "noise that ddim draws on the way; 1: as ancestral", low=0, high=1)
+    eta: float = param(1.0, "noise that ddim draws on the way; 0: none; 1: as ancestral", low=0, high=1)
     guidance: float = param(1.0, "weight of the anonymised face; above 1 only after a training with dropped > 0", low=0)
     at_once: int = param(0, "candidates in one pass of the network; 0: as the device and the size suggest", low=0)
     precision: str = param("auto", "floating type of the network; auto: what it was trained in", choices=PRECISIONS)
