@@ -31,6 +31,7 @@ from ficgan.evaluation.papers.revelio_lab import attacker, settings
 from ficgan.evaluation.papers.revelio_world import divide
 from ficgan.evaluation.papers.transfer import Attack
 from ficgan.evaluation.readers import Reader
+from ficgan.evaluation.report.headline import controls
 from ficgan.evaluation.results import Trial
 from ficgan.evaluation.sets import Prepared
 
@@ -379,6 +380,9 @@ def test_controls_stand_beside_the_attackers(people: Path, tmp_path: Path) -> No
     enrolled, tested = (lab.bench.people[rows] for rows in (lab.world.reference, lab.world.closed))
     share = np.mean([(enrolled == person).sum() / len(enrolled) for person in tested])
     assert _value(found["Chance"], "IRA") == pytest.approx(share)
+    checks = [one for one in controls(run.results) if one.name.startswith("closed world")]
+    assert len(checks) == 6
+    assert all(one.holds for one in checks)
     same, other = (_value(found[name], "IDD") or 0 for name in ("Same person, another photo", "Strangers"))
     assert 0 < same < other
     clear = lab.bench.prepared.faces.take(lab.world.closed).images.astype(float)

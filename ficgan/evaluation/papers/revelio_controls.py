@@ -39,20 +39,16 @@ def control_trials(lab: Lab, level: str, scenario: str) -> list[Trial]:
     bench, rows = lab.bench, lab.world.closed
     clear = bench.prepared.faces.take(rows)
     grey = np.full_like(clear.images, 127)
+    enrolled, people = bench.people[lab.world.reference], bench.people[rows]
+    share, note = float(np.mean(enrolled[:, None] == people)), "any photo of the reference"
     pictures = (clear.images, grey, np.broadcast_to(_mean(lab), grey.shape).copy())
     kinds = ("ceiling", "negative", "negative")
     out: list[Trial] = []
     for name, kind, images in zip(CONTROLS, kinds, pictures, strict=True):
         found = read_trials(bench, clear.with_images(images), rows, method=level, attacker=name, scenario=scenario)
-        out += [replace(one, control=kind) for one in found]
-    enrolled, people = bench.people[lab.world.reference], bench.people[rows]
-    chance = Figure(
-        "IRA",
-        float(np.mean(enrolled[:, None] == people)),
-        n=len(rows),
-        unit="images",
-        note="any photo of the reference",
-    )
+        chance = Figure("chance", share, n=len(rows), unit="images", note=note)
+        out += [replace(one, control=kind, figures=(*one.figures, chance)) for one in found]
+    chance = Figure("IRA", share, n=len(rows), unit="images", note=note)
     partners = _partners(lab)
     for reader in bench.readers:
         out.append(Trial(bench.name, level, scenario, reader.name, CHANCE, (chance,), control="negative"))
