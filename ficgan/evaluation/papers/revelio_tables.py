@@ -31,7 +31,7 @@ MEASURES = {
 """The paper's column → our metric where its network is here, and else the stand-in."""
 _NOT_ASKED = "not run: part {} was not asked for"
 _STAND_IN = (
-    "LPIPS and FID are the published ones only where their networks are here; values marked * are those of SqueezeNet, "
+    "LPIPS and FID are the published ones only where their networks are here; * there marks those of SqueezeNet, "
     "which cannot be compared with the paper's. FID and its stand-in are biased upwards on so few images. "
     "IDD is ArcFace's angle in the paper; * marks that of judges that were not trained by angles, to be compared with "
     "what the same judge finds of the same person and of strangers (Tables 3 and 4) and with nothing else."
