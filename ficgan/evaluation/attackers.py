@@ -14,15 +14,26 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import Anonymizer, Faces, Images
 from ficgan.anonymizers.defended import Jpeg
 from ficgan.attacks import REVERSERS, Reverser, another_key
-from ficgan.attacks.learned import Learned
+from ficgan.attacks.learned import Learned, read_header
 from ficgan.evaluation.bench import Bench, NotApplicable, Refused, Subject, known
 from ficgan.evaluation.learning import Lessons, Opponent, halves, lessons
 from ficgan.evaluation.matrix_config import without_folder
-from ficgan.evaluation.scenarios import Attacker, Scenario
+from ficgan.evaluation.results import Trial
+from ficgan.evaluation.scenarios import Attacker, Scenario, get_scenarios
 from ficgan.evaluation.stored import digest
 from ficgan.registry import parse_spec
 
-__all__ = ["Attempt", "attacked", "by_halves", "in_region", "opponents", "shareable", "titles"]
+__all__ = [
+    "Attempt",
+    "attacked",
+    "by_halves",
+    "in_region",
+    "opponents",
+    "shareable",
+    "titles",
+    "training_of",
+    "with_trainings",
+]
 
 DRAWS = 8
 """Anonymisations of one image that are averaged."""
@@ -108,8 +119,49 @@ def opponents(bench: Bench, subject: Subject, method: Anonymizer, kind: Attacker
     out = []
     for title, reverser in chosen:
         learns = reverser.traits.knowledge & {"pairs", "background"}
-        out.append(Opponent(title, reverser, taught() if learns else None, bench, subject.say))
+        opponent = Opponent(title, reverser, taught() if learns else None, bench, subject.say)
+        if isinstance(reverser, Learned):
+            bench.trainings[kind, title] = ["attacker", *opponent._mark]
+        out.append(opponent)
     return out
+
+
+def with_trainings(bench: Bench, trials: Sequence[Trial]) -> list[Trial]:
+    """Trials of networks that were trained here, with a word at their rank-1 on how long and why no longer.
+
+    Args:
+        bench: on which `run_trials` made them.
+        trials: in any order.
+    """
+    return [_annotated(trial, training_of(bench, trial)) for trial in trials]
+
+
+def training_of(bench: Bench, trial: Trial) -> str:
+    """For how long the attacker of a trial was trained on the bench; "" where it was not, or nothing was kept."""
+    from ficgan.attacks.learned.trainer import WEIGHTS
+
+    (scenario,) = get_scenarios([trial.scenario])
+    # Closed worlds have two trials, of the people known and of the others.
+    title = trial.attacker.removesuffix(" (known)").removesuffix(" (unknown)")
+    key = bench.trainings.get((scenario.attacker, title))
+    path = None if key is None else bench.store.kept_in(key, WEIGHTS)
+    return "" if path is None else _told(read_header(path)["training"])
+
+
+def _told(record: dict[str, Any]) -> str:
+    if "epochs" not in record:
+        return ""
+    return f"trained {record['epochs']} epochs, ended: {record.get('ended') or 'all epochs'}"
+
+
+def _annotated(trial: Trial, note: str) -> Trial:
+    if not note:
+        return trial
+    figures = tuple(
+        dataclasses.replace(one, note="; ".join(filter(None, [one.note, note]))) if one.metric == "rank-1" else one
+        for one in trial.figures
+    )
+    return dataclasses.replace(trial, figures=figures)
 
 
 def titles(specs: Sequence[str]) -> dict[str, str]:

@@ -66,6 +66,8 @@ class Bench:
     retrieval_probes: int = 60
     reversal_metrics: bool = True
     lessons: Prepared | None = None
+    trainings: dict[tuple[str, str], list[Any]] = field(default_factory=dict)
+    """(kind of scenario, title) of attackers that train a network here → key of the training in the store."""
     _ceiling: dict[str, Scores] = field(default_factory=dict)
 
     @cached_property

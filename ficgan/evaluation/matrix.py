@@ -100,6 +100,7 @@ def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Prog
 
 def _task(config: MatrixConfig, one: SetConfig, method: MethodConfig | None, key: str, out: Path, say: Say) -> str:
     """Run one task and write what it found; "" or what went wrong."""
+    from ficgan.evaluation.attackers import training_of, with_trainings
     from ficgan.evaluation.bench import anonymiser_for
     from ficgan.evaluation.scenarios import get_scenarios
     from ficgan.evaluation.trials import run_trials
@@ -108,11 +109,14 @@ def _task(config: MatrixConfig, one: SetConfig, method: MethodConfig | None, key
     try:
         bench = open_bench(config, one, out)
         label = CLEAR if method is None else method.title
+        bench.trainings.clear()
         anonymizer = None if method is None else anonymiser_for(bench, method.make())
         trials = run_trials(
             bench, anonymizer, label, get_scenarios(config.scenarios),
             progress=lambda text: say(f"{label} on {one.name}: {text}"),
         )  # fmt: skip
+        told = {f"{label} on {one.name}, {t.scenario}: {t.attacker}": training_of(bench, t) for t in trials}
+        trials = with_trainings(bench, trials)
         utility, pictures = _utility(config, bench, anonymizer, label, out, key)
     except FicganError as error:
         return str(error)
@@ -121,6 +125,7 @@ def _task(config: MatrixConfig, one: SetConfig, method: MethodConfig | None, key
         "utilities": [] if utility is None else [asdict(utility)],
         "method": None if anonymizer is None else _method(anonymizer),
         "pictures": pictures,
+        "trainings": {attacker: note for attacker, note in told.items() if note},
         "seconds": round(time.monotonic() - began, 2),
     }
     with atomic_write(out / "tasks" / f"{key}.json", overwrite=True) as file:
@@ -385,6 +390,7 @@ def _collect(
             "machine": platform.machine(),
             "settings": _shareable(config),
             "attackers": _attackers(config),
+            "trainings": {name: note for entry in entries for name, note in entry.get("trainings", {}).items()},
             "attribute_classifier": _learnt_from(config),
             "seconds": round(seconds, 1),
             "task_seconds": round(sum(entry["seconds"] for entry in entries), 1),

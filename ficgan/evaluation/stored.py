@@ -70,7 +70,7 @@ class Store:
         if self.folder is None:
             yield None
             return
-        folder = self.folder / "attackers" / digest([VERSION, *key])
+        folder = self._workspace(key)
         folder.mkdir(parents=True, exist_ok=True)
         with folder.with_suffix(".lock").open("a") as file:
             try:
@@ -80,6 +80,15 @@ class Store:
                     waiting()
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield folder
+
+    def kept_in(self, key: list[Any], name: str) -> Path | None:
+        """A file in the folder of that key; None where there is none. Nothing is made or locked."""
+        path = None if self.folder is None else self._workspace(key) / name
+        return path if path is not None and path.is_file() else None
+
+    def _workspace(self, key: list[Any]) -> Path:
+        assert self.folder is not None
+        return self.folder / "attackers" / digest([VERSION, *key])
 
 
 def digest(key: Any) -> str:

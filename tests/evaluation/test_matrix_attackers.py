@@ -96,6 +96,26 @@ def test_training_is_told(people: Path, tmp_path: Path) -> None:
     assert (1, 2, f"{METHOD} on {people.name}: reversed-general: by-heart: learning, 6 of 6") in said
 
 
+def test_how_long_a_network_was_trained_is_told(people: Path, tmp_path: Path) -> None:
+    """Also where its guesses were kept and nothing is trained again."""
+    spec = "autoencoder:size=16,epochs=3,batch=16,minutes=0.000001"
+    scenarios = ["clear", "naive", "reversed-general", "reversed-closed"]
+    for seed in (0, 1):
+        config = world.config(people, general=["autoencoder:size=16,epochs=1,batch=16", spec], scenarios=scenarios,
+                              resamples=50 + seed)  # fmt: skip
+        results = matrix.run_matrix(config, tmp_path)
+        for scenario, ends in (("reversed-general", [""]), ("reversed-closed", [" (known)", " (unknown)"])):
+            found = {name: figure(one.figures, "rank-1") for name, one in trials(results, scenario).items()}
+            notes = {name: one.note for name, one in found.items() if one is not None}
+            assert len(notes) == 2 * len(ends)
+            assert sum("trained 1 epochs, ended: all epochs" in note for note in notes.values()) == len(ends)
+            assert sum("ended: 1e-06 minutes were over" in note for note in notes.values()) == len(ends)
+        told = results.provenance["trainings"]
+        assert len(told) == 6 and all(name.startswith(f"{METHOD} on {people.name}, reversed-") for name in told)
+        naive = figure(trials(results, "naive")[""].figures, "rank-1")
+        assert naive is not None and "trained" not in naive.note
+
+
 def test_closed_world_pairs_hold_known_galleries_and_never_a_probe(people: Path, tmp_path: Path) -> None:
     config = world.config(people, scenarios=["clear", "naive", "reversed-general", "reversed-closed"])
     results = matrix.run_matrix(config, tmp_path)
