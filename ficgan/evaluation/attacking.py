@@ -18,12 +18,13 @@ from ficgan.arrays import content_key
 from ficgan.attacks import Pairs
 from ficgan.attacks.learned import Learned, read_header, save_attacker
 from ficgan.errors import FicganError, UsageError
-from ficgan.evaluation import matrix
 from ficgan.evaluation.attack_config import AttackConfig, AttackSet
 from ficgan.evaluation.attackers import titles
 from ficgan.evaluation.bench import Bench, Subject, anonymiser_for
 from ficgan.evaluation.manifest import MANIFEST, Manifest, photo_keys
+from ficgan.evaluation.matrix import run_matrix
 from ficgan.evaluation.matrix_config import MatrixConfig, MethodConfig, SetConfig
+from ficgan.evaluation.matrix_sets import divided_set, opened
 from ficgan.evaluation.papers.preset import scaled
 from ficgan.evaluation.results import Results
 from ficgan.evaluation.scenarios import get_scenarios
@@ -163,12 +164,12 @@ def evaluate_attacker(
     for method in config.methods:
         method.make()
     _claim(out, _mark(file, config))
-    results = matrix.run_matrix(config, out, jobs=jobs, progress=progress)
+    results = run_matrix(config, out, jobs=jobs, progress=progress)
     return _finished(results, out, spec, header)
 
 
 def _bench(one: SetConfig, detector: str, folder: Path) -> Bench:
-    prepared, parts = matrix.divided_set(one, detector, folder)
+    prepared, parts = divided_set(one, detector, folder)
     return Bench(prepared, parts, (), None, Store(folder / "store"))
 
 
@@ -239,7 +240,7 @@ def _mark(file: Path, config: MatrixConfig) -> dict[str, Any]:
     """What tells one evaluation from another; digests, for methods may have keys."""
     one = config.sets[0]
     asked = one.model_dump(mode="json", exclude={"name", "path", "labels", "licence"})
-    faces = matrix.opened(one)
+    faces = opened(one)
     groups = {name: list(values) for name, values in faces.groups.items()}
     methods = [(one.model_dump(mode="json"), [files_digest(str(v)) for v in one.parameters.values()])
                for one in config.methods]  # fmt: skip

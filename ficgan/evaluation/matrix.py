@@ -6,26 +6,20 @@ import json
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
-from functools import lru_cache
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.evaluation.matrix_config import MatrixConfig, MethodConfig, SetConfig, without_folder
+from ficgan.evaluation.matrix_sets import describe, named_attackers, open_bench
 from ficgan.evaluation.processes import Say, run_tasks
 from ficgan.evaluation.results import Results, Trial, Utility, from_json
-from ficgan.evaluation.stored import VERSION, Store, digest, files_digest
+from ficgan.evaluation.stored import VERSION, digest, files_digest
 from ficgan.images import atomic_write
 from ficgan.registry import parse_spec
 
-if TYPE_CHECKING:
-    from ficgan.evaluation.bench import Bench
-    from ficgan.evaluation.sets import FaceSet, Prepared, Split
-
-__all__ = ["Progress", "check_paths", "divided_set", "open_bench", "opened", "run_matrix"]
+__all__ = ["Progress", "check_paths", "run_matrix"]
 
 Progress = Callable[[int, int, str], None]
 """Called as progress(done, total, what): a task is finished, or `what` has begun."""
@@ -58,7 +52,7 @@ def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Prog
     for one in config.sets:
         if progress:
             progress(0, len(config.sets) * (len(config.methods) + 1), f"preparing {one.name}")
-        sets[one.name] = _describe(config, one, out)
+        sets[one.name] = describe(config, one, out)
         tasks += [(one, None), *((one, method) for method in config.methods)]
     total, done = len(tasks), 0
     keys = [_key(config, one, method, sets[one.name]["digest"]) for one, method in tasks]
@@ -131,151 +125,6 @@ def _task(config: MatrixConfig, one: SetConfig, method: MethodConfig | None, key
     with atomic_write(out / "tasks" / f"{key}.json", overwrite=True) as file:
         file.write(json.dumps(entry, allow_nan=False).encode())
     return ""
-
-
-@lru_cache(maxsize=2)
-def _cached_bench(text: str, name: str, out: Path) -> Bench:
-    from ficgan.evaluation.bench import Bench
-    from ficgan.evaluation.manifest import refuse_the_known
-    from ficgan.evaluation.metrics.geometry import quick
-    from ficgan.evaluation.readers import get_readers
-
-    config = MatrixConfig.model_validate_json(text)
-    one = next(one for one in config.sets if one.name == name)
-    prepared, split = divided_set(one, config.detector, out)
-    refuse_the_known(_named(config), one, prepared, split)
-    return Bench(
-        prepared,
-        split,
-        get_readers(tuple(config.recognisers)),
-        quick(_detector(config.detector)),
-        Store(out / "store"),
-        seed=config.seed,
-        resamples=config.resamples,
-        general=config.general,
-        specialised=config.specialised,
-        retrain=config.retrain,
-        columns=config.groups,
-        candidates=config.candidates,
-        retrieval_probes=config.retrieval_probes,
-        reversal_metrics=config.reversal_metrics,
-        lessons=_lessons(one, prepared, config.detector, out),
-    )
-
-
-def open_bench(config: MatrixConfig, one: SetConfig, out: Path) -> Bench:
-    """A set of a matrix with all that its trials need: split, judges, attackers, and the set that these learn from.
-
-    Args:
-        config: checked matrix.
-        one: of its sets.
-        out: folder of the matrix; `out/store` keeps crops, pixels and embeddings.
-
-    Raises:
-        UsageError: a judge that is not here, or an attacker that comes trained and learnt from people who are tested.
-        InputError: a set that cannot be read, or whose split cannot be.
-    """
-    return _cached_bench(config.model_dump_json(), one.name, out)
-
-
-@lru_cache(maxsize=1)
-def _detector(name: str) -> Any:
-    from ficgan.faces import get_detector
-
-    return get_detector(name)
-
-
-def opened(one: SetConfig) -> FaceSet:
-    """The people and photos of a set that are asked for; nothing is decoded.
-
-    Raises:
-        UsageError, InputError: as of `open_set`.
-    """
-    from ficgan.evaluation.sets import open_set
-
-    return open_set(
-        one.path, layout=one.layout, labels=one.labels, name=one.name, identity=one.identity,
-        limit_people=one.limit_people, images_per_person=one.images_per_person,
-    )  # fmt: skip
-
-
-def _prepared(one: SetConfig, detector: str, out: Path) -> Any:
-    """A set made ready, from the store where it is there."""
-    from ficgan.evaluation.sets import Quick, prepare
-
-    finder = None if one.aligned else Quick(_detector(detector))
-    return prepare(
-        opened(one), size=one.size, context=one.context, detector=finder, cache=out / "store", aligned=one.aligned
-    )
-
-
-def _lessons(one: SetConfig, prepared: Any, detector: str, out: Path) -> Any:
-    """The other set that attackers learn from, without pictures that are in this one; None where they learn here."""
-    if one.learn_from is None:
-        return None
-    other = _prepared(one.learn_from, detector, out)
-    if other.faces.people is None or (other.faces.people < 0).any():
-        raise InputError(f"the set {one.learn_from.name} does not say who everybody is; attackers cannot learn from it")
-    here = set(prepared.digests())
-    rows = np.flatnonzero([mark not in here for mark in other.digests()])
-    if not len(rows):
-        raise InputError(f"every picture of {one.learn_from.name} is in {one.name}, too; learn from another set")
-    return replace(other, faces=other.faces.take(rows), rows=other.rows[rows], attributes={}, groups={})
-
-
-def divided_set(one: SetConfig, detector: str, out: Path) -> tuple[Prepared, Split]:
-    """A set made ready, and who of it is background, teaches attackers, and is tested.
-
-    Args:
-        one: where it lies, its crops and its split.
-        detector: finds the faces of sets that are not aligned.
-        out: `out/store` keeps the crops.
-
-    Raises:
-        UsageError: a split that cannot be.
-        InputError: the set cannot be read, or has too few people.
-    """
-    from ficgan.evaluation.sets import check, split
-
-    prepared = _prepared(one, detector, out)
-    sizes, people, names = one.split, prepared.faces.people, prepared.faces.names
-    assert people is not None
-    parts = split(
-        people, background=sizes.background, attacker=sizes.attacker, test=sizes.test,
-        enrolment=sizes.enrolment, seed=sizes.seed, names=names,
-    )  # fmt: skip
-    return prepared, check(parts, people, names=names, digests=prepared.digests(), duplicates="remove")
-
-
-def _describe(config: MatrixConfig, one: SetConfig, out: Path) -> dict[str, Any]:
-    from ficgan.evaluation.manifest import refuse_the_known
-
-    prepared, parts = divided_set(one, config.detector, out)
-    refuse_the_known(_named(config), one, prepared, parts)
-    facts = prepared.facts()
-    other = _lessons(one, prepared, config.detector, out)
-    taught = {} if other is None or one.learn_from is None else {"learn_from": _taught(one.learn_from, other)}
-    return {
-        **facts,
-        **taught,
-        "digest": digest([facts["pixels"], parts.digest, _labels_digest(prepared), taught]),
-        "licence": one.licence or facts["licence"],
-        "size": one.size,
-        "context": one.context,
-        "split": parts.manifest,
-    }
-
-
-def _taught(one: SetConfig, prepared: Any) -> dict[str, Any]:
-    """What a report says of the set that attackers learn from."""
-    facts = prepared.facts()
-    wanted = ("name", "faces", "people", "pixels")
-    return {**{key: facts[key] for key in wanted}, "licence": one.licence or facts["licence"]}
-
-
-def _labels_digest(prepared: Any) -> str:
-    told = {name: values.tolist() for name, values in prepared.attributes.items()}
-    return digest([told, {name: list(values) for name, values in prepared.groups.items()}])
 
 
 def _utility(
@@ -409,12 +258,7 @@ def _attackers(config: MatrixConfig) -> dict[str, str]:
     """What the attackers are called in tables → how they are asked for."""
     from ficgan.evaluation.attackers import shareable, titles
 
-    return {title: shareable(text) for text, title in titles(_named(config)).items()}
-
-
-def _named(config: MatrixConfig) -> list[str]:
-    """The attackers that are asked for by name."""
-    return [text for text in (*config.general, *config.specialised) if text != "auto"]
+    return {title: shareable(text) for text, title in titles(named_attackers(config)).items()}
 
 
 def _learnt_from(config: MatrixConfig) -> dict[str, Any] | None:

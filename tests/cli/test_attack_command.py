@@ -23,7 +23,7 @@ from ficgan.cli import attack as command
 from ficgan.cli._progress import Progress
 from ficgan.cli.attack import NOTICE, attack
 from ficgan.errors import UsageError
-from ficgan.evaluation import matrix, readers
+from ficgan.evaluation import matrix, matrix_sets, readers
 from ficgan.evaluation.attack_config import load_attack
 from ficgan.evaluation.matrix_config import MatrixConfig
 from ficgan.faces import Alignment, Face
@@ -78,10 +78,10 @@ def _judge() -> Any:
     judge = readers.Reader(Textures(), "textures", "textures", "textures-1")  # type: ignore[arg-type]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(readers, "get_readers", lambda names, device="cpu": [judge])
-        patch.setattr(matrix, "_detector", lambda name: Nothing())
-        matrix._cached_bench.cache_clear()
+        patch.setattr(matrix_sets, "_detector", lambda name: Nothing())
+        matrix_sets._cached_bench.cache_clear()
         yield
-    matrix._cached_bench.cache_clear()
+    matrix_sets._cached_bench.cache_clear()
 
 
 @pytest.fixture(scope="module")
@@ -335,7 +335,7 @@ def test_people_it_learnt_from_are_refused(
     code, out, err = call("evaluate", run / "attacker.safetensors", *words)
     assert code == 2 and "learnt from" in err and not out
     # Cut in another way, the photos are the same ones.
-    monkeypatch.setattr(matrix, "_detector", lambda name: Middle())
+    monkeypatch.setattr(matrix_sets, "_detector", lambda name: Middle())
     code, out, err = call("evaluate", run / "attacker.safetensors", *words, "--photos")
     assert code == 2 and "learnt from" in err and not out
     (run / "manifest.json").unlink()
@@ -363,7 +363,7 @@ def test_a_matrix_refuses_people_that_a_trained_attacker_learnt_from(
         matrix.run_matrix(matrix_of(weights, faces, seed=7), tmp_path / "other")
     again = matrix_of(weights, faces, seed=7)
     with pytest.raises(UsageError, match="learnt from"):
-        matrix.open_bench(again, again.sets[0], tmp_path / "other")
+        matrix_sets.open_bench(again, again.sets[0], tmp_path / "other")
     shutil.copy(weights, tmp_path / "attacker.safetensors")
     with pytest.raises(UsageError, match=r"there is no .*manifest\.json"):
         matrix.run_matrix(matrix_of(tmp_path / "attacker.safetensors", faces), tmp_path / "none")

@@ -14,7 +14,7 @@ from PIL import Image
 
 import ficgan.evaluation
 from ficgan.errors import FicganError, UsageError
-from ficgan.evaluation import matrix, readers
+from ficgan.evaluation import matrix, matrix_sets, readers
 from ficgan.evaluation.matrix_config import MatrixConfig
 from ficgan.evaluation.report import write_report
 from ficgan.evaluation.report.headline import controls, figure, headlines
@@ -59,8 +59,8 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _judge(monkeypatch: pytest.MonkeyPatch) -> None:
     judge = readers.Reader(Textures(), "textures", "textures", "textures-1")  # type: ignore[arg-type]
     monkeypatch.setattr(readers, "get_readers", lambda names, device="cpu": [judge])
-    monkeypatch.setattr(matrix, "_detector", lambda name: _Finds())
-    matrix._cached_bench.cache_clear()
+    monkeypatch.setattr(matrix_sets, "_detector", lambda name: _Finds())
+    matrix_sets._cached_bench.cache_clear()
 
 
 class _Finds:
@@ -102,8 +102,8 @@ def run(people: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Results
     judge = readers.Reader(Textures(), "textures", "textures", "textures-1")  # type: ignore[arg-type]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(readers, "get_readers", lambda names, device="cpu": [judge])
-        patch.setattr(matrix, "_detector", lambda name: _Finds())
-        matrix._cached_bench.cache_clear()
+        patch.setattr(matrix_sets, "_detector", lambda name: _Finds())
+        matrix_sets._cached_bench.cache_clear()
         out = tmp_path_factory.mktemp("out")
         return matrix.run_matrix(config(people), out), out
 
@@ -180,7 +180,7 @@ def test_changed_labels_are_another_evaluation(run: tuple[Results, Path], people
     swapped.write_text(text.replace("Female", "x").replace("Male", "Female").replace("x", "Male"))
     tree = config(people)
     other = tree.model_copy(update={"sets": [tree.sets[0].model_copy(update={"labels": str(swapped)})]})
-    described = [matrix._describe(one, one.sets[0], out)["digest"] for one in (tree, other)]
+    described = [matrix_sets.describe(one, one.sets[0], out)["digest"] for one in (tree, other)]
     assert described[0] != described[1]
 
 

@@ -22,7 +22,7 @@ from ficgan import configs
 from ficgan.cli.evaluate_paper import paper
 from ficgan.deidentify import Ficgan
 from ficgan.errors import InputError, UsageError
-from ficgan.evaluation import matrix, readers
+from ficgan.evaluation import matrix_sets, readers
 from ficgan.evaluation.attributes import AttributeClassifier
 from ficgan.evaluation.matrix_config import SplitConfig
 from ficgan.evaluation.metrics.intervals import Bootstrap
@@ -86,8 +86,8 @@ def _judge(monkeypatch: pytest.MonkeyPatch) -> None:
     judge = readers.Reader(Textures(), "textures", "textures", "textures-1")  # type: ignore[arg-type]
     monkeypatch.setattr(readers, "get_readers", lambda names, device="cpu": [judge])
     monkeypatch.setattr(experiment, "get_readers", lambda names, device="cpu": [judge])
-    monkeypatch.setattr(matrix, "_detector", lambda name: _Finds())
-    matrix._cached_bench.cache_clear()
+    monkeypatch.setattr(matrix_sets, "_detector", lambda name: _Finds())
+    matrix_sets._cached_bench.cache_clear()
 
 
 # What is printed

@@ -16,7 +16,7 @@ from scipy.stats import binomtest
 from sklearn.metrics import roc_auc_score
 
 from ficgan.attacks import REVERSERS
-from ficgan.evaluation import matrix, readers
+from ficgan.evaluation import matrix, matrix_sets, readers
 from ficgan.evaluation.bench import Subject, anonymiser_for
 from ficgan.evaluation.learning import halves
 from ficgan.evaluation.matrix_config import MatrixConfig
@@ -148,12 +148,12 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _world(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     judge = readers.Reader(world.Textures(), "textures", "textures", "textures-1")  # type: ignore[arg-type]
     monkeypatch.setattr(readers, "get_readers", lambda names, device="cpu": [judge])
-    monkeypatch.setattr(matrix, "_detector", lambda name: world.Blind())
+    monkeypatch.setattr(matrix_sets, "_detector", lambda name: world.Blind())
     monkeypatch.setitem(REVERSERS._classes, "by-heart", world.ByHeart)
     monkeypatch.setattr(world, "LOG", world.Log())
-    matrix._cached_bench.cache_clear()
+    matrix_sets._cached_bench.cache_clear()
     yield
-    matrix._cached_bench.cache_clear()
+    matrix_sets._cached_bench.cache_clear()
 
 
 def config(people: Path, **more: object) -> MatrixConfig:
@@ -169,7 +169,7 @@ def test_the_scenarios_against_a_slow_one(people: Path, tmp_path: Path) -> None:
     setting = config(people, retrieval_probes=20)
     results = matrix.run_matrix(setting, tmp_path)
     assert set(trials(results, "retrieval")) == {"by-heart"}  # ridge has one guess at each
-    bench = matrix.open_bench(setting, setting.sets[0], tmp_path)
+    bench = matrix_sets.open_bench(setting, setting.sets[0], tmp_path)
     method = anonymiser_for(bench, setting.methods[0].make())
     rows, subject, judge = spread(bench), Subject(bench, method), world.Textures()
     assert len(rows) == 20
@@ -213,7 +213,7 @@ def test_the_scenarios_against_a_slow_one(people: Path, tmp_path: Path) -> None:
 def test_probes_are_spread_over_people(people: Path, tmp_path: Path) -> None:
     for limit, most, least in ((16, 1, 1), (20, 2, 1), (10, 1, 0), (500, 2, 2)):
         setting = config(people, retrieval_probes=limit)
-        bench = matrix.open_bench(setting, setting.sets[0], tmp_path)
+        bench = matrix_sets.open_bench(setting, setting.sets[0], tmp_path)
         rows = spread(bench)
         counts = [int((bench.people[rows] == who).sum()) for who in np.unique(bench.people[bench.split.probe])]
         assert (max(counts), min(counts)) == (most, least) and len(rows) == min(limit, 32)
@@ -244,7 +244,7 @@ def test_the_report_shows_what_came_back_and_who_was_named(people: Path, tmp_pat
 def test_what_was_drawn_is_kept(people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = matrix.run_matrix(config(people), tmp_path)
     monkeypatch.setattr(world.ByHeart, "reverse", lambda *_: pytest.fail("drawn again"))
-    matrix._cached_bench.cache_clear()
+    matrix_sets._cached_bench.cache_clear()
     again = matrix.run_matrix(config(people, title="another"), tmp_path)
     assert [t.figures for t in again.trials] == [t.figures for t in first.trials]
     assert world.LOG.trained == 2  # the open world's and the closed world's

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ficgan.attacks import REVERSERS
-from ficgan.evaluation.matrix import open_bench
 from ficgan.evaluation.matrix_config import MatrixConfig, SetConfig
+from ficgan.evaluation.matrix_sets import open_bench
 from ficgan.evaluation.papers.transfer import transfer
 from ficgan.evaluation.papers.treatment import Treatment, treatment
 from ficgan.evaluation.results import Trial

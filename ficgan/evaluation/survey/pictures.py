@@ -21,8 +21,9 @@ from ficgan.errors import UsageError
 from ficgan.evaluation.attackers import attacked, shareable
 from ficgan.evaluation.bench import Bench, NotApplicable, Refused, Subject, anonymiser_for, known
 from ficgan.evaluation.matrix_config import MethodConfig, SetConfig, without_folder
+from ficgan.evaluation.matrix_sets import divide, prepared_set
 from ficgan.evaluation.scenarios import SCENARIOS
-from ficgan.evaluation.sets import Prepared, Quick, Split, check, open_set, prepare, split
+from ficgan.evaluation.sets import Prepared, Split
 from ficgan.evaluation.sets.split import written
 from ficgan.evaluation.stored import Store
 from ficgan.evaluation.survey.design import Check, Design, Pair, Rules, draw, people_needed
@@ -148,9 +149,11 @@ def make_survey(
     """
     told = progress or (lambda done, total, what: None)
     told(0, len(changes), f"preparing {source.name}")
-    prepared = _prepared(source, detector, store)
-    parts = _split(prepared, source, changes, rules, divided)
-    people = known(prepared.faces)
+    prepared = prepared_set(source, detector, store)
+    people, sizes = known(prepared.faces), source.split
+    if not divided:
+        sizes = sizes.model_copy(update=_sizes(people, changes, people_needed(len(changes), rules)))
+    parts = divide(prepared, sizes)
     design = draw(people, parts.gallery, parts.probe, prepared.groups, len(changes), rules)
     bench = _bench(prepared, parts, design, rules, store)
     rows = bench.split.probe
@@ -169,28 +172,6 @@ def png(pixels: Images) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(pixels), "RGB").save(buffer, "PNG", optimize=False)
     return buffer.getvalue()
-
-
-def _prepared(source: SetConfig, detector: FaceDetector | None, store: Path | None) -> Prepared:
-    faces = open_set(
-        source.path, layout=source.layout, labels=source.labels, name=source.name, identity=source.identity,
-        limit_people=source.limit_people, images_per_person=source.images_per_person,
-    )  # fmt: skip
-    finder = None if source.aligned or detector is None else Quick(detector)
-    return prepare(
-        faces, size=source.size, context=source.context, detector=finder, cache=store, aligned=source.aligned
-    )
-
-
-def _split(prepared: Prepared, source: SetConfig, changes: Sequence[Change], rules: Rules, divided: bool) -> Split:
-    people, sizes, names = known(prepared.faces), source.split, prepared.faces.names
-    if not divided:
-        sizes = sizes.model_copy(update=_sizes(people, changes, people_needed(len(changes), rules)))
-    parts = split(
-        people, background=sizes.background, attacker=sizes.attacker, test=sizes.test, enrolment=sizes.enrolment,
-        seed=sizes.seed, names=names,
-    )  # fmt: skip
-    return check(parts, people, names=names, digests=prepared.digests(), duplicates="remove")
 
 
 def _sizes(people: NDArray[np.int64], changes: Sequence[Change], needed: int) -> dict[str, int]:
