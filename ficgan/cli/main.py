@@ -1,4 +1,4 @@
-"""The console scripts: `ficgan` with its commands; `ficgan-deid`, `-train`, `-eval` and `-attack` are some of them by name."""
+"""The console scripts: `ficgan` with its commands, some of which are programs by name, as `ficgan-deid`."""
 
 from __future__ import annotations
 
