@@ -467,3 +467,16 @@ def test_the_matrix_has_both_blurs_in_the_sets_pixels(people: Path) -> None:
     assert light.axes()[0][1] == pytest.approx(5.9 / 4)
     assert heavy.axes()[0][1] == pytest.approx(12.5 / 4)
     assert all("size=64" in text for text in config.general)
+
+
+def test_caveats_name_no_folder_and_plots_name_the_stand_in() -> None:
+    from ficgan.evaluation.papers.revelio_caveats import revelio_caveats
+    from ficgan.evaluation.papers.revelio_figures import _measured
+    from ficgan.evaluation.results import Figure, Trial
+
+    world = {part: {"images": 9, "people": 3} for part in ("reference", "closed", "outside")}
+    protocol = RevelioPaper(Path("faces"), judges=("onnx:/somewhere/private/judge.onnx",))
+    told = " ".join(revelio_caveats(protocol, {"name": "faces"}, world, {}))
+    assert "onnx:judge.onnx" in told and "private" not in told
+    trial = Trial("set", "K 81", "sweep", "judge", figures=(Figure("FD-like (SqueezeNet)", 3.0), Figure("LPIPS", 0.1)))
+    assert _measured([trial], "FID") == "FD-like (SqueezeNet)" and _measured([trial], "LPIPS") == "LPIPS"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ficgan.evaluation.matrix_config import without_folder
 from ficgan.evaluation.papers.revelio_base import Outcome
 from ficgan.evaluation.papers.revelio_lab import RevelioPaper
 from ficgan.evaluation.papers.revelio_published import PROTOCOL
@@ -41,7 +42,9 @@ def revelio_caveats(
         "GFP-GAN=external:command=… or GFP-GAN=external:folder=….",
     ]
     if "dlib" not in paper.judges:
-        out.append(f"The paper retrieves by {PROTOCOL['recogniser']}; here {', '.join(paper.judges)} judged.")
+        out.append(
+            f"The paper retrieves by {PROTOCOL['recogniser']}; here {', '.join(map(without_folder, paper.judges))} judged."
+        )
     if paper.size != PROTOCOL["size"]:
         out.append(
             f"Blurs and boxes are as wide in the face of {paper.size} px as the paper's in one of {PROTOCOL['size']}; "

@@ -176,10 +176,16 @@ def _sweep(outcome: Outcome, canvas: Any) -> None:
             if value is not None:
                 axes.axhline(value[0], color="0.4", linewidth=1, linestyle=style, label=bound)
         axes.axvline(SWEEP["trained"], color="0.8", linewidth=1)
-        axes.set(xlabel="kernel, px of 256", title=name)
+        axes.set(xlabel="kernel, px of 256", title=_measured(trials, name))
         axes.grid(alpha=0.3)
         if axes.get_legend_handles_labels()[0]:
             axes.legend(fontsize=6)
+
+
+def _measured(trials: list[Trial], name: str) -> str:
+    """What a column of the paper is here: the published measure, or its stand-in by the stand-in's name."""
+    known = {one.metric for trial in trials for one in trial.figures if one.value is not None}
+    return next((metric for metric in MEASURES.get(name, (name,)) if metric in known), name)
 
 
 def _line(axes: Any, trials: list[Trial], name: str, judge: str, colour: str) -> None:
