@@ -42,9 +42,8 @@ def revelio_caveats(
         "GFP-GAN=external:command=… or GFP-GAN=external:folder=….",
     ]
     if "dlib" not in paper.judges:
-        out.append(
-            f"The paper retrieves by {PROTOCOL['recogniser']}; here {', '.join(map(without_folder, paper.judges))} judged."
-        )
+        judges = ", ".join(map(without_folder, paper.judges))
+        out.append(f"The paper retrieves by {PROTOCOL['recogniser']}; here {judges} judged.")
     if paper.size != PROTOCOL["size"]:
         out.append(
             f"Blurs and boxes are as wide in the face of {paper.size} px as the paper's in one of {PROTOCOL['size']}; "
