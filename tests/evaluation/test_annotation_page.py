@@ -9,13 +9,13 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from annotation_world import hand_in, make, right, rows
+from page_reader import Page
 
 from ficgan.evaluation.annotation import Key, Rules, collect
 from ficgan.evaluation.annotation.batches import Batch
@@ -23,42 +23,8 @@ from ficgan.evaluation.annotation.boxes import errors
 from ficgan.evaluation.annotation.page import EXPORT_SCHEMA, page_html
 from ficgan.evaluation.annotation.page_script import SCRIPT
 
-VOID = {"meta", "img", "input", "br"}
 EVIL = "</script><script>alert(1)</script>\"><img src=x onerror=alert(1)>&amp;' <!-- "
 BROWSER = (Path(__file__).parent / "fake_browser.js").read_text(encoding="utf-8")
-
-
-class Page(HTMLParser):
-    """Reads a page strictly: every element closed in order, no attribute twice."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.text: dict[str, str] = {}
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert len({name for name, _ in attrs}) == len(attrs), attrs
-        self.elements.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open and self.open.pop() == tag, f"</{tag}> closes nothing"
-
-    def handle_data(self, data: str) -> None:
-        owner = self.elements[-1][1].get("id") or self.elements[-1][0] if self.elements else ""
-        self.text[owner] = self.text.get(owner, "") + data
-
-    def all(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.elements if name == tag]
-
-    @property
-    def data(self) -> dict[str, Any]:
-        return dict(json.loads(self.text["data"]))
 
 
 def a_page(tmp_path: Path, **rules: Any) -> tuple[str, Key, Batch]:
@@ -72,7 +38,7 @@ def test_nothing_in_a_name_or_a_note_can_be_injected(tmp_path: Path) -> None:
     evil = replace(batch, title=EVIL, items=tuple(replace(item, name=EVIL) for item in batch.items))
     text = page_html(evil, [EVIL] * 5, key.rules, note=EVIL)
     page = Page(text)
-    assert page.text["title"] .rstrip("\n") == f"Faces: {EVIL}"
+    assert page.text["title"].rstrip("\n") == f"Faces: {EVIL}"
     assert len(page.all("img")) == 1 and len(page.all("script")) == 2
     assert not any(name.startswith("on") for _, attributes in page.elements for name in attributes)
     assert [image["src"] for image in page.data["images"]] == [EVIL] * 5
