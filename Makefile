@@ -61,7 +61,7 @@ $(STAMP): setup.py pyproject.toml constraints.txt
 	trap '[ ! -e $(UNDONE) ] || echo "The installation did not finish: see above, then run make again." >&2' EXIT; \
 	echo "Installing ficgan and its pinned dependencies into $(VENV) (the first time some 3 GB, minutes)."; \
 	$(PIP) setuptools; \
-	$(PIP) --no-build-isolation --editable '.[dev,eval]'; \
+	$(PIP) --no-build-isolation --editable '.[dev,eval,pointcloud]'; \
 	if ! $(BIN)/python -c 'import cv2' 2>/dev/null; then \
 	  echo "The full OpenCV needs graphics libraries that this machine lacks: installing its headless build over it."; \
 	  $(PIP) --force-reinstall --no-deps opencv-python-headless; \

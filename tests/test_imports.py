@@ -52,7 +52,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "export": LEAVES | {"models"},
     "evaluation": LEAVES
     | {"anonymizers", "attacks", "models", "faces", "identity", "images", "policy", "deidentify", "data", "pretrained"}
-    | {"configs", "results", "verification"},
+    | {"configs", "results", "verification", "pointcloud"},
+    "pointcloud": LEAVES | {"anonymizers", "images"},
     "diagnosis": LEAVES | {"ops", "models", "faces", "pretrained"},
 }
 TORCH_ONLY = ("losses",)
