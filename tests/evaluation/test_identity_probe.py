@@ -47,6 +47,17 @@ def test_whitening_is_that_of_the_textbook() -> None:
     np.testing.assert_allclose(ours @ ours.T, theirs @ theirs.T * len(x) / (len(x) - 1), rtol=1e-3, atol=1e-3)
 
 
+def test_whitening_of_long_codes_is_that_of_the_whole_decomposition() -> None:
+    rng = np.random.default_rng(5)
+    x = (rng.normal(size=(160, 30)) @ rng.normal(size=(30, 400)) + rng.normal(size=(160, 400))).astype(np.float32)
+    ours, kept = whitening(x)(x), 160 // 8
+    standard = (x - x.mean(0, dtype=np.float64)) / x.std(0, dtype=np.float64)
+    left, _, _ = np.linalg.svd(standard, full_matrices=False)
+    expected = left[:, :kept] * np.sqrt(len(x))
+    assert ours.shape == (160, kept)
+    np.testing.assert_allclose(ours @ ours.T, expected @ expected.T, atol=2e-3 * len(x) / kept)
+
+
 def test_whitening_learns_no_more_than_the_images_bear_and_no_constant_column() -> None:
     x, _ = codes(0, 8)
     assert whitening(x)(x).shape == (48, 6)
