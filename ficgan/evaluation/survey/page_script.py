@@ -12,6 +12,7 @@ STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8882; --warn: #c60; }
 body { font: 17px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 56rem; padding: 1rem 1.2rem 2rem; }
 h1, h2 { font-size: 1.3rem; margin: 0 0 .5rem; }
+h2:focus { outline: none; }
 .consent { white-space: pre-wrap; border-left: .3rem solid var(--line); background: var(--soft); padding: .6rem 1rem; }
 .pair { display: flex; gap: 1rem; justify-content: center; margin: .8rem 0; }
 .pair img { width: min(45%, 20rem); aspect-ratio: 1; background: var(--soft); }
