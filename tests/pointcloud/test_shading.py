@@ -1,0 +1,130 @@
+"""Light on clouds without colour: closed forms on a sphere, cavities, and a detector on real scans."""
+
+import numpy as np
+import pytest
+
+from ficgan.errors import InputError, UsageError
+from ficgan.pointcloud import Cloud
+from ficgan.pointcloud.projection import ShadingConfig, project, shaded
+
+
+def dome(draw, count=6000):
+    """The front half of a sphere of 10 cm, and its exact normals."""
+    way = draw.normal(size=(count, 3))
+    way /= np.linalg.norm(way, axis=1, keepdims=True)
+    way[:, 0] = np.abs(way[:, 0])
+    return Cloud(way * 0.1), way
+
+
+def relief(height):
+    """A plate of 16 cm, 1 mm between points, with a Gaussian bump of that height in metres, or a pit."""
+    y, z = np.meshgrid(np.arange(-0.08, 0.08, 0.001), np.arange(-0.08, 0.08, 0.001))
+    x = height * np.exp(-(y**2 + z**2) / (2 * 0.006**2))
+    return Cloud(np.column_stack([x.ravel(), y.ravel(), z.ravel()]))
+
+
+def test_a_sphere_is_lit_by_the_cosine(rng):
+    cloud, normals = dome(rng)
+    config = ShadingConfig(towards=(3.0, 1.0, -0.5), ambient=0.25, cavity=0.0, tone=(200, 100, 50))
+    lamp = np.array(config.towards) / np.linalg.norm(config.towards)
+    wanted = (0.25 + 0.75 * np.clip(normals @ lamp, 0, 1))[:, None] * config.tone
+    got = shaded(cloud, config)
+    rim = cloud.points[:, 0] < 0.015  # there, the other half is missing
+    assert np.abs(got.colors.astype(float) - wanted)[~rim].max() < 8
+    assert np.abs(got.colors.astype(float) - wanted)[~rim].mean() < 1
+    exact = shaded(Cloud(cloud.points, normals=normals), config)
+    assert np.abs(exact.colors - wanted).max() <= 0.5 + 1e-9
+
+
+def test_normals_that_look_inwards_light_the_same_face(rng):
+    cloud, normals = dome(rng, 500)
+    there, back = (shaded(Cloud(cloud.points, normals=sign * normals)) for sign in (1, -1))
+    assert (there.colors == back.colors).all()
+
+
+def test_cavities_are_darker_than_bumps():
+    middle = np.linalg.norm(relief(0).points[:, 1:], axis=1) < 0.002
+    flat, pit, bump = (shaded(relief(h)).colors[middle].mean() for h in (0, -0.006, 0.006))
+    assert pit < 0.9 * flat and bump >= flat
+    even = ShadingConfig(cavity=0.0)
+    assert shaded(relief(-0.006), even).colors[middle].mean() > 0.97 * shaded(relief(0), even).colors[middle].mean()
+
+
+def test_points_stay_and_normals_are_kept(rng):
+    cloud, _ = dome(rng, 300)
+    got = shaded(cloud)
+    assert (got.points == cloud.points).all() and got.colors.shape == (300, 3)
+    assert np.linalg.norm(got.normals, axis=1) == pytest.approx(1)
+
+
+def test_colours_of_ones_own_are_darkened(rng):
+    cloud, normals = dome(rng, 400)
+    colors = rng.integers(0, 256, (400, 3), np.uint8)
+    got = shaded(Cloud(cloud.points, colors, normals), ShadingConfig(tone=None))
+    assert (got.colors <= colors).all()
+    light = shaded(Cloud(cloud.points, None, normals), ShadingConfig(tone=(255, 255, 255))).colors / 255
+    assert np.abs(got.colors - light * colors).max() <= 1.01
+    with pytest.raises(InputError, match="no colours"):
+        shaded(cloud, ShadingConfig(tone=None))
+
+
+def test_shade_from_before_is_a_leak_and_shade_from_after_is_none(rng):
+    """A relief flattened after it was shaded is still in the picture; shaded after, it is gone."""
+    bumps, plate = relief(0.008), relief(0.0)
+    carried = shaded(bumps).with_points(plate.points)
+    assert not (project(carried) == project(plate)).all()
+    assert (project(bumps.with_points(plate.points)) == project(plate)).all()
+
+
+def test_a_cloud_without_a_surface_is_refused():
+    with pytest.raises(InputError, match="normals"):
+        project(Cloud([[0.0, 0, 0], [0.0, 0.1, 0]]))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"towards": (0.0, 0.0, 0.0)},
+        {"ambient": 1.1},
+        {"cavity": -1.0},
+        {"reach": 0.0},
+        {"tone": (0, 0, 256)},
+        {"neighbours": 2},
+    ],
+)
+def test_light_that_cannot_be_is_refused(settings):
+    with pytest.raises(UsageError):
+        ShadingConfig(**settings)
+
+
+def scan(path):
+    """A scan in the canonical frame by its 68 landmarks, 30 the nose tip."""
+    text = path.read_bytes()
+    start = text.index(b"end_header\n") + len(b"end_header\n")
+    points = np.frombuffer(text[start:], "<f4").reshape(-1, 3).astype(np.float64)
+    marks = np.loadtxt(path.with_name(path.stem + "_landmarks_mm.txt")) / 1000
+    z = marks[36:42].mean(axis=0) - marks[42:48].mean(axis=0)
+    z /= np.linalg.norm(z)
+    y = marks[36:48].mean(axis=0) - marks[48:60].mean(axis=0)
+    y -= z * (y @ z)
+    y /= np.linalg.norm(y)
+    axes = np.stack([np.cross(y, z), y, z])
+    return Cloud((points - marks[30]) @ axes.T), (marks - marks[30]) @ axes.T
+
+
+@pytest.mark.parametrize("name", ["f0001_neutral", "f0002_surprised", "m0002_smiling"])
+def test_a_detector_finds_the_shaded_scans(shared_data, shared_models, monkeypatch, name):
+    path = shared_data / "clouds" / f"{name}.ply"
+    if not path.is_file():
+        pytest.skip(f"needs {path}")
+    monkeypatch.setenv("FICGAN_MODELS", str(shared_models))
+    from ficgan.faces import detector_missing, get_detector
+
+    if detector_missing("yunet"):
+        pytest.skip(str(detector_missing("yunet")))
+    cloud, marks = scan(path)
+    faces = get_detector("yunet").detect(project(cloud))
+    assert len(faces) == 1 and faces[0].score >= 0.9
+    eyes = np.array([marks[36:42].mean(axis=0), marks[42:48].mean(axis=0), marks[30]])
+    wanted = np.array([193.7, 256.5]) - eyes[:, [2, 1]] * [369.6 / 0.36, 496 / 0.5]
+    assert np.abs(faces[0].landmarks[:3] - wanted).max() < 12
