@@ -1,0 +1,165 @@
+"""What every format reads: columns that become coordinates, colours and normals; and writing them as text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.errors import InputError
+from ficgan.pointcloud.cloud import Cloud
+from ficgan.pointcloud.files.limits import shown
+
+__all__ = ["LOSS", "Fields", "coordinates_kind", "eight_bit", "table", "unit_length", "write_rows"]
+
+LOSS = 1e-7
+"""Metres that single precision may cost before coordinates are written in double; scanners resolve 100 times less."""
+
+_BLOCK = 1 << 16  # rows whose numbers are Python objects at one time
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Columns as they stand in a file.
+
+    Args:
+        points: [N,3] numbers.
+        colors: [N,3] uint8, or None.
+        normals: [N,3] numbers of any length, or None.
+    """
+
+    points: NDArray[np.generic]
+    colors: NDArray[np.uint8] | None = None
+    normals: NDArray[np.generic] | None = None
+
+    def cloud(self, scale: float, notes: list[str]) -> Cloud:
+        """The cloud in metres.
+
+        Args:
+            scale: metres in one unit of the file.
+            notes: takes a sentence where normals had to be left out.
+
+        Raises:
+            InputError: coordinates that are not finite.
+        """
+        points = self.points.astype(np.float64)
+        cloud = Cloud(points if scale == 1 else points * scale, self.colors)
+        return cloud if self.normals is None else Cloud(cloud.points, cloud.colors, unit_length(self.normals, notes))
+
+
+def unit_length(normals: NDArray[np.generic], notes: list[str]) -> NDArray[np.float64] | None:
+    """Normals of length 1; None, and a note, where some have no direction.
+
+    Args:
+        normals: [N,3].
+        notes: takes the note.
+    """
+    given = normals.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        length = np.linalg.norm(given, axis=1, keepdims=True)
+    bad = ~np.isfinite(length) | (length < 1e-30)
+    if bad.any():
+        notes.append(f"{int(bad.sum()):,} of {len(given):,} normals have no direction, so the normals were left out")
+        return None
+    return given if np.abs(length - 1).max() < 1e-6 else given / length
+
+
+def eight_bit(values: NDArray[np.generic], whole: bool = False) -> NDArray[np.uint8]:
+    """Colours of 8 bits.
+
+    Args:
+        values: [N,3]; integers count to 255 (or, of 16 bits, to 65535), others to 1, or to 255 if one is above 1.
+        whole: numbers of a floating kind that were written as integers.
+
+    Raises:
+        InputError: colours that are not finite, negative, or above 255.
+    """
+    if values.dtype == np.uint8:
+        return values.view(np.uint8)
+    low, high = (values.min(), values.max()) if len(values) else (0, 0)
+    if not (np.isfinite(low) and np.isfinite(high)):
+        raise InputError("some colours are not finite")
+    floating = np.issubdtype(values.dtype, np.floating) and not whole
+    if floating and high <= 1 + 1e-3:
+        full = 1.0
+    elif values.dtype == np.uint16 and high > 255:
+        full = 65535.0
+    else:
+        full = 255.0
+    if low < -1e-3 or high > full + 1e-3:
+        raise InputError(f"its colours go from {low:g} to {high:g}; they must be 0 to 1 or 0 to 255")
+    return np.rint(np.clip(values.astype(np.float64) * (255.0 / full), 0, 255)).astype(np.uint8)
+
+
+def table(lines: Sequence[bytes], line_of: Callable[[int], int], width: int = 0) -> NDArray[np.float64]:
+    """Numbers in columns.
+
+    Args:
+        lines: without empty ones and comments, the numbers apart by white space.
+        line_of: index → number of that line in the file, asked for a message only.
+        width: columns; 0: as the first line has.
+
+    Returns:
+        [len(lines), columns].
+
+    Raises:
+        InputError: a line with another number of columns, or a token that is no number.
+    """
+    try:
+        values = np.loadtxt(lines, comments=None, ndmin=2) if lines else np.zeros((0, width))
+    except ValueError:
+        raise _wrong(lines, line_of, width) from None
+    if width and values.shape[1] != width:
+        raise _wrong(lines, line_of, width)
+    return values
+
+
+def is_number(token: bytes) -> bool:
+    """Whether Python reads the token as a number, underscores apart."""
+    try:
+        float(token)
+    except ValueError:
+        return False
+    return b"_" not in token
+
+
+def _wrong(lines: Sequence[bytes], line_of: Callable[[int], int], width: int) -> InputError:
+    width = width or len(lines[0].split())
+    for at, words in enumerate(line.split() for line in lines):
+        for token in words:
+            if not is_number(token):
+                return InputError(f"line {line_of(at)} has {shown(token)} where a number should be")
+        if len(words) != width:
+            return InputError(f"line {line_of(at)} has {len(words)} columns instead of {width}; it may be cut off")
+    return InputError("its numbers cannot be read; it is damaged")
+
+
+def coordinates_kind(points: NDArray[np.float64]) -> str:
+    """`f4` where single precision costs no coordinate more than `LOSS`, else `f8`.
+
+    Args:
+        points: [N,3], metres.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        loss = np.abs(points.astype(np.float32) - points).max()
+    return "f4" if loss <= LOSS else "f8"
+
+
+def write_rows(file: BinaryIO, columns: Sequence[NDArray[np.generic]], start: str = "", separator: str = " ") -> None:
+    """Write columns as text: integers as such, other numbers in as many digits as their kind holds.
+
+    Args:
+        file: to write to.
+        columns: each [N,any], of one kind.
+        start: what each line begins with.
+        separator: between two numbers.
+    """
+    digits = {"f4": "%.9g", "f8": "%.17g"}
+    forms = [digits.get(one.dtype.str[1:], "%d") for one in columns for _ in range(one.shape[1])]
+    line = start + separator.join(forms) + "\n"
+    for first in range(0, len(columns[0]), _BLOCK):
+        block = np.concatenate([one[first : first + _BLOCK].astype(np.float64) for one in columns], axis=1)
+        file.write((line * len(block) % tuple(block.ravel().tolist())).encode())
