@@ -67,6 +67,17 @@ def test_a_point_falls_where_the_axes_put_it(y, z):
     assert dark.sum() / 255 == pytest.approx(np.pi * (3 * 100 / 72) ** 2, rel=0.02)  # (√25 + 1)/2 points
 
 
+def test_places_are_where_points_are_drawn(rng):
+    points = rng.uniform(-0.12, 0.12, (6, 3))
+    config = ProjectionConfig(yaw=20, pitch=-5, size=(300, 500), samples=4)
+    for point, wanted in zip(points, config.places(points), strict=True):
+        dark = 255.0 - project(Cloud([point], np.zeros((1, 3), np.uint8)), config)[..., 0]
+        rows, columns = np.indices(dark.shape)
+        assert [(dark * columns).sum(), (dark * rows).sum()] / dark.sum() == pytest.approx(wanted, abs=0.15)
+    front = ProjectionConfig().places(points)
+    np.testing.assert_allclose(front, [193.7, 256.5] - points[:, [2, 1]] * [369.6 / 0.36, 992], atol=1e-9)
+
+
 def two(first, second):
     return Cloud([first, second], np.array([[255, 0, 0], [0, 0, 255]], np.uint8))
 

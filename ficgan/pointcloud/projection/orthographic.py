@@ -62,6 +62,19 @@ class ProjectionConfig(Drawing):
         """Of a disc, pixels."""
         return marker_radius(self.point_size) * float(np.sqrt(np.prod(self.size) / np.prod(THESIS_SIZE)))
 
+    def places(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Where points, such as landmarks, fall in the picture.
+
+        Args:
+            points: [N,3], canonical frame, before the head is turned.
+
+        Returns:
+            [N,2], column and row, pixel centres at integers; some may lie outside.
+        """
+        window = _Window.of(self)
+        there: NDArray[np.float64] = window.places(turned(Cloud(points), self.yaw, self.pitch).points)
+        return there + np.array([window.left, window.top])
+
 
 def project(cloud: Cloud, config: ProjectionConfig | None = None, **changes: Any) -> Picture:
     """The front view of a face, drawn as the thesis draws it: a scatter plot of y and z, turned upright.
