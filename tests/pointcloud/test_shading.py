@@ -17,8 +17,8 @@ def dome(draw, count=6000):
 
 
 def relief(height):
-    """A plate of 16 cm, 1 mm between points, with a Gaussian bump of that height in metres, or a pit."""
-    y, z = np.meshgrid(np.arange(-0.08, 0.08, 0.001), np.arange(-0.08, 0.08, 0.001))
+    """A plate of 12 cm, 1.6 mm between points, with a Gaussian bump of that height in metres, or a pit."""
+    y, z = np.meshgrid(*[np.arange(-0.06, 0.06, 0.0016)] * 2)
     x = height * np.exp(-(y**2 + z**2) / (2 * 0.006**2))
     return Cloud(np.column_stack([x.ravel(), y.ravel(), z.ravel()]))
 

@@ -23,7 +23,7 @@ def looped(places, colors, radius, size, background, samples):
     return np.floor(means + 0.5).astype(np.uint8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     count=st.integers(0, 40),
     radius=st.floats(0.3, 6),
