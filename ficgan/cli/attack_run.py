@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces
+from ficgan.cli._trees import mirrored
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.images import READABLE_SUFFIXES, atomic_write, read_image
 
@@ -68,17 +69,8 @@ def plan_inputs(inputs: Sequence[Path], out: Path) -> Planned:
     Raises:
         UsageError: an input is not there or a folder holds no image, two would have one name, or a result exists.
     """
-    found: Planned = []
-    for given in inputs:
-        if given.is_dir():
-            inside = sorted(p for p in given.rglob("*") if p.suffix.lower() in READABLE_SUFFIXES and p.is_file())
-            if not inside:
-                raise UsageError(f"{given} holds no image; give anonymised faces")
-            found += [(path, path.relative_to(given).with_suffix("")) for path in inside]
-        elif given.exists():
-            found.append((given, Path(given.stem)))
-        else:
-            raise UsageError(f"{given} does not exist; give images or folders of them")
+    files = mirrored(inputs, READABLE_SUFFIXES, what="image", advice="give anonymised faces, or folders of them")
+    found = [(path, place.with_suffix("")) for path, place in files]
     names: dict[Path, Path] = {}
     for path, name in found:
         if name in names:

@@ -36,6 +36,7 @@ COMMANDS = {
     "measure": Entry("ficgan.cli.measure:measure", "Measure reconstruction, identity and detection."),
     "eval": Entry("ficgan.cli.evaluate:evaluate", "Compare anonymisers: attackers, metrics, one report."),
     "attack": Entry("ficgan.cli.attack:attack", "Train attackers on one's own anonymisation, and try them."),
+    "pointcloud": Entry("ficgan.cli.pointcloud:pointcloud", "Anonymise faces in 3D scans, draw and measure them."),
     "doctor": Entry("ficgan.cli.doctor:doctor", "Show what is installed, what works, and what is missing."),
 }
 

@@ -4,7 +4,47 @@ Source:
     The point-cloud thesis, "Privacy-Preserving Face Detection: A Comprehensive Analysis of Face Anonymization Techniques".
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+# The methods register themselves.
+from ficgan.pointcloud import methods
 from ficgan.pointcloud.base import CLOUD_ANONYMIZERS, DEGREES, CloudAnonymizer, CloudTraits
 from ficgan.pointcloud.cloud import Cloud, merged
 
-__all__ = ["CLOUD_ANONYMIZERS", "DEGREES", "Cloud", "CloudAnonymizer", "CloudTraits", "merged"]
+if TYPE_CHECKING:
+    from ficgan.pointcloud.files import read_cloud, write_cloud
+    from ficgan.pointcloud.projection import project
+    from ficgan.pointcloud.scan import anonymise_scan, compare_scans
+
+__all__ = [
+    "CLOUD_ANONYMIZERS",
+    "DEGREES",
+    "Cloud",
+    "CloudAnonymizer",
+    "CloudTraits",
+    "anonymise_scan",
+    "compare_scans",
+    "merged",
+    "methods",
+    "project",
+    "read_cloud",
+    "write_cloud",
+]
+
+# What needs SciPy comes when it is asked for.
+_LATER = {
+    "anonymise_scan": "scan",
+    "compare_scans": "scan",
+    "project": "projection",
+    "read_cloud": "files",
+    "write_cloud": "files",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)

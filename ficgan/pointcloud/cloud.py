@@ -85,6 +85,14 @@ class Cloud:
         normals = None if self.normals is None else self.normals @ rotation.T
         return Cloud(self.points @ rotation.T + shift, self.colors, normals)
 
+    def scaled(self, factor: float) -> Cloud:
+        """The cloud in another unit.
+
+        Args:
+            factor: new coordinates in one of the old.
+        """
+        return self if factor == 1 else replace(self, points=self.points * factor)
+
     def with_points(self, points: Points, colors: Colors | None = None) -> Cloud:
         """Other points, as many, in the same order; the normals, which no longer hold, are dropped.
 

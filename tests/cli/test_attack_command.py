@@ -251,11 +251,14 @@ def test_a_box_cuts_a_square_and_an_attacker_by_name_needs_no_file(faces: Path, 
         (("identity", "FACE", "--aligned", "--box", "0,0,9,9"), "contradict"),
         (("identity", "missing.png"), "does not exist"),
         (("identiti", "FACE"), "did you mean identity"),
-        (("identity", "FACE", "FOLDER"), "one name"),
+        (("identity", "FACE", "OTHER"), "one name"),
     ],
 )
 def test_what_cannot_guess_says_why(words: tuple[str, ...], said: str, faces: Path, tmp_path: Path) -> None:
-    named = {"FACE": str(faces / "000-0.png"), "FOLDER": str(faces)}
+    other = tmp_path / "other" / "000-0.png"
+    other.parent.mkdir()
+    other.write_bytes((faces / "000-0.png").read_bytes())
+    named = {"FACE": str(faces / "000-0.png"), "OTHER": str(other)}
     code, out, err = call("run", *(named.get(word, word) for word in words), "-o", tmp_path / "out")
     assert code == 2 and not out and said in err and err.count("\n") == 1
 

@@ -1,0 +1,227 @@
+"""`ficgan pointcloud`: faces in 3D scans, anonymised, drawn, compared and evaluated."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ficgan.cli._errors import EXIT_SOME_FAILED, handle_errors
+from ficgan.cli._options import TALK, options
+from ficgan.cli._params import Finite
+from ficgan.cli._progress import Progress
+
+__all__ = ["pointcloud"]
+
+_HELP = {"help_option_names": ["-h", "--help"]}
+_PATH = click.Path(path_type=Path)
+_READ: tuple[Any, ...] = (
+    click.option("--unit", type=click.Choice(["m", "cm", "mm"]), default="m", show_default=True, help="Of the scans."),
+    click.option(
+        "--landmarks", type=_PATH,
+        help="5 or 68 points of the only INPUT.  [default: NAME_landmarks_mm.txt or NAME.landmarks.txt beside a scan; "
+        "else the face is looked for]",
+    ),
+)  # fmt: skip
+_OUT: tuple[Any, ...] = (
+    click.option("-o", "--output", "out", required=True, type=_PATH, help="Folder; or a file, for one INPUT."),
+    click.option("--overwrite", is_flag=True, help="Replace files that are there; an input never."),
+)
+_INPUTS = click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, type=_PATH)
+
+
+@click.group("pointcloud", context_settings=_HELP)
+def pointcloud() -> None:
+    """Anonymise faces in 3D scans, draw them, and measure what was achieved.
+
+    Scans are PLY, OBJ, PCD, tables of points (XYZ, ASC, TXT, PTS, CSV) and NumPy files.
+    """
+
+
+@pointcloud.command("list", context_settings=_HELP)
+@handle_errors
+def list_() -> None:
+    """Say what methods there are, a line each: name, tab, what degrees 1 and 35 set."""
+    from ficgan.pointcloud import CLOUD_ANONYMIZERS
+
+    for name in CLOUD_ANONYMIZERS:
+        traits = CLOUD_ANONYMIZERS[name].traits
+        click.echo(f"{name}\t{traits.title}: {traits.strength} {traits.of_degree(1):g} to {traits.of_degree(35):g}")
+
+
+@pointcloud.command(context_settings=_HELP)
+@_INPUTS
+@options(_OUT)
+@click.option("--method", required=True, help="See `ficgan pointcloud list`.")
+@click.option("--degree", type=click.IntRange(1, 35), help="Strength: 1 changes least, 35 most.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="PARAMETER=VALUE", help="In place of a degree, such as k=280; repeatable."
+)
+@click.option("--target", type=_PATH, help="Face to merge with, a scan; for merge-2-faces.")
+@click.option("--seed", type=click.IntRange(min=0), help="Same seed, same result.  [default: random, not kept]")
+@click.option(
+    "--rest", type=click.Choice(["keep", "head", "drop"]), default="keep", show_default=True,
+    help="Of the scan outside the face: all, what is near the head, or nothing.",
+)  # fmt: skip
+@click.option(
+    "--points", type=click.IntRange(500), default=10_352, show_default=True,
+    help="Of the face; the degrees were chosen for the default.",
+)  # fmt: skip
+@click.option("--pictures", is_flag=True, help="Also NAME.png beside every result: its front view.")
+@options(_READ)
+@options(TALK)
+@handle_errors
+def anonymise(
+    inputs: tuple[Path, ...], out: Path, overwrite: bool, method: str, degree: int | None, settings: tuple[str, ...],
+    target: Path | None, seed: int | None, rest: Any, points: int, pictures: bool, unit: str, landmarks: Path | None,
+    progress: Any, quiet: bool,
+) -> None:  # fmt: skip
+    """Replace the face of every scan; what lies more than 14 cm from the nose tip stays as it is.
+
+    INPUT: scans, folders of them. The results lie in the scans' own frame and unit; NAME.json beside each says what was
+    done. Ears, hair and the outline of the head are not touched: --rest drop leaves them out. Prints one line of JSON.
+    """
+    from ficgan.cli.pointcloud_run import Reading, method_of, over_all, plan, write_record
+    from ficgan.pointcloud.files import FORMATS, write_cloud
+    from ficgan.pointcloud.files.units import UNITS
+    from ficgan.pointcloud.prepare import PreparationConfig, prepare
+    from ficgan.pointcloud.scan import anonymise_scan
+
+    started = time.monotonic()
+    _one_if(landmarks, inputs)
+    config = PreparationConfig(last=points, first=max(points, PreparationConfig.first))
+    writable = frozenset(suffix for suffix, form in FORMATS.items() if form.write)
+    tasks = plan(
+        inputs, out, writable, overwrite=overwrite,
+        beside=lambda task: (task.record, *((task.picture,) if pictures else ())),
+    )  # fmt: skip
+    reading = Reading(unit, landmarks)
+    with Progress(progress, unit="scan", quiet=quiet) as told:
+        beside = Reading(unit)
+        face = None if target is None else prepare(beside.cloud(target, told), beside.marks(target), config).inner
+        made = method_of(method, degree, settings, seed, face)
+
+        def work(task: Any) -> dict[str, Any]:
+            cloud, marks = reading.cloud(task.source, told), reading.marks(task.source)
+            done = anonymise_scan(cloud, made, landmarks=marks, config=config, rest=rest, name=task.source.name)
+            write_cloud(task.output, done.cloud.scaled(1 / UNITS[unit]), overwrite=overwrite)
+            record = {"method": method, "degree": degree, "settings": made.settings(), "unit": unit, "rest": rest}
+            write_record(task, {**record, **done.record}, overwrite=overwrite)
+            if pictures:
+                _draw(done, task.picture, made.traits.point_size(degree or 1), overwrite)
+            return done.record
+
+        done = over_all(tasks, work, told)
+    _say(done, started, method=method, degree=degree)
+
+
+@pointcloud.command(context_settings=_HELP)
+@_INPUTS
+@options(_OUT)
+@click.option("--view", type=click.Choice(["orthographic", "perspective"]), default="orthographic", show_default=True)
+@click.option("--yaw", type=Finite(), default=0.0, show_default=True, help="Degrees the head is turned.")
+@click.option("--pitch", type=Finite(), default=0.0, show_default=True, help="Degrees the head is raised.")
+@click.option("--views", is_flag=True, help="Eleven pictures of a scan, −10 to 10 degrees of yaw, side by side.")
+@click.option(
+    "--order", type=click.Choice(["y", "x", "depth"]), default="y", show_default=True,
+    help="What is drawn last: the highest points, as in the thesis, or the nearest.",
+)  # fmt: skip
+@click.option("--point-size", type=Finite(min=0, min_open=True), default=25.0, show_default=True, help="Points².")
+@click.option("--canonical", is_flag=True, help="The scans are in the canonical frame already.")
+@options(_READ)
+@options(TALK)
+@handle_errors
+def project(
+    inputs: tuple[Path, ...], out: Path, overwrite: bool, view: str, yaw: float, pitch: float, views: bool, order: Any,
+    point_size: float, canonical: bool, unit: str, landmarks: Path | None, progress: Any, quiet: bool,
+) -> None:  # fmt: skip
+    """Draw scans: PNG pictures of 389×515 pixels, without a display.
+
+    INPUT: scans, folders of them. Scans without colours are lit from their shape. Prints one line of JSON.
+    """
+    from ficgan.cli.pointcloud_run import Reading, over_all, plan
+    from ficgan.errors import UsageError
+    from ficgan.pointcloud.frame import canonical as to_canonical
+    from ficgan.pointcloud.projection import perspective as camera
+    from ficgan.pointcloud.projection import project as draw
+    from ficgan.pointcloud.projection import strip
+    from ficgan.pointcloud.projection import views as turned
+
+    started = time.monotonic()
+    _one_if(landmarks, inputs)
+    if view == "perspective" and (views or order != "y"):
+        raise UsageError("--view perspective has one view and its own order; leave out --views and --order")
+    tasks = plan(inputs, out, frozenset({".png"}), ending=".png", overwrite=overwrite)
+    reading = Reading(unit, landmarks)
+    with Progress(progress, unit="scan", quiet=quiet) as told:
+
+        def work(task: Any) -> dict[str, Any]:
+            cloud = reading.cloud(task.source, told)
+            placed = cloud if canonical else to_canonical(cloud, reading.marks(task.source)).cloud
+            common: dict[str, Any] = {"pitch": pitch, "point_size": point_size}
+            if view == "perspective":
+                picture = camera(placed, yaw=yaw, **common)
+            elif views:
+                picture = strip(turned(placed, order=order, **common))
+            else:
+                picture = draw(placed, yaw=yaw, order=order, **common)
+            _write_png(task.output, picture, overwrite)
+            return {"points": len(cloud)}
+
+        done = over_all(tasks, work, told)
+    _say(done, started)
+
+
+@pointcloud.command(context_settings=_HELP)
+@click.argument("clear", type=_PATH)
+@click.argument("anonymised", type=_PATH)
+@options(_READ)
+@options(TALK)
+@handle_errors
+def compare(
+    clear: Path, anonymised: Path, unit: str, landmarks: Path | None, progress: Any, quiet: bool
+) -> None:
+    """Say how far an anonymised scan is from the clear one, in 3D; one line of JSON.
+
+    Both must lie in one frame, as `anonymise` leaves them. Only the face is compared.
+    """
+    from ficgan.cli.pointcloud_run import Reading
+    from ficgan.pointcloud.scan import compare_scans
+
+    with Progress(progress, unit="scan", quiet=quiet) as told:
+        reading = Reading(unit, landmarks)
+        first, second = reading.cloud(clear, told), Reading(unit).cloud(anonymised, told)
+        click.echo(json.dumps(compare_scans(first, second, reading.marks(clear))))
+
+
+def _one_if(landmarks: Path | None, inputs: tuple[Path, ...]) -> None:
+    from ficgan.errors import UsageError
+
+    if landmarks is not None and (len(inputs) != 1 or inputs[0].is_dir()):
+        raise UsageError("--landmarks are those of one scan; give one INPUT, or lay a file of them beside each scan")
+
+
+def _draw(done: Any, path: Path, point_size: float, overwrite: bool) -> None:
+    from ficgan.pointcloud.projection import project_parts
+
+    _write_png(path, project_parts(done.inner, done.prepared.outer, point_size=point_size), overwrite)
+
+
+def _write_png(path: Path, picture: Any, overwrite: bool) -> None:
+    from PIL import Image
+
+    from ficgan.images import atomic_write
+
+    with atomic_write(path, overwrite=overwrite) as file:
+        Image.fromarray(picture).save(file, format="PNG")
+
+
+def _say(done: list[dict[str, Any]], started: float, **more: Any) -> None:
+    failed = sum("error" in one for one in done)
+    summary = {**more, "scans": len(done), "failed": failed, "results": done, "seconds": round(time.monotonic() - started, 2)}
+    click.echo(json.dumps(summary))
+    if failed:
+        raise SystemExit(EXIT_SOME_FAILED)
