@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 import zipfile
 import zlib
 from pathlib import Path
@@ -62,7 +63,7 @@ def read_npz(data: bytes, path: Path, notes: list[str]) -> Fields:
         LookupError,
         TypeError,
     ) as error:
-        raise InputError(f"it is damaged or truncated, or no NumPy archive ({error})") from error
+        raise InputError(f"it is damaged or truncated, or no NumPy archive ({type(error).__name__})") from error
     if "points" not in arrays:
         raise InputError("it has no array 'points'; save it with np.savez(path, points=…, colors=…, normals=…)")
     for name, array in arrays.items():
@@ -82,7 +83,9 @@ def _array(stream: IO[bytes], what: str) -> NDArray[np.generic]:
     try:
         version = npy.read_magic(stream)
         heads = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-        shape, fortran, kind = heads[version](stream)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # NumPy's about headers of Python 2
+            shape, fortran, kind = heads[version](stream)
     except Exception as error:  # the header is parsed as Python's own literals, and nearly anything can go wrong
         raise InputError(f"{what} is damaged or truncated, or not NumPy's ({type(error).__name__})") from error
     if kind.kind not in "fiu" or kind.itemsize > 8:

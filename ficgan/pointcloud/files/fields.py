@@ -45,7 +45,8 @@ class Fields:
         Raises:
             InputError: coordinates that are not finite.
         """
-        points = self.points.astype(np.float64)
+        with np.errstate(invalid="ignore"):  # a signalling NaN; what is not finite is refused below
+            points = self.points.astype(np.float64)
         cloud = Cloud(points if scale == 1 else points * scale, self.colors)
         return cloud if self.normals is None else Cloud(cloud.points, cloud.colors, unit_length(self.normals, notes))
 
@@ -57,8 +58,8 @@ def unit_length(normals: NDArray[np.generic], notes: list[str]) -> NDArray[np.fl
         normals: [N,3].
         notes: takes the note.
     """
-    given = normals.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
+        given = normals.astype(np.float64)
         length = np.linalg.norm(given, axis=1, keepdims=True)
     bad = ~np.isfinite(length) | (length < 1e-30)
     if bad.any():
@@ -108,6 +109,8 @@ def table(lines: Sequence[bytes], line_of: Callable[[int], int], width: int = 0)
     Raises:
         InputError: a line with another number of columns, or a token that is no number.
     """
+    if not all(map(bytes.strip, lines)):  # NumPy would pass over them
+        raise _wrong(lines, line_of, width)
     try:
         values = np.loadtxt(lines, comments=None, ndmin=2) if lines else np.zeros((0, width))
     except ValueError:

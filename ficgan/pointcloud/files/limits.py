@@ -35,7 +35,7 @@ def need_all(says: int, holds: int | None = None) -> None:
     Raises:
         InputError: any of these.
     """
-    if says == 0:
+    if says < 1:
         raise InputError("it holds no points")
     if says > MAX_POINTS:
         raise InputError(f"its header says {says:,} points, and {MAX_POINTS:,} is the limit; thin the cloud out")

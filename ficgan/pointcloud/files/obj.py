@@ -19,7 +19,7 @@ from ficgan.pointcloud.files.materials import materials_of
 __all__ = ["read", "write"]
 
 _LINE = re.compile(rb"^[ \t]*(vt|vn|v|f|usemtl|mtllib)(?:[ \t]+([^\n]*))?$", re.M)
-_CORNER = re.compile(rb"(?<!\S)(-?\d{1,18})(?:/(-?\d{0,18}))?(?:/(-?\d{0,18}))?(?!\S)")
+_CORNER = re.compile(rb"(?<!\S)(-?\d{1,18})(?:/(-?\d{1,18})?)?(?:/(-?\d{1,18})?)?(?!\S)")
 
 Whole = NDArray[np.int64]
 
