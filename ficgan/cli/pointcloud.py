@@ -58,7 +58,11 @@ def list_() -> None:
 @click.option("--method", required=True, help="See `ficgan pointcloud list`.")
 @click.option("--degree", type=click.IntRange(1, 35), help="Strength: 1 changes least, 35 most.")
 @click.option(
-    "--set", "settings", multiple=True, metavar="PARAMETER=VALUE", help="In place of a degree, such as k=280; repeatable."
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="PARAMETER=VALUE",
+    help="In place of a degree, such as k=280; repeatable.",
 )
 @click.option("--target", type=_PATH, help="Face to merge with, a scan; for merge-2-faces.")
 @click.option("--seed", type=click.IntRange(min=0), help="Same seed, same result.  [default: random, not kept]")
@@ -181,9 +185,7 @@ def project(
 @options(_READ)
 @options(TALK)
 @handle_errors
-def compare(
-    clear: Path, anonymised: Path, unit: str, landmarks: Path | None, progress: Any, quiet: bool
-) -> None:
+def compare(clear: Path, anonymised: Path, unit: str, landmarks: Path | None, progress: Any, quiet: bool) -> None:
     """Say how far an anonymised scan is from the clear one, in 3D; one line of JSON.
 
     Both must lie in one frame, as `anonymise` leaves them. Only the face is compared.
@@ -195,6 +197,36 @@ def compare(
         reading = Reading(unit, landmarks)
         first, second = reading.cloud(clear, told), Reading(unit).cloud(anonymised, told)
         click.echo(json.dumps(compare_scans(first, second, reading.marks(clear))))
+
+
+@pointcloud.command("make-head", context_settings=_HELP)
+@click.option("-o", "--output", "out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="A file.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Who it is.")
+@click.option(
+    "--expression", default="neutral", show_default=True, help="neutral, smile, …; an unknown name lists them."
+)
+@click.option("--points", type=click.IntRange(100), default=45_000, show_default=True, help="As a scanner would see.")
+@click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
+@handle_errors
+def make_head(out: Path, seed: int, expression: str, points: int, overwrite: bool) -> None:
+    """Write a head made of formulas, to try the other commands on: nobody's face.
+
+    Its landmarks, 68 points, lie beside it in NAME.landmarks.txt.
+    """
+    from ficgan.errors import UsageError
+    from ficgan.images import atomic_write
+    from ficgan.pointcloud.files import write_cloud
+    from ficgan.pointcloud.heads import made_head
+
+    marks = out.with_name(out.stem + ".landmarks.txt")
+    for path in (out, marks):
+        if path.exists() and not overwrite:
+            raise UsageError(f"{path} exists; choose another output, or give --overwrite")
+    head = made_head(seed, expression=expression, points=points)
+    write_cloud(out, head.cloud, overwrite=overwrite)
+    with atomic_write(marks, overwrite=overwrite) as file:
+        file.write("".join("%.6f %.6f %.6f\n" % tuple(point) for point in head.landmarks).encode())
+    click.echo(json.dumps({"output": str(out), "landmarks": str(marks), "points": len(head.cloud), "seed": seed}))
 
 
 def _one_if(landmarks: Path | None, inputs: tuple[Path, ...]) -> None:
@@ -221,7 +253,13 @@ def _write_png(path: Path, picture: Any, overwrite: bool) -> None:
 
 def _say(done: list[dict[str, Any]], started: float, **more: Any) -> None:
     failed = sum("error" in one for one in done)
-    summary = {**more, "scans": len(done), "failed": failed, "results": done, "seconds": round(time.monotonic() - started, 2)}
+    summary = {
+        **more,
+        "scans": len(done),
+        "failed": failed,
+        "results": done,
+        "seconds": round(time.monotonic() - started, 2),
+    }
     click.echo(json.dumps(summary))
     if failed:
         raise SystemExit(EXIT_SOME_FAILED)

@@ -100,7 +100,9 @@ def plan(
         raise UsageError(f"-o {out} is the name of one file, and {len(files)} scans cannot become one; name a folder")
     if not single and out.exists() and not out.is_dir():
         raise UsageError(f"-o {out} is a file, and none that a scan can become; name a folder")
-    tasks = [Task(path, out if single else out / (place.with_suffix(ending) if ending else place)) for path, place in files]
+    tasks = [
+        Task(path, out if single else out / (place.with_suffix(ending) if ending else place)) for path, place in files
+    ]
     origin: dict[Path, Path] = {}
     sources = {path.resolve() for path, _ in files}
     for task in tasks:

@@ -1,0 +1,119 @@
+"""A scan from beginning to end: what is replaced, what is left, and that it lies where it lay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.spatial import cKDTree
+from scipy.spatial.transform import Rotation
+
+from ficgan.errors import InputError, UsageError
+from ficgan.pointcloud import CLOUD_ANONYMIZERS, Cloud, anonymise_scan, compare_scans
+from ficgan.pointcloud.heads import MadeHead, made_head
+from ficgan.pointcloud.landmarks import FaceLandmarks
+from ficgan.pointcloud.prepare import PreparationConfig
+
+FEW = PreparationConfig(first=1600, last=1500)
+RADIUS = 0.14
+
+
+@pytest.fixture(scope="module")
+def head() -> MadeHead:
+    return made_head(3, points=6000)
+
+
+def frame(seed: int) -> np.ndarray:
+    transform = np.eye(4)
+    transform[:3, :3] = Rotation.random(random_state=seed).as_matrix()
+    transform[:3, 3] = (0.3, -0.2, 0.9)
+    return transform
+
+
+def placed(head: MadeHead, seed: int) -> tuple[Cloud, FaceLandmarks]:
+    transform = frame(seed)
+    marks = head.landmarks @ transform[:3, :3].T + transform[:3, 3]
+    return head.cloud.moved(transform), FaceLandmarks.of_points(marks)
+
+
+def noisy(b: float = 0.01, seed: int = 1):  # type: ignore[no-untyped-def]
+    return CLOUD_ANONYMIZERS.make("uniform-noise", b=b, seed=seed)
+
+
+@pytest.mark.parametrize("name", ["centroid-voxel", "uniform-noise", "tapering", "smooth-knn", "pmp", "merge-2-faces"])
+def test_nothing_near_the_nose_stays_and_everything_else_does(name: str, head: MadeHead) -> None:
+    cloud, marks = placed(head, 1)
+    method = CLOUD_ANONYMIZERS[name].of_degree(30, seed=4)
+    if method.traits.needs_target:
+        method = method.with_target(made_head(9, points=1500).cloud)
+    done = anonymise_scan(cloud, method, landmarks=marks, config=FEW)
+    nose = marks.five[2]
+    far = np.linalg.norm(cloud.points - nose, axis=1) > RADIUS + 1e-9
+    kept = cKDTree(done.cloud.points[done.face :]).query(cloud.points[far])[0]
+    assert far.any() and kept.max() < 1e-9 and len(done.cloud) - done.face == far.sum()
+    near = cloud.points[~far]
+    apart = cKDTree(done.cloud.points).query(near)[0]
+    assert (apart < 1e-7).mean() < 0.01
+    assert done.record["points"]["written"] == len(done.cloud)
+
+
+def test_the_result_lies_in_the_scans_own_frame(head: MadeHead) -> None:
+    method = noisy(b=1e-9)
+    cloud, marks = placed(head, 2)
+    done = anonymise_scan(cloud, method, landmarks=marks, config=FEW)
+    assert cKDTree(cloud.points).query(done.cloud.points)[0].max() < 1e-8
+
+
+def test_the_orientation_of_the_scan_does_not_change_what_is_done(head: MadeHead) -> None:
+    results = []
+    for seed in (3, 4):
+        cloud, marks = placed(head, seed)
+        done = anonymise_scan(cloud, CLOUD_ANONYMIZERS.make("tapering", r=1.0), landmarks=marks, config=FEW)
+        results.append(done.cloud.moved(np.linalg.inv(frame(seed))).points)
+    np.testing.assert_allclose(results[0], results[1], atol=1e-7)
+
+
+def test_how_much_of_the_rest_is_kept(head: MadeHead) -> None:
+    cloud, marks = placed(head, 5)
+    counts = {
+        rest: len(anonymise_scan(cloud, noisy(), landmarks=marks, config=FEW, rest=rest).cloud)
+        for rest in ("keep", "head", "drop")
+    }
+    assert counts["drop"] <= 1500 < counts["head"] <= counts["keep"]
+
+
+def test_draws_depend_on_seed_and_name(head: MadeHead) -> None:
+    def points(seed: int, name: str) -> np.ndarray:
+        marks = FaceLandmarks.of_points(head.landmarks)
+        return anonymise_scan(head.cloud, noisy(seed=seed), landmarks=marks, config=FEW, name=name).cloud.points
+
+    assert np.array_equal(points(1, "a"), points(1, "a"))
+    assert not np.array_equal(points(1, "a"), points(2, "a")) and not np.array_equal(points(1, "a"), points(1, "b"))
+
+
+def test_the_input_is_not_changed(head: MadeHead) -> None:
+    before = head.cloud.points.copy()
+    anonymise_scan(head.cloud, noisy(), landmarks=FaceLandmarks.of_points(head.landmarks), config=FEW)
+    assert np.array_equal(head.cloud.points, before)
+
+
+def test_comparison_grows_with_the_noise_and_is_nothing_for_the_scan_itself(head: MadeHead) -> None:
+    marks = FaceLandmarks.of_points(head.landmarks)
+    same = compare_scans(head.cloud, head.cloud, marks)
+    assert same["chamfer_mm"] == 0 and same["normal_error_degrees"] == 0 and same["curvature_error_per_m"] == 0
+    weak, strong = (
+        compare_scans(head.cloud, anonymise_scan(head.cloud, noisy(b), landmarks=marks, config=FEW).cloud, marks)
+        for b in (0.004, 0.016)
+    )
+    for figure in ("chamfer_mm", "hausdorff_95_mm", "normal_error_degrees"):
+        assert 0 < weak[figure] < strong[figure]
+
+
+def test_what_is_no_face_is_refused() -> None:
+    rng = np.random.default_rng(0)
+    with pytest.raises(InputError, match="points"):
+        anonymise_scan(Cloud(rng.normal(size=(50, 3)) * 0.1), noisy())
+    with pytest.raises(UsageError, match="target"):
+        anonymise_scan(
+            made_head(0, points=3000).cloud, CLOUD_ANONYMIZERS.make("merge-2-faces"),
+            landmarks=FaceLandmarks.of_points(made_head(0, points=3000).landmarks), config=FEW,
+        )  # fmt: skip
