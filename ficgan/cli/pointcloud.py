@@ -225,7 +225,7 @@ def make_head(out: Path, seed: int, expression: str, points: int, overwrite: boo
     head = made_head(seed, expression=expression, points=points)
     write_cloud(out, head.cloud, overwrite=overwrite)
     with atomic_write(marks, overwrite=overwrite) as file:
-        file.write("".join("%.6f %.6f %.6f\n" % tuple(point) for point in head.landmarks).encode())
+        file.write("".join(f"{x:.6f} {y:.6f} {z:.6f}\n" for x, y, z in head.landmarks).encode())
     click.echo(json.dumps({"output": str(out), "landmarks": str(marks), "points": len(head.cloud), "seed": seed}))
 
 

@@ -59,7 +59,7 @@ def anonymise_scan(
         method: of `CLOUD_ANONYMIZERS`; one that needs a target has it.
         landmarks: in the scan's frame; None: the face is looked for.
         config: numbers of the preparation; None: the thesis', which the degrees were chosen for.
-        rest: what of the scan outside the face is kept: "keep" all, "head" what lies in the thesis' box, "drop" nothing.
+        rest: what of the scan outside the face is kept: "keep" all, "head" what lies in the box, "drop" nothing.
         name: of the scan; what is drawn depends on the method's seed and this.
 
     Raises:
