@@ -2,7 +2,7 @@
 
 The parsers are ours because trimesh 5.2, measured against them, is written for meshes: of a PLY cloud it loses the
 normals and answers a cut header with IndexError; of an OBJ it loses the vertices that no face names, reads
-`f 1/1/1 2//1 3` as one vertex, and needs two to three times as long. Tests hold it and Open3D against what is here.
+`f 1/1/1 2//1 3` as one vertex, and is no faster. Tests hold it and Open3D against what is here.
 """
 
 from ficgan.pointcloud.files.door import FORMATS, Format, read_cloud, write_cloud
