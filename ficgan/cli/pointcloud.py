@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,73 @@ def compare(clear: Path, anonymised: Path, unit: str, landmarks: Path | None, pr
         reading = Reading(unit, landmarks)
         first, second = reading.cloud(clear, told), Reading(unit).cloud(anonymised, told)
         click.echo(json.dumps(compare_scans(first, second, reading.marks(clear))))
+
+
+@pointcloud.command(context_settings=_HELP)
+@click.argument("config", metavar="[CONFIG]", default="pointcloud-small")
+@click.argument("overrides", metavar="[KEY=VALUE]...", nargs=-1)
+@click.option(
+    "-o", "--output", "out", required=True, type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for results.json, the report and what is kept; an interrupted run goes on from it.",
+)  # fmt: skip
+@click.option("--scans", type=_PATH, help="Folder of scans named PERSON_EXPRESSION.ext.  [default: CONFIG's]")
+@click.option("--morphs", type=click.IntRange(2), help="So many synthetic people, made of --scans.")
+@click.option("--photos", type=_PATH, help="Folder with a folder of photos for each person: who the attacker knows.")
+@click.option("--judge", "judges", multiple=True, help="For CONFIG's recognisers: dlib, insightface, onnx:PATH.")
+@click.option("--jobs", type=click.IntRange(1), help="Processes.  [default: as many as there are cores, at most 8]")
+@click.option("--dry-run", is_flag=True, help="Check and print the configuration; read no scan.")
+@options(TALK)
+@handle_errors
+def evaluate(
+    config: str, overrides: tuple[str, ...], out: Path, scans: Path | None, morphs: int | None, photos: Path | None,
+    judges: tuple[str, ...], jobs: int | None, dry_run: bool, progress: Any, quiet: bool,
+) -> None:  # fmt: skip
+    """Measure what the six methods hide and what they leave, at all degrees, in pictures and in 3D.
+
+    CONFIG: a YAML file, or pointcloud (200 people × 6 methods × 35 degrees, hours) or pointcloud-small (minutes);
+    KEY=VALUE changes it, such as degrees=[10,20,30]. Without --scans the people are made heads. Prints a line of JSON.
+    """
+    from ficgan.evaluation.clouds import run_cloud_study, write_cloud_report
+
+    started = time.monotonic()
+    study = _study(config, overrides, scans, morphs, photos, judges)
+    if dry_run:
+        click.echo(json.dumps({**study.to_dict(), "dry_run": True}))
+        return
+    jobs = jobs or min(8, os.cpu_count() or 1)
+    with Progress(progress, unit="task", quiet=quiet) as told:
+        results = run_cloud_study(study, out, jobs=jobs, told=told)
+        files = write_cloud_report(results, out)
+    summary = {
+        "results": "results.json", "report": [str(path.relative_to(out)) for path in files],
+        "trials": len(results.trials), "seconds": round(time.monotonic() - started, 1),
+    }  # fmt: skip
+    click.echo(json.dumps(summary))
+
+
+def _study(
+    config: str, overrides: tuple[str, ...], scans: Path | None, morphs: int | None, photos: Path | None,
+    judges: tuple[str, ...],
+) -> Any:  # fmt: skip
+    """The configuration as options and overrides want it."""
+    from ficgan.errors import UsageError
+    from ficgan.evaluation.clouds import CloudStudyConfig
+
+    if "=" in config:
+        config, overrides = "pointcloud-small", (config, *overrides)
+    study = CloudStudyConfig.read(config, overrides)
+    tree = study.model_dump(mode="json")
+    if morphs is not None and scans is None:
+        raise UsageError("--morphs are made of scans; give --scans")
+    if scans is not None:
+        seed = study.synthetic.seed if study.synthetic else 0
+        people = None if morphs is None else {"scans": str(scans), "people": morphs, "seed": seed}
+        tree |= {"clouds": None if morphs else str(scans), "synthetic": people}
+    if photos is not None:
+        tree["photos"] = str(photos)
+    if judges:
+        tree["recognisers"] = list(judges)
+    return CloudStudyConfig.parse(tree, where=config)
 
 
 @pointcloud.command("make-head", context_settings=_HELP)
