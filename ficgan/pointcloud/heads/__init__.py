@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from ficgan.anonymizers.base import generator
 from ficgan.errors import UsageError
 from ficgan.pointcloud.cloud import Cloud
+from ficgan.pointcloud.frame import landmark_frame
 from ficgan.pointcloud.heads.features import EXPRESSIONS, Expression, Features
 from ficgan.pointcloud.heads.marks import marked
 from ficgan.pointcloud.heads.paint import painted
 from ficgan.pointcloud.heads.sheets import mesh, scanned
 from ficgan.pointcloud.heads.surface import Surface
+from ficgan.pointcloud.landmarks import FaceLandmarks
 
 __all__ = ["EXPRESSIONS", "Expression", "Features", "MadeHead", "made_head"]
 
@@ -78,4 +80,7 @@ def made_head(
     spots, normals, parts = scanned(*mesh(face), points, rng, holes)
     colors = painted(face, spots, normals, parts, rng) if colour else None
     spots = spots + 1000.0 * noise * rng.standard_normal((points, 1)) * normals
-    return MadeHead(Cloud(spots / 1000.0, colors, normals), marked(face) / 1000.0, face.who, face.mood)
+    marks = marked(face) / 1000.0
+    upright = landmark_frame(FaceLandmarks.of_points(marks))
+    cloud = Cloud(spots / 1000.0, colors, normals).moved(upright)
+    return MadeHead(cloud, marks @ upright[:3, :3].T + upright[:3, 3], face.who, face.mood)
