@@ -1,0 +1,196 @@
+"""The canonical frame: exact from landmarks, found without them, refused where there is no face; files of landmarks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+from ficgan.errors import InputError
+from ficgan.pointcloud import Cloud
+from ficgan.pointcloud.frame import canonical, landmark_frame, need_metres
+from ficgan.pointcloud.heads import MadeHead, made_head
+from ficgan.pointcloud.landmarks import FaceLandmarks, landmark_file_beside, read_landmarks
+
+FIVE = np.array([[-0.02, 0.035, 0.03], [-0.02, 0.035, -0.03], [0, 0, 0], [-0.02, -0.03, 0.025], [-0.02, -0.03, -0.025]])
+
+
+@pytest.fixture(scope="module")
+def head() -> MadeHead:
+    return made_head(5, points=12_000)
+
+
+def _motion(seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    motion = np.eye(4)
+    motion[:3, :3], motion[:3, 3] = Rotation.random(random_state=rng).as_matrix(), rng.normal(size=3)
+    return motion
+
+
+def _moved(points: np.ndarray, motion: np.ndarray) -> np.ndarray:
+    return points @ motion[:3, :3].T + motion[:3, 3]
+
+
+def _off(found: np.ndarray, true: np.ndarray) -> tuple[float, float]:
+    """Degrees and millimetres between two frames."""
+    between = found @ np.linalg.inv(true)
+    turn = np.degrees(Rotation.from_matrix(between[:3, :3]).magnitude())
+    return float(turn), float(1000 * np.linalg.norm(between[:3, 3]))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_five_landmarks_undo_any_motion(seed: int) -> None:
+    motion = _motion(seed)
+    frame = landmark_frame(FaceLandmarks.of_points(_moved(FIVE, motion)))
+    np.testing.assert_allclose(frame @ motion, np.eye(4), atol=1e-12)
+    assert np.linalg.det(frame[:3, :3]) == pytest.approx(1)
+
+
+def test_68_landmarks_say_what_the_frame_promises(head: MadeHead) -> None:
+    motion = _motion(9)
+    landmarks = FaceLandmarks.of_points(_moved(head.landmarks, motion) * 1000)  # millimetres, seen by their size
+    placed = canonical(head.cloud.moved(motion), landmarks)
+    five = _moved(landmarks.five, placed.transform)
+    assert placed.how == "landmarks"
+    np.testing.assert_allclose(five[2], 0, atol=1e-12)
+    assert five[:2, 0].mean() == pytest.approx(five[3:, 0].mean(), abs=1e-12)  # one upright plane
+    assert five[0, 2] > 0.02 and five[1, 2] < -0.02 and five[0, 1] > 0.02 and five[3, 1] < -0.02
+    np.testing.assert_allclose(five[0] - five[1], [0, 0, five[0, 2] - five[1, 2]], atol=1e-9)
+    np.testing.assert_allclose(placed.cloud.points, _moved(head.cloud.moved(motion).points, placed.transform))
+    assert placed.cloud.colors is not None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_made_head_is_found(head: MadeHead, seed: int) -> None:
+    motion = _motion(100 + seed)
+    placed = canonical(head.cloud.moved(motion))
+    true = landmark_frame(FaceLandmarks.of_points(_moved(head.landmarks, motion)))
+    turn, shift = _off(placed.transform, true)
+    assert turn < 4 and shift < 3
+    assert placed.how == "automatic" and placed.likeness > 0.3 and placed.residual < 0.006
+
+
+@pytest.mark.slow
+def test_scans_are_found(shared_data: Path) -> None:
+    """Twelve scans, each in two random orientations: within 8 degrees and 5 mm of their landmarks, half within 4."""
+    turns = []
+    for path in sorted((shared_data / "clouds").glob("*.ply")):
+        landmarks = read_landmarks(landmark_file_beside(path) or "")
+        cloud, true = _scan(path), landmark_frame(landmarks)
+        for seed in range(2):
+            motion = _motion(seed)
+            turn, shift = _off(canonical(cloud.moved(motion)).transform @ motion, true)
+            assert turn < 8 and shift < 5, path.name
+            turns.append(turn)
+    assert np.median(turns) < 4
+
+
+def _scan(path: Path) -> Cloud:
+    data = path.read_bytes()
+    begin = data.index(b"end_header\n") + 11
+    return Cloud(np.frombuffer(data[begin:], "<f4").reshape(-1, 3).astype(float))
+
+
+def test_scan_landmarks_lie_on_their_scans(shared_data: Path) -> None:
+    for path in sorted((shared_data / "clouds").glob("*.ply"))[::4]:
+        beside = landmark_file_beside(path)
+        assert beside is not None
+        placed = canonical(_scan(path), read_landmarks(beside))
+        near = placed.cloud.points[np.linalg.norm(placed.cloud.points, axis=1) < 0.025]
+        assert abs(near[:, 0].max()) < 0.002  # nothing of the nose is in front of its tip
+
+
+def _bodies(rng: np.random.Generator) -> dict[str, np.ndarray]:
+    ball = rng.normal(size=(6000, 3))
+    ball /= np.linalg.norm(ball, axis=1, keepdims=True)
+    cube = rng.uniform(-0.1, 0.1, (6000, 3))
+    side = np.arange(6000), rng.integers(0, 3, 6000)
+    cube[side] = 0.1 * np.sign(cube[side])
+    flat = np.column_stack([np.zeros(6000), rng.uniform(-0.1, 0.1, (6000, 2))])
+    line = np.outer(np.linspace(-0.1, 0.1, 6000), [1.0, 2.0, 3.0]) / 3
+    copies = np.repeat(rng.uniform(-0.1, 0.1, (6, 3)), 1000, axis=0)
+    return {
+        "sphere": 0.1 * ball,
+        "egg": ball * [0.1, 0.12, 0.08],
+        "cube": cube,
+        "noise": rng.uniform(-0.1, 0.1, (6000, 3)),
+        "cloud": 0.07 * rng.normal(size=(6000, 3)),
+        "plane": flat,
+        "line": line,
+        "copies": copies,
+    }
+
+
+@pytest.mark.parametrize("body", ["sphere", "egg", "cube", "noise", "cloud", "plane", "line", "copies"])
+def test_what_is_no_face_is_refused(rng: np.random.Generator, body: str) -> None:
+    with pytest.raises(InputError, match="--landmarks"):
+        canonical(Cloud(_bodies(rng)[body]))
+
+
+@pytest.mark.parametrize(
+    ("scale", "message"),
+    [(1000.0, "m across.*millimetres"), (0.001, "across, which no head is"), (100.0, "centimetres")],
+)
+def test_other_units_are_named(head: MadeHead, scale: float, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        canonical(Cloud(head.cloud.points * scale))
+    need_metres(head.cloud)
+
+
+def test_bad_landmarks_are_named(head: MadeHead) -> None:
+    with pytest.raises(InputError, match="left and right are exchanged"):
+        landmark_frame(FaceLandmarks.of_points(FIVE[[1, 0, 2, 4, 3]]))
+    in_line = FIVE * [0.0, 0.0, 1.0]
+    with pytest.raises(InputError, match="in one line"):
+        landmark_frame(FaceLandmarks.of_points(in_line))
+    with pytest.raises(InputError, match=r"\[6, 3\]"):
+        FaceLandmarks.of_points(np.zeros((6, 3)))
+    with pytest.raises(InputError, match="not finite"):
+        FaceLandmarks.of_points(np.where(FIVE == 0, np.nan, FIVE))
+    with pytest.raises(InputError, match="neither in metres nor in millimetres"):
+        FaceLandmarks.of_points(FIVE * 37)
+    with pytest.raises(InputError, match="from the cloud in the median"):
+        canonical(head.cloud, FaceLandmarks.of_points(FIVE + 0.5))
+    with pytest.raises(InputError, match="400 points"):
+        canonical(head.cloud.take(np.arange(400)))
+
+
+def test_files_of_landmarks(tmp_path: Path) -> None:
+    cloud = tmp_path / "ann.ply"
+    assert landmark_file_beside(cloud) is None
+    text = tmp_path / "ann.landmarks.txt"
+    text.write_text("# five\n" + "\n".join(", ".join(map(str, row)) for row in FIVE) + "\n\n")
+    assert landmark_file_beside(cloud) == text
+    millimetres = tmp_path / "ann_landmarks_mm.txt"
+    np.savetxt(millimetres, FIVE * 1000)
+    assert landmark_file_beside(cloud) == millimetres
+    listed, named = tmp_path / "a.json", tmp_path / "b.json"
+    listed.write_text(json.dumps(FIVE.tolist()))
+    named.write_text(json.dumps({"points": (1000 * FIVE).tolist()}))
+    for path in (text, millimetres, listed, named):
+        np.testing.assert_allclose(read_landmarks(path).five, FIVE, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", "1 2 3\n1 2\n", "a.txt, line 2: expected three numbers"),
+        ("a.txt", "1 2 x\n", "line 1: expected three numbers, not '1 2 x'"),
+        ("a.txt", "", "5 or 68 points"),
+        ("a.json", "{", "expected a JSON list"),
+        ("a.json", '{"pts": []}', "expected a JSON list"),
+        ("a.json", "[[1, 2], [3]]", "expected a JSON list"),
+    ],
+)
+def test_broken_files_of_landmarks(tmp_path: Path, name: str, content: str, message: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=message):
+        read_landmarks(tmp_path / name)
+
+
+def test_a_missing_file_of_landmarks(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none\.txt: the landmarks cannot be read"):
+        read_landmarks(tmp_path / "none.txt")
