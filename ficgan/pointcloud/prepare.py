@@ -24,8 +24,8 @@ class PreparationConfig:
 
     Args:
         segmentation: box and sphere.
-        first: points of the first standardisation; where so many of them are outliers that fewer than `last` are left, and
-            the scan has more, more are taken, so that clouds have as many points as each other.
+        first: points of the first standardisation. Where the removal of outliers leaves fewer than `last` of them, and
+            the scan has more, more are taken, so that all clouds have as many points.
         neighbours, ratio: of the removal of outliers.
         last: points of the second standardisation.
 
