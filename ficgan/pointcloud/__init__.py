@@ -1,7 +1,8 @@
 """Point clouds of faces: files, the canonical frame, six anonymisers, projection to images, geometry.
 
 Source:
-    The point-cloud thesis, "Privacy-Preserving Face Detection: A Comprehensive Analysis of Face Anonymization Techniques".
+    The point-cloud thesis: "Privacy-Preserving Face Detection: A Comprehensive Analysis of Face Anonymization
+    Techniques".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an anonymiser of point clouds is: a function of a cloud, with a scale of 35 degrees, that repeats with its seed."""
+"""What an anonymiser of point clouds is: a function of a cloud, with 35 degrees, that repeats with its seed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ class CloudTraits:
 class CloudAnonymizer(Parametrised):
     """A cloud in the canonical frame in, an anonymised one out; the input is not changed.
 
-    A subclass is a frozen dataclass with `name`, `traits`, parameters made with `ficgan.registry.param`, and `__call__`.
+    A subclass is a frozen dataclass with `name`, `traits`, parameters made with `ficgan.registry.param`, and
+    `__call__`.
     """
 
     traits: ClassVar[CloudTraits]

@@ -19,8 +19,8 @@ Colors = NDArray[np.uint8]
 class Cloud:
     """Points in space, with what is known of each.
 
-    In the canonical frame the unit is the metre, the nose tip is the origin, the face looks towards +x, +y is up and +z is
-    the person's right (the viewer's left); `ficgan.pointcloud.frame` brings a scan there.
+    In the canonical frame the unit is the metre, the nose tip is the origin, the face looks towards +x, +y is up and +z
+    is the person's right (the viewer's left); `ficgan.pointcloud.frame` brings a scan there.
 
     Args:
         points: [N,3] float64.

@@ -122,5 +122,5 @@ def test_bad_input_is_said(rng):
         register(face, face, coarse="sometimes")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="reach"):
         Icp(reach=0)
-    with pytest.raises(UsageError, match="3 neighbours"):
+    with pytest.raises(UsageError, match="3 or more"):
         Registering(neighbours=1)

@@ -44,7 +44,6 @@ class Registering:
         icp: of the local registration.
         ransac: of the global one.
         neighbours: that a normal of the source is fitted to.
-        inlier: distance within which a point counts for fitness and RMSE, metres.
         poor: with "auto", the global registration is tried where ICP alone ends with less fitness than this.
 
     Raises:
@@ -54,12 +53,11 @@ class Registering:
     icp: Icp = field(default_factory=Icp)
     ransac: Ransac = field(default_factory=Ransac)
     neighbours: int = 30
-    inlier: float = 0.005
     poor: float = 0.75
 
     def __post_init__(self) -> None:
-        if self.neighbours < 3 or not self.inlier > 0:
-            raise UsageError("registration needs 3 neighbours or more for normals and an inlier distance above 0")
+        if self.neighbours < 3:
+            raise UsageError(f"registration fits normals to {self.neighbours} neighbours; give 3 or more")
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ class Registration:
 
     Args:
         transform: [4,4], that brings the target into the source's frame.
-        fitness: share of the *target's* points that have a point of the source within `Registering.inlier`.
+        fitness: share of the *target's* points that have a point of the source within `Icp.inlier`.
         rmse: root mean square distance of those points to their nearest of the source, metres; 0 where there are none.
         before: fitness and RMSE of the target as it lay.
         iterations: of the ICP that gave the transform.
@@ -117,22 +115,22 @@ def register(
     for cloud in (source, target):
         cloud.need(3, "registration")
     fixed = source if source.normals is not None else with_normals(source, neighbours=setting.neighbours)
-    before = alignment_of(target, fixed, within=setting.inlier)
 
-    def refined(start: Floats | None, *, coarse: bool) -> Registration:
+    def refined(start: Floats | None, before: tuple[float, float] | None, *, coarse: bool) -> Registration:
         moved = icp(target, fixed, start, setting.icp)
-        after = alignment_of(target, fixed, moved.transform, within=setting.inlier)
         return Registration(
-            moved.transform, after.fitness, after.rmse, (before.fitness, before.rmse), moved.iterations, coarse
+            moved.transform, moved.fitness, moved.rmse, before or moved.before, moved.iterations, coarse
         )
 
     if coarse == "always":
-        return refined(global_registration(target, fixed, seed=seed, setting=setting.ransac), coarse=True)
-    local = refined(None, coarse=False)
+        start = global_registration(target, fixed, seed=seed, setting=setting.ransac)
+        lay = alignment_of(target, fixed, within=setting.icp.inlier)
+        return refined(start, (lay.fitness, lay.rmse), coarse=True)
+    local = refined(None, None, coarse=False)
     if coarse == "never" or local.fitness >= setting.poor:
         return local
     try:
         start = global_registration(target, fixed, seed=seed, setting=setting.ransac)
     except InputError:
         return local  # nothing better is to be had, and "auto" promises no more
-    return max(local, refined(start, coarse=True), key=lambda one: one.fitness)
+    return max(local, refined(start, local.before, coarse=True), key=lambda one: one.fitness)

@@ -30,6 +30,7 @@ class Icp:
         reach: no point is drawn to one farther than this, metres.
         iterations: at most.
         tolerance: it ends where an iteration changes both fitness and RMSE (metres) by less.
+        inlier: distance within which a point counts for the fitness and RMSE that are reported, metres; within `reach`.
 
     Raises:
         UsageError: values that cannot work.
@@ -41,10 +42,13 @@ class Icp:
     reach: float = 0.02
     iterations: int = 30
     tolerance: float = 1e-6
+    inlier: float = 0.005
 
     def __post_init__(self) -> None:
-        if not self.reach > 0:
-            raise UsageError(f"ICP's reach is {self.reach} m; give more than 0")
+        if not 0 < self.inlier <= self.reach:
+            raise UsageError(
+                f"ICP's reach is {self.reach} m and an inlier's {self.inlier} m; give 0 < inlier ≤ reach"
+            )
         if self.iterations < 0 or not self.tolerance >= 0:
             raise UsageError(f"ICP ran {self.iterations} iterations to {self.tolerance}; give neither below 0")
 
@@ -58,12 +62,14 @@ class Alignment:
         fitness: share of the *moved* cloud's points that have a fixed one within reach.
         rmse: root mean square distance of those to their nearest fixed point, metres; 0 where there are none.
         iterations: that were made.
+        before: fitness and RMSE where it began.
     """
 
     transform: Floats
     fitness: float
     rmse: float
     iterations: int = 0
+    before: tuple[float, float] = (0.0, 0.0)
 
 
 def icp(moving: Cloud, fixed: Cloud, start: Floats | None = None, setting: Icp | None = None) -> Alignment:
@@ -76,7 +82,7 @@ def icp(moving: Cloud, fixed: Cloud, start: Floats | None = None, setting: Icp |
         setting: None: the defaults.
 
     Returns:
-        The last iteration's, fitness and RMSE within `setting.reach`.
+        The last iteration's, fitness and RMSE within `setting.inlier`.
 
     Raises:
         InputError: an empty cloud, or a fixed one without normals.
@@ -97,6 +103,7 @@ def icp(moving: Cloud, fixed: Cloud, start: Floats | None = None, setting: Icp |
     points = _moved(source, transform)
     rows = nearest(points)
     fitness, rmse = _quality(points, fixed.points, rows)
+    begun = _quality(points, fixed.points, rows, setting.inlier)
     done = 0
     while done < setting.iterations and (rows >= 0).any():
         step = _step(points[rows >= 0], fixed.points[rows[rows >= 0]], fixed.normals[rows[rows >= 0]])
@@ -107,7 +114,7 @@ def icp(moving: Cloud, fixed: Cloud, start: Floats | None = None, setting: Icp |
         done += 1
         if abs(before[0] - fitness) < setting.tolerance and abs(before[1] - rmse) < setting.tolerance:
             break
-    return Alignment(transform, fitness, rmse, done)
+    return Alignment(transform, *_quality(points, fixed.points, rows, setting.inlier), done, begun)
 
 
 def alignment_of(moving: Cloud, fixed: Cloud, transform: Floats | None = None, *, within: float = 0.005) -> Alignment:
@@ -206,11 +213,10 @@ def _moved(points: Floats, transform: Floats) -> Floats:
     return points @ transform[:3, :3].T + transform[:3, 3]
 
 
-def _quality(points: Floats, fixed: Floats, rows: Rows) -> tuple[float, float]:
-    """Fitness and RMSE."""
-    found = rows >= 0
-    count = int(found.sum())
-    if not count:
-        return 0.0, 0.0
+def _quality(points: Floats, fixed: Floats, rows: Rows, within: float = np.inf) -> tuple[float, float]:
+    """Fitness and RMSE of the points whose nearest lies within a distance."""
+    found = np.flatnonzero(rows >= 0)
     offsets = points[found] - fixed[rows[found]]
-    return count / len(points), float(np.sqrt((offsets**2).sum() / count))
+    squared = np.einsum("nd,nd->n", offsets, offsets)
+    squared = squared[squared <= within**2]
+    return len(squared) / len(points), float(np.sqrt(squared.mean())) if len(squared) else 0.0

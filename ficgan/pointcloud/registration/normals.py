@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
 from scipy.spatial import cKDTree
 
 from ficgan.errors import InputError
@@ -15,6 +16,10 @@ __all__ = ["Side", "neighbour_table", "oriented", "pca_normals", "smallest_eigen
 
 Floats = NDArray[np.float64]
 Side = Literal["front", "outwards"]
+_FIRST, _SECOND = [0, 0, 0, 1, 1, 2], [0, 1, 2, 1, 2, 2]
+"""Rows and columns of the six different elements of a symmetric 3×3 matrix."""
+_SQUARE = [0, 1, 2, 1, 3, 4, 2, 4, 5]
+"""Which of the six each element of the matrix is."""
 
 
 def with_normals(
@@ -61,18 +66,26 @@ def pca_normals(points: Floats, *, neighbours: int = 30, radius: float | None = 
     order = tree_order(points)
     points = points[order]
     distances, rows = neighbour_table(cKDTree(points), points, neighbours)
-    offsets = points[rows] - points[:, None]
-    if radius is None:
-        offsets -= offsets.mean(axis=1, keepdims=True)
-    else:
-        kept = distances <= radius
-        kept[:, :3] = True
-        weights = kept / kept.sum(axis=1, keepdims=True)
-        offsets -= np.einsum("nk,nkd->nd", weights, offsets)[:, None]
-        offsets *= np.sqrt(weights)[..., None]
+    kept = np.ones(rows.shape) if radius is None else distances <= radius
+    kept[:, :3] = 1
     normals = np.empty_like(points)
-    normals[order] = smallest_eigenvector(offsets.transpose(0, 2, 1) @ offsets)
+    normals[order] = smallest_eigenvector(_covariances(points, rows, kept / kept.sum(axis=1, keepdims=True)))
     return normals
+
+
+def _covariances(points: Floats, rows: NDArray[np.int64], weights: Floats) -> Floats:
+    """Of the neighbours of each point [N,3,3], from the sums of their coordinates and products: one sparse product.
+
+    Products are of ways from the middle of the cloud: with neighbours that vary by a hundredth of its size, four of
+    sixteen digits are lost.
+    """
+    middle = points - points.mean(axis=0)
+    terms = np.concatenate([middle, middle[:, _FIRST] * middle[:, _SECOND]], axis=1)
+    starts = np.arange(0, rows.size + 1, rows.shape[1], dtype=np.int32)
+    table = csr_array((weights.ravel(), rows.ravel().astype(np.int32), starts), shape=(len(rows), len(points)))
+    means = table @ terms
+    spread = means[:, 3:] - means[:, _FIRST] * means[:, _SECOND]
+    return spread[:, _SQUARE].reshape(-1, 3, 3)
 
 
 def tree_order(points: Floats) -> NDArray[np.int64]:
