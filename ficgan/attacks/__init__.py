@@ -7,7 +7,7 @@ from ficgan.attacks.diffusion.revelio import Revelio
 from ficgan.attacks.external import ExternalRestorer
 from ficgan.attacks.k_same import KSameSubtraction
 from ficgan.attacks.keyed import KeyedInverse, another_key
-from ficgan.attacks.learned import AutoEncoder, Learned, Pix2Pix, Told, Trained, load_attacker
+from ficgan.attacks.learned import AutoEncoder, Learned, Pix2Pix, ThesisAutoEncoder, Told, Trained, load_attacker
 from ficgan.attacks.linear_map import Identity, MeanFace, Ridge
 from ficgan.attacks.permutation import LearnPermutation
 from ficgan.attacks.resampling import Bicubic, Linear
@@ -35,6 +35,7 @@ __all__ = [
     "ReverserTraits",
     "RichardsonLucy",
     "Ridge",
+    "ThesisAutoEncoder",
     "Told",
     "Trained",
     "Wavelet",

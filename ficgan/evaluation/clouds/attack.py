@@ -1,0 +1,183 @@
+"""The thesis' auto-encoder against projections: learnt from some people, tried on others (§4.3.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.anonymizers import Faces
+from ficgan.attacks import Pairs, ThesisAutoEncoder
+from ficgan.errors import FicganError, UsageError
+from ficgan.evaluation.clouds.config import AttackConfig, CloudStudyConfig
+from ficgan.evaluation.clouds.lab import Lab, open_lab
+from ficgan.evaluation.clouds.reading import Record, Template, squares, unsquare
+from ficgan.evaluation.clouds.sweep import drawn_as
+from ficgan.evaluation.processes import Say
+from ficgan.pointcloud.cloud import Cloud, merged
+
+__all__ = ["Reversed", "learnt_from", "lessons_of", "reverse", "split"]
+
+Images = NDArray[np.uint8]
+_TESTED, _WATCHED = 0.1, 0.1
+"""Shares of the people that are tried on, and that training is watched on (§4.3.5.1: 80, 10, 10 %)."""
+_WIDEST = 10.0
+"""Degrees of yaw of the outermost views."""
+
+
+@dataclass(frozen=True)
+class Reversed:
+    """What was read in the guesses.
+
+    Args:
+        probes: [T] places of the tried probes among the study's.
+        records: (method, degree) → [T].
+        record: of the training, with "people": how many it learnt from, and was watched on, and tried on.
+    """
+
+    probes: NDArray[np.intp]
+    records: dict[tuple[str, int], Record]
+    record: dict[str, Any]
+
+
+def split(people: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Who is learnt from (and watched on), and who is tried on: disjoint people.
+
+    Args:
+        people: [P] of the probes.
+        seed: of who is who.
+
+    Raises:
+        UsageError: fewer than three people.
+    """
+    known = np.random.default_rng([seed, 80_10_10]).permutation(np.unique(people))
+    if len(known) < 3:
+        raise UsageError(f"{len(known)} people cannot be split into learnt from, watched on and tried; give at least 3")
+    tried = max(1, round(_TESTED * len(known)))
+    return np.sort(known[tried:]), np.sort(known[:tried])
+
+
+def learnt_from(lab: Lab) -> tuple[int, ...]:
+    """Rows of the scans that the attacker learns from: the probes of its people."""
+    people = lab.clouds.numbers([lab.clouds.scans[row] for row in lab.clouds.probes])
+    lessons, _ = split(people, lab.config.seed)
+    return tuple(row for row, who in zip(lab.clouds.probes, people, strict=True) if who in lessons)
+
+
+def lessons_of(config: CloudStudyConfig, out: Path, row: int, say: Say) -> str:
+    """Task: the pairs of one scan, kept."""
+    lab = open_lab(config, out)
+    say(f"pairs of {lab.clouds.scans[row].name}")
+    try:
+        _lessons(lab, row)
+    except FicganError as error:
+        return str(error)
+    return ""
+
+
+def reverse(
+    lab: Lab, rows: Sequence[int], template: Template | None, out: Path, say: Callable[[str], None]
+) -> Reversed:
+    """Train the auto-encoder and read its guesses at the people it did not learn from.
+
+    Args:
+        lab: of the study.
+        rows: scans it learns from, of `learnt_from`.
+        template: for guesses in which no face is found.
+        out: the study's folder; an interrupted training goes on from what is there.
+        say: progress.
+    """
+    settings = _settings(lab)
+    clouds = lab.clouds
+    people = clouds.numbers([clouds.scans[row] for row in clouds.probes])
+    lessons, tried = split(people, lab.config.seed)
+    pairs = _pairs(lab, rows)
+    attacker = ThesisAutoEncoder(
+        size=settings.size, epochs=settings.epochs, batch=settings.batch, minutes=settings.minutes,
+        held=min(0.5, _WATCHED * (len(lessons) + len(tried)) / len(lessons)), seed=lab.config.seed,
+        device=settings.device,
+    )  # fmt: skip
+    from ficgan.attacks.learned.trainer import digest_of
+
+    workspace = out / "attacker" / digest_of(attacker, pairs)
+    trained = attacker.fit(pairs, workspace=workspace, told=lambda done, total, text: say(f"{text}: {done}/{total}"))
+    probes = np.flatnonzero(np.isin(people, tried))
+    records: dict[tuple[str, int], list[Record]] = {}
+    for place in probes:
+        row = clouds.probes[place]
+        say(f"guessing at {clouds.scans[row].name}")
+        for method in _methods(lab):
+            for (degree, _), record in zip(*_guessed(lab, row, method, trained, template), strict=True):
+                records.setdefault((method, degree), []).append(record[None])
+    told = {
+        **{k: v for k, v in trained.record.items() if k != "plan"}, **trained.settings(),
+        "people": {"learnt from or watched on": len(lessons), "tried on": len(tried)},
+        "views": settings.views, "degrees": _degrees(lab), "methods": _methods(lab),
+    }  # fmt: skip
+    return Reversed(probes, {key: np.concatenate(some) for key, some in records.items()}, told)
+
+
+def _guessed(
+    lab: Lab, row: int, method: str, trained: ThesisAutoEncoder, template: Template | None
+) -> tuple[list[tuple[int, Cloud | None]], Record]:
+    made = list(lab.swept(row, method, _degrees(lab)))
+    images = np.stack([lab.picture_of(row, cloud, method, degree) for degree, cloud in made])
+    height, width = images.shape[1:3]
+    small = squares(images, trained.size)
+    names = tuple(f"{lab.clouds.scans[row].name} {method} {degree}" for degree, _ in made)
+    guesses = trained.guess(Faces(small, names))
+    return made, lab.guessed(row, [unsquare(guess, height, width) for guess in guesses], template)
+
+
+def _lessons(lab: Lab, row: int) -> Images:
+    """[1 + methods·degrees, views, S, S, 3]: clear projections first."""
+    settings = _settings(lab)
+    key = ["lessons", *lab.base_key(row), _methods(lab), _degrees(lab), settings.views, settings.size]
+    return lab.kept(key, lambda: _drawn(lab, row, settings))
+
+
+def _drawn(lab: Lab, row: int, settings: AttackConfig) -> Images:
+    parts = lab.prepared(row)
+    out = [_views(parts.whole, settings)]
+    for method in _methods(lab):
+        for degree, made in lab.swept(row, method, _degrees(lab)):
+            # Where nothing could be made there is nothing to learn: the clear views stand for themselves.
+            cloud = parts.whole if made is None else merged(made, parts.outer)
+            out.append(_views(cloud, settings, **drawn_as(method, degree)) if made is not None else out[0])
+    return np.stack(out)
+
+
+def _views(cloud: Cloud, settings: AttackConfig, **drawn: Any) -> Images:
+    from ficgan.pointcloud.projection import views
+
+    angles = np.linspace(-_WIDEST, _WIDEST, settings.views) if settings.views > 1 else [0.0]
+    return squares(np.stack(views(cloud, angles, **drawn)), settings.size)
+
+
+def _pairs(lab: Lab, rows: Sequence[int]) -> Pairs:
+    blocks = [_lessons(lab, row) for row in rows]
+    numbers = lab.clouds.numbers([lab.clouds.scans[row] for row in rows])
+    seen = np.concatenate([block[1:].reshape(-1, *block.shape[2:]) for block in blocks])
+    clear = np.concatenate([np.tile(block[0], (len(block) - 1, 1, 1, 1)) for block in blocks])
+    each = [(len(block) - 1) * block.shape[1] for block in blocks]
+    people = np.repeat(numbers, each)
+    names = tuple(str(index) for index in range(len(seen)))
+    return Pairs(Faces(seen, names, people=people), Faces(clear, names, people=people))
+
+
+def _settings(lab: Lab) -> AttackConfig:
+    assert lab.config.attack is not None
+    return lab.config.attack
+
+
+def _methods(lab: Lab) -> list[str]:
+    return list(_settings(lab).methods or lab.config.methods)
+
+
+def _degrees(lab: Lab) -> list[int]:
+    """Of the attack, as far as the study has them."""
+    return sorted(set(_settings(lab).degrees) & set(lab.config.degrees))

@@ -1,0 +1,161 @@
+"""A whole study of clouds on people made of formulas, with a detector and a recogniser made for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import clouds_world
+import numpy as np
+import pytest
+
+from ficgan.errors import InputError
+from ficgan.evaluation.clouds import CloudStudyConfig, run_cloud_study, write_cloud_report
+from ficgan.evaluation.clouds import lab as labs
+from ficgan.evaluation.clouds.figures import METRICS, mu_privacy, value_of
+from ficgan.evaluation.clouds.lab import Lab
+from ficgan.evaluation.clouds.plots import correlations
+from ficgan.evaluation.clouds.reading import Eyes, Template, square, unsquare
+from ficgan.evaluation.clouds.tables import controls, points, strongest, summary
+from ficgan.evaluation.results import Figure, Results, Trial
+
+METHODS = ["uniform-noise", "tapering", "merge-2-faces"]
+
+
+def study(folder: Path, **more: Any) -> CloudStudyConfig:
+    tree = {
+        "clouds": str(folder), "prepared": True, "methods": METHODS, "degrees": [1, 12, 30], "timed": 1,
+        "geometry": {"degrees": [12], "recognisers": ["depth"]}, "pictures": 1, "resamples": 50, **more,
+    }  # fmt: skip
+    return CloudStudyConfig.parse(tree)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    root = tmp_path_factory.mktemp("clouds")
+    clouds_world.write_people(root / "people", 4, 700)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Eyes, "open", classmethod(lambda cls, config: clouds_world.eyes(config)))
+        told: list[tuple[int, int, str]] = []
+        results = run_cloud_study(study(root / "people"), root / "out", told=lambda *one: told.append(one))
+        yield root, results, told
+
+
+def test_every_method_at_every_degree_is_judged(ran: Any) -> None:
+    _, results, told = ran
+    assert len(results.methods) == len(METHODS) * 3
+    assert results.methods_without_a_figure() == {}
+    for row in points(results):
+        assert 0 <= row["AUC"] <= 1 and 0 <= row["rank-1"] <= 1
+        assert row["mu-privacy"] == pytest.approx(mu_privacy(row["AUC"], row["rank-1"]))
+        assert (row["chamfer"] is not None) if row["degree"] == 12 else row.get("chamfer") is None
+    assert told[-1][0] == told[-1][1]
+    assert {one.metric for use in results.utilities for one in use.figures} <= set(METRICS)
+
+
+def test_controls_come_out_as_they_must(ran: Any) -> None:
+    rows = controls(ran[1])
+    assert {row["control"] for row in rows} == {"clear", "constant"}
+    assert all(row["holds"] for row in rows if row["judge"] == "thumb")
+
+
+def test_noise_hides_more_with_the_degree(ran: Any) -> None:
+    noise = [row for row in points(ran[1]) if row["method"] == "uniform-noise"]
+    assert noise[0]["ssim"] > noise[1]["ssim"] > noise[2]["ssim"]
+    assert noise[0]["mu-privacy"] <= noise[2]["mu-privacy"]
+
+
+def test_tapering_is_read_after_its_inverse(ran: Any) -> None:
+    results = ran[1]
+    inverse = [one for one in results.trials if one.attacker == "untaper"]
+    assert {one.method for one in inverse} >= {"tapering 1", "tapering 12", "tapering 30"}
+    clear = next(value_of(t.figures, "rank-1") for t in results.trials if t.control == "ceiling")
+    assert (
+        value_of(next(t for t in inverse if t.method == "tapering 12" and t.recogniser == "thumb").figures, "rank-1")
+        == clear
+    )
+
+
+def test_what_is_there_is_not_computed_again(ran: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, results, _ = ran
+    monkeypatch.setattr(Lab, "prepared", lambda self, row: pytest.fail("a cloud was read again"))
+    monkeypatch.setattr("ficgan.evaluation.clouds.run._pictures", lambda lab, out: results.pictures)
+    monkeypatch.setattr("ficgan.evaluation.clouds.space._dtype", lambda lab: pytest.fail("compared again"))
+    monkeypatch.setattr("ficgan.evaluation.clouds.collect._Bench.constant", lambda self, reader: results.trials[1])
+    again = run_cloud_study(study(root / "people"), root / "out")
+    assert again.trials == results.trials and again.utilities == results.utilities
+
+
+def test_the_page_stands_alone(ran: Any, tmp_path: Path) -> None:
+    root, results, _ = ran
+    read = Results.read(root / "out" / "results.json")
+    assert read.trials == results.trials
+    page = write_cloud_report(read, tmp_path, pictures=root / "out")[0].read_text()
+    assert "http" not in page.replace("http://www.w3.org", "")
+    assert str(root) not in page and all(line in page for line in ("Read first", "Controls", "smoke test"))
+    assert page.count("data:image/png") >= 7 + len(METHODS)
+    for name in ("points", "summary", "attackers", "space", "controls", "figures"):
+        assert (tmp_path / "tables" / f"{name}.csv").stat().st_size
+    with pytest.raises(InputError, match="not beside"):
+        write_cloud_report(read, tmp_path / "other")
+
+
+def test_the_headline_is_the_strongest_attacker() -> None:
+    def one(attacker: str, mean: float, name: str = "s", control: str = "") -> Trial:
+        figures = (Figure("mu-privacy", mean), Figure("AUC", 0.5), Figure("rank-1", 0.5))
+        return Trial(name, "pmp 1", "naive", "r", attacker, figures, control=control)
+
+    results = Results("t", sets={"s": {}, "part": {}})
+    results.trials = [
+        one("", 0.9),
+        one("a", 0.4),
+        one("b", 0.6),
+        one("c", 0.1, "part"),
+        one("d", 0.0, control="ceiling"),
+    ]
+    found = strongest(results, "pmp 1")
+    assert found is not None and found.attacker == "a"
+    assert strongest(results, "pmp 2") is None
+
+
+def test_correlations_are_pearsons() -> None:
+    rng = np.random.default_rng(0)
+    table = rng.standard_normal((20, 2))
+    rows = [{"AUC": a, "ssim": a + b, "rank-1": None, "delta-detection": 1.0} for a, b in table]
+    names, matrix = correlations(rows)
+    assert names == ["AUC", "ssim"]
+    assert matrix[0, 1] == pytest.approx(np.corrcoef(table[:, 0], table.sum(1))[0, 1])
+    assert correlations([])[0] == []
+
+
+def test_methods_are_summed_up_where_they_hide_enough(ran: Any) -> None:
+    rows = summary(ran[1])
+    assert [row["method"] for row in rows] == METHODS
+
+
+def test_an_image_without_a_face_is_read_where_faces_are() -> None:
+    config = study(Path("x"))
+    box, marks = np.array([10, 10, 50, 60], np.float32), np.full((5, 2), 20, np.float32)
+    looked = clouds_world.eyes(config)
+    record = looked.read([np.full((515, 389, 3), 255, np.uint8)], template=Template(box, marks))
+    assert not record["found"][0] and record["made"][0]
+    assert (looked.where_lost(np.zeros((515, 389, 3), np.uint8), Template(box, marks)) == 20).all()
+    whole = clouds_world.eyes(study(Path("x"), undetected="whole"))
+    place = whole.where_lost(np.zeros((515, 389, 3), np.uint8), Template(box, marks))
+    assert place[:, 1].max() > 300 and place[:, 0].mean() == pytest.approx(389 / 2, abs=5)
+
+
+def test_squares_come_back() -> None:
+    image = np.random.default_rng(0).integers(0, 255, (515, 389, 3)).astype(np.uint8)
+    assert (unsquare(square(image), 515, 389) == image).all()
+
+
+def test_a_study_goes_on_with_more_processes(tmp_path: Path) -> None:
+    folder = clouds_world.write_people(tmp_path / "people", 3, 400)
+    broken = folder / "p0_smile.ply"
+    broken.write_bytes(b"ply\nformat ascii 1.0\nend_header\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Eyes, "open", classmethod(lambda cls, config: clouds_world.eyes(config)))
+        with pytest.raises(Exception, match="p0"):
+            run_cloud_study(study(folder, methods=["tapering"], geometry=None), tmp_path / "out")
+    labs.open_lab.cache_clear()
