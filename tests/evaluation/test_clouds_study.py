@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ficgan.errors import InputError
-from ficgan.evaluation.clouds import CloudStudyConfig, run_cloud_study, write_cloud_report
+from ficgan.evaluation.clouds import CloudStudyConfig, plots, run_cloud_study, write_cloud_report
 from ficgan.evaluation.clouds import lab as labs
 from ficgan.evaluation.clouds.figures import METRICS, mu_privacy, value_of
 from ficgan.evaluation.clouds.lab import Lab
@@ -86,14 +86,25 @@ def test_what_is_there_is_not_computed_again(ran: Any, monkeypatch: pytest.Monke
     assert again.trials == results.trials and again.utilities == results.utilities
 
 
-def test_the_page_stands_alone(ran: Any, tmp_path: Path) -> None:
+def test_every_plot_is_drawn(ran: Any) -> None:
+    from matplotlib.figure import Figure as Canvas
+
+    rows = points(ran[1])
+    assert [stem for stem, (_, size, draw) in plots.PLOTS.items() if not draw(ran[1], rows, Canvas(size))] == []
+    nothing = Results("t")
+    assert [stem for stem, (_, size, draw) in plots.PLOTS.items() if draw(nothing, [], Canvas(size))] == []
+
+
+def test_the_page_stands_alone(ran: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root, results, _ = ran
+    few = {stem: plots.PLOTS[stem] for stem in ("trade-off", "correlations")}
+    monkeypatch.setattr(plots, "PLOTS", few)  # to draw all of them takes ten seconds
     read = Results.read(root / "out" / "results.json")
     assert read.trials == results.trials
     page = write_cloud_report(read, tmp_path, pictures=root / "out")[0].read_text()
     assert "http" not in page.replace("http://www.w3.org", "")
     assert str(root) not in page and all(line in page for line in ("Read first", "Controls", "smoke test"))
-    assert page.count("data:image/png") >= 7 + len(METHODS)
+    assert page.count("data:image/png") == len(few) + len(METHODS)
     for name in ("points", "summary", "attackers", "space", "controls", "figures"):
         assert (tmp_path / "tables" / f"{name}.csv").stat().st_size
     with pytest.raises(InputError, match="not beside"):

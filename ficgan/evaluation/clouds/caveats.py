@@ -72,6 +72,11 @@ def caveats(config: CloudStudyConfig, results: Results, found: Collected) -> lis
         "The headline of a method at a degree is its strongest attacker's figure. What nobody here reversed may still "
         "be reversed by another."
     )
+    if found.space:
+        out.append(
+            "Recognisers of shape attack the clouds themselves, at some degrees: their figures stand apart (“cloud”), "
+            "for whoever gives clouds away; all others are of projections, as in the thesis."
+        )
     out.append(
         f"Times are of one anonymisation alone on {config.timed} people, while {results.provenance.get('jobs', 1)} "
         "processes computed; they compare methods, not machines."

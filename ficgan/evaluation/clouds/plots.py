@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.evaluation.clouds.labels import CLOUD
 from ficgan.evaluation.clouds.tables import MAIN, Row, points, strongest
 from ficgan.evaluation.results import Results
 from ficgan.images import atomic_write
@@ -19,6 +20,7 @@ __all__ = ["correlations", "draw_all"]
 
 _PAIRED = ("AUC", "rank-1", "delta-detection", "landmark-distance", "ssim", "fd-squeezenet")
 """Variables of the pair plot and of the correlation matrix (figures 5.13 and 5.14)."""
+_CLOUD = "mu-privacy" + CLOUD
 _CMC_DEGREES = 4
 """Degrees of which a method's CMC is drawn."""
 
@@ -105,6 +107,8 @@ def _trade_off(results: Results, rows: list[Row], canvas: Any) -> bool:
         x, y = ([row[name] for row in known] for name in ("mu-privacy", "mu-utility"))
         axes.plot(x, y, "-", color=colour, linewidth=0.6, alpha=0.6)
         axes.scatter(x, y, s=[6 + row["degree"] for row in known], color=colour, label=method, alpha=0.8)
+        given = [row for row in known if row.get(_CLOUD) is not None]
+        axes.plot([row[_CLOUD] for row in given], [row["mu-utility"] for row in given], "x", color=colour, markersize=6)
         for row in (known[0], known[-1]):
             place = (row["mu-privacy"], row["mu-utility"])
             axes.annotate(str(row["degree"]), place, fontsize=7, xytext=(4, 4), textcoords="offset points")
@@ -125,7 +129,7 @@ def _pairs(results: Results, rows: list[Row], canvas: Any) -> bool:
     if len(names) < 2:
         return False
     complete = [row for row in rows if all(row.get(name) is not None for name in names)]
-    canvas.set_layout_engine("none")  # the layout of 36 axes takes longer than to draw them
+    # The layout of 36 axes takes longer than to draw them.
     canvas.subplots_adjust(0.08, 0.06, 0.99, 0.94, 0.35, 0.3)
     grid = canvas.subplots(len(names), len(names), squeeze=False)
     groups = list(_methods(complete))
@@ -247,7 +251,7 @@ def _number(value: Any) -> float:
 def _save(stem: Path, size: tuple[float, float], draw: Callable[[Any], bool]) -> Path | None:
     from matplotlib.figure import Figure as Canvas
 
-    canvas = Canvas(figsize=size, layout="constrained")
+    canvas = Canvas(figsize=size, layout=None if stem.name == "pairs" else "constrained")
     if not draw(canvas):
         return None
     for suffix in (".svg", ".png"):
@@ -261,12 +265,12 @@ def _save(stem: Path, size: tuple[float, float], draw: Callable[[Any], bool]) ->
 
 PLOTS: dict[str, tuple[str, tuple[float, float], Callable[[Results, list[Row], Any], bool]]] = {
     "trade-off": (
-        "Privacy against utility (as figure 5.15): a point for each degree, larger with the degree; the first and the "
-        "last are numbered", (7.5, 6), _trade_off,
+        "Privacy against utility (as figure 5.15): a point for each degree, larger with the degree, the first and the "
+        "last numbered; crosses: where the cloud itself is given away and its shape attacked", (7.5, 6), _trade_off,
     ),
     "by-degree": (
         "Figures by degree (as figures 5.9 and 5.10), 95 % intervals shaded; dashed: clear projections, dotted: chance",
-        (10, 12), _by_degree,
+        (10, 14), _by_degree,
     ),
     "pairs": ("Pair plot of privacy and utility (as figure 5.13)", (10, 10), _pairs),
     "correlations": ("Correlations over all methods and degrees (as figure 5.14)", (6.5, 5.4), _correlations),

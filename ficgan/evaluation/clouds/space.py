@@ -14,7 +14,7 @@ from ficgan.errors import FicganError, InputError
 from ficgan.evaluation.clouds.config import CloudStudyConfig, GeometryConfig
 from ficgan.evaluation.clouds.figures import trial
 from ficgan.evaluation.clouds.lab import Lab, open_lab, untapered
-from ficgan.evaluation.clouds.labels import CLEAR, label
+from ficgan.evaluation.clouds.labels import CLEAR, IN_SPACE, label
 from ficgan.evaluation.clouds.sampling import Sample
 from ficgan.evaluation.metrics.intervals import Bootstrap
 from ficgan.evaluation.metrics.scores import Scores
@@ -109,7 +109,7 @@ class _Bench:
         """Of every recogniser of shape."""
         out = []
         for name in _settings(self.lab).recognisers:
-            where = {"set": self.name, "method": method, "scenario": scenario, "recogniser": f"{name} (3D)"}
+            where = {"set": self.name, "method": method, "scenario": scenario, "recogniser": name + IN_SPACE}
             scores = Scores.from_matrix(
                 self._matrix(name, record), self.who, self.enrolled, metric="euclidean", acquired=record[f"seen {name}"]
             )
