@@ -112,11 +112,11 @@ def test_the_page_stands_alone(ran: Any, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_the_headline_is_the_strongest_attacker() -> None:
-    def one(attacker: str, mean: float, name: str = "s", control: str = "") -> Trial:
-        figures = (Figure("mu-privacy", mean), Figure("AUC", 0.5), Figure("rank-1", 0.5))
+    def one(attacker: str, mean: float, name: str = "s", control: str = "", people: int = 40) -> Trial:
+        figures = (Figure("mu-privacy", mean), Figure("AUC", 0.5), Figure("rank-1", 0.5, n=people))
         return Trial(name, "pmp 1", "naive", "r", attacker, figures, control=control)
 
-    results = Results("t", sets={"s": {}, "part": {}})
+    results = Results("t", sets={"s": {"probe_people": 40}, "part": {"probe_people": 3}})
     results.trials = [
         one("", 0.9),
         one("a", 0.4),
@@ -124,6 +124,7 @@ def test_the_headline_is_the_strongest_attacker() -> None:
         one("c", 0.1, "part"),
         one("d", 0.0, control="ceiling"),
     ]
+    results.trials.append(one("lucky", 0.0, people=2))
     found = strongest(results, "pmp 1")
     assert found is not None and found.attacker == "a"
     assert strongest(results, "pmp 2") is None

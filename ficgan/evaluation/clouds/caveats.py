@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ficgan.evaluation.clouds.collect import Collected
 from ficgan.evaluation.clouds.config import CloudStudyConfig
+from ficgan.evaluation.clouds.tables import TRIED
 from ficgan.evaluation.results import Results
 
 __all__ = ["caveats"]
@@ -68,6 +69,12 @@ def caveats(config: CloudStudyConfig, results: Results, found: Collected) -> lis
             "The thesis' auto-encoder is tried on people it did not learn from, against the whole gallery; where it "
             "does not help, another attacker still may."
         )
+        tried = found.reversed.record["people"]["tried on"]
+        if tried < TRIED:
+            out.append(
+                f"It is tried on {tried} people, too few for its luck to stand in a headline; its figures are among "
+                "those of every attacker."
+            )
     out.append(
         "The headline of a method at a degree is its strongest attacker's figure. What nobody here reversed may still "
         "be reversed by another."
