@@ -13,6 +13,7 @@ from ficgan.errors import InputError
 from ficgan.evaluation.clouds import CloudStudyConfig, plots, run_cloud_study, write_cloud_report
 from ficgan.evaluation.clouds import lab as labs
 from ficgan.evaluation.clouds.figures import METRICS, mu_privacy, value_of
+from ficgan.evaluation.clouds.inverses import inverses
 from ficgan.evaluation.clouds.lab import Lab
 from ficgan.evaluation.clouds.plots import correlations
 from ficgan.evaluation.clouds.reading import Eyes, Template, square, unsquare
@@ -74,6 +75,36 @@ def test_tapering_is_read_after_its_inverse(ran: Any) -> None:
         value_of(next(t for t in inverse if t.method == "tapering 12" and t.recogniser == "thumb").figures, "rank-1")
         == clear
     )
+
+
+def test_tapering_is_read_after_a_guess_too(ran: Any) -> None:
+    guessed = {one.method for one in ran[1].trials if one.attacker == "guess_taper"}
+    assert guessed == {"tapering 1", "tapering 12", "tapering 30"}
+
+
+def test_who_has_the_target_reads_merged_faces_like_clear_ones(ran: Any) -> None:
+    results = ran[1]
+    ceiling = {t.recogniser: t for t in results.trials if t.control == "ceiling"}
+    back = [one for one in results.trials if one.attacker == "unmerge"]
+    assert {one.method for one in back} == {"merge-2-faces 1", "merge-2-faces 12", "merge-2-faces 30"}
+    for one in back:
+        for metric in ("AUC", "rank-1"):
+            clear = value_of(ceiling[one.recogniser].figures, metric)
+            assert value_of(one.figures, metric) == pytest.approx(clear, abs=0.02)
+    alone = {t.method: t for t in results.trials if t.scenario == "naive" and t.recogniser == "thumb"}
+    read = {t.method: t for t in back if t.recogniser == "thumb"}
+    name = "merge-2-faces 30"
+    assert value_of(alone[name].figures, "mu-privacy") > value_of(read[name].figures, "mu-privacy")
+    worst = next(row for row in points(results) if (row["method"], row["degree"]) == ("merge-2-faces", 30))
+    assert worst["mu-privacy"] <= value_of(read[name].figures, "mu-privacy")
+
+
+def test_inverses_are_for_whom_they_are_asked() -> None:
+    assert inverses(study(Path("x"))) == {
+        "untaper": "tapering", "guess_taper": "tapering", "unmerge": "merge-2-faces"
+    }  # fmt: skip
+    assert inverses(study(Path("x"), untaper=False)) == {"unmerge": "merge-2-faces"}
+    assert inverses(study(Path("x"), unmerge=False, methods=["pmp", "merge-2-faces"])) == {}
 
 
 def test_what_is_there_is_not_computed_again(ran: Any, monkeypatch: pytest.MonkeyPatch) -> None:

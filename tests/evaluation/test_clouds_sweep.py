@@ -41,6 +41,11 @@ def test_a_sweep_is_the_method_degree_by_degree(method: str, faces: tuple[Cloud,
         assert (made.colors != plain.colors).mean() < 1e-3
 
 
+def test_a_target_without_colours_leaves_none(faces: tuple[Cloud, Cloud]) -> None:
+    bare = Cloud(faces[1].points)
+    assert [made.colors for _, made in sweep("merge-2-faces", (1, 20), faces[0], target=bare) if made] == [None, None]
+
+
 def test_degrees_that_cannot_work_leave_nothing(faces: tuple[Cloud, Cloud]) -> None:
     small = faces[0].take(np.arange(100))
     found = dict(sweep("smooth-knn", (35, 1), small))

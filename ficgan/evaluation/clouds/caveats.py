@@ -62,7 +62,7 @@ def caveats(config: CloudStudyConfig, results: Results, found: Collected) -> lis
     if found.reversed is None:
         out.append(
             "No attacker was trained: privacy is under recognisers that read what is there"
-            + (", and under the inverse of tapering." if found.inverted is not None else ".")
+            + (f", and after {_inverses(found)}." if found.inverted else ".")
         )
     else:
         out.append(
@@ -91,6 +91,11 @@ def caveats(config: CloudStudyConfig, results: Results, found: Collected) -> lis
     if any(use.method.startswith("pmp ") for use in results.utilities) and min(config.degrees) < 3:
         out.append("The thesis leaves degrees 1 and 2 of pmp out, full of holes as they are; they are shown here.")
     return out
+
+
+def _inverses(found: Collected) -> str:
+    said = {"untaper": "the inverse of tapering", "unmerge": "that of merge-2-faces by whoever has the target's scan"}
+    return " and ".join(text for name, text in said.items() if name in found.inverted)
 
 
 def _detection(config: CloudStudyConfig, found: Collected) -> list[str]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.evaluation.clouds.figures import Rules, trial, utility
+from ficgan.evaluation.clouds.inverses import inverses
 from ficgan.evaluation.clouds.lab import Lab
 from ficgan.evaluation.clouds.labels import CLEAR, CONSTANT, label
 from ficgan.evaluation.clouds.reading import Record, Template
@@ -35,7 +36,7 @@ class Collected:
         gallery: recogniser → [G,D].
         gallery_lost: gallery images in which no face was found.
         made: method → [P,degrees].
-        inverted: [P,degrees], tapering after its inverse; None where it was not asked for.
+        inverted: attacker → [P,degrees], a method after its inverse.
         reversed: the auto-encoder's guesses.
         space: rows whose clouds were compared in space.
     """
@@ -44,7 +45,7 @@ class Collected:
     gallery: dict[str, NDArray[np.float32]]
     gallery_lost: int
     made: dict[str, Record]
-    inverted: Record | None = None
+    inverted: dict[str, Record] = field(default_factory=dict)
     reversed: Reversed | None = None
     space: tuple[int, ...] = ()
     template: Template | None = field(default=None)
@@ -61,9 +62,10 @@ class Collected:
             for place, row in enumerate(clouds.probes):
                 if row in timed:
                     made[method]["seconds"][place] = lab.seconds(row, method)
-        inverted = None
-        if config.untaper and "tapering" in config.methods:
-            inverted = np.stack([lab.inverted(row, template) for row in clouds.probes])
+        inverted = {
+            attacker: np.stack([lab.inverted(row, attacker, template) for row in clouds.probes])
+            for attacker in inverses(config)
+        }
         clear = np.concatenate([_clear(lab, row, template) for row in clouds.probes])
         return cls(clear, gallery, lost, made, inverted, template=template)
 
@@ -101,11 +103,11 @@ def collect(lab: Lab, found: Collected) -> Results:
             name, record = label(method, degree), found.made[method][:, place]
             results.methods[name] = _facts(method, degree, config.seed)
             results.trials += [bench.trial(reader, record, name, "naive") for reader in lab.eyes.readers]
-            if method == "tapering" and found.inverted is not None:
-                inverse = found.inverted[:, place]
-                results.trials += [
-                    bench.trial(r, inverse, name, "inverse", attacker="untaper") for r in lab.eyes.readers
-                ]
+            for attacker, back in found.inverted.items():
+                if inverses(config)[attacker] == method:
+                    results.trials += [
+                        bench.trial(r, back[:, place], name, "inverse", attacker=attacker) for r in lab.eyes.readers
+                    ]
             results.utilities.append(
                 utility(found.clear, record, bench.people, bench.rules, name=clouds.name, method=name)
             )

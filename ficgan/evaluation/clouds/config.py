@@ -103,7 +103,9 @@ class CloudStudyConfig(_Frozen):
     timed: int = Field(3, ge=0)
     """On so many people every anonymisation is timed alone, nothing remembered from the one before."""
     untaper: bool = True
-    """Whether tapering is also read after its inverse."""
+    """Whether tapering is also read after its inverse: with its r, and with a guessed one."""
+    unmerge: bool = True
+    """Whether merge-2-faces is also read after its inverse, by an attacker who has the target's scan."""
     attack: AttackConfig | None = None
     geometry: GeometryConfig | None = GeometryConfig()
     pictures: int = Field(0, ge=0)

@@ -13,18 +13,17 @@ from numpy.typing import NDArray
 
 from ficgan.errors import InputError
 from ficgan.evaluation.clouds.config import CloudStudyConfig
+from ficgan.evaluation.clouds.inverses import inverse_key, inverses, taken_back
 from ficgan.evaluation.clouds.reading import Eyes, Image, Record, Template
 from ficgan.evaluation.clouds.sets import CloudSet, open_clouds
-from ficgan.evaluation.clouds.sweep import alone, anonymiser, drawn_as, sweep
+from ficgan.evaluation.clouds.sweep import alone, drawn_as, sweep
 from ficgan.evaluation.stored import Store
 from ficgan.pointcloud.cloud import Cloud, merged
 
-__all__ = ["Lab", "Parts", "open_lab", "untapered"]
+__all__ = ["Lab", "Parts", "open_lab"]
 
 _STEPS = 1
 """Raised where code that makes what is stored changes its results."""
-_FLOOR = 0.02
-"""Factors of tapering below which a point is not brought back: it would fly away with its rounding."""
 _KEPT = 4
 """Prepared clouds that are remembered."""
 
@@ -176,16 +175,18 @@ class Lab:
 
         return self.store.array(self._of(row, method, degrees, template), read)
 
-    def inverted(self, row: int, template: Template | None) -> Record:
-        """The same of tapering after its inverse, whose parameter the attacker knows."""
-        degrees = sorted(self.config.degrees)
+    def inverted(self, row: int, attacker: str, template: Template | None) -> Record:
+        """The same after the method's inverse, by one of the attackers of `inverses`."""
+        degrees, method = sorted(self.config.degrees), inverses(self.config)[attacker]
 
         def read() -> Record:
-            made = [(d, cloud) for d, cloud in self.swept(row, "tapering", degrees) if cloud is not None]
-            images = [self.picture_of(row, untapered(cloud, d), "tapering", d) for d, cloud in made]
-            return self._read(row, images, template, np.ones(len(made), bool))
+            made = list(self.swept(row, method, degrees))
+            back = [(d, taken_back(self, row, attacker, d, cloud)) for d, cloud in made]
+            images = [self.picture_of(row, cloud, method, d) for d, cloud in back]
+            return self._read(row, images, template, np.array([cloud is not None for _, cloud in made]))
 
-        return self.store.array([*self._of(row, "tapering", degrees, template), "untaper"], read)
+        key = [*self._of(row, method, degrees, template), *inverse_key(self, row, attacker)]
+        return self.store.array(key, read)
 
     def guessed(self, row: int, images: Sequence[Image], template: Template | None) -> Record:
         """What is read in an attacker's guesses at a probe's clear projection; not kept."""
@@ -234,13 +235,6 @@ class Lab:
 
     def _of(self, row: int, method: str, degrees: Sequence[int], template: Template | None) -> list[Any]:
         return [*self.method_key(row, method, degrees), None if template is None else template.key()]
-
-
-def untapered(cloud: Cloud, degree: int) -> Cloud:
-    """The source of a tapered cloud, by whoever knows its degree; points next to the axis stay where they are."""
-    from ficgan.pointcloud.attack import untaper
-
-    return untaper(cloud, anonymiser("tapering", degree).settings()["r"], floor=_FLOOR).cloud
 
 
 @lru_cache(maxsize=1)

@@ -15,6 +15,7 @@ from ficgan.errors import FicganError
 from ficgan.evaluation.clouds.caveats import caveats
 from ficgan.evaluation.clouds.collect import Collected, collect
 from ficgan.evaluation.clouds.config import CloudStudyConfig
+from ficgan.evaluation.clouds.inverses import inverses
 from ficgan.evaluation.clouds.lab import Lab, open_lab
 from ficgan.evaluation.clouds.reading import Template
 from ficgan.evaluation.clouds.sets import open_clouds
@@ -135,8 +136,9 @@ def _subject(config: CloudStudyConfig, out: Path, row: int, template: Template |
             lab.anonymised(row, method, template)
             if timed:
                 lab.seconds(row, method)
-        if config.untaper and "tapering" in config.methods:
-            lab.inverted(row, template)
+        for attacker in inverses(config):
+            say(f"{attacker} on {lab.clouds.scans[row].name}")
+            lab.inverted(row, attacker, template)
 
     return _tried(work)
 

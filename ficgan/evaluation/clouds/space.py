@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from ficgan.errors import FicganError, InputError
 from ficgan.evaluation.clouds.config import CloudStudyConfig, GeometryConfig
 from ficgan.evaluation.clouds.figures import trial
-from ficgan.evaluation.clouds.lab import Lab, open_lab, untapered
+from ficgan.evaluation.clouds.inverses import inverse_key, inverses, taken_back
+from ficgan.evaluation.clouds.lab import Lab, open_lab
 from ficgan.evaluation.clouds.labels import CLEAR, IN_SPACE, label
 from ficgan.evaluation.clouds.sampling import Sample
 from ficgan.evaluation.metrics.intervals import Bootstrap
@@ -43,8 +44,8 @@ def compare_one(config: CloudStudyConfig, out: Path, row: int, say: Say) -> str:
         _clear(lab, row)
         for method in config.methods:
             _anonymised(lab, row, method)
-        if _inverts(lab):
-            _anonymised(lab, row, "tapering", inverse=True)
+        for attacker, method in inverses(config).items():
+            _anonymised(lab, row, method, attacker)
     except FicganError as error:
         return str(error)
     return ""
@@ -75,15 +76,17 @@ def add_space(lab: Lab, rows: Sequence[int], results: Results, bootstrap: Bootst
     left = {use.method: place for place, use in enumerate(results.utilities)}
     for method in config.methods:
         made = np.stack([_anonymised(lab, row, method) for row in rows])
-        inverse = np.stack([_anonymised(lab, row, method, inverse=True) for row in rows]) if (
-            method == "tapering" and _inverts(lab)) else None  # fmt: skip
+        inverted = {
+            attacker: np.stack([_anonymised(lab, row, method, attacker) for row in rows])
+            for attacker, whose in inverses(config).items() if whose == method
+        }  # fmt: skip
         for place, degree in enumerate(degrees_of(config)):
             name = label(method, degree)
             record = made[:, place]
             if bench.gallery is not None:
                 results.trials += bench.trials(record, name, "naive", "")
-                if inverse is not None:
-                    results.trials += bench.trials(inverse[:, place], name, "inverse", "untaper")
+                for attacker, back in inverted.items():
+                    results.trials += bench.trials(back[:, place], name, "inverse", attacker)
             use = results.utilities[left[name]]
             results.utilities[left[name]] = Utility(
                 use.set, use.method, use.figures + _distortion(record, Sample(who, bootstrap)), use.groups
@@ -140,15 +143,16 @@ def _clear(lab: Lab, row: int) -> Record:
     return lab.kept(key, lambda: _described(lab, [lab.prepared(row).inner], None, gallery=row in lab.clouds.gallery))
 
 
-def _anonymised(lab: Lab, row: int, method: str, *, inverse: bool = False) -> Record:
+def _anonymised(lab: Lab, row: int, method: str, attacker: str = "") -> Record:
+    """Of a probe under a method, after an attacker's inverse where one is named."""
     degrees = degrees_of(lab.config)
 
     def make() -> Record:
         made = list(lab.swept(row, method, degrees))
-        clouds = [None if c is None else untapered(c, degree) if inverse else c for degree, c in made]
+        clouds = [taken_back(lab, row, attacker, degree, c) if attacker else c for degree, c in made]
         return _described(lab, clouds, lab.prepared(row).inner)
 
-    key = ["space", *lab.method_key(row, method, degrees), _key(lab), "untaper" if inverse else ""]
+    key = ["space", *lab.method_key(row, method, degrees), _key(lab), *inverse_key(lab, row, attacker)]
     return lab.kept(key, make)
 
 
@@ -251,10 +255,6 @@ def _key(lab: Lab) -> list[Any]:
     """What a record depends on besides its own cloud; pairs are with a gallery."""
     names = list(_settings(lab).recognisers)
     return [names, [lab.clouds.scans[row].digest for row in _gallery(lab)] if "icp" in names else None]
-
-
-def _inverts(lab: Lab) -> bool:
-    return lab.config.untaper and "tapering" in lab.config.methods
 
 
 def _settings(lab: Lab) -> GeometryConfig:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError
-from ficgan.pointcloud.base import CLOUD_ANONYMIZERS, CloudAnonymizer
+from ficgan.pointcloud.base import CLOUD_ANONYMIZERS, CloudAnonymizer, Drawn
 from ficgan.pointcloud.cloud import Cloud
 
 __all__ = ["alone", "anonymiser", "drawn_as", "sweep"]
@@ -25,13 +25,9 @@ def anonymiser(method: str, degree: int, *, seed: int = 0, target: Cloud | None 
     return made if target is None else made.with_target(target)
 
 
-def drawn_as(method: str, degree: int) -> dict[str, float | str]:
+def drawn_as(method: str, degree: int) -> Drawn:
     """Point size and order with which the thesis draws a method's result at a degree (§4.3.3)."""
-    from ficgan.pointcloud.methods.pmp import X_ORDER_ABOVE
-
-    traits = CLOUD_ANONYMIZERS[method].traits
-    above = method == "pmp" and traits.of_degree(degree) > X_ORDER_ABOVE
-    return {"point_size": traits.point_size(degree), "order": "x" if above else "y"}
+    return anonymiser(method, degree).drawn_with()
 
 
 def sweep(
@@ -122,6 +118,6 @@ def _merged(made: dict[int, CloudAnonymizer], cloud: Cloud) -> Swept:
     for degree, weight in weights.items():
         points = (1 - weight) * cloud.points + weight * there.points
         if cloud.colors is None or there.colors is None:
-            yield degree, cloud.with_points(points)
+            yield degree, Cloud(points)
         else:
             yield degree, cloud.with_points(points, rounded_colors((1 - weight) * cloud.colors + weight * there.colors))

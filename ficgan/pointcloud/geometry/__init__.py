@@ -7,7 +7,6 @@ from ficgan.pointcloud.geometry.distances import (
     cloud_distances,
     hausdorff,
     normal_error,
-    point_to_plane_rmse,
 )
 from ficgan.pointcloud.geometry.recognition import (
     GEOMETRIC_RECOGNISERS,
@@ -33,5 +32,4 @@ __all__ = [
     "curvature_error",
     "hausdorff",
     "normal_error",
-    "point_to_plane_rmse",
 ]

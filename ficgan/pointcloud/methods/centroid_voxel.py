@@ -17,9 +17,13 @@ from ficgan.registry import param
 __all__ = ["CentroidVoxel"]
 
 
-def _marker(degree: int) -> float:
+_STEP = 0.00025
+"""Metres a degree."""
+
+
+def _marker(size: float) -> float:
     """The thesis chose 25 to 55 by eye, the larger the sparser (§4.3.3.1); even steps between are ours."""
-    return 25.0 + 30.0 * (degree - 1) / 34
+    return float(np.clip(25.0 + 30.0 * (size / _STEP - 1) / 34, 25.0, 55.0))
 
 
 @CLOUD_ANONYMIZERS.add
@@ -40,7 +44,7 @@ class CentroidVoxel(CloudAnonymizer):
         family="sampling",
         source="point-cloud thesis, §3.2.2.1, Algorithm 1",
         strength="size",
-        of_degree=lambda degree: 0.00025 * degree,
+        of_degree=lambda degree: _STEP * degree,
         keeps_order=False,
         point_size=_marker,
     )
@@ -63,12 +67,6 @@ class CentroidVoxel(CloudAnonymizer):
         counts = np.bincount(voxel_of)
         sums = np.stack([np.bincount(voxel_of, weights=channel) for channel in cloud.colors.T], axis=1)
         return Cloud(points, rounded_colors(sums / counts[:, None]))
-
-    def centres(self, cloud: Cloud) -> Points:
-        """Where each point of a cloud goes: the centre of its voxel, [N,3] in the cloud's order."""
-        cloud.need(1, "CentroidVoxel")
-        origin, cells = self._grid(cloud.points)
-        return np.asarray(origin + (cells + 0.5) * self.size)
 
     def _grid(self, points: Points) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The grid's origin [3] and the cell of each point [N,3], whole numbers from 0."""

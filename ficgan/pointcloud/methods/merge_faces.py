@@ -23,7 +23,11 @@ __all__ = ["Merge2Faces"]
 class Merge2Faces(CloudAnonymizer):
     """Morphing towards a target face: weight 0 changes nothing, at weight 1 every point lies on the target.
 
-    Colours are merged where both clouds have them, else the cloud keeps its own.
+    Colours are merged where both clouds have them; else the result has none, for those of the source alone would be
+    its photo, untouched.
+
+    At every weight below 1 it is taken back by whoever has the target (`ficgan.pointcloud.attack.unmerge`): points move
+    towards the target in a straight line, so the target point nearest to the result was the nearest to the source.
 
     Source:
         Point-cloud thesis, §3.2.2.4, Algorithm 4, and §4.3.3.4: the clouds were aligned already, and needed no global
@@ -38,6 +42,7 @@ class Merge2Faces(CloudAnonymizer):
         strength="weight",
         of_degree=lambda degree: 0.0285 * degree,
         needs_target=True,
+        reversible_by="whoever has the target face, at any weight below 1",
     )
     weight: float = param(0.5, "weight of the target face", low=0.0, high=1.0)
     coarse: Literal["auto", "always", "never"] = param(
@@ -74,7 +79,7 @@ class Merge2Faces(CloudAnonymizer):
         nearest = cKDTree(target.points, balanced_tree=False).query(cloud.points)[1]
         points = (1 - self.weight) * cloud.points + self.weight * target.points[nearest]
         if cloud.colors is None or target.colors is None:
-            return cloud.with_points(points)
+            return Cloud(points)
         mixed = (1 - self.weight) * cloud.colors + self.weight * target.colors[nearest]
         return cloud.with_points(points, rounded_colors(mixed))
 

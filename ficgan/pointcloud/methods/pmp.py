@@ -7,17 +7,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from ficgan.anonymizers.base import generator
 from ficgan.errors import InputError
 from ficgan.pointcloud.base import CLOUD_ANONYMIZERS, CloudAnonymizer, CloudTraits
 from ficgan.pointcloud.cloud import Cloud
 from ficgan.pointcloud.methods.colours import rounded_colors
 from ficgan.registry import param
 
-__all__ = ["PMP", "X_ORDER_ABOVE"]
+__all__ = ["PMP"]
 
-X_ORDER_ABOVE = 0.030
-"""Above this α, metres, the thesis paints results in the order of x, not y (§4.3.3.6)."""
+_BY_X = 0.030
+"""Metres; above this α the thesis draws results in the order of x, not y."""
 
 
 @CLOUD_ANONYMIZERS.add
@@ -29,8 +28,9 @@ class PMP(CloudAnonymizer):
     degrees 1 and 2 for this. A huge one gives the convex hull. An α-shape has an inner side too, behind the face.
 
     Source:
-        Point-cloud thesis, §3.2.2.6, Algorithm 6; n by §4.3.3.6. No point size is said there; 25, as for what is not
-        anonymised, is ours.
+        Point-cloud thesis, §3.2.2.6, Algorithm 6; n by §4.3.3.6, and the order of drawing for α > .03. There the thesis
+        also had "to resize the point clouds" against a swelling, "as elucidated in §4.3.2", which says of large points
+        that they deform the face, and gives no other size than 25: that one is kept.
     """
 
     name: ClassVar[str] = "pmp"
@@ -42,6 +42,7 @@ class PMP(CloudAnonymizer):
         of_degree=lambda degree: 0.00215 * degree,
         stochastic=True,
         keeps_order=False,
+        order_of=lambda alpha: "x" if alpha > _BY_X else "y",
     )
     alpha: float = param(0.02, "largest circumradius of a tetrahedron that is kept, metres", low=0.0)
     n: int = param(10_352, "points of the result", low=1)
@@ -55,7 +56,7 @@ class PMP(CloudAnonymizer):
                 f"PMP with alpha = {self.alpha:g} leaves nothing of the cloud: every tetrahedron of its points has "
                 "a larger circumradius; raise alpha (the thesis starts at degree 3)"
             )
-        rows, weights = sample_surface(cloud.points, triangles, self.n, generator(self.seed, self.name, name))
+        rows, weights = sample_surface(cloud.points, triangles, self.n, self.draws(name))
         points = np.einsum("nc,ncd->nd", weights, cloud.points[rows])
         if cloud.colors is None:
             return Cloud(points)

@@ -33,7 +33,7 @@ class SmoothKNN(CloudAnonymizer):
         source="point-cloud thesis, §3.2.2.5, Algorithm 5",
         strength="k",
         of_degree=lambda degree: 8 * degree,
-        point_size=lambda degree: 60.0,
+        point_size=lambda k: 60.0,
     )
     k: int = param(80, "neighbours, the point itself included", low=1)
 

@@ -57,7 +57,7 @@ class Tapering(CloudAnonymizer):
         source="point-cloud thesis, §3.2.2.3, Algorithm 3",
         strength="r",
         of_degree=lambda degree: 0.087 * degree,
-        invertible=True,
+        reversible_by="whoever guesses r, from the result alone",
     )
     r: float = param(1.0, "F is taken over [−r, r]", low=0.0)
 

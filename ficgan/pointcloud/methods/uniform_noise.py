@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ficgan.anonymizers.base import generator
 from ficgan.pointcloud.base import CLOUD_ANONYMIZERS, CloudAnonymizer, CloudTraits
 from ficgan.pointcloud.cloud import Cloud
 from ficgan.registry import param
@@ -18,8 +17,8 @@ __all__ = ["UniformNoise"]
 class UniformNoise(CloudAnonymizer):
     """Noise on coordinates; colours stay.
 
-    The same seed and cloud name draw the same directions at every b, so a point moves in proportion to b. Whoever knows
-    both takes the noise away.
+    A seed and the cloud's name draw the same directions at every b, so a point moves in proportion to b: whoever knows
+    both, or has results at two b, takes the noise away. Without a seed every result has its own.
 
     Source:
         Point-cloud thesis, §3.2.2.2, Algorithm 2 (which its caption calls GaussianNoise), with a = 0 (§4.3.3.2).
@@ -38,7 +37,7 @@ class UniformNoise(CloudAnonymizer):
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
         cloud.need(1, "UniformNoise")
-        moved = generator(self.seed, self.name, name).random(cloud.points.shape)
+        moved = self.draws(name).random(cloud.points.shape)
         moved -= 0.5
         moved *= self.b
         moved += cloud.points
