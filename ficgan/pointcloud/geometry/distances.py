@@ -11,7 +11,7 @@ from scipy.spatial import cKDTree
 from ficgan.pointcloud.cloud import Cloud
 from ficgan.pointcloud.registration.normals import tree_order, with_normals
 
-__all__ = ["CloudDistances", "chamfer", "cloud_distances", "hausdorff", "normal_error", "point_to_plane_rmse"]
+__all__ = ["CloudDistances", "chamfer", "cloud_distances", "hausdorff", "normal_error"]
 
 Floats = NDArray[np.float64]
 
@@ -82,23 +82,6 @@ def normal_error(result: Cloud, source: Cloud) -> float:
     assert a.normals is not None and b.normals is not None
     cosines = np.abs((a.normals * b.normals[_nearest(a, b)[1]]).sum(axis=1))
     return float(np.degrees(np.arccos(np.clip(cosines, 0, 1))).mean())
-
-
-def point_to_plane_rmse(result: Cloud, source: Cloud) -> float:
-    """Root mean square distance of points to the tangent plane of their nearest point of the source, metres.
-
-    Args:
-        result: at least one point.
-        source: normals are made where there are none.
-
-    Raises:
-        InputError: as `normal_error`.
-    """
-    source = _with_normals(source)
-    assert source.normals is not None
-    rows = _nearest(result, source)[1]
-    gaps = ((result.points - source.points[rows]) * source.normals[rows]).sum(axis=1)
-    return float(np.sqrt((gaps**2).mean()))
 
 
 def _with_normals(cloud: Cloud) -> Cloud:
