@@ -1,11 +1,17 @@
-"""Neighbours against brute force: which, their mean, their distance; both ways of computing, duplicates, refusals."""
+"""Neighbours against brute force: which, mean, distance; both ways of computing, threads, duplicates, refusals."""
 
 from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
 from ficgan.errors import InputError, UsageError
@@ -67,3 +73,53 @@ def test_few_points_are_refused() -> None:
         neighbours.nearest(np.zeros((0, 3)), np.zeros((1, 3)), 1)
     with pytest.raises(UsageError, match="at least 1"):
         neighbours.mean_distances(np.zeros((5, 3)), 0)
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+@pytest.mark.parametrize("count", [0, 1, 1024, 5000])
+def test_search_is_scipys_in_order(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, cores: int, count: int
+) -> None:
+    monkeypatch.setattr(neighbours, "_cores", lambda: cores)
+    tree, queries = cKDTree(_surface(rng, 300)), _surface(rng, count)
+    for k, within in ((1, np.inf), (5, 0.01), (400, np.inf)):
+        expected = tree.query(queries, np.arange(1, k + 1), distance_upper_bound=within)
+        for got, one in zip(neighbours.search(tree, queries, k, within=within), expected, strict=True):
+            np.testing.assert_array_equal(got, one)
+
+
+def test_an_error_within_a_thread_comes_out(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "_cores", lambda: 3)
+    queries = _surface(rng, 9000)
+    queries[7000] = np.nan
+    with pytest.raises(ValueError, match="finite"):
+        neighbours.search(cKDTree(queries[:100]), queries)
+
+
+_LONG = """
+import numpy as np
+from scipy.spatial import cKDTree
+from ficgan.pointcloud import neighbours
+neighbours._cores = lambda: 4
+points = np.random.default_rng(0).random((20_000, 3))
+tree = cKDTree(points)
+print("ready", flush=True)
+while True:
+    neighbours.search(tree, points, 50)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT to another process")
+def test_an_interruption_ends_as_one_and_never_as_a_crash() -> None:
+    running = [
+        subprocess.Popen([sys.executable, "-c", _LONG], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(5)
+    ]
+    for number, process in enumerate(running):
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        time.sleep(0.02 * number)
+        process.send_signal(signal.SIGINT)
+    for process in running:
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == -signal.SIGINT, said.decode()
+        assert said.rstrip().endswith(b"KeyboardInterrupt")

@@ -10,7 +10,8 @@ from scipy.spatial import cKDTree
 
 from ficgan.errors import InputError
 from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.registration.normals import neighbour_table, with_normals
+from ficgan.pointcloud.neighbours import search
+from ficgan.pointcloud.registration.normals import with_normals
 
 __all__ = ["Curvature", "curvature", "curvature_error"]
 
@@ -69,7 +70,7 @@ def curvature(cloud: Cloud, *, neighbours: int = 60) -> Curvature:
     if cloud.normals is None:
         cloud = with_normals(cloud)
     assert cloud.normals is not None
-    _, rows = neighbour_table(cKDTree(cloud.points), cloud.points, neighbours)
+    _, rows = search(cKDTree(cloud.points), cloud.points, min(neighbours, len(cloud)))
     offsets = cloud.points[rows] - cloud.points[:, None]
     size = np.sqrt(np.einsum("nkd,nkd->n", offsets, offsets) / rows.shape[1])
     size = np.where(size > 0, size, 1)
@@ -94,7 +95,7 @@ def curvature_error(result: Cloud, source: Cloud, *, neighbours: int = 60) -> fl
     Raises:
         InputError: as `curvature`.
     """
-    rows = cKDTree(source.points).query(result.points)[1] if len(source) else []
+    rows = search(cKDTree(source.points), result.points)[1][:, 0] if len(source) else []
     ours, theirs = (curvature(cloud, neighbours=neighbours).mean for cloud in (result, source))
     return float(np.abs(ours - theirs[rows]).mean())
 

@@ -18,6 +18,7 @@ from ficgan.pointcloud.landmarks import FaceLandmarks, landmark_file_beside, nee
 from ficgan.pointcloud.morphs.correspondence import Fitting, Sheet, fitted
 from ficgan.pointcloud.morphs.model import NEUTRAL, MorphModel, MorphScan, Variety
 from ficgan.pointcloud.morphs.paint import regions
+from ficgan.pointcloud.neighbours import search
 
 __all__ = ["NEUTRAL", "Fitting", "MorphModel", "MorphScan", "Variety", "build_morphs", "morphs_of_folder"]
 
@@ -117,7 +118,7 @@ def _first_neutral(expressions: Sequence[str]) -> int:
 
 
 def _tones(shape: NDArray[Any], points: NDArray[Any], cloud: Cloud) -> NDArray[np.uint8] | None:
-    return None if cloud.colors is None else cloud.colors[cKDTree(points).query(shape)[1]]
+    return None if cloud.colors is None else cloud.colors[search(cKDTree(points), shape)[1][:, 0]]
 
 
 def _model(

@@ -11,6 +11,8 @@ from scipy.interpolate import RBFInterpolator
 from scipy.sparse import csr_array
 from scipy.spatial import cKDTree
 
+from ficgan.pointcloud.neighbours import search
+
 __all__ = ["Fitting", "Sheet", "fitted"]
 
 Array = NDArray[Any]
@@ -51,7 +53,7 @@ class Sheet:
     @classmethod
     def of(cls, points: Array) -> Sheet:
         """Of points [N,3] of a head in the canonical frame."""
-        _, near = cKDTree(points).query(points, NEIGHBOURS)
+        _, near = search(cKDTree(points), points, NEIGHBOURS)
         count = len(points)
         columns = near.ravel()
         rows = np.repeat(np.arange(count), NEIGHBOURS)
@@ -101,7 +103,7 @@ def fitted(template: Sheet, marks: Array, scan: Sheet, goals: Array, how: Fittin
     tree = cKDTree(scan.points)
     for number, steps in enumerate(how.rounds):
         reach = how.reach * (1.0 - 0.5 * number / max(len(how.rounds) - 1, 1))
-        away, near = tree.query(moved, distance_upper_bound=reach)
+        away, near = (found[:, 0] for found in search(tree, moved, within=reach))
         pulled = np.flatnonzero(np.isfinite(away))
         at = near[pulled]
         faces = normals_of(moved, np.column_stack([np.arange(len(moved)), template.neighbours]))

@@ -18,6 +18,7 @@ from ficgan.errors import InputError, UsageError
 from ficgan.pointcloud.cloud import Cloud
 from ficgan.pointcloud.morphs.fields import mirrored_bases
 from ficgan.pointcloud.morphs.paint import albedo
+from ficgan.pointcloud.neighbours import search
 
 __all__ = ["NEUTRAL", "MorphModel", "MorphScan", "Variety"]
 
@@ -105,7 +106,7 @@ class MorphModel:
 
     @cached_property
     def _near(self) -> Array:
-        return np.asarray(cKDTree(self.mean).query(self.mean, NEAR + 1)[1][:, 1:])
+        return np.asarray(search(cKDTree(self.mean), self.mean, NEAR + 1)[1][:, 1:])
 
     def sample(
         self, person: int, *, expression: str = NEUTRAL, scan: int = 0, points: int | None = None, colour: bool = True

@@ -9,6 +9,7 @@ from scipy.spatial import cKDTree
 
 from ficgan.errors import InputError
 from ficgan.pointcloud.cloud import Cloud
+from ficgan.pointcloud.neighbours import search
 
 __all__ = ["BINS", "fpfh", "pair_features"]
 
@@ -41,8 +42,7 @@ def fpfh(cloud: Cloud, *, radius: float = 0.025, most: int = 100, power: int = 1
     if cloud.normals is None:
         raise InputError("FPFH features need normals; make them with with_normals")
     cloud.need(1, "FPFH")
-    columns = np.arange(1, min(most, len(cloud)) + 1)
-    distances, rows = cKDTree(cloud.points).query(cloud.points, k=columns, distance_upper_bound=radius)
+    distances, rows = search(cKDTree(cloud.points), cloud.points, min(most, len(cloud)), within=radius)
     # The first column is the point itself (or its double, which tells as little).
     near = np.isfinite(distances[:, 1:])
     centres, column = np.nonzero(near)

@@ -10,6 +10,7 @@ from scipy.spatial import cKDTree
 
 from ficgan.errors import InputError, UsageError
 from ficgan.pointcloud.cloud import Cloud
+from ficgan.pointcloud.neighbours import search
 from ficgan.pointcloud.registration.normals import tree_order
 
 __all__ = ["Alignment", "Icp", "alignment_of", "icp"]
@@ -46,9 +47,7 @@ class Icp:
 
     def __post_init__(self) -> None:
         if not 0 < self.inlier <= self.reach:
-            raise UsageError(
-                f"ICP's reach is {self.reach} m and an inlier's {self.inlier} m; give 0 < inlier ≤ reach"
-            )
+            raise UsageError(f"ICP's reach is {self.reach} m and an inlier's {self.inlier} m; give 0 < inlier ≤ reach")
         if self.iterations < 0 or not self.tolerance >= 0:
             raise UsageError(f"ICP ran {self.iterations} iterations to {self.tolerance}; give neither below 0")
 
@@ -132,7 +131,7 @@ def alignment_of(moving: Cloud, fixed: Cloud, transform: Floats | None = None, *
     fixed.need(1, "a measure of alignment")
     transform = np.eye(4) if transform is None else transform
     points = _moved(moving.points, transform)
-    distances, _ = cKDTree(fixed.points).query(points, distance_upper_bound=within)
+    distances, _ = search(cKDTree(fixed.points), points, within=within)
     inliers = distances[np.isfinite(distances)]
     return Alignment(
         transform, len(inliers) / len(points), float(np.sqrt((inliers**2).mean())) if len(inliers) else 0.0
@@ -168,7 +167,7 @@ class _Nearest:
 
     def _ask(self, points: Floats, places: Rows) -> None:
         bound = 2 * self._reach
-        distances, rows = self._tree.query(points, k=[1, 2], distance_upper_bound=bound)
+        distances, rows = search(self._tree, points, 2, within=bound)
         first, second = np.minimum(distances, bound).T
         far = ~np.isfinite(distances[:, 0])
         self._asked[places] = points

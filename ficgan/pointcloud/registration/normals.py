@@ -11,8 +11,9 @@ from scipy.spatial import cKDTree
 
 from ficgan.errors import InputError
 from ficgan.pointcloud.cloud import Cloud
+from ficgan.pointcloud.neighbours import search
 
-__all__ = ["Side", "neighbour_table", "oriented", "pca_normals", "smallest_eigenvector", "tree_order", "with_normals"]
+__all__ = ["Side", "oriented", "pca_normals", "smallest_eigenvector", "tree_order", "with_normals"]
 
 Floats = NDArray[np.float64]
 Side = Literal["front", "outwards"]
@@ -65,7 +66,7 @@ def pca_normals(points: Floats, *, neighbours: int = 30, radius: float | None = 
     _refuse_line(points)
     order = tree_order(points)
     points = points[order]
-    distances, rows = neighbour_table(cKDTree(points), points, neighbours)
+    distances, rows = search(cKDTree(points), points, min(neighbours, len(points)))
     kept = np.ones(rows.shape) if radius is None else distances <= radius
     kept[:, :3] = 1
     normals = np.empty_like(points)
@@ -91,13 +92,6 @@ def _covariances(points: Floats, rows: NDArray[np.int64], weights: Floats) -> Fl
 def tree_order(points: Floats) -> NDArray[np.int64]:
     """Rows [N] that put near points near one another in memory, in which a tree answers in half the time."""
     return cKDTree(points).indices
-
-
-def neighbour_table(tree: cKDTree, points: Floats, count: int) -> tuple[Floats, NDArray[np.int64]]:
-    """Distances and rows [N,k] of the nearest points of a tree, nearest first; k is `count`, or the tree's size."""
-    columns = np.arange(1, min(count, tree.n) + 1)
-    distances, rows = tree.query(points, k=columns, workers=-1)
-    return distances, rows
 
 
 def smallest_eigenvector(matrices: Floats) -> Floats:
