@@ -20,8 +20,30 @@ _ENDINGS = ("_landmarks_mm.txt", ".landmarks.txt", ".landmarks.json")
 _UNITS = {"m": 1.0, "mm": 0.001}
 _EYES_APART = (0.03, 0.2)
 """Metres between the outer points of the eyes that a face may have."""
-_FARTHEST = 0.02
-"""Metres from the cloud, in the median, beyond which landmarks are another cloud's."""
+FARTHEST = 0.01
+"""Metres from the cloud beyond which a landmark is not on it. On twelve scans and 24 made heads the five are up to
+4.3 mm away (the middle of an eye's corners lies within it), and up to 8.6 mm where 600 points of a scan are left."""
+
+_NAMES = (
+    "eye on the viewer's left",
+    "eye on the viewer's right",
+    "nose tip",
+    "mouth's left corner",
+    "mouth's right corner",
+)
+_APART = np.array(
+    [
+        [0.0, 0.064, 0.055, 0.067, 0.090],
+        [0.064, 0.0, 0.055, 0.090, 0.067],
+        [0.055, 0.055, 0.0, 0.048, 0.048],
+        [0.067, 0.090, 0.048, 0.0, 0.050],
+        [0.090, 0.067, 0.048, 0.050, 0.0],
+    ]
+)
+"""Usual metres between two of the five."""
+_UNUSUAL = (0.5, 1.6)
+"""Shares of the usual distance that a face may have: twelve scans and 24 made heads have .75 to 1.26, and children's
+faces are smaller by a third."""
 
 # Of the 68 points: outer and inner corners of the eye on the viewer's left, then right; nose tip; corners of the mouth.
 _EYE_CORNERS = ((36, 39), (45, 42))
@@ -118,22 +140,48 @@ def landmark_file_beside(cloud: Path | str) -> Path | None:
 
 
 def need_on_cloud(landmarks: FaceLandmarks, cloud: Cloud) -> None:
-    """Refuse landmarks that are another cloud's.
+    """Refuse landmarks that are another cloud's, or of which one lies where that part of a face cannot be.
 
     Args:
         landmarks: of the cloud, they say.
         cloud: in the same frame, metres.
 
     Raises:
-        InputError: half of them are farther than 2 cm from the cloud.
+        InputError: two of the five are as far from each other as in no face, one of them is farther than 1 cm from the
+            cloud, or half of all points are; the message names the point.
     """
     from ficgan.pointcloud.neighbours import nearest
 
-    apart = float(np.median(nearest(cloud.points, landmarks.points, 1)[0]))
-    if apart > _FARTHEST:
+    five = landmarks.five
+    away = nearest(cloud.points, five, 1)[0][:, 0]
+    if np.median(away) > FARTHEST:
         raise InputError(
-            f"the landmarks lie {apart:.3g} m from the cloud in the median; give those of this cloud, in its frame"
+            f"the landmarks lie {np.median(away):.3g} m from the cloud in the median; give those of this cloud, in its "
+            "frame"
         )
+    _need_face(five)
+    if away.max() > FARTHEST:
+        raise InputError(
+            f"the landmarks' {_NAMES[away.argmax()]} lies {away.max():.3g} m from the cloud; put it on the cloud, or "
+            "leave the landmarks out"
+        )
+    apart = float(np.median(nearest(cloud.points, landmarks.points, 1)[0]))
+    if apart > FARTHEST:
+        raise InputError(f"half of the landmarks lie {apart:.3g} m or more from the cloud; check the points")
+
+
+def _need_face(five: Floats) -> None:
+    share = np.linalg.norm(five[:, None] - five, axis=2) / np.where(_APART > 0, _APART, 1.0) + np.eye(5)
+    wrong = (share < _UNUSUAL[0]) | (share > _UNUSUAL[1])
+    if not wrong.any():
+        return
+    one = int(wrong.sum(axis=1).argmax())
+    other = int(wrong[one].argmax())
+    low, high = (1000 * limit * _APART[one, other] for limit in _UNUSUAL)
+    raise InputError(
+        f"the landmarks' {_NAMES[one]} lies {1000 * np.linalg.norm(five[one] - five[other]):.0f} mm from the "
+        f"{_NAMES[other]}, in a face {low:.0f} to {high:.0f} mm; check where the points lie, and their order"
+    )
 
 
 def _of_lines(text: str, path: Path) -> Floats:

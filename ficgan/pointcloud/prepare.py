@@ -11,7 +11,7 @@ from ficgan.errors import InputError, UsageError
 from ficgan.pointcloud.cloud import Cloud
 from ficgan.pointcloud.frame import FEWEST, Placed, canonical
 from ficgan.pointcloud.landmarks import FaceLandmarks
-from ficgan.pointcloud.outliers import without_outliers
+from ficgan.pointcloud.outliers import NEIGHBOURS, RATIO, without_outliers
 from ficgan.pointcloud.sampling import farthest_point_sample
 from ficgan.pointcloud.segments import Segmentation, segmented
 
@@ -38,8 +38,8 @@ class PreparationConfig:
 
     segmentation: Segmentation = field(default_factory=Segmentation)
     first: int = 10_500
-    neighbours: int = 50
-    ratio: float = 4.0
+    neighbours: int = NEIGHBOURS
+    ratio: float = RATIO
     last: int = 10_352
 
     def __post_init__(self) -> None:
@@ -67,7 +67,7 @@ class Prepared:
     outer: Cloud
     transform: NDArray[np.float64]
     how: str
-    likeness: float
+    likeness: float | None
     counts: dict[str, int]
     wanted: int
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ficgan.errors import InputError
 from ficgan.pointcloud.cloud import Cloud
 
 __all__ = ["Segmentation", "Segments", "segmented"]
-
-Indices = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -46,14 +43,10 @@ class Segments:
     Args:
         inner: within the sphere.
         outer: within the box, outside the sphere; may be empty.
-        inner_rows: indices of the inner part's points in the cloud they come from.
-        outer_rows: likewise.
     """
 
     inner: Cloud
     outer: Cloud
-    inner_rows: Indices
-    outer_rows: Indices
 
 
 def segmented(cloud: Cloud, numbers: Segmentation | None = None) -> Segments:
@@ -74,10 +67,10 @@ def segmented(cloud: Cloud, numbers: Segmentation | None = None) -> Segments:
     high = np.array([numbers.x[1] + numbers.front_slack, numbers.y[1], numbers.z[1]])
     boxed = ((cloud.points >= low) & (cloud.points <= high)).all(axis=1)
     near = np.linalg.norm(cloud.points, axis=1) <= numbers.radius
-    inner, outer = np.flatnonzero(boxed & near), np.flatnonzero(boxed & ~near)
-    if not len(inner):
+    inner = boxed & near
+    if not inner.any():
         raise InputError(
             f"none of the cloud's {len(cloud)} points lies within {numbers.radius} m of the nose tip; bring the cloud "
             "to the canonical frame, in metres, first"
         )
-    return Segments(cloud.take(inner), cloud.take(outer), inner, outer)
+    return Segments(cloud.take(inner), cloud.take(boxed & ~near))

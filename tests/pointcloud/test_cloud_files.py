@@ -396,6 +396,8 @@ def test_units(tmp_path: Path, unit: str, scale: float) -> None:
         (2e-4, "0.2 mm across.*bring its coordinates to metres"),
         (200, "200 m across.*--unit mm"),
         (20, "20 m.*--unit cm"),
+        (9.8, "9.8 m across.*none of m, cm, mm makes it one"),  # a head in inches, of which cm would make 10 cm
+        (1750, "1.75e.03 m across.*none of"),  # a whole person in mm; only whoever has the file knows
     ],
 )
 def test_a_size_that_no_face_has_is_named(extent: float, message: str) -> None:
@@ -407,8 +409,9 @@ def test_a_size_that_no_face_has_is_named(extent: float, message: str) -> None:
 def test_a_few_strays_do_not_decide_the_size() -> None:
     cloud = head(1000)
     check_size(Cloud(np.concatenate([cloud.points, [[50.0, 0, 0]] * 5])))
-    with pytest.raises(InputError, match="all at one place"):
+    with pytest.raises(InputError, match="cloud has all its points at one place"):
         check_size(Cloud(np.ones((9, 3))))
+    check_size(Cloud(cloud.points * 8))  # a person from head to foot: the face is looked for
 
 
 def test_nothing_is_overwritten_unasked_and_nothing_half_written(
