@@ -166,3 +166,24 @@ def test_settings_that_cannot_work_are_refused(settings, message):
 def test_settings_given_apart_change_a_configuration(rng):
     cloud, config = head(rng, 500), ProjectionConfig(order="x", point_size=40)
     assert (project(cloud, config, point_size=25) == project(cloud, order="x")).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"point_size": 1e9}, "at most 77885"),
+        ({"point_size": np.nan}, "point size"),
+        ({"size": (100_000, 100_000)}, "cells"),
+        ({"size": (10.5, 10)}, "whole"),
+        ({"limits": (0.1, np.nan)}, "limits"),
+    ],
+)
+def test_settings_that_would_take_all_memory_are_refused(changes, says):
+    with pytest.raises(UsageError, match=says):
+        ProjectionConfig(**changes)
+
+
+def test_the_largest_point_covers_the_picture(rng):
+    cloud = Cloud(rng.uniform(-0.1, 0.1, (50, 3)), np.zeros((50, 3), np.uint8))
+    picture = project(cloud, point_size=77885, samples=1)
+    assert (picture[40:-40, 40:-40] == 0).all()

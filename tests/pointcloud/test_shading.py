@@ -128,3 +128,11 @@ def test_a_detector_finds_the_shaded_scans(shared_data, shared_models, monkeypat
     eyes = np.array([marks[36:42].mean(axis=0), marks[42:48].mean(axis=0), marks[30]])
     wanted = np.array([193.7, 256.5]) - eyes[:, [2, 1]] * [369.6 / 0.36, 496 / 0.5]
     assert np.abs(faces[0].landmarks[:3] - wanted).max() < 12
+
+
+def test_strays_far_away_are_refused_and_not_allocated_for(rng):
+    points = np.vstack([rng.uniform(-0.1, 0.1, (100, 3)), [[0, 1e6, 0]]])
+    with pytest.raises(InputError, match="1e\\+06 m wide"):
+        shaded(Cloud(points))
+    with pytest.raises(UsageError, match="3 to 500"):
+        ShadingConfig(neighbours=10**6)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from ficgan.errors import UsageError
 from ficgan.pointcloud.projection import splat
+from ficgan.pointcloud.projection.splat import _stepped
 
 
 def looped(places, colors, radius, size, background, samples):
@@ -79,3 +80,25 @@ def test_a_disc_has_its_area_and_its_middle():
 def test_numbers_that_cannot_work_are_refused(radius, size, samples):
     with pytest.raises(UsageError, match="give numbers above 0"):
         splat(np.zeros((1, 2)), np.zeros((1, 3), np.uint8), radius, size, samples=samples)
+
+
+@pytest.mark.parametrize(
+    ("radius", "size", "samples", "says"),
+    [
+        (601.0, (40, 30), 1, "wider than the picture of 40×30"),
+        (np.inf, (40, 30), 1, "wider"),
+        (50.0, (1, 30_000_000), 2, "GiB, and 4 is the limit"),
+        (1.0, (100_000, 100_000), 1, "GiB"),
+    ],
+)
+def test_what_would_take_all_memory_is_refused(radius, size, samples, says):
+    with pytest.raises(UsageError, match=says):
+        splat(np.zeros((3, 2)), np.zeros((3, 3), np.uint8), radius, size, samples=samples)
+
+
+def test_large_radii_of_their_own_fall_into_few_steps(rng):
+    """A 64th of the radius at most is lost to that, and small ones are told apart by half a cell."""
+    radius = np.concatenate([np.linspace(0.6, 16, 500), np.geomspace(16, 5000, 5000)])
+    stepped = _stepped(radius)
+    assert np.abs(stepped - radius)[:500].max() <= 0.25 and (np.abs(stepped / radius - 1)[500:] <= 1 / 63).all()
+    assert len(np.unique(stepped)) < 250

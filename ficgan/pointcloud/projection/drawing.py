@@ -17,6 +17,8 @@ Picture = NDArray[np.uint8]
 D = TypeVar("D", bound="Drawing")
 
 THESIS_SIZE = (389, 515)
+MOST_CELLS = 1 << 27
+"""Of a picture: width × height × samples². Drawing takes up to 20 bytes for each."""
 _PIXELS_PER_POINT = 100 / 72
 """At matplotlib's 100 dots per inch."""
 _LINE_WIDTH = 1.0
@@ -29,7 +31,7 @@ class Drawing:
 
     Args:
         size: width and height in pixels.
-        point_size: marker area, points² (thesis: 25, and up to 60 for sparse results).
+        point_size: marker area, points² (thesis: 25, and up to 60 for sparse results); at most `largest_point`.
         background: grey or RGB.
         yaw: degrees the head is turned about the upright axis through the nose tip; above 0 towards the viewer's right.
         pitch: degrees the head is raised.
@@ -47,21 +49,34 @@ class Drawing:
     samples: int = 2
 
     def __post_init__(self) -> None:
-        if len(self.size) != 2 or min(self.size) < 1:
-            raise UsageError(f"the size of the picture is {self.size}; give a width and a height above 0")
-        if not (np.isfinite(self.point_size) and self.point_size > 0):
-            raise UsageError(f"the point size is {self.point_size}; give a number above 0")
+        if len(self.size) != 2 or min(self.size) < 1 or any(side != int(side) for side in self.size):
+            raise UsageError(f"the size of the picture is {self.size}; give a width and a height, whole and above 0")
+        if not 0 < self.point_size <= largest_point():
+            raise UsageError(
+                f"the point size is {self.point_size:g}; give a number above 0, and at most {largest_point()}, whose "
+                "disc is as wide as the picture"
+            )
         if np.shape(self.background) not in ((), (3,)) or np.min(self.background) < 0 or np.max(self.background) > 255:
             raise UsageError(f"the background is {self.background}; give a grey from 0 to 255, or three numbers of RGB")
         if not np.isfinite([self.yaw, self.pitch]).all():
             raise UsageError(f"yaw and pitch are {self.yaw} and {self.pitch}; give degrees")
         if not 1 <= self.samples <= 8:
             raise UsageError(f"the number of cells per pixel is {self.samples}; give 1 to 8")
+        if (cells := int(self.size[0]) * int(self.size[1]) * self.samples**2) > MOST_CELLS:
+            raise UsageError(
+                f"a picture of {self.size[0]}×{self.size[1]} of {self.samples}² cells has {cells:,} of them, and "
+                f"{MOST_CELLS:,} is the limit; give a smaller picture or fewer samples"
+            )
 
 
 def marker_radius(point_size: float) -> float:
     """Pixels, in the thesis' picture, of matplotlib's marker of that area with the line around it."""
     return float((np.sqrt(point_size) + _LINE_WIDTH) / 2 * _PIXELS_PER_POINT)
+
+
+def largest_point() -> int:
+    """The marker area, points², of a disc as wide as the thesis' picture; discs grow with the picture."""
+    return int((THESIS_SIZE[0] / _PIXELS_PER_POINT - _LINE_WIDTH) ** 2)
 
 
 def changed(drawing: D, changes: dict[str, Any]) -> D:

@@ -52,7 +52,7 @@ class ProjectionConfig(Drawing):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.limits) != 2 or not min(self.limits) > 0:
+        if len(self.limits) != 2 or not all(0 < limit < np.inf for limit in self.limits):
             raise UsageError(f"the limits of the picture are {self.limits}; give two lengths above 0, in metres")
         if self.order not in get_args(Order):
             raise UsageError(f"the order of drawing is {self.order!r}; use one of {', '.join(get_args(Order))}")

@@ -22,6 +22,9 @@ __all__ = ["ShadingConfig", "shaded"]
 Floats = NDArray[np.float64]
 CELL = 0.002
 """Metres; of the relief that cavities are read from."""
+WIDEST = 8.0
+"""Metres of a cloud; that relief then has 16 million cells."""
+MOST_NEIGHBOURS = 500
 DEEP = 0.003
 """Metres behind the smoothed face at which the cavity's full darkening is reached; it may double, no more."""
 
@@ -64,8 +67,8 @@ class ShadingConfig:
             )
         if self.tone is not None and (len(self.tone) != 3 or not 0 <= min(self.tone) <= max(self.tone) <= 255):
             raise UsageError(f"the tone of skin is {self.tone}; give three numbers from 0 to 255")
-        if self.neighbours < 3:
-            raise UsageError(f"normals from {self.neighbours} neighbours; give at least 3")
+        if not 3 <= self.neighbours <= MOST_NEIGHBOURS:
+            raise UsageError(f"normals from {self.neighbours} neighbours; give 3 to {MOST_NEIGHBOURS}")
 
 
 def shaded(cloud: Cloud, config: ShadingConfig | None = None) -> Cloud:
@@ -79,7 +82,7 @@ def shaded(cloud: Cloud, config: ShadingConfig | None = None) -> Cloud:
         The same points, with colours and with normals that look to the viewer's side.
 
     Raises:
-        InputError: a cloud that has no surface, or no colours where they are to be darkened.
+        InputError: a cloud that has no surface or is wider than `WIDEST`, or no colours where they are to be darkened.
 
     Source:
         Lambert's cosine law.
@@ -87,6 +90,11 @@ def shaded(cloud: Cloud, config: ShadingConfig | None = None) -> Cloud:
     config = config or ShadingConfig()
     if config.tone is None and cloud.colors is None:
         raise InputError("the cloud has no colours to be darkened; give the shading a tone")
+    if len(cloud) and (wide := float(np.ptp(cloud.points, axis=0).max())) > WIDEST:
+        raise InputError(
+            f"the cloud is {wide:.3g} m wide, and {WIDEST:g} m is the most that is shaded; remove stray points, or "
+            "check its unit"
+        )
     estimated = cloud.normals is None
     normals = pca_normals(cloud.points, neighbours=config.neighbours) if cloud.normals is None else cloud.normals
     normals = oriented(cloud.points, normals, "front")

@@ -12,7 +12,13 @@ __all__ = ["splat"]
 Ranks = NDArray[np.unsignedinteger]
 RADIUS_STEP = 0.5
 """Where every point has a radius of its own, radii are rounded to this many cells; those alike are drawn together."""
+LARGE = 16
+"""Cells from which on a step is a 32nd of the radius, so there are few steps however large discs grow."""
 MOST_SAMPLES = 16
+LEAST_WIDE = 512
+"""Pixels that the radius of a disc may have, however small the picture; else as many as the picture is wide or high."""
+MOST_BYTES = 4 << 30
+"""Of memory that drawing may take."""
 
 
 def splat(
@@ -42,7 +48,8 @@ def splat(
         [height,width,3] RGB.
 
     Raises:
-        UsageError: a size, a radius or a number of samples that is not above 0, or over 16 samples.
+        UsageError: a size, a radius or a number of samples that is not above 0, over 16 samples, or so large a picture
+            or discs that they cannot be drawn.
     """
     width, height = size
     radii = np.asarray(radius, np.float64)
@@ -51,6 +58,7 @@ def splat(
             f"discs of {radii.min()} pixels on {width}×{height} of {samples}² cells; give numbers "
             f"above 0, and at most {MOST_SAMPLES}² cells"
         )
+    _need_room(float(radii.max()), len(places), size, samples)
     # A cell's centre lies at (index + .5)/samples − .5 pixels.
     cells = np.floor((np.asarray(places, np.float64) + 0.5) * samples)
     ranks = _winners(cells, radii * samples, (width * samples, height * samples))
@@ -61,13 +69,40 @@ def splat(
     return _averaged(drawn, samples)
 
 
+def _need_room(radius: float, count: int, size: tuple[int, int], samples: int) -> None:
+    """Refuse what would take minutes or all memory; every doubling of runs in `_dilate` is kept."""
+    width, height = size
+    widest = max(width, height, LEAST_WIDE)
+    if radius > widest:
+        raise UsageError(
+            f"discs of {radius:.3g} pixels are wider than the picture of {width}×{height}, where {widest} is the most; "
+            "give smaller points, or move the camera away"
+        )
+    margin = radius * samples
+    cells = (width * samples + 2 * margin) * (height * samples + 2 * margin)
+    need = int(cells * (2 if count < 2**16 - 1 else 4) * (2 + np.log2(2 * margin + 1)))
+    if need > MOST_BYTES:
+        raise UsageError(
+            f"discs of {radius:.3g} pixels on {width}×{height} of {samples}² cells need {need / 2**30:.3g} GiB, and "
+            f"{MOST_BYTES >> 30} is the limit; give smaller points, a smaller picture or fewer samples"
+        )
+
+
+def _stepped(radius: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Radii in cells, rounded so that many are alike."""
+    even = np.maximum(np.round(radius / RADIUS_STEP), 1) * RADIUS_STEP
+    growth = 1 + RADIUS_STEP / LARGE
+    steps = np.round(np.log(np.maximum(radius, LARGE) / LARGE) / np.log(growth))
+    return np.where(radius < LARGE, even, LARGE * growth**steps)
+
+
 def _winners(cells: NDArray[np.float64], radius: NDArray[np.float64], size: tuple[int, int]) -> Ranks:
     """[height,width] of the highest rank (1…N; 0: none) whose disc covers a cell."""
     width, height = size
     kind: type[np.unsignedinteger] = np.uint16 if len(cells) < 2**16 - 1 else np.uint32
     out = np.zeros((height, width), kind)
     if radius.ndim:
-        radius = np.maximum(np.round(radius / RADIUS_STEP), 1) * RADIUS_STEP
+        radius = _stepped(radius)
     for one in np.unique(radius):
         margin = int(one)
         inside = np.all((cells >= -margin) & (cells < np.array([width, height]) + margin), axis=1)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.errors import InputError
+from ficgan.errors import InputError, UsageError
 
 __all__ = ["strip"]
 
@@ -17,7 +17,7 @@ def strip(pictures: Sequence[NDArray[np.uint8]], *, gap: int = 0, background: in
 
     Args:
         pictures: each [H,W,3] uint8; at least one.
-        gap: pixels between two.
+        gap: pixels between two, 0 to 1000.
         background: grey of gaps and of what is left under lower pictures.
 
     Returns:
@@ -25,7 +25,10 @@ def strip(pictures: Sequence[NDArray[np.uint8]], *, gap: int = 0, background: in
 
     Raises:
         InputError: there is none, or one is no RGB picture.
+        UsageError: another gap.
     """
+    if not 0 <= gap <= 1000:
+        raise UsageError(f"the gap between two pictures is {gap} pixels; give 0 to 1000")
     if not pictures or any(one.ndim != 3 or one.shape[2] != 3 or one.dtype != np.uint8 for one in pictures):
         raise InputError("a strip needs at least one picture, each [H,W,3] uint8")
     width = sum(one.shape[1] for one in pictures) + gap * (len(pictures) - 1)
