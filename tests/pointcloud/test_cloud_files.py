@@ -17,10 +17,13 @@ from hypothesis.extra.numpy import arrays
 
 from ficgan.errors import InputError, UsageError
 from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.files import FORMATS, check_size, read_cloud, write_cloud
+from ficgan.pointcloud.files import FORMATS, check_size, check_writable, read_cloud, write_cloud
 
 WRITABLE = [suffix for suffix, form in FORMATS.items() if form.write]
 TWICE = [(suffix, True) for suffix in WRITABLE] + [(".ply", False), (".pcd", False)]
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*not kept. a point cloud has none")
 
 
 def head(count: int = 500, colors: bool = True, normals: bool = True, seed: int = 3) -> Cloud:
@@ -76,7 +79,7 @@ def clouds(draw: st.DrawFn) -> Cloud:
 
 
 @pytest.mark.parametrize(("suffix", "binary"), TWICE)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(cloud=clouds())
 def test_any_cloud_comes_back(suffix: str, binary: bool, cloud: Cloud) -> None:
     if suffix == ".npy":
@@ -484,3 +487,57 @@ def test_speed_against_numpy_in_the_same_run(tmp_path: Path) -> None:
     oracle = best(lambda: np.loadtxt(io.BytesIO(text)))
     assert best(lambda: read_cloud(tmp_path / "a.xyz")) < 3 * oracle
     assert best(lambda: read_cloud(tmp_path / "a.ply")) < oracle / 5
+
+
+@pytest.mark.parametrize("unit", ["m", "cm", "mm"])
+@pytest.mark.parametrize("suffix", sorted(suffix for suffix, form in FORMATS.items() if form.write))
+def test_a_unit_there_and_back(tmp_path: Path, suffix: str, unit: str) -> None:
+    cloud = head(200, colors=suffix != ".npy", normals=suffix != ".npy")
+    write_cloud(tmp_path / f"a{suffix}", cloud, unit=unit)
+    assert_same(read_cloud(tmp_path / f"a{suffix}", unit=unit, check=False), cloud)
+
+
+def test_the_unit_is_in_the_comment_and_does_not_make_numbers_longer(tmp_path: Path) -> None:
+    cloud = Cloud(head(50).points.astype(np.float32))
+    for unit, name in (("m", b"metres"), ("cm", b"centimetres"), ("mm", b"millimetres")):
+        for suffix, start in ((".ply", b"\ncomment "), (".obj", b"# ")):
+            write_cloud(tmp_path / f"{unit}{suffix}", cloud, unit=unit)
+            data = (tmp_path / f"{unit}{suffix}").read_bytes()
+            assert start + name + b"\n" in data and b"double" not in data
+    far = Cloud(np.array([[20.0 + 1e-6, 0, 0]] * 3))
+    write_cloud(tmp_path / "far.ply", far, unit="mm")
+    assert b"property double x" in (tmp_path / "far.ply").read_bytes()
+    with pytest.raises(UsageError, match="unit is 'inch'"):
+        write_cloud(tmp_path / "a.ply", cloud, unit="inch")
+
+
+@pytest.mark.parametrize(("count", "says"), [(1, "its 1 face is not kept"), (1200, "its 1,200 faces are not kept")])
+def test_faces_that_are_lost_are_told(tmp_path: Path, count: int, says: str) -> None:
+    rows = "".join(f"{x} {y} {z}\n" for x, y, z in POINTS)
+    (tmp_path / "a.ply").write_text(
+        "ply\nformat ascii 1.0\nelement vertex 3\nproperty float x\nproperty float y\nproperty float z\n"
+        f"element face {count}\nproperty list uchar int vertex_indices\nend_header\n{rows}" + "3 0 1 2\n" * count
+    )
+    lines = "".join(f"v {row}\n" for row in rows.splitlines())
+    (tmp_path / "a.obj").write_text(lines + "f 1 2 3\n" * count)
+    for name in ("a.ply", "a.obj"):
+        notes: list[str] = []
+        assert len(read_cloud(tmp_path / name, notes=notes)) == 3
+        assert notes == [f"{says}: a point cloud has none"]
+
+
+@pytest.mark.parametrize(
+    ("name", "has", "says"),
+    [
+        ("a.xyzrgb", {}, r"a\.xyzrgb: \.xyzrgb files are only read; write one of \.ply, "),
+        ("a.XYZN", {}, r"\.xyzn files are only read"),
+        ("a.plx", {}, "of no known point cloud; did you mean .ply"),
+        ("a.npy", {"colors": True}, "holds points only, and the cloud has colours;"),
+        ("a.npy", {"colors": True, "normals": True}, "colours and normals"),
+    ],
+)
+def test_what_cannot_be_written_is_known_before(name: str, has: dict[str, bool], says: str) -> None:
+    check_writable("a.npy")
+    check_writable("a.npz", colors=True, normals=True)
+    with pytest.raises(UsageError, match=says):
+        check_writable(name, **has)

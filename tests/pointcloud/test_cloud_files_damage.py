@@ -94,7 +94,7 @@ def test_cut_at_every_byte(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-@settings(max_examples=120, deadline=2000)
+@settings(max_examples=25, deadline=2000)
 @given(data=st.data())
 def test_bytes_changed_at_random(name: str, data: st.DataObject) -> None:
     suffix, whole = SAMPLES[name]
@@ -109,7 +109,7 @@ def test_bytes_changed_at_random(name: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
-@settings(max_examples=60, deadline=2000)
+@settings(max_examples=15, deadline=2000)
 @given(data=st.binary(max_size=200), text=st.text("0123456789.-+eE \n#/;,xyznarf_", max_size=80))
 def test_anything_at_all(suffix: str, data: bytes, text: str) -> None:
     read_bytes(suffix, data)

@@ -5,8 +5,18 @@ normals and answers a cut header with IndexError; of an OBJ it loses the vertice
 `f 1/1/1 2//1 3` as one vertex, and is no faster. Tests hold it and Open3D against what is here.
 """
 
-from ficgan.pointcloud.files.door import FORMATS, Format, read_cloud, write_cloud
+from ficgan.pointcloud.files.door import FORMATS, Format, check_writable, read_cloud, write_cloud
 from ficgan.pointcloud.files.limits import MAX_BYTES, MAX_POINTS
 from ficgan.pointcloud.files.units import UNITS, check_size
 
-__all__ = ["FORMATS", "MAX_BYTES", "MAX_POINTS", "UNITS", "Format", "check_size", "read_cloud", "write_cloud"]
+__all__ = [
+    "FORMATS",
+    "MAX_BYTES",
+    "MAX_POINTS",
+    "UNITS",
+    "Format",
+    "check_size",
+    "check_writable",
+    "read_cloud",
+    "write_cloud",
+]

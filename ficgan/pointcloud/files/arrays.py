@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError
 from ficgan.pointcloud.cloud import Cloud
 from ficgan.pointcloud.files.fields import Fields, eight_bit
 from ficgan.pointcloud.files.limits import need_all
@@ -99,29 +99,26 @@ def _array(stream: IO[bytes], what: str) -> NDArray[np.generic]:
     return np.ascontiguousarray(array, kind.newbyteorder("="))
 
 
-def write_npy(file: BinaryIO, cloud: Cloud, binary: bool) -> None:
+def write_npy(file: BinaryIO, cloud: Cloud, binary: bool, unit: str = "m") -> None:
     """Write the points alone.
 
     Args:
         file: to write to.
-        cloud: in metres, without colours and normals.
+        cloud: in that unit, whose colours and normals are left out.
         binary: of no effect.
-
-    Raises:
-        UsageError: it has colours or normals, which a `.npy` cannot hold.
+        unit: m, cm or mm.
     """
-    if cloud.colors is not None or cloud.normals is not None:
-        raise UsageError("a .npy file holds points only, and the cloud has colours or normals; write a .npz file")
     npy.write_array(file, cloud.points, allow_pickle=False)
 
 
-def write_npz(file: BinaryIO, cloud: Cloud, binary: bool) -> None:
+def write_npz(file: BinaryIO, cloud: Cloud, binary: bool, unit: str = "m") -> None:
     """Write points, colours and normals as they are in memory.
 
     Args:
         file: to write to.
-        cloud: in metres.
+        cloud: in that unit.
         binary: of no effect.
+        unit: m, cm or mm.
     """
     arrays = {"points": cloud.points, "colors": cloud.colors, "normals": cloud.normals}
     with zipfile.ZipFile(file, "w") as archive:

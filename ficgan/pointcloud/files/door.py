@@ -19,7 +19,7 @@ from ficgan.pointcloud.files.fields import Fields
 from ficgan.pointcloud.files.limits import MAX_BYTES
 from ficgan.pointcloud.files.units import UNITS, check_size
 
-__all__ = ["FORMATS", "Format", "read_cloud", "write_cloud"]
+__all__ = ["FORMATS", "Format", "check_writable", "read_cloud", "write_cloud"]
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,14 @@ class Format:
     Args:
         title: as a message says it.
         read: bytes, path and a list for notes → columns.
-        write: file, cloud and whether binary is wanted; None: such files are only read.
+        write: file, cloud, whether binary is wanted, and the unit the cloud is in; None: such files are only read.
+        points_only: it holds no colours and no normals.
     """
 
     title: str
     read: Callable[[bytes, Path, list[str]], Fields]
-    write: Callable[[BinaryIO, Cloud, bool], None] | None
+    write: Callable[[BinaryIO, Cloud, bool, str], None] | None
+    points_only: bool = False
 
 
 FORMATS = {
@@ -45,7 +47,7 @@ FORMATS = {
     **dict.fromkeys((".xyzn", ".xyzrgb"), Format("table", text.read, None)),
     ".pts": Format("table with a count", text.read, text.write_pts),
     ".csv": Format("CSV", text.read, text.write_csv),
-    ".npy": Format("NumPy array", arrays.read_npy, arrays.write_npy),
+    ".npy": Format("NumPy array", arrays.read_npy, arrays.write_npy, points_only=True),
     ".npz": Format("NumPy archive", arrays.read_npz, arrays.write_npz),
 }
 """By suffix, in small letters."""
@@ -71,8 +73,7 @@ def read_cloud(
         UsageError: another unit.
     """
     path = Path(path)
-    if unit not in UNITS:
-        raise UsageError(f"the unit is {unit!r}; use one of {', '.join(UNITS)}")
+    _need_unit(unit)
     form = _format(path, InputError, FORMATS)
     found: list[str] = []
     try:
@@ -90,7 +91,28 @@ def read_cloud(
     return cloud
 
 
-def write_cloud(path: str | os.PathLike[str], cloud: Cloud, *, binary: bool = True, overwrite: bool = False) -> None:
+def check_writable(path: str | os.PathLike[str], *, colors: bool = False, normals: bool = False) -> None:
+    """Refuse, before any work is done, a name under which a cloud cannot be written.
+
+    Args:
+        path: the file; neither it nor its folder is looked for.
+        colors, normals: whether the cloud has them.
+
+    Raises:
+        UsageError: a suffix that is not known or only read, or of a format that cannot hold the cloud.
+    """
+    path = Path(path)
+    form = _format(path, UsageError, {suffix: form for suffix, form in FORMATS.items() if form.write})
+    if form.points_only and (colors or normals):
+        has = " and ".join(name for name, there in (("colours", colors), ("normals", normals)) if there)
+        raise UsageError(
+            f"{path}: a {path.suffix} file holds points only, and the cloud has {has}; write a .npz or .ply file"
+        )
+
+
+def write_cloud(
+    path: str | os.PathLike[str], cloud: Cloud, *, unit: str = "m", binary: bool = True, overwrite: bool = False
+) -> None:
     """Write a point cloud, whole or not at all.
 
     Coordinates of PLY, PCD, OBJ and tables are in single precision (9 digits), or in double (17 digits) where single
@@ -99,30 +121,36 @@ def write_cloud(path: str | os.PathLike[str], cloud: Cloud, *, binary: bool = Tr
     Args:
         path: its suffix is one of `FORMATS`; its folder must exist.
         cloud: in metres.
+        unit: of the file's coordinates: m, cm or mm; PLY and OBJ have it in a comment.
         binary: for PLY and PCD; False: as text.
         overwrite: replace an existing file; otherwise that is an error.
 
     Raises:
         InputError: the cloud is empty, or the file exists or cannot be written.
-        UsageError: a suffix that is not known or only read, or a format that cannot hold the cloud.
+        UsageError: another unit, or what `check_writable` refuses.
     """
     path = Path(path)
-    writable = {suffix: form for suffix, form in FORMATS.items() if form.write}
-    form = _format(path, UsageError, writable)
+    _need_unit(unit)
+    check_writable(path, colors=cloud.colors is not None, normals=cloud.normals is not None)
+    form = FORMATS[path.suffix.lower()]
     if not len(cloud):
         raise InputError(f"{path}: a cloud without points is not written")
     with atomic_write(path, overwrite=overwrite) as file:
-        try:
-            assert form.write is not None
-            form.write(file, cloud, binary)
-        except UsageError as error:
-            raise UsageError(f"{path}: {error}") from error
+        assert form.write is not None
+        form.write(file, cloud.scaled(1 / UNITS[unit]), binary, unit)
+
+
+def _need_unit(unit: str) -> None:
+    if unit not in UNITS:
+        raise UsageError(f"the unit is {unit!r}; use one of {', '.join(UNITS)}")
 
 
 def _format(path: Path, error: type[Exception], formats: dict[str, Format]) -> Format:
     suffix = path.suffix.lower()
     if suffix in formats:
         return formats[suffix]
+    if suffix in FORMATS:
+        raise error(f"{path}: {suffix} files are only read; write one of {', '.join(formats)}")
     near = difflib.get_close_matches(suffix, formats, n=1)
     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(formats)}"
     raise error(f"{path}: its suffix {suffix!r} is of no known point cloud; {hint}")

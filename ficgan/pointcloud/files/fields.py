@@ -12,11 +12,25 @@ from numpy.typing import NDArray
 from ficgan.errors import InputError
 from ficgan.pointcloud.cloud import Cloud
 from ficgan.pointcloud.files.limits import shown
+from ficgan.pointcloud.files.units import UNITS
 
-__all__ = ["LOSS", "Fields", "coordinates_kind", "eight_bit", "table", "unit_length", "write_rows"]
+__all__ = [
+    "LOSS",
+    "UNIT_NAMES",
+    "Fields",
+    "coordinates_kind",
+    "eight_bit",
+    "faces_note",
+    "table",
+    "unit_length",
+    "write_rows",
+]
 
 LOSS = 1e-7
 """Metres that single precision may cost before coordinates are written in double; scanners resolve 100 times less."""
+
+UNIT_NAMES = {"m": "metres", "cm": "centimetres", "mm": "millimetres"}
+"""As a comment in a file says them."""
 
 _BLOCK = 1 << 16  # rows whose numbers are Python objects at one time
 
@@ -140,15 +154,21 @@ def _wrong(lines: Sequence[bytes], line_of: Callable[[int], int], width: int) ->
     return InputError("its numbers cannot be read; it is damaged")
 
 
-def coordinates_kind(points: NDArray[np.float64]) -> str:
+def faces_note(count: int) -> list[str]:
+    """What is said of a mesh's faces: one sentence, none where it has none."""
+    return [f"its {count:,} {'face is' if count == 1 else 'faces are'} not kept: a point cloud has none"] * (count > 0)
+
+
+def coordinates_kind(points: NDArray[np.float64], unit: str = "m") -> str:
     """`f4` where single precision costs no coordinate more than `LOSS`, else `f8`.
 
     Args:
-        points: [N,3], metres.
+        points: [N,3].
+        unit: of them: m, cm or mm.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         loss = np.abs(points.astype(np.float32) - points).max()
-    return "f4" if loss <= LOSS else "f8"
+    return "f4" if loss * UNITS[unit] <= LOSS else "f8"
 
 
 def write_rows(file: BinaryIO, columns: Sequence[NDArray[np.generic]], start: str = "", separator: str = " ") -> None:

@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 
 from ficgan.errors import InputError
 from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.files.fields import Fields, coordinates_kind, eight_bit, table, write_rows
+from ficgan.pointcloud.files.fields import (
+    UNIT_NAMES,
+    Fields,
+    coordinates_kind,
+    eight_bit,
+    faces_note,
+    table,
+    write_rows,
+)
 from ficgan.pointcloud.files.limits import need_all, shown
 from ficgan.pointcloud.files.materials import materials_of
 
@@ -66,6 +74,7 @@ def read(data: bytes, path: Path, notes: list[str]) -> Fields:
     if wants_colors and first is not None:
         places = _table(text, b"vt", lines.textures, 2)
         colors = materials_of(lines.libraries, path.parent, notes).colors(lines.used, first, places, values[:, :3])
+    notes += faces_note(len(lines.faces))
     return Fields(values[:, :3], colors, _normals(text, lines, first))
 
 
@@ -152,18 +161,19 @@ def _normals(text: bytes, lines: _Lines, first: Whole | None) -> NDArray[np.floa
     return values[first[:, 1]] if (first[:, 1] >= 0).all() else None
 
 
-def write(file: BinaryIO, cloud: Cloud, binary: bool) -> None:
+def write(file: BinaryIO, cloud: Cloud, binary: bool, unit: str = "m") -> None:
     """Write vertices (with colours 0 to 1, if there are any) and normals in the same order, without faces.
 
     Args:
         file: to write to.
-        cloud: in metres.
+        cloud: in that unit.
         binary: of no effect.
+        unit: m, cm or mm; a comment says it.
     """
-    columns: list[NDArray[np.generic]] = [cloud.points.astype(coordinates_kind(cloud.points))]
+    columns: list[NDArray[np.generic]] = [cloud.points.astype(coordinates_kind(cloud.points, unit))]
     if cloud.colors is not None:
         columns.append((cloud.colors / np.float32(255)).astype("f4"))
-    file.write(b"# metres\n")
+    file.write(f"# {UNIT_NAMES[unit]}\n".encode())
     write_rows(file, columns, start="v ")
     if cloud.normals is not None:
         write_rows(file, [cloud.normals.astype("f4")], start="vn ")

@@ -197,15 +197,16 @@ def _packed(values: NDArray[np.float64], kind: str) -> NDArray[np.generic]:
     return (values.astype(np.int64) & 0xFFFFFFFF).astype(np.uint32)
 
 
-def write(file: BinaryIO, cloud: Cloud, binary: bool) -> None:
+def write(file: BinaryIO, cloud: Cloud, binary: bool, unit: str = "m") -> None:
     """Write a PCD file; colours packed into a float `rgb`, which PCL's own point types expect.
 
     Args:
         file: to write to.
-        cloud: in metres.
+        cloud: in that unit.
         binary: as `binary`; else `ascii`.
+        unit: m, cm or mm.
     """
-    kind = coordinates_kind(cloud.points)
+    kind = coordinates_kind(cloud.points, unit)
     parts: list[tuple[list[str], str, NDArray[np.generic]]] = [(["x", "y", "z"], kind, cloud.points.astype(kind))]
     if cloud.colors is not None:
         red, green, blue = cloud.colors.T.astype(np.uint32)

@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 
 from ficgan.errors import InputError
 from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.files.fields import Fields, coordinates_kind, eight_bit, table, write_rows
+from ficgan.pointcloud.files.fields import (
+    UNIT_NAMES,
+    Fields,
+    coordinates_kind,
+    eight_bit,
+    faces_note,
+    table,
+    write_rows,
+)
 from ficgan.pointcloud.files.limits import count_of, need_all, shown
 
 __all__ = ["read", "write"]
@@ -94,6 +102,7 @@ def read(data: bytes, path: Path, notes: list[str]) -> Fields:
         raise InputError(f"its vertices have no property {' and no '.join(missing)}")
     need_all(vertices.count)
     columns = _binary(data, header) if header.order else _ascii(data, header)
+    notes += faces_note(sum(element.count for element in header.elements if element.name == "face"))
     # In text every column is read as numbers; what the header calls it decides what they mean.
     kinds = {one.name: np.dtype(one.kind) for one in reversed(vertices.properties)}
     return _fields(columns, kinds)
@@ -239,15 +248,16 @@ def _without_lists(line: bytes, element: _Element) -> bytes:
     return b" ".join(kept if at == len(words) else kept[:-1])
 
 
-def write(file: BinaryIO, cloud: Cloud, binary: bool) -> None:
+def write(file: BinaryIO, cloud: Cloud, binary: bool, unit: str = "m") -> None:
     """Write a PLY file: coordinates and normals as float, coordinates as double where float costs more than `LOSS`.
 
     Args:
         file: to write to.
-        cloud: in metres.
+        cloud: in that unit.
         binary: little-endian; else text.
+        unit: m, cm or mm; a comment says it.
     """
-    kind = coordinates_kind(cloud.points)
+    kind = coordinates_kind(cloud.points, unit)
     parts: list[tuple[str, str, NDArray[np.generic]]] = [("x y z", kind, cloud.points.astype(kind))]
     if cloud.normals is not None:
         parts.append(("nx ny nz", "f4", cloud.normals.astype("f4")))
@@ -256,7 +266,14 @@ def write(file: BinaryIO, cloud: Cloud, binary: bool) -> None:
     kinds = {"f4": "float", "f8": "double", "u1": "uchar"}
     properties = [f"property {kinds[kind]} {name}" for names, kind, _ in parts for name in names.split()]
     form = "binary_little_endian" if binary else "ascii"
-    lines = ["ply", f"format {form} 1.0", "comment metres", f"element vertex {len(cloud)}", *properties, "end_header"]
+    lines = [
+        "ply",
+        f"format {form} 1.0",
+        f"comment {UNIT_NAMES[unit]}",
+        f"element vertex {len(cloud)}",
+        *properties,
+        "end_header",
+    ]
     file.write(("\n".join(lines) + "\n").encode())
     if not binary:
         return write_rows(file, [array for *_, array in parts])

@@ -141,8 +141,8 @@ def _picked(row: bytes, columns: tuple[int, ...]) -> list[bytes]:
     return [words[column] for column in columns]
 
 
-def _table(cloud: Cloud) -> tuple[list[str], list[NDArray[np.generic]]]:
-    names, columns = ["x", "y", "z"], [cloud.points.astype(coordinates_kind(cloud.points))]
+def _table(cloud: Cloud, unit: str) -> tuple[list[str], list[NDArray[np.generic]]]:
+    names, columns = ["x", "y", "z"], [cloud.points.astype(coordinates_kind(cloud.points, unit))]
     if cloud.colors is not None:
         names, columns = [*names, "r", "g", "b"], [*columns, cloud.colors]
     if cloud.normals is not None:
@@ -150,28 +150,29 @@ def _table(cloud: Cloud) -> tuple[list[str], list[NDArray[np.generic]]]:
     return names, columns
 
 
-def write(file: BinaryIO, cloud: Cloud, binary: bool) -> None:
+def write(file: BinaryIO, cloud: Cloud, binary: bool, unit: str = "m") -> None:
     """Write a table apart by blanks: x y z, then r g b (0 to 255), then nx ny nz, with their names in a comment.
 
     Args:
         file: to write to.
-        cloud: in metres.
+        cloud: in that unit.
         binary: of no effect.
+        unit: m, cm or mm.
     """
-    names, columns = _table(cloud)
+    names, columns = _table(cloud, unit)
     file.write(f"# {' '.join(names)}\n".encode())
     write_rows(file, columns)
 
 
-def write_csv(file: BinaryIO, cloud: Cloud, binary: bool) -> None:
+def write_csv(file: BinaryIO, cloud: Cloud, binary: bool, unit: str = "m") -> None:
     """The same, apart by commas, with the names in the first line."""
-    names, columns = _table(cloud)
+    names, columns = _table(cloud, unit)
     file.write((",".join(names) + "\n").encode())
     write_rows(file, columns, separator=",")
 
 
-def write_pts(file: BinaryIO, cloud: Cloud, binary: bool) -> None:
+def write_pts(file: BinaryIO, cloud: Cloud, binary: bool, unit: str = "m") -> None:
     """The same, apart by blanks, with the number of points in the first line."""
-    _, columns = _table(cloud)
+    _, columns = _table(cloud, unit)
     file.write(f"{len(cloud)}\n".encode())
     write_rows(file, columns)

@@ -95,7 +95,7 @@ def curvature_error(result: Cloud, source: Cloud, *, neighbours: int = 60) -> fl
     Raises:
         InputError: as `curvature`.
     """
-    rows = search(cKDTree(source.points), result.points)[1][:, 0] if len(source) else []
+    rows = search(cKDTree(source.points), result.points)[1][:, 0] if len(source) else np.empty(0, np.intp)
     ours, theirs = (curvature(cloud, neighbours=neighbours).mean for cloud in (result, source))
     return float(np.abs(ours - theirs[rows]).mean())
 
