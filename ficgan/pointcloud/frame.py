@@ -23,7 +23,7 @@ CONVINCING = 0.6
 and nose, or with a part of the face alone, none was."""
 SURE = 0.7
 """Likeness below which a face is doubtful. Twelve scans with noise of up to 2 mm, and all those of them tried with neck
-and shoulders, a wall behind, or at .7 to 1.25 of their size, were at .71 or above and placed within 7 mm. Below it were
+and shoulders, a wall behind, or at .7 to 1.25 of their size, were at .71 or above and placed within 8 mm. Below it were
 some scans of 1,500 points (from .62, within 1 cm), half faces (.51 to .62, mostly refused), and scans whose nose tip is
 missing (up to .67, 3 cm too low)."""
 _AROUND = 0.14
