@@ -23,13 +23,14 @@ _READ: tuple[Any, ...] = (
     click.option("--unit", type=click.Choice(["m", "cm", "mm"]), default="m", show_default=True, help="Of the scans."),
     click.option(
         "--landmarks", type=_PATH,
-        help="5 or 68 points of the only INPUT.  [default: NAME_landmarks_mm.txt or NAME.landmarks.txt beside a scan; "
-        "else the face is looked for]",
+        help="5 or 68 points of the only INPUT, in m or mm.  [default: NAME_landmarks_mm.txt, NAME.landmarks.txt or "
+        "NAME.landmarks.json beside a scan; else the face is looked for]",
     ),
 )  # fmt: skip
 _OUT: tuple[Any, ...] = (
     click.option("-o", "--output", "out", required=True, type=_PATH, help="Folder; or a file, for one INPUT."),
-    click.option("--overwrite", is_flag=True, help="Replace files that are there; an input never."),
+    click.option("--overwrite", is_flag=True, help="Replace files that are there; what is read never."),
+    click.option("--skip-existing", "skip", is_flag=True, help="Leave out scans whose results are there, to go on."),
 )
 _INPUTS = click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, type=_PATH)
 
@@ -50,7 +51,8 @@ def list_() -> None:
 
     for name in CLOUD_ANONYMIZERS:
         traits = CLOUD_ANONYMIZERS[name].traits
-        click.echo(f"{name}\t{traits.title}: {traits.strength} {traits.of_degree(1):g} to {traits.of_degree(35):g}")
+        says = f"{traits.title}: {traits.strength} {traits.of_degree(1):g} to {traits.of_degree(35):g}"
+        click.echo(f"{name}\t{says}{f' (taken back by {traits.reversible_by})' if traits.reversible_by else ''}")
 
 
 @pointcloud.command(context_settings=_HELP)
@@ -66,10 +68,14 @@ def list_() -> None:
     help="In place of a degree, such as k=280; repeatable.",
 )
 @click.option("--target", type=_PATH, help="Face to merge with, a scan; for merge-2-faces.")
-@click.option("--seed", type=click.IntRange(min=0), help="Same seed, same result.  [default: random, not kept]")
 @click.option(
-    "--rest", type=click.Choice(["keep", "head", "drop"]), default="keep", show_default=True,
-    help="Of the scan outside the face: all, what is near the head, or nothing.",
+    "--seed", type=click.IntRange(min=0),
+    help="Same seed and file name, same result; who finds it takes noise back, and small ones are found by trying.  "
+    "[default: chance, for every scan anew]",
+)  # fmt: skip
+@click.option(
+    "--rest", type=click.Choice(["head", "keep", "drop"]), default="head", show_default=True,
+    help="Of the scan outside the face: what is near the head, all, or nothing.",
 )  # fmt: skip
 @click.option(
     "--points", type=click.IntRange(500), default=10_352, show_default=True,
@@ -80,43 +86,50 @@ def list_() -> None:
 @options(TALK)
 @handle_errors
 def anonymise(
-    inputs: tuple[Path, ...], out: Path, overwrite: bool, method: str, degree: int | None, settings: tuple[str, ...],
-    target: Path | None, seed: int | None, rest: Any, points: int, pictures: bool, unit: str, landmarks: Path | None,
-    progress: Any, quiet: bool,
+    inputs: tuple[Path, ...], out: Path, overwrite: bool, skip: bool, method: str, degree: int | None,
+    settings: tuple[str, ...], target: Path | None, seed: int | None, rest: Any, points: int, pictures: bool, unit: str,
+    landmarks: Path | None, progress: Any, quiet: bool,
 ) -> None:  # fmt: skip
-    """Replace the face of every scan; what lies more than 14 cm from the nose tip stays as it is.
+    """Replace the face of every scan: what lies within 14 cm of the nose tip.
 
     INPUT: scans, folders of them. The results lie in the scans' own frame and unit; NAME.json beside each says what was
-    done. Ears, hair and the outline of the head are not touched: --rest drop leaves them out. Prints one line of JSON.
+    done, and is not to be published with it. Ears, hair and the outline of the head are not touched (--rest drop leaves
+    them out), nor are colours by uniform-noise and tapering. Prints one line of JSON; exits with 3 where a scan failed,
+    or its face was found with little certainty.
     """
-    from ficgan.cli.pointcloud_run import Reading, method_of, over_all, plan, write_record
-    from ficgan.pointcloud.files import FORMATS, write_cloud
-    from ficgan.pointcloud.files.units import UNITS
+    from ficgan.cli.pointcloud_run import Outputs, Reading, method_of, naming, over_all, plan, write_result
+    from ficgan.pointcloud.files import FORMATS
     from ficgan.pointcloud.prepare import PreparationConfig, prepare
     from ficgan.pointcloud.scan import anonymise_scan
 
     started = time.monotonic()
     _one_if(landmarks, inputs)
     config = PreparationConfig(last=points, first=max(points, PreparationConfig.first))
-    writable = frozenset(suffix for suffix, form in FORMATS.items() if form.write)
-    tasks = plan(
-        inputs, out, writable, overwrite=overwrite,
+    reading = Reading(unit, landmarks)
+    outputs = Outputs(
+        out, [suffix for suffix, form in FORMATS.items() if form.write], overwrite=overwrite, skip=skip,
         beside=lambda task: (task.record, *((task.picture,) if pictures else ())),
     )  # fmt: skip
-    reading = Reading(unit, landmarks)
     with Progress(progress, unit="scan", quiet=quiet) as told:
         beside = Reading(unit)
-        face = None if target is None else prepare(beside.cloud(target, told), beside.marks(target), config).inner
+        tasks = plan(inputs, outputs, reading, told, target, target and beside.marks_of(target))
+        face = None
+        if target is not None:
+            with naming(target):
+                face = prepare(beside.cloud(target, told), beside.marks(target), config).inner
         made = method_of(method, degree, settings, seed, face)
 
         def work(task: Any) -> dict[str, Any]:
             cloud, marks = reading.cloud(task.source, told), reading.marks(task.source)
-            done = anonymise_scan(cloud, made, landmarks=marks, config=config, rest=rest, name=task.source.name)
-            write_cloud(task.output, done.cloud.scaled(1 / UNITS[unit]), overwrite=overwrite)
+            done = anonymise_scan(cloud, made, landmarks=marks, config=config, rest=rest, name=task.place)
+            for warning in done.warnings:
+                told.info(f"{task.source}: {warning}.")
             record = {"method": method, "degree": degree, "settings": made.settings(), "unit": unit, "rest": rest}
-            write_record(task, {**record, **done.record}, overwrite=overwrite)
+            write_result(task, done.cloud, {**record, **done.record}, unit=unit, overwrite=overwrite)
             if pictures:
-                _draw(done, task.picture, made.traits.point_size(degree or 1), overwrite)
+                from ficgan.pointcloud.projection import project as draw
+
+                _write_png(task.picture, draw(done.canonical, **made.drawn_with()), overwrite)
             return done.record
 
         done = over_all(tasks, work, told)
@@ -140,14 +153,14 @@ def anonymise(
 @options(TALK)
 @handle_errors
 def project(
-    inputs: tuple[Path, ...], out: Path, overwrite: bool, view: str, yaw: float, pitch: float, views: bool, order: Any,
-    point_size: float, canonical: bool, unit: str, landmarks: Path | None, progress: Any, quiet: bool,
+    inputs: tuple[Path, ...], out: Path, overwrite: bool, skip: bool, view: str, yaw: float, pitch: float, views: bool,
+    order: Any, point_size: float, canonical: bool, unit: str, landmarks: Path | None, progress: Any, quiet: bool,
 ) -> None:  # fmt: skip
     """Draw scans: PNG pictures of 389×515 pixels, without a display.
 
     INPUT: scans, folders of them. Scans without colours are lit from their shape. Prints one line of JSON.
     """
-    from ficgan.cli.pointcloud_run import Reading, over_all, plan
+    from ficgan.cli.pointcloud_run import Outputs, Reading, over_all, plan
     from ficgan.errors import UsageError
     from ficgan.pointcloud.frame import canonical as to_canonical
     from ficgan.pointcloud.projection import perspective as camera
@@ -159,9 +172,11 @@ def project(
     _one_if(landmarks, inputs)
     if view == "perspective" and (views or order != "y"):
         raise UsageError("--view perspective has one view and its own order; leave out --views and --order")
-    tasks = plan(inputs, out, frozenset({".png"}), ending=".png", overwrite=overwrite)
+    if views and yaw:
+        raise UsageError("--views are turned from −10 to 10 degrees; leave out --yaw")
     reading = Reading(unit, landmarks)
     with Progress(progress, unit="scan", quiet=quiet) as told:
+        tasks = plan(inputs, Outputs(out, [".png"], ".png", overwrite, skip), reading, told)
 
         def work(task: Any) -> dict[str, Any]:
             cloud = reading.cloud(task.source, told)
@@ -191,13 +206,14 @@ def compare(clear: Path, anonymised: Path, unit: str, landmarks: Path | None, pr
 
     Both must lie in one frame, as `anonymise` leaves them. Only the face is compared.
     """
-    from ficgan.cli.pointcloud_run import Reading
+    from ficgan.cli.pointcloud_run import Reading, naming
     from ficgan.pointcloud.scan import compare_scans
 
     with Progress(progress, unit="scan", quiet=quiet) as told:
         reading = Reading(unit, landmarks)
         first, second = reading.cloud(clear, told), Reading(unit).cloud(anonymised, told)
-        click.echo(json.dumps(compare_scans(first, second, reading.marks(clear))))
+        with naming(clear):
+            click.echo(json.dumps(compare_scans(first, second, reading.marks(clear))))
 
 
 @pointcloud.command(context_settings=_HELP)
@@ -304,12 +320,6 @@ def _one_if(landmarks: Path | None, inputs: tuple[Path, ...]) -> None:
         raise UsageError("--landmarks are those of one scan; give one INPUT, or lay a file of them beside each scan")
 
 
-def _draw(done: Any, path: Path, point_size: float, overwrite: bool) -> None:
-    from ficgan.pointcloud.projection import project_parts
-
-    _write_png(path, project_parts(done.inner, done.prepared.outer, point_size=point_size), overwrite)
-
-
 def _write_png(path: Path, picture: Any, overwrite: bool) -> None:
     from PIL import Image
 
@@ -320,14 +330,8 @@ def _write_png(path: Path, picture: Any, overwrite: bool) -> None:
 
 
 def _say(done: list[dict[str, Any]], started: float, **more: Any) -> None:
-    failed = sum("error" in one for one in done)
-    summary = {
-        **more,
-        "scans": len(done),
-        "failed": failed,
-        "results": done,
-        "seconds": round(time.monotonic() - started, 2),
-    }
-    click.echo(json.dumps(summary))
-    if failed:
+    failed, doubtful = sum("error" in one for one in done), sum(bool(one.get("doubtful")) for one in done)
+    counts = {"scans": len(done), "failed": failed, "doubtful": doubtful}
+    click.echo(json.dumps({**more, **counts, "results": done, "seconds": round(time.monotonic() - started, 2)}))
+    if failed or doubtful:
         raise SystemExit(EXIT_SOME_FAILED)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,18 +19,25 @@ if TYPE_CHECKING:
     from ficgan.pointcloud.cloud import Cloud
     from ficgan.pointcloud.landmarks import FaceLandmarks
 
-__all__ = ["Reading", "Task", "method_of", "over_all", "plan", "write_record"]
+__all__ = ["Outputs", "Reading", "Task", "method_of", "naming", "over_all", "plan", "write_result"]
 
 TOOL = "ficgan pointcloud"
-_COMPANIONS = ("_landmarks_mm.txt", ".landmarks.txt")
+_COMPANIONS = ("_landmarks_mm.txt", ".landmarks.txt", ".landmarks.json")
 
 
 @dataclass(frozen=True)
 class Task:
-    """One scan and the file it becomes."""
+    """One scan and the file it becomes.
+
+    Args:
+        source: the scan.
+        output: the file.
+        place: of the scan in its tree; in one run no two are alike.
+    """
 
     source: Path
     output: Path
+    place: str
 
     @property
     def record(self) -> Path:
@@ -65,27 +72,83 @@ class Reading:
             told.info(f"{path}: {note}")
         return cloud
 
+    def marks_of(self, path: Path) -> Path | None:
+        """The file of its landmarks, or None."""
+        from ficgan.pointcloud.landmarks import landmark_file_beside
+
+        return self.landmarks or landmark_file_beside(path)
+
     def marks(self, path: Path) -> FaceLandmarks | None:
         """Its landmarks, or None."""
-        from ficgan.pointcloud.landmarks import landmark_file_beside, read_landmarks
+        from ficgan.pointcloud.landmarks import read_landmarks
 
-        beside = self.landmarks or landmark_file_beside(path)
+        beside = self.marks_of(path)
         return None if beside is None else read_landmarks(beside)
 
 
-def plan(
-    inputs: Sequence[Path], out: Path, suffixes: frozenset[str], *, ending: str = "", overwrite: bool = False,
-    beside: Callable[[Task], Sequence[Path]] = lambda task: (),
-) -> list[Task]:  # fmt: skip
-    """Which scan becomes which file; every conflict is found before any work is done.
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Errors about a scan begin with its name."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a command writes.
 
     Args:
-        inputs: scans and folders of them.
         out: a folder, which mirrors the trees; or a file for one scan, when its name ends like one.
         suffixes: what a file's name may end in.
         ending: of the files in a folder; as the scan's own where empty.
-        overwrite: replace files that are there, but never an input.
+        overwrite: replace files that are there, but never what is read.
+        skip: leave out scans whose results are all there.
         beside: what else a task writes.
+    """
+
+    out: Path
+    suffixes: Collection[str]
+    ending: str = ""
+    overwrite: bool = False
+    skip: bool = False
+    beside: Callable[[Task], Sequence[Path]] = lambda task: ()
+
+    def is_file(self, inputs: Sequence[Path], scans: int) -> bool:
+        """Whether `out` names a file, as one scan's can.
+
+        Raises:
+            UsageError: it does, and there are more scans, or it ends like no file that is written.
+        """
+        out, alone = self.out, len(inputs) == 1 and not inputs[0].is_dir()
+        if out.is_dir():
+            return False
+        if out.suffix.lower() in self.suffixes:
+            if not alone:
+                raise UsageError(
+                    f"-o {out} is the name of one file, and {scans} scans cannot become one; name a folder"
+                )
+            return True
+        if out.exists():
+            raise UsageError(f"-o {out} is a file, and none that a scan can become; name a folder")
+        if alone and out.suffix:
+            raise UsageError(
+                f"-o {out}: no scan becomes a file that ends in {out.suffix}; use one of {', '.join(self.suffixes)}, "
+                "or make the folder first"
+            )
+        return False
+
+
+def plan(inputs: Sequence[Path], outputs: Outputs, reading: Reading, told: Progress, *read: Path | None) -> list[Task]:
+    """Which scan becomes which file; every conflict is found before any work is done.
+
+    Args:
+        inputs: scans and folders of them; results of an earlier run in a folder are left out.
+        outputs: what is written.
+        reading: landmarks are never overwritten.
+        told: is told what is left out.
+        read: other files that are read.
 
     Raises:
         UsageError: an input is not there, two would become one file, or a file is in the way.
@@ -95,27 +158,54 @@ def plan(
     files = mirrored(
         inputs, FORMATS.keys(), what="point cloud", advice="give scans, or folders of them", known=_COMPANIONS
     )
-    single = out.suffix.lower() in suffixes and not out.is_dir()
-    if single and (len(files) != 1 or inputs[0].is_dir()):
-        raise UsageError(f"-o {out} is the name of one file, and {len(files)} scans cannot become one; name a folder")
-    if not single and out.exists() and not out.is_dir():
-        raise UsageError(f"-o {out} is a file, and none that a scan can become; name a folder")
-    tasks = [
-        Task(path, out if single else out / (place.with_suffix(ending) if ending else place)) for path, place in files
-    ]
-    origin: dict[Path, Path] = {}
-    sources = {path.resolve() for path, _ in files}
-    for task in tasks:
-        place = task.output.resolve()
-        if place in origin:
-            raise UsageError(f"{origin[place]} and {task.source} would both become {task.output}; use two commands")
-        origin[place] = task.source
-        if place in sources:
-            raise UsageError(f"{task.source} would overwrite an input; choose another output folder")
-        taken = [path for path in (task.output, *beside(task)) if not overwrite and path.exists()]
-        if taken:
-            raise UsageError(f"{taken[0]} exists; choose another output, or give --overwrite")
+    named = {path.resolve() for path in inputs}
+    own = [path for path, _ in files if path.resolve() not in named and _is_result(path)]
+    files = [pair for pair in files if pair[0] not in own]
+    if own:
+        told.info(f"{len(own)} results of an earlier run are left out, such as {own[0]}.")
+    if not files:
+        raise UsageError("there are no scans but results of an earlier run; name one to have it taken")
+    single = outputs.is_file(inputs, len(files))
+    tasks = []
+    for path, place in files:
+        name = place.with_suffix(outputs.ending) if outputs.ending else place
+        task = Task(path, outputs.out if single else outputs.out / name, str(place))
+        if task.output.suffix.lower() not in outputs.suffixes:
+            raise UsageError(f"{path}: files that end in {path.suffix} are only read; give -o FILE, or leave it out")
+        tasks.append(task)
+    _refuse_conflicts(tasks, outputs, {*(marks for path, _ in files if (marks := reading.marks_of(path))), *read})
+    if outputs.skip:
+        left = [task for task in tasks if not all(path.exists() for path in (task.output, *outputs.beside(task)))]
+        if len(left) < len(tasks):
+            told.info(f"{len(tasks) - len(left)} scans are left out: their results are there.")
+        return left
     return tasks
+
+
+def _refuse_conflicts(tasks: Sequence[Task], outputs: Outputs, read: set[Path | None]) -> None:
+    origin: dict[Path, Path] = {}
+    kept = {path.resolve() for path in (*(task.source for task in tasks), *read) if path is not None}
+    for task in tasks:
+        for path in (task.output, *outputs.beside(task)):
+            place = path.resolve()
+            if place in origin:
+                raise UsageError(f"{origin[place]} and {task.source} would both become {path}; use two commands")
+            origin[place] = task.source
+            if place in kept:
+                raise UsageError(f"{task.source} would overwrite an input, {path}; choose another output")
+            if path.exists() and not (outputs.overwrite or outputs.skip):
+                raise UsageError(
+                    f"{path} exists; choose another output, give --overwrite, or --skip-existing to do the others"
+                )
+
+
+def _is_result(path: Path) -> bool:
+    """Whether a record of ours lies beside a scan."""
+    try:
+        record = json.loads(Task(path, path, "").record.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(record, dict) and record.get("tool") == TOOL
 
 
 def over_all(tasks: Sequence[Task], work: Callable[[Task], dict[str, Any]], told: Progress) -> list[dict[str, Any]]:
@@ -134,13 +224,11 @@ def over_all(tasks: Sequence[Task], work: Callable[[Task], dict[str, Any]], told
         told(number, len(tasks), str(task.source))
         try:
             task.output.parent.mkdir(parents=True, exist_ok=True)
-            done.append({"input": str(task.source), "output": str(task.output), **work(task)})
-        except UsageError:
-            raise
+            with naming(task.source):
+                done.append({"input": str(task.source), "output": str(task.output), **work(task)})
         except InputError as error:
-            text = str(error) if str(task.source) in str(error) else f"{task.source}: {error}"
-            told.error(text)
-            done.append({"input": str(task.source), "error": text})
+            told.error(str(error))
+            done.append({"input": str(task.source), "error": str(error)})
         except OSError as error:
             raise FicganError(f"{task.output} cannot be written ({error.strerror}); choose another output") from None
     told(len(tasks), len(tasks), "")
@@ -152,13 +240,11 @@ def method_of(
 ) -> CloudAnonymizer:
     """An anonymiser as the options want it.
 
-    Without a seed one is drawn and not kept: with a known seed noise could be subtracted again.
-
     Args:
         name: of `CLOUD_ANONYMIZERS`.
         degree: 1…35, or None where `settings` say everything.
         settings: PARAMETER=VALUE texts.
-        seed: None: a random one.
+        seed: None: chance, another for every scan, so that no result helps to undo another.
         target: prepared face for a method that needs one.
 
     Raises:
@@ -169,6 +255,8 @@ def method_of(
 
     cls = CLOUD_ANONYMIZERS[name]
     given: dict[str, Any] = dict(parse_spec(f"{name}:{','.join(settings)}")[1]) if settings else {}
+    if "seed" in given:
+        raise UsageError("the seed is no setting of a method; give --seed")
     strength = cls.traits.strength
     if degree is not None and strength in given:
         raise UsageError(f"--degree sets {strength} of {name}; leave out one of them")
@@ -180,14 +268,28 @@ def method_of(
         raise UsageError(f"{name} has no use for --target; leave it out")
     if degree is not None:
         given[strength] = getattr(cls.of_degree(degree), strength)
-    made = CLOUD_ANONYMIZERS.make(name, **given, seed=secrets.randbits(62) if seed is None else seed)
+    made = CLOUD_ANONYMIZERS.make(name, **given, seed=seed)
     return made if target is None else made.with_target(target)
 
 
-def write_record(task: Task, record: dict[str, Any], *, overwrite: bool) -> None:
-    """The account of an output, beside it."""
+def write_result(task: Task, cloud: Cloud, record: dict[str, Any], *, unit: str, overwrite: bool) -> None:
+    """A scan and the account of it, both or none.
+
+    Args:
+        task: where.
+        cloud: metres.
+        record: JSON-ready.
+        unit: of the coordinates in the file.
+        overwrite: replace what is there.
+    """
     from ficgan.images import atomic_write
+    from ficgan.pointcloud.files import write_cloud
 
     text = json.dumps({"tool": TOOL, "version": __version__, "source": task.source.name, **record}, indent=1)
-    with atomic_write(task.record, overwrite=overwrite) as file:
-        file.write(text.encode() + b"\n")
+    write_cloud(task.output, cloud, unit=unit, overwrite=overwrite)
+    try:
+        with atomic_write(task.record, overwrite=overwrite) as file:
+            file.write(text.encode() + b"\n")
+    except BaseException:
+        task.output.unlink(missing_ok=True)
+        raise

@@ -7,18 +7,24 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial import cKDTree
 
 from ficgan.errors import InputError
 from ficgan.pointcloud.base import CloudAnonymizer
 from ficgan.pointcloud.cloud import Cloud, merged
-from ficgan.pointcloud.frame import Placed, canonical
+from ficgan.pointcloud.frame import Placed, canonical, other_faces
 from ficgan.pointcloud.landmarks import FaceLandmarks
 from ficgan.pointcloud.prepare import PreparationConfig, Prepared, prepare_placed
 from ficgan.pointcloud.segments import segmented
 
 __all__ = ["AnonymisedScan", "Rest", "anonymise_scan", "compare_scans", "rest_of"]
 
-Rest = Literal["keep", "head", "drop"]
+Rest = Literal["head", "keep", "drop"]
+
+UNCHANGED = 0.001
+"""Millimetres: a face no point of which lies farther from the clear one was not anonymised."""
+HARDLY = 0.2
+"""Millimetres: where half of the points lie within, whoever anonymises is told."""
 
 
 @dataclass(frozen=True)
@@ -27,17 +33,21 @@ class AnonymisedScan:
 
     Args:
         cloud: anonymised face first, then the rest; in the scan's own frame.
+        canonical: the same in the canonical frame.
         face: how many points of it are the anonymised face.
-        inner: the anonymised face, canonical frame.
         prepared: what it was made from.
         record: JSON-ready account of what was done.
+        warnings: sentences about what the result does not hold, or may not.
+        doubtful: the frame may be wrong, and with it what was taken for the face.
     """
 
     cloud: Cloud
+    canonical: Cloud
     face: int
-    inner: Cloud
     prepared: Prepared
     record: dict[str, Any]
+    warnings: tuple[str, ...]
+    doubtful: bool
 
 
 def anonymise_scan(
@@ -46,45 +56,84 @@ def anonymise_scan(
     *,
     landmarks: FaceLandmarks | None = None,
     config: PreparationConfig | None = None,
-    rest: Rest = "keep",
+    rest: Rest = "head",
     name: str = "",
 ) -> AnonymisedScan:
     """Replace the face in a scan.
 
-    What lies within 14 cm of the nose tip is anonymised or left out; nothing of it stays as it was. What lies farther
-    away is not touched, and may still tell something: ears, hair, the outline of the head.
+    What lies within 14 cm of the nose tip is anonymised or left out. What lies farther away is not touched, and may
+    still tell something: ears, hair, the outline of the head.
 
     Args:
         cloud: metres, in any orientation.
         method: of `CLOUD_ANONYMIZERS`; one that needs a target has it.
         landmarks: in the scan's frame; None: the face is looked for.
         config: numbers of the preparation; None: the thesis', which the degrees were chosen for.
-        rest: what of the scan outside the face is kept: "keep" all, "head" what lies in the box, "drop" nothing.
-        name: of the scan; what is drawn depends on the method's seed and this.
+        rest: what of the scan outside the face is kept: "head" what lies in the thesis' box, "keep" all, or "drop".
+        name: of the scan; what is drawn with a seed depends on the seed and this, without one on chance.
 
     Raises:
-        InputError: no face was found, or the method cannot work on it.
+        InputError: no face was found, the method cannot work on it or leaves it as it was, or another face would stay.
         UsageError: the method lacks a target.
 
     Source:
         Point-cloud thesis, §4.1.4.2 and §4.3.2 (the anonymised inner part is merged with the outer one).
     """
     placed = canonical(cloud, landmarks)
+    if rest == "keep" and (others := placed.others or other_faces(cloud, placed)):
+        raise InputError(
+            f"the scan holds {others + 1} faces, and all but one would stay as they are; keep the head alone "
+            "(rest: head), or cut the scan"
+        )
     prepared = prepare_placed(placed, config)
     inner = method(prepared.inner, name=name)
     if not len(inner):
         raise InputError(f"{method.name} left no point of the face; use a lower degree")
-    others = rest_of(placed, prepared, config, rest)
-    whole = inner if others is None else merged(inner, others)
+    moved = 1e3 * cKDTree(prepared.inner.points).query(inner.points)[0]
+    if moved.max() < UNCHANGED:
+        raise InputError(
+            f"{method.name} left every point of the face where it was; use a higher degree"
+            + (", or another target than the scan itself" if method.traits.needs_target else "")
+        )
+    left = rest_of(placed, prepared, config, rest)
+    whole = inner if left is None else merged(inner, left)
     record = {
-        "points": {"scan": len(cloud), "face": len(prepared.inner), "anonymised": len(inner), "written": len(whole)},
-        "frame": prepared.how,
-        "likeness": round(float(prepared.likeness), 3),
-        "sparse": prepared.sparse,
-        **_moved(method, prepared.inner, inner),
+        "points": {**prepared.counts, "wanted": prepared.wanted, "anonymised": len(inner), "written": len(whole)},
+        "frame": placed.how,
+        "likeness": None if placed.likeness is None else round(float(placed.likeness), 3),
+        "doubtful": placed.doubtful,
+        "from_clear_mm": {"median": round(float(np.median(moved)), 3), "largest": round(float(moved.max()), 3)},
+        "colours": _colours(prepared.inner, inner),
+        "reversible_by": method.traits.reversible_by or None,
         **_registration(method, prepared.inner),
     }
-    return AnonymisedScan(whole.moved(_inverse(prepared.transform)), len(inner), inner, prepared, record)
+    said = _warnings(method, prepared, placed.doubtful, float(np.median(moved)))
+    back = whole.moved(_inverse(prepared.transform))
+    return AnonymisedScan(back, whole, len(inner), prepared, record, said, placed.doubtful)
+
+
+def _warnings(method: CloudAnonymizer, prepared: Prepared, doubtful: bool, moved: float) -> tuple[str, ...]:
+    """Sentences about what a result does not hold, or may not."""
+    found = []
+    if doubtful:
+        found.append("the face was found with little certainty: look at the result, or give landmarks")
+    if moved < HARDLY:
+        found.append(f"half of the points lie within {moved:.2g} mm of the clear face: it is hardly changed")
+    if prepared.sparse:
+        found.append(
+            f"the face has {len(prepared.inner)} points where the degrees were chosen for {prepared.wanted}: "
+            "a degree does more than it would"
+        )
+    if method.traits.reversible_by:
+        found.append(f"{method.name} can be taken back by {method.traits.reversible_by}")
+    return tuple(found)
+
+
+def _colours(before: Cloud, after: Cloud) -> str:
+    """What became of the colours: "none", "dropped", "unchanged" or "changed"."""
+    if before.colors is None or after.colors is None:
+        return "none" if before.colors is None else "dropped"
+    return "unchanged" if np.array_equal(before.colors, after.colors) else "changed"
 
 
 def rest_of(placed: Placed, prepared: Prepared, config: PreparationConfig | None, rest: Rest) -> Cloud | None:
@@ -138,14 +187,6 @@ def compare_scans(
         "normal_error_degrees": round(normal_error(result, source), 2),
         "curvature_error_per_m": round(curvature_error(result, source), 2),
     }
-
-
-def _moved(method: CloudAnonymizer, before: Cloud, after: Cloud) -> dict[str, Any]:
-    """Millimetres by which the points moved, where the method keeps their order."""
-    if not method.traits.keeps_order:
-        return {}
-    moved = np.linalg.norm(after.points - before.points, axis=1)
-    return {"moved_mm": {"mean": round(1e3 * float(moved.mean()), 3), "largest": round(1e3 * float(moved.max()), 3)}}
 
 
 def _registration(method: CloudAnonymizer, face: Cloud) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def anonymise(inputs: object, out: Path, *more: object, method: str = "uniform-n
 
 def test_a_tree_becomes_a_tree_with_a_record_beside_each_result(tree: Path, tmp_path: Path) -> None:
     code, out, err = anonymise(tree, tmp_path / "out", "--degree", 20, "--pictures")
-    assert code == 0 and not err
+    assert code == 0 and "Error" not in err
     said = json.loads(out)
     assert said["scans"] == 2 and said["failed"] == 0
     names = {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*") if path.is_file()}
@@ -61,6 +61,23 @@ def test_draws_repeat_with_a_seed_alone(tree: Path, tmp_path: Path) -> None:
 
     assert np.array_equal(points("a", "--seed", 4), points("b", "--seed", 4))
     assert not np.array_equal(points("c"), points("d"))
+
+
+def test_scans_of_one_name_share_no_noise(tree: Path, tmp_path: Path) -> None:
+    for folder in ("p", "q"):
+        (tmp_path / folder).mkdir()
+        for name in ("one.ply", "one.landmarks.txt"):
+            (tmp_path / folder / name).write_bytes((tree / "a" / name).read_bytes())
+    for words in ((), ("--seed", 5)):
+        out = tmp_path / f"out{len(words)}"
+        code, _, err = call(
+            "anonymise", tmp_path / "p", tmp_path / "q", "-o", out, "--method", "uniform-noise", "--degree", 9, *words
+        )
+        assert code == 2 and "both become" in err
+        code, _, err = anonymise(tmp_path, out, "--degree", 9, *words)
+        assert code == 0, err
+        first, second = (read_cloud(out / folder / "one.ply").points[:1000] for folder in ("p", "q"))
+        assert np.abs(first - second).max() > 1e-3
 
 
 def test_the_unit_of_the_scan_is_kept_and_a_wrong_one_is_named(tree: Path, tmp_path: Path) -> None:
@@ -100,6 +117,61 @@ def test_a_bad_scan_among_good_ones_is_said_and_the_others_go_on(tree: Path, tmp
     assert not [path for path in (tmp_path / "out").iterdir() if path.name.startswith(".")]
 
 
+def test_what_is_read_is_never_overwritten(tree: Path, tmp_path: Path) -> None:
+    scan = tmp_path / "scan.ply"
+    scan.write_bytes((tree / "a/one.ply").read_bytes())
+    marks = tmp_path / "marks.txt"
+    marks.write_bytes((tree / "a/one.landmarks.txt").read_bytes())
+    before = marks.read_bytes()
+    code, _, err = anonymise(scan, marks, "--landmarks", marks, "--degree", 5, "--overwrite")
+    assert code == 2 and "input" in err and marks.read_bytes() == before
+    code, _, err = anonymise(
+        tree / "a/one.ply", scan, "--degree", 20, "--target", scan, "--overwrite", method="merge-2-faces"
+    )
+    assert code == 2 and "input" in err
+
+
+def test_a_face_that_stays_as_it_is_is_refused(tree: Path, tmp_path: Path) -> None:
+    code, _, err = anonymise(
+        tree / "a", tmp_path / "own", "--degree", 20, "--target", tree / "a/one.ply", method="merge-2-faces"
+    )
+    assert code == 3 and "another target" in err and not list((tmp_path / "own").iterdir())
+    for method, setting in (("smooth-knn", "k=1"), ("uniform-noise", "b=0"), ("tapering", "r=0")):
+        code, _, err = anonymise(tree / "a", tmp_path / method, "--set", setting, method=method)
+        assert code in (2, 3) and not list(tmp_path.glob(f"{method}/*.ply"))
+
+
+def test_what_can_be_taken_back_is_said(tree: Path, tmp_path: Path) -> None:
+    code, _, err = anonymise(tree / "a", tmp_path, "--degree", 20, method="tapering")
+    assert code == 0 and "taken back" in err
+    assert json.loads((tmp_path / "one.ply.json").read_text())["reversible_by"]
+    code, out, _ = call("list")
+    assert next(line for line in out.splitlines() if line.startswith("tapering")).count("taken back") == 1
+
+
+def test_an_interrupted_tree_goes_on(tree: Path, tmp_path: Path) -> None:
+    assert anonymise(tree / "a/one.ply", tmp_path / "a/one.ply", "--degree", 9)[0] == 0
+    before = (tmp_path / "a/one.ply").read_bytes()
+    code, out, err = anonymise(tree, tmp_path, "--degree", 9, "--skip-existing")
+    assert code == 0 and json.loads(out)["scans"] == 1 and "left out" in err
+    assert (tmp_path / "a/one.ply").read_bytes() == before and (tmp_path / "b/two.ply").exists()
+    (tmp_path / "scan.ply").write_bytes((tree / "a/one.ply").read_bytes())
+    (tmp_path / "scan.landmarks.txt").write_bytes((tree / "a/one.landmarks.txt").read_bytes())
+    code, out, err = anonymise(tmp_path, tmp_path / "again", "--degree", 9)
+    assert code == 0 and json.loads(out)["scans"] == 1 and "earlier run" in err
+
+
+def test_the_picture_shows_what_was_written(tree: Path, tmp_path: Path) -> None:
+    for rest in ("keep", "drop"):
+        code, _, err = anonymise(tree / "a", tmp_path / rest, "--degree", 9, "--rest", rest, "--pictures", "--seed", 1)
+        assert code == 0, err
+    drawn = []
+    for rest in ("keep", "drop"):
+        with Image.open(tmp_path / rest / "one.ply.png") as picture:
+            drawn.append((np.asarray(picture) < 250).any(axis=2).sum())
+    assert drawn[1] < 0.95 * drawn[0]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -111,6 +183,7 @@ def test_a_bad_scan_among_good_ones_is_said_and_the_others_go_on(tree: Path, tmp
         (("--method", "smooth-knn", "--set", "k=0"), "at least"),
         (("--method", "tapering", "--degree", "3", "--target", "HEAD"), "no use"),
         (("--method", "tapering", "--degree", "36"), "36"),
+        (("--method", "uniform-noise", "--set", "b=.01", "--set", "seed=3"), "--seed"),
     ],
 )
 def test_wrong_options_are_one_sentence(words: tuple[str, ...], said: str, tree: Path, tmp_path: Path) -> None:
@@ -131,6 +204,13 @@ def test_nothing_is_overwritten(tree: Path, tmp_path: Path) -> None:
     assert code == 0 and (tmp_path / "one.ply").exists()
     code, _, err = anonymise(tree, tmp_path / "y.ply", "--degree", 1)
     assert code == 2 and "one file" in err
+    code, _, err = anonymise(tree / "a/one.ply", tmp_path / "y.jpg", "--degree", 1)
+    assert code == 2 and ".jpg" in err and not (tmp_path / "y.jpg").exists()
+    (tmp_path / "mixed").mkdir()
+    for name in ("a.ply", "b.xyzrgb"):
+        (tmp_path / "mixed" / name).write_bytes(b"")
+    code, _, err = anonymise(tmp_path / "mixed", tmp_path / "z", "--degree", 1)
+    assert code == 2 and "only read" in err and not (tmp_path / "z").exists()
 
 
 def test_pictures_of_every_kind(tree: Path, tmp_path: Path) -> None:

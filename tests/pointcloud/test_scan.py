@@ -8,7 +8,7 @@ from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError, UsageError
-from ficgan.pointcloud import CLOUD_ANONYMIZERS, Cloud, anonymise_scan, compare_scans
+from ficgan.pointcloud import CLOUD_ANONYMIZERS, Cloud, anonymise_scan, compare_scans, merged
 from ficgan.pointcloud.heads import MadeHead, made_head
 from ficgan.pointcloud.landmarks import FaceLandmarks
 from ficgan.pointcloud.prepare import PreparationConfig
@@ -45,22 +45,22 @@ def test_nothing_near_the_nose_stays_and_everything_else_does(name: str, head: M
     method = CLOUD_ANONYMIZERS[name].of_degree(30, seed=4)
     if method.traits.needs_target:
         method = method.with_target(made_head(9, points=1500).cloud)
-    done = anonymise_scan(cloud, method, landmarks=marks, config=FEW)
+    done = anonymise_scan(cloud, method, landmarks=marks, config=FEW, rest="keep")
     nose = marks.five[2]
     far = np.linalg.norm(cloud.points - nose, axis=1) > RADIUS + 1e-9
     kept = cKDTree(done.cloud.points[done.face :]).query(cloud.points[far])[0]
     assert far.any() and kept.max() < 1e-9 and len(done.cloud) - done.face == far.sum()
     near = cloud.points[~far]
     apart = cKDTree(done.cloud.points).query(near)[0]
-    assert (apart < 1e-7).mean() < 0.01
+    assert (apart < 1e-7).mean() < 0.001
     assert done.record["points"]["written"] == len(done.cloud)
 
 
 def test_the_result_lies_in_the_scans_own_frame(head: MadeHead) -> None:
-    method = noisy(b=1e-9)
+    method = noisy(b=8e-6)
     cloud, marks = placed(head, 2)
     done = anonymise_scan(cloud, method, landmarks=marks, config=FEW)
-    assert cKDTree(cloud.points).query(done.cloud.points)[0].max() < 1e-8
+    assert cKDTree(cloud.points).query(done.cloud.points)[0].max() < 1e-5
 
 
 def test_the_orientation_of_the_scan_does_not_change_what_is_done(head: MadeHead) -> None:
@@ -106,6 +106,38 @@ def test_comparison_grows_with_the_noise_and_is_nothing_for_the_scan_itself(head
     )
     for figure in ("chamfer_mm", "hausdorff_95_mm", "normal_error_degrees"):
         assert 0 < weak[figure] < strong[figure]
+
+
+def test_a_face_that_would_stay_is_refused(head: MadeHead) -> None:
+    marks = FaceLandmarks.of_points(head.landmarks)
+    with pytest.raises(InputError, match="where it was"):
+        anonymise_scan(head.cloud, CLOUD_ANONYMIZERS.make("smooth-knn", k=1), landmarks=marks, config=FEW)
+
+
+def test_a_second_face_is_not_left_clear_in_silence(head: MadeHead) -> None:
+    beside = np.eye(4)
+    beside[2, 3] = 0.4
+    other = made_head(8, points=6000).cloud.moved(beside)
+    two = merged(head.cloud, other)
+    marks = FaceLandmarks.of_points(head.landmarks)
+    with pytest.raises(InputError, match="2 faces"):
+        anonymise_scan(two, noisy(), landmarks=marks, config=FEW, rest="keep")
+    alone = anonymise_scan(two, noisy(), landmarks=marks, config=FEW).cloud
+    assert np.linalg.norm(alone.points - other.points.mean(axis=0), axis=1).min() > 0.1
+
+
+def test_without_a_seed_no_draw_repeats(head: MadeHead) -> None:
+    marks = FaceLandmarks.of_points(head.landmarks)
+    method = CLOUD_ANONYMIZERS.make("uniform-noise", b=0.01)
+    first, second = (anonymise_scan(head.cloud, method, landmarks=marks, config=FEW).cloud.points for _ in range(2))
+    assert np.abs(first - second).max() > 1e-3
+
+
+def test_a_sparse_face_and_a_weak_degree_are_said(head: MadeHead) -> None:
+    marks = FaceLandmarks.of_points(head.landmarks)
+    done = anonymise_scan(head.cloud, CLOUD_ANONYMIZERS["tapering"].of_degree(1), landmarks=marks)
+    assert any("hardly changed" in one for one in done.warnings) and any("points where" in one for one in done.warnings)
+    assert any("taken back" in one for one in done.warnings) and not done.doubtful
 
 
 def test_what_is_no_face_is_refused() -> None:
