@@ -121,7 +121,7 @@ def _warnings(method: CloudAnonymizer, prepared: Prepared, doubtful: bool, moved
         found.append(f"half of the points lie within {moved:.2g} mm of the clear face: it is hardly changed")
     if prepared.sparse:
         found.append(
-            f"the face has {len(prepared.inner)} points where the degrees were chosen for {prepared.wanted}: "
+            f"the face has {len(prepared.inner)} points where {prepared.wanted} were wanted: "
             "a degree does more than it would"
         )
     if method.traits.reversible_by:

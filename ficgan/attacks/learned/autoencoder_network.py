@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ficgan.attacks.learned.structure import ssim
-from ficgan.attacks.learned.trainer import Learner
+from ficgan.attacks.learned.trainer import AdamLearner
 
 __all__ = ["AutoEncoderNetwork", "SsimLearner"]
 
@@ -55,7 +55,7 @@ class AutoEncoderNetwork(nn.Module):
         return torch.sigmoid(self.out(F.leaky_relu(self.up2(x))))
 
 
-class SsimLearner(Learner):
+class SsimLearner(AdamLearner):
     """100·(1 − SSIM) under Adam, the rate lowered on plateaus.
 
     Source:
@@ -63,22 +63,11 @@ class SsimLearner(Learner):
     """
 
     def __init__(self, network: nn.Module, lr: float, plateau: int) -> None:
-        super().__init__({"network": network}, {"adam": torch.optim.Adam(network.parameters(), lr, fused=True)})
-        self.network, self.plateau = network, plateau
-
-    def step(self, seen: Tensor, clear: Tensor, images: int) -> dict[str, Tensor]:
-        loss = self._loss(seen, clear)
-        optimizer = self.optimizers["adam"]
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-        return {"loss": loss.detach()}
+        super().__init__(network, lr)
+        self.plateau = plateau
 
     def loss(self, seen: Tensor, clear: Tensor) -> Tensor:
-        return self._loss(seen, clear)
+        return _SCALE * (1 - ssim(self.network(seen), clear).mean())
 
     def after_epoch(self, factor: float, done: float, stale: int) -> float:
         return factor * _LESS if stale and stale % (self.plateau + 1) == 0 else factor
-
-    def _loss(self, seen: Tensor, clear: Tensor) -> Tensor:
-        return _SCALE * (1 - ssim(self.network(seen), clear).mean())

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ficgan.attacks.learned.trainer import Learner
+from ficgan.attacks.learned.trainer import AdamLearner
 
 __all__ = ["SquaredErrorLearner", "ThesisAutoEncoderNetwork"]
 
@@ -48,24 +48,12 @@ class ThesisAutoEncoderNetwork(nn.Module):
         return torch.sigmoid(self.up[-1](x))
 
 
-class SquaredErrorLearner(Learner):
+class SquaredErrorLearner(AdamLearner):
     """Mean squared error under Adam at a constant rate.
 
     Source:
         Point-cloud thesis, §4.3.5.3.
     """
-
-    def __init__(self, network: nn.Module, lr: float) -> None:
-        super().__init__({"network": network}, {"adam": torch.optim.Adam(network.parameters(), lr, fused=True)})
-        self.network = network
-
-    def step(self, seen: Tensor, clear: Tensor, images: int) -> dict[str, Tensor]:
-        loss = self.loss(seen, clear)
-        optimizer = self.optimizers["adam"]
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-        return {"loss": loss.detach()}
 
     def loss(self, seen: Tensor, clear: Tensor) -> Tensor:
         return F.mse_loss(self.network(seen), clear)

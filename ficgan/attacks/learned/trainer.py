@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     L = TypeVar("L", bound=Learned)
 
-__all__ = ["STATE", "WEIGHTS", "Learner", "train"]
+__all__ = ["STATE", "WEIGHTS", "AdamLearner", "Learner", "train"]
 
 STATE = "state.safetensors"
 WEIGHTS = "attacker.safetensors"
@@ -85,6 +85,27 @@ class Learner:
             stale: epochs since the least loss on the people held out.
         """
         return factor
+
+
+class AdamLearner(Learner):
+    """One network under Adam, which lessens one loss; a subclass gives `loss`.
+
+    Args:
+        network: to train.
+        lr: initial rate.
+    """
+
+    def __init__(self, network: nn.Module, lr: float) -> None:
+        super().__init__({"network": network}, {"adam": torch.optim.Adam(network.parameters(), lr, fused=True)})
+        self.network = network
+
+    def step(self, seen: Tensor, clear: Tensor, images: int) -> dict[str, Tensor]:
+        loss = self.loss(seen, clear)
+        optimizer = self.optimizers["adam"]
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        return {"loss": loss.detach()}
 
 
 def train(attacker: L, pairs: Pairs, *, workspace: Path | None, told: Told | None) -> L:
