@@ -8,6 +8,7 @@ from typing import Any
 import clouds_world
 import numpy as np
 import pytest
+from PIL import Image
 
 from ficgan.errors import InputError
 from ficgan.evaluation.clouds import CloudStudyConfig, plots, run_cloud_study, write_cloud_report
@@ -19,6 +20,7 @@ from ficgan.evaluation.clouds.plots import correlations
 from ficgan.evaluation.clouds.reading import Eyes, Template, square, unsquare
 from ficgan.evaluation.clouds.tables import controls, points, strongest, summary
 from ficgan.evaluation.results import Figure, Results, Trial
+from ficgan.pointcloud import Cloud, read_cloud, write_cloud
 
 METHODS = ["uniform-noise", "tapering", "merge-2-faces"]
 
@@ -202,3 +204,44 @@ def test_a_study_goes_on_with_more_processes(tmp_path: Path) -> None:
         with pytest.raises(Exception, match="p0"):
             run_cloud_study(study(folder, methods=["tapering"], geometry=None), tmp_path / "out")
     labs.open_lab.cache_clear()
+
+
+def test_photos_are_enrolled_in_place_of_projections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Eyes, "open", classmethod(lambda cls, config: clouds_world.eyes(config)))
+    monkeypatch.setattr("ficgan.faces.get_detector", lambda name: clouds_world.Box())
+    folder = clouds_world.write_people(tmp_path / "people", 3, 700)
+    one = study(folder, methods=["uniform-noise"], degrees=[1], geometry=None, pictures=0)
+    lab = labs.open_lab(one, tmp_path / "drawn")
+    for names, right in ((("p0", "p1", "p2"), 1.0), (("p1", "p2", "p0"), 0.0)):
+        photos = tmp_path / f"photos-{right}"
+        for row, person in zip(lab.clouds.gallery, names, strict=True):
+            (photos / person).mkdir(parents=True)
+            Image.fromarray(lab.picture(row)).save(photos / person / "a.png")
+        results = run_cloud_study(one.model_copy(update={"photos": photos}), tmp_path / f"out-{right}")
+        facts = results.sets["people"]
+        assert facts["gallery_kind"] == "photos" and (facts["gallery"], facts["probes"]) == (3, 6)
+        for found in results.trials:
+            if found.recogniser == "thumb" and found.control != "negative":
+                assert value_of(found.figures, "rank-1") == right
+
+
+@pytest.mark.parametrize("shade", ["before", "after"])
+def test_light_is_of_the_clear_shape_or_of_what_is_left(
+    tmp_path: Path, shade: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Eyes, "open", classmethod(lambda cls, config: clouds_world.eyes(config)))
+    folder = clouds_world.write_people(tmp_path, 2, 700)
+    for path in folder.iterdir():
+        plain = Cloud(read_cloud(path).points)
+        path.unlink()
+        write_cloud(path, plain)
+    lab = labs.open_lab(study(folder, methods=["uniform-noise"], shade=shade, geometry=None), tmp_path / "out")
+    row = lab.clouds.probes[0]
+    (_, made), (_, more) = lab.swept(row, "uniform-noise", [1, 35])
+    assert made is not None and more is not None
+    if shade == "before":  # noise moves points, not what they look like
+        assert made.colors is not None and more.colors is not None
+        np.testing.assert_array_equal(made.colors, more.colors)
+    else:
+        assert made.colors is None and more.colors is None
+        assert lab.picture(row, more).min() < 200  # and yet it is drawn, with light

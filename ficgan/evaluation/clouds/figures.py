@@ -18,7 +18,7 @@ from ficgan.evaluation.metrics.scores import Scores
 from ficgan.evaluation.metrics.verification import auc, eer, leak
 from ficgan.evaluation.results import Figure, Trial, Utility
 
-__all__ = ["METRICS", "Rules", "mu_privacy", "mu_utility", "privacy", "trial", "utility", "value_of"]
+__all__ = ["METRICS", "UNITS", "Rules", "mu_privacy", "mu_utility", "privacy", "trial", "utility", "value_of"]
 
 Record = NDArray[np.void]
 """What was read in projections; see `ficgan.evaluation.clouds.reading`."""
@@ -44,6 +44,11 @@ METRICS: dict[str, str] = {
     "curvature-error": "mean change of mean curvature at nearest points, 1/m",
 }
 """Every figure and how to read it; sections and equations are the thesis'."""
+UNITS: dict[str, str] = {
+    "landmark-distance": "px", "seconds": "s", "seconds-sd": "s", "chamfer": "mm", "normal-error": "°",
+    "curvature-error": "1/m",
+}  # fmt: skip
+"""Of the figures that have one."""
 
 
 @dataclass(frozen=True)

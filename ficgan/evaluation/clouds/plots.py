@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.evaluation.clouds.figures import UNITS
 from ficgan.evaluation.clouds.labels import CLOUD
 from ficgan.evaluation.clouds.tables import MAIN, Row, points, strongest
 from ficgan.evaluation.results import Results
@@ -78,7 +79,7 @@ def _by_degree(results: Results, rows: list[Row], canvas: Any) -> bool:
                 axes.fill_between(x, low, high, color=colour, alpha=0.12, linewidth=0)
         for value, style in _lines(results, name):
             axes.axhline(value, color="0.4", linewidth=0.8, linestyle=style)
-        axes.set(xlabel="degree", ylabel=name)
+        axes.set(xlabel="degree", ylabel=_axis(name))
         axes.grid(alpha=0.3)
     for axes in grid.ravel()[len(names) :]:
         axes.set_axis_off()
@@ -144,9 +145,9 @@ def _pairs(results: Results, rows: list[Row], canvas: Any) -> bool:
                     axes.scatter([row[beside] for row in mine], y, s=4, color=colour, label=method, alpha=0.7)
             axes.tick_params(labelsize=6)
             if i == len(names) - 1:
-                axes.set_xlabel(beside, fontsize=8)
+                axes.set_xlabel(_axis(beside), fontsize=8)
             if j == 0:
-                axes.set_ylabel(below, fontsize=8)
+                axes.set_ylabel(_axis(below), fontsize=8)
     handles, labels = grid[0, 1].get_legend_handles_labels()
     canvas.legend(handles, labels, loc="upper center", ncols=6, fontsize=8)
     return True
@@ -225,7 +226,7 @@ def _space(results: Results, rows: list[Row], canvas: Any) -> bool:
         for colour, (method, mine) in _methods(rows):
             known = [row for row in mine if row.get(name) is not None]
             axes.plot([r["degree"] for r in known], [r[name] for r in known], ".-", color=colour, label=method)
-        axes.set(xlabel="degree", ylabel=name)
+        axes.set(xlabel="degree", ylabel=_axis(name))
         axes.grid(alpha=0.3)
     grid[0].legend(fontsize=7)
     return True
@@ -238,6 +239,10 @@ def _methods(rows: list[Row]) -> list[tuple[str, tuple[str, list[Row]]]]:
         (f"C{number}", (name, sorted((r for r in rows if r["method"] == name), key=lambda r: int(r["degree"]))))
         for number, name in enumerate(names)
     ]
+
+
+def _axis(name: str) -> str:
+    return f"{name}, {UNITS[name]}" if name in UNITS else name
 
 
 def _known(rows: list[Row]) -> list[Row]:
