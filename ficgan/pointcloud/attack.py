@@ -10,7 +10,6 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
-from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError, UsageError
@@ -19,7 +18,7 @@ from ficgan.pointcloud.cloud import Cloud, Colors, Points
 from ficgan.pointcloud.methods.colours import rounded_colors
 from ficgan.pointcloud.methods.merge_faces import Merge2Faces
 from ficgan.pointcloud.methods.tapering import taper_factors, taper_function
-from ficgan.pointcloud.neighbours import mean_of_neighbours
+from ficgan.pointcloud.neighbours import mean_of_neighbours, search
 from ficgan.pointcloud.registration import register
 
 __all__ = ["Unmerged", "Untapered", "guess_merge_weight", "guess_taper", "unmerge", "untaper"]
@@ -148,7 +147,7 @@ def _by_edge(cloud: Cloud, edge: Points, misfit: NDArray[np.float64]) -> float:
     def gap(row: int) -> float:
         back = untaper(cloud, float(_TRIED[row]), floor=0.05)
         points = back.cloud.points[~back.lost]
-        short = np.minimum(cKDTree(points).query(edge, distance_upper_bound=_APART)[0], _APART)
+        short = np.minimum(search(points, edge, within=_APART)[0][:, 0], _APART)
         over = np.clip(np.linalg.norm(points, axis=1) - cut, 0, _APART)
         return float(short.sum() + over.sum())
 
@@ -211,7 +210,7 @@ def unmerge(cloud: Cloud, weight: float, target: Cloud, transform: Points | None
     there = target.moved(transform)
     points, rows = _drawn_back(cloud.points, weight, there.points)
     own = np.linalg.norm(points - there.points[rows], axis=1)
-    lost = own > cKDTree(there.points).query(points)[0] + _BESIDE
+    lost = own > search(there.points, points)[0][:, 0] + _BESIDE
     points[lost] = cloud.points[lost]
     colors = cloud.colors
     if colors is not None and target.colors is not None:
@@ -239,11 +238,11 @@ def guess_merge_weight(cloud: Cloud, target: Cloud) -> float:
     bare = Cloud(cloud.points)
     start = register(bare, target).transform
     lying = [target.moved(one).points for one in (start, _pulled(bare, target, start))]
-    pairs = [(place, cKDTree(place).query(bare.points)[1]) for place in lying]
+    pairs = [(place, search(place, bare.points)[1][:, 0]) for place in lying]
 
     def unevenness(weight: float, place: Points, rows: NDArray[np.intp]) -> float:
         points = bare.points + weight / (1 - weight) * (bare.points - place[rows])
-        gaps = cKDTree(points).query(points, k=[2])[0]
+        gaps = search(points, points, 2)[0][:, 1:]
         return float(gaps.std() / max(gaps.mean(), np.finfo(float).tiny))
 
     grid = [Merge2Faces.traits.of_degree(degree) for degree in (0, *DEGREES)]
@@ -261,7 +260,7 @@ def guess_merge_weight(cloud: Cloud, target: Cloud) -> float:
 
 def _drawn_back(points: Points, weight: float, target: Points) -> tuple[Points, NDArray[np.intp]]:
     """The source's points, and rows of the target points that they had been drawn to."""
-    rows = cKDTree(target).query(points)[1]
+    rows = search(target, points)[1][:, 0]
     return points + weight / (1 - weight) * (points - target[rows]), rows
 
 
@@ -291,7 +290,7 @@ def _pulled(cloud: Cloud, target: Cloud, transform: Points) -> Points:
     """The target laid where a merged cloud's points are nearest to its own: at a high weight they almost touch."""
     for _ in range(50):
         there = target.moved(transform).points
-        there = there[cKDTree(there).query(cloud.points)[1]]
+        there = there[search(there, cloud.points)[1][:, 0]]
         middle, mean = cloud.points.mean(axis=0), there.mean(axis=0)
         step = np.eye(4)
         step[:3, :3] = Rotation.align_vectors(cloud.points - middle, there - mean)[0].as_matrix()

@@ -43,8 +43,8 @@ class Cloud:
         if points.ndim != 2 or points.shape[1] != 3 or not np.issubdtype(points.dtype, np.number):
             raise InputError(f"a cloud's points must be numbers [N,3], not {points.dtype} {list(points.shape)}")
         points = np.ascontiguousarray(points, np.float64)
-        bad = ~np.isfinite(points).all(axis=1)
-        if bad.any():
+        if not np.isfinite(points).all():  # the rows, which take twenty times as long, only for the message
+            bad = ~np.isfinite(points).all(axis=1)
             raise InputError(
                 f"{int(bad.sum())} of {len(points)} points have coordinates that are not finite, the first is point "
                 f"{int(bad.argmax())}; remove them"

@@ -7,13 +7,13 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
 from ficgan.errors import InputError
 from ficgan.pointcloud.base import CloudAnonymizer
 from ficgan.pointcloud.cloud import Cloud, merged
 from ficgan.pointcloud.frame import Placed, canonical, other_faces
 from ficgan.pointcloud.landmarks import FaceLandmarks
+from ficgan.pointcloud.neighbours import search
 from ficgan.pointcloud.prepare import PreparationConfig, Prepared, prepare_placed
 from ficgan.pointcloud.segments import segmented
 
@@ -89,7 +89,7 @@ def anonymise_scan(
     inner = method(prepared.inner, name=name)
     if not len(inner):
         raise InputError(f"{method.name} left no point of the face; use a lower degree")
-    moved = 1e3 * cKDTree(prepared.inner.points).query(inner.points)[0]
+    moved = 1e3 * search(prepared.inner.points, inner.points)[0][:, 0]
     if moved.max() < UNCHANGED:
         raise InputError(
             f"{method.name} left every point of the face where it was; use a higher degree"

@@ -75,46 +75,62 @@ def test_few_points_are_refused() -> None:
         neighbours.mean_distances(np.zeros((5, 3)), 0)
 
 
+@pytest.fixture(params=["pykdtree", "scipy"])
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "pykdtree":
+        pytest.importorskip("pykdtree")
+    else:
+        monkeypatch.setitem(sys.modules, "pykdtree.kdtree", None)
+    return str(request.param)
+
+
 @pytest.mark.parametrize("cores", [1, 3])
 @pytest.mark.parametrize("count", [0, 1, 1024, 5000])
-def test_search_is_scipys_in_order(
-    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, cores: int, count: int
+@pytest.mark.parametrize("axes", [1, 3])
+def test_search_is_scipys(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, backend: str, cores: int, count: int, axes: int
 ) -> None:
     monkeypatch.setattr(neighbours, "_cores", lambda: cores)
-    tree, queries = cKDTree(_surface(rng, 300)), _surface(rng, count)
+    points, queries = _surface(rng, 300)[:, :axes], _surface(rng, count)[:, :axes]
     for k, within in ((1, np.inf), (5, 0.01), (400, np.inf)):
-        expected = tree.query(queries, np.arange(1, k + 1), distance_upper_bound=within)
-        for got, one in zip(neighbours.search(tree, queries, k, within=within), expected, strict=True):
-            np.testing.assert_array_equal(got, one)
+        expected, rows = cKDTree(points).query(queries, np.arange(1, k + 1), distance_upper_bound=within)
+        distances, found = neighbours.search(points, queries, k, within=within)
+        np.testing.assert_allclose(distances, expected, rtol=1e-12)
+        np.testing.assert_array_equal(found, rows)
 
 
-def test_an_error_within_a_thread_comes_out(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_near_no_points(backend: str) -> None:
+    distances, rows = neighbours.search(np.zeros((0, 3)), np.zeros((2, 3)), 2)
+    assert np.isinf(distances).all() and (rows == 0).all()
+
+
+def test_what_is_not_finite_is_refused(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
     monkeypatch.setattr(neighbours, "_cores", lambda: 3)
     queries = _surface(rng, 9000)
     queries[7000] = np.nan
     with pytest.raises(ValueError, match="finite"):
-        neighbours.search(cKDTree(queries[:100]), queries)
+        neighbours.search(queries[:100], queries)
 
 
 _LONG = """
 import signal
 import numpy as np
-from scipy.spatial import cKDTree
 from ficgan.pointcloud import neighbours
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs begin with it ignored
 neighbours._cores = lambda: 4
 points = np.random.default_rng(0).random((20_000, 3))
-tree = cKDTree(points)
 print("ready", flush=True)
 while True:
-    neighbours.search(tree, points, 50)
+    neighbours.search(points, points, 50)
 """
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT to another process")
-def test_an_interruption_ends_as_one_and_never_as_a_crash() -> None:
+@pytest.mark.parametrize("backend", ["pykdtree", "scipy"])
+def test_an_interruption_ends_as_one_and_never_as_a_crash(backend: str) -> None:
+    hidden = "import sys; sys.modules['pykdtree.kdtree'] = None\n" if backend == "scipy" else ""
     running = [
-        subprocess.Popen([sys.executable, "-c", _LONG], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        subprocess.Popen([sys.executable, "-c", hidden + _LONG], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for _ in range(4)
     ]
     try:

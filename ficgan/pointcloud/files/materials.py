@@ -96,14 +96,14 @@ class Materials:
     def _spread(
         self, colors: NDArray[np.uint8], coloured: NDArray[np.bool_], points: NDArray[np.float64]
     ) -> NDArray[np.uint8]:
-        from scipy.spatial import cKDTree
+        from ficgan.pointcloud.neighbours import search
 
         bare = np.flatnonzero(~coloured)
         self.notes.append(
             f"{len(bare):,} of {len(points):,} vertices have no colour and took that of the nearest with one"
         )
         if np.isfinite(points).all():  # else the cloud is refused anyway
-            colors[bare] = colors[coloured][cKDTree(points[coloured]).query(points[bare])[1]]
+            colors[bare] = colors[coloured][search(points[coloured], points[bare])[1][:, 0]]
         return colors
 
 

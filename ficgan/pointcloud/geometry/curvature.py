@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
 from ficgan.errors import InputError
 from ficgan.pointcloud.cloud import Cloud
@@ -70,7 +69,7 @@ def curvature(cloud: Cloud, *, neighbours: int = 60) -> Curvature:
     if cloud.normals is None:
         cloud = with_normals(cloud)
     assert cloud.normals is not None
-    _, rows = search(cKDTree(cloud.points), cloud.points, min(neighbours, len(cloud)))
+    _, rows = search(cloud.points, cloud.points, min(neighbours, len(cloud)))
     offsets = cloud.points[rows] - cloud.points[:, None]
     size = np.sqrt(np.einsum("nkd,nkd->n", offsets, offsets) / rows.shape[1])
     size = np.where(size > 0, size, 1)
@@ -95,7 +94,7 @@ def curvature_error(result: Cloud, source: Cloud, *, neighbours: int = 60) -> fl
     Raises:
         InputError: as `curvature`.
     """
-    rows = search(cKDTree(source.points), result.points)[1][:, 0] if len(source) else np.empty(0, np.intp)
+    rows = search(source.points, result.points)[1][:, 0] if len(source) else np.empty(0, np.intp)
     ours, theirs = (curvature(cloud, neighbours=neighbours).mean for cloud in (result, source))
     return float(np.abs(ours - theirs[rows]).mean())
 

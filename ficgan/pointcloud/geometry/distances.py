@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
 from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.neighbours import search
-from ficgan.pointcloud.registration.normals import tree_order, with_normals
+from ficgan.pointcloud.neighbours import search, tree_order
+from ficgan.pointcloud.registration.normals import with_normals
 
 __all__ = ["CloudDistances", "chamfer", "cloud_distances", "hausdorff", "normal_error"]
 
@@ -95,6 +94,6 @@ def _nearest(cloud: Cloud, other: Cloud) -> tuple[Floats, NDArray[np.int64]]:
         one.need(1, "a distance between clouds")
     order = tree_order(cloud.points)
     distances, rows = np.empty(len(cloud)), np.empty(len(cloud), np.int64)
-    found = search(cKDTree(other.points), cloud.points[order])
+    found = search(other.points, cloud.points[order])
     distances[order], rows[order] = found[0][:, 0], found[1][:, 0]
     return distances, rows

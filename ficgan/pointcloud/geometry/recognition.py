@@ -13,11 +13,10 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
 from ficgan.errors import InputError
 from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.neighbours import search
+from ficgan.pointcloud.neighbours import Tree, search
 from ficgan.pointcloud.registration.fpfh import fpfh
 from ficgan.pointcloud.registration.icp import Icp, icp
 from ficgan.pointcloud.registration.normals import with_normals
@@ -89,7 +88,7 @@ class UpperFace:
         near = self.cut(cloud, 4 * self.smooth)
         rows, columns, nodes = self.nodes()
         count = min(24, len(near))
-        distances, index = search(cKDTree(near.points[:, 1:]), nodes, count)
+        distances, index = search(near.points[:, 1:], nodes, count)
         width = np.maximum(self.smooth, distances[:, min(3, count - 1)])
         weights = np.exp(-0.5 * (distances / width[:, None]) ** 2)
         depth = (weights * near.points[index, 0]).sum(axis=1) / weights.sum(axis=1)
@@ -174,7 +173,7 @@ class FpfhRecogniser(GeometricRecogniser):
         features = fpfh(near, radius=self.radius)
         _, _, nodes = self.face.nodes()
         count = min(self.around, len(near))
-        rows = search(cKDTree(near.points[:, 1:]), nodes, count)[1]
+        rows = search(near.points[:, 1:], nodes, count)[1]
         # Square roots of shares: a difference between these is Hellinger's, which rare bins do not drown in full ones.
         return np.sqrt(features[rows].mean(axis=1) / 200).astype(np.float32).ravel()
 
@@ -220,12 +219,12 @@ class IcpRecogniser:
 
     def _residual(self, moving: Cloud, fixed: Cloud) -> float:
         assert fixed.normals is not None
-        tree = cKDTree(fixed.points)
+        tree = Tree(fixed.points)
         transform, kept = np.eye(4), np.arange(len(moving))
         for _ in range(2):
             transform = icp(moving.take(kept), fixed, transform, Icp(iterations=15, tolerance=1e-5)).transform
             moved = moving.moved(transform).points
-            rows = search(tree, moved)[1][:, 0]
+            rows = tree.nearest(moved)[1][:, 0]
             gaps = np.abs(((moved - fixed.points[rows]) * fixed.normals[rows]).sum(axis=1))
             kept = np.argsort(gaps, kind="stable")[: max(3, round((1 - self.trim) * len(gaps)))]
         return float(gaps[kept].mean())

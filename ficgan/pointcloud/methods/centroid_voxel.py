@@ -16,9 +16,10 @@ from ficgan.registry import param
 
 __all__ = ["CentroidVoxel"]
 
-
 _STEP = 0.00025
 """Metres a degree."""
+_DENSE = 4
+"""Voxels of the grid for each point up to which they are counted, in two thirds of the time that sorting takes."""
 
 
 def _marker(size: float) -> float:
@@ -60,7 +61,7 @@ class CentroidVoxel(CloudAnonymizer):
                 "give its coordinates in metres, or a larger size"
             )
         shape = tuple(extent.astype(int).tolist())
-        voxels, voxel_of = np.unique(np.ravel_multi_index(cells.astype(np.int64).T, shape), return_inverse=True)
+        voxels, voxel_of = _occupied(np.ravel_multi_index(cells.astype(np.int64).T, shape))
         points = origin + (np.stack(np.unravel_index(voxels, shape), axis=1) + 0.5) * self.size
         if cloud.colors is None:
             return Cloud(points)
@@ -72,3 +73,11 @@ class CentroidVoxel(CloudAnonymizer):
         """The grid's origin [3] and the cell of each point [N,3], whole numbers from 0."""
         origin = points.min(axis=0) - self.size * 0.5
         return origin, np.floor((points - origin) / self.size)
+
+
+def _occupied(cells: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Numbers of the occupied voxels in order, and the place among them of each point's [N]."""
+    if cells.max() >= _DENSE * len(cells):
+        return np.unique(cells, return_inverse=True)
+    filled = np.bincount(cells) > 0
+    return np.flatnonzero(filled), (np.cumsum(filled) - 1)[cells]

@@ -73,10 +73,10 @@ class Merge2Faces(CloudAnonymizer):
         return _registered(_Pair((_bytes(cloud), _bytes(self.target)), self.coarse, cloud, self.target))
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
-        from scipy.spatial import cKDTree
+        from ficgan.pointcloud.neighbours import search
 
         target = (self.target or cloud).moved(self.registered(cloud).transform)
-        nearest = cKDTree(target.points, balanced_tree=False).query(cloud.points)[1]
+        nearest = search(target.points, cloud.points)[1][:, 0]
         points = (1 - self.weight) * cloud.points + self.weight * target.points[nearest]
         if cloud.colors is None or target.colors is None:
             return Cloud(points)

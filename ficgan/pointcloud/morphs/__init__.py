@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError, UsageError
@@ -118,7 +117,7 @@ def _first_neutral(expressions: Sequence[str]) -> int:
 
 
 def _tones(shape: NDArray[Any], points: NDArray[Any], cloud: Cloud) -> NDArray[np.uint8] | None:
-    return None if cloud.colors is None else cloud.colors[search(cKDTree(points), shape)[1][:, 0]]
+    return None if cloud.colors is None else cloud.colors[search(points, shape)[1][:, 0]]
 
 
 def _model(
@@ -135,7 +134,7 @@ def _model(
         own = [number for number, name in enumerate(people) if name == person]
         rest[person] = next((number for number in own if expressions[number] == NEUTRAL), own[0])
     moods = [number for number in range(len(shapes)) if number != rest[people[number]]]
-    at = np.asarray(cKDTree(points).query(marks)[1], np.int64)
+    at = np.asarray(search(points, marks)[1][:, 0], np.int64)
     moving = _moving(points, marks)
     differences = [moving * _difference(shapes[number], shapes[rest[people[number]]], at) for number in moods]
     coloured = [tone for tone in (tones[number] for number in rest.values()) if tone is not None]
@@ -161,5 +160,5 @@ def _difference(shown: NDArray[Any], rest: NDArray[Any], at: NDArray[np.int64]) 
 def _moving(points: NDArray[Any], marks: NDArray[Any]) -> NDArray[Any]:
     """1 where expressions move a face, 0 far from brows, eyes, nose, mouth and chin [N,1]: there, what two scans of a
     person differ by is the scanner's and the fitting's."""
-    away = cKDTree(marks[[*range(5, 12), *range(17, MARKS)]]).query(points)[0]
+    away = search(marks[[*range(5, 12), *range(17, MARKS)]], points)[0][:, 0]
     return np.asarray(0.5 - 0.5 * np.tanh((away - REACH) / (0.3 * REACH)))[:, None]

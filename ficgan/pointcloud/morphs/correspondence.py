@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import RBFInterpolator
 from scipy.sparse import csr_array
-from scipy.spatial import cKDTree
 
-from ficgan.pointcloud.neighbours import search
+from ficgan.pointcloud.neighbours import Tree, search
 
 __all__ = ["Fitting", "Sheet", "fitted"]
 
@@ -53,7 +52,7 @@ class Sheet:
     @classmethod
     def of(cls, points: Array) -> Sheet:
         """Of points [N,3] of a head in the canonical frame."""
-        _, near = search(cKDTree(points), points, NEIGHBOURS)
+        _, near = search(points, points, NEIGHBOURS)
         count = len(points)
         columns = near.ravel()
         rows = np.repeat(np.arange(count), NEIGHBOURS)
@@ -100,10 +99,10 @@ def fitted(template: Sheet, marks: Array, scan: Sheet, goals: Array, how: Fittin
     """
     warp = RBFInterpolator(marks, goals - marks, kernel="thin_plate_spline", smoothing=1e-6)
     moved = template.points + warp(template.points)
-    tree = cKDTree(scan.points)
+    tree = Tree(scan.points)
     for number, steps in enumerate(how.rounds):
         reach = how.reach * (1.0 - 0.5 * number / max(len(how.rounds) - 1, 1))
-        away, near = (found[:, 0] for found in search(tree, moved, within=reach))
+        away, near = (found[:, 0] for found in tree.nearest(moved, within=reach))
         pulled = np.flatnonzero(np.isfinite(away))
         at = near[pulled]
         faces = normals_of(moved, np.column_stack([np.arange(len(moved)), template.neighbours]))

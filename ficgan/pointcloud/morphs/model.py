@@ -10,7 +10,6 @@ from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
 from ficgan.anonymizers.base import generator
@@ -106,7 +105,7 @@ class MorphModel:
 
     @cached_property
     def _near(self) -> Array:
-        return np.asarray(search(cKDTree(self.mean), self.mean, NEAR + 1)[1][:, 1:])
+        return np.asarray(search(self.mean, self.mean, NEAR + 1)[1][:, 1:])
 
     def sample(
         self, person: int, *, expression: str = NEUTRAL, scan: int = 0, points: int | None = None, colour: bool = True

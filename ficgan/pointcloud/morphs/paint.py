@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
 from ficgan.pointcloud.neighbours import search
 
@@ -96,7 +95,7 @@ def _distance(flat: Array, line: Array) -> Array:
     """From points in the plane to a line of stretches, to a tenth of a millimetre."""
     steps = np.linspace(0.0, 1.0, 200)[:, None]
     dense = np.concatenate([a + steps * (b - a) for a, b in pairwise(line)])
-    return np.asarray(search(cKDTree(dense), flat)[0][:, 0])
+    return np.asarray(search(dense, flat)[0][:, 0])
 
 
 def _between(stops: Array, at: float) -> Array:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from scipy.spatial import cKDTree
 
 from ficgan.errors import InputError
 from ficgan.pointcloud.cloud import Cloud
@@ -42,7 +41,7 @@ def fpfh(cloud: Cloud, *, radius: float = 0.025, most: int = 100, power: int = 1
     if cloud.normals is None:
         raise InputError("FPFH features need normals; make them with with_normals")
     cloud.need(1, "FPFH")
-    distances, rows = search(cKDTree(cloud.points), cloud.points, min(most, len(cloud)), within=radius)
+    distances, rows = search(cloud.points, cloud.points, min(most, len(cloud)), within=radius)
     # The first column is the point itself (or its double, which tells as little).
     near = np.isfinite(distances[:, 1:])
     centres, column = np.nonzero(near)

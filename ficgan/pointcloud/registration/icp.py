@@ -6,12 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
 from ficgan.errors import InputError, UsageError
 from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.neighbours import search
-from ficgan.pointcloud.registration.normals import tree_order
+from ficgan.pointcloud.neighbours import Tree, search, tree_order
 
 __all__ = ["Alignment", "Icp", "alignment_of", "icp"]
 
@@ -131,7 +129,7 @@ def alignment_of(moving: Cloud, fixed: Cloud, transform: Floats | None = None, *
     fixed.need(1, "a measure of alignment")
     transform = np.eye(4) if transform is None else transform
     points = _moved(moving.points, transform)
-    distances, _ = search(cKDTree(fixed.points), points, within=within)
+    distances, _ = search(fixed.points, points, within=within)
     inliers = distances[np.isfinite(distances)]
     return Alignment(
         transform, len(inliers) / len(points), float(np.sqrt((inliers**2).mean())) if len(inliers) else 0.0
@@ -146,7 +144,7 @@ class _Nearest:
     """
 
     def __init__(self, fixed: Floats, reach: float) -> None:
-        self._tree, self._fixed, self._reach = cKDTree(fixed), fixed, reach
+        self._tree, self._fixed, self._reach = Tree(fixed), fixed, reach
 
     def __call__(self, points: Floats) -> Rows:
         if not hasattr(self, "_asked"):
@@ -167,7 +165,7 @@ class _Nearest:
 
     def _ask(self, points: Floats, places: Rows) -> None:
         bound = 2 * self._reach
-        distances, rows = search(self._tree, points, 2, within=bound)
+        distances, rows = self._tree.nearest(points, 2, within=bound)
         first, second = np.minimum(distances, bound).T
         far = ~np.isfinite(distances[:, 0])
         self._asked[places] = points

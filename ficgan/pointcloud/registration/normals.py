@@ -7,13 +7,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
-from scipy.spatial import cKDTree
 
 from ficgan.errors import InputError
 from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.neighbours import search
+from ficgan.pointcloud.neighbours import search, tree_order
 
-__all__ = ["Side", "oriented", "pca_normals", "smallest_eigenvector", "tree_order", "with_normals"]
+__all__ = ["Side", "oriented", "pca_normals", "smallest_eigenvector", "with_normals"]
 
 Floats = NDArray[np.float64]
 Side = Literal["front", "outwards"]
@@ -66,7 +65,7 @@ def pca_normals(points: Floats, *, neighbours: int = 30, radius: float | None = 
     _refuse_line(points)
     order = tree_order(points)
     points = points[order]
-    distances, rows = search(cKDTree(points), points, min(neighbours, len(points)))
+    distances, rows = search(points, points, min(neighbours, len(points)))
     kept = np.ones(rows.shape) if radius is None else distances <= radius
     kept[:, :3] = 1
     normals = np.empty_like(points)
@@ -87,11 +86,6 @@ def _covariances(points: Floats, rows: NDArray[np.int64], weights: Floats) -> Fl
     means = table @ terms
     spread = means[:, 3:] - means[:, _FIRST] * means[:, _SECOND]
     return spread[:, _SQUARE].reshape(-1, 3, 3)
-
-
-def tree_order(points: Floats) -> NDArray[np.int64]:
-    """Rows [N] that put near points near one another in memory, in which a tree answers in half the time."""
-    return cKDTree(points).indices
 
 
 def smallest_eigenvector(matrices: Floats) -> Floats:

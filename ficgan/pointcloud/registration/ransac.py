@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
 from ficgan.errors import InputError, UsageError
 from ficgan.pointcloud.cloud import Cloud
@@ -177,7 +176,7 @@ def _ranked(a: Cloud, b: Cloud, pairs: Rows, rotations: Floats, shifts: Floats, 
     top = np.argsort(-votes, kind="stable")[: setting.candidates]
     some = a.points[:: max(1, len(a) // 400)]
     laid = some @ rotations[top].transpose(0, 2, 1) + shifts[top, None]
-    distances, _ = search(cKDTree(b.points), laid.reshape(-1, 3), within=setting.inlier)
+    distances, _ = search(b.points, laid.reshape(-1, 3), within=setting.inlier)
     closeness = 1 - np.minimum(distances, setting.inlier).reshape(len(top), -1) / setting.inlier
     best = np.argsort(-closeness.sum(axis=1), kind="stable")
     return [int(top[i]) for i in best[: setting.refined]]
