@@ -6,14 +6,12 @@ A configuration is a YAML file in `configs/` (or anywhere) plus dotted overrides
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from ficgan.errors import UsageError
+from ficgan.yaml_settings import check, override, read_tree
 
 __all__ = [
     "AlignmentConfig",
@@ -236,74 +234,10 @@ def load_config(name_or_path: str | Path, overrides: list[str] | tuple[str, ...]
     Raises:
         UsageError: no such configuration, unreadable YAML, an unknown key or a value that does not fit.
     """
-    tree = _read_yaml(name_or_path)
-    for override in overrides:
-        key, equals, value = override.partition("=")
-        if not equals or not key:
-            raise UsageError(f"override {override!r} is not of the form key=value, such as loss.positive=0")
-        node = tree
-        *parents, leaf = key.split(".")
-        for parent in parents:
-            node = node.setdefault(parent, {})
-            if not isinstance(node, dict):
-                raise UsageError(f"override {override!r}: {parent!r} is a value, not a section of the configuration")
-        node[leaf] = yaml.safe_load(value)
+    tree = override(read_tree(name_or_path, kind=""), overrides, example="loss.positive=0")
     return parse_config(tree, where=str(name_or_path))
 
 
 def parse_config(tree: dict[str, Any], *, where: str) -> Config:
     """Check a nested dictionary and turn it into a `Config`; every problem is one sentence that names the key."""
-    try:
-        return Config.model_validate(tree)
-    except ValidationError as error:
-        first = error.errors()[0]
-        path = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "extra_forbidden":
-            hint = _nearest(path)
-            raise UsageError(
-                f"unknown key {path!r} in {where}" + (f"; did you mean {hint!r}?" if hint else "")
-            ) from None
-        raise UsageError(f"{path or 'configuration'} in {where}: {first['msg']} (got {first['input']!r})") from None
-
-
-def _read_yaml(name_or_path: str | Path) -> dict[str, Any]:
-    text_path = str(name_or_path)
-    if text_path.endswith((".yaml", ".yml")) or "/" in text_path:
-        try:
-            text = Path(name_or_path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"configuration {text_path!r} cannot be read: {error}") from None
-    else:
-        from ficgan import configs
-
-        if text_path not in configs.names():
-            names = ", ".join(configs.names())
-            raise UsageError(f"there is no configuration named {text_path!r}; there are {names}, or give a .yaml path")
-        text = configs.read(text_path)
-    try:
-        tree = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise UsageError(f"configuration {text_path!r} is not valid YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(tree, dict):
-        raise UsageError(f"configuration {text_path!r} holds no key: value sections")
-    return tree
-
-
-def _known_keys(model: type[BaseModel] = Config, prefix: str = "") -> list[str]:
-    keys = []
-    for name, field in model.model_fields.items():
-        keys.append(prefix + name)
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            keys += _known_keys(field.annotation, f"{prefix}{name}.")
-    return keys
-
-
-def _nearest(path: str) -> str | None:
-    known = _known_keys()
-    close = difflib.get_close_matches(path, known, n=1, cutoff=0.5)
-    if close:
-        return close[0]
-    leaf = path.rsplit(".", 1)[-1]
-    by_leaf = {key.rsplit(".", 1)[-1]: key for key in known}
-    close = difflib.get_close_matches(leaf, list(by_leaf), n=1, cutoff=0.6)
-    return by_leaf[close[0]] if close else None
+    return check(Config, tree, where=where)

@@ -64,8 +64,8 @@ BASE = {"attacker": "autoencoder:size=16", "anonymizer": "gaussian-blur:kernel=9
         ({"set": {"split": {"atacker": 4}}}, "did you mean 'set.split.attacker'"),
         ({"attacker": {"name": "autoencodr"}}, "did you mean autoencoder"),
         ({"attacker": {"name": "autoencoder", "epoch": 1}}, "did you mean epochs"),
-        ({"attacker": {"size": 16}}, "no attacker.name"),
-        ({"attacker": 3}, "attacker in there"),
+        ({"attacker": {"size": 16}}, "attacker.name is missing"),
+        ({"attacker": 3}, "there: attacker: give a NAME"),
         ({"attacker": "autoencoder:size=18"}, "multiple of 4"),
         ({"attacker": "ridge"}, "learns within an evaluation"),
         ({"attacker": "wiener-blind"}, "ficgan-attack run wiener-blind"),
@@ -93,7 +93,7 @@ def test_overrides_reach_short_forms_and_sections(tmp_path: Path) -> None:
             load_attack(file, [text, "seed=1"] if said == "key=value" else ["seed=1", text])
 
 
-@pytest.mark.parametrize(("text", "said"), [("[]", "no key: value"), ("a: [", "no valid YAML")])
+@pytest.mark.parametrize(("text", "said"), [("[]", "no key: value"), ("a: [", "not valid YAML")])
 def test_files_that_are_none(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "m.yaml").write_text(text)
     with pytest.raises(UsageError, match=said):

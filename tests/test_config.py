@@ -33,12 +33,13 @@ def test_overrides_are_yaml() -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("loss.postive=0", r"unknown key 'loss.postive' in tiny; did you mean 'loss.positive'\?"),
+        ("loss.postive=0", r"tiny: unknown key 'loss.postive'; did you mean 'loss.positive'\?"),
         ("optimiser.lr=1", "did you mean 'optimizer"),
-        ("optimizer.batch=1", "optimizer.batch in tiny"),
-        ("optimizer.batch=many", "optimizer.batch in tiny"),
+        ("optimizer.batch=1", "tiny: optimizer.batch: "),
+        ("optimizer.batch=many", r"tiny: optimizer.batch: .* \(got 'many'\)"),
         ("optimizer.batch", "not of the form key=value"),
         ("name.x=1", "'name' is a value, not a section"),
+        ("optimizer.batch=[1", "override 'optimizer.batch': the value is not valid YAML"),
         ("model.resolution=48", "not a power of two"),
         ("model.modulation=film", "model.modulation"),
     ],

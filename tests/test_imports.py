@@ -20,7 +20,7 @@ SOURCES = sorted(
 MAPPED = ("ops", "configs", "pretrained")
 
 # Room → the rooms it may import; itself always, `cli` whatever it likes, nobody `cli`.
-LEAVES = frozenset({"errors", "config", "device", "precision", "arrays", "registry", "interrupts"})
+LEAVES = frozenset({"errors", "config", "device", "precision", "arrays", "registry", "interrupts", "yaml_settings"})
 ALLOWED: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "device": frozenset({"errors"}),
@@ -33,7 +33,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "pretrained": frozenset(),
     "losses": frozenset(),
     "ops": frozenset({"errors"}),
-    "config": frozenset({"errors", "configs"}),
+    "yaml_settings": frozenset({"errors", "configs"}),
+    "config": frozenset({"errors", "configs", "yaml_settings"}),
     "models": LEAVES | {"ops"},
     "faces": LEAVES,
     "images": LEAVES,

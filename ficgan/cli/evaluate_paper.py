@@ -232,25 +232,16 @@ def obfuscation(
 
 
 def _study(images: Path | None, annotations: Path | None, file: Path | None, overrides: Sequence[str]) -> Any:
-    import yaml
-
     from ficgan.errors import UsageError
     from ficgan.evaluation.study import StudyConfig
+    from ficgan.yaml_settings import override
 
     given = {key: str(path) for key, path in (("images", images), ("annotations", annotations)) if path is not None}
     if file is not None:
         return StudyConfig.read(file, [*(f"{key}={json.dumps(path)}" for key, path in given.items()), *overrides])
     if len(given) < 2:
         raise UsageError("a study needs images and boxes of their faces; give --images and --annotations, or --config")
-    tree: dict[str, Any] = dict(given)
-    for override in overrides:
-        key, equals, value = override.partition("=")
-        if not (key and equals):
-            raise UsageError(f"--set {override!r} is not of the form KEY=VALUE, such as epochs=10")
-        try:
-            tree[key] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            raise UsageError(f"--set {override!r} has a value that cannot be read; write it as in YAML") from None
+    tree = override(dict(given), overrides, example="epochs=10")
     return StudyConfig.parse(tree, where="--set")
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
 from ficgan.attacks import REVERSERS
 from ficgan.attacks.learned import Learned
 from ficgan.errors import UsageError
-from ficgan.evaluation.matrix_config import MethodConfig, SetConfig, SplitConfig, without_folder
+from ficgan.evaluation.matrix_config import MethodConfig, SetConfig, without_folder
 from ficgan.registry import parse_spec
+from ficgan.yaml_settings import check, override, read_tree
 
 __all__ = ["AttackConfig", "AttackSet", "AttackerConfig", "load_attack", "parameter_count", "parse_attack"]
+
+_PAGE = "docs/attacks.md"
 
 
 class _Frozen(BaseModel):
@@ -111,9 +112,8 @@ def load_attack(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Atta
     Raises:
         UsageError: no such file, unreadable, an unknown key, attacker, anonymiser or parameter.
     """
-    tree = _read(name_or_path)
-    for override in overrides:
-        _override(tree, override)
+    tree = read_tree(name_or_path, kind="attack", see=_PAGE)
+    tree = override(tree, overrides, example="attacker.epochs=5", opened=_opened)
     return parse_attack(tree, where=str(name_or_path))
 
 
@@ -125,10 +125,7 @@ def parse_attack(tree: dict[str, Any], *, where: str) -> AttackConfig:
     """
     import ficgan.evaluation  # noqa: F401 (knows all anonymisers)
 
-    try:
-        config = AttackConfig.model_validate(tree)
-    except ValidationError as error:
-        raise UsageError(_told(error, where)) from None
+    config = check(AttackConfig, tree, where=where, see=_PAGE)
     config.learner()
     config.anonymizer.make()
     return config
@@ -152,62 +149,9 @@ def _needs_none(name: str, knowledge: frozenset[Any]) -> str:
     return f"{name} has no network to train: {how}; what is trained is {trained}"
 
 
-def _read(name_or_path: str | Path) -> dict[str, Any]:
-    from ficgan import configs
-
-    text_path = str(name_or_path)
-    if text_path.endswith((".yaml", ".yml")) or "/" in text_path:
-        try:
-            text = Path(name_or_path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"the configuration {text_path} cannot be read ({error}); name a YAML file") from None
-    else:
-        names = configs.names("attack")
-        if text_path not in names:
-            near = difflib.get_close_matches(text_path, names, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}, or give a .yaml path"
-            raise UsageError(f"there is no configuration named {text_path!r}; {hint}")
-        text = configs.read(text_path, "attack")
-    try:
-        tree = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise UsageError(f"{text_path} is no valid YAML ({' '.join(str(error).split())}); mend it") from None
-    if not isinstance(tree, dict):
-        raise UsageError(f"{text_path} holds no key: value pairs; see docs/attacks.md")
-    return tree
-
-
-def _override(tree: dict[str, Any], text: str) -> None:
-    key, equals, value = text.partition("=")
-    if not (equals and key):
-        raise UsageError(f"override {text!r} is not of the form key=value, such as attacker.epochs=5")
-    node = tree
-    *parents, leaf = key.split(".")
-    for parent in parents:
-        below = node.setdefault(parent, {})
-        if isinstance(below, str) and parent in ("attacker", "anonymizer"):  # a short form gets room for more
-            name, parameters = parse_spec(below)
-            below = node[parent] = {"name" if parent == "attacker" else "method": name, **parameters}
-        if not isinstance(below, dict):
-            raise UsageError(f"override {text!r}: {parent!r} is a value, not a section of the configuration")
-        node = below
-    try:
-        node[leaf] = yaml.safe_load(value)
-    except yaml.YAMLError:
-        raise UsageError(f"override {text!r}: the value cannot be read as YAML; quote it") from None
-
-
-def _told(error: ValidationError, where: str) -> str:
-    # A misspelt key is told before the one that is missing because of it.
-    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-    path = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        known = [*AttackConfig.model_fields]
-        known += [f"set.{key}" for key in AttackSet.model_fields]
-        known += [f"set.split.{key}" for key in SplitConfig.model_fields]
-        near = difflib.get_close_matches(path, known, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else "see docs/attacks.md"
-        return f"unknown key {path!r} in {where}; {hint}"
-    if first["type"] == "missing":
-        return f"{where} has no {path}; see docs/attacks.md"
-    return f"{path or 'the configuration'} in {where}: {first['msg'].removeprefix('Value error, ')}"
+def _opened(place: str, given: Any) -> Any:
+    """A short form as a section, so that there is room for more."""
+    if place not in ("attacker", "anonymizer") or not isinstance(given, str):
+        return given
+    name, parameters = parse_spec(given)
+    return {"name" if place == "attacker" else "method": name, **parameters}

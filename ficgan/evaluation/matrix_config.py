@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer
 from ficgan.attacks import REVERSERS
-from ficgan.errors import UsageError
 from ficgan.evaluation.scenarios import get_scenarios
 from ficgan.registry import parse_spec
+from ficgan.yaml_settings import check, read_tree
 
 __all__ = ["MatrixConfig", "MethodConfig", "SetConfig", "SplitConfig", "load_matrix", "without_folder"]
 
-
+_PAGE = "docs/evaluation.md"
 _FILES = ("folder", "checkpoint", "bank", "file")
 """Parameters that name a file or folder."""
 
@@ -180,17 +178,7 @@ def load_matrix(path: str | Path) -> MatrixConfig:
     Raises:
         UsageError: unreadable, an unknown key, method, parameter or scenario.
     """
-    text_path = str(path)
-    try:
-        tree = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(f"the matrix {text_path} cannot be read ({' '.join(str(error).split())})") from None
-    if not isinstance(tree, dict):
-        raise UsageError(f"the matrix {text_path} holds no key: value pairs; see docs/evaluation.md")
-    try:
-        config = MatrixConfig.model_validate(tree)
-    except ValidationError as error:
-        raise UsageError(_told(error, text_path)) from None
+    config = check(MatrixConfig, read_tree(path, see=_PAGE), where=str(path), see=_PAGE)
     get_scenarios(config.scenarios)
     config = _resolved(config, Path(path).resolve().parent)
     for method in config.methods:
@@ -199,19 +187,6 @@ def load_matrix(path: str | Path) -> MatrixConfig:
         name, parameters = parse_spec(text)
         REVERSERS.make(name, **parameters)
     return config
-
-
-def _told(error: ValidationError, where: str) -> str:
-    # A misspelt key is told before the one that is missing because of it.
-    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-    path = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        known = [*MatrixConfig.model_fields, *SetConfig.model_fields, *SplitConfig.model_fields]
-        near = difflib.get_close_matches(str(first["loc"][-1]), known, n=1)
-        return f"unknown key {path!r} in {where}" + (f"; did you mean {near[0]!r}?" if near else "")
-    if first["type"] == "missing":
-        return f"{where} has no {path}; see docs/evaluation.md"
-    return f"{path or 'the matrix'} in {where}: {first['msg'].removeprefix('Value error, ')}"
 
 
 def _resolved(config: MatrixConfig, folder: Path) -> MatrixConfig:

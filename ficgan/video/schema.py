@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 from ficgan.errors import InputError
+from ficgan.yaml_settings import check
 
 __all__ = ["Box", "Strict", "Text", "check_schema", "checked", "read_json", "to_text"]
 
@@ -87,19 +86,7 @@ def checked(model: type[M], tree: Any, where: str) -> M:
     Raises:
         InputError: An unknown key, with the nearest known one, or a value that does not fit.
     """
-    try:
-        return model.model_validate(tree)
-    except ValidationError as error:
-        first = error.errors()[0]
-        path = ".".join(str(part) for part in first["loc"] if part != "[key]")
-        if first["type"] == "extra_forbidden":
-            known = _keys_at(model, first["loc"][:-1])
-            close = difflib.get_close_matches(str(first["loc"][-1]), known, n=1, cutoff=0.5)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise InputError(f"{where}: unknown key {path!r}{hint}") from None
-        said = first["msg"].removeprefix("Value error, ")
-        got = "" if first["type"] in ("missing", "mode") else f" (got {_short(first['input'])})"
-        raise InputError(f"{where}: {path or 'the file'}: {said}{got}") from None
+    return check(model, tree, where=where, error=InputError)
 
 
 def to_text(value: Any, *, width: int = 118) -> str:
@@ -131,26 +118,3 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"the key {twice!r} stands there twice; remove one")
     return tree
-
-
-def _keys_at(model: type[Strict], place: tuple[int | str, ...]) -> list[str]:
-    """The keys known where a key is not."""
-    here: Any = model
-    for part in place:
-        fields = (inner.model_fields.items() for inner in _models(here))
-        found = {field.alias or name: field.annotation for group in fields for name, field in group}
-        here = found.get(str(part), here)  # an index, or a number that is a key, leads to no other model
-    return sorted(field.alias or name for inner in _models(here) for name, field in inner.model_fields.items())
-
-
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models an annotation speaks of: itself, or those in its brackets."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for inner in get_args(annotation):
-        yield from _models(inner)
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

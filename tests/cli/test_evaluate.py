@@ -59,7 +59,7 @@ def test_a_dry_run_counts_and_reads_nothing(tmp_path: Path) -> None:
         (MATRIX.replace("methods", "method"), 2, "did you mean 'methods'"),
         (MATRIX + "scenarios: [naiv]\n", 2, "did you mean naive"),
         ("[]", 2, "docs/evaluation.md"),
-        ("a: [", 2, "cannot be read"),
+        ("a: [", 2, "not valid YAML"),
         (MATRIX, 3, "faces"),
     ],
 )

@@ -35,7 +35,7 @@ def test_methods_are_those_of_the_registry() -> None:
         ({}, "give either clouds"),
         ({"clouds": "a", "synthetic": {}}, "give either clouds"),
         ({"clouds": "a", "degres": [1]}, "did you mean 'degrees'"),
-        ({"synthetic": {"peopel": 3}}, "did you mean 'people'"),
+        ({"synthetic": {"peopel": 3}}, "did you mean 'synthetic.people'"),
         ({"clouds": "a", "degrees": [0]}, "between 1 and 35"),
         ({"clouds": "a", "degrees": [3, 3]}, "twice"),
         ({"clouds": "a", "methods": ["smooth-kn"]}, "did you mean smooth-knn"),
@@ -58,7 +58,7 @@ def test_overrides_reach_into_parts(tmp_path: Path) -> None:
     assert config.synthetic is not None and config.synthetic.people == 7
     assert config.geometry is not None and config.geometry.degrees == (5,)
     assert config.degrees == (1, 2, 3, 4, 5, 6)
-    for bad in ("people", "synthetic.people.x=3"):
+    for bad in ("people", "synthetic.people.x=3", "degrees=[1"):
         with pytest.raises(UsageError):
             CloudStudyConfig.read(file, [bad])
     with pytest.raises(UsageError, match="cannot be read"):

@@ -507,7 +507,8 @@ def test_obfuscation_tables_put_losses_beside_losses() -> None:
         (("ficgan", "--data", "nowhere"), 3, "nowhere"),
         (("ficgan", "--data", "x", "--ablation", "no-L_neg=m.safetensors"), 2, "NAME=CHECKPOINT:BANK"),
         (("obfuscation",), 2, "--annotations"),
-        (("obfuscation", "--images", "a", "--annotations", "b", "--set", "epochs"), 2, "KEY=VALUE"),
+        (("obfuscation", "--images", "a", "--annotations", "b", "--set", "epochs"), 2, "key=value"),
+        (("obfuscation", "--images", "a", "--annotations", "b", "--set", "seeds=[1"), 2, "not valid YAML"),
         (("obfuscation", "--images", "a", "--annotations", "b", "--set", "epoch=3"), 2, "did you mean 'epochs'"),
     ],
 )

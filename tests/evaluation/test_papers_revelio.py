@@ -166,6 +166,8 @@ def test_what_cannot_work_is_one_sentence() -> None:
             RevelioPaper(Path("x"), **given_)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="did you mean candidates"):
         settings("revelio", ["candidate=3"])
+    with pytest.raises(UsageError, match="not valid YAML"):
+        settings("revelio", ["adapted=[jpeg"])
     with pytest.raises(UsageError, match="there are revelio"):
         settings("quick")
     assert settings("revelio", ["sweep=7", "adapted=[jpeg]"]) | {"attackers": ()} == {

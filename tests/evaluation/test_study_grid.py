@@ -242,6 +242,7 @@ def test_configurations_are_read_and_checked(tmp_path: Path) -> None:
     for override, message in [
         ("epoch=3", "did you mean 'epochs'"), ("crop=300", "smaller than crop"), ("seeds=[1,1]", "twice"),
         ("train_on=[pixelated]", "train_on"), ("area_edges=[0.1]", "begin with 0"), ("epochs", "key=value"),
+        ("seeds=[1", "not valid YAML"),
     ]:  # fmt: skip
         with pytest.raises(UsageError, match=message):
             StudyConfig.read(path, [override])

@@ -224,7 +224,7 @@ def test_a_person_linked_anew_is_decided_anew() -> None:
         ({"people": {"one": "solid"}}, "people.one"),
         ({"people": {"0": "keep"}}, "people.0"),
         ({"person": {"1": "solid"}}, "unknown key 'person'; did you mean 'people'?"),
-        ({"tracks": {"1": {"mode": "solid", "resaon": "x"}}}, "did you mean 'reason'?"),
+        ({"tracks": {"1": {"mode": "solid", "resaon": "x"}}}, "did you mean 'tracks.1.reason'?"),
         ({"only": []}, "only"),
         ({"spans": [{"mode": "keep"}]}, "`from` or `to`"),
         ({"spans": [{"mode": "keep", "from": 3, "to": 2}]}, "empty"),

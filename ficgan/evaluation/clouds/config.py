@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from ficgan.errors import UsageError
 from ficgan.pointcloud.base import DEGREES
+from ficgan.yaml_settings import check, hint, override, read_tree
 
 __all__ = ["METHODS", "AttackConfig", "CloudStudyConfig", "GeometryConfig", "SyntheticConfig"]
 
@@ -129,9 +127,7 @@ class CloudStudyConfig(_Frozen):
                 raise ValueError(f"{part} names a degree twice")
         for name in (*self.methods, *(self.attack.methods if self.attack else ())):
             if name not in METHODS:
-                near = difflib.get_close_matches(name, METHODS, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(METHODS)}"
-                raise ValueError(f"there is no point-cloud anonymiser {name!r}; {hint}")
+                raise ValueError(f"there is no point-cloud anonymiser {name!r}; {hint(name, METHODS)}")
         if len(set(self.methods)) != len(self.methods):
             raise ValueError("methods names one thing twice")
         if self.attack and not set(self.attack.methods) <= set(self.methods):
@@ -161,35 +157,14 @@ class CloudStudyConfig(_Frozen):
         Raises:
             UsageError: unreadable, an unknown key, or a value that does not fit.
         """
-        try:
-            tree = yaml.safe_load(_text(path)) or {}
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise UsageError(f"study configuration {path} cannot be read: {' '.join(str(error).split())}") from None
-        if not isinstance(tree, dict):
-            raise UsageError(f"study configuration {path} holds no key: value lines")
-        for override in overrides:
-            key, equals, value = override.partition("=")
-            if not (key and equals):
-                raise UsageError(f"override {override!r} is not of the form key=value, such as pictures=3")
-            _set(tree, key.split("."), yaml.safe_load(value), override)
+        tree = read_tree(path, kind="eval", prefix="pointcloud")
+        tree = override(tree, overrides, example="pictures=3")
         return cls.parse(tree, where=str(path))
 
     @classmethod
     def parse(cls, tree: dict[str, Any], *, where: str = "the study's configuration") -> CloudStudyConfig:
         """A checked configuration from a dictionary; every problem is one `UsageError` that names the key."""
-        try:
-            return cls.model_validate(tree)
-        except ValidationError as error:
-            first = error.errors()[0]
-            key = ".".join(str(part) for part in first["loc"])
-            if first["type"] == "extra_forbidden":
-                parts = (cls, SyntheticConfig, AttackConfig, GeometryConfig)
-                known = [name for part in parts for name in part.model_fields]
-                near = difflib.get_close_matches(key.rpartition(".")[2], known, n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
-                raise UsageError(f"unknown key {key!r} in {where}{hint}") from None
-            said = first["msg"].removeprefix("Value error, ")
-            raise UsageError(f"{key or 'configuration'} in {where}: {said}") from None
+        return check(cls, tree, where=where)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON- and YAML-ready, without folders of this machine."""
@@ -199,21 +174,3 @@ class CloudStudyConfig(_Frozen):
                 part[key] = Path(part[key]).name
         tree["recognisers"] = [f"onnx:{Path(n[5:]).name}" if n.startswith("onnx:") else n for n in self.recognisers]
         return tree
-
-
-def _text(path: Path | str) -> str:
-    from ficgan import configs
-
-    if str(path).startswith("pointcloud") and str(path) in configs.names("eval"):
-        return configs.read(str(path), "eval")
-    return Path(path).read_text(encoding="utf-8")
-
-
-def _set(tree: dict[str, Any], keys: Sequence[str], value: Any, override: str) -> None:
-    for key in keys[:-1]:
-        if tree.get(key) is None:
-            tree[key] = {}
-        tree = tree[key]
-        if not isinstance(tree, dict):
-            raise UsageError(f"override {override!r} goes into {key!r}, which is a single value")
-    tree[keys[-1]] = value

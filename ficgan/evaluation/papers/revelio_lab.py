@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces, GaussianBlur
@@ -27,6 +25,7 @@ from ficgan.evaluation.papers.treatment import Treatment, treated
 from ficgan.evaluation.readers import get_readers
 from ficgan.evaluation.stored import Store
 from ficgan.registry import parse_spec
+from ficgan.yaml_settings import hint, override, read_tree
 
 __all__ = ["ADAPTABLE", "OF_256", "PARTS", "Lab", "RevelioPaper", "attacker", "open_lab", "settings"]
 
@@ -230,24 +229,15 @@ def settings(preset: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """
     from ficgan import configs
 
-    with_section = [name for name in configs.names("eval") if "paper" in yaml.safe_load(configs.read(name, "eval"))]
-    if preset not in with_section:
-        raise UsageError(f"there is no configuration {preset!r} of this paper; there are {', '.join(with_section)}")
-    tree: dict[str, Any] = dict(yaml.safe_load(configs.read(preset, "eval"))["paper"])
-    for override in overrides:
-        key, equals, text = override.partition("=")
-        try:
-            tree[key.strip()] = yaml.safe_load(text)
-        except yaml.YAMLError:
-            raise UsageError(f"--set {override!r} has a value that cannot be read; write it as in YAML") from None
-        if not equals:
-            raise UsageError(f"--set {override!r} is not of the form KEY=VALUE, such as sweep=20")
-    known = {field.name: field for field in fields(RevelioPaper)}
+    trees = {name: read_tree(name, kind="eval") for name in configs.names("eval")}
+    ours = {name: tree["paper"] for name, tree in trees.items() if "paper" in tree}
+    if preset not in ours:
+        raise UsageError(f"there is no configuration {preset!r} of this paper; there are {', '.join(ours)}")
+    tree = override(ours[preset], overrides, example="sweep=20")
+    known = [field.name for field in fields(RevelioPaper)]
     for key, value in tree.items():
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-            raise UsageError(f"this paper has no setting {key!r}; {hint}")
+            raise UsageError(f"this paper has no setting {key!r}; {hint(key, known)}")
         sample = getattr(RevelioPaper, key, None)
         if isinstance(sample, tuple):
             tree[key] = tuple(value) if isinstance(value, list) else (value,)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from ficgan.errors import UsageError
+from ficgan.yaml_settings import check, override, read_tree
 
 __all__ = ["VARIANTS", "StudyConfig", "TransferConfig", "Variant"]
 
@@ -142,33 +140,13 @@ class StudyConfig(_Frozen):
         Raises:
             UsageError: unreadable, an unknown key, or a value that does not fit.
         """
-        try:
-            tree = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise UsageError(f"study configuration {path} cannot be read: {' '.join(str(error).split())}") from None
-        if not isinstance(tree, dict):
-            raise UsageError(f"study configuration {path} holds no key: value lines")
-        for override in overrides:
-            key, equals, value = override.partition("=")
-            if not (key and equals):
-                raise UsageError(f"override {override!r} is not of the form key=value, such as epochs=10")
-            tree[key] = yaml.safe_load(value)
+        tree = override(read_tree(path), overrides, example="epochs=10")
         return cls.parse(tree, where=str(path))
 
     @classmethod
     def parse(cls, tree: dict[str, Any], *, where: str = "the study's configuration") -> StudyConfig:
         """A checked configuration from a dictionary; every problem is one `UsageError` that names the key."""
-        try:
-            return cls.model_validate(tree)
-        except ValidationError as error:
-            first = error.errors()[0]
-            key = ".".join(str(part) for part in first["loc"])
-            if first["type"] == "extra_forbidden":
-                known = [*cls.model_fields, *TransferConfig.model_fields]
-                near = difflib.get_close_matches(key.rpartition(".")[2], known, n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
-                raise UsageError(f"unknown key {key!r} in {where}{hint}") from None
-            raise UsageError(f"{key or 'configuration'} in {where}: {first['msg']}") from None
+        return check(cls, tree, where=where)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON- and YAML-ready."""

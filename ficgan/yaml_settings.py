@@ -1,0 +1,208 @@
+"""Settings in YAML: read from a file, overridden by `dotted.key=value`, checked; every problem is one sentence."""
+
+from __future__ import annotations
+
+import difflib
+import types
+import typing
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from ficgan.errors import FicganError, UsageError
+
+__all__ = ["Tree", "check", "hint", "override", "read_tree"]
+
+Tree = dict[str, Any]
+M = TypeVar("M", bound=BaseModel)
+
+# PyYAML's own errors, and what it lets through: ValueError for 2024-99-01, AttributeError for !!timestamp x, …
+_UNREADABLE = (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError)
+
+
+def read_tree(source: str | Path, *, kind: str | None = None, prefix: str = "", see: str = "") -> Tree:
+    """The sections of a YAML file; an empty file has none.
+
+    Args:
+        source: a path, or the name of a configuration that comes with the package.
+        kind: of packaged configurations, as of `ficgan.configs.names`; None: `source` is a path.
+        prefix: only packaged configurations whose names begin so.
+        see: page of the documentation on such files.
+
+    Raises:
+        UsageError: no such file or name (the message tells the nearest), no YAML, or no `key: value` pairs.
+    """
+    from ficgan import configs
+
+    place = str(source)
+    names = [] if kind is None else [name for name in configs.names(kind) if name.startswith(prefix)]
+    if place in names:
+        text = configs.read(place, kind or "")
+    elif kind is None or "/" in place or place.endswith((".yaml", ".yml")) or Path(source).is_file():
+        text = _text(Path(source))
+    else:
+        raise UsageError(f"there is no configuration named {place!r}, and no such file; {hint(place, names)}")
+    try:
+        tree = yaml.safe_load(text)
+    except _UNREADABLE as error:
+        raise UsageError(f"{place} is not valid YAML ({_reason(error)}); mend it") from None
+    if not isinstance(tree, dict | None):
+        raise UsageError(f"{place} holds no key: value pairs; {f'see {see}' if see else 'write some'}")
+    return tree or {}
+
+
+def override(
+    tree: Tree,
+    overrides: Iterable[str],
+    *,
+    example: str,
+    opened: Callable[[str, Any], Any] = lambda place, value: value,
+) -> Tree:
+    """A copy of the tree with other values; sections that are not there are made.
+
+    Args:
+        tree: sections, not changed.
+        overrides: "dotted.key=value" texts, values as in YAML; a later one wins.
+        example: such a text, for the error message.
+        opened: called with the dotted place and the value of each section on the way; gives what stands there in place
+            of a short form.
+
+    Raises:
+        UsageError: not of that form, a value that is no YAML, or a place within a single value. No value is shown, for
+            it may be a key of an anonymiser.
+    """
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        parts = key.strip().split(".")
+        if not equals or not all(parts):
+            raise UsageError(f"override {text!r} is not of the form key=value, such as {example}")
+        try:
+            given = yaml.safe_load(value)
+        except _UNREADABLE as error:
+            raise UsageError(
+                f"override {key!r}: the value is not valid YAML ({_reason(error)}); close its brackets or quote it"
+            ) from None
+        tree = _with(tree, parts, given, 0, opened)
+    return tree
+
+
+def check(model: type[M], tree: Any, *, where: str, see: str = "", error: type[FicganError] = UsageError) -> M:
+    """A tree as a model; of several problems a misspelt key is told before the one that is missing because of it.
+
+    Args:
+        model: forbids unknown keys; may hold models, optional ones, and lists and dictionaries of them.
+        tree: its values.
+        where: what the message calls the tree, such as its file.
+        see: page of the documentation on its keys.
+        error: what is raised.
+
+    Raises:
+        FicganError: the `error`: an unknown key, with the nearest known one; a missing key; a value that does not fit.
+    """
+    try:
+        return model.model_validate(tree)
+    except ValidationError as failed:
+        first = min(failed.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    place = [part for part in first["loc"] if part != "[key]"]
+    path = ".".join(map(str, place))
+    if first["type"] == "extra_forbidden":
+        raise error(f"{where}: unknown key {path!r}; {_meant(model, place, see)}")
+    if first["type"] == "missing":
+        raise error(f"{where}: {path} is missing; {f'see {see}' if see else 'add it'}")
+    said = first["msg"].removeprefix("Value error, ") + _given(first["type"], first["input"])
+    raise error(f"{where}: {path}: {said}" if path else f"{where}: {said}")
+
+
+def hint(wrong: str, known: Collection[str]) -> str:
+    """What to do about an unknown name: "did you mean X?", or "there are A, B, C"."""
+    near = difflib.get_close_matches(wrong, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or "not UTF-8 text"
+        raise UsageError(f"{path} cannot be read ({reason}); name a YAML file") from None
+
+
+def _reason(error: Exception) -> str:
+    """What is wrong in a YAML text, on one line and without the text itself."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    if isinstance(error, yaml.reader.ReaderError):
+        return f"character {error.position + 1}: {error.reason}"
+    return "a date, number or tag that cannot be"
+
+
+def _with(node: Tree, parts: Sequence[str], value: Any, depth: int, opened: Callable[[str, Any], Any]) -> Tree:
+    part = parts[depth]
+    if depth == len(parts) - 1:
+        return {**node, part: value}
+    below = opened(".".join(parts[: depth + 1]), node.get(part))
+    if not isinstance(below, dict | None):
+        raise UsageError(
+            f"override {'.'.join(parts)!r}: {part!r} is a value, not a section; write {'.'.join(parts[: depth + 1])}=…"
+        )
+    return {**node, part: _with(below or {}, parts, value, depth + 1, opened)}
+
+
+def _given(kind: str, value: Any) -> str:
+    """What stood there, unless it is a text that was not meant as a number or a choice: it may hold a key."""
+    plain = value is None or isinstance(value, bool | int | float)
+    if not (plain or (isinstance(value, str) and kind.endswith(("_parsing", "literal_error")))):
+        return ""
+    text = repr(value)
+    return f" (got {text if len(text) <= 60 else text[:57] + '...'})"
+
+
+def _meant(model: type[BaseModel], place: Sequence[int | str], see: str) -> str:
+    """What to write in place of an unknown key."""
+    *section, wrong = map(str, place)
+    here = {key: ".".join((*section, key)) for one in _models_at(model, section) for key in _fields(one)}
+    anywhere = {key.rpartition(".")[2]: key for key in reversed(list(_all_keys(model)))}
+    # A slip is likelier than a key in a wrong section, which must be spelt almost rightly to be meant.
+    for known, cutoff in ((here, 0.5), (anywhere, 0.8)):
+        near = difflib.get_close_matches(wrong, known, n=1, cutoff=cutoff)
+        if near:
+            return f"did you mean {known[near[0]]!r}?"
+    return f"see {see}" if see else f"there are {', '.join(here)}"
+
+
+def _models_at(model: type[BaseModel], place: Sequence[str]) -> list[type[BaseModel]]:
+    here = [model]
+    for part in place:
+        # A number in a list, or a key of a dictionary, leads to no other model.
+        here = [found for one in here for found, _ in _within(_fields(one).get(part))] or here
+    return here
+
+
+def _all_keys(
+    model: type[BaseModel], prefix: str = "", above: frozenset[type[BaseModel]] = frozenset()
+) -> Iterator[str]:
+    """The dotted keys of all sections, N for any number in a list or key of a dictionary."""
+    for name, annotation in _fields(model).items():
+        yield prefix + name
+        for inner, many in _within(annotation):
+            if inner not in above | {model}:
+                yield from _all_keys(inner, f"{prefix}{name}." + "N." * many, above | {model})
+
+
+def _fields(model: type[BaseModel]) -> dict[str, Any]:
+    return {field.alias or name: field.annotation for name, field in model.model_fields.items()}
+
+
+def _within(annotation: Any, many: bool = False) -> Iterator[tuple[type[BaseModel], bool]]:
+    """The models an annotation speaks of, and whether there may be several, in a list or dictionary."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation, many
+    one = typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated)
+    for inner in typing.get_args(annotation):
+        yield from _within(inner, many or not one)
