@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import warnings
 from pathlib import Path
 
 import files_world
