@@ -40,7 +40,7 @@ def test_methods_are_those_of_the_registry() -> None:
         ({"clouds": "a", "degrees": [3, 3]}, "twice"),
         ({"clouds": "a", "methods": ["smooth-kn"]}, "did you mean smooth-knn"),
         ({"clouds": "a", "methods": ["pmp", "pmp"]}, "twice"),
-        ({"clouds": "a", "degrees": [2], "geometry": {"degrees": [3]}}, "in common"),
+        ({"clouds": "a", "degrees": [2], "attack": {"degrees": [3]}}, "in common"),
         ({"clouds": "a", "methods": ["pmp"], "attack": {"methods": ["tapering"]}}, "attack.methods"),
         ({"clouds": "a", "confidence": 1.5}, "confidence"),
     ],
@@ -54,9 +54,9 @@ def test_what_cannot_work_is_one_sentence(tree: dict[str, Any], said: str) -> No
 def test_overrides_reach_into_parts(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text("synthetic: {people: 5}\ngeometry: null\n")
-    config = CloudStudyConfig.read(file, ["synthetic.people=7", "geometry.degrees=[5]", "degrees=6", "pictures=2"])
+    config = CloudStudyConfig.read(file, ["synthetic.people=7", "costly=[5]", "degrees=6", "pictures=2"])
     assert config.synthetic is not None and config.synthetic.people == 7
-    assert config.geometry is not None and config.geometry.degrees == (5,)
+    assert config.costly == (5,) and config.costly_degrees == [5]
     assert config.degrees == (1, 2, 3, 4, 5, 6)
     for bad in ("people", "synthetic.people.x=3", "degrees=[1"):
         with pytest.raises(UsageError):

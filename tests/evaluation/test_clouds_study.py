@@ -16,6 +16,7 @@ from ficgan.evaluation.clouds import lab as labs
 from ficgan.evaluation.clouds.figures import METRICS, mu_privacy, value_of
 from ficgan.evaluation.clouds.inverses import inverses
 from ficgan.evaluation.clouds.lab import Lab
+from ficgan.evaluation.clouds.labels import needs_cloud
 from ficgan.evaluation.clouds.plots import correlations
 from ficgan.evaluation.clouds.reading import Eyes, Template, square, unsquare
 from ficgan.evaluation.clouds.tables import controls, points, strongest, summary
@@ -28,7 +29,7 @@ METHODS = ["uniform-noise", "tapering", "merge-2-faces"]
 def study(folder: Path, **more: Any) -> CloudStudyConfig:
     tree = {
         "clouds": str(folder), "prepared": True, "methods": METHODS, "degrees": [1, 12, 30], "timed": 1,
-        "geometry": {"degrees": [12], "recognisers": ["depth"]}, "pictures": 1, "resamples": 50, **more,
+        "costly": [12], "geometry": {"recognisers": ["depth"]}, "pictures": 1, "resamples": 50, **more,
     }  # fmt: skip
     return CloudStudyConfig.parse(tree)
 
@@ -58,8 +59,39 @@ def test_every_method_at_every_degree_is_judged(ran: Any) -> None:
 
 def test_controls_come_out_as_they_must(ran: Any) -> None:
     rows = controls(ran[1])
-    assert {row["control"] for row in rows} == {"clear", "constant"}
-    assert all(row["holds"] for row in rows if row["judge"] == "thumb")
+    assert {row["control"] for row in rows} == {
+        "clear", "constant", "what lies around the face", "tapering 12", "merge-2-faces 12"
+    }  # fmt: skip
+    assert all(row["holds"] for row in rows if row["judge"].endswith("thumb") and row["holds"] is not None)
+    around = [row for row in rows if row["holds"] is None]
+    assert [row["judge"] for row in around] == ["thumb", "parrot + thumb"]
+
+
+def test_parrots_enrol_what_the_method_makes_of_the_gallery(ran: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, results, _ = ran
+    tried = {(t.method, t.attacker, t.recogniser) for t in results.trials if t.scenario == "parrot"}
+    whose = {(f"{method} 12", "parrot") for method in METHODS} | {("uniform-noise 12", "parrot, denoise")}
+    assert tried == {(*one, reader) for one in whose for reader in ("thumb", "depth (3D)")}
+    monkeypatch.setattr(Eyes, "open", classmethod(lambda cls, config: clouds_world.eyes(config)))
+    lab = labs.open_lab(study(root / "people"), root / "out")
+    rows, found = lab.clouds.gallery, []
+    for probe in lab.clouds.probes:
+        seen = [lab.picture_of(r, next(iter(lab.swept(r, "uniform-noise", [12])))[1], "uniform-noise", 12)
+                for r in (probe, *rows)]  # fmt: skip
+        mine, *others = [clouds_world.Thumb().embed(one, np.zeros((1, 5, 2)))[0].astype(float) for one in seen]
+        alike = [mine @ one / np.linalg.norm(mine) / np.linalg.norm(one) for one in others]
+        found.append(lab.clouds.scans[rows[int(np.argmax(alike))]].person == lab.clouds.scans[probe].person)
+    one = next(t for t in results.trials if (t.method, t.attacker) == ("uniform-noise 12", "parrot"))
+    assert value_of(one.figures, "rank-1") == pytest.approx(np.mean(found))
+
+
+def test_who_needs_the_cloud_attacks_no_picture() -> None:
+    def one(attacker: str, reader: str = "r") -> Trial:
+        return Trial("s", "m 1", "inverse", reader, attacker)
+
+    assert not any(needs_cloud(one(name)) for name in ("", "parrot", "untaper", "guess_taper", "thesis-autoencoder"))
+    assert all(needs_cloud(one(name)) for name in ("unmerge", "unsmooth", "denoise", "parrot, denoise"))
+    assert needs_cloud(one("", "depth (3D)"))
 
 
 def test_noise_hides_more_with_the_degree(ran: Any) -> None:
@@ -98,15 +130,17 @@ def test_who_has_the_target_reads_merged_faces_like_clear_ones(ran: Any) -> None
     name = "merge-2-faces 30"
     assert value_of(alone[name].figures, "mu-privacy") > value_of(read[name].figures, "mu-privacy")
     worst = next(row for row in points(results) if (row["method"], row["degree"]) == ("merge-2-faces", 30))
-    assert worst["mu-privacy"] <= value_of(read[name].figures, "mu-privacy")
+    assert worst["mu-privacy (cloud)"] <= value_of(read[name].figures, "mu-privacy")
+    assert worst["mu-privacy"] == value_of(alone[name].figures, "mu-privacy")
+    assert worst["mu-privacy low"] <= worst["mu-privacy"] <= worst["mu-privacy high"]
 
 
 def test_inverses_are_for_whom_they_are_asked() -> None:
     assert inverses(study(Path("x"))) == {
-        "untaper": "tapering", "guess_taper": "tapering", "unmerge": "merge-2-faces"
+        "untaper": "tapering", "guess_taper": "tapering", "unmerge": "merge-2-faces", "denoise": "uniform-noise"
     }  # fmt: skip
-    assert inverses(study(Path("x"), untaper=False)) == {"unmerge": "merge-2-faces"}
-    assert inverses(study(Path("x"), unmerge=False, methods=["pmp", "merge-2-faces"])) == {}
+    assert inverses(study(Path("x"), inverses=False)) == {}
+    assert inverses(study(Path("x"), methods=["pmp", "merge-2-faces"])) == {"unmerge": "merge-2-faces"}
 
 
 def test_what_is_there_is_not_computed_again(ran: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +255,7 @@ def test_photos_are_enrolled_in_place_of_projections(tmp_path: Path, monkeypatch
         facts = results.sets["people"]
         assert facts["gallery_kind"] == "photos" and (facts["gallery"], facts["probes"]) == (3, 6)
         for found in results.trials:
-            if found.recogniser == "thumb" and found.control != "negative":
+            if found.recogniser == "thumb" and found.control not in ("negative", "surroundings"):
                 assert value_of(found.figures, "rank-1") == right
 
 

@@ -145,9 +145,10 @@ def _drawn(lab: Lab, row: int, settings: AttackConfig) -> Images:
     out = [_views(parts.whole, settings)]
     for method in _methods(lab):
         for degree, made in lab.swept(row, method, _degrees(lab)):
-            # Where nothing could be made there is nothing to learn: the clear views stand for themselves.
-            cloud = parts.whole if made is None else merged(made, parts.outer)
-            out.append(_views(cloud, settings, **drawn_as(method, degree)) if made is not None else out[0])
+            if made is None:  # black, which no projection is: `_pairs` leaves it out
+                out.append(np.zeros_like(out[0]))
+            else:
+                out.append(_views(merged(made, parts.outer), settings, **drawn_as(method, degree)))
     return np.stack(out)
 
 
@@ -159,14 +160,18 @@ def _views(cloud: Cloud, settings: AttackConfig, **drawn: Any) -> Images:
 
 
 def _pairs(lab: Lab, rows: Sequence[int]) -> Pairs:
-    blocks = [_lessons(lab, row) for row in rows]
+    """Anonymised and clear views; those of clouds of which nothing could be made are left out."""
     numbers = lab.clouds.numbers([lab.clouds.scans[row] for row in rows])
-    seen = np.concatenate([block[1:].reshape(-1, *block.shape[2:]) for block in blocks])
-    clear = np.concatenate([np.tile(block[0], (len(block) - 1, 1, 1, 1)) for block in blocks])
-    each = [(len(block) - 1) * block.shape[1] for block in blocks]
-    people = np.repeat(numbers, each)
-    names = tuple(str(index) for index in range(len(seen)))
-    return Pairs(Faces(seen, names, people=people), Faces(clear, names, people=people))
+    seen, clear, people = [], [], []
+    for row, person in zip(rows, numbers, strict=True):
+        block = _lessons(lab, row)
+        kept = block[1:][block[1:].reshape(len(block) - 1, -1).any(axis=1)]
+        seen.append(kept.reshape(-1, *block.shape[2:]))
+        clear.append(np.tile(block[0], (len(kept), 1, 1, 1)))
+        people.append(np.full(len(seen[-1]), person))
+    whose = np.concatenate(people)
+    names = tuple(str(index) for index in range(len(whose)))
+    return Pairs(Faces(np.concatenate(seen), names, people=whose), Faces(np.concatenate(clear), names, people=whose))
 
 
 def _settings(lab: Lab) -> AttackConfig:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ficgan.evaluation.clouds.collect import Collected
 from ficgan.evaluation.clouds.config import CloudStudyConfig
+from ficgan.evaluation.clouds.inverses import INVERSES
+from ficgan.evaluation.clouds.labels import needs_cloud
 from ficgan.evaluation.clouds.tables import TRIED
 from ficgan.evaluation.results import Results
 
@@ -12,6 +16,8 @@ __all__ = ["caveats"]
 _FEW = 30
 """People below which an AUC says nothing of the world."""
 _THESIS_PEOPLE = 200
+_SAME = 0.995
+"""Cosine above which two embeddings are of one picture."""
 
 
 def caveats(config: CloudStudyConfig, results: Results, found: Collected) -> list[str]:
@@ -48,22 +54,32 @@ def caveats(config: CloudStudyConfig, results: Results, found: Collected) -> lis
         )
     if config.shade == "before":
         out.append(
-            "Clouds without colours are shaded from their normals before they are anonymised, and the shades move with "
-            "the points as a scanner's colours would; they know the clear surface."
+            "Clouds that have no colours are shaded from their normals before they are anonymised, and the shades move "
+            "with the points as a scanner's colours would; they know the clear surface."
         )
     else:
-        out.append("Clouds without colours are shaded from what is left of the surface after anonymisation.")
+        out.append("Clouds that have no colours are shaded from what is left of the surface after anonymisation.")
+    out += _twins(results, found)
     out += _detection(config, found)
     judges = ", ".join(results.provenance.get("recognisers", []))
     out.append(
         f"The judges ({judges}; the thesis: ArcFace) and the detector ({results.provenance.get('detector', '')}; the "
         "thesis: RetinaFace) had no part in any method."
     )
-    if found.reversed is None:
+    if found.inverted:
         out.append(
-            "No attacker was trained: privacy is under recognisers that read what is there"
-            + (f", and after {_inverses(found)}." if found.inverted else ".")
+            f"Recognisers read what is there, and after {_inverses(found)}. Attackers know the degree, as who tries "
+            "all 35 does."
         )
+    if found.enrolled:
+        out.append(
+            f"Parrots enrol the gallery under the same method and degree, with noise of its own, at degrees "
+            f"{', '.join(map(str, config.costly_degrees))}: between them a headline may be too kind."
+        )
+    elif found.clear.size:
+        out.append("No parrot was tried: an attacker who enrols anonymised faces too may tell more.")
+    if found.reversed is None:
+        out.append("No attacker was trained.")
     else:
         out.append(
             "The thesis' auto-encoder is tried on people it did not learn from, against the whole gallery; where it "
@@ -79,23 +95,49 @@ def caveats(config: CloudStudyConfig, results: Results, found: Collected) -> lis
         "The headline of a method at a degree is its strongest attacker's figure. What nobody here reversed may still "
         "be reversed by another."
     )
-    if found.space:
+    if any(needs_cloud(one) for one in results.trials):
         out.append(
-            "Recognisers of shape attack the clouds themselves, at some degrees: their figures stand apart (“cloud”), "
-            "for whoever gives clouds away; all others are of projections, as in the thesis."
+            "Recognisers of shape, and inverses that need the cloud, stand apart (“cloud”), for whoever gives clouds "
+            "away, at some degrees; all others are of projections, as in the thesis."
         )
-    out.append(
-        f"Times are of one anonymisation alone on {config.timed} people, while {results.provenance.get('jobs', 1)} "
-        "processes computed; they compare methods, not machines."
-    )
+    elif found.space:
+        out.append(
+            "No recogniser of shape attacks: nobody is enrolled by a cloud. What a cloud tells besides its picture is "
+            "not measured here."
+        )
+    timed = {int(np.isfinite(record["seconds"]).any(axis=1).sum()) for record in found.made.values()} - {0}
+    if timed:
+        jobs = results.provenance.get("jobs", 1)
+        out.append(
+            f"Times are of one anonymisation alone on {_count(max(timed), 'person', 'people')}, while "
+            f"{_count(jobs, 'process', 'processes')} computed; they compare methods, not machines."
+        )
     if any(use.method.startswith("pmp ") for use in results.utilities) and min(config.degrees) < 3:
         out.append("The thesis leaves degrees 1 and 2 of pmp out, full of holes as they are; they are shown here.")
     return out
 
 
 def _inverses(found: Collected) -> str:
-    said = {"untaper": "the inverse of tapering", "unmerge": "that of merge-2-faces by whoever has the target's scan"}
-    return " and ".join(text for name, text in said.items() if name in found.inverted)
+    return "; ".join(one.says for name, one in INVERSES.items() if name in found.inverted)
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def _twins(results: Results, found: Collected) -> list[str]:
+    """Clear probes that are read exactly as somebody who is enrolled: the same scan on both sides is no test."""
+    alike = 0
+    for name, gallery in found.gallery.items():
+        both = np.concatenate([gallery, found.clear[f"by {name}"]]).astype(np.float64)
+        both /= np.linalg.norm(both, axis=1, keepdims=True).clip(1e-12)
+        alike = max(alike, int(((both[len(gallery) :] @ both[: len(gallery)].T).max(axis=1) > _SAME).sum()))
+    if not alike:
+        return []
+    return [
+        f"{_count(alike, 'clear probe is', 'clear probes are')} all but the picture that is enrolled: who knows a "
+        "picture again need not know a person. Give the gallery another scan or photo."
+    ]
 
 
 def _detection(config: CloudStudyConfig, found: Collected) -> list[str]:

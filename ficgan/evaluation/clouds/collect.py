@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.evaluation.clouds.figures import Rules, trial, utility
-from ficgan.evaluation.clouds.inverses import inverses
+from ficgan.evaluation.clouds.inverses import INVERSES, degrees_of, inverses
 from ficgan.evaluation.clouds.lab import Lab
-from ficgan.evaluation.clouds.labels import CLEAR, CONSTANT, label
+from ficgan.evaluation.clouds.labels import CLEAR, CONSTANT, SURROUNDINGS, label, parrot_of
 from ficgan.evaluation.clouds.reading import Record, Template
 from ficgan.evaluation.clouds.space import add_space
 from ficgan.evaluation.metrics.intervals import Bootstrap
@@ -36,7 +36,10 @@ class Collected:
         gallery: recogniser → [G,D].
         gallery_lost: gallery images in which no face was found.
         made: method → [P,degrees].
-        inverted: attacker → [P,degrees], a method after its inverse.
+        inverted: attacker → [P,degrees that it tries], a method after its inverse.
+        enrolled: method, or attacker whose inverse the gallery is read after → [G,costly degrees] of the anonymised
+            gallery; empty where there are no parrots.
+        around: [P] of the probes without their faces, and [G] of the gallery.
         reversed: the auto-encoder's guesses.
         space: rows whose clouds were compared in space.
     """
@@ -45,7 +48,9 @@ class Collected:
     gallery: dict[str, NDArray[np.float32]]
     gallery_lost: int
     made: dict[str, Record]
+    around: tuple[Record, Record | None]
     inverted: dict[str, Record] = field(default_factory=dict)
+    enrolled: dict[str, Record] = field(default_factory=dict)
     reversed: Reversed | None = None
     space: tuple[int, ...] = ()
     template: Template | None = field(default=None)
@@ -66,8 +71,21 @@ class Collected:
             attacker: np.stack([lab.inverted(row, attacker, template) for row in clouds.probes])
             for attacker in inverses(config)
         }
+        enrolled: dict[str, Record] = {}
+        around = [np.concatenate([lab.surroundings(row, template) for row in clouds.probes])]
+        if lab.parrots:
+            rows, degrees = lab.parrots, config.costly_degrees
+            for method in config.methods:
+                enrolled[method] = np.stack([lab.anonymised(row, method, template, degrees) for row in rows])
+            for attacker in inverses(config):
+                if INVERSES[attacker].alike:
+                    enrolled[attacker] = np.stack([lab.inverted(row, attacker, template) for row in rows])
+            around.append(np.concatenate([lab.surroundings(row, template) for row in rows]))
         clear = np.concatenate([_clear(lab, row, template) for row in clouds.probes])
-        return cls(clear, gallery, lost, made, inverted, template=template)
+        return cls(
+            clear, gallery, lost, made, (around[0], around[1] if lab.parrots else None), inverted, enrolled,
+            template=template,
+        )  # fmt: skip
 
 
 def _clear(lab: Lab, row: int, template: Template | None) -> Record:
@@ -97,17 +115,14 @@ def collect(lab: Lab, found: Collected) -> Results:
     for reader in lab.eyes.readers:
         results.trials.append(bench.trial(reader, found.clear, CLEAR, "clear", control="ceiling"))
         results.trials.append(bench.constant(reader))
+        results.trials += bench.surroundings(reader)
     degrees = sorted(config.degrees)
     for method in config.methods:
         for place, degree in enumerate(degrees):
             name, record = label(method, degree), found.made[method][:, place]
             results.methods[name] = _facts(method, degree, config.seed)
             results.trials += [bench.trial(reader, record, name, "naive") for reader in lab.eyes.readers]
-            for attacker, back in found.inverted.items():
-                if inverses(config)[attacker] == method:
-                    results.trials += [
-                        bench.trial(r, back[:, place], name, "inverse", attacker=attacker) for r in lab.eyes.readers
-                    ]
+            results.trials += bench.inverted(method, degree) + bench.parroted(method, degree)
             results.utilities.append(
                 utility(found.clear, record, bench.people, bench.rules, name=clouds.name, method=name)
             )
@@ -131,13 +146,18 @@ class _Bench:
 
     def trial(
         self, reader: Reader, record: Record, method: str, scenario: str, *, attacker: str = "", control: str = "",
-        probes: NDArray[np.intp] | None = None,
+        probes: NDArray[np.intp] | None = None, gallery: Record | None = None,
     ) -> Trial:  # fmt: skip
-        """One attacker's figures; `probes`: places of those in `record`, None: all."""
+        """One attacker's figures.
+
+        Args:
+            probes: places of those in `record`; None: all.
+            gallery: enrolled in place of the clear one.
+        """
         people = self.people if probes is None else self.people[probes]
+        faces = self.found.gallery[reader.name] if gallery is None else gallery[f"by {reader.name}"]
         scores = Scores.compare(
-            record[f"by {reader.name}"], self.found.gallery[reader.name], people, self.enrolled,
-            metric=reader.metric, acquired=record["made"],
+            record[f"by {reader.name}"], faces, people, self.enrolled, metric=reader.metric, acquired=record["made"],
         )  # fmt: skip
         where = {
             "set": self.lab.clouds.name, "method": method, "scenario": scenario, "recogniser": reader.name,
@@ -150,6 +170,51 @@ class _Bench:
         grey = np.full_like(self.lab.picture(self.lab.clouds.probes[0]), 127)
         one = self.lab.eyes.read([grey], template=self.found.template, perception=False)
         return self.trial(reader, np.repeat(one, len(self.people)), CONSTANT, "constant", control="negative")
+
+    def surroundings(self, reader: Reader) -> list[Trial]:
+        """What hair, neck and ears tell where the face is left out, of clear faces and among each other."""
+        probes, gallery = self.found.around
+        lots = [("", None)] + ([("parrot", gallery)] if gallery is not None else [])
+        return [
+            self.trial(
+                reader, probes, SURROUNDINGS, "surroundings", attacker=name, control="surroundings", gallery=enrolled
+            )
+            for name, enrolled in lots
+        ]
+
+    def inverted(self, method: str, degree: int) -> list[Trial]:
+        """Of whoever takes the method back first."""
+        config, out = self.lab.config, []
+        for attacker, back in self.found.inverted.items():
+            if inverses(config)[attacker] == method and degree in degrees_of(config, attacker):
+                record = back[:, degrees_of(config, attacker).index(degree)]
+                out += [
+                    self.trial(reader, record, label(method, degree), "inverse", attacker=attacker)
+                    for reader in self.lab.eyes.readers
+                ]
+        return out
+
+    def parroted(self, method: str, degree: int) -> list[Trial]:
+        """Of whoever enrols anonymised faces too."""
+        config, out = self.lab.config, []
+        if degree not in config.costly_degrees:
+            return out
+        place = config.costly_degrees.index(degree)
+        probes = {method: self.found.made[method][:, sorted(config.degrees).index(degree)]}
+        alike = [name for name, whose in inverses(config).items() if whose == method and INVERSES[name].alike]
+        probes |= {name: self.found.inverted[name][:, place] for name in alike}
+        for name, record in probes.items():
+            if name in self.found.enrolled:
+                where = parrot_of("" if name == method else name)
+                gallery = self.found.enrolled[name][:, place]
+                out += [
+                    self.trial(
+                        reader, record, label(method, degree), where["scenario"], attacker=where["attacker"],
+                        gallery=gallery,
+                    )
+                    for reader in self.lab.eyes.readers
+                ]  # fmt: skip
+        return out
 
     def reversed(self, guesses: Reversed) -> list[Trial]:
         """The auto-encoder's, on the people it did not learn from, against the whole gallery."""

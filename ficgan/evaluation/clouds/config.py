@@ -52,7 +52,6 @@ class AttackConfig(_Frozen):
 class GeometryConfig(_Frozen):
     """What is measured on the clouds themselves, which the thesis leaves open."""
 
-    degrees: tuple[int, ...] = (1, 5, 10, 15, 20, 25, 30, 35)
     recognisers: tuple[Literal["depth", "normals", "fpfh", "icp"], ...] = ("depth", "normals", "fpfh")
     """Attackers who compare shapes; none: distortion only. icp compares pair by pair: hours for hundreds."""
     people: int = Field(0, ge=0)
@@ -100,10 +99,13 @@ class CloudStudyConfig(_Frozen):
     scanner's would, or after, from what is left of the surface."""
     timed: int = Field(3, ge=0)
     """On so many people every anonymisation is timed alone, nothing remembered from the one before."""
-    untaper: bool = True
-    """Whether tapering is also read after its inverse: with its r, and with a guessed one."""
-    unmerge: bool = True
-    """Whether merge-2-faces is also read after its inverse, by an attacker who has the target's scan."""
+    inverses: bool = True
+    """Whether clouds are also read after the inverses of their methods; see `ficgan.evaluation.clouds.inverses`."""
+    parrot: bool = True
+    """Whether the gallery is also anonymised, as its probes are; not where it is photos."""
+    costly: tuple[int, ...] = (1, 5, 10, 15, 20, 25, 30, 35)
+    """Degrees at which parrots, slow inverses and recognisers of shape are tried, and distortion is measured; where
+    the study has none of them, at all of its own."""
     attack: AttackConfig | None = None
     geometry: GeometryConfig | None = GeometryConfig()
     pictures: int = Field(0, ge=0)
@@ -132,19 +134,18 @@ class CloudStudyConfig(_Frozen):
             raise ValueError("methods names one thing twice")
         if self.attack and not set(self.attack.methods) <= set(self.methods):
             raise ValueError("attack.methods names a method that the study does not have")
-        for part in ("attack", "geometry"):
-            tree = getattr(self, part)
-            if tree is not None and not set(tree.degrees) & set(self.degrees):
-                raise ValueError(f"{part}.degrees has no degree in common with degrees; give one that it has")
+        if self.attack and not set(self.attack.degrees) & set(self.degrees):
+            raise ValueError("attack.degrees has no degree in common with degrees; give one that it has")
         return self
 
     def _degrees(self) -> dict[str, tuple[int, ...]]:
-        found = {"degrees": self.degrees}
-        if self.attack:
-            found["attack.degrees"] = self.attack.degrees
-        if self.geometry:
-            found["geometry.degrees"] = self.geometry.degrees
-        return found
+        found = {"degrees": self.degrees, "costly": self.costly}
+        return found | ({"attack.degrees": self.attack.degrees} if self.attack else {})
+
+    @property
+    def costly_degrees(self) -> list[int]:
+        """Of `costly`, those that the study has."""
+        return sorted(set(self.costly) & set(self.degrees)) or sorted(self.degrees)
 
     @classmethod
     def read(cls, path: Path | str, overrides: Sequence[str] = ()) -> CloudStudyConfig:

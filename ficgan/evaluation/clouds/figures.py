@@ -29,7 +29,8 @@ METRICS: dict[str, str] = {
     "leak": "2·|AUC − ½|: below ½ a score leaks as well as above",
     "rank-1": "share of probes whose nearest person in the gallery is theirs (§5.3.1)",
     "failures to acquire": "share of probes in which the detector finds no face; recognisers read them all the same",
-    "mu-privacy": "1 − (norm(AUC) + rank-1)/2 with norm(AUC) = 2·(AUC − ½), 0 below ½ (eq. 5.1)",
+    "mu-privacy": "1 − (norm(AUC) + rank-1)/2 with norm(AUC) = 2·(AUC − ½), 0 below ½ (eq. 5.1); interval: of the ends "
+    "of theirs",
     "delta-detection": "share of projections in which the face is detected where it is in the clear one (§4.2.3)",
     "detection-drop": "the same in the clear projections, less this",
     "box-iou": "mean overlap of the box found with that in the clear projection; 0 where none is found",
@@ -96,7 +97,10 @@ def privacy(scores: Scores, bootstrap: Bootstrap) -> tuple[Figure, ...]:
     if area.value is None or first.value is None:
         return (*out, none("mu-privacy", area.note or first.note))
     mean = mu_privacy(area.value, first.value)
-    return (*out, Figure("mu-privacy", mean, n=first.n, unit=first.unit))
+    ends: list[float | None] = [None, None]
+    if None not in (area.low, area.high, first.low, first.high):
+        ends = [mu_privacy(a, b) for a, b in ((area.high, first.high), (area.low, first.low))]  # type: ignore[arg-type]
+    return (*out, Figure("mu-privacy", mean, ends[0], ends[1], first.n, first.unit))
 
 
 def trial(

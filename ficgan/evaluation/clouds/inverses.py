@@ -1,8 +1,9 @@
-"""Attackers who take an anonymiser back before they look: Tapering and Merge2Faces have inverses."""
+"""Attackers who take an anonymiser back before they look, as far as it can be taken back."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from ficgan.evaluation.clouds.config import CloudStudyConfig
 from ficgan.evaluation.clouds.sweep import anonymiser
@@ -11,7 +12,7 @@ from ficgan.pointcloud.cloud import Cloud
 if TYPE_CHECKING:
     from ficgan.evaluation.clouds.lab import Lab
 
-__all__ = ["inverse_key", "inverses", "taken_back"]
+__all__ = ["INVERSES", "Inverse", "degrees_of", "inverse_key", "inverses", "taken_back"]
 
 _FLOOR = 0.02
 """Factors of tapering below which a point is not brought back: it would fly away with its rounding."""
@@ -19,22 +20,49 @@ _OTHERS = 8
 """People whose faces tell the attacker who guesses r what a face is like."""
 
 
-def inverses(config: CloudStudyConfig) -> dict[str, str]:
-    """Attacker → the method that it takes back, of a study.
-
-    "untaper" knows the degree, as whoever tries all 35 would; "guess_taper" guesses r from the tapered face and faces
-    of others; "unmerge" knows the degree and the target's scan, and how that was laid on the face, which
-    `ficgan.pointcloud.attack` finds to a fraction of a millimetre.
+@dataclass(frozen=True)
+class Inverse:
+    """One such attacker; the degree is known to it, as to whoever tries all 35, unless it says otherwise.
 
     Args:
-        config: of the study.
+        method: that is taken back.
+        says: what is done, for the report.
+        exact: it gives the face back, wherever that is possible.
+        picture: the frontal picture is enough for it, the cloud is not needed.
+        quick: tried at every degree; else at the costly ones.
+        alike: what comes back bears the method's traces: a gallery is treated alike where it can be.
     """
-    asked = {
-        "untaper": ("tapering", config.untaper),
-        "guess_taper": ("tapering", config.untaper),
-        "unmerge": ("merge-2-faces", config.unmerge),
-    }
-    return {name: method for name, (method, wanted) in asked.items() if wanted and method in config.methods}
+
+    method: str
+    says: str
+    exact: bool = False
+    picture: bool = False
+    quick: bool = False
+    alike: bool = False
+
+
+INVERSES: dict[str, Inverse] = {
+    # Tapering moves nothing across a picture's columns, and stretches each of them: a picture can be put right alike.
+    "untaper": Inverse("tapering", "the inverse of tapering", exact=True, picture=True, quick=True),
+    "guess_taper": Inverse("tapering", "the same with r guessed", picture=True, quick=True),
+    "unmerge": Inverse(
+        "merge-2-faces", "that of merge-2-faces, by whoever has the target's scan", exact=True, quick=True
+    ),
+    "unsmooth": Inverse("smooth-knn", "SmoothKNN's means undone step by step", alike=True),
+    "denoise": Inverse("uniform-noise", "noise averaged over neighbours", alike=True),
+}  # fmt: skip
+"""Attacker → what it does."""
+
+
+def inverses(config: CloudStudyConfig) -> dict[str, str]:
+    """Attacker → the method that it takes back, of a study."""
+    return {name: one.method for name, one in INVERSES.items() if config.inverses and one.method in config.methods}
+
+
+def degrees_of(config: CloudStudyConfig, attacker: str = "") -> list[int]:
+    """Degrees at which an attacker tries; none named: all."""
+    quick = not attacker or INVERSES[attacker].quick
+    return sorted(config.degrees) if quick else config.costly_degrees
 
 
 def taken_back(lab: Lab, row: int, attacker: str, degree: int, cloud: Cloud | None) -> Cloud | None:
@@ -47,21 +75,30 @@ def taken_back(lab: Lab, row: int, attacker: str, degree: int, cloud: Cloud | No
         degree: of the method.
         cloud: None where the method made nothing.
     """
-    from ficgan.pointcloud.attack import guess_taper, unmerge, untaper
-    from ficgan.pointcloud.methods import Merge2Faces, Tapering
+    from ficgan.pointcloud import attack
 
     if cloud is None:
         return None
     if attacker == "unmerge":
-        target = lab.target
-        assert target is not None
-        method = anonymiser("merge-2-faces", degree, target=target)
-        assert isinstance(method, Merge2Faces)
-        where = method.registered(lab.prepared(row).inner).transform
-        return unmerge(cloud, method.weight, target, where).cloud
+        return _unmerged(lab, row, degree, cloud)
+    method: Any = anonymiser(INVERSES[attacker].method, degree)
+    if attacker == "unsmooth":
+        return attack.unsmooth(cloud, method.k)
+    if attacker == "denoise":
+        return attack.denoise(cloud, method.b)
     guessed = attacker == "guess_taper"
-    r = guess_taper(cloud, background=lab.enrolled(_others(lab, row))) if guessed else Tapering.of_degree(degree).r
-    return untaper(cloud, r, floor=_FLOOR).cloud
+    r = attack.guess_taper(cloud, background=lab.enrolled(_others(lab, row))) if guessed else method.r
+    return attack.untaper(cloud, r, floor=_FLOOR).cloud
+
+
+def _unmerged(lab: Lab, row: int, degree: int, cloud: Cloud) -> Cloud:
+    """By an attacker who has the target, and finds how it was laid to a fraction of a millimetre: here it is told."""
+    from ficgan.pointcloud.attack import unmerge
+
+    target = lab.target
+    assert target is not None
+    method: Any = anonymiser("merge-2-faces", degree, target=target)
+    return unmerge(cloud, method.weight, target, method.registered(lab.prepared(row).inner).transform).cloud
 
 
 def inverse_key(lab: Lab, row: int, attacker: str) -> list[object]:

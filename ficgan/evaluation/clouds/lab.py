@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ficgan.errors import InputError
 from ficgan.evaluation.clouds.config import CloudStudyConfig
-from ficgan.evaluation.clouds.inverses import inverse_key, inverses, taken_back
+from ficgan.evaluation.clouds.inverses import degrees_of, inverse_key, inverses, taken_back
 from ficgan.evaluation.clouds.reading import Eyes, Image, Record, Template
 from ficgan.evaluation.clouds.sets import CloudSet, open_clouds
 from ficgan.evaluation.clouds.sweep import alone, drawn_as, sweep
@@ -103,6 +103,11 @@ class Lab:
         return [self._enrolled[row] for row in rows]
 
     @property
+    def parrots(self) -> tuple[int, ...]:
+        """Rows of the gallery that are also enrolled anonymised."""
+        return self.clouds.gallery if self.config.parrot else ()
+
+    @property
     def target(self) -> Cloud | None:
         """The inner part of the face that merge-2-faces mixes in."""
         return None if self.clouds.target is None else self.prepared(self.clouds.target).inner
@@ -164,9 +169,16 @@ class Lab:
 
         return self.store.array([_STEPS, "photo", photo.digest, *self.eyes.key()], read)
 
-    def anonymised(self, row: int, method: str, template: Template | None) -> Record:
-        """What is read in a probe's projections under a method: a record [degrees of the study]."""
-        degrees = sorted(self.config.degrees)
+    def surroundings(self, row: int, template: Template | None) -> Record:
+        """What is read where the face is left out, and hair, neck and ears alone are drawn: a record [1]."""
+
+        key = [*self.base_key(row), "surroundings", None if template is None else template.key()]
+        made = np.ones(1, bool)
+        return self.store.array(key, lambda: self._read(row, [self.picture_of(row, None, "", 0)], template, made))
+
+    def anonymised(self, row: int, method: str, template: Template | None, degrees: Sequence[int] = ()) -> Record:
+        """What is read in a scan's projections under a method: a record [degrees], by default all of the study's."""
+        degrees = sorted(degrees or self.config.degrees)
 
         def read() -> Record:
             made = list(self.swept(row, method, degrees))
@@ -176,8 +188,8 @@ class Lab:
         return self.store.array(self._of(row, method, degrees, template), read)
 
     def inverted(self, row: int, attacker: str, template: Template | None) -> Record:
-        """The same after the method's inverse, by one of the attackers of `inverses`."""
-        degrees, method = sorted(self.config.degrees), inverses(self.config)[attacker]
+        """The same after the method's inverse, by one of the attackers of `inverses`, at the degrees it tries."""
+        degrees, method = degrees_of(self.config, attacker), inverses(self.config)[attacker]
 
         def read() -> Record:
             made = list(self.swept(row, method, degrees))

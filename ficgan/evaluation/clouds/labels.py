@@ -1,8 +1,13 @@
-"""What methods and controls are called in the results of a study of clouds."""
+"""What methods, attackers and controls are called in the results of a study of clouds."""
 
-__all__ = ["CLEAR", "CLOUD", "CONSTANT", "IN_SPACE", "label"]
+from __future__ import annotations
 
-CLEAR, CONSTANT = "clear", "constant"
+from ficgan.evaluation.clouds.inverses import INVERSES
+from ficgan.evaluation.results import Trial
+
+__all__ = ["CLEAR", "CLOUD", "CONSTANT", "IN_SPACE", "SURROUNDINGS", "label", "needs_cloud", "parrot_of"]
+
+CLEAR, CONSTANT, SURROUNDINGS = "clear", "constant", "what lies around the face"
 IN_SPACE = " (3D)"
 """What the names of recognisers of shape end with, who need the cloud itself."""
 CLOUD = " (cloud)"
@@ -12,3 +17,14 @@ CLOUD = " (cloud)"
 def label(method: str, degree: int) -> str:
     """Of a method at a degree."""
     return f"{method} {degree}"
+
+
+def parrot_of(attacker: str) -> dict[str, str]:
+    """Scenario and attacker of a trial in which the gallery was anonymised, and treated as the probes were."""
+    return {"scenario": "parrot", "attacker": f"parrot, {attacker}" if attacker else "parrot"}
+
+
+def needs_cloud(one: Trial) -> bool:
+    """Whether an attacker must have the cloud itself, and not its projection alone."""
+    inverse = INVERSES.get(one.attacker.rpartition(", ")[2])
+    return one.recogniser.endswith(IN_SPACE) or (inverse is not None and not inverse.picture)

@@ -100,7 +100,7 @@ def _lines(results: Results, name: str) -> list[tuple[float, str]]:
 
 def _trade_off(results: Results, rows: list[Row], canvas: Any) -> bool:
     axes = canvas.subplots()
-    drawn = False
+    drawn = crossed = False
     for colour, (method, mine) in _methods(rows):
         known = [r for r in mine if r.get("mu-privacy") is not None and r.get("mu-utility") is not None]
         if not known:
@@ -110,11 +110,14 @@ def _trade_off(results: Results, rows: list[Row], canvas: Any) -> bool:
         axes.scatter(x, y, s=[6 + row["degree"] for row in known], color=colour, label=method, alpha=0.8)
         given = [row for row in known if row.get(_CLOUD) is not None]
         axes.plot([row[_CLOUD] for row in given], [row["mu-utility"] for row in given], "x", color=colour, markersize=6)
+        crossed = crossed or bool(given)
         for row in (known[0], known[-1]):
             place = (row["mu-privacy"], row["mu-utility"])
             axes.annotate(str(row["degree"]), place, fontsize=7, xytext=(4, 4), textcoords="offset points")
         drawn = True
     if drawn:
+        if crossed:
+            axes.plot([], [], "x", color="0.4", label="the cloud given away")
         axes.plot([0, 1], [1, 0], color="0.5", linewidth=0.8, linestyle="--")
         axes.set(
             xlim=(-0.03, 1.03), ylim=(-0.03, 1.03),
@@ -209,7 +212,11 @@ def _cmc(results: Results, rows: list[Row], canvas: Any) -> bool:
             axes.plot(*zip(*curve, strict=True), label=f"degree {degree}", linewidth=1.2, **shade)
         if ceiling:
             axes.plot(*zip(*ceiling, strict=True), "k--", linewidth=0.8, label="clear")
+        last = max(int(curve[-1][0]) for _, curve in curves)
+        ticks = [rank for rank in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if rank <= last]
         axes.set(title=method, xlabel="rank", ylim=(-0.02, 1.02), xscale="log")
+        axes.set_xticks(ticks, [str(rank) for rank in ticks])
+        axes.set_xticks([], minor=True)
         axes.legend(fontsize=6)
         axes.grid(alpha=0.3)
     for axes in grid.ravel()[len(by_method) :]:

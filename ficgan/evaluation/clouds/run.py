@@ -15,11 +15,11 @@ from ficgan.errors import FicganError
 from ficgan.evaluation.clouds.caveats import caveats
 from ficgan.evaluation.clouds.collect import Collected, collect
 from ficgan.evaluation.clouds.config import CloudStudyConfig
-from ficgan.evaluation.clouds.inverses import inverses
+from ficgan.evaluation.clouds.inverses import INVERSES, inverses
 from ficgan.evaluation.clouds.lab import Lab, open_lab
 from ficgan.evaluation.clouds.reading import Template
 from ficgan.evaluation.clouds.sets import open_clouds
-from ficgan.evaluation.clouds.space import compare_one, looked_for
+from ficgan.evaluation.clouds.space import compare_one, compared_in, looked_for
 from ficgan.evaluation.processes import Say, run_tasks
 from ficgan.evaluation.results import Results
 from ficgan.images import atomic_write
@@ -57,7 +57,9 @@ def run_cloud_study(config: CloudStudyConfig, out: Path, *, jobs: int = 1, told:
     rows = (*lab.clouds.gallery, *lab.clouds.probes)
     attack = () if config.attack is None else _attack_rows(lab)
     space = () if config.geometry is None else looked_for(lab)
-    say.total = len(lab.clouds.photos) + len(rows) + len(lab.clouds.probes) + len(attack) + len(space) + 1
+    compared = compared_in(lab) if space else ()
+    tasks = (lab.clouds.photos, rows, lab.clouds.probes, lab.parrots, attack, compared)
+    say.total = sum(map(len, tasks)) + 1
 
     _each(_photo, [(config, out, index) for index in range(len(lab.clouds.photos))], out, jobs, say)
     _each(_clear, [(config, out, row, None) for row in rows], out, jobs, say)
@@ -68,6 +70,7 @@ def run_cloud_study(config: CloudStudyConfig, out: Path, *, jobs: int = 1, told:
     timed = set(lab.clouds.probes[: config.timed])
     work = [(config, out, row, template, row in timed) for row in lab.clouds.probes]
     _each(_subject, work, out, jobs, say)
+    _each(_enrolled, [(config, out, row, template) for row in lab.parrots], out, jobs, say)
     found = Collected.read(lab, template, sorted(timed))
     if attack:
         from ficgan.evaluation.clouds.attack import lessons_of, reverse
@@ -75,7 +78,7 @@ def run_cloud_study(config: CloudStudyConfig, out: Path, *, jobs: int = 1, told:
         _each(lessons_of, [(config, out, row) for row in attack], out, jobs, say)
         found.reversed = reverse(lab, attack, template, out, say)
     if space:
-        _each(compare_one, [(config, out, row) for row in space], out, jobs, say)
+        _each(compare_one, [(config, out, row) for row in compared], out, jobs, say)
         found.space = space
     say("figures")
     results = collect(lab, found)
@@ -139,6 +142,23 @@ def _subject(config: CloudStudyConfig, out: Path, row: int, template: Template |
         for attacker in inverses(config):
             say(f"{attacker} on {lab.clouds.scans[row].name}")
             lab.inverted(row, attacker, template)
+        lab.surroundings(row, template)
+
+    return _tried(work)
+
+
+def _enrolled(config: CloudStudyConfig, out: Path, row: int, template: Template | None, say: Say) -> str:
+    """Every method on one scan of the gallery, as a parrot enrols it."""
+    lab = open_lab(config, out)
+
+    def work() -> None:
+        say(f"parrot of {lab.clouds.scans[row].name}")
+        for method in config.methods:
+            lab.anonymised(row, method, template, config.costly_degrees)
+        for attacker in inverses(config):
+            if INVERSES[attacker].alike:
+                lab.inverted(row, attacker, template)
+        lab.surroundings(row, template)
 
     return _tried(work)
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from ficgan.errors import FicganError, InputError
 from ficgan.evaluation.clouds.config import CloudStudyConfig, GeometryConfig
 from ficgan.evaluation.clouds.figures import trial
-from ficgan.evaluation.clouds.inverses import inverse_key, inverses, taken_back
+from ficgan.evaluation.clouds.inverses import INVERSES, inverse_key, inverses, taken_back
 from ficgan.evaluation.clouds.lab import Lab, open_lab
-from ficgan.evaluation.clouds.labels import CLEAR, IN_SPACE, label
+from ficgan.evaluation.clouds.labels import CLEAR, IN_SPACE, label, parrot_of
 from ficgan.evaluation.clouds.sampling import Sample
 from ficgan.evaluation.metrics.intervals import Bootstrap
 from ficgan.evaluation.metrics.scores import Scores
@@ -23,7 +23,7 @@ from ficgan.evaluation.processes import Say
 from ficgan.evaluation.results import Figure, Results, Trial, Utility
 from ficgan.pointcloud.cloud import Cloud
 
-__all__ = ["add_space", "compare_one", "degrees_of", "looked_for"]
+__all__ = ["add_space", "compare_one", "compared_in", "looked_for"]
 
 Record = NDArray[np.void]
 """[N] of the fields `made`, `chamfer`, `normal-error`, `curvature-error`; `seen NAME`, `by NAME` of recognisers."""
@@ -36,8 +36,13 @@ def looked_for(lab: Lab) -> tuple[int, ...]:
     return tuple(row for row in lab.clouds.probes if lab.clouds.scans[row].person in people)
 
 
+def compared_in(lab: Lab) -> tuple[int, ...]:
+    """Rows of all clouds that `compare_one` has to look at: those probes, and, where parrots enrol it, the gallery."""
+    return looked_for(lab) + (tuple(_gallery(lab)) if lab.parrots else ())
+
+
 def compare_one(config: CloudStudyConfig, out: Path, row: int, say: Say) -> str:
-    """Task: one probe under every method."""
+    """Task: one probe, or one scan of the gallery, under every method."""
     lab = open_lab(config, out)
     say(f"{lab.clouds.scans[row].name} in space")
     try:
@@ -45,16 +50,11 @@ def compare_one(config: CloudStudyConfig, out: Path, row: int, say: Say) -> str:
         for method in config.methods:
             _anonymised(lab, row, method)
         for attacker, method in inverses(config).items():
-            _anonymised(lab, row, method, attacker)
+            if INVERSES[attacker].alike or row in lab.clouds.probes:
+                _anonymised(lab, row, method, attacker)
     except FicganError as error:
         return str(error)
     return ""
-
-
-def degrees_of(config: CloudStudyConfig) -> list[int]:
-    """At which clouds are compared: those that the study has."""
-    assert config.geometry is not None
-    return sorted(set(config.geometry.degrees) & set(config.degrees))
 
 
 def add_space(lab: Lab, rows: Sequence[int], results: Results, bootstrap: Bootstrap) -> None:
@@ -80,13 +80,17 @@ def add_space(lab: Lab, rows: Sequence[int], results: Results, bootstrap: Bootst
             attacker: np.stack([_anonymised(lab, row, method, attacker) for row in rows])
             for attacker, whose in inverses(config).items() if whose == method
         }  # fmt: skip
-        for place, degree in enumerate(degrees_of(config)):
+        enrolled = bench.parrot(method, [name for name in inverted if INVERSES[name].alike])
+        for place, degree in enumerate(config.costly_degrees):
             name = label(method, degree)
             record = made[:, place]
             if bench.gallery is not None:
                 results.trials += bench.trials(record, name, "naive", "")
                 for attacker, back in inverted.items():
                     results.trials += bench.trials(back[:, place], name, "inverse", attacker)
+                for attacker, others in enrolled.items():
+                    seen = inverted[attacker][:, place] if attacker else record
+                    results.trials += bench.parroted(seen, others[:, place], name, attacker)
             use = results.utilities[left[name]]
             results.utilities[left[name]] = Utility(
                 use.set, use.method, use.figures + _distortion(record, Sample(who, bootstrap)), use.groups
@@ -120,17 +124,45 @@ class _Bench:
             out.append(one)
         return out
 
-    def _matrix(self, name: str, record: Record) -> NDArray[np.float32]:
-        """[P,G] scores; a gallery cloud without an upper face is unlike everybody."""
-        found: NDArray[np.float32] = record[f"by {name}"].astype(np.float32)
-        if name == "icp":
-            return found
-        from ficgan.pointcloud.geometry import GEOMETRIC_RECOGNISERS
+    def parrot(self, method: str, alike: Sequence[str]) -> dict[str, Record]:
+        """Attacker → [G,degrees] of the gallery under a method, and after the inverses that probes are read after."""
+        if self.gallery is None or not self.lab.parrots:
+            return {}
+        rows = _gallery(self.lab)
+        return {name: np.stack([_anonymised(self.lab, row, method, name) for row in rows]) for name in ("", *alike)}
 
+    def parroted(self, record: Record, enrolled: Record, method: str, attacker: str) -> list[Trial]:
+        """Of every recogniser of shape that has something to tell the gallery's people apart by."""
+        out = []
+        for name in _settings(self.lab).recognisers:
+            if name == "icp" or enrolled[f"seen {name}"].sum() < 2:
+                continue
+            where = {"set": self.name, "method": method, "recogniser": name + IN_SPACE, **parrot_of(attacker)}
+            scores = Scores.from_matrix(
+                _compared(name, record, enrolled), self.who, self.enrolled, metric="euclidean",
+                acquired=record[f"seen {name}"],
+            )  # fmt: skip
+            out.append(trial(scores, None, self.bootstrap, where=where))
+        return out
+
+    def _matrix(self, name: str, record: Record) -> NDArray[np.float32]:
+        """[P,G] scores."""
+        if name == "icp":
+            found: NDArray[np.float32] = record[f"by {name}"].astype(np.float32)
+            return found
         assert self.gallery is not None
-        scores = GEOMETRIC_RECOGNISERS[name]().compare(self.gallery[f"by {name}"].astype(np.float32), found)
-        scores[:, ~self.gallery[f"seen {name}"]] = -1e9
-        return scores
+        return _compared(name, record, self.gallery)
+
+
+def _compared(name: str, record: Record, gallery: Record) -> NDArray[np.float32]:
+    """[P,G] scores; a gallery cloud without an upper face is unlike everybody, and no part of the mean face."""
+    from ficgan.pointcloud.geometry import GEOMETRIC_RECOGNISERS
+
+    seen = gallery[f"seen {name}"]
+    probes, faces = (one[f"by {name}"].astype(np.float32) for one in (record, gallery[seen]))
+    scores = np.full((len(record), len(gallery)), -1e9, np.float32)
+    scores[:, seen] = GEOMETRIC_RECOGNISERS[name]().compare(faces, probes)
+    return scores
 
 
 def _distortion(record: Record, sample: Sample) -> tuple[Figure, ...]:
@@ -144,13 +176,14 @@ def _clear(lab: Lab, row: int) -> Record:
 
 
 def _anonymised(lab: Lab, row: int, method: str, attacker: str = "") -> Record:
-    """Of a probe under a method, after an attacker's inverse where one is named."""
-    degrees = degrees_of(lab.config)
+    """Of a scan under a method, after an attacker's inverse where one is named; distortion is a probe's."""
+    degrees = lab.config.costly_degrees
+    enrolled = row in lab.clouds.gallery
 
     def make() -> Record:
         made = list(lab.swept(row, method, degrees))
         clouds = [taken_back(lab, row, attacker, degree, c) if attacker else c for degree, c in made]
-        return _described(lab, clouds, lab.prepared(row).inner)
+        return _described(lab, clouds, None if enrolled or attacker else lab.prepared(row).inner, gallery=enrolled)
 
     key = ["space", *lab.method_key(row, method, degrees), _key(lab), *inverse_key(lab, row, attacker)]
     return lab.kept(key, make)

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ficgan.evaluation.clouds.figures import value_of
-from ficgan.evaluation.clouds.labels import CLOUD, IN_SPACE
+from ficgan.evaluation.clouds.inverses import INVERSES
+from ficgan.evaluation.clouds.labels import CLOUD, needs_cloud
 from ficgan.evaluation.results import Figure, Results, Trial
 
 __all__ = ["MAIN", "TRIED", "attackers", "controls", "every_figure", "geometry", "points", "strongest", "summary"]
@@ -20,6 +21,11 @@ MAIN = (
 TRIED = 20
 """People on whom an attacker must have been tried to be anybody's strongest, where the study has more: so many has the
 thesis' auto-encoder. The most of a few lucky guesses says nothing."""
+_WHOLE = 20
+"""Degree up to which an exact inverse brings everything back: at higher ones tapering flattens parts of the face, and
+merged colours are rounded away."""
+_NEAR = 0.05
+"""By which rank-1 may fall below that of clear faces."""
 _AIM = 0.8
 """Mean privacy at which methods are compared: the thesis' own reading of its trade-off (§5.3.3.1)."""
 
@@ -30,17 +36,16 @@ def strongest(results: Results, method: str, *, cloud: bool = False) -> Trial | 
     Args:
         results: of a study.
         method: label of a method at a degree.
-        cloud: where the cloud itself is given away: recognisers of shape attack too; None where none of them was tried.
-            Else projections alone are given away, as in the thesis.
+        cloud: where the cloud itself is given away: recognisers of shape and inverses that need it attack too; None
+            where none of them was tried. Else projections alone are given away, as in the thesis.
     """
     main = next(iter(results.sets), "")
     least = min(TRIED, results.sets[main].get("probe_people", 0)) if main else 0
     tried = [t for t in results.trials if t.method == method and t.set == main and not t.control]
     tried = [t for t in tried if _people(t) >= least]
-    shapes = [t for t in tried if t.recogniser.endswith(IN_SPACE)]
-    if cloud and not shapes:
+    if cloud and not any(map(needs_cloud, tried)):
         return None
-    tried = tried if cloud else [t for t in tried if not t.recogniser.endswith(IN_SPACE)]
+    tried = tried if cloud else [t for t in tried if not needs_cloud(t)]
     known = [(value, t) for t in tried if (value := value_of(t.figures, "mu-privacy")) is not None]
     return min(known, key=lambda one: one[0])[1] if known else None
 
@@ -80,30 +85,30 @@ def summary(results: Results) -> list[Row]:
         shown = {"degree": "none", "mu-privacy": "", "mu-utility": "", "AUC": "", "rank-1": ""}
         if at is not None:
             shown = {key: at[key] for key in shown}
-        name = f"at μ_privacy ≥ {_AIM:g}: "
+        reached = {f"at μ_privacy ≥ {_AIM:g}: degree": shown.pop("degree"), **shown} if at is not None else {}
         out.append({
-            "method": method,
-            **{name + key if key == "degree" else key: _short(value) for key, value in shown.items()},
+            "method": method, **{key: _short(value) for key, value in reached.items()},
             "most μ_privacy": _short(best["mu-privacy"] if best else None),
+            "against": "" if best is None else best["attacker"],
             "most μ_privacy of the cloud": _short(_most(row.get("mu-privacy" + CLOUD) for row in mine)),
+            "inverse tried": ", ".join(_taken_back(results, method)) or "none",
             "seconds": _short(_mean(row.get("seconds") for row in mine)),
         })  # fmt: skip
     return out
 
 
 def attackers(results: Results) -> list[Row]:
-    """A row for each method and degree, a column for each attacker: rank-1 and AUC."""
-    out: dict[tuple[str, int, str], Row] = {}
+    """A row for each attacker of a method at a degree."""
+    out = []
     for one in results.trials:
         facts = results.methods.get(one.method)
-        if facts is None or one.control:
-            continue
-        key = (facts["name"], facts["settings"]["degree"], one.set)
-        row = out.setdefault(key, {"method": key[0], "degree": key[1], "set": one.set})
-        name = attacker_of(one)
-        row[f"{name}: rank-1"] = _spelt(one.figures, "rank-1")
-        row[f"{name}: AUC"] = _spelt(one.figures, "AUC")
-    return list(out.values())
+        if facts is not None and not one.control:
+            out.append({
+                "method": facts["name"], "degree": facts["settings"]["degree"], "set": one.set,
+                "attacker": attacker_of(one), "needs": "the cloud" if needs_cloud(one) else "its picture",
+                **{name: _spelt(one.figures, name) for name in ("rank-1", "AUC", "mu-privacy")},
+            })  # fmt: skip
+    return sorted(out, key=lambda row: (row["method"], row["degree"]))
 
 
 def geometry(results: Results) -> list[Row]:
@@ -117,23 +122,50 @@ def geometry(results: Results) -> list[Row]:
 
 
 def controls(results: Results) -> list[Row]:
-    """Trials whose outcome is known beforehand."""
+    """Trials whose outcome is known beforehand, and what is told by that which no method touches."""
     out = []
-    for one in results.trials:
-        if not one.control:
-            continue
+    for one in [t for t in results.trials if t.control] + _put_right(results):
         area, first = value_of(one.figures, "AUC"), value_of(one.figures, "rank-1")
-        note = next((f.note for f in one.figures if f.metric == "rank-1"), "")
+        expected: str
+        holds: bool | None
         if one.control == "ceiling":
             expected, holds = "AUC above .9", area is not None and area > 0.9
-        else:
+        elif one.control == "surroundings":
+            expected, holds = "left clear by every method: no figure of a picture means less than this", None
+        elif one.control == "negative":
             people = results.sets[one.set]["probe_people"]
             expected, holds = "one name for everybody", first is not None and first <= 1 / people + 1e-9
+        else:
+            clear = _ceiling(results, one)
+            expected = f"as of clear faces, rank-1 {_short(clear)}"
+            holds = None not in (clear, first) and first >= clear - _NEAR  # type: ignore[operator]
         out.append({
             "set": one.set, "control": one.method, "judge": attacker_of(one), "AUC": _short(area),
-            "rank-1": _short(first), "must be": expected, "holds": holds, "note": note,
+            "rank-1": _short(first), "must be": expected, "holds": holds,
+            "note": next((f.note for f in one.figures if f.metric == "rank-1"), ""),
         })  # fmt: skip
     return out
+
+
+def _put_right(results: Results) -> list[Trial]:
+    """Of each exact inverse and recogniser, the trial at the highest degree up to that at which nothing is lost."""
+    best: dict[tuple[str, str, str], tuple[int, Trial]] = {}
+    for one in results.trials:
+        if one.scenario == "inverse" and INVERSES[one.attacker].exact:
+            degree = results.methods[one.method]["settings"]["degree"]
+            key = (one.set, one.attacker, one.recogniser)
+            if degree <= _WHOLE and degree > best.get(key, (0,))[0]:
+                best[key] = (degree, one)
+    return [one for _, one in best.values()]
+
+
+def _ceiling(results: Results, like: Trial) -> float | None:
+    """Rank-1 of the clear faces, of the same set and recogniser."""
+    return next(
+        (value_of(t.figures, "rank-1") for t in results.trials
+         if t.control == "ceiling" and (t.set, t.recogniser) == (like.set, like.recogniser)),
+        None,
+    )  # fmt: skip
 
 
 def every_figure(results: Results) -> list[Row]:
@@ -149,6 +181,11 @@ def every_figure(results: Results) -> list[Row]:
 def attacker_of(one: Trial) -> str:
     """Who attacks: what is done first, and who reads."""
     return f"{one.attacker} + {one.recogniser}" if one.attacker else one.recogniser
+
+
+def _taken_back(results: Results, method: str) -> list[str]:
+    tried = {one.attacker for one in results.trials if one.scenario == "inverse"}
+    return [name for name, one in INVERSES.items() if one.method == method and name in tried]
 
 
 def _people(one: Trial) -> int:
