@@ -1,26 +1,41 @@
-"""`ficgan measure`: the first figures of a model."""
+"""`ficgan measure`: the first figures of a model, and the whole table of its bars."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
 from ficgan.cli._errors import handle_errors
+from ficgan.cli._options import TALK, options
 from ficgan.cli._params import Diversity
+from ficgan.cli._progress import Progress
 
 __all__ = ["measure"]
 
 LEAST_SIDE = 128
 """Of the crops that judges see, px; models of more see and are judged at their own size."""
+CLIP_FRAMES = 75
+"""Of a clip, the first so many: three seconds of most films."""
+_PATH = click.Path(path_type=Path)
+_BARS: tuple[Any, ...] = (
+    click.option("--bars", is_flag=True, help="The whole table of bars, beside the average-face sticker, into -o."),
+    click.option("-o", "--output", "out", type=click.Path(path_type=Path, file_okay=False),
+                 help="With --bars: folder for bars.json and bars.md."),
+    click.option("--train", multiple=True, type=_PATH,
+                 help="With --bars: faces it learnt from, for memorisation and real–real distances; repeatable."),
+    click.option("--clip", "clips", multiple=True, type=_PATH, help="With --bars: a film, for stability; repeatable."),
+    click.option("--attributes", type=_PATH, help="With --bars: classifier of `ficgan train-attributes`."),
+)  # fmt: skip
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--checkpoint", type=click.Path(path_type=Path), help="Model; the embedded one if not given.")
-@click.option("--bank", type=click.Path(path_type=Path), help="Bank built with it.")
-@click.option("--aligned", multiple=True, type=click.Path(path_type=Path), help="Folder, zip or tar of aligned faces.")
-@click.option("--photos", type=click.Path(path_type=Path), help="Folder of photos, each of one other person.")
+@click.option("--checkpoint", type=_PATH, help="Model; the embedded one if not given.")
+@click.option("--bank", type=_PATH, help="Bank built with it.")
+@click.option("--aligned", multiple=True, type=_PATH, help="Folder, zip or tar of aligned faces.")
+@click.option("--photos", type=_PATH, help="Folder of photos, each of one other person (with --bars: of anybody).")
 @click.option(
     "--judge",
     "judges",
@@ -35,13 +50,79 @@ LEAST_SIDE = 128
 @click.option("--diversity", "psi", default="0", show_default=True, type=Diversity(), help="ψ.")
 @click.option("--limit", type=click.IntRange(2), help="Use only the first so many faces of each set.")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:N or auto.")
+@options(_BARS)
+@options(TALK)
 @handle_errors
 def measure(
     checkpoint: Path | None, bank: Path | None, aligned: tuple[Path, ...], photos: Path | None,
     judges: tuple[str, ...], layers: tuple[int, ...], detector: str, k: int, psi: str | float, limit: int | None,
-    device: str,
+    device: str, bars: bool, out: Path | None, train: tuple[Path, ...], clips: tuple[Path, ...],
+    attributes: Path | None, progress: Any, quiet: bool,
 ) -> None:  # fmt: skip
-    """Reconstruction, identity similarity and detection rate, as JSON. Retries and masking are off."""
+    """Reconstruction, identity similarity and detection rate, as JSON. Retries and masking are off.
+
+    With --bars every figure a default model is held to, met or missed, in a folder; docs/model.md says how to read it.
+    """
+    from ficgan.errors import UsageError
+
+    if not aligned and photos is None:
+        raise UsageError("nothing to measure on; give --aligned or --photos")
+    common: dict[str, Any] = {
+        "checkpoint": checkpoint, "bank": bank, "aligned": aligned, "judges": judges, "layers": layers,
+        "detector": detector, "k": k, "limit": limit, "device": device,
+    }  # fmt: skip
+    if not bars:
+        if out is not None or train or clips or attributes is not None:
+            raise UsageError("-o, --train, --clip and --attributes belong to the table of bars; give --bars too")
+        click.echo(json.dumps(_first_figures(photos=photos, psi=psi, **common)))
+        return
+    if out is None:
+        raise UsageError("the table of bars is written into a folder; give -o")
+    with Progress(progress, unit="step", quiet=quiet) as told:
+        shown = () if photos is None else (photos,)
+        diversity = 0.0 if psi == "auto" else float(psi)
+        summary = _whole_table(
+            out, clips, told, photos=shown, psi=diversity, train=train, attributes=attributes, **common
+        )
+    click.echo(json.dumps(summary))
+
+
+def _whole_table(out: Path, clips: tuple[Path, ...], told: Progress, **settings: Any) -> dict[str, Any]:
+    from ficgan.evaluation.bars import BarsConfig, counts, missed, run_bars, write_bars
+
+    config = BarsConfig(clips=tuple(_clip(path) for path in clips), **settings)
+    report = run_bars(config, told)
+    written = write_bars(report, out)
+    return {
+        "bars": [path.name for path in written],
+        "checkpoint": report.facts["checkpoint"],
+        "verdicts": counts(report),
+        "missed": missed(report),
+        "left_out": len(report.sheet.left_out),
+        "seconds": report.facts["seconds"],
+    }
+
+
+def _clip(path: Path) -> Any:
+    """The first frames of a film."""
+    from ficgan.evaluation.bars import Clip
+    from ficgan.video import open_video
+
+    with open_video(path) as film:
+        rate = float(film.info.rate or 25)
+        frames = []
+        for frame in film.frames():
+            frames.append(frame.image)
+            if len(frames) == CLIP_FRAMES:
+                break
+    return Clip(path.name, tuple(frames), rate)
+
+
+def _first_figures(
+    *, checkpoint: Path | None, bank: Path | None, aligned: tuple[Path, ...], photos: Path | None,
+    judges: tuple[str, ...], layers: tuple[int, ...], detector: str, k: int, psi: str | float, limit: int | None,
+    device: str,
+) -> dict[str, object]:  # fmt: skip
     import numpy as np
 
     from ficgan.data import check_alignment, open_faces
@@ -51,8 +132,6 @@ def measure(
     from ficgan.faces import get_recognizer
     from ficgan.images import read_image
 
-    if not aligned and photos is None:
-        raise UsageError("nothing to measure on; give --aligned or --photos")
     readers = [get_recognizer(name) for name in judges]
     for reader in readers:  # the report names files, not the folders of this machine
         kind, colon, file = reader.name.partition(":")
@@ -79,4 +158,4 @@ def measure(
         if len(images) < 2:
             raise UsageError(f"{photos} holds {len(images)} photos; give a folder with at least 2")
         report["photos"] = [row.to_dict() for row in measure_photos(deid, images, layers=chosen, judges=readers)]
-    click.echo(json.dumps(report))
+    return report

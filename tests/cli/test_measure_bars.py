@@ -1,0 +1,152 @@
+"""`ficgan measure --bars` around a small untrained model."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from PIL import Image
+
+from ficgan.cli.measure import measure
+from ficgan.config import ModelConfig
+from ficgan.evaluation.bars import lab as lab_room
+from ficgan.evaluation.readers import Reader
+from ficgan.faces import Alignment
+from ficgan.identity import IdentityBank
+from ficgan.models import FICGAN, CheckpointHeader, save_checkpoint
+
+CONFIG = ModelConfig(
+    resolution=16, id_dim=8, w_dim=8, spatial_channels=4, channel_base=64, channel_max=8, mapping_layers=1
+)
+
+
+@dataclass
+class Means:
+    """Reads the mean colour of the four quarters."""
+
+    name: str = "means"
+    metric: str = "cosine"
+    match_threshold: float = 0.5
+
+    def is_match(self, a: np.ndarray, b: np.ndarray) -> bool:
+        return not self.distance(a, b) >= self.match_threshold
+
+    def distance(self, a: np.ndarray, b: np.ndarray) -> float:
+        return 1 - float(a @ b / np.sqrt((a @ a) * (b @ b)))
+
+    def embed(self, image: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
+        half = image.shape[0] // 2
+        parts = [image[y : y + half, x : x + half].mean((0, 1)) for y in (0, half) for x in (0, half)]
+        return np.repeat(np.concatenate(parts)[None].astype(np.float32) - 120, len(landmarks), 0)
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Options that name a small model, its bank and eight faces."""
+    monkeypatch.delenv("FICGAN_MODELS", raising=False)
+    for room in ("pipeline", "films"):
+        monkeypatch.setattr(f"ficgan.deidentify.{room}.get_recognizer", lambda name: Means())
+    judge = Reader(Means(), "means", "means", "means-1")  # type: ignore[arg-type]
+    monkeypatch.setattr(lab_room, "get_readers", lambda names, device="cpu": [judge])
+    monkeypatch.setattr(lab_room, "detector_missing", lambda name: f"{name} is not here")
+    torch.manual_seed(0)
+    header = CheckpointHeader(model=CONFIG, alignment=Alignment().to_dict(), data={"licence": "drawn"})
+    save_checkpoint(tmp_path / "m.safetensors", FICGAN(CONFIG), header)
+    rng = np.random.default_rng(0)
+    IdentityBank.from_codes(rng.normal(size=(12, 8)), np.arange(12)).save(tmp_path / "b.safetensors")
+    faces = tmp_path / "faces"
+    for person in range(8):
+        (faces / f"p{person}").mkdir(parents=True)
+        Image.fromarray(rng.integers(0, 256, (20, 20, 3), dtype=np.uint8)).save(faces / f"p{person}" / "0.png")
+    return [
+        "--checkpoint", str(tmp_path / "m.safetensors"), "--bank", str(tmp_path / "b.safetensors"),
+        "--aligned", str(faces), "--k", "5",
+    ]  # fmt: skip
+
+
+def test_bars_are_written_and_summed_up_in_a_line(files: list[str], tmp_path: Path) -> None:
+    frames = [Image.new("RGB", (64, 48), (20 * i, 90, 60)) for i in range(3)]
+    frames[0].save(tmp_path / "film.gif", save_all=True, append_images=frames[1:], duration=80)
+    out = tmp_path / "out"
+    more = ["--bars", "-o", str(out), "--layer", "0", "--clip", str(tmp_path / "film.gif"), "--limit", "6"]
+    done = CliRunner().invoke(measure, [*files, *more])
+    assert done.exit_code == 0, done.output
+    assert done.stdout.count("\n") == 1 and done.stderr == ""
+    told = json.loads(done.stdout)
+    assert told["bars"] == ["bars.json", "bars.md"]
+    written = json.loads((out / "bars.json").read_text(encoding="utf-8"))
+    assert written["verdicts"] == told["verdicts"] and written["checkpoint"] == told["checkpoint"]
+    assert written["sets"]["faces"]["faces"] == 6 and written["settings"]["layers"] == [0]
+    missed = [line for line in written["lines"] if line["verdict"] == "missed"]
+    shown = [[one["set"], one["setting"], one["row"], one["judge"]] for one in missed]
+    assert told["missed"] == [", ".join(filter(None, one)) for one in shown] and missed
+    film = next(line for line in written["lines"] if line["row"] == "stability")
+    assert film["set"] == "film.gif" and film["value"] is None  # no face is in it
+    reasons = {one["what"]: one["why"] for one in written["left_out"]}
+    assert "two images" in reasons["parrot"] and reasons["memorised"] == "no training faces were given"
+    assert str(tmp_path) not in (out / "bars.md").read_text(encoding="utf-8")
+
+
+def test_progress_says_each_step(files: list[str], tmp_path: Path) -> None:
+    more = ["--bars", "-o", str(tmp_path / "out"), "--layer", "0", "--limit", "4", "--progress", "text"]
+    done = CliRunner().invoke(measure, [*files, *more])
+    assert done.exit_code == 0, done.output
+    said = done.stderr.splitlines()
+    assert any(line.endswith("faces: reconstruction") for line in said)
+    last = said[-1].split("/")
+    assert last[0] == last[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--bars"], "give -o"),
+        (["-o", "out"], "give --bars too"),
+        (["--train", "x.tar"], "give --bars too"),
+        (["--clip", "x.mp4"], "give --bars too"),
+        (["--attributes", "x"], "give --bars too"),
+        (["--bars", "-o", "out", "--layer", "9"], "9"),
+        (["--bars", "-o", "out", "--k", "99"], "99"),
+        (["--bars", "-o", "out", "--limit", "1"], "--limit"),
+    ],
+)
+def test_wrong_options_are_one_sentence(
+    files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(measure, [*files, *options])
+    assert not Path("out").exists()
+    assert done.exit_code == 2 and said in done.stderr and "Traceback" not in done.output and done.stdout == ""
+
+
+@pytest.mark.parametrize("option", ["--train", "--clip", "--attributes", "--aligned"])
+def test_files_that_are_not_there_are_named(files: list[str], tmp_path: Path, option: str) -> None:
+    done = CliRunner().invoke(measure, [*files, "--bars", "-o", str(tmp_path / "out"), option, "nowhere.zip"])
+    assert done.exit_code in (1, 2, 3) and "nowhere.zip" in done.stderr and done.stdout == ""
+    assert "Traceback" not in done.output and not (tmp_path / "out").exists()
+
+
+def test_bars_need_something_to_measure_on(tmp_path: Path) -> None:
+    done = CliRunner().invoke(measure, ["--bars", "-o", str(tmp_path)])
+    assert done.exit_code == 2 and "--aligned or --photos" in done.stderr
+
+
+def test_the_network_that_trained_the_model_does_not_judge(
+    files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import hashlib
+
+    trainer = tmp_path / "v.onnx"
+    trainer.write_bytes(b"v")
+    header = CheckpointHeader(
+        model=CONFIG, alignment=Alignment().to_dict(), data={"licence": "drawn"},
+        training={"verifier_sha256": hashlib.sha256(b"v").hexdigest()},
+    )  # fmt: skip
+    save_checkpoint(tmp_path / "m.safetensors", FICGAN(CONFIG), header)
+    done = CliRunner().invoke(measure, [*files, "--bars", "-o", str(tmp_path / "out"), "--judge", f"onnx:{trainer}"])
+    assert done.exit_code == 2 and "trained against" in done.stderr
