@@ -11,7 +11,13 @@ __all__ = ["mirrored"]
 
 
 def mirrored(
-    inputs: Sequence[Path], suffixes: Collection[str], *, what: str, advice: str, known: Collection[str] = ()
+    inputs: Sequence[Path],
+    suffixes: Collection[str],
+    *,
+    what: str,
+    advice: str,
+    known: Collection[str] = (),
+    twins: list[tuple[Path, Path]] | None = None,
 ) -> list[tuple[Path, Path]]:
     """Every file with its place below an output folder.
 
@@ -21,6 +27,7 @@ def mirrored(
         what: one of them, for messages, such as "image".
         advice: how a message goes on that an input is of no use, such as "give anonymised faces".
         known: endings of names that are other files' companions, and so are no input.
+        twins: takes (file, other) for each file that is left out because a link makes it another that is taken.
 
     Returns:
         (file, place) in order; in a folder hidden files and folders are left out, and a file named twice counts once.
@@ -48,5 +55,7 @@ def mirrored(
             raise UsageError(f"{given} does not exist; {advice}")
     once: dict[Path, tuple[Path, Path]] = {}
     for path, place in found:
-        once.setdefault(path.resolve(), (path, place))
+        first, _ = once.setdefault(path.resolve(), (path, place))
+        if twins is not None and first.absolute() != path.absolute():
+            twins.append((path, first))
     return list(once.values())

@@ -67,7 +67,11 @@ def list_() -> None:
     metavar="PARAMETER=VALUE",
     help="In place of a degree, such as k=280; repeatable.",
 )
-@click.option("--target", type=_PATH, help="Face to merge with, a scan; for merge-2-faces.")
+@click.option(
+    "--target", type=_PATH,
+    help="Face to merge with, for merge-2-faces: a made head (make-head), or a scan of a person who consents, for high "
+    "degrees show it nearly as it is.",
+)  # fmt: skip
 @click.option(
     "--seed", type=click.IntRange(min=0),
     help="Same seed and file name, same result; who finds it takes noise back, and small ones are found by trying.  "
@@ -81,7 +85,7 @@ def list_() -> None:
     "--points", type=click.IntRange(500), default=10_352, show_default=True,
     help="Of the face; the degrees were chosen for the default.",
 )  # fmt: skip
-@click.option("--pictures", is_flag=True, help="Also NAME.png beside every result: its front view.")
+@click.option("--pictures", is_flag=True, help="Also FILE.png beside every result FILE: its front view.")
 @options(_READ)
 @options(TALK)
 @handle_errors
@@ -92,12 +96,14 @@ def anonymise(
 ) -> None:  # fmt: skip
     """Replace the face of every scan: what lies within 14 cm of the nose tip.
 
-    INPUT: scans, folders of them. The results lie in the scans' own frame and unit; NAME.json beside each says what was
-    done, and is not to be published with it. Ears, hair and the outline of the head are not touched (--rest drop leaves
-    them out), nor are colours by uniform-noise and tapering. Prints one line of JSON; exits with 3 where a scan failed,
-    or its face was found with little certainty.
+    INPUT: scans, folders of them. The results lie in the scans' own frame and unit; FILE.json beside each result FILE,
+    such as head.ply.json, says what was done, and is not to be published with it. Ears, hair and the outline of the
+    head are not touched (--rest drop leaves them out), nor are colours by uniform-noise and tapering. Prints one line
+    of JSON; exits with 3 where a scan failed, its face is doubtful, or it is hardly changed. With --skip-existing a
+    result that is not what this command would make is refused, or replaced if --overwrite is given, too.
     """
-    from ficgan.cli.pointcloud_run import Outputs, Reading, method_of, naming, over_all, plan, write_result
+    from ficgan.cli.pointcloud_record import Asked, write_result
+    from ficgan.cli.pointcloud_run import Outputs, Reading, method_of, naming, over_all, plan
     from ficgan.pointcloud.files import FORMATS
     from ficgan.pointcloud.prepare import PreparationConfig, prepare
     from ficgan.pointcloud.scan import anonymise_scan
@@ -112,28 +118,37 @@ def anonymise(
     )  # fmt: skip
     with Progress(progress, unit="scan", quiet=quiet) as told:
         beside = Reading(unit)
-        tasks = plan(inputs, outputs, reading, told, target, target and beside.marks_of(target))
+        aimed = (target, target and beside.marks_of(target))
+        planned = plan(inputs, outputs, reading, told, *aimed)
         face = None
         if target is not None:
             with naming(target):
                 face = prepare(beside.cloud(target, told), beside.marks(target), config).inner
         made = method_of(method, degree, settings, seed, face)
+        asked = Asked(method, degree, made.settings(), unit, rest, points, seed, aimed)
 
         def work(task: Any) -> dict[str, Any]:
-            cloud, marks = reading.cloud(task.source, told), reading.marks(task.source)
-            done = anonymise_scan(cloud, made, landmarks=marks, config=config, rest=rest, name=task.place)
+            marks = reading.marks_of(task.source)
+            if task in planned.there and (there := asked.record_of_same(task, marks, refuse=not overwrite)):
+                return {"skipped": True, **{key: there.get(key) for key in _COUNTED}}
+            notes: list[str] = []
+            cloud = reading.cloud(task.source, told, notes)
+            record = asked.record(task.source, marks)
+            done = anonymise_scan(
+                cloud, made, landmarks=reading.marks(task.source), config=config, rest=rest, name=task.place
+            )
             for warning in done.warnings:
                 told.info(f"{task.source}: {warning}.")
-            record = {"method": method, "degree": degree, "settings": made.settings(), "unit": unit, "rest": rest}
-            write_result(task, done.cloud, {**record, **done.record}, unit=unit, overwrite=overwrite)
+            write_result(task, done.cloud, {**record, "notes": notes, **done.record}, unit=unit, overwrite=overwrite)
             if pictures:
                 from ficgan.pointcloud.projection import project as draw
 
                 _write_png(task.picture, draw(done.canonical, **made.drawn_with()), overwrite)
-            return done.record
+            return {"notes": notes, **done.record}
 
-        done = over_all(tasks, work, told)
-    _say(done, started, method=method, degree=degree)
+        done = over_all(planned.tasks, work, told)
+        _tell_skipped(done, told)
+    _say(done, started, method=method, degree=degree, same_file=planned.same)
 
 
 @pointcloud.command(context_settings=_HELP)
@@ -176,11 +191,16 @@ def project(
         raise UsageError("--views are turned from −10 to 10 degrees; leave out --yaw")
     reading = Reading(unit, landmarks)
     with Progress(progress, unit="scan", quiet=quiet) as told:
-        tasks = plan(inputs, Outputs(out, [".png"], ".png", overwrite, skip), reading, told)
+        planned = plan(inputs, Outputs(out, [".png"], ".png", overwrite, skip), reading, told)
 
         def work(task: Any) -> dict[str, Any]:
+            if task in planned.there:
+                return {"skipped": True}
             cloud = reading.cloud(task.source, told)
-            placed = cloud if canonical else to_canonical(cloud, reading.marks(task.source)).cloud
+            found = None if canonical else to_canonical(cloud, reading.marks(task.source))
+            placed = cloud if found is None else found.cloud
+            for doubt in () if found is None else found.doubts:
+                told.info(f"{task.source}: {doubt}.")
             common: dict[str, Any] = {"pitch": pitch, "point_size": point_size}
             if view == "perspective":
                 picture = camera(placed, yaw=yaw, **common)
@@ -189,10 +209,11 @@ def project(
             else:
                 picture = draw(placed, yaw=yaw, order=order, **common)
             _write_png(task.output, picture, overwrite)
-            return {"points": len(cloud)}
+            return {"points": len(cloud), "doubtful": found is not None and found.doubtful}
 
-        done = over_all(tasks, work, told)
-    _say(done, started)
+        done = over_all(planned.tasks, work, told)
+        _tell_skipped(done, told)
+    _say(done, started, same_file=planned.same)
 
 
 @pointcloud.command(context_settings=_HELP)
@@ -204,16 +225,25 @@ def project(
 def compare(clear: Path, anonymised: Path, unit: str, landmarks: Path | None, progress: Any, quiet: bool) -> None:
     """Say how far an anonymised scan is from the clear one, in 3D; one line of JSON.
 
-    Both must lie in one frame, as `anonymise` leaves them. Only the face is compared.
+    Both must lie in one frame, as `anonymise` leaves them. Only the face is compared, with all points that it became
+    (by the record beside the second, where there is one).
     """
+    from ficgan.cli.pointcloud_record import record_beside
     from ficgan.cli.pointcloud_run import Reading, naming
     from ficgan.pointcloud.scan import compare_scans
 
     with Progress(progress, unit="scan", quiet=quiet) as told:
         reading = Reading(unit, landmarks)
         first, second = reading.cloud(clear, told), Reading(unit).cloud(anonymised, told)
+        counts = (record_beside(anonymised) or {}).get("points", {})
+        face = counts.get("anonymised") if counts.get("written") == len(second) else None
         with naming(clear):
-            click.echo(json.dumps(compare_scans(first, second, reading.marks(clear))))
+            found = compare_scans(first, second, reading.marks(clear), face=face)
+        if record_beside(clear):
+            found["warnings"].insert(0, f"{clear} is a result, by the record beside it: give the clear scan first")
+        for warning in found["warnings"]:
+            told.info(f"{anonymised}: {warning}.")
+        click.echo(json.dumps(found))
 
 
 @pointcloud.command(context_settings=_HELP)
@@ -287,8 +317,9 @@ def _study(
 @click.option("-o", "--output", "out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="A file.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Who it is.")
 @click.option(
-    "--expression", default="neutral", show_default=True, help="neutral, smile, …; an unknown name lists them."
-)
+    "--expression", default="neutral", show_default=True,
+    help="neutral, smiling, angry, surprised, eyes-closed or pouting.",
+)  # fmt: skip
 @click.option("--points", type=click.IntRange(100), default=45_000, show_default=True, help="As a scanner would see.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
 @handle_errors
@@ -329,9 +360,18 @@ def _write_png(path: Path, picture: Any, overwrite: bool) -> None:
         Image.fromarray(picture).save(file, format="PNG")
 
 
+_COUNTED = ("doubtful", "hardly_changed")
+"""What a result is said to be, and counted and exited with 3 for."""
+
+
+def _tell_skipped(done: list[dict[str, Any]], told: Progress) -> None:
+    if skipped := sum("skipped" in one for one in done):
+        told.info(f"{skipped} left out: the results are there.")
+
+
 def _say(done: list[dict[str, Any]], started: float, **more: Any) -> None:
-    failed, doubtful = sum("error" in one for one in done), sum(bool(one.get("doubtful")) for one in done)
-    counts = {"scans": len(done), "failed": failed, "doubtful": doubtful}
-    click.echo(json.dumps({**more, **counts, "results": done, "seconds": round(time.monotonic() - started, 2)}))
-    if failed or doubtful:
+    counts = {key: sum(bool(one.get(key)) for one in done) for key in ("error", *_COUNTED, "skipped")}
+    said = {"scans": len(done) - counts["skipped"], "failed": counts.pop("error"), **counts}
+    click.echo(json.dumps({**more, **said, "results": done, "seconds": round(time.monotonic() - started, 2)}))
+    if said["failed"] or any(said[key] for key in _COUNTED):
         raise SystemExit(EXIT_SOME_FAILED)

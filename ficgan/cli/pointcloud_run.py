@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ficgan import __version__
 from ficgan.cli._trees import mirrored
+from ficgan.cli.pointcloud_record import Task, record_beside
 from ficgan.errors import FicganError, InputError, UsageError
 
 if TYPE_CHECKING:
@@ -19,35 +18,9 @@ if TYPE_CHECKING:
     from ficgan.pointcloud.cloud import Cloud
     from ficgan.pointcloud.landmarks import FaceLandmarks
 
-__all__ = ["Outputs", "Reading", "Task", "method_of", "naming", "over_all", "plan", "write_result"]
+__all__ = ["Outputs", "Plan", "Reading", "Task", "method_of", "naming", "over_all", "plan"]
 
-TOOL = "ficgan pointcloud"
 _COMPANIONS = ("_landmarks_mm.txt", ".landmarks.txt", ".landmarks.json")
-
-
-@dataclass(frozen=True)
-class Task:
-    """One scan and the file it becomes.
-
-    Args:
-        source: the scan.
-        output: the file.
-        place: of the scan in its tree; in one run no two are alike.
-    """
-
-    source: Path
-    output: Path
-    place: str
-
-    @property
-    def record(self) -> Path:
-        """Where the account of the output lies."""
-        return self.output.with_name(self.output.name + ".json")
-
-    @property
-    def picture(self) -> Path:
-        """Where its front view lies."""
-        return self.output.with_name(self.output.name + ".png")
 
 
 @dataclass(frozen=True)
@@ -62,14 +35,14 @@ class Reading:
     unit: str = "m"
     landmarks: Path | None = None
 
-    def cloud(self, path: Path, told: Progress) -> Cloud:
-        """A scan; what could not be kept of it is told."""
+    def cloud(self, path: Path, told: Progress, notes: list[str] | None = None) -> Cloud:
+        """A scan; what could not be kept of it is told, and added to `notes`."""
         from ficgan.pointcloud.files import read_cloud
 
-        notes: list[str] = []
+        notes = [] if notes is None else notes
         cloud = read_cloud(path, unit=self.unit, notes=notes)
         for note in notes:
-            told.info(f"{path}: {note}")
+            told.info(f"{path}: {note}.")
         return cloud
 
     def marks_of(self, path: Path) -> Path | None:
@@ -104,7 +77,7 @@ class Outputs:
         suffixes: what a file's name may end in.
         ending: of the files in a folder; as the scan's own where empty.
         overwrite: replace files that are there, but never what is read.
-        skip: leave out scans whose results are all there.
+        skip: scans whose results are all there are in the plan's `there`.
         beside: what else a task writes.
     """
 
@@ -140,7 +113,22 @@ class Outputs:
         return False
 
 
-def plan(inputs: Sequence[Path], outputs: Outputs, reading: Reading, told: Progress, *read: Path | None) -> list[Task]:
+@dataclass(frozen=True)
+class Plan:
+    """What is to be done.
+
+    Args:
+        tasks: all of them.
+        there: those whose results are there already, where such are to be skipped.
+        same: how many scans were left out because they are links to others.
+    """
+
+    tasks: tuple[Task, ...]
+    there: frozenset[Task]
+    same: int
+
+
+def plan(inputs: Sequence[Path], outputs: Outputs, reading: Reading, told: Progress, *read: Path | None) -> Plan:
     """Which scan becomes which file; every conflict is found before any work is done.
 
     Args:
@@ -155,11 +143,19 @@ def plan(inputs: Sequence[Path], outputs: Outputs, reading: Reading, told: Progr
     """
     from ficgan.pointcloud.files import FORMATS
 
+    twins: list[tuple[Path, Path]] = []
     files = mirrored(
-        inputs, FORMATS.keys(), what="point cloud", advice="give scans, or folders of them", known=_COMPANIONS
+        inputs,
+        FORMATS.keys(),
+        what="point cloud",
+        advice="give scans, or folders of them",
+        known=_COMPANIONS,
+        twins=twins,
     )
+    if twins:
+        told.info(f"{len(twins)} left out: the same file as another, such as {twins[0][0]} as {twins[0][1]}.")
     named = {path.resolve() for path in inputs}
-    own = [path for path, _ in files if path.resolve() not in named and _is_result(path)]
+    own = [path for path, _ in files if path.resolve() not in named and record_beside(path)]
     files = [pair for pair in files if pair[0] not in own]
     if own:
         told.info(f"{len(own)} results of an earlier run are left out, such as {own[0]}.")
@@ -174,12 +170,8 @@ def plan(inputs: Sequence[Path], outputs: Outputs, reading: Reading, told: Progr
             raise UsageError(f"{path}: files that end in {path.suffix} are only read; give -o FILE, or leave it out")
         tasks.append(task)
     _refuse_conflicts(tasks, outputs, {*(marks for path, _ in files if (marks := reading.marks_of(path))), *read})
-    if outputs.skip:
-        left = [task for task in tasks if not all(path.exists() for path in (task.output, *outputs.beside(task)))]
-        if len(left) < len(tasks):
-            told.info(f"{len(tasks) - len(left)} scans are left out: their results are there.")
-        return left
-    return tasks
+    there = [task for task in tasks if all(path.exists() for path in (task.output, *outputs.beside(task)))]
+    return Plan(tuple(tasks), frozenset(there if outputs.skip else ()), len(twins))
 
 
 def _refuse_conflicts(tasks: Sequence[Task], outputs: Outputs, read: set[Path | None]) -> None:
@@ -197,15 +189,6 @@ def _refuse_conflicts(tasks: Sequence[Task], outputs: Outputs, read: set[Path | 
                 raise UsageError(
                     f"{path} exists; choose another output, give --overwrite, or --skip-existing to do the others"
                 )
-
-
-def _is_result(path: Path) -> bool:
-    """Whether a record of ours lies beside a scan."""
-    try:
-        record = json.loads(Task(path, path, "").record.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(record, dict) and record.get("tool") == TOOL
 
 
 def over_all(tasks: Sequence[Task], work: Callable[[Task], dict[str, Any]], told: Progress) -> list[dict[str, Any]]:
@@ -263,33 +246,13 @@ def method_of(
     if degree is None and strength not in given:
         raise UsageError(f"{name} needs --degree, or --set {strength}=VALUE")
     if cls.traits.needs_target and target is None:
-        raise UsageError(f"{name} needs --target, the face to merge with")
+        raise UsageError(
+            f"{name} needs --target, the face to merge with: a made head (`ficgan pointcloud make-head`), or a person "
+            "who consents, for high degrees show it"
+        )
     if target is not None and not cls.traits.needs_target:
         raise UsageError(f"{name} has no use for --target; leave it out")
     if degree is not None:
         given[strength] = getattr(cls.of_degree(degree), strength)
     made = CLOUD_ANONYMIZERS.make(name, **given, seed=seed)
     return made if target is None else made.with_target(target)
-
-
-def write_result(task: Task, cloud: Cloud, record: dict[str, Any], *, unit: str, overwrite: bool) -> None:
-    """A scan and the account of it, both or none.
-
-    Args:
-        task: where.
-        cloud: metres.
-        record: JSON-ready.
-        unit: of the coordinates in the file.
-        overwrite: replace what is there.
-    """
-    from ficgan.images import atomic_write
-    from ficgan.pointcloud.files import write_cloud
-
-    text = json.dumps({"tool": TOOL, "version": __version__, "source": task.source.name, **record}, indent=1)
-    write_cloud(task.output, cloud, unit=unit, overwrite=overwrite)
-    try:
-        with atomic_write(task.record, overwrite=overwrite) as file:
-            file.write(text.encode() + b"\n")
-    except BaseException:
-        task.output.unlink(missing_ok=True)
-        raise

@@ -11,6 +11,7 @@ from ficgan.errors import InputError
 from ficgan.pointcloud.cloud import Cloud
 from ficgan.pointcloud.files.units import check_size
 from ficgan.pointcloud.landmarks import FaceLandmarks, need_on_cloud
+from ficgan.pointcloud.sampling import without_duplicates
 
 __all__ = ["CONVINCING", "FEWEST", "SURE", "Placed", "canonical", "landmark_frame", "other_faces"]
 
@@ -26,6 +27,17 @@ SURE = 0.7
 and shoulders, a wall behind, or at .7 to 1.25 of their size, were at .71 or above and placed within 8 mm. Below it were
 some scans of 1,500 points (from .62, within 1 cm), half faces (.51 to .62, mostly refused), and scans whose nose tip is
 missing (up to .67, 3 cm too low)."""
+USUAL = (0.6, 1.35)
+"""Sizes, in usual faces, beyond which a face is doubtful: twelve scans were measured at .83 to 1.10 (from landmarks at
+.93 to 1.06), and children's faces are smaller by up to a third. Of these scans and eight made heads, those that were
+found at 1.5 to 2.5 times their size are all beyond it or `UNCOVERED`."""
+POSSIBLE = (0.4, 1.6)
+"""Sizes beyond which a face that was found is refused: of one twice as large as a person's, half would stay clear."""
+UNCOVERED = 0.1
+"""Part of the points in front that may lie outside the sphere about the nose tip. Of twelve scans none do; where these
+are half as large again, .08 to .17."""
+_FRONT = np.array([[-0.06, 0.1], [-0.08, np.inf], [-0.1, 0.1]])
+"""Metres, along x, y and z: what is taken for a face seen from the front, and what may be above it."""
 _AROUND = 0.14
 """Metres from the nose tip within which there is no other face."""
 _MOST = 4
@@ -42,8 +54,10 @@ class Placed:
         how: "landmarks" or "automatic".
         likeness: to a face, 0…1, on a scale of its own; None: not measured.
         residual: metres, root mean square from the made face; 0: not measured.
-        doubtful: the face was found, but its likeness is below `SURE`.
         others: further faces in the cloud, as `other_faces` counts them; 0 with landmarks, where nobody looks.
+        size: of the face, in usual ones; None: not measured.
+        doubts: sentences, each a reason why the frame or the scale may be wrong.
+        duplicates: points of the cloud as it came that lay exactly on others, and are no longer in it.
     """
 
     cloud: Cloud
@@ -51,8 +65,15 @@ class Placed:
     how: str
     likeness: float | None = None
     residual: float = 0.0
-    doubtful: bool = False
     others: int = 0
+    size: float | None = None
+    doubts: tuple[str, ...] = ()
+    duplicates: int = 0
+
+    @property
+    def doubtful(self) -> bool:
+        """The face was placed, but with `doubts`."""
+        return bool(self.doubts)
 
 
 def canonical(cloud: Cloud, landmarks: FaceLandmarks | None = None) -> Placed:
@@ -62,14 +83,18 @@ def canonical(cloud: Cloud, landmarks: FaceLandmarks | None = None) -> Placed:
         cloud: metres, in any orientation and anywhere.
         landmarks: in the cloud's frame; None: the face is looked for.
 
+    Points that lie exactly on others are left out: nothing more was seen there, and they would be each other's
+    neighbours.
+
     Raises:
         InputError: too few points, another unit than metres, landmarks that fit no face or another cloud, or, without
-            them, no place that looks like a face.
+            them, no place that looks like a face, or a face of another size than any person's.
 
     Source:
         Point-cloud thesis, §4.1.4.2 (the frame).
     """
-    cloud.need(FEWEST, "a face")
+    cloud, duplicates = without_duplicates(cloud)
+    cloud.need(FEWEST, "a face" + (f" ({duplicates} that lie exactly on others do not count)" if duplicates else ""))
     check_size(cloud)
     if landmarks is not None:
         from ficgan.pointcloud.relief import face_likeness
@@ -77,8 +102,9 @@ def canonical(cloud: Cloud, landmarks: FaceLandmarks | None = None) -> Placed:
         need_on_cloud(landmarks, cloud)
         transform = landmark_frame(landmarks)
         there = cloud.moved(transform)
-        return Placed(there, transform, "landmarks", *face_likeness(there.points))
-    from ficgan.pointcloud.search import find_face
+        placed = Placed(there, transform, "landmarks", *face_likeness(there.points), duplicates=duplicates)
+        return _measured(placed, landmarks.size)
+    from ficgan.pointcloud.search import face_size, find_face
 
     found = find_face(cloud.points)
     if found.likeness < CONVINCING:
@@ -86,8 +112,37 @@ def canonical(cloud: Cloud, landmarks: FaceLandmarks | None = None) -> Placed:
             f"no face was found in the cloud (likeness {found.likeness:.2f}, at least {CONVINCING} is needed); "
             "give --landmarks, or a cloud in which the nose and its surroundings can be seen"
         )
-    placed = Placed(cloud.moved(found.transform), found.transform, "automatic", found.likeness, found.residual)
-    return replace(placed, doubtful=found.likeness < SURE, others=other_faces(cloud, placed))
+    there = cloud.moved(found.transform)
+    placed = Placed(there, found.transform, "automatic", found.likeness, found.residual, duplicates=duplicates)
+    placed = _measured(placed, face_size(there.points))
+    return replace(placed, others=other_faces(cloud, placed))
+
+
+def _measured(placed: Placed, size: float) -> Placed:
+    """The same with its size, and what makes it doubtful.
+
+    Raises:
+        InputError: a size that no person's face has.
+    """
+    if not POSSIBLE[0] <= size <= POSSIBLE[1]:
+        raise InputError(
+            f"the face is {size:.2g} times as large as a usual one, and no person's is; check the scan's unit and scale"
+        )
+    doubts = []
+    if placed.how == "automatic" and placed.likeness is not None and placed.likeness < SURE:
+        doubts.append("the face was found with little certainty: look at the result, or give landmarks")
+    if not USUAL[0] <= size <= USUAL[1]:
+        doubts.append(f"the face is {size:.2g} times as large as a usual one: check the scan's unit and scale")
+    out = _uncovered(placed.cloud.points)
+    if out > UNCOVERED:
+        doubts.append(f"{out:.0%} of what is in front lies farther than 14 cm from the nose tip: look at the result")
+    return replace(placed, size=size, doubts=tuple(doubts))
+
+
+def _uncovered(points: Floats) -> float:
+    """The part of the points in front that lies outside the sphere about the nose tip."""
+    front = points[((points >= _FRONT[:, 0]) & (points <= _FRONT[:, 1])).all(axis=1)]
+    return float((np.linalg.norm(front, axis=1) > _AROUND).mean()) if len(front) else 0.0
 
 
 def other_faces(cloud: Cloud, placed: Placed) -> int:

@@ -12,7 +12,7 @@ from ficgan.pointcloud.cloud import Cloud
 from ficgan.pointcloud.frame import FEWEST, Placed, canonical
 from ficgan.pointcloud.landmarks import FaceLandmarks
 from ficgan.pointcloud.outliers import NEIGHBOURS, RATIO, without_outliers
-from ficgan.pointcloud.sampling import farthest_point_sample
+from ficgan.pointcloud.sampling import farthest_point_sample, without_duplicates
 from ficgan.pointcloud.segments import Segmentation, segmented
 
 __all__ = ["PreparationConfig", "Prepared", "prepare", "prepare_placed"]
@@ -61,6 +61,7 @@ class Prepared:
         how, likeness: how the frame was found, as in `ficgan.pointcloud.frame.Placed`.
         counts: points after each stage: scan, box, inner, first sampling, outliers, last sampling.
         wanted: points the last sampling should have left.
+        duplicates: points of the scan that lay exactly on others and were left out before all else.
     """
 
     inner: Cloud
@@ -70,6 +71,7 @@ class Prepared:
     likeness: float | None
     counts: dict[str, int]
     wanted: int
+    duplicates: int = 0
 
     @property
     def sparse(self) -> bool:
@@ -105,7 +107,9 @@ def prepare_placed(placed: Placed, config: PreparationConfig | None = None) -> P
         InputError: too few points near the nose tip.
     """
     config = config or PreparationConfig()
-    parts = segmented(placed.cloud, config.segmentation)
+    cloud, duplicates = without_duplicates(placed.cloud)
+    duplicates += placed.duplicates
+    parts = segmented(cloud, config.segmentation)
     parts.inner.need(FEWEST, "a face within its sphere")
     first, kept = _cleaned(parts.inner, config.first, config)
     while len(kept) < config.last and len(first) < len(parts.inner):
@@ -116,14 +120,14 @@ def prepare_placed(placed: Placed, config: PreparationConfig | None = None) -> P
         )
     inner = _standardised(kept, config.last)
     counts = {
-        "scan": len(placed.cloud),
+        "scan": len(cloud) + duplicates,
         "box": len(parts.inner) + len(parts.outer),
         "inner": len(parts.inner),
         "first sampling": len(first),
         "outliers": len(kept),
         "last sampling": len(inner),
     }
-    return Prepared(inner, parts.outer, placed.transform, placed.how, placed.likeness, counts, config.last)
+    return Prepared(inner, parts.outer, placed.transform, placed.how, placed.likeness, counts, config.last, duplicates)
 
 
 def _cleaned(cloud: Cloud, count: int, config: PreparationConfig) -> tuple[Cloud, Cloud]:

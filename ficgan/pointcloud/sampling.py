@@ -1,4 +1,4 @@
-"""Farthest-point sampling: a subset of a cloud that covers it evenly."""
+"""Subsets of a cloud: one that covers it evenly (farthest-point sampling), and one that has every place once."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
+from ficgan.pointcloud.cloud import Cloud
 
-__all__ = ["farthest_point_sample"]
+__all__ = ["farthest_point_sample", "without_duplicates"]
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -46,6 +47,29 @@ def farthest_point_sample(points: Floats, count: int, *, start: int | None = Non
     if chosen is None or len(np.unique(chosen)) < count:
         return _greedy(centred, count, start or 0)
     return chosen
+
+
+def without_duplicates(cloud: Cloud) -> tuple[Cloud, int]:
+    """Each place once: of points with the same coordinates, to the last bit, the first stays.
+
+    A point that is there k times would be its own k nearest neighbours.
+
+    Args:
+        cloud: any.
+
+    Returns:
+        the cloud, the same object where none had to go, in its order; and how many went.
+    """
+    x, y, z = cloud.points.T
+    along = np.sort(x)
+    if not (along[1:] == along[:-1]).any():  # one sort in place of three, as real scans have few equal coordinates
+        return cloud, 0
+    order = np.lexsort((z, y, x))  # stable: equal points stay in their order
+    rows = cloud.points[order]
+    again = np.zeros(len(cloud), bool)
+    again[order[1:]] = (rows[1:] == rows[:-1]).all(axis=1)
+    count = int(again.sum())
+    return (cloud.take(~again), count) if count else (cloud, 0)
 
 
 _BUCKETED_FROM = 1024

@@ -25,6 +25,10 @@ UNCHANGED = 0.001
 """Millimetres: a face no point of which lies farther from the clear one was not anonymised."""
 HARDLY = 0.2
 """Millimetres: where half of the points lie within, whoever anonymises is told."""
+PARROT = 0.9
+"""Weight of the target from which on a result is said to be the target's face."""
+UNTOUCHED = 1e-6
+"""Metres from a clear point within which a point outside the sphere is taken for it; single precision costs less."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,8 @@ class AnonymisedScan:
         prepared: what it was made from.
         record: JSON-ready account of what was done.
         warnings: sentences about what the result does not hold, or may not.
-        doubtful: the frame may be wrong, and with it what was taken for the face.
+        doubtful: the frame or the scale may be wrong, and with them what was taken for the face.
+        hardly: half of the face is where it was, within `HARDLY`.
     """
 
     cloud: Cloud
@@ -48,6 +53,7 @@ class AnonymisedScan:
     record: dict[str, Any]
     warnings: tuple[str, ...]
     doubtful: bool
+    hardly: bool
 
 
 def anonymise_scan(
@@ -97,28 +103,35 @@ def anonymise_scan(
         )
     left = rest_of(placed, prepared, config, rest)
     whole = inner if left is None else merged(inner, left)
+    median = float(np.median(moved))
+    said = _warnings(method, prepared, placed, median)
     record = {
-        "points": {**prepared.counts, "wanted": prepared.wanted, "anonymised": len(inner), "written": len(whole)},
+        "points": {
+            **prepared.counts, "duplicates": prepared.duplicates, "wanted": prepared.wanted, "anonymised": len(inner),
+            "written": len(whole),
+        },
         "frame": placed.how,
         "likeness": None if placed.likeness is None else round(float(placed.likeness), 3),
+        "size": None if placed.size is None else round(placed.size, 2),
         "doubtful": placed.doubtful,
-        "from_clear_mm": {"median": round(float(np.median(moved)), 3), "largest": round(float(moved.max()), 3)},
+        "hardly_changed": median < HARDLY,
+        "from_clear_mm": {"median": round(median, 3), "largest": round(float(moved.max()), 3)},
         "colours": _colours(prepared.inner, inner),
         "reversible_by": method.traits.reversible_by or None,
         **_registration(method, prepared.inner),
-    }
-    said = _warnings(method, prepared, placed.doubtful, float(np.median(moved)))
+        "warnings": list(said),
+    }  # fmt: skip
     back = whole.moved(_inverse(prepared.transform))
-    return AnonymisedScan(back, whole, len(inner), prepared, record, said, placed.doubtful)
+    return AnonymisedScan(back, whole, len(inner), prepared, record, said, placed.doubtful, median < HARDLY)
 
 
-def _warnings(method: CloudAnonymizer, prepared: Prepared, doubtful: bool, moved: float) -> tuple[str, ...]:
+def _warnings(method: CloudAnonymizer, prepared: Prepared, placed: Placed, moved: float) -> tuple[str, ...]:
     """Sentences about what a result does not hold, or may not."""
-    found = []
-    if doubtful:
-        found.append("the face was found with little certainty: look at the result, or give landmarks")
+    found = list(placed.doubts)
     if moved < HARDLY:
         found.append(f"half of the points lie within {moved:.2g} mm of the clear face: it is hardly changed")
+    if prepared.duplicates:
+        found.append(f"{prepared.duplicates:,} points lay exactly on others and were left out")
     if prepared.sparse:
         found.append(
             f"the face has {len(prepared.inner)} points where {prepared.wanted} were wanted: "
@@ -126,6 +139,11 @@ def _warnings(method: CloudAnonymizer, prepared: Prepared, doubtful: bool, moved
         )
     if method.traits.reversible_by:
         found.append(f"{method.name} can be taken back by {method.traits.reversible_by}")
+    if method.traits.needs_target and getattr(method, method.traits.strength) > PARROT:
+        found.append(
+            "the result is nearly the target's own face: it shows whoever that is, and serves as the target to take "
+            "weaker results back; let the target be a made head, or a person who consents to both"
+        )
     return tuple(found)
 
 
@@ -155,18 +173,27 @@ def rest_of(placed: Placed, prepared: Prepared, config: PreparationConfig | None
 
 
 def compare_scans(
-    clear: Cloud, anonymised: Cloud, landmarks: FaceLandmarks | None = None, config: PreparationConfig | None = None
+    clear: Cloud,
+    anonymised: Cloud,
+    landmarks: FaceLandmarks | None = None,
+    config: PreparationConfig | None = None,
+    *,
+    face: int | None = None,
 ) -> dict[str, Any]:
     """How far an anonymised face is from the clear one, in 3D.
+
+    All points of the anonymised face count, also those that were moved out of the sphere which the clear one is cut by.
 
     Args:
         clear: metres, in any orientation.
         anonymised: in the same frame.
         landmarks: of the clear scan; None: its face is looked for.
         config: whose sphere says what the face is; None: the thesis'.
+        face: so many points of `anonymised`, the first, are the face, as a record says; None: all but those outside the
+            sphere that are the clear scan's.
 
     Returns:
-        JSON-ready: millimetres, degrees and numbers of points.
+        JSON-ready: millimetres, degrees, numbers of points (of the faces; of these outside the sphere), and warnings.
 
     Raises:
         InputError: no face in the clear scan, or none of the other cloud lies where it is.
@@ -176,16 +203,30 @@ def compare_scans(
     placed = canonical(clear, landmarks)
     numbers = (config or PreparationConfig()).segmentation
     source = segmented(placed.cloud, numbers).inner
-    result = segmented(anonymised.moved(placed.transform), numbers).inner
+    there = anonymised.moved(placed.transform)
+    segmented(there, numbers)  # refuses a cloud of which nothing lies where the face is
+    outside = np.linalg.norm(there.points, axis=1) > numbers.radius
+    if face is None:
+        untouched = outside & (search(placed.cloud.points, there.points)[0][:, 0] < UNTOUCHED)
+    else:
+        untouched = np.arange(len(there)) >= face
+    result = there.take(~untouched)
     apart = cloud_distances(result, source)
+    said = list(placed.doubts)
+    if len(source) < len(result):
+        said.append(
+            f"the clear face has {len(source):,} points and the anonymised one {len(result):,}: if the two were "
+            "exchanged, give the clear scan first"
+        )
     return {
-        "points": {"clear": len(source), "anonymised": len(result)},
+        "points": {"clear": len(source), "anonymised": len(result), "outside": int((outside & ~untouched).sum())},
         "frame": placed.how,
         "chamfer_mm": round(1e3 * apart.chamfer, 4),
         "hausdorff_mm": round(1e3 * apart.hausdorff, 3),
         "hausdorff_95_mm": round(1e3 * apart.hausdorff_95, 3),
         "normal_error_degrees": round(normal_error(result, source), 2),
         "curvature_error_per_m": round(curvature_error(result, source), 2),
+        "warnings": said,
     }
 
 

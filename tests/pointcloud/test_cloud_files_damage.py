@@ -171,7 +171,7 @@ THREE = ("property float x", "property float y", "property float z")
         ),
         (
             "a.ply",
-            ply(LITTLE, "element vertex 2", *THREE, "end_header", body=struct.pack("<6f", 0, 0, 0, np.nan, 0, 0)),
+            ply(LITTLE, "element vertex 2", *THREE, "end_header", body=struct.pack("<6f", 0, 0, 0, np.inf, 0, 0)),
             "1 of 2 points .* not finite, the first is point 1",
         ),
         (

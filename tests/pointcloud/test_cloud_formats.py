@@ -138,9 +138,25 @@ def test_pcd_leaves_out_what_no_pixel_saw(tmp_path: Path) -> None:
     rows["rgba"][:3] = 0xFF000000 | (COLORS.astype(np.uint32) @ np.array([65536, 256, 1], np.uint32))
     data = pcd("binary", rows.tobytes(), "x y z rgba", "4 4 4 4", "F F F U", 4)
     (tmp_path / "a.pcd").write_bytes(data)
-    files_world.assert_same(read_cloud(tmp_path / "a.pcd"), Cloud(POINTS, COLORS))
+    files_world.assert_same(read_cloud(tmp_path / "a.pcd", notes=(notes := [])), Cloud(POINTS, COLORS))
+    assert notes == ["1 of 4 points have no coordinates (NaN) and were left out"]
     (tmp_path / "b.pcd").write_bytes(data.replace(b"TYPE F F F U", b"TYPE F F F F"))  # full alpha makes the float a NaN
-    files_world.assert_same(read_cloud(tmp_path / "b.pcd"), Cloud(POINTS, COLORS))
+    files_world.assert_same(read_cloud(tmp_path / "b.pcd", notes=[]), Cloud(POINTS, COLORS))
+
+
+@pytest.mark.parametrize("suffix", [".ply", ".xyz", ".csv", ".obj", ".pcd", ".npz"])
+def test_points_without_coordinates_are_left_out_of_every_format_and_counted(tmp_path: Path, suffix: str) -> None:
+    whole = files_world.head(400)
+    path = tmp_path / f"a{suffix}"
+    holes = np.arange(400) % 7 == 0
+    broken = Cloud(whole.points, whole.colors, whole.normals)
+    object.__setattr__(broken, "points", np.where(holes[:, None], np.nan, whole.points))  # no cloud holds them
+    write_cloud(path, broken)
+    got = read_cloud(path, notes=(notes := []))
+    files_world.assert_same(got, whole.take(~holes), 1e-7)
+    assert notes == ["58 of 400 points have no coordinates (NaN) and were left out"]
+    with pytest.warns(UserWarning, match="58 of 400"):
+        read_cloud(path)
 
 
 @pytest.mark.parametrize(("kind", "value"), [("U", "16711731"), ("I", "-16777165"), ("F", "2.34180515e-38")])

@@ -46,6 +46,14 @@ def test_a_sparse_scan_is_kept_and_said_to_be_sparse(head: MadeHead) -> None:
     assert len(ready.inner) == ready.counts["outliers"] <= ready.counts["inner"] < 4000
 
 
+def test_points_on_each_other_do_not_make_a_face_dense(head: MadeHead) -> None:
+    few = head.cloud.take(np.arange(3000))
+    ready = prepare_placed(_placed(few.take(np.repeat(np.arange(3000), 10))))
+    alone = prepare_placed(_placed(few))
+    assert ready.sparse and ready.duplicates == 27_000 and ready.counts["scan"] == 30_000 and alone.duplicates == 0
+    np.testing.assert_array_equal(ready.inner.points, alone.inner.points)
+
+
 def test_outliers_go(head: MadeHead) -> None:
     stray = np.array([[-0.12, 0.05, 0.0], [-0.001, 0.1, 0.06], [-0.002, -0.1, -0.07]])
     dirty = Cloud(np.concatenate([head.cloud.points, stray]))

@@ -150,6 +150,39 @@ def test_what_is_left_of_a_face_is_refused_or_doubtful(head: MadeHead) -> None:
         canonical(Cloud(points[np.linalg.norm(points, axis=1) > 0.08]))
 
 
+@pytest.mark.parametrize(("scale", "refused"), [(1.0, False), (1.5, False), (1.8, True), (2.0, True)])
+def test_a_face_of_the_wrong_scale_is_doubtful_or_refused(head: MadeHead, scale: float, refused: bool) -> None:
+    """Of a head twice as large the sphere leaves half of the face clear, and it is as like a face."""
+    cloud = Cloud(scale * head.cloud.points).moved(_motion(3))
+    if refused:
+        with pytest.raises(InputError, match="times as large as a usual one"):
+            canonical(cloud)
+        return
+    placed = canonical(cloud)
+    assert placed.size == pytest.approx(scale, rel=0.2) and placed.doubtful == (scale > 1.3)
+    assert not placed.doubtful or "times as large" in " ".join(placed.doubts)
+
+
+def test_large_landmarks_and_a_face_beyond_the_sphere_are_doubtful(head: MadeHead) -> None:
+    marks = head.landmarks[[36, 45, 30, 48, 54]]
+    assert canonical(head.cloud, FaceLandmarks.of_points(marks)).doubts == ()
+    placed = canonical(Cloud(1.45 * head.cloud.points), FaceLandmarks.of_points(1.45 * marks))
+    assert placed.size == pytest.approx(1.45, rel=0.15)
+    assert any("times as large" in one for one in placed.doubts) and any("14 cm" in one for one in placed.doubts)
+
+
+@pytest.mark.slow
+def test_scans_have_the_size_of_faces(shared_data: Path) -> None:
+    for path in sorted((shared_data / "clouds").glob("*.ply"))[::4]:
+        for scale in (1.0, 1.5):
+            try:
+                placed = canonical(Cloud(scale * _scan(path).points))
+            except InputError:
+                assert scale == 1.5
+                continue
+            assert placed.doubtful == (scale == 1.5) and placed.size == pytest.approx(scale, rel=0.2), path.name
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("noise", "median"), [(0.0, 4.0), (0.001, 6.0)])
 def test_scans_are_found(shared_data: Path, noise: float, median: float) -> None:
@@ -189,7 +222,6 @@ def _bodies(rng: np.random.Generator) -> dict[str, np.ndarray]:
     cube[side] = 0.1 * np.sign(cube[side])
     flat = np.column_stack([np.zeros(6000), rng.uniform(-0.1, 0.1, (6000, 2))])
     line = np.outer(np.linspace(-0.1, 0.1, 6000), [1.0, 2.0, 3.0]) / 3
-    copies = np.repeat(rng.uniform(-0.1, 0.1, (6, 3)), 1000, axis=0)
     return {
         "sphere": 0.1 * ball,
         "egg": ball * [0.1, 0.12, 0.08],
@@ -198,14 +230,22 @@ def _bodies(rng: np.random.Generator) -> dict[str, np.ndarray]:
         "cloud": 0.07 * rng.normal(size=(6000, 3)),
         "plane": flat,
         "line": line,
-        "copies": copies,
     }
 
 
-@pytest.mark.parametrize("body", ["sphere", "egg", "cube", "noise", "cloud", "plane", "line", "copies"])
+@pytest.mark.parametrize("body", ["sphere", "egg", "cube", "noise", "cloud", "plane", "line"])
 def test_what_is_no_face_is_refused(rng: np.random.Generator, body: str) -> None:
     with pytest.raises(InputError, match="--landmarks"):
         canonical(Cloud(_bodies(rng)[body]))
+
+
+def test_points_on_each_other_count_once(head: MadeHead, rng: np.random.Generator) -> None:
+    few = head.cloud.take(rng.choice(len(head.cloud), 800, replace=False))
+    again = few.take(rng.permutation(np.repeat(np.arange(800), 5)))
+    placed = canonical(again, FaceLandmarks.of_points(head.landmarks))
+    assert len(placed.cloud) == 800 and placed.duplicates == 3200
+    with pytest.raises(InputError, match=r"6 points.*5994 that lie exactly"):
+        canonical(Cloud(np.repeat(rng.uniform(-0.1, 0.1, (6, 3)), 1000, axis=0)))
 
 
 @pytest.mark.parametrize(

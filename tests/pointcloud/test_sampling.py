@@ -12,7 +12,8 @@ from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
 from ficgan.errors import InputError, UsageError
-from ficgan.pointcloud.sampling import farthest_point_sample
+from ficgan.pointcloud.cloud import Cloud
+from ficgan.pointcloud.sampling import farthest_point_sample, without_duplicates
 
 
 def _slow(points: np.ndarray, count: int, start: int) -> list[int]:
@@ -20,6 +21,19 @@ def _slow(points: np.ndarray, count: int, start: int) -> list[int]:
     while len(chosen) < count:
         chosen.append(int(apart[chosen].min(axis=0).argmax()))
     return chosen
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(*[st.sampled_from([-1.0, -0.0, 0.0, 2.5])] * 3), min_size=1, max_size=40))
+def test_each_place_once(rows: list[tuple[float, float, float]]) -> None:
+    """Against a set: the first point of each place stays, with its colour, in order."""
+    colors = np.arange(len(rows), dtype=np.uint8)[:, None].repeat(3, axis=1)
+    cloud = Cloud(np.array(rows), colors)
+    seen: set[tuple[float, ...]] = set()
+    first = [index for index, row in enumerate(rows) if row not in seen and not seen.add(row)]  # type: ignore[func-returns-value]
+    left, count = without_duplicates(cloud)
+    assert left.colors is not None and left.colors[:, 0].tolist() == first and count == len(rows) - len(first)
+    assert count or left is cloud
 
 
 def _covering(points: np.ndarray, chosen: np.ndarray) -> float:

@@ -108,6 +108,44 @@ def test_comparison_grows_with_the_noise_and_is_nothing_for_the_scan_itself(head
         assert 0 < weak[figure] < strong[figure]
 
 
+@pytest.mark.parametrize("counted", [True, False])
+def test_comparison_counts_what_left_the_sphere(head: MadeHead, counted: bool) -> None:
+    marks = FaceLandmarks.of_points(head.landmarks)
+    done = anonymise_scan(head.cloud, CLOUD_ANONYMIZERS.make("tapering", r=1.05), landmarks=marks, config=FEW)
+    away = np.linalg.norm(done.canonical.points[: done.face], axis=1) > RADIUS
+    assert away.sum() > 30
+    found = compare_scans(head.cloud, done.cloud, marks, face=done.face if counted else None)
+    assert found["points"]["anonymised"] == done.face and found["points"]["outside"] == away.sum()
+    inner = done.prepared.inner.points  # at least as far as the farthest point from the clear face, not cut off at it
+    farthest = 1e3 * cKDTree(head.cloud.points).query(done.cloud.points[: done.face])[0].max()
+    assert len(inner) == done.face and found["hausdorff_mm"] >= farthest - 1e-3 and not found["warnings"]
+
+
+def test_exchanged_scans_are_said(head: MadeHead) -> None:
+    marks = FaceLandmarks.of_points(head.landmarks)
+    done = anonymise_scan(head.cloud, noisy(), landmarks=marks, config=FEW)
+    assert any("exchanged" in one for one in compare_scans(done.cloud, head.cloud, marks)["warnings"])
+
+
+def test_a_result_that_is_nearly_the_target_is_said(head: MadeHead) -> None:
+    marks = FaceLandmarks.of_points(head.landmarks)
+    target = made_head(9, points=1500).cloud
+    for degree, said in ((30, False), (35, True)):
+        method = CLOUD_ANONYMIZERS["merge-2-faces"].of_degree(degree).with_target(target)
+        done = anonymise_scan(head.cloud, method, landmarks=marks, config=FEW)
+        assert any("the target's own face" in one for one in done.warnings) == said
+        assert done.record["warnings"] == list(done.warnings)
+
+
+def test_points_on_each_other_are_said_and_do_not_hide_that_a_face_is_sparse(head: MadeHead) -> None:
+    marks = FaceLandmarks.of_points(head.landmarks)
+    cloud = head.cloud.take(np.repeat(np.arange(1400), 30))
+    done = anonymise_scan(cloud, CLOUD_ANONYMIZERS.make("smooth-knn", k=40), landmarks=marks, config=FEW)
+    assert done.record["points"]["duplicates"] == 29 * 1400 and done.prepared.sparse
+    assert any("exactly on others" in one for one in done.warnings)
+    assert any("points where" in one for one in done.warnings)
+
+
 def test_a_face_that_would_stay_is_refused(head: MadeHead) -> None:
     marks = FaceLandmarks.of_points(head.landmarks)
     with pytest.raises(InputError, match="where it was"):
@@ -138,6 +176,7 @@ def test_a_sparse_face_and_a_weak_degree_are_said(head: MadeHead) -> None:
     done = anonymise_scan(head.cloud, CLOUD_ANONYMIZERS["tapering"].of_degree(1), landmarks=marks)
     assert any("hardly changed" in one for one in done.warnings) and any("points where" in one for one in done.warnings)
     assert any("taken back" in one for one in done.warnings) and not done.doubtful
+    assert done.hardly and done.record["hardly_changed"]
 
 
 def test_what_is_no_face_is_refused() -> None:

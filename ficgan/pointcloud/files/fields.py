@@ -21,6 +21,7 @@ __all__ = [
     "coordinates_kind",
     "eight_bit",
     "faces_note",
+    "known_points",
     "table",
     "unit_length",
     "write_rows",
@@ -54,15 +55,45 @@ class Fields:
 
         Args:
             scale: metres in one unit of the file.
-            notes: takes a sentence where normals had to be left out.
+            notes: takes a sentence where points or normals had to be left out.
 
         Raises:
-            InputError: coordinates that are not finite.
+            InputError: infinite coordinates, or no point whose coordinates are known.
         """
-        with np.errstate(invalid="ignore"):  # a signalling NaN; what is not finite is refused below
-            points = self.points.astype(np.float64)
-        cloud = Cloud(points if scale == 1 else points * scale, self.colors)
-        return cloud if self.normals is None else Cloud(cloud.points, cloud.colors, unit_length(self.normals, notes))
+        known = known_points(self.points, notes)
+        points, colors, normals = self.points, self.colors, self.normals
+        if not known.all():
+            points = points[known]
+            colors = None if colors is None else colors[known]
+            normals = None if normals is None else normals[known]
+        with np.errstate(over="ignore", invalid="ignore"):
+            metres = points.astype(np.float64)
+            metres = metres if scale == 1 else metres * scale
+        cloud = Cloud(metres, colors)
+        return cloud if normals is None else Cloud(cloud.points, cloud.colors, unit_length(normals, notes))
+
+
+def known_points(points: NDArray[np.generic], notes: list[str]) -> NDArray[np.bool_]:
+    """Which points have coordinates: an organised scan has one for each pixel of its sensor, NaN where it saw nothing.
+
+    Args:
+        points: [N,3].
+        notes: takes how many have none.
+
+    Returns:
+        [N]; all, where none is NaN. Infinite ones are damage, and are not looked for.
+
+    Raises:
+        InputError: no point has.
+    """
+    with np.errstate(invalid="ignore"):  # a signalling NaN
+        known: NDArray[np.bool_] = np.logical_not(np.isnan(points.astype(np.float64)).any(axis=1))
+    missing = int((~known).sum())
+    if missing == len(known) > 0:
+        raise InputError("it holds no points: the coordinates of all are NaN")
+    if missing:
+        notes.append(f"{missing:,} of {len(known):,} points have no coordinates (NaN) and were left out")
+    return known
 
 
 def unit_length(normals: NDArray[np.generic], notes: list[str]) -> NDArray[np.float64] | None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ficgan.errors import InputError
 from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.files.fields import Fields, coordinates_kind, eight_bit, table, write_rows
+from ficgan.pointcloud.files.fields import Fields, coordinates_kind, eight_bit, known_points, table, write_rows
 from ficgan.pointcloud.files.limits import count_of, need_all, shown
 from ficgan.pointcloud.files.lzf import unpack
 
@@ -68,11 +68,9 @@ def read(data: bytes, path: Path, notes: list[str]) -> Fields:
     need_all(header.points)
     columns = {"ascii": _ascii, "binary": _binary, "binary_compressed": _compressed}[header.data](data, header)
     points = np.stack([columns[axis][:, 0] for axis in "xyz"], axis=1)
-    seen = ~np.isnan(points).any(axis=1)
-    if not seen.any():
-        raise InputError("it holds no points: the coordinates of all are NaN")
-    if not seen.all():
-        points, columns = points[seen], {name: column[seen] for name, column in columns.items()}
+    known = known_points(points, notes)  # here already: the colours of the others are anything
+    if not known.all():
+        points, columns = points[known], {name: column[known] for name, column in columns.items()}
     return Fields(points, _colors(columns, notes), _normals(columns))
 
 
