@@ -273,8 +273,12 @@ def test_distance_to_real_faces_over_that_of_real_ones() -> None:
         _frechet(read(one).features, read(train.images[:20]).features) for one in (output.images, made.faces.images)
     )
     assert found.value == pytest.approx(to / clear, rel=1e-4) and "training faces" in found.note
-    halves = RealFaces(made, None)
-    assert len(halves.rows) == 10 and halves.ratio(made.faces).value == pytest.approx(1)
+    twice = lab(people(10, 2), judges=judges)
+    halves = RealFaces(twice, None)
+    assert halves.ratio(twice.faces).value == pytest.approx(1)
+    rest = np.setdiff1d(np.arange(20), halves.rows)
+    assert len(halves.rows) == 10 and not set(twice.people[halves.rows]) & set(twice.people[rest])
+    assert "3 people are too few" in RealFaces(lab(people(3, 3), judges=judges), None).ratio(people(3, 3)).note
 
 
 def test_fidelity_of_a_known_change() -> None:

@@ -79,8 +79,8 @@ def border_gradient(images: Images, weights: NDArray[np.float32]) -> Values:
 class RealFaces:
     """Real faces that outputs are compared with, and how far other real faces of the same number are from them.
 
-    With training faces these are the reference and the set's own clear faces the others; else one half of the set is
-    the reference of the other half.
+    With training faces these are the reference and the set's own clear faces the others; else one half of the
+    set's people is the reference of the other half.
 
     Args:
         lab: the set; of photos, the replaced squares.
@@ -91,17 +91,17 @@ class RealFaces:
         self.lab, net = lab.inner, lab.eyes.judges.squeezenet
         self.missing = lab.eyes.judges.missing.get("squeezenet", "")
         count = len(self.lab.faces)
-        if net is None or count < 8:
-            self.missing = self.missing or f"{count} faces are too few for a Fréchet distance"
+        people = len(np.unique(self.lab.people))
+        if net is None or people < 4:
+            self.missing = self.missing or f"{people} people are too few for a Fréchet distance; give at least 4"
             return
         clear = net.read(self.lab.faces.images).features
         if train is not None and len(train) >= count:
             self.rows = np.arange(count)
             self.reference, self.what = net.read(train.images[:count]).features, "training faces"
         else:
-            order = np.random.default_rng(0).permutation(count)
-            self.rows, other = np.sort(order[: count // 2]), np.sort(order[count // 2 : count // 2 * 2])
-            self.reference, self.what = clear[other], "the set's other half"
+            self.rows, other = _halves(self.lab.people)
+            self.reference, self.what = clear[other], "faces of the set's other people"
         self.floor = frechet_distance(clear[self.rows], self.reference)
 
     def ratio(self, faces: Faces) -> Figure:
@@ -159,6 +159,15 @@ def fidelity(lab: Lab, look: Look) -> Figures:
     else:
         out["rec-lpips", ""] = mean_of(lab, "rec-lpips", seen.distances, "not the published LPIPS")
     return out
+
+
+def _halves(people: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of two equally large sets of which nobody is in both."""
+    who = np.random.default_rng(0).permutation(np.unique(people))
+    first = np.isin(people, who[: len(who) // 2])
+    a, b = np.flatnonzero(first), np.flatnonzero(~first)
+    count = min(len(a), len(b))
+    return a[:count], b[:count]
 
 
 def _ratio(lab: Lab, row: str, above: Values, below: Values) -> Figure:

@@ -232,6 +232,14 @@ class _SetRun:
         return {reader.name: identity.strangers(self.lab, reader) for reader in self.lab.eyes.readers}
 
     @cached_property
+    def cut(self) -> dict[str, identity.Strangers]:
+        """The same of the replaced squares alone, which are read with their edge pixels repeated."""
+        inner = self.lab.inner
+        if inner is self.lab:
+            return self.known
+        return {reader.name: identity.strangers(inner, reader) for reader in inner.eyes.readers}
+
+    @cached_property
     def real(self) -> appearance.RealFaces:
         """What outputs' distance to real faces is taken from."""
         # Photos of another kind are as far from the training faces as from outputs: that would flatter these.
@@ -278,11 +286,12 @@ class _SetRun:
         inner = self.lab.inner
         sticker = appearance.fidelity(inner, inner.look(inner.composed(self.sticker)))
         figures = appearance.fidelity(inner, appearance.rebuilt(inner, self.bench.deid))
-        self._put("reconstruction", figures, sticker, identity.strangers_beside(self.known, "rec-cosine"))
+        self._put("reconstruction", figures, sticker, identity.strangers_beside(self.cut, "rec-cosine"))
 
     def _outputs(self, layer: int) -> None:
         look = self.lab.look(self.lab.composed(replace(self.bench.model, layer=layer)))
-        self._put(f"i = {layer}", {**self._figures(look), **self._bare(layer)}, self.beside, self.controls)
+        self._put(f"i = {layer}", self._figures(look), self.beside, self.controls)
+        self._put(f"i = {layer}", self._bare(layer), None, identity.strangers_beside(self.cut, "id-cosine-bare"))
         self.sheet.groups += beyond.by_group(self.lab, f"i = {layer}", look)
 
     def _bare(self, layer: int) -> Figures:
