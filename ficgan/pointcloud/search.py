@@ -139,7 +139,7 @@ def face_size(placed: Floats, search: Search | None = None) -> float:
         return tried[at]
 
     steps = range(int(np.log(_SIZES[0]) / step), int(np.log(_SIZES[1]) / step) + 1)
-    at = 0
+    at = max((0, -2, 2, 4), key=likeness)  # from size 1 alone, one head twice as large stopped at 1.1
     while at in steps and (best := max((at, at - 1, at + 1), key=likeness)) != at:
         at = best
     low, middle, high = (likeness(at + off) for off in (-1, 0, 1))
@@ -147,7 +147,7 @@ def face_size(placed: Floats, search: Search | None = None) -> float:
     return float(np.clip(np.exp(step * (at + (0.5 * (low - high) / bend if bend < 0 else 0.0))), *_SIZES))
 
 
-_SIZES = (0.4, 2.6)
+_SIZES = (0.3, 2.6)
 """Of faces, in usual ones, beyond which none is measured."""
 
 
