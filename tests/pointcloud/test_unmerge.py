@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from ficgan.errors import InputError, UsageError
 from ficgan.pointcloud import Cloud
-from ficgan.pointcloud.attack import guess_merge_weight, unmerge
+from ficgan.pointcloud.attack import guess_merge_weight, target_from, unmerge
 from ficgan.pointcloud.heads import made_head
 from ficgan.pointcloud.methods import Merge2Faces
 from ficgan.pointcloud.sampling import farthest_point_sample
@@ -90,6 +90,20 @@ def test_colours_come_back_as_far_as_rounding_left_them():
     assert apart < 0.5 * np.abs(single.clip(0, 255) - source.colors).mean()
     bare = unmerge(Cloud(out.points), method.weight, target)
     assert bare.cloud.colors is None
+
+
+def test_what_others_became_with_the_target_does_in_its_place():
+    source, target, out, method = merged_at(20)
+    high = Merge2Faces.of_degree(35).with_target(target)
+    others = [high(face(seed).moved(np.linalg.inv(TURN))) for seed in (4, 5, 6)]
+    one, several = (target_from(others[:count]) for count in (1, 3))
+    assert len(one) == len(others[0]) and len(several) == sum(map(len, others))
+    nothing = off(out, source).mean()
+    assert off(unmerge(out, method.weight, one).cloud, source).mean() < 0.5 * nothing
+    assert off(unmerge(out, method.weight, several).cloud, source).mean() < 0.2 * nothing
+    assert abs(guess_merge_weight(out, several) - method.weight) < 0.0285
+    with pytest.raises(UsageError, match="no result to take the target from"):
+        target_from([])
 
 
 def test_the_wrong_target_brings_nobody_back():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -12,13 +13,13 @@ from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError, UsageError
 from ficgan.pointcloud.base import DEGREES
-from ficgan.pointcloud.cloud import Cloud, Colors, Points
+from ficgan.pointcloud.cloud import Cloud, Colors, Points, merged
 from ficgan.pointcloud.methods.colours import rounded_colors
 from ficgan.pointcloud.methods.merge_faces import Merge2Faces
 from ficgan.pointcloud.neighbours import mean_of_neighbours, search
 from ficgan.pointcloud.registration import register
 
-__all__ = ["Unmerged", "guess_merge_weight", "unmerge"]
+__all__ = ["Unmerged", "guess_merge_weight", "target_from", "unmerge"]
 
 _ROUNDS = 8
 """Of finding how a target lay; three or four suffice where it can be found."""
@@ -53,10 +54,13 @@ def unmerge(cloud: Cloud, weight: float, target: Cloud, transform: Points | None
     Merge2Faces would find for the source that comes back, and is sought as that: an error of it moves the source
     weight / (1 − weight) times as far the other way, and the target is then found as far off.
 
+    The target need not be given away by whoever has it: what became of another person at degree 35 is the target but
+    for .25 %, and does in its place, though less exactly; several such results may do better (`target_from`).
+
     Args:
         cloud: merged; the anonymised face alone, in the frame it was merged in.
         weight: that it was merged with, below 1; `guess_merge_weight` finds it.
-        target: the face it was merged with, as it was given.
+        target: the face it was merged with, as it was given, or what stands in for it.
         transform: [4,4], that lays the target on the source; None: it is found.
 
     Returns:
@@ -129,6 +133,30 @@ def guess_merge_weight(cloud: Cloud, target: Cloud) -> float:
     return float(1 - 1 / found.x) if found.fun < unevenness(best, *pairs[chosen]) else float(best)
 
 
+def target_from(results: Sequence[Cloud]) -> Cloud:
+    """A target face, from what others became with it at a high degree: a stand-in for `unmerge`.
+
+    Near weight 1 a result is the target, at the points that its own source was drawn to, and lying as it was laid on
+    that source. Several are laid on the first, and have more of the target's points.
+
+    Args:
+        results: merged with one target at a weight near 1, one or more.
+
+    Returns:
+        All their points, without normals, lying as the first does.
+
+    Raises:
+        UsageError: no result.
+        InputError: clouds that cannot be registered.
+    """
+    if not results:
+        raise UsageError("there is no result to take the target from; give one or more")
+    first, *others = (Cloud(one.points, one.colors) for one in results)
+    bare = Cloud(first.points)
+    laid = [one.moved(_pulled(bare, one, register(bare, Cloud(one.points)).transform, share=0.5)) for one in others]
+    return merged(first, *laid)
+
+
 def _drawn_back(points: Points, weight: float, target: Points) -> tuple[Points, NDArray[np.intp]]:
     """The source's points, and rows of the target points that they had been drawn to."""
     rows = search(target, points)[1][:, 0]
@@ -157,14 +185,19 @@ def _laid(cloud: Cloud, weight: float, target: Cloud) -> Points:
     return best
 
 
-def _pulled(cloud: Cloud, target: Cloud, transform: Points) -> Points:
-    """The target laid where a merged cloud's points are nearest to its own: at a high weight they almost touch."""
+def _pulled(cloud: Cloud, target: Cloud, transform: Points, share: float = 1.0) -> Points:
+    """The target laid where a merged cloud's points are nearest to its own: at a high weight they almost touch.
+
+    Of the points, so many as `share` says are laid by, the nearest ones: others may have no partner.
+    """
     for _ in range(50):
         there = target.moved(transform).points
-        there = there[search(there, cloud.points)[1][:, 0]]
-        middle, mean = cloud.points.mean(axis=0), there.mean(axis=0)
+        away, rows = (one[:, 0] for one in search(there, cloud.points))
+        kept = away <= np.quantile(away, share)
+        here, there = cloud.points[kept], there[rows[kept]]
+        middle, mean = here.mean(axis=0), there.mean(axis=0)
         step = np.eye(4)
-        step[:3, :3] = Rotation.align_vectors(cloud.points - middle, there - mean)[0].as_matrix()
+        step[:3, :3] = Rotation.align_vectors(here - middle, there - mean)[0].as_matrix()
         step[:3, 3] = middle - step[:3, :3] @ mean
         transform = step @ transform
         if np.abs(step - np.eye(4)).max() < 1e-8:

@@ -42,7 +42,7 @@ class Merge2Faces(CloudAnonymizer):
         strength="weight",
         of_degree=lambda degree: 0.0285 * degree,
         needs_target=True,
-        reversible_by="whoever has the target face, at any weight below 1",
+        reversible_by="whoever has the target face, or what others became with it at a high degree, below weight 1",
     )
     weight: float = param(0.5, "weight of the target face", low=0.0, high=1.0)
     coarse: Literal["auto", "always", "never"] = param(

@@ -34,6 +34,7 @@ class SmoothKNN(CloudAnonymizer):
         strength="k",
         of_degree=lambda degree: 8 * degree,
         point_size=lambda k: 60.0,
+        reversible_by="anyone, by half: k is found from the result, and what the means took is added again",
     )
     k: int = param(80, "neighbours, the point itself included", low=1)
 

@@ -32,6 +32,7 @@ class UniformNoise(CloudAnonymizer):
         strength="b",
         of_degree=lambda degree: 0.00064 * degree,
         stochastic=True,
+        reversible_by="whoever has the seed, entirely; anyone, in part: a surface is fitted to the points",
     )
     b: float = param(0.01, "width of the noise's interval, metres", low=0.0)
 
