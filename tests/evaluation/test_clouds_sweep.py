@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ficgan.errors import InputError
+from ficgan.evaluation.clouds import lab
 from ficgan.evaluation.clouds.sweep import alone, anonymiser, drawn_as, sweep
 from ficgan.pointcloud.cloud import Cloud
 from ficgan.pointcloud.heads import made_head
@@ -61,3 +62,16 @@ def test_times_are_taken_from_nothing(faces: tuple[Cloud, Cloud]) -> None:
 def test_results_are_drawn_as_the_thesis_draws_them() -> None:
     assert drawn_as("smooth-knn", 1) == {"point_size": 60.0, "order": "y"}
     assert drawn_as("pmp", 13)["order"] == "y" and drawn_as("pmp", 14)["order"] == "x"
+
+
+@pytest.mark.parametrize("colours", [False, True])
+def test_recovered_clouds_are_kept_whole(colours: bool) -> None:
+    head = made_head(1, points=200).cloud
+    cloud = head if colours else Cloud(head.points)
+    back = lab._unpacked(lab._packed(cloud, 200))
+    assert back is not None
+    np.testing.assert_allclose(back.points, cloud.points, atol=1e-7)
+    assert (back.colors is None) == (cloud.colors is None)
+    if colours:
+        np.testing.assert_array_equal(back.colors, cloud.colors)
+    assert lab._unpacked(lab._packed(None, 5)) is None

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ficgan.errors import InputError
 from ficgan.evaluation.clouds.config import CloudStudyConfig
-from ficgan.evaluation.clouds.inverses import degrees_of, inverse_key, inverses, taken_back
+from ficgan.evaluation.clouds.inverses import INVERSES, degrees_of, inverse_key, inverses, taken_back
 from ficgan.evaluation.clouds.reading import Eyes, Image, Record, Template
 from ficgan.evaluation.clouds.sets import CloudSet, open_clouds
 from ficgan.evaluation.clouds.sweep import alone, drawn_as, sweep
@@ -192,13 +192,30 @@ class Lab:
         degrees, method = degrees_of(self.config, attacker), inverses(self.config)[attacker]
 
         def read() -> Record:
-            made = list(self.swept(row, method, degrees))
-            back = [(d, taken_back(self, row, attacker, d, cloud)) for d, cloud in made]
-            images = [self.picture_of(row, cloud, method, d) for d, cloud in back]
-            return self._read(row, images, template, np.array([cloud is not None for _, cloud in made]))
+            back = self.recovered(row, attacker, degrees)
+            images = [self.picture_of(row, cloud, method, d) for d, cloud in zip(degrees, back, strict=True)]
+            return self._read(row, images, template, np.array([cloud is not None for cloud in back]))
 
         key = [*self._of(row, method, degrees, template), *inverse_key(self, row, attacker)]
         return self.store.array(key, read)
+
+    def recovered(self, row: int, attacker: str, degrees: Sequence[int]) -> list[Cloud | None]:
+        """What an attacker makes of a scan's anonymised clouds; of one that takes long it is kept, to single precision.
+
+        Args:
+            degrees: of its method, ascending.
+        """
+        method = inverses(self.config)[attacker]
+
+        def make() -> list[Cloud | None]:
+            made = self.swept(row, method, degrees)
+            return [taken_back(self, row, attacker, degree, cloud) for degree, cloud in made]
+
+        if INVERSES[attacker].quick:
+            return make()
+        key = ["recovered", *self.method_key(row, method, degrees), *inverse_key(self, row, attacker)]
+        length = len(self.prepared(row).inner)
+        return [_unpacked(one) for one in self.kept(key, lambda: np.stack([_packed(one, length) for one in make()]))]
 
     def guessed(self, row: int, images: Sequence[Image], template: Template | None) -> Record:
         """What is read in an attacker's guesses at a probe's clear projection; not kept."""
@@ -247,6 +264,25 @@ class Lab:
 
     def _of(self, row: int, method: str, degrees: Sequence[int], template: Template | None) -> list[Any]:
         return [*self.method_key(row, method, degrees), None if template is None else template.key()]
+
+
+_PACKED = np.dtype([("made", bool), ("coloured", bool), ("points", np.float32, (3,)), ("colors", np.uint8, (3,))])
+
+
+def _packed(cloud: Cloud | None, length: int) -> NDArray[np.void]:
+    """A cloud of that length as an array, or none."""
+    out: NDArray[np.void] = np.zeros(length, _PACKED)
+    if cloud is not None:
+        out["made"], out["points"] = True, cloud.points
+        if cloud.colors is not None:
+            out["coloured"], out["colors"] = True, cloud.colors
+    return out
+
+
+def _unpacked(packed: NDArray[np.void]) -> Cloud | None:
+    if not packed["made"][0]:
+        return None
+    return Cloud(packed["points"].astype(np.float64), packed["colors"].copy() if packed["coloured"][0] else None)
 
 
 @lru_cache(maxsize=1)

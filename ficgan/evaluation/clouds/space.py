@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ficgan.errors import FicganError, InputError
 from ficgan.evaluation.clouds.config import CloudStudyConfig, GeometryConfig
 from ficgan.evaluation.clouds.figures import trial
-from ficgan.evaluation.clouds.inverses import INVERSES, inverse_key, inverses, taken_back
+from ficgan.evaluation.clouds.inverses import INVERSES, inverse_key, inverses
 from ficgan.evaluation.clouds.lab import Lab, open_lab
 from ficgan.evaluation.clouds.labels import CLEAR, IN_SPACE, label, parrot_of
 from ficgan.evaluation.clouds.sampling import Sample
@@ -181,8 +181,7 @@ def _anonymised(lab: Lab, row: int, method: str, attacker: str = "") -> Record:
     enrolled = row in lab.clouds.gallery
 
     def make() -> Record:
-        made = list(lab.swept(row, method, degrees))
-        clouds = [taken_back(lab, row, attacker, degree, c) if attacker else c for degree, c in made]
+        clouds = lab.recovered(row, attacker, degrees) if attacker else [c for _, c in lab.swept(row, method, degrees)]
         return _described(lab, clouds, None if enrolled or attacker else lab.prepared(row).inner, gallery=enrolled)
 
     key = ["space", *lab.method_key(row, method, degrees), _key(lab), *inverse_key(lab, row, attacker)]
