@@ -23,6 +23,8 @@ __all__ = ["Unmerged", "guess_merge_weight", "target_from", "unmerge"]
 
 _ROUNDS = 8
 """Of finding how a target lay; three or four suffice where it can be found."""
+_TOUCHING = 0.5
+"""Share of a result's points that another result at a high degree, or a stand-in for the target, is laid by."""
 _SETTLED = 1e-6
 """Metres of the source; a round that moves it by less is the last."""
 _BESIDE = 1e-4
@@ -80,17 +82,15 @@ def unmerge(cloud: Cloud, weight: float, target: Cloud, transform: Points | None
         raise UsageError(f"the weight to take back is {weight}; give 0 or more, below 1 (at 1 the source is gone)")
     for one, what in ((cloud, "the inverse of Merge2Faces"), (target, "its target")):
         one.need(1, what)
-    if transform is None:
-        transform = _laid(Cloud(cloud.points), weight, target)
-    there = target.moved(transform)
-    points, rows = _drawn_back(cloud.points, weight, there.points)
-    own = np.linalg.norm(points - there.points[rows], axis=1)
-    lost = own > search(there.points, points)[0][:, 0] + _BESIDE
-    points[lost] = cloud.points[lost]
-    colors = cloud.colors
-    if colors is not None and target.colors is not None:
-        colors = _unmixed(points, colors, weight, target.colors[rows])
-    return Unmerged(cloud.with_points(points, colors), lost, transform)
+    if transform is not None:
+        return _taken(cloud, weight, target, transform)
+    bare = Cloud(cloud.points)
+    back = _taken(cloud, weight, target, _laid(bare, weight, target))
+    if not back.lost.any():
+        return back
+    # A stand-in, or a target without the normals it was laid by, need not register as the target did.
+    touching = _pulled(bare, target, register(bare, target).transform, share=_TOUCHING)
+    return min(back, _taken(cloud, weight, target, touching), key=lambda one: int(one.lost.sum()))
 
 
 def guess_merge_weight(cloud: Cloud, target: Cloud) -> float:
@@ -153,8 +153,23 @@ def target_from(results: Sequence[Cloud]) -> Cloud:
         raise UsageError("there is no result to take the target from; give one or more")
     first, *others = (Cloud(one.points, one.colors) for one in results)
     bare = Cloud(first.points)
-    laid = [one.moved(_pulled(bare, one, register(bare, Cloud(one.points)).transform, share=0.5)) for one in others]
+    laid = [
+        one.moved(_pulled(bare, one, register(bare, Cloud(one.points)).transform, share=_TOUCHING)) for one in others
+    ]
     return merged(first, *laid)
+
+
+def _taken(cloud: Cloud, weight: float, target: Cloud, transform: Points) -> Unmerged:
+    """The source, with the target as laid."""
+    there = target.moved(transform)
+    points, rows = _drawn_back(cloud.points, weight, there.points)
+    own = np.linalg.norm(points - there.points[rows], axis=1)
+    lost = own > search(there.points, points)[0][:, 0] + _BESIDE
+    points[lost] = cloud.points[lost]
+    colors = cloud.colors
+    if colors is not None and target.colors is not None:
+        colors = _unmixed(points, colors, weight, target.colors[rows])
+    return Unmerged(cloud.with_points(points, colors), lost, transform)
 
 
 def _drawn_back(points: Points, weight: float, target: Points) -> tuple[Points, NDArray[np.intp]]:
