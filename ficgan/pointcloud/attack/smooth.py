@@ -27,8 +27,9 @@ def unsmooth(cloud: Cloud, k: int, *, steps: int = _STEPS) -> Cloud:
 
     Smoothing what is sought must give what is there; what is missing is added to it, again and again. Whose mean a
     point was is not known, and is read off what has come back so far. Were the neighbours of the source known, many
-    more steps would bring more (two fifths of the error are left at k = 64); with those that are found they bring noise, so the
-    steps are few. Where a step leaves more missing than the one before, the iteration ends with what left least.
+    more steps would bring more (two fifths of the error are left at k = 64); with those that are found they bring
+    noise, so the steps are few. Where a step leaves more missing than the one before, the iteration ends with what left
+    least.
 
     Args:
         cloud: smoothed; all that was smoothed together, at least k points.
