@@ -33,7 +33,7 @@ COMMANDS = {
     "bank": Entry("ficgan.cli.bank:bank", "Build an identity bank from an aligned set."),
     "train-verifier": Entry("ficgan.cli.verifier:train_verifier", "Train a face-verification network V."),
     "train-attributes": Entry("ficgan.cli.attributes:train_attributes", "Train the classifier that judges attributes."),
-    "measure": Entry("ficgan.cli.measure:measure", "Measure reconstruction, identity and detection."),
+    "measure": Entry("ficgan.cli.measure:measure", "Measure a model: first figures, or all its bars."),
     "eval": Entry("ficgan.cli.evaluate:evaluate", "Compare anonymisers: attackers, metrics, one report."),
     "attack": Entry("ficgan.cli.attack:attack", "Train attackers on one's own anonymisation, and try them."),
     "pointcloud": Entry("ficgan.cli.pointcloud:pointcloud", "Anonymise faces in 3D scans, draw and measure them."),

@@ -60,16 +60,16 @@ class Tree:
         Raises:
             ValueError: queries that are not finite.
         """
-        queries = np.ascontiguousarray(queries, np.float64)
+        asked: Floats = np.ascontiguousarray(queries, np.float64)
         if self._quick is None:
-            return _by_scipy(self._plain, queries, k, within)
-        if not np.isfinite(queries).all():
+            return _by_scipy(self._plain, asked, k, within)
+        if not np.isfinite(asked).all():
             raise ValueError("queries of a tree must be finite")
         found = min(k, self._count)
-        if not len(queries):
+        if not len(asked):
             return np.empty((0, k)), np.empty((0, k), np.int64)
-        some = self._quick.query(queries, k=found, distance_upper_bound=None if np.isinf(within) else within)
-        distances, rows = (part.reshape(len(queries), found) for part in some)
+        some = self._quick.query(asked, k=found, distance_upper_bound=None if np.isinf(within) else within)
+        distances, rows = (part.reshape(len(asked), found) for part in some)
         if found == k:
             return distances, rows.astype(np.int64)
         beyond = (0, 0), (0, k - found)
@@ -206,15 +206,15 @@ def mean_distances(points: Floats, k: int) -> Floats:
     return mean
 
 
-def _searched(points: Floats, k: int) -> Iterator[tuple[NDArray[np.int32], Floats, NDArray[np.int32]]]:
+def _searched(points: Floats, k: int) -> Iterator[tuple[Indices, Floats, NDArray[np.int32]]]:
     """Rows, distances and indices of their k nearest points, by search of a tree, some thousand rows at a time."""
-    order = tree_order(points).astype(np.int32)
-    together = points[order]
+    order = tree_order(points)
+    together, numbers = points[order], order.astype(np.int32)
     tree = Tree(together)
     for start in range(0, len(points), _ROWS):
         rows = slice(start, start + _ROWS)
         distances, indices = tree.nearest(together[rows], k)
-        yield order[rows], distances, order[indices]
+        yield order[rows], distances, numbers[indices]
 
 
 def _blocks(points: Floats, k: int) -> Iterator[tuple[Indices, Indices, Floats]]:

@@ -184,7 +184,8 @@ class _Bench:
 
     def inverted(self, method: str, degree: int) -> list[Trial]:
         """Of whoever takes the method back first."""
-        config, out = self.lab.config, []
+        config = self.lab.config
+        out: list[Trial] = []
         for attacker, back in self.found.inverted.items():
             if inverses(config)[attacker] == method and degree in degrees_of(config, attacker):
                 record = back[:, degrees_of(config, attacker).index(degree)]
@@ -196,7 +197,8 @@ class _Bench:
 
     def parroted(self, method: str, degree: int) -> list[Trial]:
         """Of whoever enrols anonymised faces too."""
-        config, out = self.lab.config, []
+        config = self.lab.config
+        out: list[Trial] = []
         if degree not in config.costly_degrees:
             return out
         place = config.costly_degrees.index(degree)

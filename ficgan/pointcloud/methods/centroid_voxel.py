@@ -61,7 +61,8 @@ class CentroidVoxel(CloudAnonymizer):
                 "give its coordinates in metres, or a larger size"
             )
         shape = tuple(extent.astype(int).tolist())
-        voxels, voxel_of = _occupied(np.ravel_multi_index(cells.astype(np.int64).T, shape))
+        numbers: NDArray[np.int64] = np.asarray(np.ravel_multi_index(cells.astype(np.int64).T, shape), np.int64)
+        voxels, voxel_of = _occupied(numbers)
         points = origin + (np.stack(np.unravel_index(voxels, shape), axis=1) + 0.5) * self.size
         if cloud.colors is None:
             return Cloud(points)
