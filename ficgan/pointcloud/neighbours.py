@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ _LEAF = 24
 _CHUNK = 1024
 """Queries between two of which a search may be interrupted."""
 _ROWS = 16384
+_SORTED = 128
+"""Neighbours up to which pykdtree is faster; it sorts what it finds by insertion."""
 _MANY = 70
 """Neighbours from which on matrices of distances are faster than a search of the tree (280: half the time)."""
 _BLOCK = 24
@@ -40,9 +43,15 @@ class Tree:
     """
 
     def __init__(self, points: NDArray[np.floating]) -> None:
-        self._count = len(points)
-        self._quick = _quick_tree(points)
-        self._plain = None if self._quick is not None else cKDTree(points, leafsize=_LEAF)
+        self._points: Floats = np.ascontiguousarray(points, np.float64)
+
+    @cached_property
+    def _quick(self) -> Any:
+        return _quick_tree(self._points)
+
+    @cached_property
+    def _plain(self) -> cKDTree:
+        return cKDTree(self._points, leafsize=_LEAF)
 
     def nearest(
         self, queries: NDArray[np.floating], k: int = 1, *, within: float = np.inf
@@ -61,11 +70,11 @@ class Tree:
             ValueError: queries that are not finite.
         """
         asked: Floats = np.ascontiguousarray(queries, np.float64)
-        if self._quick is None:
+        if k > _SORTED or self._quick is None:
             return _by_scipy(self._plain, asked, k, within)
         if not np.isfinite(asked).all():
             raise ValueError("queries of a tree must be finite")
-        found = min(k, self._count)
+        found = min(k, len(self._points))
         if not len(asked):
             return np.empty((0, k)), np.empty((0, k), np.int64)
         some = self._quick.query(asked, k=found, distance_upper_bound=None if np.isinf(within) else within)
@@ -75,7 +84,7 @@ class Tree:
         beyond = (0, 0), (0, k - found)
         return (
             np.pad(distances, beyond, constant_values=np.inf),
-            np.pad(rows.astype(np.int64), beyond, constant_values=self._count),
+            np.pad(rows.astype(np.int64), beyond, constant_values=len(self._points)),
         )
 
 
@@ -91,13 +100,13 @@ def tree_order(points: Floats) -> Indices:
     return cKDTree(points).indices
 
 
-def _quick_tree(points: NDArray[np.floating]) -> Any:
+def _quick_tree(points: Floats) -> Any:
     """Of pykdtree, which takes half of SciPy's time; None without it, or without points."""
     try:
         from pykdtree.kdtree import KDTree
     except ImportError:
         return None
-    return KDTree(np.ascontiguousarray(points, np.float64)) if len(points) else None
+    return KDTree(points) if len(points) else None
 
 
 def _by_scipy(tree: Any, queries: Floats, k: int, within: float) -> tuple[Floats, NDArray[np.int64]]:

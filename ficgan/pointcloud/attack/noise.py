@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
 from ficgan.errors import UsageError
 from ficgan.pointcloud.cloud import Cloud, Points
@@ -110,7 +109,7 @@ def _fitted(points: Points, means: int, count: int) -> _Surface:
     middle = mean_of_neighbours(points, points, means)
     normals = pca_normals(middle, neighbours=min(count, _NORMALS))
     first, second = _tangents(normals)
-    rows = cKDTree(middle).query(middle, count)[1]  # a third of pykdtree's time at hundreds of neighbours
+    rows = search(middle, middle, count)[1]
     found, variance = middle.copy(), np.empty(len(points))
     for start in range(0, len(points), _BLOCK):
         part = slice(start, start + _BLOCK)
