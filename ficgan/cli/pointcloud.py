@@ -106,7 +106,7 @@ def anonymise(
     from ficgan.cli.pointcloud_run import Outputs, Reading, method_of, naming, over_all, plan
     from ficgan.pointcloud.files import FORMATS
     from ficgan.pointcloud.prepare import PreparationConfig, prepare
-    from ficgan.pointcloud.scan import anonymise_scan
+    from ficgan.pointcloud.scan import anonymise_scan, cautions
 
     started = time.monotonic()
     _one_if(landmarks, inputs)
@@ -148,6 +148,9 @@ def anonymise(
 
         done = over_all(planned.tasks, work, told)
         _tell_skipped(done, told)
+        if any("notes" in one for one in done):
+            for caution in cautions(made):
+                told.info(f"{caution}.")
     _say(done, started, method=method, degree=degree, same_file=planned.same)
 
 

@@ -17,12 +17,14 @@ from ficgan.pointcloud.neighbours import search
 from ficgan.pointcloud.prepare import PreparationConfig, Prepared, prepare_placed
 from ficgan.pointcloud.segments import segmented
 
-__all__ = ["AnonymisedScan", "Rest", "anonymise_scan", "compare_scans", "rest_of"]
+__all__ = ["AnonymisedScan", "Rest", "anonymise_scan", "cautions", "compare_scans", "rest_of"]
 
 Rest = Literal["head", "keep", "drop"]
 
 UNCHANGED = 0.001
 """Millimetres: a face no point of which lies farther from the clear one was not anonymised."""
+_FEW_DOUBLES = 0.01
+"""Share of points that lie on others of which nobody is told; scanners write some."""
 HARDLY = 0.2
 """Millimetres: where half of the points lie within, whoever anonymises is told."""
 PARROT = 0.9
@@ -104,7 +106,7 @@ def anonymise_scan(
     left = rest_of(placed, prepared, config, rest)
     whole = inner if left is None else merged(inner, left)
     median = float(np.median(moved))
-    said = _warnings(method, prepared, placed, median)
+    said = _warnings(prepared, placed, median)
     record = {
         "points": {
             **prepared.counts, "duplicates": prepared.duplicates, "wanted": prepared.wanted, "anonymised": len(inner),
@@ -119,30 +121,36 @@ def anonymise_scan(
         "colours": _colours(prepared.inner, inner),
         "reversible_by": method.traits.reversible_by or None,
         **_registration(method, prepared.inner),
-        "warnings": list(said),
+        "warnings": [*said, *cautions(method)],
     }  # fmt: skip
     back = whole.moved(_inverse(prepared.transform))
     return AnonymisedScan(back, whole, len(inner), prepared, record, said, placed.doubtful, median < HARDLY)
 
 
-def _warnings(method: CloudAnonymizer, prepared: Prepared, placed: Placed, moved: float) -> tuple[str, ...]:
-    """Sentences about what a result does not hold, or may not."""
-    found = list(placed.doubts)
-    if moved < HARDLY:
-        found.append(f"half of the points lie within {moved:.2g} mm of the clear face: it is hardly changed")
-    if prepared.duplicates:
-        found.append(f"{prepared.duplicates:,} points lay exactly on others and were left out")
-    if prepared.sparse:
-        found.append(
-            f"the face has {len(prepared.inner)} points where {prepared.wanted} were wanted: "
-            "a degree does more than it would"
-        )
+def cautions(method: CloudAnonymizer) -> tuple[str, ...]:
+    """Sentences about what holds of every result of a method."""
+    found = []
     if method.traits.reversible_by:
         found.append(f"{method.name} can be taken back by {method.traits.reversible_by}")
     if method.traits.needs_target and getattr(method, method.traits.strength) > PARROT:
         found.append(
             "the result is nearly the target's own face: it shows whoever that is, and serves as the target to take "
             "weaker results back; let the target be a made head, or a person who consents to both"
+        )
+    return tuple(found)
+
+
+def _warnings(prepared: Prepared, placed: Placed, moved: float) -> tuple[str, ...]:
+    """Sentences about what a result does not hold, or may not."""
+    found = list(placed.doubts)
+    if moved < HARDLY:
+        found.append(f"half of the points lie within {moved:.2g} mm of the clear face: it is hardly changed")
+    if prepared.duplicates > _FEW_DOUBLES * prepared.counts["scan"]:
+        found.append(f"{prepared.duplicates:,} points lay exactly on others and were left out")
+    if prepared.sparse:
+        found.append(
+            f"the face has {len(prepared.inner)} points where {prepared.wanted} were wanted: "
+            "a degree does more than it would"
         )
     return tuple(found)
 
