@@ -136,7 +136,8 @@ def _guessed(
 def _lessons(lab: Lab, row: int) -> Images:
     """[1 + methods·degrees, views, S, S, 3]: clear projections first."""
     settings = _settings(lab)
-    key = ["lessons", *lab.base_key(row), _methods(lab), _degrees(lab), settings.views, settings.size]
+    every = [lab.method_key(row, method, _degrees(lab)) for method in _methods(lab)]
+    key = ["lessons", every, settings.views, settings.size]
     return lab.kept(key, lambda: _drawn(lab, row, settings))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from ficgan.evaluation.clouds.collect import Collected
 from ficgan.evaluation.clouds.config import CloudStudyConfig
 from ficgan.evaluation.clouds.inverses import INVERSES
-from ficgan.evaluation.clouds.labels import needs_cloud
+from ficgan.evaluation.clouds.labels import IN_SPACE, needs_cloud
 from ficgan.evaluation.clouds.tables import TRIED
 from ficgan.evaluation.results import Results
 
@@ -74,7 +74,8 @@ def caveats(config: CloudStudyConfig, results: Results, found: Collected) -> lis
     if found.enrolled:
         out.append(
             f"Parrots enrol the gallery under the same method and degree, with noise of its own, at degrees "
-            f"{', '.join(map(str, config.costly_degrees))}: between them a headline may be too kind."
+            f"{', '.join(map(str, config.costly_degrees))}{_icp(config)}: between them a figure may be too kind; the "
+            "table of methods leaves those out."
         )
     elif found.clear.size:
         out.append("No parrot was tried: an attacker who enrols anonymised faces too may tell more.")
@@ -95,22 +96,13 @@ def caveats(config: CloudStudyConfig, results: Results, found: Collected) -> lis
         "The headline of a method at a degree is its strongest attacker's figure. What nobody here reversed may still "
         "be reversed by another."
     )
-    if any(needs_cloud(one) for one in results.trials):
-        out.append(
-            "Recognisers of shape, and inverses that need the cloud, stand apart (“cloud”), for whoever gives clouds "
-            "away, at some degrees; all others are of projections, as in the thesis."
-        )
-    elif found.space:
-        out.append(
-            "No recogniser of shape attacks: nobody is enrolled by a cloud. What a cloud tells besides its picture is "
-            "not measured here."
-        )
+    out += _apart(config, results)
     timed = {int(np.isfinite(record["seconds"]).any(axis=1).sum()) for record in found.made.values()} - {0}
     if timed:
         jobs = results.provenance.get("jobs", 1)
         out.append(
-            f"Times are of one anonymisation alone on {_count(max(timed), 'person', 'people')}, while "
-            f"{_count(jobs, 'process', 'processes')} computed; they compare methods, not machines."
+            f"Times are of one anonymisation alone on {_count(max(timed), 'cloud', 'clouds')}, beside "
+            f"{_count(jobs - 1, 'other process', 'other processes')}, in the last run; they compare methods alone."
         )
     if any(use.method.startswith("pmp ") for use in results.utilities) and min(config.degrees) < 3:
         out.append("The thesis leaves degrees 1 and 2 of pmp out, full of holes as they are; they are shown here.")
@@ -119,6 +111,34 @@ def caveats(config: CloudStudyConfig, results: Results, found: Collected) -> lis
 
 def _inverses(found: Collected) -> str:
     return "; ".join(one.says for name, one in INVERSES.items() if name in found.inverted)
+
+
+def _icp(config: CloudStudyConfig) -> str:
+    return " (not icp)" if config.geometry is not None and "icp" in config.geometry.recognisers else ""
+
+
+def _apart(config: CloudStudyConfig, results: Results) -> list[str]:
+    """Of attackers who need the cloud, and of those who were not tried."""
+    main = next(iter(results.sets), "")
+    shapes = [one.set for one in results.trials if one.recogniser.endswith(IN_SPACE)]
+    who = ["recognisers of shape"] if main in shapes else []
+    who += ["inverses that need it"] if any(INVERSES[a].method in config.methods for a in _needy(results)) else []
+    out = []
+    if who:
+        out.append(
+            f"The cloud itself is attacked by {' and '.join(who)}, some of them at some degrees only; that stands "
+            "apart (“cloud”), for whoever gives clouds away. All others are of projections, as in the thesis."
+        )
+    if not shapes:
+        out.append("No recogniser of shape attacks: what a cloud tells besides its picture is not measured here.")
+    elif main not in shapes:
+        out.append("Recognisers of shape know fewer people than the others: their figures are no part of any headline.")
+    return out
+
+
+def _needy(results: Results) -> set[str]:
+    named = {one.attacker.rpartition(", ")[2] for one in results.trials if needs_cloud(one)}
+    return named & set(INVERSES)
 
 
 def _count(number: int, one: str, many: str) -> str:

@@ -155,9 +155,12 @@ class _Bench:
             gallery: enrolled in place of the clear one.
         """
         people = self.people if probes is None else self.people[probes]
-        faces = self.found.gallery[reader.name] if gallery is None else gallery[f"by {reader.name}"]
+        faces, enrolled = self.found.gallery[reader.name], self.enrolled
+        if gallery is not None:  # of a cloud of which nothing could be made nothing is enrolled
+            kept = gallery["made"]
+            faces, enrolled = gallery[f"by {reader.name}"][kept], enrolled[kept]
         scores = Scores.compare(
-            record[f"by {reader.name}"], faces, people, self.enrolled, metric=reader.metric, acquired=record["made"],
+            record[f"by {reader.name}"], faces, people, enrolled, metric=reader.metric, acquired=record["made"],
         )  # fmt: skip
         where = {
             "set": self.lab.clouds.name, "method": method, "scenario": scenario, "recogniser": reader.name,
@@ -206,7 +209,7 @@ class _Bench:
         alike = [name for name, whose in inverses(config).items() if whose == method and INVERSES[name].alike]
         probes |= {name: self.found.inverted[name][:, place] for name in alike}
         for name, record in probes.items():
-            if name in self.found.enrolled:
+            if name in self.found.enrolled and self.found.enrolled[name][:, place]["made"].sum() > 1:
                 where = parrot_of("" if name == method else name)
                 gallery = self.found.enrolled[name][:, place]
                 out += [

@@ -44,9 +44,10 @@ class Inverse:
 INVERSES: dict[str, Inverse] = {
     # Tapering moves nothing across a picture's columns, and stretches each of them: a picture can be put right alike.
     "untaper": Inverse("tapering", "the inverse of tapering", exact=True, picture=True, quick=True),
-    "guess_taper": Inverse("tapering", "the same with r guessed", picture=True, quick=True),
+    "guess_taper": Inverse("tapering", "the same with r guessed from the cloud", quick=True),
     "unmerge": Inverse(
-        "merge-2-faces", "that of merge-2-faces, by whoever has the target's scan", exact=True, quick=True
+        "merge-2-faces", "that of merge-2-faces, by whoever has the target's scan and knows how it was laid",
+        exact=True, quick=True,
     ),
     "unsmooth": Inverse("smooth-knn", "SmoothKNN's means undone step by step", alike=True),
     "denoise": Inverse("uniform-noise", "noise averaged over neighbours", alike=True),

@@ -49,7 +49,7 @@ def write_cloud_report(results: Results, out: Path, *, pictures: Path | None = N
         data=[{"set": name, **facts, "digest": facts["digest"][:12]} for name, facts in results.sets.items()],
         points=[{k: value for k, value in row.items() if not k.endswith((" low", " high"))} for row in rows["points"]],
         plots={caption: _inline(path) for caption, path in drawn.items()},
-        sheets=_sheets(results, pictures or out),
+        sheets=_sheets(results, pictures or out), whole=tables.tried_whole(results),
         **{name: rows[name] for name in ("summary", "attackers", "space", "controls")},
     )  # fmt: skip
     written = [_write(out / "report.html", text), _write(out / "report.json", results.to_json())]

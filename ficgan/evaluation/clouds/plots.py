@@ -278,7 +278,7 @@ def _save(stem: Path, size: tuple[float, float], draw: Callable[[Any], bool]) ->
 PLOTS: dict[str, tuple[str, tuple[float, float], Callable[[Results, list[Row], Any], bool]]] = {
     "trade-off": (
         "Privacy against utility (as figure 5.15): a point for each degree, larger with the degree, the first and the "
-        "last numbered; crosses: where the cloud itself is given away and its shape attacked", (7.5, 6), _trade_off,
+        "last numbered; crosses: where the cloud itself is given away and attacked", (7.5, 6), _trade_off,
     ),
     "by-degree": (
         "Figures by degree (as figures 5.9 and 5.10), 95 % intervals shaded; dashed: clear projections, dotted: chance",

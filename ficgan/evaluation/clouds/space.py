@@ -171,8 +171,9 @@ def _distortion(record: Record, sample: Sample) -> tuple[Figure, ...]:
 
 
 def _clear(lab: Lab, row: int) -> Record:
-    key = ["space", *lab.base_key(row), "clear", _key(lab)]
-    return lab.kept(key, lambda: _described(lab, [lab.prepared(row).inner], None, gallery=row in lab.clouds.gallery))
+    enrolled = row in lab.clouds.gallery
+    key = ["space", *lab.base_key(row), "clear", _key(lab), enrolled]
+    return lab.kept(key, lambda: _described(lab, [lab.prepared(row).inner], None, gallery=enrolled))
 
 
 def _anonymised(lab: Lab, row: int, method: str, attacker: str = "") -> Record:
@@ -184,7 +185,7 @@ def _anonymised(lab: Lab, row: int, method: str, attacker: str = "") -> Record:
         clouds = lab.recovered(row, attacker, degrees) if attacker else [c for _, c in lab.swept(row, method, degrees)]
         return _described(lab, clouds, None if enrolled or attacker else lab.prepared(row).inner, gallery=enrolled)
 
-    key = ["space", *lab.method_key(row, method, degrees), _key(lab), *inverse_key(lab, row, attacker)]
+    key = ["space", *lab.method_key(row, method, degrees), _key(lab), enrolled, *inverse_key(lab, row, attacker)]
     return lab.kept(key, make)
 
 

@@ -7,10 +7,21 @@ from typing import Any
 
 from ficgan.evaluation.clouds.figures import value_of
 from ficgan.evaluation.clouds.inverses import INVERSES
-from ficgan.evaluation.clouds.labels import CLOUD, needs_cloud
+from ficgan.evaluation.clouds.labels import CLOUD, IN_SPACE, needs_cloud
 from ficgan.evaluation.results import Figure, Results, Trial
 
-__all__ = ["MAIN", "TRIED", "attackers", "controls", "every_figure", "geometry", "points", "strongest", "summary"]
+__all__ = [
+    "MAIN",
+    "TRIED",
+    "attackers",
+    "controls",
+    "every_figure",
+    "geometry",
+    "points",
+    "strongest",
+    "summary",
+    "tried_whole",
+]
 
 Row = dict[str, Any]
 MAIN = (
@@ -42,7 +53,7 @@ def strongest(results: Results, method: str, *, cloud: bool = False) -> Trial | 
     main = next(iter(results.sets), "")
     least = min(TRIED, results.sets[main].get("probe_people", 0)) if main else 0
     tried = [t for t in results.trials if t.method == method and t.set == main and not t.control]
-    tried = [t for t in tried if _people(t) >= least]
+    tried = [t for t in tried if t.scenario != "reversed" or _people(t) >= least]
     if cloud and not any(map(needs_cloud, tried)):
         return None
     tried = tried if cloud else [t for t in tried if not needs_cloud(t)]
@@ -74,9 +85,14 @@ def points(results: Results) -> list[Row]:
 
 
 def summary(results: Results) -> list[Row]:
-    """A row for each method: the least degree at which mean privacy passes .8, and what is left there."""
+    """A row for each method: of the degrees that pass a mean privacy of .8 that which leaves most, and the extremes.
+
+    Degrees at which parrots or recognisers of shape were not tried would win by what nobody did to them: where there
+    are others, they are left out.
+    """
     out = []
-    rows = points(results)
+    whole = tried_whole(results)
+    rows = [row for row in points(results) if row["degree"] in whole]
     for method in dict.fromkeys(row["method"] for row in rows):
         mine = [row for row in rows if row["method"] == method and row["mu-privacy"] is not None]
         hidden = [row for row in mine if row["mu-privacy"] >= _AIM and row.get("mu-utility") is not None]
@@ -95,6 +111,13 @@ def summary(results: Results) -> list[Row]:
             "seconds": _short(_mean(row.get("seconds") for row in mine)),
         })  # fmt: skip
     return out
+
+
+def tried_whole(results: Results) -> list[int]:
+    """Degrees at which the costly attackers were tried too; all, where there are none."""
+    degree = {label: facts["settings"]["degree"] for label, facts in results.methods.items()}
+    costly = [t for t in results.trials if t.scenario == "parrot" or t.recogniser.endswith(IN_SPACE)]
+    return sorted({degree[t.method] for t in costly if t.method in degree} or set(degree.values()))
 
 
 def attackers(results: Results) -> list[Row]:
