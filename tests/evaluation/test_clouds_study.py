@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +192,7 @@ def test_the_headline_is_the_strongest_attacker() -> None:
         one("c", 0.1, "part"),
         one("d", 0.0, control="ceiling"),
     ]
-    results.trials.append(one("lucky", 0.0, people=2))
+    results.trials.append(replace(one("lucky", 0.0, people=2), scenario="reversed"))
     found = strongest(results, "pmp 1")
     assert found is not None and found.attacker == "a"
     assert strongest(results, "pmp 2") is None

@@ -49,7 +49,7 @@ INVERSES: dict[str, Inverse] = {
         "merge-2-faces", "that of merge-2-faces, by whoever has the target's scan and knows how it was laid",
         exact=True, quick=True,
     ),
-    "unsmooth": Inverse("smooth-knn", "SmoothKNN's means undone step by step", alike=True),
+    "unsmooth": Inverse("smooth-knn", "SmoothKNN's means undone step by step"),
     "denoise": Inverse("uniform-noise", "noise averaged over neighbours", alike=True),
 }  # fmt: skip
 """Attacker → what it does."""
