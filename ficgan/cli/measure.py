@@ -78,11 +78,12 @@ def measure(
         return
     if out is None:
         raise UsageError("the table of bars is written into a folder; give -o")
+    if psi == "auto":
+        raise UsageError("the table of bars needs a ψ that all its sets have; give --diversity a number")
     with Progress(progress, unit="step", quiet=quiet) as told:
         shown = () if photos is None else (photos,)
-        diversity = 0.0 if psi == "auto" else float(psi)
         summary = _whole_table(
-            out, clips, told, photos=shown, psi=diversity, train=train, attributes=attributes, **common
+            out, clips, told, photos=shown, psi=float(psi), train=train, attributes=attributes, **common
         )
     click.echo(json.dumps(summary))
 

@@ -139,11 +139,12 @@ def anonymise(
             )
             for warning in done.warnings:
                 told.info(f"{task.source}: {warning}.")
-            write_result(task, done.cloud, {**record, "notes": notes, **done.record}, unit=unit, overwrite=overwrite)
-            if pictures:
+            if pictures:  # first, so that a result without its picture is none of an interrupted run
                 from ficgan.pointcloud.projection import project as draw
 
-                _write_png(task.picture, draw(done.canonical, **made.drawn_with()), overwrite)
+                again = overwrite or (skip and not task.output.exists())
+                _write_png(task.picture, draw(done.canonical, **made.drawn_with()), again)
+            write_result(task, done.cloud, {**record, "notes": notes, **done.record}, unit=unit, overwrite=overwrite)
             return {"notes": notes, **done.record}
 
         done = over_all(planned.tasks, work, told)

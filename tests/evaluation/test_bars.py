@@ -341,7 +341,7 @@ def test_the_policy_is_counted_face_by_face() -> None:
             return SimpleNamespace(faces=faces)
 
     rows = draws.policy(made, Engine(), 4)  # type: ignore[arg-type]
-    assert rows["retried", "gate (the gate)"].value == 0.5 and rows["masked", "gate (the gate)"].value == 0.25
+    assert rows["retried", "gate (the gate)"].value == 0.75 and rows["masked", "gate (the gate)"].value == 0.25
     photos = replace(made, prepared=replace(made.prepared, region=(8, 8, 56, 56)))
     rows = draws.policy(photos, Engine(), 4)  # type: ignore[arg-type]
     masked = rows["masked", "gate (the gate)"]

@@ -104,8 +104,8 @@ def policy(lab: Lab, deid: Deidentifier, layer: int) -> Figures:
     found = np.array([one is not None for one in done])
     note = "" if found.all() else f"{int((~found).sum())} photos in which no face was found are left out"
     out: Figures = {}
-    for row in ("retried", "masked"):
-        values = np.array([np.nan if one is None else float(one.action == row) for one in done])
+    for row, actions in (("retried", ("retried", "masked")), ("masked", ("masked",))):  # who is masked was retried
+        values = np.array([np.nan if one is None else float(one.action in actions) for one in done])
         shares = values.astype(bool) if found.all() else values
         out[row, f"{gate} (the gate)"] = mean_of(lab, row, shares, note)
     return out

@@ -159,7 +159,10 @@ class _Run:
         from ficgan import __version__
 
         gate = next((one for one in RECOGNIZERS if recognizer_missing(one) is None), "")
-        roles = {True: "gate: decides about retries, and may tune", False: "judge: no part in training or gating"}
+        roles = {
+            True: "gate: decides about retries, and may tune",
+            False: "judge: no part in gating; not the trainer that the checkpoint names, if it names one",
+        }
         config = self.config
         return {
             "ficgan": __version__,

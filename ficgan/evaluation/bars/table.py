@@ -75,7 +75,7 @@ BARS: tuple[Bar, ...] = (
     Bar("fd", "FD-SqueezeNet to real faces, of real–real at the same n", most=5),
     Bar("draws", "same source, different draws (ψ = .6): pairwise cosine", most=0.5),
     Bar("parrot", "parrot: rank-1 of faces alone, a fresh draw (ψ = .6) per image"),
-    Bar("retried", "policy on: share retried", most=0.1),
+    Bar("retried", "policy on: share retried, masked ones among them", most=0.1),
     Bar("masked", "policy on: share masked", most=0.01),
     Bar("memorised", "64 outputs (ψ = .6): mean cosine to the nearest training face"),
     Bar("stability", "neighbouring frames of a clip: cosine between outputs"),
