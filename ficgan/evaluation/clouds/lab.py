@@ -46,9 +46,9 @@ class Parts:
         return merged(self.inner, self.outer)
 
 
-@dataclass
+@dataclass(eq=False)
 class Lab:
-    """What a study works with.
+    """What a study works with; every lab is itself alone, so that things may be remembered by it.
 
     Args:
         config: of the study.

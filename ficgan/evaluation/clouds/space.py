@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -183,28 +184,32 @@ def _anonymised(lab: Lab, row: int, method: str, attacker: str = "") -> Record:
 
     def make() -> Record:
         clouds = lab.recovered(row, attacker, degrees) if attacker else [c for _, c in lab.swept(row, method, degrees)]
-        return _described(lab, clouds, None if enrolled or attacker else lab.prepared(row).inner, gallery=enrolled)
+        return _described(lab, clouds, None if enrolled or attacker else _source(lab, row), gallery=enrolled)
 
     key = ["space", *lab.method_key(row, method, degrees), _key(lab), enrolled, *inverse_key(lab, row, attacker)]
     return lab.kept(key, make)
 
 
-def _described(lab: Lab, clouds: Sequence[Cloud | None], source: Cloud | None, *, gallery: bool = False) -> Record:
+@lru_cache(maxsize=1)
+def _source(lab: Lab, row: int) -> _Source:
+    return _Source.of(lab.prepared(row).inner)
+
+
+def _described(lab: Lab, clouds: Sequence[Cloud | None], source: _Source | None, *, gallery: bool = False) -> Record:
     """What recognisers of shape see in clouds, and how far these are from their source, where there is one.
 
     Args:
         gallery: the clouds are enrolled; pairs of them are not compared.
     """
     out: Record = np.zeros(len(clouds), _dtype(lab))
-    against = None if source is None else _Source.of(source)
     for place, cloud in enumerate(clouds):
         out["made"][place] = cloud is not None
         for name in _DISTORTION:
             out[name][place] = np.nan
         if cloud is None:
             continue
-        if against is not None:
-            for name, value in zip(_DISTORTION, against.measure(cloud), strict=True):
+        if source is not None:
+            for name, value in zip(_DISTORTION, source.measure(cloud), strict=True):
                 out[name][place] = value
         for name in _settings(lab).recognisers:
             if name == "icp" and gallery:
@@ -256,6 +261,7 @@ def _seen(lab: Lab, name: str, cloud: Cloud) -> NDArray[np.float32]:
     return IcpRecogniser().compare(lab.enrolled(_gallery(lab)), [cloud])[0]
 
 
+@lru_cache(maxsize=1)
 def _dtype(lab: Lab) -> np.dtype[np.void]:
     from ficgan.pointcloud.geometry import GEOMETRIC_RECOGNISERS
 
