@@ -14,9 +14,13 @@ from ficgan.anonymizers import Faces
 from ficgan.attacks import REVERSERS, Pairs, ThesisAutoEncoder, load_attacker
 from ficgan.attacks.learned.thesis_autoencoder_network import SquaredErrorLearner, ThesisAutoEncoderNetwork
 from ficgan.errors import UsageError
-from ficgan.evaluation.clouds import CloudStudyConfig, run_cloud_study
+from ficgan.evaluation.clouds import CloudStudyConfig, attack, run_cloud_study
 from ficgan.evaluation.clouds.attack import split
+from ficgan.evaluation.clouds.config import AttackConfig
 from ficgan.evaluation.clouds.reading import Eyes
+from ficgan.pointcloud.heads import made_head
+from ficgan.pointcloud.projection import project
+from ficgan.pointcloud.segments import segmented
 
 
 def test_the_middle_has_eight_channels_and_ends_are_alike() -> None:
@@ -67,6 +71,17 @@ def test_nobody_is_learnt_from_and_tried() -> None:
     assert list(split(people, 1)[1]) != list(tried)
     with pytest.raises(UsageError, match="at least 3"):
         split(np.array([0, 0, 1]), 0)
+
+
+def test_the_window_holds_the_face_and_goes_back_into_its_place() -> None:
+    settings = AttackConfig(size=224)
+    image = project(segmented(made_head(1, points=4000).cloud).inner)
+    drawn = (image < 250).any(axis=2)
+    rows, columns = attack._middle(image.shape[:2], settings.window)
+    assert drawn[rows, columns].sum() > 0.99 * drawn.sum()
+    seen = attack._windows(image[None], settings)[0]
+    np.testing.assert_array_equal(attack._put_back(seen, np.zeros_like(image), settings)[rows, columns], seen)
+    np.testing.assert_array_equal(attack._put_back(seen, image, settings), image)
 
 
 def test_guesses_are_tried_on_the_others_against_everybody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from ficgan.evaluation.clouds.inverses import inverses
 from ficgan.evaluation.clouds.lab import Lab
 from ficgan.evaluation.clouds.labels import needs_cloud
 from ficgan.evaluation.clouds.plots import correlations
-from ficgan.evaluation.clouds.reading import Eyes, Template, square, unsquare
+from ficgan.evaluation.clouds.reading import Eyes, Template
 from ficgan.evaluation.clouds.tables import controls, points, strongest, summary
 from ficgan.evaluation.results import Figure, Results, Trial
 from ficgan.pointcloud import Cloud, read_cloud, write_cloud
@@ -223,11 +223,6 @@ def test_an_image_without_a_face_is_read_where_faces_are() -> None:
     whole = clouds_world.eyes(study(Path("x"), undetected="whole"))
     place = whole.where_lost(np.zeros((515, 389, 3), np.uint8), Template(box, marks))
     assert place[:, 1].max() > 300 and place[:, 0].mean() == pytest.approx(389 / 2, abs=5)
-
-
-def test_squares_come_back() -> None:
-    image = np.random.default_rng(0).integers(0, 255, (515, 389, 3)).astype(np.uint8)
-    assert (unsquare(square(image), 515, 389) == image).all()
 
 
 def test_a_study_goes_on_with_more_processes(tmp_path: Path) -> None:

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces
+from ficgan.arrays import resize
 from ficgan.attacks import Pairs, ThesisAutoEncoder
 from ficgan.errors import FicganError, UsageError
 from ficgan.evaluation.clouds.config import AttackConfig, CloudStudyConfig
 from ficgan.evaluation.clouds.lab import Lab, open_lab
-from ficgan.evaluation.clouds.reading import Record, Template, squares, unsquare
+from ficgan.evaluation.clouds.reading import Record, Template
 from ficgan.evaluation.clouds.sweep import drawn_as
 from ficgan.evaluation.processes import Say
 from ficgan.pointcloud.cloud import Cloud, merged
@@ -124,20 +125,21 @@ def reverse(
 def _guessed(
     lab: Lab, row: int, method: str, trained: ThesisAutoEncoder, template: Template | None
 ) -> tuple[list[tuple[int, Cloud | None]], Record]:
+    settings = _settings(lab)
     made = list(lab.swept(row, method, _degrees(lab)))
     images = np.stack([lab.picture_of(row, cloud, method, degree) for degree, cloud in made])
-    height, width = images.shape[1:3]
-    small = squares(images, trained.size)
+    small = _windows(images, settings)
     names = tuple(f"{lab.clouds.scans[row].name} {method} {degree}" for degree, _ in made)
     guesses = trained.guess(Faces(small, names))
-    return made, lab.guessed(row, [unsquare(guess, height, width) for guess in guesses], template)
+    whole = [_put_back(guess, image, settings) for guess, image in zip(guesses, images, strict=True)]
+    return made, lab.guessed(row, whole, template)
 
 
 def _lessons(lab: Lab, row: int) -> Images:
     """[1 + methods·degrees, views, S, S, 3]: clear projections first."""
     settings = _settings(lab)
     every = [lab.method_key(row, method, _degrees(lab)) for method in _methods(lab)]
-    key = ["lessons", every, settings.views, settings.size]
+    key = ["lessons", every, settings.views, settings.size, settings.window]
     return lab.kept(key, lambda: _drawn(lab, row, settings))
 
 
@@ -157,7 +159,26 @@ def _views(cloud: Cloud, settings: AttackConfig, **drawn: Any) -> Images:
     from ficgan.pointcloud.projection import views
 
     angles = np.linspace(-_WIDEST, _WIDEST, settings.views) if settings.views > 1 else [0.0]
-    return squares(np.stack(views(cloud, angles, **drawn)), settings.size)
+    return _windows(np.stack(views(cloud, angles, **drawn)), settings)
+
+
+def _windows(images: Images, settings: AttackConfig) -> Images:
+    """[N,H,W,3] → [N,size,size,3]: the squares about the nose tip, which lies in the middle of a projection."""
+    rows, columns = _middle(images.shape[1:3], settings.window)
+    return np.stack([resize(image[rows, columns], settings.size) for image in images])
+
+
+def _put_back(guess: Images, image: Images, settings: AttackConfig) -> Images:
+    """A guess in its place, the rest as it was published."""
+    rows, columns = _middle(image.shape[:2], settings.window)
+    out = image.copy()
+    out[rows, columns] = resize(guess, settings.window)
+    return out
+
+
+def _middle(shape: tuple[int, ...], side: int) -> tuple[slice, slice]:
+    top, left = ((length - side) // 2 for length in shape[:2])
+    return slice(top, top + side), slice(left, left + side)
 
 
 def _pairs(lab: Lab, rows: Sequence[int]) -> Pairs:

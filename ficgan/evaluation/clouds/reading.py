@@ -21,7 +21,7 @@ from ficgan.evaluation.stored import files_digest
 from ficgan.faces import DetectAt, FaceDetector, get_detector
 from ficgan.faces.alignment import ARCFACE_POINTS
 
-__all__ = ["Eyes", "Record", "Template", "square", "squares", "unsquare"]
+__all__ = ["Eyes", "Record", "Template", "square", "squares"]
 
 Image = NDArray[np.uint8]
 Record = NDArray[np.void]
@@ -184,14 +184,6 @@ def square(image: Image) -> Image:
 def squares(images: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
     """[N,H,W,3] → [N,side,side,3], see `square`."""
     return np.stack([resize(square(image), side) for image in images])
-
-
-def unsquare(image: Image, height: int, width: int) -> Image:
-    """Back from `square` at any size to H×W×3."""
-    side = max(height, width)
-    whole = resize(image, side)
-    top, left = (side - height) // 2, (side - width) // 2
-    return np.ascontiguousarray(whole[top : top + height, left : left + width])
 
 
 def _embedded(reader: Reader, images: NDArray[np.uint8], marks: NDArray[np.float32]) -> NDArray[np.float32]:
