@@ -74,7 +74,7 @@ def test_nobody_is_learnt_from_and_tried() -> None:
 
 
 def test_the_window_holds_the_face_and_goes_back_into_its_place() -> None:
-    settings = AttackConfig(size=224)
+    settings = AttackConfig(size=256)
     image = project(segmented(made_head(1, points=4000).cloud).inner)
     drawn = (image < 250).any(axis=2)
     rows, columns = attack._middle(image.shape[:2], settings.window)

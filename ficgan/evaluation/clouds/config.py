@@ -41,7 +41,7 @@ class AttackConfig(_Frozen):
     """Whose projections it learns from and is tried on; empty: all of the study's."""
     views: int = Field(11, ge=1)
     """Projections of each training person, evenly from −10° to 10° of yaw; 1: the frontal one."""
-    window: int = Field(224, ge=16, le=389)
+    window: int = Field(256, ge=16, le=389)
     """Side of the square about the nose tip that the network sees, pixels of the picture; the head fills most of it.
     The thesis has the whole picture, of which a head is a tenth: at 128 pixels its face has five by five places in the
     middle of the network, and even clear ones do not pass."""
