@@ -22,7 +22,7 @@ from ficgan.pointcloud.cloud import Cloud, merged
 
 __all__ = ["Lab", "Parts", "open_lab"]
 
-_STEPS = 1
+_STEPS = 2
 """Raised where code that makes what is stored changes its results."""
 _KEPT = 4
 """Prepared clouds that are remembered."""
