@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ficgan.evaluation.clouds.figures import UNITS
 from ficgan.evaluation.clouds.labels import CLOUD
-from ficgan.evaluation.clouds.tables import MAIN, Row, points, strongest
+from ficgan.evaluation.clouds.tables import MAIN, Row, points, strongest, tried_whole
 from ficgan.evaluation.results import Results
 from ficgan.images import atomic_write
 
@@ -101,17 +101,20 @@ def _lines(results: Results, name: str) -> list[tuple[float, str]]:
 def _trade_off(results: Results, rows: list[Row], canvas: Any) -> bool:
     axes = canvas.subplots()
     drawn = crossed = False
+    whole = set(tried_whole(results))
     for colour, (method, mine) in _methods(rows):
         known = [r for r in mine if r.get("mu-privacy") is not None and r.get("mu-utility") is not None]
-        if not known:
+        axes.plot(*_place([r for r in known if r["degree"] not in whole]), ".", color=colour, alpha=0.35, markersize=4)
+        tried = [r for r in known if r["degree"] in whole]
+        if not tried:
             continue
-        x, y = ([row[name] for row in known] for name in ("mu-privacy", "mu-utility"))
+        x, y = _place(tried)
         axes.plot(x, y, "-", color=colour, linewidth=0.6, alpha=0.6)
-        axes.scatter(x, y, s=[6 + row["degree"] for row in known], color=colour, label=method, alpha=0.8)
-        given = [row for row in known if row.get(_CLOUD) is not None]
+        axes.scatter(x, y, s=[12 + row["degree"] for row in tried], color=colour, label=method, alpha=0.9)
+        given = [row for row in tried if row.get(_CLOUD) is not None]
         axes.plot([row[_CLOUD] for row in given], [row["mu-utility"] for row in given], "x", color=colour, markersize=6)
         crossed = crossed or bool(given)
-        for row in (known[0], known[-1]):
+        for row in (tried[0], tried[-1]):
             place = (row["mu-privacy"], row["mu-utility"])
             axes.annotate(str(row["degree"]), place, fontsize=7, xytext=(4, 4), textcoords="offset points")
         drawn = True
@@ -126,6 +129,10 @@ def _trade_off(results: Results, rows: list[Row], canvas: Any) -> bool:
         axes.legend(fontsize=8)
         axes.grid(alpha=0.3)
     return drawn
+
+
+def _place(rows: list[Row]) -> tuple[list[float], list[float]]:
+    return [row["mu-privacy"] for row in rows], [row["mu-utility"] for row in rows]
 
 
 def _pairs(results: Results, rows: list[Row], canvas: Any) -> bool:
@@ -277,8 +284,9 @@ def _save(stem: Path, size: tuple[float, float], draw: Callable[[Any], bool]) ->
 
 PLOTS: dict[str, tuple[str, tuple[float, float], Callable[[Results, list[Row], Any], bool]]] = {
     "trade-off": (
-        "Privacy against utility (as figure 5.15): a point for each degree, larger with the degree, the first and the "
-        "last numbered; crosses: where the cloud itself is given away and attacked", (7.5, 6), _trade_off,
+        "Privacy against utility (as figure 5.15): circles are degrees at which every attacker was tried, first and "
+        "last numbered; dots the others, where fewer were; crosses: the cloud itself given away and attacked",
+        (7.5, 6), _trade_off,
     ),
     "by-degree": (
         "Figures by degree (as figures 5.9 and 5.10), 95 % intervals shaded; dashed: clear projections, dotted: chance",

@@ -154,7 +154,7 @@ def controls(results: Results) -> list[Row]:
         if one.control == "ceiling":
             expected, holds = "AUC above .9", area is not None and area > 0.9
         elif one.control == "surroundings":
-            expected, holds = "left clear by every method: no figure of a picture means less than this", None
+            expected, holds = "no bar: every method leaves it clear", None
         elif one.control == "negative":
             people = results.sets[one.set]["probe_people"]
             expected, holds = "one name for everybody", first is not None and first <= 1 / people + 1e-9
