@@ -85,8 +85,9 @@ class CloudStudyConfig(_Frozen):
 
     recognisers: tuple[str, ...] = Field(("dlib",), min_length=1)
     """dlib, insightface or onnx:PATH; the thesis has ArcFace."""
-    detector: str = "yunet"
-    """The thesis has RetinaFace."""
+    detector: str = "auto"
+    """auto: the first there is of insightface, yunet, centerface and dlib; the report names it. The thesis has
+    RetinaFace."""
     confidence: float = Field(0.9, gt=0, lt=1)
     iou: float = Field(0.5, gt=0, lt=1)
     """Least overlap with the box in the clear projection that counts as detected."""
