@@ -90,6 +90,6 @@ setup(
         "ficgan": ["py.typed", "evaluation/report/*.j2"],
         "ficgan.ops": ["csrc/*"],
         "ficgan.configs": ["*.yaml", "attack/*.yaml", "eval/*.yaml"],
-        "ficgan.pretrained": ["*.safetensors", "*.json"],
+        "ficgan.pretrained": ["*.onnx", "*.safetensors", "*.json"],
     },
 )

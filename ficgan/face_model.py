@@ -1,54 +1,110 @@
-"""The networks with the user's controls: from aligned source crops and a name to new crops."""
+"""A trained model with the user's controls: it sees source faces, draws new identities, and makes faces to paste.
+
+`CropModel` is FICGAN's network on aligned crops; `ficgan.frame_model.FrameModel` works in the canonical frame. Codes
+and rows of styles are NumPy arrays in both, so that nothing else needs to know what computes them.
+"""
 
 from __future__ import annotations
 
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import to_pixels, to_tensor
+from ficgan.arrays import resize, to_pixels, to_tensor
 from ficgan.device import resolve_device
-from ficgan.faces import Alignment
-from ficgan.identity import IdentityBank, KSameCode, audit, mix_layers, parse_band
-from ficgan.identity import exemplar as towards_exemplar
+from ficgan.errors import FicganError, InputError
+from ficgan.faces import Alignment, Face, Paste, crop, paste_back
+from ficgan.identity import IdentityBank, KSameCode, audit, parse_band
+from ficgan.identity.file import file_header
 from ficgan.identity.ksame import check_psi
-from ficgan.identity.mixing import k_same_layers
+from ficgan.identity.mixing import exemplar, k_same_layers, mix_layers
 from ficgan.policy import Attempt
 from ficgan.precision import resolve_precision
 
 if TYPE_CHECKING:
-    import torch
+    from ficgan.models import FICGAN
 
-    from ficgan.models import FICGAN, CheckpointHeader, Codes
+__all__ = ["CropModel", "FaceModel", "ModelInfo", "Sight"]
 
-__all__ = ["FaceModel"]
-
-Crops = NDArray[np.uint8]
+Image = NDArray[np.uint8]
+Floats = NDArray[np.float32]
 CHUNK = 32
 """Faces computed at once: bounds the memory of a crowd."""
 
 
-class FaceModel:
-    """Encoder, k-same draw, layer mixing and generator, with settings that hold for a whole job.
+@dataclass(frozen=True)
+class ModelInfo:
+    """What a checkpoint's header says beside its weights.
 
     Args:
-        model: the trained networks.
-        header: of the checkpoint; its alignment is used.
+        alignment: of its crops.
+        data: name, licence and fingerprint of the training data.
+        training: how it was trained.
+    """
+
+    alignment: dict[str, Any]
+    data: dict[str, Any]
+    training: dict[str, Any]
+
+    @classmethod
+    def of(cls, path: str | Path) -> ModelInfo:
+        """What the header of a network or of an appearance model says.
+
+        Raises:
+            FicganError: missing, damaged, or another file.
+        """
+        kind, header = file_header(path)
+        try:
+            if kind in ("model", "appearance"):
+                return cls(dict(header["alignment"]), dict(header["data"]), dict(header["training"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise FicganError(f"the header of {path} is damaged ({error}); fetch or make it again") from None
+        raise FicganError(f"{path} holds a ficgan {kind or 'file'}, not a model")
+
+
+@dataclass(frozen=True, eq=False)
+class Sight:
+    """One source face as a model sees it.
+
+    Args:
+        z_id: float32 [D], identity code.
+        place: what else the model needs to put a new face in its place.
+        problem: why no generated face can stand here; "" where one can.
+    """
+
+    z_id: Floats
+    place: Any = None
+    problem: str = ""
+
+
+class FaceModel(ABC):
+    """The controls that hold for a whole job.
+
+    Args:
         bank: identities to average.
-        k, band, seed, alpha, attributes, add, swap, device, precision, compile: as of `Deidentifier`.
+        num_layers: L of the model.
+        k, band, seed, alpha, attributes, add, swap: as of `Deidentifier`.
 
     Raises:
-        UsageError: a value that cannot work with this checkpoint and bank.
+        UsageError: a value that cannot work with this model and bank.
     """
+
+    alignment: Alignment
+    resolution: int
+    """Side of the crops or of the frame, pixels."""
+    AUTO_PSI: tuple[float, float] = (0.0, 0.6)
+    """ψ of `psi="auto"` for a person alone in a photo, and for several or in films, who must not become clones."""
 
     def __init__(
         self,
-        model: FICGAN,
-        header: CheckpointHeader,
         bank: IdentityBank,
+        num_layers: int,
         *,
         k: int,
         band: str | None = None,
@@ -57,55 +113,103 @@ class FaceModel:
         attributes: str | None = None,
         add: Sequence[str] = (),
         swap: bool = False,
-        device: str = "cpu",
-        precision: str = "auto",
-        compile: bool = False,
     ) -> None:
-        from ficgan.models import InferenceModel
-
-        self.device = resolve_device(device)
-        self.networks = InferenceModel(
-            model, device=self.device, dtype=resolve_precision(precision, self.device), compile=compile
-        )
-        self.num_layers, self.resolution = model.num_layers, model.resolution
-        self.alignment = Alignment.from_dict(header.alignment)
+        self.num_layers = num_layers
         self.bank, self.k, self.alpha, self.attributes, self.swap = bank, k, alpha, attributes, swap
         self.add = tuple(add)
         self.seed, self.seeded = (secrets.randbits(64), False) if seed is None else (seed, True)
-        self.band = parse_band(band, model.num_layers) if band else None
-        self.shift = sum((_direction(bank, text) for text in add), np.zeros(model.config.w_dim, np.float32))
-        self.w_target: torch.Tensor | None = None
-        """[1,w_dim] code of the exemplar, see `aim_at`."""
+        self.band = parse_band(band, num_layers) if band else None
+        self.shift = sum((_direction(bank, text) for text in add), np.zeros(bank.codes.shape[1], np.float32))
+        self.target: Floats | None = None
+        """[D] intermediate code of the exemplar, see `aim_at`."""
 
-    def aim_at(self, crop: Crops) -> None:
-        """Take a face as the exemplar: [R,R,3] uint8 aligned crop."""
-        self.w_target = self.networks.map(self.encode(crop[None]).z_id)
+    # -- what a model does --------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def precision(self) -> str:
+        """Floating type that is computed in."""
+
+    @abstractmethod
+    def digest(self) -> str:
+        """sha256 of what computes: the same gives the same faces."""
+
+    @abstractmethod
+    def see(self, pairs: Sequence[tuple[Image, Face]]) -> list[Sight]:
+        """Codes of source faces, together.
+
+        Args:
+            pairs: uint8 [H,W,3] RGB photos, and a face in each.
+        """
+
+    @abstractmethod
+    def latent(self, z_id: Floats) -> Floats:
+        """Intermediate latents w [B,W] of identity codes [B,D]."""
+
+    @abstractmethod
+    def mixed(self, z_id: Floats, w_new: Floats, attempt: Attempt) -> Floats:
+        """Rows of styles [B,S] from the sources' identity codes [B,D] and the codes [B,W] in their place."""
+
+    @abstractmethod
+    def render(self, styles: Floats, sights: Sequence[Sight]) -> list[Any]:
+        """New faces of rows of styles [B,S], each for the place of a sight."""
+
+    @abstractmethod
+    def paste(self, photo: Image, sight: Sight, made: Any, *, mask_scale: float = 1.0) -> Paste:
+        """The patch that lays one face of `render` onto its photo [H,W,3], or onto a copy that others changed."""
+
+    @abstractmethod
+    def reconstruct(self, sights: Sequence[Sight]) -> list[Any]:
+        """The sources themselves as the model has them, G(E(x)): nothing is hidden."""
+
+    def on_crop(self, crop: Image, sight: Sight, made: Any, *, mask_scale: float = 1.0) -> tuple[Image, Floats]:
+        """An aligned crop [S,S,3] with a new face, and how much of each pixel [S,S] was replaced."""
+        paste = self.paste(crop, sight, made, mask_scale=mask_scale)
+        return paste.image, paste.mask
+
+    def codes(self, sights: Sequence[Sight]) -> dict[str, Floats]:
+        """For attackers who have the model: z_id and z_non of sources, flat, [B,…]."""
+        return {"z_id": np.stack([one.z_id for one in sights]), "z_non": np.stack([self.moment(o) for o in sights])}
+
+    @abstractmethod
+    def moment(self, sight: Sight) -> Floats:
+        """z_non of a sight as a row of numbers; zeros where there is a problem."""
+
+    @abstractmethod
+    def layer_codes(self, z_id: Floats, layers: Sequence[int]) -> Floats:
+        """What style layers (numbered from 1) take of the sources' codes [B,D]: [B,…]."""
+
+    # -- what all have ------------------------------------------------------------------------------------------------
+
+    def aim_at(self, photo: Image, face: Face) -> None:
+        """Take a face as the exemplar.
+
+        Raises:
+            InputError: the model cannot read it.
+        """
+        sight = self.see([(photo, face)])[0]
+        if sight.problem:
+            raise InputError(f"the exemplar's face cannot be used: {sight.problem}; give a clearer photo")
+        self.target = self.latent(sight.z_id[None])[0]
+        self.swap = self.swap or self.alpha >= 1  # w_m + 1·(w_t − w_m) is w_t: nothing of the bank is left
 
     def check_layer(self, layer: int) -> int:
         """`layer`, or a UsageError that states L."""
         k_same_layers(self.num_layers, layer, None)
         return layer
 
+    def auto_psi(self, faces: int) -> float:
+        """ψ where the user leaves it to the model."""
+        return self.AUTO_PSI[min(faces, 2) - 1 if faces else 0]
+
     def identity(self) -> list[Any]:
         """What results depend on, but for the seed: two jobs with the same may go on from one another."""
         band = None if self.band is None else list(self.band)
-        target = None if self.w_target is None else self.w_target.double().sum().item()
+        target = None if self.target is None else float(self.target.astype(np.float64).sum())
         return [
             self.bank.digest, self.k, band, self.alpha, self.attributes, list(self.add), self.swap, target,
-            str(self.networks.dtype), self.networks.digest(),
+            self.precision, self.digest(),
         ]  # fmt: skip
-
-    def encode(self, crops: Crops) -> Codes:
-        """Codes of aligned source crops [B,R,R,3] uint8 RGB."""
-        import torch
-
-        from ficgan.models import Codes
-
-        parts = [
-            self.networks.encode(to_tensor(crops[begin : begin + CHUNK], self.device))
-            for begin in range(0, max(len(crops), 1), CHUNK)
-        ]
-        return parts[0] if len(parts) == 1 else Codes(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
     def draw(self, key: str, attempt: Attempt, psi: float) -> KSameCode:
         """The k-same draw of one face or person.
@@ -115,43 +219,35 @@ class FaceModel:
             attempt: setting tried; its own diversity is the least.
             psi: diversity ψ.
         """
-        key = key if attempt.draw == 0 else f"{key}#{attempt.draw}"
         return self.bank.k_same(
-            self.k, key, seed=self.seed, attributes=self.attributes, psi=max(check_psi(psi), attempt.psi)
-        )
+            self.k, self.key(key, attempt), seed=self.seed, attributes=self.attributes,
+            psi=max(check_psi(psi), attempt.psi),
+        )  # fmt: skip
 
-    def styles(self, z_id: torch.Tensor, draws: Sequence[KSameCode], attempt: Attempt) -> torch.Tensor:
-        """What the style layers need, one row a face; to be kept for as long as a face keeps its identity.
+    def key(self, key: str, attempt: Attempt) -> str:
+        """Key of a draw: another one for each draw of the ladder."""
+        return key if attempt.draw == 0 else f"{key}#{attempt.draw}"
+
+    def styles(self, z_id: Floats, draws: Sequence[KSameCode], attempt: Attempt) -> Floats:
+        """Rows of styles; to be kept for as long as a face keeps its identity.
 
         Args:
-            z_id: [B,id_dim] identity codes of the sources.
+            z_id: [B,D] identity codes of the sources.
             draws: one per face.
             attempt: which layers take the new code.
 
         Returns:
-            [B,S] float32.
+            float32 [B,S].
         """
-        import torch
+        return self.mixed(z_id, self.wanted(np.stack([draw.w for draw in draws])), attempt)
 
-        with torch.inference_mode():
-            w_new = torch.from_numpy(np.stack([draw.w for draw in draws]) + self.shift).float().to(self.device)
-            if self.w_target is not None:
-                target = self.w_target.expand_as(w_new)
-                w_new = target if self.swap else towards_exemplar(w_new, target, self.alpha)
-            return self.mixed(z_id, w_new, attempt)
-
-    def mixed(self, z_id: torch.Tensor, w_new: torch.Tensor, attempt: Attempt) -> torch.Tensor:
-        """Rows of styles [B,S] from the sources' identity codes [B,id_dim] and the codes [B,w_dim] in their place."""
-        where: dict[str, Any] = {"band": attempt.band} if attempt.band else {"layer": attempt.layer}
-        return self.networks.styles(mix_layers(self.networks.map(z_id), w_new, num_layers=self.num_layers, **where))
-
-    def render(self, styles: torch.Tensor, z_non: torch.Tensor) -> Crops:
-        """New crops [B,R,R,3] uint8 RGB from rows of styles [B,S] and spatial codes [B,C,4,4]."""
-        parts = [
-            to_pixels(self.networks.synthesise(styles[begin : begin + CHUNK], z_non[begin : begin + CHUNK]))
-            for begin in range(0, max(len(styles), 1), CHUNK)
-        ]
-        return np.concatenate(parts)
+    def wanted(self, w: Floats) -> Floats:
+        """Codes [B,W] moved along the directions that were asked for and towards the exemplar."""
+        w = w + self.shift
+        if self.target is not None:
+            target = np.broadcast_to(self.target, w.shape)
+            w = target if self.swap else exemplar(w, target, self.alpha)
+        return np.array(w, np.float32)
 
     def account(self, *, layer: int, psi: Sequence[float]) -> dict[str, Any]:
         """JSON-ready account of the k-same draws, see `audit`."""
@@ -159,18 +255,133 @@ class FaceModel:
             self.bank,
             k=self.k,
             psi=sorted(set(psi)),
-            alpha=self.alpha if self.w_target is not None else None,
+            alpha=self.alpha if self.target is not None else None,
             num_layers=self.num_layers,
             layer=None if self.band else layer,
             band=self.band,
             seed=self.seed,
             attributes=None if self.swap else self.attributes,
             directions=() if self.swap else self.add,
-            target="swap" if self.swap else "exemplar" if self.w_target is not None else "bank",
+            target="swap" if self.swap else "exemplar" if self.target is not None else "bank",
         )
 
 
-def _direction(bank: IdentityBank, text: str) -> NDArray[np.float32]:
+class CropModel(FaceModel):
+    """FICGAN's encoder, mapping and generator on aligned crops.
+
+    Args:
+        model: the trained networks.
+        info: of the checkpoint.
+        bank: made with it.
+        device, precision, compile: as of `Deidentifier`.
+        controls: of `FaceModel`.
+    """
+
+    def __init__(
+        self, model: FICGAN, info: ModelInfo, bank: IdentityBank, *, device: str = "cpu", precision: str = "auto",
+        compile: bool = False, **controls: Any,
+    ) -> None:  # fmt: skip
+        from ficgan.models import InferenceModel
+
+        super().__init__(bank, model.num_layers, **controls)
+        self.device = resolve_device(device)
+        self.networks = InferenceModel(
+            model, device=self.device, dtype=resolve_precision(precision, self.device), compile=compile
+        )
+        self.resolution, self.alignment = model.resolution, Alignment.from_dict(info.alignment)
+        self._square = self.alignment.face_square(self.resolution)
+
+    @property
+    def precision(self) -> str:
+        return str(self.networks.dtype).removeprefix("torch.")
+
+    def digest(self) -> str:
+        return self.networks.digest()
+
+    def see(self, pairs: Sequence[tuple[Image, Face]]) -> list[Sight]:
+        nothing = np.zeros(self.networks.config.id_dim, np.float32)
+        sights: list[Sight] = []
+        crops, matrices = [], []
+        for photo, face in pairs:
+            try:
+                matrix = self.alignment.matrix(face.landmarks, self.resolution)
+            except InputError:  # landmarks in one point or on a line
+                sights.append(Sight(nothing, problem="its landmarks span no face"))
+                continue
+            crops.append(crop(photo, matrix, self.resolution))
+            matrices.append(matrix)
+            sights.append(Sight(nothing, len(crops) - 1))
+        if not crops:
+            return sights
+        z_id, z_non = self.encode(np.stack(crops))
+        return [
+            one if one.problem else Sight(z_id[one.place], (matrices[one.place], z_non[one.place])) for one in sights
+        ]
+
+    def encode(self, crops: Image) -> tuple[Floats, Floats]:
+        """z_id [B,D] and z_non [B,C,4,4] of aligned crops [B,R,R,3]."""
+        parts = [
+            self.networks.encode(to_tensor(crops[begin : begin + CHUNK], self.device))
+            for begin in range(0, len(crops), CHUNK)
+        ]
+        z_id, z_non = (np.concatenate([part[i].float().cpu().numpy() for part in parts]) for i in range(2))
+        return z_id, z_non
+
+    def latent(self, z_id: Floats) -> Floats:
+        import torch
+
+        with torch.inference_mode():
+            return self.networks.map(torch.from_numpy(z_id).to(self.device)).float().cpu().numpy()
+
+    def mixed(self, z_id: Floats, w_new: Floats, attempt: Attempt) -> Floats:
+        import torch
+
+        where: dict[str, Any] = {"band": attempt.band} if attempt.band else {"layer": attempt.layer}
+        with torch.inference_mode():
+            new = torch.from_numpy(np.ascontiguousarray(w_new)).float().to(self.device)
+            own = self.networks.map(torch.from_numpy(z_id).to(self.device))
+            rows = self.networks.styles(mix_layers(own, new, num_layers=self.num_layers, **where))
+            return rows.float().cpu().numpy()
+
+    def render(self, styles: Floats, sights: Sequence[Sight]) -> list[Any]:
+        import torch
+
+        z_non = np.stack([sight.place[1] for sight in sights])
+        out: list[Any] = []
+        for begin in range(0, len(styles), CHUNK):
+            rows = slice(begin, begin + CHUNK)
+            row, code = (torch.from_numpy(part[rows]).to(self.device) for part in (styles, z_non))
+            out.extend(to_pixels(self.networks.synthesise(row, code)))
+        return out
+
+    def reconstruct(self, sights: Sequence[Sight]) -> list[Any]:
+        import torch
+
+        with torch.inference_mode():
+            w = self.networks.map(torch.from_numpy(np.stack([one.z_id for one in sights])).to(self.device))
+            return self.render(self.networks.styles(w).float().cpu().numpy(), sights)
+
+    def on_crop(self, crop: Image, sight: Sight, made: Any, *, mask_scale: float = 1.0) -> tuple[Image, Floats]:
+        side = crop.shape[0]  # the network's crop is the whole picture: nothing is blended
+        return resize(made, side), np.ones((side, side), np.float32)
+
+    def moment(self, sight: Sight) -> Floats:
+        config = self.networks.config
+        return np.zeros(config.spatial_channels * 16, np.float32) if sight.problem else sight.place[1].ravel()
+
+    def layer_codes(self, z_id: Floats, layers: Sequence[int]) -> Floats:
+        import torch
+
+        with torch.inference_mode():
+            w = self.networks.map(torch.from_numpy(z_id).to(self.device))
+            parts: list[Any] = [self.networks.styler.layers[n - 1].affine(w) for n in layers]  # type: ignore[operator]
+            return torch.cat(parts, 1).float().cpu().numpy()
+
+    def paste(self, photo: Image, sight: Sight, made: Any, *, mask_scale: float = 1.0) -> Paste:
+        return paste_back(photo, made, sight.place[0], mask_scale=mask_scale, face_square=self._square)
+
+
+def _direction(bank: IdentityBank, text: str) -> Floats:
     from ficgan.identity import parse_direction
 
     name, amount = parse_direction(text)

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from ficgan.config import ModelConfig
 from ficgan.deidentify import Deidentifier
+from ficgan.deidentify.pipeline import CONTROLS
 from ficgan.errors import InputError, UsageError
+from ficgan.face_model import CropModel, ModelInfo
 from ficgan.faces import Alignment, Face
 from ficgan.identity import IdentityBank
 from ficgan.models import FICGAN, CheckpointHeader
@@ -79,7 +81,11 @@ def photo() -> Image:
 
 def build(parts: tuple[FICGAN, CheckpointHeader, IdentityBank], faces: list[Face], **options: object) -> Deidentifier:
     given = {"k": 30, "layer": 2, "seed": 0, "recognizer": Gate(), **options}
-    return Deidentifier(*parts, detector=Fixed(faces), **given)  # type: ignore[arg-type]
+    controls = {name: given.pop(name) for name in CONTROLS if name in given and name != "seed"}
+    model, header, bank = parts
+    info = ModelInfo(header.alignment, header.data, header.training)
+    made = CropModel(model, info, bank, seed=given["seed"], **controls)  # type: ignore[arg-type]
+    return Deidentifier(made, detector=Fixed(faces), info=info, **given)  # type: ignore[arg-type]
 
 
 def test_only_the_mask_changes_and_the_input_never(parts, photo) -> None:

@@ -40,12 +40,15 @@ ALLOWED: dict[str, frozenset[str]] = {
     "images": LEAVES,
     "identity": LEAVES | {"models", "ops"},
     "policy": LEAVES | {"faces", "images", "identity"},
+    "frame": LEAVES | {"faces", "data"},
     "face_model": LEAVES | {"models", "faces", "identity", "policy"},
+    "frame_model": LEAVES | {"frame", "face_model", "faces", "identity", "images", "policy"},
     "anonymizers": LEAVES | {"faces", "verification"},
     "attacks": LEAVES | {"anonymizers", "faces", "verification", "models", "training", "ops"},
     "video": LEAVES | {"anonymizers", "models", "faces", "identity", "images", "policy", "face_model"},
     "deidentify": LEAVES
-    | {"anonymizers", "models", "faces", "identity", "images", "policy", "face_model", "video", "pretrained"}
+    | {"anonymizers", "models", "faces", "identity", "images", "policy", "face_model", "frame_model", "video"}
+    | {"pretrained"}
     | {"results"},
     "verification": LEAVES | {"ops", "models", "losses", "faces", "data"},
     "data": LEAVES | {"faces", "images"},
@@ -53,7 +56,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "export": LEAVES | {"models"},
     "evaluation": LEAVES
     | {"anonymizers", "attacks", "models", "faces", "identity", "images", "policy", "deidentify", "data", "pretrained"}
-    | {"configs", "results", "verification", "pointcloud"},
+    | {"configs", "results", "verification", "pointcloud", "face_model", "frame_model", "frame"},
     "pointcloud": LEAVES | {"anonymizers", "images"},
     "diagnosis": LEAVES | {"ops", "models", "faces", "pretrained"},
 }

@@ -30,6 +30,9 @@ COMMANDS = {
     "purge": Entry("ficgan.cli.purge:purge", "Remove project folders and remains of interrupted films."),
     "train": Entry("ficgan.cli.train:train", "Train the model."),
     "align": Entry("ficgan.cli.align:align", "Turn raw photos into an aligned training set."),
+    "fit-appearance": Entry(
+        "ficgan.cli.appearance:fit_appearance", "Fit the linear appearance model to an aligned set."
+    ),
     "bank": Entry("ficgan.cli.bank:bank", "Build an identity bank from an aligned set."),
     "train-verifier": Entry("ficgan.cli.verifier:train_verifier", "Train a face-verification network V."),
     "train-attributes": Entry("ficgan.cli.attributes:train_attributes", "Train the classifier that judges attributes."),

@@ -12,7 +12,7 @@ from ficgan.video.hiding import shown, without_folders
 
 if TYPE_CHECKING:
     from ficgan.deidentify.photos import Photos
-    from ficgan.models import CheckpointHeader
+    from ficgan.face_model import ModelInfo
 
 __all__ = ["account_of", "refuse_trainer"]
 
@@ -31,7 +31,7 @@ def account_of(deid: Photos, faces: Sequence[FaceResult]) -> dict[str, Any]:
         "gate_threshold": None if gate is None else float(gate.match_threshold),
         "checkpoint": deid.digests.get("checkpoint"),
         "data_licence": None if deid.header is None else deid.header.data.get("licence"),
-        "precision": None if model is None else str(deid.model.dtype).removeprefix("torch."),
+        "precision": None if model is None else model.precision,
         "faces": [face.to_dict() for face in faces],
     }
     if notes := list(dict.fromkeys(face.note for face in faces if face.note)):
@@ -39,7 +39,7 @@ def account_of(deid: Photos, faces: Sequence[FaceResult]) -> dict[str, Any]:
     return account
 
 
-def refuse_trainer(header: CheckpointHeader | None, recognizer: str) -> None:
+def refuse_trainer(header: ModelInfo | None, recognizer: str) -> None:
     """A UsageError where a recogniser is the network V that the model was trained against: it would only flatter.
 
     Args:
@@ -48,21 +48,10 @@ def refuse_trainer(header: CheckpointHeader | None, recognizer: str) -> None:
     """
     if header is None:
         return
-    from ficgan.models.io import file_digest
+    from ficgan.identity.file import file_digest
 
     kind, _, path = recognizer.partition(":")
-    trainer = header.training.get("verifier_sha256") or _embedded_trainer(header)
+    trainer = header.training.get("verifier_sha256")
     if kind == "onnx" and trainer and Path(path).is_file() and file_digest(path) == trainer:
         raise UsageError(f"recogniser {recognizer} is the network this model was trained against; take another one")
 
-
-def _embedded_trainer(header: CheckpointHeader) -> str | None:
-    """V's sha256 where the header is the embedded model's, which was written before headers held it."""
-    from ficgan import pretrained
-
-    try:
-        record = pretrained.manifest()["training"]
-    except (FileNotFoundError, KeyError):
-        return None
-    same = all(record.get(key) == value for key, value in header.training.items())
-    return record.get("verifier_sha256") if header.training and same else None

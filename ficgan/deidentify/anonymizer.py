@@ -5,23 +5,23 @@ The policy's retries are not part of it: an evaluation wants the method's own fi
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces, Images, Traits
 from ficgan.deidentify.pipeline import Deidentifier
 from ficgan.errors import InputError, UsageError
+from ficgan.faces import Face, solid_mask
 from ficgan.policy import Attempt
 from ficgan.registry import param
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from ficgan.face_model import FaceModel
-    from ficgan.models import Codes
+    from ficgan.face_model import FaceModel, Sight
 
 __all__ = ["Ficgan"]
 
@@ -45,7 +45,7 @@ class Ficgan(Anonymizer):
     k: int = param(3000, "people averaged", low=2)
     layer: int = param(4, "i: style layers 1…i keep the source's code", low=0)
     band: str = param("", "FIRST-LAST: only these style layers take the new code, in place of layer")
-    psi: float = param(0.0, "diversity of the variance-restored mean", low=0, high=1)
+    psi: float = param(0.8, "diversity of the variance-restored mean; 0 is the plain mean", low=0, high=1)
     alpha: float = param(0.0, "share of the other person's code, eq. 5; 1 is a swap", low=0, high=1)
     attributes: str = param("", "average only people with these attributes; + between them, -NAME for without")
     add: str = param("", "attribute directions such as Female=0.7; + between them")
@@ -74,44 +74,38 @@ class Ficgan(Anonymizer):
         """The networks with these controls, loaded once."""
         return self._engine().face_model
 
-    def codes(self, faces: Faces) -> Codes:
-        """What the encoder reads of the faces, aligned as for de-identification."""
-        return self._encoded(faces)[1]
-
-    def _encoded(self, faces: Faces) -> tuple[list[NDArray[np.float64]], Codes]:
-        """Similarities that align the faces, and the codes of the aligned crops."""
-        from ficgan.faces.blend import crop
-
-        model = self.face_model
-        matrices = [model.alignment.matrix(marks, model.resolution) for marks in faces.landmarks]
-        crops = [crop(image, m, model.resolution) for image, m in zip(faces.images, matrices, strict=True)]
-        return matrices, model.encode(np.stack(crops))
+    def sights(self, faces: Faces) -> list[Sight]:
+        """What the model sees of the faces."""
+        return self.face_model.see([(image, face) for image, face in zip(faces.images, _faces(faces), strict=True)])
 
     def __call__(self, faces: Faces) -> Images:
-        import torch
+        return self.composed(faces)[0]
 
-        from ficgan.faces.blend import paste_back
-
-        model = self.face_model
-        out, size = faces.images.copy(), faces.images.shape[1]
+    def composed(self, faces: Faces) -> tuple[Images, NDArray[np.float32]]:
+        """New faces, and how much of each pixel [N,S,S] was replaced; a face that the model cannot make is covered."""
+        model, out = self.face_model, faces.images.copy()
+        weights = np.zeros(out.shape[:3], np.float32)
         if not len(faces):
-            return out
-        matrices, codes = self._encoded(faces)
-        attempt, keys = Attempt(self.layer, model.band), self._keys(faces)
-        wanted = model.attributes
-        drawn = {
-            key: model.bank.k_same(self.k, key, seed=self.seed, attributes=wanted, psi=self.psi) for key in set(keys)
-        }
-        with torch.inference_mode():
-            w_new = torch.from_numpy(np.stack([drawn[key].w for key in keys]) + model.shift).float()
+            return out, weights
+        sights, attempt, keys = self.sights(faces), Attempt(self.layer, model.band), self._keys(faces)
+        model = copy(model)
+        model.seed = self.seed
+        if self.alpha:
+            codes = model.latent(np.stack([sight.z_id for sight in sights]))
+            targets = codes[_others(faces)]
+        drawn = {key: model.draw(key, attempt, self.psi) for key in set(keys)}
+        rows = [n for n, sight in enumerate(sights) if not sight.problem]
+        styles = []
+        for n in rows:
             if self.alpha:
-                w_new = w_new + self.alpha * (model.networks.map(codes.z_id[_others(faces)]).cpu().float() - w_new)
-            styles = model.mixed(codes.z_id, w_new.to(model.device), attempt)
-        made = model.render(styles, codes.z_non)
-        square, unused = model.alignment.face_square(model.resolution), np.zeros((size, size), np.float32)
-        for image, pixels, matrix in zip(out, made, matrices, strict=True):
-            paste_back(image, pixels, matrix, face_square=square).onto(image, unused)
-        return out
+                model.target, model.alpha, model.swap = targets[n], self.alpha, False
+            styles.append(model.styles(sights[n].z_id[None], [drawn[keys[n]]], attempt))
+        made = model.render(np.concatenate(styles), [sights[n] for n in rows]) if rows else []
+        pastes = dict(zip(rows, made, strict=True))
+        for n, (image, weight, face) in enumerate(zip(out, weights, _faces(faces), strict=True)):
+            paste = model.paste(image, sights[n], pastes[n]) if n in pastes else solid_mask(image, face)
+            paste.onto(image, weight)
+        return out, weights
 
     def _keys(self, faces: Faces) -> list[str]:
         if self.same == "all":
@@ -137,6 +131,17 @@ def _others(faces: Faces) -> list[int]:
     while (same := people[out] == people).any():
         out[same] = (out[same] + 1) % count
     return [int(row) for row in out]
+
+
+def _faces(faces: Faces) -> list[Face]:
+    """Each crop's face, with the box that its landmarks span."""
+    out = []
+    for marks in faces.landmarks:
+        low, high = marks.min(0), marks.max(0)
+        margin = 0.6 * float((high - low).max())
+        box = np.concatenate([low - margin, high + margin]).clip(0, faces.images.shape[1])
+        out.append(Face(box.astype(np.float32), np.asarray(marks, np.float32), 1.0))
+    return out
 
 
 @lru_cache(maxsize=4)

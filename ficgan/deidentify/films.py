@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Films"]
 
-PSI = 0.6
-"""ψ of `psi="auto"` in films: their people must not become clones of one mean face."""
-
 
 class Films:
     """Redaction of files, cameras and streams of frames."""
@@ -128,7 +125,7 @@ class Films:
             # People are told apart even where results are not verified.
             self._teller = self.recognizer or get_recognizer("auto")
         model = self.face_model if generate and settings.mode == "ficgan" else self._face_model
-        psi = PSI if self.psi == "auto" else float(self.psi)
+        psi = float(self.psi) if self.psi != "auto" else 0.0 if model is None else model.auto_psi(2)
         # A photo is searched at several scales; a film has many looks at the same face.
         detector = self.detector.once() if isinstance(self.detector, PyramidDetector) else self.detector
         methods = self.methods.trusting(settings.mode) if trusted else self.methods

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,25 +13,11 @@ from ficgan.anonymizers import Anonymizer
 from ficgan.anonymizers.onto import cover, cover_all, placement, square
 from ficgan.deidentify.account import account_of
 from ficgan.errors import InputError, UsageError
-from ficgan.face_model import FaceModel
-from ficgan.faces import (
-    Alignment,
-    Face,
-    FaceDetector,
-    Paste,
-    Recognizer,
-    blur_face,
-    crop,
-    mosaic_face,
-    paste_back,
-    solid_mask,
-)
+from ficgan.face_model import FaceModel, ModelInfo, Sight
+from ficgan.faces import Alignment, Face, FaceDetector, Paste, Recognizer, blur_face, mosaic_face, solid_mask
 from ficgan.policy import Attempt, Policy, covered
 from ficgan.results import FaceResult, Result
 from ficgan.video.hiding import Methods
-
-if TYPE_CHECKING:
-    from ficgan.models import CheckpointHeader, Codes, InferenceModel
 
 __all__ = ["COVERS", "Image", "Mask", "Photos", "Work"]
 
@@ -42,8 +28,6 @@ COVERS: dict[str, tuple[Callable[..., Paste], str]] = {
     "mosaic": (mosaic_face, "mosaic"),
     "solid": (solid_mask, "solid"),
 }
-SEVERAL_FACES_PSI = 0.6
-"""ψ of `psi="auto"` where several people share a photo, so that they do not become clones of one mean face."""
 
 
 @dataclass
@@ -51,13 +35,16 @@ class Work:
     """One face on its way through the pipeline."""
 
     face: Face
-    matrix: NDArray[np.float64] | None
     key: str
     psi: float
-    codes: Codes | None = None
+    readable: bool = True
+    """Whether its landmarks span a face."""
+    sight: Sight | None = None
+    """What the model sees of it."""
     source: NDArray[np.float32] | None = None
     """Embedding of the source face by the gate."""
-    generated: Image | None = None
+    generated: Any = None
+    """New face, as the model made it."""
     rung: int = 0
     """Attempt of the policy's ladder this face is at."""
     result: FaceResult = field(init=False)
@@ -68,7 +55,7 @@ class Work:
     @property
     def live(self) -> bool:
         """Whether a generated face can stand here; otherwise it is masked."""
-        return self.matrix is not None and self.result.action != "masked"
+        return self.sight is not None and not self.sight.problem and self.result.action != "masked"
 
 
 class Photos:
@@ -84,33 +71,37 @@ class Photos:
     method: Anonymizer | None
     methods: Methods
     mask_scale: float
-    header: CheckpointHeader | None
+    header: ModelInfo | None
     digests: dict[str, str]
 
-    if TYPE_CHECKING:
+    @property
+    def face_model(self) -> FaceModel:
+        """The model with the controls.
 
-        @property
-        def face_model(self) -> FaceModel: ...
-
-        @property
-        def model(self) -> InferenceModel: ...
+        Raises:
+            UsageError: this Deidentifier was made for another mode and loaded no model.
+        """
+        if self._face_model is None:
+            raise UsageError(f"this Deidentifier was made for mode {self.mode} and has no model; make one for ficgan")
+        return self._face_model
 
     def _works(self, image: Image, key: str) -> list[Work]:
         faces = self.detector.detect(image)
-        psi, size = self._psi(len(faces)), 64 if self._face_model is None else self._face_model.resolution
+        psi = self._psi(len(faces))
         works = []
         for index, face in enumerate(faces):
             try:
-                matrix = self.alignment.matrix(face.landmarks, size)
+                self.alignment.matrix(face.landmarks, 64)
+                readable = True
             except InputError:  # landmarks in one point or on a line: the box is masked instead
-                matrix = None
-            works.append(Work(face, matrix, f"{key}/{index}", psi))
+                readable = False
+            works.append(Work(face, f"{key}/{index}", psi, readable))
         return works
 
     def _psi(self, faces: int) -> float:
-        if self.psi == "auto":
-            return SEVERAL_FACES_PSI if faces > 1 else 0.0
-        return float(self.psi)
+        if self.psi != "auto":
+            return float(self.psi)
+        return 0.0 if self._face_model is None else self._face_model.auto_psi(faces)
 
     def _finish(self, image: Image, works: list[Work], layer: int) -> Result:
         if self.mode != "ficgan":
@@ -126,8 +117,9 @@ class Photos:
         """Generate, compose and verify until every face of the last composite passes or is masked."""
         ladder = self.policy.attempts(layer, self.face_model.band, drawn=not self.face_model.swap)
         for work in works:
-            if work.matrix is None:
+            if not work.live:
                 work.result.mask()
+                work.result.note = "" if work.sight is None else work.sight.problem
         self._read(image, works)
         pending = [work for work in works if work.live]
         while True:
@@ -151,12 +143,11 @@ class Photos:
     def _compose(self, image: Image, works: list[Work]) -> tuple[Image, Mask]:
         """All faces pasted into a copy of the image, the largest last; those without a crop are masked."""
         out, mask = image.copy(), np.zeros(image.shape[:2], np.float32)
-        square = self.alignment.face_square(self.model.resolution)
         for work in sorted(works, key=lambda work: float(np.ptp(work.face.landmarks[:, 0]))):
-            if work.generated is None or work.matrix is None:
+            if work.generated is None or work.sight is None:
                 paste = solid_mask(out, work.face, mask_scale=max(1.0, self.mask_scale))
             else:
-                paste = paste_back(out, work.generated, work.matrix, mask_scale=self.mask_scale, face_square=square)
+                paste = self.face_model.paste(out, work.sight, work.generated, mask_scale=self.mask_scale)
             paste.onto(out, mask)
         return out, mask
 
@@ -202,7 +193,7 @@ class Photos:
 
     def _read(self, image: Image, works: list[Work]) -> None:
         """Embed the source faces."""
-        readable = [work for work in works if work.matrix is not None]
+        readable = [work for work in works if work.readable]
         if self.recognizer is not None and readable:
             marks = np.stack([work.face.landmarks for work in readable])
             for work, embedding in zip(readable, self.recognizer.embed(image, marks), strict=True):
@@ -223,31 +214,24 @@ class Photos:
     # -- the model --------------------------------------------------------------------------------------------------
 
     def _encode(self, pairs: Sequence[tuple[Image, Work]]) -> None:
-        """Codes of all faces of all images, together."""
-        from ficgan.models import Codes
-
-        ready = [(image, work) for image, work in pairs if work.matrix is not None]
-        if not ready:
-            return
-        crops = np.stack([crop(image, cast(Any, work.matrix), self.model.resolution) for image, work in ready])
-        codes = self.face_model.encode(crops)
-        for index, (_, work) in enumerate(ready):
-            work.codes = Codes(codes.z_id[index : index + 1], codes.z_non[index : index + 1])
+        """What the model sees of all faces of all images, together."""
+        ready = [(image, work) for image, work in pairs if work.readable]
+        sights = self.face_model.see([(image, work.face) for image, work in ready])
+        for (_, work), sight in zip(ready, sights, strict=True):
+            work.sight = sight
 
     def _generate(self, works: Sequence[Work], attempt: Attempt) -> None:
-        """New crops for these faces at one setting."""
-        import torch
-
+        """New faces for these at one setting."""
         if not works:
             return
-        draws = [self.face_model.draw(work.key, attempt, work.psi) for work in works]
-        codes = [cast("Codes", work.codes) for work in works]
-        styles = self.face_model.styles(torch.cat([code.z_id for code in codes]), draws, attempt)
-        crops = self.face_model.render(styles, torch.cat([code.z_non for code in codes]))
-        for work, draw, pixels in zip(works, draws, crops, strict=True):
-            work.generated = pixels
+        model = self.face_model
+        sights = [work.sight for work in works if work.sight is not None]
+        draws = [model.draw(work.key, attempt, work.psi) for work in works]
+        styles = model.styles(np.stack([sight.z_id for sight in sights]), draws, attempt)
+        for work, draw, made in zip(works, draws, model.render(styles, sights), strict=True):
+            work.generated = made
             work.result.layer = None if attempt.band else attempt.layer
-            if not self.face_model.swap:
+            if not model.swap:
                 work.result.k, work.result.psi, work.result.members_digest = draw.k, draw.psi, draw.members_digest
 
     def _audit(self, faces: Sequence[FaceResult], layer: int) -> dict[str, Any]:

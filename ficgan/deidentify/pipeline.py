@@ -6,29 +6,28 @@ detect → align → encode → k-same → layer mixing → generate → blend b
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer, Faces
-from ficgan.arrays import content_key, resize
+from ficgan.arrays import content_key
 from ficgan.deidentify.account import refuse_trainer
 from ficgan.deidentify.films import Films
 from ficgan.deidentify.photos import Image, Mask, Photos, Work
 from ficgan.device import resolve_device
-from ficgan.errors import InputError, UsageError
-from ficgan.face_model import FaceModel
-from ficgan.faces import Alignment, Face, FaceDetector, Recognizer, crop, get_detector, get_recognizer
+from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.face_model import FaceModel, ModelInfo
+from ficgan.faces import Alignment, Face, FaceDetector, Recognizer, get_detector, get_recognizer
 from ficgan.faces.detection import check_image
 from ficgan.identity import IdentityBank
+from ficgan.identity.file import file_digest, file_header
 from ficgan.policy import Attempt, Policy
 from ficgan.results import FaceResult, Result
 from ficgan.video.hiding import HIDING, Methods, check_mode, mode_of
-
-if TYPE_CHECKING:
-    from ficgan.models import FICGAN, CheckpointHeader, InferenceModel
 
 __all__ = ["MODES", "Deidentifier", "Mode", "refuse_trainer"]
 
@@ -42,19 +41,11 @@ class Deidentifier(Photos, Films):
     """Replaces faces by k-anonymous ones.
 
     Args:
-        model: the networks, in evaluation mode; None, with header and bank, where nothing is generated (other modes).
-        header: of the checkpoint; its alignment is used.
-        bank: identities to average.
-        k: people per k-same code.
+        model: with its bank and controls, see `load_face_model`; None where nothing is generated (other modes).
         layer: i; style layers 1..i keep the source's code, 0 is strongest. Up to L − 1.
-        band: "first-last": put the k-same code into just these layers instead.
-        seed: of the k-same draws; the same seed and bank give the same faces. None: a random one that is not kept.
-        alpha: how far towards the exemplar, w_d = w_m + α·(w_t − w_m); 1 is a swap, which is not anonymous.
-        psi: diversity ψ of the variance-restored mean; "auto" is 0 for one face, 0.6 for several.
-        attributes: "Female,-White": average only people with and without these.
-        add: "Female=0.7": move along attribute directions.
+        seed: of anonymisers that draw; None: a random one that is not kept.
+        psi: diversity ψ of the variance-restored mean; "auto": what the model does best with.
         exemplar: H×W×3 uint8 RGB image with one face, given by the user.
-        swap: put the exemplar's own code in place of w_m (identity swap; not anonymous).
         detector, recognizer: back ends, or names for `get_detector` and `get_recognizer`.
         threshold: lowest detection score.
         scale: detection scale, see `get_detector`.
@@ -64,8 +55,7 @@ class Deidentifier(Photos, Films):
             `ficgan.anonymizers.ANONYMIZERS`; or an anonymiser.
         background: other people's aligned faces, for the methods that need them.
         device: "cpu", "cuda" or "cuda:N".
-        precision: "float32", "bfloat16", "float16", or "auto": what this machine is faster in.
-        compile: let torch.compile fuse the networks, see `InferenceModel`; pays over many faces only.
+        info: of the model's checkpoint, for the audit.
         digests: sha256 of the checkpoint, for the audit.
 
     Raises:
@@ -74,20 +64,12 @@ class Deidentifier(Photos, Films):
 
     def __init__(
         self,
-        model: FICGAN | None,
-        header: CheckpointHeader | None,
-        bank: IdentityBank | None,
+        model: FaceModel | None,
         *,
-        k: int = 3000,
         layer: int = 4,
-        band: str | None = None,
         seed: int | None = None,
-        alpha: float = 0.5,
         psi: float | Literal["auto"] = "auto",
-        attributes: str | None = None,
-        add: Sequence[str] = (),
         exemplar: Image | None = None,
-        swap: bool = False,
         detector: FaceDetector | str = "auto",
         recognizer: Recognizer | str | None = "auto",
         threshold: float | None = None,
@@ -97,8 +79,7 @@ class Deidentifier(Photos, Films):
         mode: Mode | Anonymizer = "ficgan",
         background: Faces | None = None,
         device: str = "cpu",
-        precision: str = "auto",
-        compile: bool = False,
+        info: ModelInfo | None = None,
         digests: dict[str, str] | None = None,
     ) -> None:
         given = {} if isinstance(mode, str) else {mode_of(mode): mode}
@@ -110,31 +91,16 @@ class Deidentifier(Photos, Films):
         self.methods = Methods(background, seed, {mode}, given)
         self.method = None if mode in MODES and not given else self.methods(mode)
         self.digests = digests or {}
-        self.device, self._face_model = resolve_device(device), None
-        if model is not None and header is not None and bank is not None:
-            self._face_model = FaceModel(
-                model,
-                header,
-                bank,
-                k=k,
-                band=band,
-                seed=seed,
-                alpha=alpha,
-                attributes=attributes,
-                add=add,
-                swap=swap or (exemplar is not None and alpha >= 1),
-                device=device,
-                precision=precision,
-                compile=compile,
-            )
-            if self._face_model.band is None:
-                self._face_model.check_layer(layer)
+        self.device, self._face_model = resolve_device(device), model
+        if model is not None:
+            if model.band is None:
+                model.check_layer(layer)
             # Too few people, or a ψ that cannot be, is known before any photo is read.
-            self._face_model.draw("check", Attempt(layer), self._psi(1))
+            model.draw("check", Attempt(layer), self._psi(1))
         elif mode == "ficgan":
             raise UsageError("a face can be generated only with a model and an identity bank; give both")
-        self.header, self.bank = header, bank
-        self.alignment = Alignment() if self._face_model is None else self._face_model.alignment
+        self.header = info
+        self.alignment = Alignment() if model is None else model.alignment
         # With the model on a GPU the detector takes the best provider onnxruntime has, and says which.
         where = "cpu" if self.device == "cpu" else "auto"
         self.detector: FaceDetector = (
@@ -144,12 +110,12 @@ class Deidentifier(Photos, Films):
         )
         wanted = recognizer if self.policy.verify else None
         if isinstance(wanted, str):
-            refuse_trainer(header, wanted)
+            refuse_trainer(info, wanted)
         self.recognizer = get_recognizer(wanted) if isinstance(wanted, str) else wanted
-        if swap and exemplar is None:
+        if model is not None and model.swap and exemplar is None:
             raise UsageError("an identity swap needs an exemplar image; give one, or leave the swap out")
         if exemplar is not None:
-            self.face_model.aim_at(self._exemplar_crop(exemplar))
+            self.face_model.aim_at(exemplar, self._exemplar_face(exemplar))
 
     @classmethod
     def from_pretrained(
@@ -166,52 +132,26 @@ class Deidentifier(Photos, Films):
             checkpoint: model file; None: the embedded one.
             bank: identity bank made with it; None: the embedded one (or, for another checkpoint, an error).
             verify: shorthand for `policy=Policy(verify=…)`.
-            options: as of the class.
+            options: as of the class, and the model's controls: k, band, alpha, attributes, add, swap, precision,
+                compile; see `load_face_model`.
 
         Raises:
             FicganError: missing or damaged files, or a bank of another model.
             UsageError: a value that cannot work.
         """
         options.setdefault("policy", Policy(verify=verify))
+        controls = {name: options.pop(name) for name in CONTROLS if name in options}
         if options.get("mode", "ficgan") != "ficgan" and checkpoint is None and bank is None:
-            return cls(None, None, None, **options)  # nothing will be generated: no model, no torch
-        from ficgan import pretrained
-        from ficgan.errors import FicganError
-        from ficgan.models import load_checkpoint
-        from ficgan.models.io import file_digest
-
-        if checkpoint is not None and bank is None:
-            raise UsageError("a checkpoint of your own needs the bank built with it; give --bank (see `ficgan bank`)")
-        try:
-            checkpoint = Path(checkpoint) if checkpoint is not None else pretrained.path("model")
-            bank = Path(bank) if bank is not None else pretrained.path("bank")
-        except (FileNotFoundError, KeyError):
-            raise FicganError("this copy of ficgan holds no embedded model; give --checkpoint and --bank") from None
-        model, header = load_checkpoint(checkpoint)
-        loaded = IdentityBank.load(bank)
-        digest = file_digest(checkpoint)
-        made_with = loaded.provenance.get("checkpoint")
-        if made_with not in (None, digest):
-            raise UsageError(
-                f"the bank {bank} was built with another model than {checkpoint}; build one with `ficgan bank`"
-            )
-        return cls(model, header, loaded, digests={"checkpoint": digest}, **options)
+            return cls(None, seed=controls.get("seed"), **options)  # nothing will be generated: no model
+        model, info, digest = load_face_model(
+            checkpoint, bank, device=options.get("device", "cpu"), **{"k": 3000, **controls}
+        )
+        return cls(model, seed=controls.get("seed"), info=info, digests={"checkpoint": digest}, **options)
 
     @property
-    def face_model(self) -> FaceModel:
-        """The networks with the controls.
-
-        Raises:
-            UsageError: this Deidentifier was made for another mode and loaded no model.
-        """
-        if self._face_model is None:
-            raise UsageError(f"this Deidentifier was made for mode {self.mode} and has no model; make one for ficgan")
-        return self._face_model
-
-    @property
-    def model(self) -> InferenceModel:
-        """The networks; see `face_model`."""
-        return self.face_model.networks
+    def model(self) -> FaceModel:
+        """The model with its controls; see `face_model`."""
+        return self.face_model
 
     # -- use --------------------------------------------------------------------------------------------------------
 
@@ -297,21 +237,84 @@ class Deidentifier(Photos, Films):
         points = self.alignment.points(size).astype(np.float32)
         keys = [content_key(crop_) for crop_ in crops] if keys is None else keys
         face = Face(np.array([0, 0, size, size], np.float32), points, 1.0)
-        matrix = self.alignment.matrix(points, self.model.resolution)
-        works = [Work(face, matrix, key, self._psi(1)) for key in keys]
+        works = [Work(face, key, self._psi(1)) for key in keys]
         self._encode(list(zip(crops, works, strict=True)))
 
-        def whole(group: list[Work]) -> tuple[Image, Mask]:
-            generated = group[0].generated
-            grey = np.full((size, size, 3), 127, np.uint8)
-            return (grey if generated is None else resize(generated, size)), np.ones((size, size), np.float32)
+        def whole(source: Image, group: list[Work]) -> tuple[Image, Mask]:
+            made, sight = group[0].generated, group[0].sight
+            if made is None or sight is None:
+                return np.full((size, size, 3), 127, np.uint8), np.ones((size, size), np.float32)
+            return self.face_model.on_crop(source, sight, made, mask_scale=self.mask_scale)
 
-        out = [self._settle(source, [work], layer, whole)[0] for source, work in zip(crops, works, strict=True)]
+        out = [
+            self._settle(source, [work], layer, partial(whole, source))[0]
+            for source, work in zip(crops, works, strict=True)
+        ]
         return np.stack(out) if out else np.empty_like(crops), [work.result for work in works]
 
-    def _exemplar_crop(self, image: Image) -> Image:
+    def _exemplar_face(self, image: Image) -> Face:
         check_image(image)
         faces = self.detector.detect(image)
         if not faces:
             raise UsageError("no face was found in the exemplar image; give a photo with one clear face")
-        return crop(image, self.alignment.matrix(faces[0].landmarks, self.model.resolution), self.model.resolution)
+        return faces[0]
+
+
+CONTROLS = ("k", "band", "seed", "alpha", "attributes", "add", "swap", "precision", "compile")
+"""Options of `Deidentifier.from_pretrained` that belong to the model."""
+
+
+def load_face_model(
+    checkpoint: str | Path | None = None, bank: str | Path | None = None, *, device: str = "cpu", **controls: Any
+) -> tuple[FaceModel, ModelInfo, str]:
+    """The embedded default model, or the given files, ready for use.
+
+    Args:
+        checkpoint: appearance model or network; None: the embedded one.
+        bank: identity bank made with it; None: the embedded one (or, for another checkpoint, an error).
+        device: "cpu", "cuda" or "cuda:N".
+        k: people per k-same code.
+        band: "first-last": put the k-same code into just these style layers.
+        seed: of the k-same draws; the same seed and bank give the same faces. None: a random one that is not kept.
+        alpha: how far towards the exemplar, w_d = w_m + α·(w_t − w_m); 1 is a swap, which is not anonymous.
+        attributes: "Female,-White": average only people with and without these.
+        add: ["Female=0.7", …]: move along attribute directions.
+        swap: put the exemplar's own code in place of w_m (identity swap; not anonymous).
+        precision: of a network: "float32", "bfloat16", "float16", or "auto": what this machine is faster in.
+        compile: let torch.compile fuse a network; pays over many faces only.
+
+    Returns:
+        The model, what its header says, and the sha256 of its file.
+
+    Raises:
+        FicganError: missing or damaged files, or a bank of another model.
+        UsageError: a value that cannot work.
+    """
+    from ficgan import pretrained
+
+    if checkpoint is not None and bank is None:
+        raise UsageError("a checkpoint of your own needs the bank built with it; give --bank (see `ficgan bank`)")
+    try:
+        checkpoint = Path(checkpoint) if checkpoint is not None else pretrained.path("model")
+        bank = Path(bank) if bank is not None else pretrained.path("bank")
+    except (FileNotFoundError, KeyError):
+        raise FicganError("this copy of ficgan holds no embedded model; give --checkpoint and --bank") from None
+    precision, compile = controls.pop("precision", "auto"), controls.pop("compile", False)
+    kind = file_header(checkpoint)[0]
+    loaded, digest = IdentityBank.load(bank), file_digest(checkpoint)
+    if loaded.provenance.get("checkpoint") not in (None, digest):
+        raise UsageError(
+            f"the bank {bank} was built with another model than {checkpoint}; build one with `ficgan bank`"
+        )
+    if kind == "appearance":
+        from ficgan.frame_model import FrameModel, load_appearance
+
+        appearance, config, info = load_appearance(checkpoint)
+        return FrameModel(appearance, config, loaded, sha256=digest, device=device, **controls), info, digest
+    from ficgan.face_model import CropModel
+    from ficgan.models import load_checkpoint
+
+    network, header = load_checkpoint(checkpoint)
+    info = ModelInfo(header.alignment, header.data, header.training)
+    made = CropModel(network, info, loaded, device=device, precision=precision, compile=compile, **controls)
+    return made, info, digest

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import resize, to_pixels, to_tensor
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import UsageError
-from ficgan.faces import FaceDetector, Recognizer
+from ficgan.faces import Face, FaceDetector, Recognizer
 
 __all__ = ["Row", "measure_aligned", "measure_photos"]
 
@@ -146,16 +145,16 @@ def measure_photos(
 
 
 def reconstruct(deid: Deidentifier, crops: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """G(E(x)) of aligned crops, at their own size: [N,S,S,3] uint8 → the same."""
-    import torch
-
-    out = np.empty_like(crops)
+    """G(E(x)) of aligned crops, at their own size: [N,S,S,3] uint8 → the same; what the model cannot make is grey."""
+    model, size = deid.face_model, crops.shape[1]
+    face = Face(np.array([0, 0, size, size], np.float32), deid.alignment.points(size).astype(np.float32), 1.0)
+    out = np.full_like(crops, 127)
     for begin in range(0, len(crops), 32):
-        part = crops[begin : begin + 32]
-        small = np.stack([resize(crop, deid.model.resolution) for crop in part])
-        with torch.inference_mode():
-            made = to_pixels(deid.model(to_tensor(small, deid.device)))
-        out[begin : begin + 32] = [resize(image, crops.shape[1]) for image in made]
+        rows = range(begin, min(begin + 32, len(crops)))
+        sights = dict(zip(rows, model.see([(crops[n], face) for n in rows]), strict=True))
+        good = [n for n in rows if not sights[n].problem]
+        for n, made in zip(good, model.reconstruct([sights[n] for n in good]) if good else [], strict=True):
+            out[n] = model.on_crop(crops[n], sights[n], made)[0]
     return out
 
 

@@ -194,7 +194,7 @@ def _check(config: MatrixConfig) -> None:
     from ficgan.deidentify import refuse_trainer
     from ficgan.evaluation.attributes import AttributeClassifier
     from ficgan.evaluation.readers import get_readers
-    from ficgan.models import load_checkpoint
+    from ficgan.face_model import ModelInfo
 
     check_paths(config)
     readers = get_readers(tuple(config.recognisers))
@@ -210,7 +210,7 @@ def _check(config: MatrixConfig) -> None:
             continue
         file = method.parameters.get("checkpoint") or pretrained.path("model")
         for name in config.recognisers:
-            refuse_trainer(load_checkpoint(file)[1], name)
+            refuse_trainer(ModelInfo.of(file), name)
 
 
 def _collect(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -166,8 +166,9 @@ def _codes(
 
 def _read(bench: Bench, method: Ficgan, faces: Faces, index: int) -> NDArray[np.float32]:
     """z_id (0) or z_non (1) of faces, [N,D]; kept in the store."""
-    key = ["codes", method.face_model.networks.digest(), index, content(faces)]
-    return bench.store.array(key, lambda: method.codes(faces)[index].float().flatten(1).cpu().numpy())
+    model, name = method.face_model, ("z_id", "z_non")[index]
+    key = ["codes", model.digest(), index, content(faces)]
+    return bench.store.array(key, lambda: model.codes(method.sights(faces))[name])
 
 
 def _kept_layers(method: Ficgan) -> list[int]:
@@ -188,13 +189,7 @@ def _spans(layers: list[int]) -> str:
 
 def _styles(method: Ficgan, z_id: NDArray[np.float32], layers: list[int]) -> NDArray[np.float32]:
     """What these layers take of the source's w: its image under their affine maps [N,S]."""
-    import torch
-
-    networks = method.face_model.networks
-    with torch.inference_mode():
-        w = networks.map(torch.from_numpy(z_id).to(networks.device))
-        parts: list[Any] = [networks.styler.layers[layer - 1].affine(w) for layer in layers]  # type: ignore[operator]
-        return torch.cat(parts, 1).float().cpu().numpy()
+    return method.face_model.layer_codes(z_id, layers)
 
 
 # -- probes ---------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Faces in photos: detection, recognition, alignment, and pasting crops back."""
+"""Faces in photos: detection, recognition, meshes, alignment, and pasting crops back."""
 
 from __future__ import annotations
 
@@ -6,22 +6,57 @@ from ficgan.faces.alignment import ARCFACE_POINTS, Alignment, invert, similarity
 from ficgan.faces.blend import Paste, crop, paste_back
 from ficgan.faces.detect_at import DetectAt
 from ficgan.faces.detection import DETECTORS, Face, FaceDetector, detector_missing, get_detector
+from ficgan.faces.mesh import (
+    FACE_OVAL,
+    GOOD_PRESENCE,
+    LEFT_BROW,
+    LEFT_EYE,
+    LEFT_IRIS,
+    LIPS_INNER,
+    LIPS_OUTER,
+    MESH_POINTS,
+    RIGHT_BROW,
+    RIGHT_EYE,
+    RIGHT_IRIS,
+    FaceMesh,
+    MediaPipeMesh,
+    Mesh,
+    find_meshes,
+    five_points,
+    triangles,
+)
 from ficgan.faces.recognition import RECOGNIZERS, Recognizer, get_recognizer, recognizer_missing
 from ficgan.faces.redaction import blur_face, mosaic_face, solid_mask
 
 __all__ = [
     "ARCFACE_POINTS",
     "DETECTORS",
+    "FACE_OVAL",
+    "GOOD_PRESENCE",
+    "LEFT_BROW",
+    "LEFT_EYE",
+    "LEFT_IRIS",
+    "LIPS_INNER",
+    "LIPS_OUTER",
+    "MESH_POINTS",
     "RECOGNIZERS",
+    "RIGHT_BROW",
+    "RIGHT_EYE",
+    "RIGHT_IRIS",
     "Alignment",
     "DetectAt",
     "Face",
     "FaceDetector",
+    "FaceMesh",
+    "MediaPipeMesh",
+    "Mesh",
     "Paste",
     "Recognizer",
     "blur_face",
     "crop",
     "detector_missing",
+    "find_meshes",
+    "five_points",
     "get_detector",
     "get_recognizer",
     "invert",
@@ -31,4 +66,5 @@ __all__ = [
     "similarity",
     "solid_mask",
     "transform_points",
+    "triangles",
 ]

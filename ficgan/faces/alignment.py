@@ -19,7 +19,7 @@ from ficgan.errors import InputError, UsageError
 Points = NDArray[np.float64]  # [N, 2] of (x, y), pixel centres at integers
 Matrix = NDArray[np.float64]  # [2, 3] similarity, photo -> crop
 
-AlignmentKind = Literal["template", "ffhq"]
+AlignmentKind = Literal["template", "ffhq", "canonical"]
 
 # The public template of ArcFace-style recognisers, in a crop of 112 x 112 pixels.
 ARCFACE_POINTS: Points = np.array(
@@ -36,7 +36,8 @@ class Alignment:
     """How faces are placed in the square crops of a model.
 
     Args:
-        kind: "template", a least-squares similarity to five points, or "ffhq", the oriented square of FFHQ.
+        kind: "template", a least-squares similarity to five points; "ffhq", the oriented square of FFHQ; or
+            "canonical", the frame of `ficgan.frame`: its crops are the default template's, and a mesh does the rest.
         eye_distance: Distance between the eyes as a fraction of the crop's side, in (0, 1); template only.
         eye_y: Height of the eyes as a fraction of the crop's side, in (0, 1); template only.
 
@@ -104,7 +105,7 @@ class Alignment:
 
     def to_dict(self) -> dict[str, Any]:
         """The alignment as plain JSON values, read back by `from_dict`."""
-        if self.kind == "ffhq":
+        if self.kind != "template":
             return {"kind": self.kind}
         return {"kind": self.kind, "eye_distance": self.eye_distance, "eye_y": self.eye_y}
 
@@ -119,7 +120,7 @@ class Alignment:
         if unknown:
             raise UsageError(f"Unknown alignment key {unknown[0]!r}: an alignment has kind, eye_distance and eye_y.")
         if "kind" not in values:
-            raise UsageError("The alignment has no kind: give kind 'template' or 'ffhq'.")
+            raise UsageError("The alignment has no kind: give kind 'template', 'ffhq' or 'canonical'.")
         return cls(**values)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import mmap
@@ -15,6 +16,42 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import FicganError
+
+
+def file_digest(path: str | Path) -> str:
+    """sha256 of a file, hexadecimal.
+
+    Raises:
+        FicganError: it cannot be read.
+    """
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise FicganError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def file_header(path: str | Path) -> tuple[str, dict[str, Any]]:
+    """Kind ("model", "appearance", "bank", …) and JSON header of a safetensors file of ficgan; its arrays stay unread.
+
+    Raises:
+        FicganError: missing, damaged, or not written by ficgan.
+    """
+    try:
+        with open(path, "rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            if not 0 < size < 2**26:
+                raise ValueError("it has no header")
+            metadata = json.loads(file.read(size)).get("__metadata__", {})
+        kind, header = str(metadata.get("kind", "")), json.loads(metadata.get("header", "{}"))
+    except OSError as error:
+        raise FicganError(f"{path} cannot be read: {error.strerror or error}; give a ficgan model") from None
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise FicganError(f"{path} is damaged or not a safetensors file ({error}); fetch or make it again") from None
+    if metadata.get("format") != "ficgan":
+        raise FicganError(f"{path} was not written by ficgan; give a ficgan model")
+    return kind, header
+
 
 IN_MEMORY = 64 * 2**20
 """Files up to this many bytes are read whole (some 60 ms with their digest); larger ones are mapped."""

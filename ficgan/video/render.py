@@ -10,22 +10,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.errors import InputError
-from ficgan.face_model import FaceModel
-from ficgan.faces import Face, FaceDetector, Paste, Recognizer, crop, paste_back
+from ficgan.face_model import FaceModel, Sight
+from ficgan.faces import Face, FaceDetector, Paste, Recognizer
 from ficgan.policy import Attempt, Policy
 from ficgan.video.covers import Covers, hides
 from ficgan.video.hiding import Methods
 from ficgan.video.media import Frame
 from ficgan.video.settings import VideoSettings
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = ["Appearance", "Cast", "FrameJob", "Renderer", "VideoTools"]
 
@@ -74,9 +70,9 @@ class FrameJob:
 class Cast:
     """A person's new identity."""
 
-    styles: torch.Tensor | None
+    styles: NDArray[np.float32] | None
     """[1,S]; None where no setting hides the person: always the fallback."""
-    z_id: torch.Tensor
+    z_id: NDArray[np.float32]
     rung: int = 0
     draw: dict[str, Any] = field(default_factory=dict)
     """k, ψ, members digest, layer: for the account."""
@@ -106,7 +102,6 @@ class Renderer:
         self._ladder: list[Attempt] = []
         if model is not None:
             self._ladder = tools.policy.attempts(tools.layer, model.band, drawn=not model.swap)
-            self._square = model.alignment.face_square(model.resolution)
 
     def __call__(self, jobs: Sequence[FrameJob]) -> list[Image]:
         """Redact frames.
@@ -137,9 +132,7 @@ class Renderer:
         """
         model = self.tools.face_model
         if model is not None:
-            import torch
-
-            cast = Cast(None, torch.from_numpy(z_id).to(model.device), rung, distance=distance)
+            cast = Cast(None, z_id, rung, distance=distance)
             self._settle(person, cast)
             self.casts[person] = cast
 
@@ -151,34 +144,28 @@ class Renderer:
         model = self.tools.face_model
         if model is None:
             return pastes
-        wanted = [
-            (j, a, matrix)
+        asked = [
+            (j, a)
             for j, job in enumerate(jobs)
             for a, appearance in enumerate(job.appearances)
-            if appearance.mode == "ficgan" and (matrix := self._matrix(appearance.face)) is not None
+            if appearance.mode == "ficgan"
         ]
-        if not wanted:
-            return pastes
-        import torch
-
-        crops = np.stack([crop(jobs[j].frame.image, matrix, model.resolution) for j, _, matrix in wanted])
-        codes = model.encode(crops)
+        sights = model.see([(jobs[j].frame.image, jobs[j].appearances[a].face) for j, a in asked])
+        wanted = [(j, a, sight) for (j, a), sight in zip(asked, sights, strict=True) if not sight.problem]
         people = [jobs[j].appearances[a].person for j, a, _ in wanted]
         for person in dict.fromkeys(people):
             if person not in self.casts:
-                rows = [n for n, one in enumerate(people) if one == person]
-                self.casts[person] = self._cast(person, codes.z_id[rows].mean(0, keepdim=True))
+                rows = [sight.z_id for (_, _, sight), one in zip(wanted, people, strict=True) if one == person]
+                self.casts[person] = self._cast(person, np.mean(rows, 0, keepdims=True, dtype=np.float32))
         pending = list(range(len(wanted)))
         while pending:
             pending = [n for n in pending if self.casts[people[n]].styles is not None]
             if not pending:
                 break
-            styles = torch.cat([_styles(self.casts[people[n]]) for n in pending])
-            for n, pixels in zip(pending, model.render(styles, codes.z_non[pending]), strict=True):
-                j, a, matrix = wanted[n]
-                pastes[j][a] = paste_back(
-                    jobs[j].frame.image, pixels, matrix, mask_scale=self.settings.mask_scale, face_square=self._square
-                )
+            styles = np.concatenate([_styles(self.casts[people[n]]) for n in pending])
+            for n, made in zip(pending, model.render(styles, [wanted[n][2] for n in pending]), strict=True):
+                j, a, sight = wanted[n]
+                pastes[j][a] = model.paste(jobs[j].frame.image, sight, made, mask_scale=self.settings.mask_scale)
             # A person the gate still knows is cast anew, and all their faces of this chunk are made again.
             known = self._recognised(jobs, wanted, people, pastes)
             for person in known:
@@ -190,14 +177,7 @@ class Renderer:
             pending = [n for n in range(len(wanted)) if people[n] in known]
         return pastes
 
-    def _matrix(self, face: Face) -> NDArray[np.float64] | None:
-        assert self.tools.face_model is not None
-        try:
-            return self.tools.face_model.alignment.matrix(face.landmarks, self.tools.face_model.resolution)
-        except InputError:  # landmarks in one point or on a line
-            return None
-
-    def _cast(self, person: str, z_id: torch.Tensor) -> Cast:
+    def _cast(self, person: str, z_id: NDArray[np.float32]) -> Cast:
         cast = Cast(None, z_id)
         self._settle(person, cast)
         return cast
@@ -226,7 +206,7 @@ class Renderer:
     def _recognised(
         self,
         jobs: Sequence[FrameJob],
-        wanted: Sequence[tuple[int, int, NDArray[np.float64]]],
+        wanted: Sequence[tuple[int, int, Sight]],
         people: Sequence[str],
         pastes: list[dict[int, Paste]],
     ) -> set[str]:
@@ -295,7 +275,7 @@ class Renderer:
         self.tally[-1][what] += number
 
 
-def _styles(cast: Cast) -> torch.Tensor:
+def _styles(cast: Cast) -> NDArray[np.float32]:
     assert cast.styles is not None
     return cast.styles
 

@@ -156,7 +156,7 @@ class State:
 
         told, tensors = [], {}
         for number, (person, cast) in enumerate(renderer.casts.items()):
-            tensors[f"z_id.{number}"] = cast.z_id.float().cpu().numpy()
+            tensors[f"z_id.{number}"] = cast.z_id
             told.append({"person": person, "rung": cast.rung, "distance": cast.distance})
         stills = list(renderer.covers.stills)
         tensors |= {f"still.{number}": renderer.covers.stills[key] for number, key in enumerate(stills)}

@@ -21,10 +21,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from ficgan.config import ModelConfig
 from ficgan.errors import UsageError
-from ficgan.face_model import FaceModel
+from ficgan.face_model import CropModel, FaceModel, ModelInfo
 from ficgan.faces import Alignment, Face, FaceDetector, Recognizer, get_detector, get_recognizer
 from ficgan.identity import IdentityBank
-from ficgan.models import FICGAN, CheckpointHeader
+from ficgan.models import FICGAN
 from ficgan.policy import Policy
 from ficgan.video import (
     Cancelled,
@@ -214,8 +214,8 @@ def face_model() -> FaceModel:
     for parameter in model.parameters():
         parameter.add_(torch.randn_like(parameter), alpha=0.1)
     bank = IdentityBank.from_codes(np.random.default_rng(0).normal(size=(60, 512)), np.arange(60), None, [], {})
-    header = CheckpointHeader(model=config, alignment=Alignment().to_dict())
-    return FaceModel(model, header, bank, k=20, seed=1, precision="float32")
+    info = ModelInfo(Alignment().to_dict(), {}, {})
+    return CropModel(model, info, bank, k=20, seed=1, precision="float32")
 
 
 def test_everybody_has_one_new_face_and_nobody_anothers(tmp_path: Path) -> None:

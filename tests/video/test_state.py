@@ -19,10 +19,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from ficgan.config import ModelConfig
 from ficgan.errors import InputError
-from ficgan.face_model import FaceModel
+from ficgan.face_model import CropModel, FaceModel, ModelInfo
 from ficgan.faces import Alignment, Face
 from ficgan.identity import IdentityBank
-from ficgan.models import FICGAN, CheckpointHeader
+from ficgan.models import FICGAN
 from ficgan.policy import Policy
 from ficgan.video import EncodeOptions, Rules, VideoResult, VideoSettings, VideoTools, open_video, process_film
 from ficgan.video import process as module
@@ -76,8 +76,8 @@ def face_model(seed: int | None = None, weights: int = 0) -> FaceModel:
     for parameter in model.parameters():
         parameter.add_(torch.randn_like(parameter), alpha=0.1)
     bank = IdentityBank.from_codes(np.random.default_rng(0).normal(size=(60, 512)), np.arange(60), None, [], {})
-    header = CheckpointHeader(model=CONFIG, alignment=Alignment().to_dict())
-    return FaceModel(model, header, bank, k=5, seed=seed, precision="float32")
+    info = ModelInfo(Alignment().to_dict(), {}, {})
+    return CropModel(model, info, bank, k=5, seed=seed, precision="float32")
 
 
 @pytest.fixture

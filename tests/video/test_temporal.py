@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from ficgan import Deidentifier
 from ficgan.config import ModelConfig
-from ficgan.face_model import FaceModel
+from ficgan.face_model import CropModel, FaceModel, ModelInfo
 from ficgan.faces import Alignment, DetectAt, Face, crop, get_recognizer, paste_back
 from ficgan.identity import IdentityBank
-from ficgan.models import FICGAN, CheckpointHeader
+from ficgan.models import FICGAN
 from ficgan.policy import CORE, Policy, covered
 from ficgan.video import Frame, VideoSettings, VideoTools, analyse_film, open_video
 from ficgan.video.fill import FillConfig, fill_track
@@ -44,8 +44,8 @@ def face_model() -> FaceModel:
     for parameter in model.parameters():
         parameter.add_(torch.randn_like(parameter), alpha=0.1)
     bank = IdentityBank.from_codes(np.random.default_rng(0).normal(size=(60, 512)), np.arange(60), None, [], {})
-    header = CheckpointHeader(model=CONFIG, alignment=Alignment().to_dict())
-    return FaceModel(model, header, bank, k=20, seed=1, precision="float32")
+    info = ModelInfo(Alignment().to_dict(), {}, {})
+    return CropModel(model, info, bank, k=20, seed=1, precision="float32")
 
 
 def left_at(frame: int) -> NDArray[np.float64]:
@@ -134,7 +134,7 @@ def test_chunks_and_a_new_start_give_the_same_film(face_model: FaceModel) -> Non
     whole, renderer = rendered(face_model, images, track, 8)
     # The cast is the mean of the first chunk's codes, so the first chunk is the same.
     again = Renderer(renderer.tools, renderer.settings)
-    again.restore("a", renderer.casts["a"].z_id.numpy(), 0, None)
+    again.restore("a", renderer.casts["a"].z_id, 0, None)
     for n in (7, 8, 23, 39):
         job = FrameJob(Frame(n, n, n / RATE, images[n]), [Appearance(1, "a", track.face(n), "ficgan")])
         assert np.abs(again([job])[0].astype(int) - whole[n]).max() <= 1

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer, Faces, Images
 from ficgan.arrays import resize
+from ficgan.deidentify import Ficgan
 from ficgan.evaluation.metrics.geometry import Detections, detect_faces, quick
 from ficgan.evaluation.metrics.intervals import Bootstrap
 from ficgan.evaluation.metrics.judges import Judges, Readings
@@ -89,6 +90,7 @@ class Lab:
         bootstrap: draws people.
         alignment: of the model.
         resolution: R of the model.
+        model: whose faces are pasted in; None: the average face's oval.
     """
 
     name: str
@@ -97,6 +99,7 @@ class Lab:
     bootstrap: Bootstrap
     alignment: Alignment = field(default_factory=Alignment)
     resolution: int = 128
+    model: Ficgan | None = None
 
     @property
     def faces(self) -> Faces:
@@ -138,11 +141,15 @@ class Lab:
         x0, y0, x1, y1 = self.prepared.region
         regions = self.prepared.regions()
         out = np.zeros(self.faces.images.shape[:3], np.float32)
-        square = self.alignment.face_square(self.resolution)
+        if self.model is not None:
+            chunks = np.array_split(np.arange(len(out)), len(out) // 64 + 1)
+            parts = [self.model.composed(regions.take(rows))[1] for rows in chunks]
+            out[:, y0:y1, x0:x1] = np.concatenate(parts)
+            return out
         nothing = np.zeros((self.resolution, self.resolution, 3), np.uint8)
         for weight, image, marks in zip(out, regions.images, regions.landmarks, strict=True):
             matrix = self.alignment.matrix(marks, self.resolution)
-            weight[y0:y1, x0:x1] = paste_back(image, nothing, matrix, colour_match=False, face_square=square).mask
+            weight[y0:y1, x0:x1] = paste_back(image, nothing, matrix, colour_match=False).mask
         return out
 
     def composed(self, anonymizer: Anonymizer) -> Faces:

@@ -188,7 +188,7 @@ class _Run:
             raise InputError(f"{prepared.source['name']} gives {len(prepared)} faces to measure on; give at least 2")
         bootstrap = Bootstrap(self.config.resamples, self.config.seed)
         name, resolution = str(prepared.source["name"]), self.deid.model.resolution
-        return Lab(name, prepared, self.eyes, bootstrap, self.deid.alignment, resolution)
+        return Lab(name, prepared, self.eyes, bootstrap, self.deid.alignment, resolution, self.model)
 
     def _prepared(self, path: Path, **more: Any) -> Prepared:
         return prepare(self._opened(path, **more), size=self.side, aligned=True, alignment=self.deid.alignment)

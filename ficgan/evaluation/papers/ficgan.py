@@ -221,7 +221,7 @@ def _context(config: FicganPaper, judges: Judges) -> Any:
 
 
 def _settings(config: FicganPaper, layers: Sequence[int]) -> Iterator[Setting]:
-    common = {"k": config.k, "seed": config.seed, "device": config.device}
+    common = {"k": config.k, "seed": config.seed, "device": config.device, "psi": 0.0}
     base = Ficgan(**common, checkpoint=config.checkpoint, bank=config.bank)  # type: ignore[arg-type]
     codes = (("w_m", 0.0), ("w_t", 1.0))
     for code, alpha in codes:
@@ -245,10 +245,10 @@ def _reconstruction(stage: Stage, deid: Deidentifier) -> Found:
 
 def _refuse_trainers(config: FicganPaper) -> None:
     from ficgan import pretrained
-    from ficgan.models import load_checkpoint
+    from ficgan.face_model import ModelInfo
 
     for file in (config.checkpoint or pretrained.path("model"), *(one[1] for one in config.ablations)):
-        header = load_checkpoint(file)[1]
+        header = ModelInfo.of(file)
         for name in config.judges:
             refuse_trainer(header, name)
 

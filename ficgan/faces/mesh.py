@@ -1,0 +1,294 @@
+"""Face meshes: 468 points on a face and ten on its irises, with depth, and how far there is a face at all.
+
+A network reads the mesh from an upright square crop. `find_meshes` cuts these crops by five landmarks, puts the points
+back into the photo, and looks a second time where the first look shows that the landmarks were bad.
+
+Source: Kartynnik et al., Real-time Facial Surface Geometry from Monocular Video on Mobile GPUs, 2019. The points are
+those of MediaPipe's face mesh, in its order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ficgan.errors import InputError
+from ficgan.faces.alignment import Alignment, Matrix, invert, similarity, transform_points
+from ficgan.faces.blend import crop
+from ficgan.faces.detection import Face, Image, check_image
+from ficgan.faces.models import onnx_session, wheel_file
+
+Indices = NDArray[np.intp]
+
+MESH_SIDE = 256  # of the crops that a mesh is read from
+MESH_POINTS = 468  # of the face; ten more lie on the irises
+# Measured: faces that look at the camera 10 to 30, small ones less (eyes nearer than 6 pixels: mostly below 8); what is
+# no face -36 to 6, one dog's portrait 13. It says how accurate a mesh is, too: points differ from those of the mirrored
+# photo by .02 of the eye distance at 15, .04 at 6, .1 and more below 0. Most faces whose nose lies .3 of the eye
+# distance beside the middle are below 8, all at .4.
+GOOD_PRESENCE = 8.0
+
+
+def _indices(*numbers: int) -> Indices:
+    array = np.array(numbers)
+    array.setflags(write=False)
+    return array
+
+
+# Closed contours, each clockwise around its part from the viewer's left; the oval from the top.
+FACE_OVAL = _indices(
+    *(10, 338, 297, 332, 284, 251, 389, 356, 454, 323, 361, 288, 397, 365, 379, 378, 400, 377),
+    *(152, 148, 176, 149, 150, 136, 172, 58, 132, 93, 234, 127, 162, 21, 54, 103, 67, 109),
+)
+LIPS_OUTER = _indices(
+    *(61, 185, 40, 39, 37, 0, 267, 269, 270, 409, 291, 375, 321, 405, 314, 17, 84, 181, 91, 146),
+)
+LIPS_INNER = _indices(
+    *(78, 191, 80, 81, 82, 13, 312, 311, 310, 415, 308, 324, 318, 402, 317, 14, 87, 178, 88, 95),
+)
+# Left and right are the viewer's, as in `Face.landmarks`.
+LEFT_EYE = _indices(33, 246, 161, 160, 159, 158, 157, 173, 133, 155, 154, 153, 145, 144, 163, 7)
+RIGHT_EYE = _indices(362, 398, 384, 385, 386, 387, 388, 466, 263, 249, 390, 373, 374, 380, 381, 382)
+LEFT_BROW = _indices(70, 63, 105, 66, 107, 55, 65, 52, 53, 46)
+RIGHT_BROW = _indices(336, 296, 334, 293, 300, 276, 283, 282, 295, 285)
+# The middle of the iris, then four points on its rim.
+LEFT_IRIS = _indices(468, 469, 470, 471, 472)
+RIGHT_IRIS = _indices(473, 474, 475, 476, 477)
+NOSE_TIP = 1
+MOUTH_CORNERS = _indices(61, 291)
+
+# The network wants the square of the default template with 22 of its 128 pixels more on every side.
+_BORDER = 22 / 128
+_TEMPLATE = ((Alignment().points(MESH_SIDE) + 0.5) / MESH_SIDE + _BORDER) / (1 + 2 * _BORDER) * MESH_SIDE - 0.5
+_BATCH = 8  # faces; 16 take a quarter longer each, whose activations fit no cache
+# Beyond these the first crop was not the one that the network knows, and a second is cut.
+_ROLL, _SCALE = math.radians(10.0), math.log(1.2)
+_FILE = "face_mesh.onnx"
+
+
+@dataclass(frozen=True, eq=False)
+class Mesh:
+    """The mesh of one face of a photo.
+
+    Args:
+        points: float32 [478, 3], x and y in pixels of the photo (pixel centres at integers), z in the same unit with 0
+            at the middle of the head; smaller is nearer. The first 468 are the face, the others the irises.
+        presence: How sure the network is that this is a face, and how accurate the points are; `GOOD_PRESENCE` or more
+            is a face that can be relied on.
+    """
+
+    points: NDArray[np.float32]
+    presence: float
+
+
+@runtime_checkable
+class FaceMesh(Protocol):
+    """Reads meshes from upright crops of faces."""
+
+    name: str
+
+    def read(self, crops: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Points float32 [B, 478, 3] in crop pixels and presence float32 [B] of RGB crops uint8 [B, 256, 256, 3]."""
+        ...
+
+
+class MediaPipeMesh:
+    """MediaPipe's face mesh, whose file is embedded; it is opened when it is first needed.
+
+    Args:
+        device: "cpu", "cuda", "cuda:N" or "auto".
+        path: Another ONNX file with the same input and outputs; None for the embedded one.
+    """
+
+    name = "mediapipe"
+
+    def __init__(self, device: str = "cpu", *, path: Path | None = None):
+        self.device = device
+        self.path = path
+
+    @cached_property
+    def _session(self) -> Any:
+        # Looked up like a file of any other wheel: the embedded files are a package of their own.
+        path = self.path or wheel_file("ficgan.pretrained", _FILE)
+        if path is None or not path.is_file():
+            raise InputError(f"There is no face mesh at {path or _FILE}: install ficgan with its embedded files.")
+        session = onnx_session(path, self.device)
+        inputs, outputs = session.get_inputs(), {one.name: one.shape[1:] for one in session.get_outputs()}
+        wanted = [("image", "tensor(uint8)", [MESH_SIDE, MESH_SIDE, 3])]
+        if [(one.name, one.type, one.shape[1:]) for one in inputs] != wanted or outputs != {
+            "landmarks": [MESH_POINTS + 10, 3],
+            "presence": [],
+        }:
+            raise InputError(f"{path} is no face mesh: make one with tools/make_mesh.py.")
+        return session
+
+    def read(self, crops: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Meshes of crops, each as if it were alone.
+
+        Args:
+            crops: uint8 [B, 256, 256, 3], RGB, upright faces with the eyes at about (92, 91) and (163, 91); B may be 0.
+
+        Returns:
+            Points float32 [B, 478, 3] in pixels of the crop, pixel centres at integers, and presence float32 [B].
+
+        Raises:
+            InputError: The crops have another shape or type, or the network's file is missing or damaged.
+            UsageError: The device is not available.
+        """
+        if not isinstance(crops, np.ndarray) or crops.dtype != np.uint8 or crops.shape[1:] != (MESH_SIDE, MESH_SIDE, 3):
+            what = f"{crops.dtype} {crops.shape}" if isinstance(crops, np.ndarray) else type(crops).__name__
+            raise InputError(f"A face mesh is read from uint8 crops of shape [B, 256, 256, 3] in RGB, got {what}.")
+        if not len(crops):
+            return np.zeros((0, MESH_POINTS + 10, 3), np.float32), np.zeros(0, np.float32)
+        feed = {"image": np.ascontiguousarray(crops)}
+        points, presence = self._session.run(["landmarks", "presence"], feed)
+        # Its pixels reach from 0 to 1, ours from -.5 to .5: on mirrored faces x + x' is 255.8, not 255.
+        points[..., :2] -= 0.5
+        return points, presence
+
+
+def find_meshes(mesh: FaceMesh, photo: Image, faces: Sequence[Face] | ArrayLike) -> list[Mesh]:
+    """The meshes of the faces of a photo.
+
+    Args:
+        mesh: What reads them.
+        photo: uint8 [H, W, 3], RGB; not changed.
+        faces: What a detector found, or its landmarks [N, 5, 2] in pixels; N may be 0.
+
+    Returns:
+        One `Mesh` per face, in the same order. Where a face is none, the presence says so and the points mean nothing.
+
+    Raises:
+        InputError: The photo or the landmarks cannot be used.
+    """
+    photo = check_image(photo)
+    matrices = [similarity(one, _TEMPLATE) for one in _landmarks(faces)]
+    points, presence = _read(mesh, photo, matrices)
+    second = {}
+    for index, matrix in enumerate(matrices):
+        step = _correction(points[index], float(presence[index]))
+        if step is not None:
+            second[index] = step @ np.vstack([matrix, [0.0, 0.0, 1.0]])
+    new_points, new_presence = _read(mesh, photo, list(second.values()))
+    for row, (index, matrix) in enumerate(second.items()):
+        # Above a good presence a higher one only says that the crop is tighter; then the better placed crop counts.
+        if min(new_presence[row], GOOD_PRESENCE) >= min(presence[index], GOOD_PRESENCE):
+            matrices[index], points[index], presence[index] = matrix, new_points[row], new_presence[row]
+    return [_in_photo(*one) for one in zip(matrices, points, presence, strict=True)]
+
+
+def five_points(points: ArrayLike) -> NDArray[Any]:
+    """The five landmarks that a detector would have found, from a mesh.
+
+    Args:
+        points: [..., 468 or more, 2 or more], in any pixels.
+
+    Returns:
+        [..., 5, 2] of the same type, in the order of `Face.landmarks`: middles of both eyes (of the lids, wherever they
+        look), nose tip, mouth corners.
+
+    Raises:
+        InputError: That is no mesh.
+    """
+    points = _mesh_points(points)
+    eyes = [points[..., eye, :2].mean(-2) for eye in (LEFT_EYE, RIGHT_EYE)]
+    return np.stack([*eyes, points[..., NOSE_TIP, :2], *(points[..., corner, :2] for corner in MOUTH_CORNERS)], axis=-2)
+
+
+def triangles(points: ArrayLike) -> NDArray[np.int32]:
+    """Triangles between the points of a mesh, for all meshes the same if they are made from one mean shape.
+
+    Args:
+        points: [468 or more, 2 or more], a frontal face, best the mean of many; irises are left out. Computed once for
+            the same points.
+
+    Returns:
+        int32 [T, 3], numbers of points; T is 898 for an ordinary mean. They fill the oval of the face, eyes and mouth
+        too, without overlap. In each (b - a) × (c - a) is positive with y downwards; where it is negative in another
+        mesh, that has folded over.
+
+    Raises:
+        InputError: The points are no mesh of finite numbers.
+    """
+    flat = np.ascontiguousarray(_mesh_points(points)[..., :MESH_POINTS, :2], dtype=np.float64)
+    if flat.ndim != 2 or not np.isfinite(flat).all():
+        raise InputError(f"Triangles are made between one mesh of finite points, got shape {np.shape(points)}.")
+    return _triangles(flat.tobytes())
+
+
+@lru_cache(maxsize=4)
+def _triangles(key: bytes) -> NDArray[np.int32]:
+    from scipy.spatial import Delaunay
+
+    points = np.frombuffer(key).reshape(MESH_POINTS, 2)
+    corners = Delaunay(points).simplices
+    turned = _area(points, corners) < 0
+    corners[turned] = corners[turned][:, ::-1]
+    # Delaunay fills the convex hull: what lies outside the oval has three corners on it and runs round against it.
+    place = np.full(MESH_POINTS, -1)
+    place[FACE_OVAL] = np.arange(len(FACE_OVAL))
+    on_oval = place[corners]
+    against = (np.diff(on_oval[:, [0, 1, 2, 0]], axis=1) < 0).sum(1) > 1
+    corners = corners[~((on_oval >= 0).all(1) & against)].astype(np.int32)
+    corners.setflags(write=False)
+    return corners
+
+
+def _area(points: NDArray[Any], corners: NDArray[Any]) -> NDArray[Any]:
+    """Twice the signed area of triangles."""
+    a, b, c = (points[corners[:, corner]] for corner in range(3))
+    (ux, uy), (vx, vy) = (b - a).T, (c - a).T
+    return ux * vy - uy * vx
+
+
+def _landmarks(faces: Sequence[Face] | ArrayLike) -> NDArray[np.float64]:
+    given: Any = faces
+    if isinstance(faces, Sequence):
+        given = [face.landmarks if isinstance(face, Face) else face for face in faces]
+    marks = np.asarray(given, dtype=np.float64)
+    if marks.size == 0:
+        return np.zeros((0, 5, 2))
+    if marks.ndim != 3 or marks.shape[1:] != (5, 2):
+        raise InputError(f"Landmarks must have shape [N, 5, 2], got {marks.shape}.")
+    return marks
+
+
+def _mesh_points(points: ArrayLike) -> NDArray[Any]:
+    points = np.asarray(points)
+    if points.ndim < 2 or points.shape[-2] < MESH_POINTS or points.shape[-1] < 2:
+        raise InputError(f"A mesh has 468 or 478 points of two or three numbers, got shape {points.shape}.")
+    return points
+
+
+def _read(mesh: FaceMesh, photo: Image, matrices: list[Matrix]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Points in crop pixels and presence, the crops cut and read some at a time."""
+    points, presence = [np.zeros((0, MESH_POINTS + 10, 3), np.float32)], [np.zeros(0, np.float32)]
+    for start in range(0, len(matrices), _BATCH):
+        crops = np.stack([crop(photo, matrix, MESH_SIDE) for matrix in matrices[start : start + _BATCH]])
+        some = mesh.read(crops)
+        points.append(some[0])
+        presence.append(some[1])
+    return np.concatenate(points), np.concatenate(presence)
+
+
+def _correction(points: NDArray[Any], presence: float) -> Matrix | None:
+    """From a crop to the crop that its mesh asks for; None where the first one was good, or there is no better one."""
+    try:
+        step = similarity(five_points(points), _TEMPLATE)
+    except InputError:  # the points coincide or are not finite
+        return None
+    roll, scale = math.atan2(step[1, 0], step[0, 0]), math.log(math.hypot(step[0, 0], step[1, 0]))
+    return step if presence < GOOD_PRESENCE or abs(roll) > _ROLL or abs(scale) > _SCALE else None
+
+
+def _in_photo(matrix: Matrix, points: NDArray[Any], presence: np.float32) -> Mesh:
+    size = 1.0 / math.hypot(matrix[0, 0], matrix[1, 0])  # photo pixels of a crop pixel
+    placed = np.column_stack([transform_points(invert(matrix), points[:, :2]), points[:, 2] * size])
+    return Mesh(placed.astype(np.float32), float(presence))

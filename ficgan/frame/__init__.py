@@ -1,0 +1,19 @@
+"""Faces in a canonical frame: geometry, linear appearance model, and the way onto a photo and back."""
+
+from ficgan.frame.appearance import AppearanceModel, Moment, frame_mask
+from ficgan.frame.compose import (
+    Look,
+    matched_border,
+    no_sharper,
+    paste_texture,
+    read_look,
+    read_texture,
+    sharpened,
+)
+from ficgan.frame.geometry import NUMBERS, FaceShape, Pose, Readings, Warp, expression_numbers, rigid_fit
+
+__all__ = [
+    "NUMBERS", "AppearanceModel", "FaceShape", "Look", "Moment", "Pose", "Readings", "Warp", "expression_numbers",
+    "frame_mask", "matched_border", "no_sharper", "paste_texture", "read_look", "read_texture", "rigid_fit",
+    "sharpened",
+]  # fmt: skip

@@ -1,0 +1,282 @@
+"""Linear appearance model of faces in the canonical frame: the classical model-based k-same, done well.
+
+A face is a texture in the frame and a shape. What belongs to the moment (pose, expression, light) predicts the texture
+by a linear map; what is left is told by principal components, together with what is left of the shape: the identity
+code. Attributes that shall stay, such as gender and age, are a linear map of that code, so that another code can be
+given the source's own.
+
+Source: Newton et al. 2005 (k-same); Gross et al. 2006 (model-based k-same); Cootes et al. 1998 (appearance models).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.frame.geometry import HI, LO, NUMBERS, OVAL, FaceShape, Readings, Warp
+
+__all__ = ["AppearanceModel", "Moment", "frame_mask"]
+
+Floats = NDArray[np.float32]
+LIGHT = 5
+"""Mean colour (3), and how luminance rises to the right and downwards (2)."""
+_SMALL = 32
+"""Side of the texture that attributes are read from."""
+
+
+@dataclass(frozen=True, eq=False)
+class Moment:
+    """z_non: what stays of B sources because it belongs to the moment, or because it shall stay.
+
+    Args:
+        read: shape of the sources.
+        numbers: float32 [B,6] of expression.
+        light: float32 [B,5], in standard deviations.
+        kept: float32 [B,A], attributes that stay, in standard deviations.
+        grey: float32 [B], 1 for photos without colour, 0 for others.
+    """
+
+    read: Readings
+    numbers: Floats
+    light: Floats
+    kept: Floats
+    grey: Floats
+
+    def take(self, rows: Any) -> Moment:
+        """The same of some faces."""
+        return Moment(self.read.take(rows), self.numbers[rows], self.light[rows], self.kept[rows], self.grey[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class AppearanceModel:
+    """What is fitted; see `ficgan.frame.fit`.
+
+    Args:
+        shape: geometry of faces.
+        size: side R of the textures.
+        light_mean, light_sd: float32 [5].
+        predict: float32 [F,3P], texture from the features of the moment; P pixels of the frame lie under the mask.
+        components: float32 [T,3P], what one standard deviation of each texture coefficient adds.
+        reader: float32 [3P,T], reads these coefficients from what is not predicted.
+        looks: float32 [A,3·32²+I+6+1], reads what shall stay from a small texture and the shape.
+        attributes: float32 [A,D], reads the same from a code, less well.
+        give: float32 [D,A], what must be added to a code to raise each of them by one.
+        bands: int [L,D], 1 where a style layer holds a coefficient of the code; shape first.
+        names: of the attributes that stay.
+        lights: how many coefficients, those after the shape's, are of shadows and reflections: nobody's identity, so a
+            new code has none of them.
+    """
+
+    shape: FaceShape
+    size: int
+    light_mean: Floats
+    light_sd: Floats
+    predict: Floats
+    components: Floats
+    reader: Floats
+    looks: Floats
+    attributes: Floats
+    give: Floats
+    bands: NDArray[np.int64]
+    names: tuple[str, ...] = ()
+    lights: int = 0
+
+    @property
+    def num_layers(self) -> int:
+        """Number L of bands, which are what style layers are to a network."""
+        return len(self.bands)
+
+    @property
+    def code_size(self) -> int:
+        """Length D of an identity code: shape coefficients, then those of the texture."""
+        return len(self.shape.basis) + len(self.components)
+
+    @cached_property
+    def warp(self) -> Warp:
+        """Between frame and upright coordinates."""
+        return Warp(self.shape.front, self.size)
+
+    @cached_property
+    def mask(self) -> Floats:
+        """float32 [R,R], how much of each pixel of the frame is replaced."""
+        return frame_mask(self.shape.front, self.size, inset=2.0, feather=2.5)
+
+    @cached_property
+    def pixels(self) -> NDArray[np.int64]:
+        """Flat indices [P] of the frame's pixels that the model knows."""
+        return model_pixels(self.shape.front, self.size)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def encode(self, textures: NDArray[np.uint8], read: Readings) -> tuple[Floats, Moment]:
+        """Identity codes and the moment of faces.
+
+        Args:
+            textures: uint8 [B,R,R,3] in the frame.
+            read: of their meshes.
+
+        Returns:
+            float32 [B,D] and what stays.
+        """
+        seen = self.seen(textures)
+        light = (self.read_light(seen) - self.light_mean) / self.light_sd
+        features = self.features(read.numbers, self.shape.turn(read.pose), light)
+        rest = seen.reshape(len(seen), -1) - features @ self.predict
+        code = np.concatenate([read.identity, rest @ self.reader], 1)
+        chroma = np.abs(seen - seen.mean(2, keepdims=True)).mean((1, 2)) / np.maximum(seen.mean((1, 2)), 0.02)
+        grey = np.clip(1.5 - chroma / 0.02, 0, 1)
+        kept = np.clip(look_features(textures, read) @ self.looks.T, -2, 2).astype(np.float32)
+        return code, Moment(read, read.numbers, light.astype(np.float32), kept, grey.astype(np.float32))
+
+    def seen(self, textures: NDArray[np.uint8]) -> Floats:
+        """The known pixels of textures [B,R,R,3]: float32 [B,P,3] in [0,1]."""
+        flat = textures.reshape(len(textures), -1, 3)
+        return flat[:, self.pixels].astype(np.float32) / np.float32(255)
+
+    def read_light(self, seen: Floats) -> Floats:
+        """float32 [B,5] of pixels [B,P,3]: mean colour and slopes of luminance under the mask."""
+        weight, across, down = self._light_weights
+        bright = seen.mean(2)
+        return np.concatenate(
+            [np.einsum("bpc,p->bc", seen, weight), (bright @ across)[:, None], (bright @ down)[:, None]], 1
+        )
+
+    @cached_property
+    def _light_weights(self) -> tuple[Floats, Floats, Floats]:
+        weight = self.mask.ravel()[self.pixels]
+        weight = weight / weight.sum()
+        y, x = np.divmod(self.pixels, self.size)
+        sides = []
+        for at in (x, y):
+            place = at / (self.size - 1) * 2 - 1
+            place = place - (place * weight).sum()
+            sides.append((weight * place * 8).astype(np.float32))
+        return weight.astype(np.float32), sides[0], sides[1]
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def decode(self, codes: Floats, moment: Moment) -> Floats:
+        """Textures float32 [B,P,3], about [0,1], of codes [B,D] in a moment."""
+        shape = len(self.shape.basis)
+        features = self.features(moment.numbers, self.shape.turn(moment.read.pose), moment.light)
+        made = (features @ self.predict + codes[:, shape:] @ self.components).reshape(len(codes), -1, 3)
+        if moment.grey.any():
+            made = made + moment.grey[:, None, None] * (made.mean(2, keepdims=True) - made)
+        return made
+
+    def mixed(self, own: Floats, new: Floats, first: int, last: int, kept: Floats | None) -> Floats:
+        """Codes whose bands first … last (numbered from 1) are the new ones.
+
+        Args:
+            own: float32 [B,D] of the sources.
+            new: float32 [B,D] in their place.
+            first, last: bands that take the new code.
+            kept: float32 [B,A], attributes that the result has; None: those of the new code.
+        """
+        take = self.bands[first - 1 : last].any(0)
+        shape = len(self.shape.basis)
+        new = new.copy()
+        new[:, shape : shape + self.lights] = 0
+        codes = np.where(take, new, own).astype(np.float32)
+        if kept is not None:
+            codes = codes + ((kept - codes @ self.attributes.T) @ self.give.T) * take
+        return codes.astype(np.float32)
+
+    @staticmethod
+    def features(numbers: NDArray[Any], turn: NDArray[Any], light: NDArray[Any]) -> Floats:
+        """What the texture is predicted from: [B,F] of numbers [B,6], yaw and pitch [B,2], light [B,5]."""
+        base = np.concatenate([numbers, turn], 1)
+        count = base.shape[1]
+        squares = [base[:, i] * base[:, j] for i in range(count) for j in range(i + 1)]
+        lit = [base[:, i] * light[:, 0] for i in range(count)]
+        turned = [turn[:, 0] * light[:, j] for j in range(1, light.shape[1])]
+        columns = [np.ones(len(base)), *base.T, *np.asarray(light).T, *squares, *lit, *turned]
+        return np.stack(columns, 1).astype(np.float32)
+
+    # -- file ---------------------------------------------------------------------------------------------------------
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Arrays of a file, the large ones in 8 bits a number and one scale a row."""
+        out = {name: array.astype(np.float32) for name, array in self.shape.to_arrays().items()}
+        for name in ("light_mean", "light_sd", "looks", "attributes", "give"):
+            out[name] = getattr(self, name)
+        for name in ("predict", "components"):
+            out[name], out[f"{name}.scale"] = quantised(getattr(self, name))
+        # The first row is the mean face: 8 bits would show.
+        out["mean"] = self.predict[0].astype(np.float16)
+        out["reading"], out["bands"] = self._reading.astype(np.float32), self.bands.astype(np.int32)
+        return out
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], header: Mapping[str, Any]) -> AppearanceModel:
+        """Read back what `to_arrays` gave."""
+        shape, size = FaceShape.from_arrays(dict(arrays)), int(header["size"])
+        predict, components = (arrays[n].astype(np.float32) * arrays[f"{n}.scale"] for n in ("predict", "components"))
+        predict[0] = arrays["mean"]
+        weight = frame_mask(shape.front, size).ravel()[model_pixels(shape.front, size)]
+        reader = (components * np.repeat(weight, 3)).T * arrays["reading"]
+        names = ("light_mean", "light_sd", "looks", "attributes", "give")
+        rest = {name: np.asarray(arrays[name], np.float32) for name in names}
+        return cls(
+            shape, size, predict=predict, components=components, reader=np.ascontiguousarray(reader, np.float32),
+            bands=arrays["bands"].astype(np.int64), names=tuple(header["names"]), lights=int(header["lights"]),
+            **rest,
+        )  # fmt: skip
+
+    @cached_property
+    def _reading(self) -> Floats:
+        """float32 [T]: components are orthogonal under the mask's weight: their reader is they themselves, scaled."""
+        weight = np.repeat(frame_mask(self.shape.front, self.size).ravel()[self.pixels], 3)
+        return 1 / (np.square(self.components) * weight).sum(1)
+
+
+def look_features(textures: NDArray[np.uint8], read: Readings) -> Floats:
+    """What attributes are read from: [B,3·32²+I+6+1] of textures [B,R,R,3], of even brightness and contrast."""
+    import cv2
+
+    small = np.stack([cv2.resize(one, (_SMALL, _SMALL), interpolation=cv2.INTER_AREA) for one in textures])
+    flat = small.reshape(len(small), -1).astype(np.float32)
+    flat = (flat - flat.mean(1, keepdims=True)) / np.maximum(flat.std(1, keepdims=True), 1)
+    ones = np.ones((len(flat), 1), np.float32)
+    return np.concatenate([flat, 0.3 * read.identity, 0.3 * read.numbers, ones], 1)
+
+
+def frame_mask(front: NDArray[Any], size: int, *, inset: float = 0.0, feather: float = 1.5) -> Floats:
+    """Soft mask [R,R] of the face's outline in the frame.
+
+    Args:
+        front: [468,2], where the mesh's points lie in the frame.
+        size: R.
+        inset: frame units by which it is drawn in.
+        feather: standard deviation of its edge, frame units.
+    """
+    import cv2
+
+    scale = (size - 1) / (np.array(HI) - LO)
+    outline = (np.asarray(front)[OVAL] - LO) * scale
+    mask = np.zeros((size, size), np.float32)
+    cv2.fillPoly(mask, [np.rint(outline * 16).astype(np.int32)], 1.0, shift=4)
+    if inset > 0:
+        radius = max(1, round(inset * float(scale[0])))
+        kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * radius + 1, 2 * radius + 1))
+        mask = cv2.erode(mask, kernel, borderType=cv2.BORDER_CONSTANT, borderValue=0)
+    return cv2.GaussianBlur(mask, (0, 0), feather * float(scale[0]))
+
+
+def model_pixels(front: NDArray[Any], size: int) -> NDArray[np.int64]:
+    """Flat indices [P] of the frame's pixels under the widest mask."""
+    return np.flatnonzero(frame_mask(front, size).ravel() > 0.02)
+
+
+def quantised(rows: Floats) -> tuple[NDArray[np.int8], Floats]:
+    """Rows [N,M] as int8 and a float32 scale [N,1] each."""
+    scale = np.abs(rows).max(1, keepdims=True).clip(1e-12) / 127
+    return np.rint(rows / scale).astype(np.int8), scale.astype(np.float32)
+
+
+assert len(NUMBERS) == 6

@@ -1,0 +1,234 @@
+"""From a photo into the frame, and from the frame back onto the photo."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.faces.blend import Paste, crop, invert, mix, nothing, transform_points
+from ficgan.frame.geometry import HI, LO, OVAL, Warp
+
+__all__ = [
+    "Look", "detail_of", "matched_border", "no_sharper", "paste_texture", "read_look", "read_texture", "sharpened",
+]  # fmt: skip
+
+Image = NDArray[np.uint8]
+Floats = NDArray[np.float32]
+
+_COARSE = 96
+"""Side of the grid on which the warp is inverted; it is smooth, so a larger patch only interpolates it."""
+_GREY = np.array([0.299, 0.587, 0.114], np.float32)
+
+
+def read_texture(photo: Image, upright: NDArray[np.float64], points: NDArray[np.float64], warp: Warp) -> Image:
+    """A face of a photo in the frame.
+
+    Args:
+        photo: uint8 [H,W,3] RGB.
+        upright: float64 [2,3], photo → upright units.
+        points: [468,3] the mesh in upright units.
+        warp: of the frame.
+
+    Returns:
+        uint8 [R,R,3].
+    """
+    import cv2
+
+    at = warp.to_upright(points[None])[0]
+    unit = 1 / math.sqrt(abs(np.linalg.det(upright[:, :2])))  # photo pixels per frame unit
+    finest = float(warp.step.min())
+    if unit * finest > 1.25:  # a large face: reduced first, or fine texture would alias
+        scale = 1 / finest
+        low = at.reshape(-1, 2).min(0)
+        side = math.ceil(float((at.reshape(-1, 2).max(0) - low).max()) * scale) + 2
+        matrix = np.column_stack([upright[:, :2] * scale, (upright[:, 2] - low) * scale])
+        photo, place = crop(photo, matrix, side), ((at - low) * scale).astype(np.float32)
+    else:
+        place = transform_points(invert(upright), at).astype(np.float32)
+        low = np.floor(place.reshape(-1, 2).min(0)).astype(int) - 4
+        high = np.ceil(place.reshape(-1, 2).max(0)).astype(int) + 5
+        x0, y0 = (int(v) for v in np.clip(low, 0, (photo.shape[1] - 1, photo.shape[0] - 1)))
+        x1, y1 = (int(v) for v in np.clip(high, (x0 + 1, y0 + 1), photo.shape[1::-1]))
+        photo, place = photo[y0:y1, x0:x1], place - np.float32([x0, y0])
+    found: Any = cv2.remap(
+        np.ascontiguousarray(photo), place[..., 0], place[..., 1], cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE
+    )
+    return found
+
+
+@dataclass(frozen=True)
+class Look:
+    """How sharp and how noisy a photo is around and in a face.
+
+    Args:
+        detail: standard deviation of the fine detail of the source's texture in the frame, [0,1].
+        grain: standard deviation of the noise around the face, [0,1], photo pixels.
+        coarse: noise that is left after averaging 2×2 pixels, of what white noise would leave; 1 … 2.
+    """
+
+    detail: float
+    grain: float
+    coarse: float = 1.0
+
+
+def read_look(photo: Image, upright: NDArray[np.float64], texture: Image, mask: Floats) -> Look:
+    """Sharpness of the source's texture and grain of its surroundings.
+
+    The noise is the median of a high-pass filter over what lies around the face, which edges hardly move.
+
+    Source: Immerkær 1996, with a median in place of the mean.
+    """
+    import cv2
+
+    detail = detail_of(texture.astype(np.float32) / 255, mask)
+    unit = 1 / math.sqrt(abs(np.linalg.det(upright[:, :2])))
+    centre = transform_points(invert(upright), [[64.0, 64.0]])[0]
+    half = int(75 * unit) + 2
+    x0, y0 = (int(v) for v in np.clip(np.rint(centre - half), 0, np.array(photo.shape[1::-1]) - 1))
+    x1, y1 = (int(v) for v in np.clip(np.rint(centre + half), (x0 + 1, y0 + 1), photo.shape[1::-1]))
+    part = photo[y0:y1, x0:x1].astype(np.float32) @ _GREY / 255
+    if min(part.shape) < 8:
+        return Look(detail, 0.0)
+    first = _noise(part)
+    second = _noise(cv2.resize(part, (part.shape[1] // 2, part.shape[0] // 2), interpolation=cv2.INTER_AREA))
+    return Look(detail, first, float(np.clip(2 * second / max(first, 1e-6), 1, 2)))
+
+
+def matched_border(made: Floats, source: Image, mask: Floats) -> Floats:
+    """A texture whose border has the source's colours, the difference fading smoothly inwards.
+
+    Args:
+        made: float32 [R,R,3] in [0,1].
+        source: uint8 [R,R,3].
+        mask: [R,R], what will be replaced.
+
+    Differences that hair, hats or hands make are too large to be light, and count little.
+    """
+    import cv2
+
+    difference = source.astype(np.float32) / 255 - made
+    ring = ((mask > 0.02) & (mask < 0.85)).astype(np.float32)
+    usual = (difference * ring[..., None]).sum((0, 1)) / max(float(ring.sum()), 1.0)
+    far = np.abs(difference - usual).max(2)
+    ring *= np.exp(-np.square(far / 0.12))
+    size = len(mask)
+    total, weight = np.zeros_like(made), np.zeros_like(ring)
+    for share, trust in ((0.04, 1.0), (0.1, 0.1), (0.25, 0.005)):  # near the border the nearest pixels decide
+        blur = cv2.GaussianBlur(np.dstack([difference * ring[..., None], ring]), (0, 0), share * size)
+        total, weight = total + trust * blur[..., :3], weight + trust * blur[..., 3]
+    return made + np.clip(total / np.maximum(weight, 1e-6)[..., None], -0.25, 0.25)
+
+
+def sharpened(texture: Floats, gains: Sequence[float]) -> Floats:
+    """A texture [R,R,3] whose bands of fine detail are raised: an average of faces has less of them than a face.
+
+    Args:
+        texture: float32.
+        gains: of the bands between blurs of standard deviation 0, .7, 1.4, 2.8, … pixels, the finest first.
+    """
+    import cv2
+
+    out, finer = texture.copy(), texture
+    for number, gain in enumerate(gains):
+        coarser = cv2.GaussianBlur(texture, (0, 0), 0.7 * 2**number)
+        out += np.float32(gain - 1) * (finer - coarser)
+        finer = coarser
+    return out
+
+
+def detail_of(texture: Floats, mask: Floats) -> float:
+    """Standard deviation of the fine detail of a texture [R,R,3] in [0,1] under a mask."""
+    import cv2
+
+    grey = texture @ _GREY
+    fine = grey - cv2.GaussianBlur(grey, (0, 0), 1.2)
+    return float(np.sqrt(np.average(np.square(fine), weights=mask)))
+
+
+def no_sharper(texture: Floats, mask: Floats, detail: float) -> Floats:
+    """A texture blurred until its fine detail under the mask is at most `detail`, as a blurred photo wants it."""
+    import cv2
+
+    for sigma in (0.0, 0.5, 0.8, 1.2, 1.8, 2.6, 4.0):
+        blurred = texture if sigma == 0 else cv2.GaussianBlur(texture, (0, 0), sigma)
+        if detail_of(blurred, mask) <= detail:
+            break
+    return blurred
+
+
+def paste_texture(
+    photo: Image, upright: NDArray[np.float64], points: NDArray[np.float64], texture: Floats, mask: Floats, warp: Warp,
+    look: Look | None = None, *, seed: int = 0,
+) -> Paste:  # fmt: skip
+    """Lay a texture of the frame onto a photo.
+
+    Args:
+        photo: uint8 [H,W,3] RGB; not changed.
+        upright: float64 [2,3], photo → upright units.
+        points: [468,3] of the published mesh, upright units.
+        texture: float32 [R,R,3] in [0,1].
+        mask: float32 [R,R], weight of the texture.
+        warp: of the frame.
+        look: grain to add; None: none.
+        seed: of the grain.
+    """
+    import cv2
+
+    back = invert(upright)
+    outline = transform_points(back, points[OVAL, :2])
+    margin = 0.06 * float(np.ptp(outline, axis=0).max()) + 2
+    low, high = np.floor(outline.min(0) - margin), np.ceil(outline.max(0) + margin) + 1
+    x0, y0 = (int(v) for v in np.clip(low, 0, photo.shape[1::-1]))
+    x1, y1 = (int(v) for v in np.clip(high, 0, photo.shape[1::-1]))
+    if x1 <= x0 or y1 <= y0:
+        return nothing(photo)
+    width, height = x1 - x0, y1 - y0
+    cells = min(_COARSE, max(width, height))
+    columns, rows = (max(2, math.ceil(side * cells / max(width, height))) for side in (width, height))
+    x, y = np.meshgrid(np.linspace(x0, x1 - 1, columns), np.linspace(y0, y1 - 1, rows))
+    wanted = transform_points(upright, np.stack([x, y], -1)).astype(np.float32)
+    there = warp.to_upright(points[None])[0]
+    at, found = warp.to_frame(there, wanted, warp.depth(points))
+    found = cv2.GaussianBlur(found, (0, 0), 0.7)  # the far edge of a turned face is soft, not stairs of the grid
+    # Corners of the coarse grid are corners of the patch, so the fine grid is a plain interpolation between them.
+    fx = np.linspace(0, columns - 1, width, dtype=np.float32)
+    fy = np.linspace(0, rows - 1, height, dtype=np.float32)
+    gx, gy = np.meshgrid(fx, fy)
+    packed = np.dstack([at, found])
+    fine: Any = cv2.remap(packed, gx, gy, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+    u, v, sure = (np.ascontiguousarray(fine[..., i]) for i in range(3))
+    new: Any = cv2.remap(texture, u, v, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
+    weight: Any = cv2.remap(mask, u, v, cv2.INTER_LINEAR, borderMode=cv2.BORDER_CONSTANT, borderValue=0)
+    weight = weight * np.clip(2 * sure - 1, 0, 1)
+    weight[weight < 1 / 255] = 0
+    if look is not None and look.grain > 0.002:
+        new = new + _grain((height, width), look, seed)[..., None]
+    pixels = np.rint(np.clip(new, 0, 1) * 255).astype(np.uint8)
+    return mix(photo, x0, y0, pixels, weight.astype(np.float32))
+
+
+def _noise(grey: Floats) -> float:
+    """Standard deviation of white noise in a picture [h,w], by the median of a second difference."""
+    import cv2
+
+    kernel = np.array([[1, -2, 1], [-2, 4, -2], [1, -2, 1]], np.float32) / 6
+    return float(np.median(np.abs(cv2.filter2D(grey, -1, kernel)))) / 0.6745
+
+
+def _grain(shape: tuple[int, int], look: Look, seed: int) -> Floats:
+    import cv2
+
+    rng = np.random.default_rng(seed)
+    noise = rng.standard_normal(shape, np.float32)
+    if look.coarse > 1.1:
+        noise = cv2.GaussianBlur(noise, (0, 0), 0.5 * look.coarse)
+        noise /= float(noise.std()) + 1e-6
+    return np.float32(min(look.grain, 0.03)) * noise
+
+
+assert HI[0] > LO[0]

@@ -1,0 +1,141 @@
+"""From a set of aligned faces to a fitted appearance model, and to the codes of a bank."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.errors import InputError
+from ficgan.faces import Alignment, FaceMesh, find_meshes
+from ficgan.frame.appearance import AppearanceModel
+from ficgan.frame.compose import read_texture
+from ficgan.frame.fit import FitConfig, fit_appearance, fit_shape
+from ficgan.frame.geometry import Warp
+
+if TYPE_CHECKING:
+    from ficgan.data import FaceData, Labels
+
+__all__ = ["codes_of", "kept_attributes", "learn"]
+
+Floats = NDArray[np.float32]
+Progress = Callable[[str, int, int], None]
+SIDE = 128
+"""Of the aligned crops, pixels: a frame unit is a 128th of the template's crop."""
+_AGE = re.compile(r"(\d+)\s*-\s*(\d+)|(?:more than|over|\+)?\s*(\d+)\s*\+?")
+
+
+def learn(
+    data: FaceData, mesh: FaceMesh, config: FitConfig, progress: Progress | None = None
+) -> tuple[AppearanceModel, dict[str, Any]]:
+    """Fit geometry and appearance.
+
+    Args:
+        data: aligned faces at 128² by the default template, with labels where there are any.
+        mesh: reads them.
+        config: numbers.
+        progress: called as progress(stage, done, total).
+
+    Returns:
+        The model, and a record of what it was fitted to.
+
+    Raises:
+        InputError: too few clear faces.
+    """
+    say = progress or (lambda stage, done, total: None)
+    points, presence = _meshes(data, mesh, say)
+    clear = np.flatnonzero(presence >= config.presence)
+    if len(clear) < 2 * (config.lights + config.textures):
+        raise InputError(f"{len(clear)} of {len(data)} faces are clear enough for a fit: give more, or aligned ones.")
+    shape = fit_shape(points[clear], config)
+    read = shape.read(points[clear])
+    warp = Warp(shape.front, config.size)
+    textures = np.empty((len(clear), config.size, config.size, 3), np.uint8)
+    for done, (row, image) in enumerate(zip(clear, _images(data.subset(clear)), strict=True)):
+        textures[done] = read_texture(image, read.upright[done], read.points[done], warp)
+        if done % 100 == 99 or row == clear[-1]:
+            say("reading textures", done + 1, len(clear))
+    labels = None if data.labels is None else data.labels.take([int(i) for i in clear])
+    names, kept = kept_attributes(labels, len(clear))
+    model, _ = fit_appearance(shape, read, textures, _groups(labels, len(clear)), kept, names, config, say)
+    return model, {"images": len(data), "clear": len(clear), "mesh": mesh.name, "fingerprint": data.fingerprint}
+
+
+def codes_of(
+    model: AppearanceModel, data: FaceData, mesh: FaceMesh, presence: float, progress: Progress | None = None
+) -> tuple[Floats, NDArray[np.int64]]:
+    """Codes and attributes [M,D+A] of the clear faces of a set, and their rows [M]."""
+    say = progress or (lambda stage, done, total: None)
+    codes, rows = [], []
+    for done, image in enumerate(_images(data)):
+        found = find_meshes(mesh, image, _template())[0]
+        if found.presence >= presence:
+            read = model.shape.read(found.points[None])
+            texture = read_texture(image, read.upright[0], read.points[0], model.warp)
+            code, moment = model.encode(texture[None], read)
+            codes.append(np.concatenate([code[0], moment.kept[0]]))
+            rows.append(done)
+        if done % 100 == 99 or done == len(data) - 1:
+            say("encoding", done + 1, len(data))
+    return np.stack(codes).astype(np.float32), np.array(rows)
+
+
+def kept_attributes(labels: Labels | None, count: int) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+    """Gender and age, as far as labels have them: names, and values [N,A] with NaN where unknown."""
+    names: list[str] = []
+    columns: list[NDArray[np.float64]] = []
+    if labels is not None:
+        known = {name.casefold(): labels.attributes[:, i] for i, name in enumerate(labels.attribute_names)}
+        if "male" in known:
+            other = known.get("female", 1 - known["male"])
+            names.append("Male")
+            columns.append(np.where(known["male"] + other == 1, known["male"].astype(float), np.nan))
+        ages = {i: age for i, name in enumerate(labels.attribute_names) if (age := _age(name)) is not None}
+        if len(ages) > 1:
+            table = labels.attributes[:, list(ages)] != 0
+            names.append("age")
+            columns.append(np.where(table.sum(1) == 1, table @ np.array(list(ages.values())), np.nan))
+    return tuple(names), np.stack(columns, 1) if columns else np.zeros((count, 0))
+
+
+def _age(name: str) -> float | None:
+    match = _AGE.fullmatch(name.strip())
+    if not match:
+        return None
+    return (int(match[1]) + int(match[2])) / 2 if match[1] else float(match[3])
+
+
+def _groups(labels: Labels | None, count: int) -> Sequence[str]:
+    """Group of each face, of which every one is trimmed alike: the race where labels have it, else none."""
+    if labels is None or not labels.attribute_columns:
+        return [""] * count
+    rows = [i for i, column in enumerate(labels.attribute_columns) if column.casefold() in ("race", "ethnicity")]
+    if not rows:
+        return [""] * count
+    table = labels.attributes[:, rows]
+    return [labels.attribute_names[rows[one.argmax()]] if one.any() else "" for one in table]
+
+
+def _meshes(data: FaceData, mesh: FaceMesh, say: Progress) -> tuple[Floats, Floats]:
+    points, presence = [], []
+    for done, image in enumerate(_images(data)):
+        found = find_meshes(mesh, image, _template())[0]
+        points.append(found.points)
+        presence.append(found.presence)
+        if done % 100 == 99 or done == len(data) - 1:
+            say("reading meshes", done + 1, len(data))
+    return np.stack(points), np.array(presence, np.float32)
+
+
+def _template() -> NDArray[np.float64]:
+    return Alignment().points(SIDE)[None]
+
+
+def _images(data: FaceData) -> Iterator[NDArray[np.uint8]]:
+    """Decoded crops, a few hundred at a time in memory."""
+    for begin in range(0, len(data), 256):
+        part = data.subset(range(begin, min(begin + 256, len(data))))
+        yield from np.ascontiguousarray(part.resident().numpy().transpose(0, 2, 3, 1))

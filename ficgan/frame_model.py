@@ -1,0 +1,304 @@
+"""Faces made in the canonical frame, with the user's controls; needs no torch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.errors import FicganError
+from ficgan.face_model import FaceModel, Floats, Image, ModelInfo, Sight
+from ficgan.faces import Alignment, Face, FaceMesh, MediaPipeMesh, Mesh, Paste, find_meshes
+from ficgan.frame import (
+    NUMBERS,
+    AppearanceModel,
+    Look,
+    Moment,
+    frame_mask,
+    matched_border,
+    no_sharper,
+    paste_texture,
+    read_look,
+    read_texture,
+    sharpened,
+)
+from ficgan.identity import IdentityBank, KSameCode
+from ficgan.identity.ksame import keyed_generator
+from ficgan.identity.mixing import k_same_layers
+from ficgan.images.files import atomic_write
+from ficgan.policy import Attempt
+
+__all__ = ["FrameConfig", "FrameModel", "load_appearance", "save_appearance"]
+
+KIND = "appearance"
+"""Of the file, as its metadata says it."""
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class FrameConfig:
+    """Numbers of making faces in the frame; part of the model's file.
+
+    Args:
+        presence: least score of a mesh that a face is made for.
+        most_yaw: radians; the training has seen no heads turned further.
+        most_folded: share of the mask that the source's own turn may hide.
+        jitter: standard deviation of the noise on each number of expression (see NUMBERS), one draw a person. What a
+            recogniser of shapes could tell people by gets more.
+        limit: numbers of expression and light beyond it, in standard deviations, are cut: the model has not seen them.
+        kept: how clearly a new face shows the attributes that stay; 1 is as clearly as the source.
+        gains: of the bands of fine detail, see `sharpened`.
+        inset: frame units by which the mask is drawn in from the outline of the face.
+        feather: width of its edge.
+    """
+
+    presence: float = 0.0
+    most_yaw: float = 0.8
+    most_folded: float = 0.15
+    jitter: tuple[float, ...] = (0.0, 0.4, 0.4, 0.2, 0.4, 0.4)
+    limit: float = 2.5
+    kept: float = 1.2
+    gains: tuple[float, ...] = (2.0, 1.55, 1.3, 1.15)
+    inset: float = 1.0
+    feather: float = 2.5
+
+
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """Where a face is made.
+
+    Args:
+        moment: of this one face.
+        texture: uint8 [R,R,3] of the source.
+        look: of the photo.
+    """
+
+    moment: Moment
+    texture: Image
+    look: Look
+
+
+@dataclass(frozen=True, eq=False)
+class _Made:
+    """A face in the frame.
+
+    Args:
+        texture: float32 [R,R,3] in [0,1].
+        points: float64 [468,3] of the published mesh, upright units.
+    """
+
+    texture: Floats
+    points: NDArray[np.float64]
+
+
+class FrameModel(FaceModel):
+    """The linear appearance model.
+
+    An identity code z_id is the model's code followed by the attributes that stay; w is the same. A row of styles is
+    the mixed code and the noise on the numbers of expression, so that a face which keeps its row keeps both.
+
+    Args:
+        model: fitted appearance.
+        config: numbers.
+        bank: made with it.
+        mesh: reads faces; None: MediaPipe's.
+        sha256: of the model's file.
+        device: of the mesh.
+        controls: of `FaceModel`.
+    """
+
+    AUTO_PSI = (0.8, 0.8)
+
+    def __init__(
+        self, model: AppearanceModel, config: FrameConfig, bank: IdentityBank, *, mesh: FaceMesh | None = None,
+        sha256: str = "", device: str = "cpu", **controls: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(bank, model.num_layers, **controls)
+        self.model, self.config, self.device = model, config, device
+        self.mesh: FaceMesh = mesh or MediaPipeMesh(device=device)
+        self.resolution, self.alignment = model.size, Alignment("canonical")
+        self._sha256 = sha256
+
+    @property
+    def precision(self) -> str:
+        return "float32"
+
+    def digest(self) -> str:
+        return self._sha256[:16]
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def see(self, pairs: Sequence[tuple[Image, Face]]) -> list[Sight]:
+        meshes: list[Mesh] = []
+        begin = 0
+        while begin < len(pairs):  # neighbours of one photo together
+            end = begin
+            while end < len(pairs) and pairs[end][0] is pairs[begin][0]:
+                end += 1
+            meshes += find_meshes(self.mesh, pairs[begin][0], [face for _, face in pairs[begin:end]])
+            begin = end
+        return [self._sight(photo, mesh) for (photo, _), mesh in zip(pairs, meshes, strict=True)]
+
+    def _sight(self, photo: Image, mesh: Mesh) -> Sight:
+        model, config = self.model, self.config
+        nothing = np.zeros(self.code_size, np.float32)
+        if not mesh.presence >= config.presence:
+            return Sight(nothing, problem=f"its mesh is unsure (presence {mesh.presence:.1f})")
+        read = model.shape.read(mesh.points[None])
+        if abs(float(read.pose.yaw[0])) > config.most_yaw:
+            return Sight(nothing, problem=f"the head is turned {np.degrees(abs(float(read.pose.yaw[0]))):.0f} degrees")
+        grid = model.warp.to_upright(read.points)[0]
+        if (folded := model.warp.folded(grid, model.mask)) > config.most_folded:
+            return Sight(nothing, problem=f"{folded:.0%} of the face is turned away")
+        texture = read_texture(photo, read.upright[0], read.points[0], model.warp)
+        code, moment = model.encode(texture[None], read)
+        limit = config.limit
+        moment = replace(
+            moment, numbers=np.clip(moment.numbers, -limit, limit), light=np.clip(moment.light, -limit, limit)
+        )
+        look = read_look(photo, read.upright[0], texture, model.mask)
+        return Sight(np.concatenate([code[0], moment.kept[0]]), _Place(moment, texture, look))
+
+    @property
+    def code_size(self) -> int:
+        """Length of z_id and of w: the model's code and the attributes that stay."""
+        return self.model.code_size + len(self.model.names)
+
+    def latent(self, z_id: Floats) -> Floats:
+        return z_id
+
+    # -- new identities -----------------------------------------------------------------------------------------------
+
+    def draw(self, key: str, attempt: Attempt, psi: float) -> KSameCode:
+        code = super().draw(key, attempt, psi)
+        # Keyed as the draw is: who does not know the seed cannot take the noise off.
+        rng = keyed_generator(self.seed, self.bank.digest, self.key(key, attempt), self.k, "numbers")
+        noise = rng.standard_normal(len(NUMBERS)) * self.config.jitter
+        return replace(code, w=np.concatenate([code.w, noise]).astype(np.float32))
+
+    def wanted(self, w: Floats) -> Floats:
+        size = self.code_size
+        return np.concatenate([super().wanted(w[:, :size]), w[:, size:]], 1)
+
+    def mixed(self, z_id: Floats, w_new: Floats, attempt: Attempt) -> Floats:
+        size, code_size = self.model.code_size, self.code_size
+        first, last = k_same_layers(self.num_layers, None if attempt.band else attempt.layer, attempt.band)
+        own, stay = z_id[:, :size], z_id[:, size:]
+        given = w_new[:, size:code_size]
+        if self.attributes is None and self.target is None:  # the source's own, moved as was asked for
+            given = self.config.kept * stay + self.shift[size:]
+        codes = self.model.mixed(own, w_new[:, :size], first, last, given)
+        noise = w_new[:, code_size:]
+        if not noise.size:  # codes that were not drawn
+            noise = np.zeros((len(codes), len(NUMBERS)), np.float32)
+        return np.concatenate([codes, noise], 1).astype(np.float32)
+
+    # -- pictures -----------------------------------------------------------------------------------------------------
+
+    def render(self, styles: Floats, sights: Sequence[Sight]) -> list[Any]:
+        model, size = self.model, self.model.code_size
+        out: list[Any] = []
+        for row, sight in zip(styles, sights, strict=True):
+            place: _Place = sight.place
+            limit, shape = self.config.limit, len(model.shape.basis)
+            numbers = np.clip(place.moment.numbers + row[size:], -limit, limit).astype(np.float32)
+            moment = replace(place.moment, numbers=numbers)
+            points = model.shape.publish(moment.read, numbers, row[None, :shape])[0]
+            texture = place.texture.astype(np.float32) / 255
+            texture.reshape(-1, 3)[model.pixels] = model.decode(row[None, :size], moment)[0]
+            texture = sharpened(texture, self.config.gains)
+            texture = no_sharper(texture, model.mask, 1.15 * place.look.detail)
+            out.append(_Made(matched_border(texture, place.texture, self._mask(1.0)), points))
+        return out
+
+    def paste(self, photo: Image, sight: Sight, made: Any, *, mask_scale: float = 1.0) -> Paste:
+        place: _Place = sight.place
+        seed = int.from_bytes(hashlib.blake2b(np.ascontiguousarray(made.points).tobytes(), digest_size=8).digest())
+        return paste_texture(
+            photo, place.moment.read.upright[0], made.points, made.texture, self._mask(mask_scale), self.model.warp,
+            place.look, seed=seed,
+        )  # fmt: skip
+
+    def reconstruct(self, sights: Sequence[Sight]) -> list[Any]:
+        """The sources themselves as the model has them, for figures of the model: nothing is hidden."""
+        size = self.model.code_size
+        zeros = np.zeros((len(sights), len(NUMBERS)), np.float32)
+        return self.render(np.concatenate([np.stack([s.z_id[:size] for s in sights]), zeros], 1), sights)
+
+    def moment(self, sight: Sight) -> Floats:
+        length = len(NUMBERS) + 2 + len(self.model.light_mean)
+        if sight.problem:
+            return np.zeros(length, np.float32)
+        moment: Moment = sight.place.moment
+        turn = self.model.shape.turn(moment.read.pose)
+        return np.concatenate([moment.numbers[0], turn[0], moment.light[0]]).astype(np.float32)
+
+    def layer_codes(self, z_id: Floats, layers: Sequence[int]) -> Floats:
+        take = self.model.bands[[layer - 1 for layer in layers]].any(0)
+        return z_id[:, : self.model.code_size][:, take]
+
+    def _mask(self, scale: float) -> Floats:
+        return self._masks(round(max(self.config.inset + 50 * (1 - scale), 0.0), 2))
+
+    @cached_property
+    def _masks(self) -> Any:
+        front, size, feather = self.model.shape.front, self.model.size, self.config.feather
+        return lru_cache(maxsize=8)(lambda inset: frame_mask(front, size, inset=inset, feather=feather))
+
+
+def save_appearance(
+    path: str | Path, model: AppearanceModel, config: FrameConfig, info: ModelInfo, *, overwrite: bool = False
+) -> None:
+    """Write a model as safetensors with a JSON header, whole or not at all.
+
+    Raises:
+        InputError: the file exists, or cannot be written.
+    """
+    from dataclasses import asdict
+
+    from safetensors.numpy import save
+
+    header = {
+        "schema_version": SCHEMA, "size": model.size, "names": list(model.names), "lights": model.lights,
+        "config": asdict(config), "alignment": info.alignment, "data": info.data, "training": info.training,
+    }  # fmt: skip
+    metadata = {"format": "ficgan", "kind": KIND, "header": json.dumps(header, sort_keys=True)}
+    arrays = {name: np.ascontiguousarray(array) for name, array in model.to_arrays().items()}
+    with atomic_write(path, overwrite=overwrite) as file:
+        file.write(save(arrays, metadata=metadata))
+
+
+def load_appearance(path: str | Path) -> tuple[AppearanceModel, FrameConfig, ModelInfo]:
+    """Read a file of `save_appearance`.
+
+    Raises:
+        FicganError: missing, damaged, of another kind or newer.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    path = Path(path)
+    try:
+        with safe_open(str(path), framework="numpy") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != "ficgan" or metadata.get("kind") != KIND:
+                raise FicganError(f"{path} is no appearance model; make one with `ficgan fit-appearance`")
+            header = json.loads(metadata["header"])
+            if header["schema_version"] > SCHEMA:
+                version = header["schema_version"]
+                raise FicganError(f"{path} has schema {version}, this ficgan reads up to {SCHEMA}; upgrade ficgan")
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
+        model = AppearanceModel.from_arrays(arrays, header)
+        told = {name: tuple(v) if isinstance(v, list) else v for name, v in header["config"].items()}
+        info = ModelInfo(header["alignment"], header["data"], header["training"])
+        if not all(np.isfinite(part).all() for part in (model.predict, model.components, model.shape.moves)):
+            raise ValueError("it has numbers that are not finite")
+        return model, FrameConfig(**told), info
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, IndexError) as error:
+        raise FicganError(f"{path} is damaged or not a ficgan model ({error}); fetch or make it again") from None

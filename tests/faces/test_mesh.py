@@ -1,0 +1,330 @@
+"""Face meshes: one face has one mesh wherever it lies, meshes agree with detectors, and know what is no face."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import ArrayLike, NDArray
+
+from ficgan.errors import InputError, UsageError
+from ficgan.faces import (
+    FACE_OVAL,
+    GOOD_PRESENCE,
+    LEFT_BROW,
+    LEFT_EYE,
+    LEFT_IRIS,
+    LIPS_INNER,
+    LIPS_OUTER,
+    RIGHT_BROW,
+    RIGHT_EYE,
+    RIGHT_IRIS,
+    Alignment,
+    Face,
+    FaceMesh,
+    MediaPipeMesh,
+    Mesh,
+    crop,
+    find_meshes,
+    five_points,
+    get_detector,
+    similarity,
+    transform_points,
+    triangles,
+)
+from ficgan.faces.mesh import _TEMPLATE
+
+Image = NDArray[np.uint8]
+
+# The eyes, nose and mouth corners of scikit-image's astronaut, and the distance of her eyes.
+MARKS = np.array([(204, 100), (246, 103), (224, 127), (201.5, 140.5), (244.5, 141.5)])
+EYES = float(np.linalg.norm(MARKS[1] - MARKS[0]))
+# Pairs that a mirror swaps: the contours run the same way round.
+MIRRORED = [
+    (RIGHT_EYE, LEFT_EYE[(8 - np.arange(16)) % 16]),
+    (RIGHT_BROW, LEFT_BROW[(4 - np.arange(10)) % 10]),
+    (RIGHT_IRIS[:1], LEFT_IRIS[:1]),
+    (FACE_OVAL, FACE_OVAL[-np.arange(36) % 36]),
+    (LIPS_OUTER, LIPS_OUTER[(10 - np.arange(20)) % 20]),
+    (LIPS_INNER, LIPS_INNER[(10 - np.arange(20)) % 20]),
+]
+
+
+@pytest.fixture(scope="module")
+def mesh() -> MediaPipeMesh:
+    return MediaPipeMesh()
+
+
+@pytest.fixture(scope="module")
+def astronaut() -> Image:
+    return pytest.importorskip("skimage.data").astronaut()
+
+
+@pytest.fixture(scope="module")
+def found(mesh: FaceMesh, astronaut: Image) -> Mesh:
+    return find_meshes(mesh, astronaut, MARKS[None])[0]
+
+
+def opened(path: Path) -> Image:
+    from PIL import Image as Pillow
+
+    with Pillow.open(path) as picture:
+        return np.array(picture.convert("RGB"))
+
+
+def moved(photo: Image, matrix: ArrayLike, size: tuple[int, int]) -> Image:
+    """A photo carried by a similarity, without aliasing."""
+    import cv2
+
+    scale = np.sqrt(np.linalg.det(np.asarray(matrix)[:, :2]))
+    source = photo if scale >= 1 else cv2.GaussianBlur(photo, (0, 0), 0.5 / scale)
+    return np.asarray(cv2.warpAffine(source, np.asarray(matrix), size, flags=cv2.INTER_CUBIC), np.uint8)
+
+
+def apart(points: ArrayLike, wanted: ArrayLike) -> float:
+    """Mean distance of the first 468 points in units of the astronaut's eye distance."""
+    gap = np.asarray(points)[:468, :2] - np.asarray(wanted)[:468, :2]
+    return float(np.linalg.norm(gap, axis=1).mean() / EYES)
+
+
+def test_the_astronaut(mesh: FaceMesh, astronaut: Image, found: Mesh) -> None:
+    before = astronaut.copy()
+    (again,) = find_meshes(mesh, astronaut, [Face(np.zeros(4, np.float32), MARKS.astype(np.float32), 1.0)])
+    assert np.array_equal(astronaut, before)
+    assert isinstance(mesh, FaceMesh)
+    assert found.points.shape == (478, 3) and found.points.dtype == np.float32 and isinstance(found.presence, float)
+    np.testing.assert_allclose(again.points, found.points, atol=1e-3)
+    assert found.presence > 15
+    assert np.abs(five_points(found.points) - MARKS).max() < 5  # both were read off by somebody
+    assert found.points[1, 2] < found.points[[234, 454], 2].min() - EYES / 2  # the nose is nearer than the cheeks
+
+
+@pytest.mark.parametrize(
+    ("angle", "scale", "shift"),
+    [
+        (0, 1, (7.4, -3.7)),
+        (0, 2.6, (-90, 30)),
+        (0, 0.6, (40, 50)),
+        (90, 1, (0, 0)),
+        (-37, 1.3, (9, 4)),
+        (180, 1, (0, 0)),
+    ],
+)
+def test_mesh_follows_the_face(
+    mesh: FaceMesh, astronaut: Image, found: Mesh, angle: float, scale: float, shift: tuple[float, float]
+) -> None:
+    turn = scale * np.exp(1j * np.deg2rad(angle))
+    linear = np.array([[turn.real, -turn.imag], [turn.imag, turn.real]])
+    middle = MARKS.mean(0)
+    matrix = np.column_stack([linear, np.array([300, 300]) + shift - linear @ middle])
+    photo = moved(astronaut, matrix, (600, 600))
+    (other,) = find_meshes(mesh, photo, transform_points(matrix, MARKS)[None])
+    wanted = transform_points(matrix, found.points[:, :2])
+    # .005 of the eye distance is .2 pixels of the photo: a shift by half a pixel would show.
+    assert apart(other.points, wanted) / scale < (0.005 if scale >= 1 else 0.02)
+    assert np.abs((other.points[:, :2] - wanted).mean(0)).max() / scale / EYES < 0.005
+    assert np.abs(other.points[:, 2] / scale - found.points[:, 2]).mean() / EYES < 0.02
+    assert abs(other.presence - found.presence) < 4
+
+
+def test_the_crop_is_the_default_template_and_a_border() -> None:
+    in_128 = transform_points(Alignment().matrix(MARKS, 128), [(-0.5, -0.5), (63.5, 63.5), (127.5, 100.0)])
+    in_256 = transform_points(similarity(MARKS, _TEMPLATE), [(-0.5, -0.5), (63.5, 63.5), (127.5, 100.0)])
+    np.testing.assert_allclose((in_128 + 22.5) / 172, (in_256 + 0.5) / 256, atol=1e-9)
+
+
+def test_pixels_around_the_crop_do_not_matter(mesh: FaceMesh, astronaut: Image, found: Mesh) -> None:
+    """A shift by whole pixels shifts the mesh by as much."""
+    wide = np.pad(astronaut, ((40, 0), (25, 3), (0, 0)))
+    (other,) = find_meshes(mesh, wide, MARKS[None] + (25, 40))
+    np.testing.assert_allclose(other.points, found.points + np.array([25, 40, 0]), atol=0.02)
+
+
+def test_mirror_image(mesh: FaceMesh, astronaut: Image, found: Mesh) -> None:
+    width = astronaut.shape[1]
+    marks = np.column_stack([width - 1 - MARKS[:, 0], MARKS[:, 1]])[[1, 0, 2, 4, 3]]
+    (other,) = find_meshes(mesh, astronaut[:, ::-1], marks[None])
+    gaps = []
+    for here, there in MIRRORED:
+        back = np.column_stack([width - 1 - other.points[there, 0], other.points[there, 1]])
+        gaps.append((found.points[here, :2] - back) / EYES)
+        assert np.linalg.norm(gaps[-1], axis=1).mean() < 0.03
+    # A pixel of the crop, which is .014 here, would come from coordinates that begin at its edge.
+    assert abs(np.concatenate(gaps)[:, 0].mean()) < 0.007
+    assert np.abs(five_points(other.points) - marks).max() < 5
+
+
+@pytest.mark.parametrize(
+    ("angle", "scale", "shift"), [(30, 1, 0), (-30, 1.3, 0.2), (0, 1.5, 0), (0, 0.65, 0), (0, 1, 0.5)]
+)
+def test_bad_landmarks_are_mended_by_a_second_look(
+    mesh: FaceMesh, astronaut: Image, found: Mesh, angle: float, scale: float, shift: float
+) -> None:
+    turn = scale * np.exp(1j * np.deg2rad(angle))
+    offset = MARKS - MARKS.mean(0)
+    bad = MARKS.mean(0) + offset @ np.array([[turn.real, turn.imag], [-turn.imag, turn.real]]) + (shift * EYES, 0)
+    (other,) = find_meshes(mesh, astronaut, bad[None])
+    assert apart(other.points, found.points) < 0.03 and other.presence > 15
+
+
+def test_a_crowd_is_read_in_small_batches_and_in_order() -> None:
+    class Grey:
+        """A face is where the crop is bright, and lies as the template says."""
+
+        name = "grey"
+
+        def __init__(self) -> None:
+            self.batches: list[int] = []
+
+        def read(self, crops: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+            self.batches.append(len(crops))
+            assert crops.dtype == np.uint8 and crops.shape[1:] == (256, 256, 3)
+            points = np.zeros((len(crops), 478, 3), np.float32)
+            for indices, place in zip((LEFT_EYE, RIGHT_EYE, [1], [61], [291]), _TEMPLATE, strict=True):
+                points[:, indices, :2] = place
+            return points, crops.mean((1, 2, 3)).astype(np.float32) / 10
+
+    photo = np.repeat(np.linspace(20, 220, 800).astype(np.uint8)[None, :, None], 60, axis=0).repeat(3, axis=2)
+    marks = np.array([Alignment().points(20) + np.array([20 * index, 20]) for index in range(38)])[::-1]
+    grey = Grey()
+    meshes = find_meshes(grey, photo, marks)
+    bright = [face.presence for face in meshes]
+    assert bright == sorted(bright, reverse=True) and max(grey.batches) <= 16 < len(bright)
+    assert sum(grey.batches) == 38 + sum(value < GOOD_PRESENCE for value in bright)  # a second look at the dark ones
+    np.testing.assert_allclose([five_points(face.points) for face in meshes], marks, atol=1e-3)
+    assert find_meshes(grey, photo, []) == [] and find_meshes(grey, photo, np.zeros((0, 5, 2))) == []
+
+
+def test_one_by_one_is_the_same(mesh: MediaPipeMesh, astronaut: Image) -> None:
+    rng = np.random.default_rng(3)
+    crops = [crop(astronaut, similarity(MARKS + rng.normal(0, 2, (5, 2)), _TEMPLATE), 256) for _ in range(4)]
+    crops.append(rng.integers(0, 256, (256, 256, 3), dtype=np.uint8))
+    points, presence = mesh.read(np.stack(crops))
+    for index, one in enumerate(crops):
+        alone = mesh.read(one[None])
+        np.testing.assert_allclose(alone[0][0], points[index], atol=2e-3)
+        np.testing.assert_allclose(alone[1][0], presence[index], atol=2e-3)
+    assert [part.shape for part in mesh.read(np.zeros((0, 256, 256, 3), np.uint8))] == [(0, 478, 3), (0,)]
+
+
+def test_textures_are_no_faces(mesh: MediaPipeMesh, rng: np.random.Generator) -> None:
+    import cv2
+
+    grids = [rng.integers(0, 256, (side, side, 3), dtype=np.uint8) for side in (2, 3, 5, 9, 17, 40, 100, 256)]
+    crops = [cv2.resize(grid, (256, 256), interpolation=cv2.INTER_CUBIC) for grid in grids]
+    crops += [np.full((256, 256, 3), value, np.uint8) for value in (0, 128, 255)]
+    assert mesh.read(np.stack(crops))[1].max() < GOOD_PRESENCE / 2
+
+
+def test_photos_without_people_hold_no_faces(mesh: FaceMesh, shared_data: Path, rng: np.random.Generator) -> None:
+    worst = -np.inf
+    for path in sorted((shared_data / "photos" / "noface").iterdir()):
+        photo = opened(path)
+        height, width = photo.shape[:2]
+        sizes = rng.uniform(40, min(height, width), 2)
+        places = [Alignment().points(size) + rng.uniform(0, 1, 2) * (width - size, height - size) for size in sizes]
+        worst = max(worst, *(face.presence for face in find_meshes(mesh, photo, np.array(places))))
+    assert worst < GOOD_PRESENCE
+
+
+@pytest.mark.parametrize("name", ["yunet", "centerface"])
+def test_agrees_with_five_point_detectors(
+    mesh: FaceMesh, name: str, shared_data: Path, shared_models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """About as well as detectors with each other, on portraits and on people in groups."""
+    monkeypatch.setenv("FICGAN_MODELS", str(shared_models))
+    detector = get_detector(name)
+    portraits = sorted((shared_data / "london").glob("*.jpg"))[5::70]
+    groups = sorted((shared_data / "photos" / "groups").iterdir())[:2]
+    assert len(portraits) == 3 and len(groups) == 2
+    for paths, middle, most, least in ((portraits, 0.1, 0.15, 18.0), (groups, 0.16, 0.3, GOOD_PRESENCE)):
+        gaps, presence = [], []
+        for path in paths:
+            photo = opened(path)
+            # Where the eyes are less than 12 pixels apart, detectors guess.
+            faces = [one for one in detector.detect(photo) if np.ptp(one.landmarks[:2, 0]) >= 12]
+            for face, one in zip(faces, find_meshes(mesh, photo, faces), strict=True):
+                scale = np.linalg.norm(face.landmarks[1] - face.landmarks[0])
+                gaps.append(np.linalg.norm(five_points(one.points) - face.landmarks, axis=1) / scale)
+                presence.append(one.presence)
+        assert len(gaps) >= 3
+        assert np.median(gaps, axis=0).max() < middle and np.quantile(gaps, 0.95) < most
+        assert np.quantile(presence, 0.1) >= least
+
+
+def test_embedded_network_is_the_original_one(
+    mesh: MediaPipeMesh, astronaut: Image, shared_models: Path, rng: np.random.Generator
+) -> None:
+    """tools/make_mesh.py changed its speed and size, not what it says."""
+    from ficgan import pretrained
+    from ficgan.faces.models import onnx_session
+
+    assert (pretrained.FOLDER / "face_mesh.onnx").stat().st_size <= 3e6
+    crops = [crop(astronaut, similarity(MARKS + rng.normal(0, 3, (5, 2)), _TEMPLATE), 256) for _ in range(2)]
+    crops.append(rng.integers(0, 256, (256, 256, 3), dtype=np.uint8))
+    original = onnx_session(shared_models / "face_mesh.onnx")
+    wanted = original.run(["landmarks", "presence"], {"image": np.stack(crops).astype(np.float32) / 255})
+    points, presence = mesh.read(np.stack(crops))
+    np.testing.assert_allclose(points, wanted[0] - (0.5, 0.5, 0), atol=0.01)
+    np.testing.assert_allclose(presence, wanted[1], atol=0.01)
+
+
+def test_triangles_fill_the_oval_once(
+    mesh: MediaPipeMesh, shared_data: Path, shared_models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FICGAN_MODELS", str(shared_models))
+    detector = get_detector("yunet")
+    crops = []
+    for path in sorted((shared_data / "london").glob("*_neutral.jpg"))[:3]:
+        photo = opened(path)
+        crops.append(crop(photo, similarity(detector.detect(photo)[0].landmarks, _TEMPLATE), 256))
+    mean = mesh.read(np.stack(crops))[0].mean(0)
+    dented = mean.copy()
+    dented[152, 1] -= 3.0  # the chin: here the oval is not convex
+    for points in (dented, mean):
+        corners = triangles(points)
+        a, b, c = (points[corners[:, corner], :2].astype(float) for corner in range(3))
+        areas = np.cross(np.pad(b - a, ((0, 0), (0, 1))), np.pad(c - a, ((0, 0), (0, 1))))[:, 2] / 2
+        x, y = points[FACE_OVAL, :2].T.astype(float)
+        assert corners.dtype == np.int32 and np.array_equal(np.unique(corners), np.arange(468))
+        assert areas.min() > 0 and areas.sum() == pytest.approx(abs(x @ np.roll(y, -1) - y @ np.roll(x, -1)) / 2)
+        assert len(corners) == 2 * 468 - 36 - 2  # Euler: 36 points on the border
+    assert triangles(mean.copy()) is corners and triangles(mean[:468]) is corners
+    with pytest.raises(ValueError, match="read-only"):
+        corners[0, 0] = 1
+
+
+def test_refuses_what_cannot_be_read(mesh: MediaPipeMesh, astronaut: Image) -> None:
+    for crops in (
+        np.zeros((256, 256, 3), np.uint8),
+        np.zeros((1, 256, 256, 3)),
+        np.zeros((1, 192, 192, 3), np.uint8),
+        [],
+    ):
+        with pytest.raises(InputError, match="256"):
+            mesh.read(crops)  # type: ignore[arg-type]
+    same = np.ones((1, 5, 2))
+    for bad in (MARKS, MARKS[None, :4], np.full((1, 5, 2), np.nan), same):
+        with pytest.raises(InputError):
+            find_meshes(mesh, astronaut, bad)
+    with pytest.raises(InputError):
+        find_meshes(mesh, astronaut.astype(float), MARKS[None])  # type: ignore[arg-type]
+    for points in (np.zeros((5, 2)), np.zeros(468), np.zeros((468, 1))):
+        with pytest.raises(InputError, match="468"):
+            five_points(points)
+    for points in (np.zeros((2, 468, 2)), np.full((468, 2), np.nan)):
+        with pytest.raises(InputError):
+            triangles(points)
+
+
+def test_files_and_devices_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    crops = np.zeros((1, 256, 256, 3), np.uint8)
+    lost, damaged = tmp_path / "lost.onnx", tmp_path / "damaged.onnx"
+    damaged.write_bytes(b"not a network")
+    for path in (lost, damaged):
+        reader = MediaPipeMesh(path=path)  # opened when it is needed
+        with pytest.raises(InputError, match=path.name):
+            reader.read(crops)
+    with pytest.raises(UsageError, match="tpu"):
+        MediaPipeMesh("tpu").read(crops)

@@ -1,0 +1,307 @@
+"""The appearance model finds again what made a small world of linear faces, and mixes, keeps and files it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import cv2
+import numpy as np
+import pytest
+from conftest import Heads
+from numpy.typing import NDArray
+
+from ficgan.errors import InputError
+from ficgan.frame import fit
+from ficgan.frame.appearance import LIGHT, AppearanceModel, Moment, frame_mask, model_pixels, quantised
+from ficgan.frame.fit import FitConfig, fit_appearance, fit_shape
+from ficgan.frame.geometry import FaceShape, Readings
+
+Floats = NDArray[np.float32]
+SIZE, SHADOWS, DETAILS, PEOPLE = 48, 2, 6, 600
+CONFIG = FitConfig(size=SIZE, shapes=6, lights=SHADOWS, textures=DETAILS + 2, layers=4, ridge=0.1, trim=0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """Faces whose textures are a known linear map of known numbers.
+
+    Args:
+        shape: of their meshes.
+        read: of the PEOPLE.
+        lights: [PEOPLE,5], codes: [PEOPLE,SHADOWS+DETAILS], normal numbers.
+        effects: [6+2+1,R,R,3] of numbers, turn, and the first number times yaw.
+        lamps: [5,R,R,3] of the lights.
+        components: [SHADOWS+DETAILS,R,R,3] of the codes; none changes what is read as light.
+    """
+
+    shape: FaceShape
+    read: Readings
+    lights: NDArray[np.float64]
+    codes: NDArray[np.float64]
+    effects: NDArray[np.float64]
+    lamps: NDArray[np.float64]
+    components: NDArray[np.float64]
+
+    def exact(self, codes: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """Textures [PEOPLE,R,R,3] in [0,1], with other codes if there are any."""
+        numbers, turn = self.read.numbers, self.shape.turn(self.read.pose)
+        moment = np.column_stack([numbers, turn, numbers[:, 0] * turn[:, 0]]).clip(-3, 3)
+        parts = (
+            (moment, self.effects),
+            (self.lights, self.lamps),
+            (self.codes if codes is None else codes, self.components),
+        )
+        return (0.6, 0.5, 0.4) + sum(np.einsum("bk,kyxc->byxc", *one) for one in parts)
+
+    @property
+    def textures(self) -> NDArray[np.uint8]:
+        noise = np.random.default_rng(5).normal(0, 0.002, (PEOPLE, SIZE, SIZE, 3))
+        return photographed(self.exact() + noise)
+
+    @property
+    def labels(self) -> NDArray[np.float64]:
+        """[PEOPLE,2] in −1 and 1, of the code; some unknown."""
+        labels = np.sign(np.stack([self.codes[:, SHADOWS], self.codes[:, SHADOWS + 1] + self.codes[:, SHADOWS]], 1))
+        labels[::17, 0] = np.nan
+        return labels
+
+
+def photographed(textures: NDArray[np.floating]) -> NDArray[np.uint8]:
+    return np.rint(textures.clip(0, 1) * 255).astype(np.uint8)
+
+
+def painted(model: AppearanceModel, made: Floats) -> NDArray[np.uint8]:
+    """Whole textures of what `decode` makes [B,P,3]."""
+    out = np.zeros((len(made), model.size**2, 3))
+    out[:, model.pixels] = made
+    return photographed(out.reshape(-1, model.size, model.size, 3))
+
+
+def blobs(rng: np.random.Generator, number: int, sigma: float) -> NDArray[np.float64]:
+    """Random textures [number,R,R,3], as smooth as sigma says."""
+    noise = [cv2.GaussianBlur(rng.normal(0, 1, (SIZE, SIZE, 3)), (0, 0), sigma) for _ in range(number)]
+    return np.array([one / one.std() for one in noise])
+
+
+@pytest.fixture(scope="module")
+def world(heads: Heads) -> World:
+    rng = np.random.default_rng(3)
+    meshes = heads.people(PEOPLE, rng)
+    shape = fit_shape(meshes, CONFIG)
+    y, x = np.mgrid[-1 : 1 : SIZE * 1j, -1 : 1 : SIZE * 1j]
+    lamps = np.stack(
+        [*(np.broadcast_to(colour, (SIZE, SIZE, 3)) for colour in np.eye(3)), *([[p] * 3] for p in (x, y))][:3]
+    )
+    lamps = np.concatenate([lamps, np.repeat(np.stack([x, y])[..., None], 3, 3)])
+    reader = AppearanceModel(
+        shape, SIZE, np.zeros(LIGHT), np.ones(LIGHT), *[np.zeros((0, 0), np.float32)] * 6, np.ones((1, 1), np.int64)
+    )
+
+    def read(textures: NDArray[np.float64]) -> NDArray[np.float64]:
+        return reader.read_light(textures.reshape(len(textures), -1, 3)[:, reader.pixels])
+
+    components = np.concatenate([blobs(rng, SHADOWS, 9.0), blobs(rng, DETAILS, 1.0)])
+    unlit = components - np.einsum("kl,lyxc->kyxc", read(components) @ np.linalg.inv(read(lamps)), lamps)
+    lights = rng.normal(0, (0.05, 0.05, 0.05, 0.03, 0.03), (PEOPLE, LIGHT))
+    codes = rng.normal(0, 1, (PEOPLE, SHADOWS + DETAILS))
+    return World(shape, shape.read(meshes), lights, codes, 0.015 * blobs(rng, 9, 3.0), lamps, 0.03 * unlit)
+
+
+def fitted(
+    world: World, config: FitConfig = CONFIG, textures: NDArray[np.uint8] | None = None
+) -> tuple[AppearanceModel, Floats]:
+    groups = ["one", "other"] * (PEOPLE // 2)
+    given = world.textures if textures is None else textures
+    return fit_appearance(world.shape, world.read, given, groups, world.labels, ("first", "second"), config)
+
+
+@pytest.fixture(scope="module")
+def model(world: World) -> AppearanceModel:
+    return fitted(world)[0]
+
+
+@pytest.fixture(scope="module")
+def encoded(world: World, model: AppearanceModel) -> tuple[Floats, Moment]:
+    return model.encode(world.textures[:40], world.read.take(slice(40)))
+
+
+def root_mean_square(error: NDArray[np.floating]) -> float:
+    return float(np.sqrt(np.square(error).mean()))
+
+
+def seen(model: AppearanceModel, textures: NDArray[np.floating]) -> NDArray[np.floating]:
+    return textures.reshape(len(textures), -1, 3)[:, model.pixels]
+
+
+# -- fitting ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_world_is_found_again(world: World, model: AppearanceModel, encoded: tuple[Floats, Moment]) -> None:
+    codes, moment = encoded
+    exact = seen(model, world.exact())[:40]
+    assert root_mean_square(model.decode(codes, moment) - exact) < 0.003  # an 8-bit step is .004
+    # What is predicted is the face that the same moment gives to somebody whose code is 0.
+    nobody = seen(model, world.exact(np.zeros_like(world.codes)))[:40]
+    assert root_mean_square(nobody - exact) > 0.05
+    assert root_mean_square(model.decode(np.zeros_like(codes), moment) - nobody) < 0.012
+    # The span of the components holds the true ones, each in its part.
+    weight = np.sqrt(np.repeat(frame_mask(world.shape.front, SIZE).ravel()[model.pixels], 3))
+    true = seen(model, world.components).reshape(SHADOWS + DETAILS, -1) * weight
+    basis, _ = np.linalg.qr((model.components * weight).T)
+    left = true - true @ basis @ basis.T
+    assert np.linalg.norm(left, axis=1).max() < 0.05 * np.linalg.norm(true, axis=1).min()
+    shadows = true[:SHADOWS] - true[:SHADOWS] @ basis[:, :SHADOWS] @ basis[:, :SHADOWS].T
+    assert np.linalg.norm(shadows) < 0.35 * np.linalg.norm(true[:SHADOWS])
+
+
+def test_codes_are_in_standard_deviations_and_read_the_same_later(world: World, encoded: tuple[Floats, Moment]) -> None:
+    model, codes = fitted(world)
+    assert codes.shape == (PEOPLE, model.code_size) and codes.dtype == np.float32
+    np.testing.assert_allclose(codes.std(0), 1, atol=0.02)
+    np.testing.assert_allclose(encoded[0], codes[:40], atol=1e-3)  # and two fits are one
+
+
+def test_faces_they_were_not_fitted_to(world: World, model: AppearanceModel) -> None:
+    """The other half of the people, and a fit to the first."""
+    half = slice(PEOPLE // 2)
+    part = replace(world, read=world.read.take(half), lights=world.lights[half], codes=world.codes[half])
+    some, _ = fit_appearance(
+        world.shape, part.read, world.textures[half], ["all"] * (PEOPLE // 2), world.labels[half], ("a", "b"), CONFIG
+    )
+    rows = slice(PEOPLE // 2, PEOPLE // 2 + 40)
+    codes, moment = some.encode(world.textures[rows], world.read.take(rows))
+    assert root_mean_square(some.decode(codes, moment) - seen(some, world.exact())[rows]) < 0.006
+    # Attributes are read from the texture, so of new people, too.
+    right = np.sign(moment.kept) == np.sign(np.nan_to_num(world.labels[rows], nan=1))
+    assert right.mean() > 0.8
+
+
+def test_glasses_are_left_out_in_all_groups_alike(
+    world: World, model: AppearanceModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    glasses = np.random.default_rng(0).random(PEOPLE) < 0.15
+    textures = world.textures
+    textures[glasses, 15:21, 6:-6] //= 4
+    textures[1::2] = photographed(  # the second group is harder to explain, and must not go for it
+        textures[1::2] / 255 + np.random.default_rng(1).normal(0, 0.02, textures[1::2].shape)
+    )
+    kept: list[NDArray[np.bool_]] = []
+    choose = fit._kept
+    monkeypatch.setattr(fit, "_kept", lambda *given: kept.append(choose(*given)) or kept[-1])
+    config = replace(CONFIG, trim=0.3)
+    trimmed, _ = fitted(world, config, textures)
+    use = kept[-1]
+    assert use[glasses].mean() < 0.02
+    for group in (slice(0, None, 2), slice(1, None, 2)):
+        assert use[group].mean() == pytest.approx(0.7, abs=0.01)
+
+    def explained(one: AppearanceModel) -> float:
+        """Share of a bar that the components can make."""
+        bar = np.zeros((SIZE, SIZE, 3))
+        bar[15:21, 6:-6] = 1
+        weight = np.sqrt(np.repeat(one_weight, 3))
+        wanted = bar.reshape(-1, 3)[one.pixels].ravel() * weight
+        basis, _ = np.linalg.qr((one.components * weight).T)
+        return float(np.square(wanted @ basis).sum() / np.square(wanted).sum())
+
+    one_weight = frame_mask(world.shape.front, SIZE).ravel()[model.pixels]
+    assert explained(trimmed) < 0.2 and explained(fitted(world, CONFIG, textures)[0]) > 0.4
+
+
+def test_too_few_faces_are_refused(world: World) -> None:
+    few = slice(4 * (CONFIG.lights + CONFIG.textures) - 1)
+    with pytest.raises(InputError, match="39 faces are too few for 10 components"):
+        fit_appearance(
+            world.shape, world.read.take(few), world.textures[few], ["all"] * 39, world.labels[few], (), CONFIG
+        )
+
+
+# -- using ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_decoded_is_encoded_again(
+    world: World, model: AppearanceModel, encoded: tuple[Floats, Moment]
+) -> None:
+    codes, moment = encoded
+    again, later = model.encode(painted(model, model.decode(codes, moment)), moment.read)
+    assert np.abs(again - codes).max() < 0.1 and root_mean_square(again - codes) < 0.03
+    np.testing.assert_allclose(later.light, moment.light, atol=0.05)
+    np.testing.assert_allclose(later.kept, moment.kept, atol=0.2)
+    assert not moment.grey.any() and np.array_equal(later.numbers, moment.numbers)
+    few = moment.take([3, 1])
+    np.testing.assert_allclose(model.decode(codes[[3, 1]], few), model.decode(codes, moment)[[3, 1]], atol=1e-6)
+
+
+def test_grey_photos_stay_grey(world: World, model: AppearanceModel) -> None:
+    grey = np.repeat(world.textures[:4].mean(3, keepdims=True).astype(np.uint8), 3, axis=3)
+    codes, moment = model.encode(np.concatenate([grey, world.textures[:4]]), world.read.take([0, 1, 2, 3] * 2))
+    made = model.decode(codes, moment)
+    assert moment.grey.tolist() == [1] * 4 + [0] * 4
+    assert np.ptp(made[:4], axis=2).max() < 1e-6 and np.ptp(made[4:], axis=2).mean() > 0.1
+
+
+def test_bands_share_out_the_code(model: AppearanceModel) -> None:
+    assert model.bands.shape == (CONFIG.layers, model.code_size) and set(np.unique(model.bands)) == {0, 1}
+    np.testing.assert_array_equal(model.bands.sum(0), 1)
+    counts = model.bands.sum(1)
+    assert (counts > 0).all() and (np.diff(counts) >= 0).all()  # coarse ones have fewer
+    ends = np.cumsum((CONFIG.shapes, CONFIG.lights, CONFIG.textures))
+    for begin, end in zip((0, *ends), ends, strict=False):  # within each part in order
+        layer = model.bands[:, begin:end].argmax(0)
+        assert (np.diff(layer) >= 0).all()
+
+
+def test_mixing(model: AppearanceModel, encoded: tuple[Floats, Moment], rng: np.random.Generator) -> None:
+    own = encoded[0]
+    new = rng.standard_normal(own.shape).astype(np.float32)
+    before = own.copy(), new.copy()
+    lights = slice(CONFIG.shapes, CONFIG.shapes + CONFIG.lights)
+    lit = new.copy()
+    lit[:, lights] = 0
+    np.testing.assert_array_equal(model.mixed(own, new, 1, model.num_layers, None), lit)
+    for first, last in ((1, 2), (2, 4), (3, 3)):
+        taken = model.bands[first - 1 : last].any(0)
+        for kept in (None, encoded[1].kept):
+            mixed = model.mixed(own, new, first, last, kept)
+            np.testing.assert_array_equal(mixed[:, ~taken], own[:, ~taken])
+        np.testing.assert_array_equal(model.mixed(own, new, first, last, None)[:, taken], lit[:, taken])
+    kept = encoded[1].kept
+    whole = model.mixed(own, new, 1, model.num_layers, kept)
+    np.testing.assert_allclose(whole @ model.attributes.T, kept, atol=1e-4)
+    assert np.abs(lit @ model.attributes.T - kept).max() > 0.5
+    assert all(np.array_equal(*pair) for pair in zip((own, new), before, strict=True))
+
+
+def test_file(world: World, model: AppearanceModel, encoded: tuple[Floats, Moment]) -> None:
+    arrays = model.to_arrays()
+    big = [arrays["predict"], arrays["components"]]
+    assert all(one.dtype == np.int8 for one in big)
+    header = {"size": model.size, "names": list(model.names), "lights": model.lights}
+    again = AppearanceModel.from_arrays({name: array.copy() for name, array in arrays.items()}, header)
+    for name in ("predict", "components"):
+        was, now = getattr(model, name), getattr(again, name)
+        bound = np.abs(was).max(1, keepdims=True) / 254 * 1.001
+        first = 1 if name == "predict" else 0  # the mean face is kept in 16 bits
+        assert (np.abs(was - now)[first:] <= bound[first:]).all()
+    np.testing.assert_allclose(again.predict[0], model.predict[0], rtol=2**-11, atol=1e-6)
+    for name in ("light_mean", "light_sd", "looks", "attributes", "give", "bands"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(model, name))
+    assert (again.size, again.names, again.lights) == (model.size, ("first", "second"), SHADOWS)
+    for name, array in world.shape.to_arrays().items():
+        np.testing.assert_array_equal(array, again.shape.to_arrays()[name])
+    codes, moment = again.encode(world.textures[:40], world.read.take(slice(40)))
+    assert root_mean_square(codes - encoded[0]) < 0.05
+    assert root_mean_square(again.decode(codes, moment) - model.decode(*encoded)) < 0.003
+    rows = np.random.default_rng(0).normal(0, 1, (3, 50)).astype(np.float32)
+    small, scale = quantised(np.concatenate([rows, 0 * rows[:1]]))
+    assert not small[3].any() and np.abs(small * scale - np.concatenate([rows, 0 * rows[:1]])).max() <= scale.max() / 2
+
+
+def test_masks_follow_the_outline(world: World) -> None:
+    front = world.shape.front
+    for size in (32, 128):
+        wide, narrow = frame_mask(front, size), frame_mask(front, size, inset=6.0)
+        assert wide.shape == (size, size) and wide.dtype == np.float32 and 0 <= wide.min() and wide.max() <= 1 + 1e-6
+        assert (narrow <= wide + 1e-6).all() and narrow.sum() < wide.sum()
+        assert wide.sum() / size**2 == pytest.approx(frame_mask(front, 96).sum() / 96**2, rel=0.03)
+        np.testing.assert_array_equal(model_pixels(front, size), np.flatnonzero(wide > 0.02))

@@ -1,0 +1,355 @@
+"""Geometry of the frame: against SciPy, slow loops and brute force, and unmoved by how a photo lies.
+
+Not `test_geometry.py`: the evaluation's tests have a file of that name, and pytest wants one of each.
+"""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from conftest import SIZE, Heads, turned
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.interpolate import RBFInterpolator, RegularGridInterpolator
+from scipy.ndimage import map_coordinates
+from scipy.optimize import root
+from scipy.spatial import cKDTree
+from scipy.spatial.transform import Rotation
+
+from ficgan.frame.appearance import frame_mask
+from ficgan.frame.geometry import HI, LO, OVAL, FaceShape, Warp, expression_numbers, rigid_fit
+from ficgan.frame.torch_warp import TorchWarp
+
+Floats = NDArray[np.float32]
+NOSE = 4
+
+
+@pytest.fixture(scope="module")
+def mask(shape: FaceShape) -> Floats:
+    return frame_mask(shape.front, SIZE)
+
+
+@pytest.fixture(scope="module")
+def smooth(heads: Heads, shape: FaceShape) -> NDArray[np.float64]:
+    """Upright meshes [4,468,3] that are deformed but nowhere folded."""
+    return shape.read(heads.people(4, np.random.default_rng(3), turn=0.05)).points
+
+
+def lattice(side: int = 64) -> Floats:
+    """Places [side,side,2] all over the frame, upright units, on a regular grid."""
+    x, y = np.meshgrid(np.linspace(LO[0] + 2, HI[0] - 2, side), np.linspace(LO[1] + 2, HI[1] - 2, side))
+    return np.stack([x, y], -1).astype(np.float32)
+
+
+def at_pixels(field: NDArray[np.float32], at: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Bilinear samples of a field [R,R(,C)] at pixels [...,2]."""
+    planes = field.reshape(*field.shape[:2], -1)
+    found = [
+        map_coordinates(planes[..., c], (at[..., 1], at[..., 0]), order=1, mode="nearest")
+        for c in range(planes.shape[2])
+    ]
+    return np.stack(found, -1).reshape(*at.shape[:-1], *field.shape[2:])
+
+
+# -- pose -------------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=25, deadline=None)
+def test_rigid_fit_recovers_similarities(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    mean = rng.normal(0, 30, (50, 3))
+    rotation = Rotation.random(3, rng=rng).as_matrix()
+    scale, shift = rng.uniform(0.1, 20, 3), rng.normal(0, 100, (3, 3))
+    meshes = scale[:, None, None] * np.einsum("bij,nj->bni", rotation, mean) + shift[:, None]
+    pose = rigid_fit(mean, meshes)
+    np.testing.assert_allclose(pose.rotation, rotation, atol=1e-9)
+    np.testing.assert_allclose(pose.scale, scale)
+    np.testing.assert_allclose(pose.shift, shift, atol=1e-7)
+    np.testing.assert_allclose(pose.unposed(meshes), np.broadcast_to(mean, meshes.shape), atol=1e-7)
+    np.testing.assert_allclose(pose.posed(pose.unposed(meshes)), meshes, atol=1e-7)
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_rigid_fit_is_the_least_squares_one(heads: Heads, rng: np.random.Generator, mirrored: bool) -> None:
+    mean = heads.own * ((-1, 1, 1) if mirrored else (1, 1, 1))
+    mesh = turned(heads.own, 0.5, -0.2, 0.4) * 1.7 + rng.normal(0, 3, (468, 3))
+    pose = rigid_fit(mean, mesh[None])
+    wanted, _ = Rotation.align_vectors(mesh - mesh.mean(0), mean - mean.mean(0))
+    np.testing.assert_allclose(pose.rotation[0], wanted.as_matrix(), atol=1e-7)
+
+    def cost(scale: float, rotation: NDArray[np.float64], shift: NDArray[np.float64]) -> float:
+        return float(np.square(scale * mean @ rotation.T + shift - mesh).sum())
+
+    least = cost(pose.scale[0], pose.rotation[0], pose.shift[0])
+    for _ in range(200):
+        turn = Rotation.from_rotvec(rng.normal(0, 1e-3, 3)).as_matrix()
+        other = cost(
+            pose.scale[0] * (1 + rng.normal(0, 1e-3)), turn @ pose.rotation[0], pose.shift[0] + rng.normal(0, 0.01, 3)
+        )
+        assert other > least
+
+
+@given(st.floats(-1.3, 1.3), st.floats(-1.3, 1.3), st.floats(-3.1, 3.1))
+@settings(max_examples=50, deadline=None)
+def test_angles_of_known_turns(yaw: float, pitch: float, roll: float) -> None:
+    mean = np.random.default_rng(0).normal(0, 30, (20, 3))
+    pose = rigid_fit(mean, turned(mean, yaw, pitch, roll)[None])
+    np.testing.assert_allclose([pose.yaw[0], pose.pitch[0], pose.roll[0]], [yaw, pitch, roll], atol=1e-8)
+
+
+# -- numbers, identity, publishing ------------------------------------------------------------------------------------
+
+
+@given(st.floats(-3.1, 3.1), st.floats(0.1, 20), st.floats(-900, 900), st.floats(-900, 900), st.integers(0, 4))
+@settings(max_examples=25, deadline=None)
+def test_how_the_photo_lies_changes_nothing(
+    shape: FaceShape, heads: Heads, roll: float, scale: float, x: float, y: float, row: int
+) -> None:
+    mesh = heads.people(5, np.random.default_rng(11), turn=0.35)
+    mesh[3], mesh[4] = turned(heads.own, 0.5, 0.3), turned(heads.own, -0.6, -0.3)
+    here = shape.read(mesh[row : row + 1])
+    there = shape.read(turned(mesh[row : row + 1], roll=roll) * scale + (x, y, 0))
+    np.testing.assert_allclose(there.numbers, here.numbers, atol=1e-4)
+    np.testing.assert_allclose(there.identity, here.identity, atol=1e-4)
+    np.testing.assert_allclose(there.points, here.points, atol=1e-6)
+    np.testing.assert_allclose(shape.turn(there.pose), shape.turn(here.pose), atol=1e-6)
+    difference = there.pose.roll - here.pose.roll - roll
+    assert abs(np.exp(1j * difference) - 1)[0] < 1e-6 and there.pose.scale / here.pose.scale == pytest.approx(scale)
+
+
+def test_upright_matrix_and_points_agree(shape: FaceShape, heads: Heads, rng: np.random.Generator) -> None:
+    mesh = turned(heads.people(1, rng), 0.2, 0.1, 1.0) * 3 + (40, -7, 0)
+    read = shape.read(mesh)
+    ((a, b, tx), (c, d, ty)) = read.upright[0]
+    assert (a, b) == pytest.approx((d, -c))  # a similarity
+    x, y = mesh[0, :, 0], mesh[0, :, 1]
+    np.testing.assert_allclose(read.points[0, :, :2], np.stack([a * x + b * y + tx, c * x + d * y + ty], 1))
+    assert read.take([0]).pose.yaw == read.pose.yaw
+
+
+def test_publishing_what_was_read_gives_the_source(shape: FaceShape, heads: Heads, rng: np.random.Generator) -> None:
+    read = shape.read(turned(heads.people(6, rng), roll=0.7) * 2.5 + (300, 20, 5))
+    for rim in (0.0, 0.4, 1.0):
+        np.testing.assert_allclose(shape.publish(read, read.numbers, read.identity, rim=rim), read.points, atol=0.05)
+    nobody = np.zeros_like(read.identity)
+    bare, kept = (shape.publish(read, read.numbers, nobody, rim=rim) for rim in (0.0, 1.0))
+    assert np.abs(bare - read.points).max() > 0.5
+    np.testing.assert_allclose(kept[:, OVAL], read.points[:, OVAL], atol=1e-6)
+    np.testing.assert_allclose(kept[:, NOSE], bare[:, NOSE], atol=1e-3)
+    assert shape.rim[OVAL].min() == 1 and shape.rim[NOSE] < 1e-3 and shape.rim.min() >= 0
+
+
+def test_published_numbers_are_read_again(shape: FaceShape, heads: Heads, rng: np.random.Generator) -> None:
+    read = shape.read(heads.people(20, rng))
+    wanted = rng.normal(0, 1, (20, 6))
+    mesh = shape.publish(read, wanted, np.zeros_like(read.identity), rim=0.0)
+    again = shape.read(mesh)
+    assert np.abs(again.numbers - wanted).mean(0).max() < 0.2  # the ridge of the fit shrinks lids and brows by a tenth
+    np.testing.assert_allclose(shape.turn(again.pose), shape.turn(read.pose), atol=1e-3)
+
+
+def test_numbers_mean_what_they_say(heads: Heads) -> None:
+    """Each is moved by the part of the face that it is named after; the order is that of NUMBERS."""
+    usual = expression_numbers(heads.own[None])[0]
+    lower, corners = [14, 87, 317], [61, 291]
+    moves = {0: (lower, (0, 2)), 2: (corners, (0, -2)), 4: ([105, 334], (0, -2))}
+    for number, (points, by) in moves.items():
+        mesh = heads.own.copy()
+        mesh[points, :2] += by
+        changed = expression_numbers(mesh[None])[0] - usual
+        assert changed[number] == pytest.approx(2, abs=1e-6)
+        assert np.abs(np.delete(changed, [number, 2])).max() < 1e-2  # an open mouth lowers its middle
+
+
+# -- the warp ---------------------------------------------------------------------------------------------------------
+
+
+def spline(shape: FaceShape, warp: Warp, points: NDArray[np.float64]) -> RBFInterpolator:
+    """The displacement at places of the frame. SciPy's kernel is r² log r, half of ours, and so is its smoothing."""
+    side = np.linspace(-24, 151, 11)
+    anchors = [(x, y) for x in side for y in side if abs(x - 63.5) > 87 or abs(y - 63.5) > 87]
+    assert len(anchors) == 40
+    centres = np.concatenate([np.asarray(shape.front, np.float64)[warp.rows], anchors])
+    moved = np.concatenate([(points - shape.front)[warp.rows], np.zeros((len(anchors), 2))])
+    return RBFInterpolator(centres, moved, kernel="thin_plate_spline", smoothing=5.0, degree=1)
+
+
+def test_matrix_is_the_spline(shape: FaceShape, warp: Warp, rng: np.random.Generator) -> None:
+    assert set(OVAL) <= set(warp.rows) and np.array_equal(warp.rows, np.unique(warp.rows))
+    points = shape.front + rng.normal(0, 3, (468, 2))
+    frame = warp.grid.reshape(-1, 2)[::31]
+    there = warp.to_upright(points[None])[0].reshape(-1, 2)[::31]
+    np.testing.assert_allclose(there - frame, spline(shape, warp, points)(frame), atol=2e-3)
+
+
+def test_the_mean_stays_where_it_is(shape: FaceShape, warp: Warp) -> None:
+    corners = warp.grid[[0, 0, -1, -1], [0, -1, 0, -1]]
+    np.testing.assert_allclose(corners, [LO, (HI[0], LO[1]), (LO[0], HI[1]), HI])
+    np.testing.assert_allclose(warp.to_upright(shape.front[None])[0], warp.grid, atol=1e-5)
+    at, found = warp.to_frame(warp.grid, lattice())
+    np.testing.assert_allclose(at, (lattice() - LO) / warp.step, atol=0.02)
+    assert (found == 1).all()
+
+
+def test_to_upright_in_numpy_torch_and_a_loop(warp: Warp, smooth: NDArray[np.float64]) -> None:
+    fast = warp.to_upright(smooth)
+    slow = np.empty((4, 3, 2))
+    pixels = [(0, 0), (40, 31), (SIZE - 1, 7)]
+    for face in range(4):
+        for index, (y, x) in enumerate(pixels):
+            total = warp.grid[y, x].astype(np.float64)
+            for weight, point in zip(warp.matrix[y * SIZE + x], warp.rows, strict=True):
+                centre = warp.front[np.flatnonzero(warp.rows == point)[0]]
+                total = total + weight * (smooth[face, point, :2] - centre)
+            slow[face, index] = total
+    np.testing.assert_allclose(fast[:, [y for y, _ in pixels], [x for _, x in pixels]], slow, atol=1e-4)
+    network = TorchWarp(warp)
+    given_ = torch.as_tensor(smooth, dtype=torch.float32)
+    np.testing.assert_allclose(network.to_upright(given_).numpy(), fast, atol=1e-4)
+    with torch.autocast("cpu", torch.bfloat16):  # bf16 would move pixels
+        np.testing.assert_allclose(network.to_upright(given_).numpy(), fast, atol=1e-4)
+    assert not network.state_dict()  # made again from the model's shape, so no checkpoint keeps it
+
+
+def test_to_frame_inverts_to_upright(
+    shape: FaceShape, warp: Warp, mask: Floats, smooth: NDArray[np.float64], rng: np.random.Generator
+) -> None:
+    """The oracle is the spline itself between the pixels of the frame."""
+    for points in smooth[:2]:
+        upright = warp.to_upright(points[None])[0]
+        assert warp.folded(upright, mask) == 0
+        at, found = warp.to_frame(upright, lattice())
+        face = at_pixels(mask, at) > 0.05
+        assert face.mean() > 0.4 and (found[face] == 1).all()
+        some = rng.choice(face.sum(), 400, replace=False)
+        frame = LO + at[face][some] * warp.step
+        missed = frame + spline(shape, warp, points[:, :2])(frame) - lattice()[face][some]
+        assert np.linalg.norm(missed / warp.step, axis=-1).max() < 0.3
+
+
+def test_to_frame_in_numpy_torch_and_a_loop(warp: Warp, mask: Floats, smooth: NDArray[np.float64]) -> None:
+    upright, places = warp.to_upright(smooth), lattice(40)
+    fast = np.stack([warp.to_frame(one, places)[0] for one in upright])
+    wanted = torch.as_tensor(places).expand(len(upright), -1, -1, -1)
+    network = TorchWarp(warp).to_frame(torch.as_tensor(upright), wanted).numpy()
+    face = np.stack([at_pixels(mask, one) for one in fast]) > 0.05
+    assert np.abs(network - fast)[face].max() < 0.05
+    lines = np.arange(SIZE)
+    for index in np.argwhere(face)[:: face.sum() // 25]:
+        field = RegularGridInterpolator((lines, lines), upright[index[0]].astype(np.float64))
+        goal = places[index[1], index[2]]
+        slow = root(lambda p, field=field, goal=goal: field(p[::-1])[0] - goal, fast[tuple(index)], tol=1e-10)
+        assert slow.success
+        np.testing.assert_allclose(network[tuple(index)], slow.x, atol=2e-3)
+        np.testing.assert_allclose(fast[tuple(index)], slow.x, atol=0.03)  # OpenCV reckons in 32nds of a pixel
+
+
+@pytest.mark.parametrize(("yaw", "roll"), [(0.6, 0.0), (0.6, 1.5), (-0.6, -0.8)])
+def test_of_what_covers_itself_the_nearer_is_seen(
+    shape: FaceShape, heads: Heads, warp: Warp, mask: Floats, yaw: float, roll: float
+) -> None:
+    """Brute force: of all places of the face in the frame that fall upon a place of the photo, the nearest one."""
+    read = shape.read(turned(heads.own, yaw, 0.1, roll)[None])
+    upright, depth = warp.to_upright(read.points)[0], warp.depth(read.points[0])
+    (a, b, tx), (c, d, ty) = read.upright[0]
+    x, y = np.meshgrid(np.linspace(-6, 134, 72), np.linspace(-6, 134, 72))  # the photo's pixels: turned, if upright
+    places = np.stack([a * x + b * y + tx, c * x + d * y + ty], -1).astype(np.float32)
+    fine = np.linspace(0, SIZE - 1, 5 * (SIZE - 1) + 1, dtype=np.float32)
+    pixels = np.stack(np.meshgrid(fine, fine), -1)
+    pixels = pixels[at_pixels(mask, pixels) > 0.3]
+    where, how_far = at_pixels(upright, pixels), at_pixels(depth, pixels)
+    hits = cKDTree(where).query_ball_point(places.reshape(-1, 2), 0.35)
+    face = np.array([bool(hit) for hit in hits]).reshape(x.shape)
+    covered = np.array([bool(hit) and np.ptp(pixels[hit], axis=0).max() > 6 for hit in hits]).reshape(x.shape)
+    assert face.sum() > 1500 and covered.sum() > 100
+
+    def wrong(depth: Floats | None) -> NDArray[np.bool_]:
+        at, found = warp.to_frame(upright, places, depth)
+        assert np.isfinite(at).all() and found.min() >= 0 and found.max() <= 1
+        seen = np.array([pixels[hit[np.argmin(how_far[hit])]] if hit else (0, 0) for hit in hits])
+        off = np.linalg.norm(at - seen.reshape(at.shape), axis=-1) > 3
+        return np.array((off | (found < 0.5)) & face)
+
+    hidden = wrong(depth)
+    assert hidden.sum() < 0.01 * face.sum() and hidden[covered].mean() < 0.03
+    assert wrong(None)[covered].mean() > 2 * hidden[covered].mean()
+
+
+@pytest.mark.parametrize("nearer", ["first", "last"])
+def test_a_pleat(warp: Warp, nearer: str) -> None:
+    """Columns 0 … 40 go on, up to 56 back, then on again: between 24 and 40 there are three to choose from."""
+    column = np.arange(SIZE)
+    goes = np.where(column <= 40, column, np.where(column <= 56, 80 - column, column - 32))
+    upright = warp.grid.copy()
+    upright[..., 0] = LO[0] + warp.step[0] * goes
+    depth = np.broadcast_to(column if nearer == "first" else -column, (SIZE, SIZE)).astype(np.float32)
+    x, y = np.meshgrid(np.linspace(3, 60, 58), np.linspace(10, 80, 50))
+    at, found = warp.to_frame(upright, (LO + np.stack([x, y], -1) * warp.step).astype(np.float32), depth)
+    turn = 40 if nearer == "first" else 24
+    clear = abs(x - turn) > 1.5  # where it turns, both are right
+    np.testing.assert_allclose(at[..., 0][clear], np.where(x < turn, x, x + 32)[clear], atol=0.05)
+    np.testing.assert_allclose(at[..., 1][clear], y[clear], atol=0.05)
+    assert (found[clear] == 1).all()
+
+
+def test_degenerate_grids_do_not_fail(shape: FaceShape, heads: Heads, warp: Warp) -> None:
+    read = shape.read(turned(heads.own, 0.8, 0.1, 0.4)[None])
+    upright, depth = warp.to_upright(read.points)[0], warp.depth(read.points[0])
+    for places in (lattice()[:1], lattice()[:, :1], lattice()[3:4, 3:4], lattice() + np.float32(500)):
+        at, found = warp.to_frame(upright, places, depth)
+        assert at.shape == places.shape and np.isfinite(at).all() and ((found >= 0) & (found <= 1)).all()
+    assert found.max() == 0
+
+
+def test_folding_grows_with_the_turn(shape: FaceShape, heads: Heads, warp: Warp, mask: Floats) -> None:
+    meshes = np.stack([turned(heads.own, yaw) for yaw in (0.0, 0.3, 0.6, 0.9)])
+    shares = [warp.folded(one, mask) for one in warp.to_upright(shape.read(meshes).points)]
+    assert warp.folded(warp.grid, mask) == 0 and shares[0] == 0
+    assert sorted(shares) == shares and shares[-1] > 0.1
+    mirrored = warp.to_upright(shape.front[None] * (-1, 1) + (128, 0))[0]
+    assert warp.folded(mirrored, mask) > 0.9
+
+
+# -- gradients --------------------------------------------------------------------------------------------------------
+
+
+def test_gradients_are_those_of_the_inverse(shape: FaceShape, smooth: NDArray[np.float64]) -> None:
+    """Against differences of the converged inverse: 25 steps, not one."""
+    rng = np.random.default_rng(0)
+    network = TorchWarp(Warp(shape.front, 9)).double()
+    points = torch.tensor(smooth[:1, :, :2])
+    wanted = torch.tensor(rng.uniform(20, 105, (1, 3, 3, 2)), requires_grad=True)
+    pixels = torch.rand((1, 2, 9, 9), dtype=torch.float64, requires_grad=True)
+    few = torch.tensor(rng.choice(network.rows.numpy(), 8, replace=False))  # all 468 would take a minute
+
+    def pasted(some: torch.Tensor, wanted: torch.Tensor, pixels: torch.Tensor) -> torch.Tensor:
+        upright = network.to_upright(points.index_copy(1, few, some))
+        return network.sample(pixels, network.to_frame(upright, wanted, 25))
+
+    upright = network.to_upright(points).requires_grad_()
+    assert torch.autograd.gradcheck(lambda u, w: network.to_frame(u, w, 25), (upright, wanted), atol=1e-5)
+    assert torch.autograd.gradcheck(pasted, (points[:, few].requires_grad_(), wanted, pixels), atol=1e-5)
+
+
+def test_no_gradient_where_the_frame_ends(warp: Warp) -> None:
+    network = TorchWarp(warp)
+    upright = torch.tensor(warp.grid)[None].requires_grad_()
+    at = network.to_frame(upright, torch.tensor([[[[64.0, 64.0], [300.0, 64.0], [-80.0, 500.0]]]]))
+    (inside,) = torch.autograd.grad(at[0, 0, 0].sum(), upright, retain_graph=True)
+    (outside,) = torch.autograd.grad(at[0, 0, 1:].sum(), upright)
+    assert inside.abs().sum() > 0 and outside.abs().sum() == 0
+
+
+def test_sample_is_bilinear_with_a_border(rng: np.random.Generator) -> None:
+    images = rng.random((2, 3, 9, 14)).astype(np.float32)
+    at = rng.uniform(-4, 18, (2, 6, 5, 2)).astype(np.float32)
+    found = TorchWarp.sample(torch.tensor(images), torch.tensor(at)).numpy()
+    for image, place, one in zip(images, at, found, strict=True):
+        np.testing.assert_allclose(one.transpose(1, 2, 0), at_pixels(image.transpose(1, 2, 0), place), atol=1e-5)
+    # 32nds of a pixel again
+    opened = cv2.remap(images[0].transpose(1, 2, 0), at[0], None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+    np.testing.assert_allclose(found[0].transpose(1, 2, 0), opened, atol=0.04)
