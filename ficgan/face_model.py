@@ -211,13 +211,14 @@ class FaceModel(ABC):
             self.precision, self.digest(),
         ]  # fmt: skip
 
-    def draw(self, key: str, attempt: Attempt, psi: float) -> KSameCode:
+    def draw(self, key: str, attempt: Attempt, psi: float, z_id: Floats | None = None) -> KSameCode:
         """The k-same draw of one face or person.
 
         Args:
             key: whom it is for; the same key gives the same draw.
             attempt: setting tried; its own diversity is the least.
             psi: diversity ψ.
+            z_id: float32 [D], the source's code, for models that take the least like of several draws.
         """
         return self.bank.k_same(
             self.k, self.key(key, attempt), seed=self.seed, attributes=self.attributes,

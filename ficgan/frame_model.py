@@ -21,6 +21,7 @@ from ficgan.frame import (
     AppearanceModel,
     Look,
     Moment,
+    fine_detail,
     frame_mask,
     matched_border,
     no_sharper,
@@ -28,6 +29,7 @@ from ficgan.frame import (
     read_look,
     read_texture,
     sharpened,
+    stretched,
 )
 from ficgan.identity import IdentityBank, KSameCode
 from ficgan.identity.ksame import keyed_generator
@@ -52,21 +54,32 @@ class FrameConfig:
         most_folded: share of the mask that the source's own turn may hide.
         jitter: standard deviation of the noise on each number of expression (see NUMBERS), one draw a person. What a
             recogniser of shapes could tell people by gets more.
+        shown: share of each number of expression that is published.
+        slopes: share of the slopes of light that is published.
+        shapes: share of a drawn shape that is published: all of it would bend faces.
+        choices: of so many k-same draws the one whose code is least like the source's is taken. Who knows the seed
+            learns at most log2(choices) bits of the source from that.
         limit: numbers of expression and light beyond it, in standard deviations, are cut: the model has not seen them.
         kept: how clearly a new face shows the attributes that stay; 1 is as clearly as the source.
         gains: of the bands of fine detail, see `sharpened`.
+        detail: most fine detail that a large face gets, as a share of what the synthetic faces have of it.
         inset: frame units by which the mask is drawn in from the outline of the face.
         feather: width of its edge.
     """
 
     presence: float = 0.0
     most_yaw: float = 0.8
-    most_folded: float = 0.15
-    jitter: tuple[float, ...] = (0.0, 0.4, 0.4, 0.2, 0.4, 0.4)
+    most_folded: float = 0.3
+    jitter: tuple[float, ...] = (0.0, 0.35, 0.35, 0.25, 0.5, 0.5)
+    shown: tuple[float, ...] = (0.9, 0.7, 0.9, 0.8, 0.7, 0.5)
+    slopes: float = 0.5
+    shapes: float = 0.6
+    choices: int = 4
     limit: float = 2.5
     kept: float = 1.2
-    gains: tuple[float, ...] = (2.0, 1.55, 1.3, 1.15)
-    inset: float = 1.0
+    gains: tuple[float, ...] = (2.0, 1.55, 1.3, 1.1)
+    detail: float = 1.2
+    inset: float = 0.0
     feather: float = 2.5
 
 
@@ -90,7 +103,7 @@ class _Made:
     """A face in the frame.
 
     Args:
-        texture: float32 [R,R,3] in [0,1].
+        texture: float32 [R,R,3] in [0,1], or [2R,2R,3] of a large face.
         points: float64 [468,3] of the published mesh, upright units.
     """
 
@@ -102,7 +115,8 @@ class FrameModel(FaceModel):
     """The linear appearance model.
 
     An identity code z_id is the model's code followed by the attributes that stay; w is the same. A row of styles is
-    the mixed code and the noise on the numbers of expression, so that a face which keeps its row keeps both.
+    the mixed code, the noise on the numbers of expression, which synthetic face lends its pores and lashes, and
+    whether expression and light are damped: a face that keeps its row keeps all of them.
 
     Args:
         model: fitted appearance.
@@ -164,6 +178,9 @@ class FrameModel(FaceModel):
             moment, numbers=np.clip(moment.numbers, -limit, limit), light=np.clip(moment.light, -limit, limit)
         )
         look = read_look(photo, read.upright[0], texture, model.mask)
+        if len(model.details) and float(read.pose.scale[0]) * float(model.warp.step.min()) > 1.1:
+            double = read_texture(photo, read.upright[0], read.points[0], model.warp, finer=2)
+            look = replace(look, fine=float(fine_detail(double).ravel()[model.fine_pixels].std()))
         return Sight(np.concatenate([code[0], moment.kept[0]]), _Place(moment, texture, look))
 
     @property
@@ -176,12 +193,20 @@ class FrameModel(FaceModel):
 
     # -- new identities -----------------------------------------------------------------------------------------------
 
-    def draw(self, key: str, attempt: Attempt, psi: float) -> KSameCode:
-        code = super().draw(key, attempt, psi)
+    def draw(self, key: str, attempt: Attempt, psi: float, z_id: Floats | None = None) -> KSameCode:
+        count = 1 if z_id is None else self.config.choices
+        drawn = [super(FrameModel, self).draw(f"{key}/{n}" if n else key, attempt, psi) for n in range(count)]
+        code = drawn[0] if z_id is None else min(drawn, key=lambda one: self._likeness(one.w, z_id))
         # Keyed as the draw is: who does not know the seed cannot take the noise off.
         rng = keyed_generator(self.seed, self.bank.digest, self.key(key, attempt), self.k, "numbers")
         noise = rng.standard_normal(len(NUMBERS)) * self.config.jitter
-        return replace(code, w=np.concatenate([code.w, noise]).astype(np.float32))
+        return replace(code, w=np.concatenate([code.w, noise, rng.random(1)]).astype(np.float32))
+
+    def _likeness(self, w: Floats, z_id: Floats) -> float:
+        """Cosine of two codes, light left out."""
+        size, shape = self.model.code_size, len(self.model.shape.basis)
+        a, b = (np.delete(code[:size], np.s_[shape : shape + self.model.lights]) for code in (w, z_id))
+        return float(a @ b / max(float(np.linalg.norm(a) * np.linalg.norm(b)), 1e-9))
 
     def wanted(self, w: Floats) -> Floats:
         size = self.code_size
@@ -195,27 +220,50 @@ class FrameModel(FaceModel):
         if self.attributes is None and self.target is None:  # the source's own, moved as was asked for
             given = self.config.kept * stay + self.shift[size:]
         codes = self.model.mixed(own, w_new[:, :size], first, last, given)
-        noise = w_new[:, code_size:]
-        if not noise.size:  # codes that were not drawn
-            noise = np.zeros((len(codes), len(NUMBERS)), np.float32)
-        return np.concatenate([codes, noise], 1).astype(np.float32)
+        extra = w_new[:, code_size:]
+        if not extra.size:  # codes that were not drawn
+            extra = np.zeros((len(codes), len(NUMBERS) + 1), np.float32)
+        lent = [self._lender(float(u), kept) for u, kept in zip(extra[:, -1], given, strict=True)]
+        damped = np.ones((len(codes), 1))
+        return np.concatenate([codes, extra[:, :-1], np.array(lent)[:, None], damped], 1).astype(np.float32)
+
+    def _lender(self, u: float, kept: Floats) -> int:
+        """Which synthetic face lends its detail: one of the few whose gender and age fit."""
+        looks = self.model.lenders
+        if not len(looks):
+            return 0
+        near = np.argsort(np.square(looks - kept).sum(1), kind="stable")[:6]
+        return int(near[int(u * len(near)) % len(near)])
 
     # -- pictures -----------------------------------------------------------------------------------------------------
 
     def render(self, styles: Floats, sights: Sequence[Sight]) -> list[Any]:
         model, size = self.model, self.model.code_size
         out: list[Any] = []
+        config, shape = self.config, len(model.shape.basis)
         for row, sight in zip(styles, sights, strict=True):
             place: _Place = sight.place
-            limit, shape = self.config.limit, len(model.shape.basis)
-            numbers = np.clip(place.moment.numbers + row[size:], -limit, limit).astype(np.float32)
-            moment = replace(place.moment, numbers=numbers)
-            points = model.shape.publish(moment.read, numbers, row[None, :shape])[0]
+            noise, lender, damped = row[size : size + len(NUMBERS)], int(row[-2]), float(row[-1])
+            share = 1 + damped * (np.array(config.shown) - 1)
+            numbers = np.clip(share * place.moment.numbers + noise, -config.limit, config.limit).astype(np.float32)
+            light = place.moment.light.copy()
+            light[:, 3:] *= 1 + damped * (config.slopes - 1)
+            moment = replace(place.moment, numbers=numbers, light=light)
+            own = (1 + damped * (config.shapes - 1)) * row[None, :shape]
+            points = model.shape.publish(moment.read, numbers, own)[0]
             texture = place.texture.astype(np.float32) / 255
             texture.reshape(-1, 3)[model.pixels] = model.decode(row[None, :size], moment)[0]
-            texture = sharpened(texture, self.config.gains)
+            lends = bool(place.look.fine) and len(model.details) > 0
+            # Where real detail is added, an average needs less sharpening.
+            texture = sharpened(texture, np.sqrt(config.gains).tolist() if lends else config.gains)
             texture = no_sharper(texture, model.mask, 1.15 * place.look.detail)
-            out.append(_Made(matched_border(texture, place.texture, self._mask(1.0)), points))
+            texture = matched_border(texture, place.texture, self._mask(1.0))
+            if lends:
+                texture = stretched(texture, 2)
+                lent = model.detail(lender)
+                strength = min(place.look.fine / max(model.detail_sd, 1e-6), config.detail)
+                texture += np.float32(strength) * lent[..., None]
+            out.append(_Made(texture, points))
         return out
 
     def paste(self, photo: Image, sight: Sight, made: Any, *, mask_scale: float = 1.0) -> Paste:
@@ -229,7 +277,7 @@ class FrameModel(FaceModel):
     def reconstruct(self, sights: Sequence[Sight]) -> list[Any]:
         """The sources themselves as the model has them, for figures of the model: nothing is hidden."""
         size = self.model.code_size
-        zeros = np.zeros((len(sights), len(NUMBERS)), np.float32)
+        zeros = np.zeros((len(sights), len(NUMBERS) + 2), np.float32)
         return self.render(np.concatenate([np.stack([s.z_id[:size] for s in sights]), zeros], 1), sights)
 
     def moment(self, sight: Sight) -> Floats:

@@ -25,11 +25,12 @@ _PATH = click.Path(path_type=Path)
 @click.option("--size", default=128, show_default=True, help="Side of the frame, pixels.")
 @click.option("-o", "--out", required=True, type=_PATH, help="Model to write (.safetensors).")
 @click.option("--bank", type=_PATH, help="Write an identity bank of the same faces, too.")
+@click.option("--detail", type=_PATH, help="Synthetic faces, 256², that lend pores and lashes to large faces.")
 @click.option("--overwrite", is_flag=True, help="Replace existing files.")
 @handle_errors
 def fit_appearance(
     data: tuple[Path, ...], labels: Path | None, split: tuple[str, ...], licence: str, size: int, out: Path,
-    bank: Path | None, overwrite: bool,
+    bank: Path | None, detail: Path | None, overwrite: bool,
 ) -> None:  # fmt: skip
     """Fit the linear appearance model to DATA: folders, zips or tars of faces aligned by `ficgan align`, 128².
 
@@ -41,7 +42,7 @@ def fit_appearance(
     from ficgan.face_model import ModelInfo
     from ficgan.faces import MediaPipeMesh
     from ficgan.frame.fit import FitConfig
-    from ficgan.frame.learn import SIDE, learn
+    from ficgan.frame.learn import SIDE, learn, lend
     from ficgan.frame_model import FrameConfig, save_appearance
 
     for path in filter(None, (out, bank)):
@@ -57,6 +58,10 @@ def fit_appearance(
     began, say = time.monotonic(), _Progress()
     mesh, config = MediaPipeMesh(), FitConfig(size=size)
     model, record = learn(faces, mesh, config, say)
+    if detail is not None:
+        fine = open_faces([detail], resolution=2 * SIDE)
+        model = lend(model, fine, mesh)
+        record |= {"detail_faces": len(model.details), "detail_fingerprint": fine.fingerprint}
     info = ModelInfo(
         {"kind": "canonical"},
         {"licence": licence, "fingerprint": record["fingerprint"], "images": record["images"]},

@@ -3,17 +3,19 @@
 from ficgan.frame.appearance import AppearanceModel, Moment, frame_mask
 from ficgan.frame.compose import (
     Look,
+    fine_detail,
     matched_border,
     no_sharper,
     paste_texture,
     read_look,
     read_texture,
     sharpened,
+    stretched,
 )
 from ficgan.frame.geometry import NUMBERS, FaceShape, Pose, Readings, Warp, expression_numbers, rigid_fit
 
 __all__ = [
     "NUMBERS", "AppearanceModel", "FaceShape", "Look", "Moment", "Pose", "Readings", "Warp", "expression_numbers",
-    "frame_mask", "matched_border", "no_sharper", "paste_texture", "read_look", "read_texture", "rigid_fit",
-    "sharpened",
+    "fine_detail", "frame_mask", "matched_border", "no_sharper", "paste_texture", "read_look", "read_texture",
+    "rigid_fit", "sharpened", "stretched",
 ]  # fmt: skip

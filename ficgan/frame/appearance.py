@@ -11,20 +11,22 @@ Source: Newton et al. 2005 (k-same); Gross et al. 2006 (model-based k-same); Coo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.frame.geometry import HI, LO, NUMBERS, OVAL, FaceShape, Readings, Warp
+from ficgan.frame.geometry import HI, LIPS, LO, NUMBERS, OVAL, FaceShape, Readings, Warp
 
 __all__ = ["AppearanceModel", "Moment", "frame_mask"]
 
 Floats = NDArray[np.float32]
 LIGHT = 5
 """Mean colour (3), and how luminance rises to the right and downwards (2)."""
+_COLOUR, _CALM = 0.5, 0.3
+"""Share of their colour that the components of the texture keep; and of their strength at the top of the forehead."""
 _SMALL = 32
 """Side of the texture that attributes are read from."""
 
@@ -70,6 +72,9 @@ class AppearanceModel:
         names: of the attributes that stay.
         lights: how many coefficients, those after the shape's, are of shadows and reflections: nobody's identity, so a
             new code has none of them.
+        details: int8 [S,Q], luminance of synthetic faces at twice the size that no average has: pores, lashes, brows.
+        lenders: float32 [S,A], their attributes.
+        detail_scale: what one step of `details` is worth.
     """
 
     shape: FaceShape
@@ -85,6 +90,9 @@ class AppearanceModel:
     bands: NDArray[np.int64]
     names: tuple[str, ...] = ()
     lights: int = 0
+    details: NDArray[np.int8] = field(default_factory=lambda: np.zeros((0, 0), np.int8))
+    lenders: Floats = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+    detail_scale: float = 0.0
 
     @property
     def num_layers(self) -> int:
@@ -110,6 +118,22 @@ class AppearanceModel:
     def pixels(self) -> NDArray[np.int64]:
         """Flat indices [P] of the frame's pixels that the model knows."""
         return model_pixels(self.shape.front, self.size)
+
+    @cached_property
+    def fine_pixels(self) -> NDArray[np.int64]:
+        """Flat indices [Q] of the doubled frame's pixels that `details` know."""
+        return fine_pixels(self.shape.front, self.size)
+
+    @cached_property
+    def detail_sd(self) -> float:
+        """Standard deviation of the synthetic faces' details."""
+        return float(self.details.astype(np.float32).std()) * self.detail_scale if self.details.size else 0.0
+
+    def detail(self, number: int) -> Floats:
+        """One synthetic face's detail, float32 [2R,2R]."""
+        out = np.zeros(4 * self.size * self.size, np.float32)
+        out[self.fine_pixels] = self.details[number].astype(np.float32) * np.float32(self.detail_scale)
+        return out.reshape(2 * self.size, 2 * self.size)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -164,10 +188,26 @@ class AppearanceModel:
         """Textures float32 [B,P,3], about [0,1], of codes [B,D] in a moment."""
         shape = len(self.shape.basis)
         features = self.features(moment.numbers, self.shape.turn(moment.read.pose), moment.light)
-        made = (features @ self.predict + codes[:, shape:] @ self.components).reshape(len(codes), -1, 3)
+        made = (features @ self.predict + codes[:, shape:] @ self._writer).reshape(len(codes), -1, 3)
         if moment.grey.any():
             made = made + moment.grey[:, None, None] * (made.mean(2, keepdims=True) - made)
         return made
+
+    @cached_property
+    def _writer(self) -> Floats:
+        """`components` as they are written.
+
+        Colours of what is no light are muted, or a draw has blue lips; and the forehead, where components know hair
+        rather than skin, is kept calm.
+        """
+        out = self.components.reshape(len(self.components), -1, 3).copy()
+        grey = out.mean(2, keepdims=True)
+        row = np.divmod(self.pixels, self.size)[0] * self.warp.step[1] + LO[1]
+        brow, top = float(self.shape.front[[105, 334], 1].min()), float(self.shape.front[:, 1].min())
+        calm = np.clip((row - top) / (brow - 3 - top), 0, 1)[:, None]
+        muted = (_CALM + (1 - _CALM) * calm) * (grey + _COLOUR * (out - grey))
+        out[self.lights :] = muted[self.lights :]
+        return out.reshape(len(out), -1).astype(np.float32)
 
     def mixed(self, own: Floats, new: Floats, first: int, last: int, kept: Floats | None) -> Floats:
         """Codes whose bands first … last (numbered from 1) are the new ones.
@@ -207,6 +247,8 @@ class AppearanceModel:
             out[name] = getattr(self, name)
         for name in ("predict", "components"):
             out[name], out[f"{name}.scale"] = quantised(getattr(self, name))
+        out |= {"details": self.details, "lenders": self.lenders.astype(np.float32)}
+        out["detail_scale"] = np.array([self.detail_scale], np.float32)
         # The first row is the mean face: 8 bits would show.
         out["mean"] = self.predict[0].astype(np.float16)
         out["reading"], out["bands"] = self._reading.astype(np.float32), self.bands.astype(np.int32)
@@ -225,7 +267,8 @@ class AppearanceModel:
         return cls(
             shape, size, predict=predict, components=components, reader=np.ascontiguousarray(reader, np.float32),
             bands=arrays["bands"].astype(np.int64), names=tuple(header["names"]), lights=int(header["lights"]),
-            **rest,
+            details=arrays["details"], lenders=np.asarray(arrays["lenders"], np.float32),
+            detail_scale=float(arrays["detail_scale"][0]), **rest,
         )  # fmt: skip
 
     @cached_property
@@ -271,6 +314,17 @@ def frame_mask(front: NDArray[Any], size: int, *, inset: float = 0.0, feather: f
 def model_pixels(front: NDArray[Any], size: int) -> NDArray[np.int64]:
     """Flat indices [P] of the frame's pixels under the widest mask."""
     return np.flatnonzero(frame_mask(front, size).ravel() > 0.02)
+
+
+def fine_pixels(front: NDArray[Any], size: int) -> NDArray[np.int64]:
+    """Flat indices of the pixels of the doubled frame that lie well inside the outline and not in the mouth."""
+    import cv2
+
+    inside = frame_mask(front, 2 * size, inset=3.0, feather=1.0) > 0.5
+    scale = (2 * size - 1) / (np.array(HI) - LO)
+    mouth = np.rint((np.asarray(front)[LIPS] - LO) * scale * 16).astype(np.int32)
+    cv2.fillPoly(closed := np.zeros(inside.shape, np.uint8), [mouth], 1, shift=4)
+    return np.flatnonzero((inside & (closed == 0)).ravel())
 
 
 def quantised(rows: Floats) -> tuple[NDArray[np.int8], Floats]:

@@ -14,7 +14,8 @@ from ficgan.faces.blend import Paste, crop, invert, mix, nothing, transform_poin
 from ficgan.frame.geometry import HI, LO, OVAL, Warp
 
 __all__ = [
-    "Look", "detail_of", "matched_border", "no_sharper", "paste_texture", "read_look", "read_texture", "sharpened",
+    "Look", "detail_of", "fine_detail", "matched_border", "no_sharper", "paste_texture", "read_look", "read_texture",
+    "sharpened", "stretched",
 ]  # fmt: skip
 
 Image = NDArray[np.uint8]
@@ -22,10 +23,14 @@ Floats = NDArray[np.float32]
 
 _COARSE = 96
 """Side of the grid on which the warp is inverted; it is smooth, so a larger patch only interpolates it."""
+FINE = 2.2
+"""Standard deviation, in pixels of the doubled frame, of the blur that leaves fine detail behind."""
 _GREY = np.array([0.299, 0.587, 0.114], np.float32)
 
 
-def read_texture(photo: Image, upright: NDArray[np.float64], points: NDArray[np.float64], warp: Warp) -> Image:
+def read_texture(
+    photo: Image, upright: NDArray[np.float64], points: NDArray[np.float64], warp: Warp, *, finer: int = 1
+) -> Image:
     """A face of a photo in the frame.
 
     Args:
@@ -33,15 +38,16 @@ def read_texture(photo: Image, upright: NDArray[np.float64], points: NDArray[np.
         upright: float64 [2,3], photo → upright units.
         points: [468,3] the mesh in upright units.
         warp: of the frame.
+        finer: samples per pixel of the frame's grid, in each direction.
 
     Returns:
-        uint8 [R,R,3].
+        uint8 [finer·R,finer·R,3].
     """
     import cv2
 
-    at = warp.to_upright(points[None])[0]
+    at = stretched(warp.to_upright(points[None])[0], finer)
     unit = 1 / math.sqrt(abs(np.linalg.det(upright[:, :2])))  # photo pixels per frame unit
-    finest = float(warp.step.min())
+    finest = float(warp.step.min()) / finer
     if unit * finest > 1.25:  # a large face: reduced first, or fine texture would alias
         scale = 1 / finest
         low = at.reshape(-1, 2).min(0)
@@ -61,6 +67,18 @@ def read_texture(photo: Image, upright: NDArray[np.float64], points: NDArray[np.
     return found
 
 
+def stretched(field: Floats, finer: int) -> Floats:
+    """A field [R,R,…] on a grid `finer` times as fine whose corners are the same: [finer·R,finer·R,…]."""
+    import cv2
+
+    if finer == 1:
+        return field
+    at = np.linspace(0, len(field) - 1, finer * len(field), dtype=np.float32)
+    x, y = np.meshgrid(at, at)
+    out: Any = cv2.remap(field, x, y, cv2.INTER_CUBIC if field.ndim == 3 and field.shape[2] == 3 else cv2.INTER_LINEAR)
+    return out
+
+
 @dataclass(frozen=True)
 class Look:
     """How sharp and how noisy a photo is around and in a face.
@@ -69,11 +87,13 @@ class Look:
         detail: standard deviation of the fine detail of the source's texture in the frame, [0,1].
         grain: standard deviation of the noise around the face, [0,1], photo pixels.
         coarse: noise that is left after averaging 2×2 pixels, of what white noise would leave; 1 … 2.
+        fine: standard deviation of detail that only a texture of twice the size holds, [0,1]; 0 for small faces.
     """
 
     detail: float
     grain: float
     coarse: float = 1.0
+    fine: float = 0.0
 
 
 def read_look(photo: Image, upright: NDArray[np.float64], texture: Image, mask: Floats) -> Look:
@@ -141,6 +161,17 @@ def sharpened(texture: Floats, gains: Sequence[float]) -> Floats:
     return out
 
 
+def fine_detail(texture: NDArray[Any]) -> Floats:
+    """Luminance that only a texture [2R,2R,3] (uint8, or in [0,1]) of twice the frame's size shows: float32 [2R,2R]."""
+    import cv2
+
+    grey = texture.astype(np.float32) @ _GREY
+    if texture.dtype == np.uint8:
+        grey /= 255
+    out: Any = grey - cv2.GaussianBlur(grey, (0, 0), FINE)
+    return out
+
+
 def detail_of(texture: Floats, mask: Floats) -> float:
     """Standard deviation of the fine detail of a texture [R,R,3] in [0,1] under a mask."""
     import cv2
@@ -171,7 +202,7 @@ def paste_texture(
         photo: uint8 [H,W,3] RGB; not changed.
         upright: float64 [2,3], photo → upright units.
         points: [468,3] of the published mesh, upright units.
-        texture: float32 [R,R,3] in [0,1].
+        texture: float32 [R,R,3] in [0,1], or one of several times the size.
         mask: float32 [R,R], weight of the texture.
         warp: of the frame.
         look: grain to add; None: none.
@@ -202,7 +233,8 @@ def paste_texture(
     packed = np.dstack([at, found])
     fine: Any = cv2.remap(packed, gx, gy, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
     u, v, sure = (np.ascontiguousarray(fine[..., i]) for i in range(3))
-    new: Any = cv2.remap(texture, u, v, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
+    scale = np.float32((len(texture) - 1) / (warp.size - 1))
+    new: Any = cv2.remap(texture, scale * u, scale * v, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
     weight: Any = cv2.remap(mask, u, v, cv2.INTER_LINEAR, borderMode=cv2.BORDER_CONSTANT, borderValue=0)
     weight = weight * np.clip(2 * sure - 1, 0, 1)
     weight[weight < 1 / 255] = 0

@@ -34,6 +34,8 @@ OVAL = np.array([
     152, 148, 176, 149, 150, 136, 172, 58, 132, 93, 234, 127, 162, 21, 54, 103, 67, 109,
 ])  # fmt: skip
 """Points of the mesh on the outline of the face, in order."""
+LIPS = np.array([78, 191, 80, 81, 82, 13, 312, 311, 310, 415, 308, 324, 318, 402, 317, 14, 87, 178, 88, 95])
+"""Points on the inner edge of the lips, in order."""
 _POINTS = 468
 _RIM = 7.0
 """Frame units over which the source's own outline gives way to the published shape."""

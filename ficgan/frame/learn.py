@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,14 +13,14 @@ from numpy.typing import NDArray
 from ficgan.errors import InputError
 from ficgan.faces import Alignment, FaceMesh, find_meshes
 from ficgan.frame.appearance import AppearanceModel
-from ficgan.frame.compose import read_texture
+from ficgan.frame.compose import fine_detail, read_texture
 from ficgan.frame.fit import FitConfig, fit_appearance, fit_shape
-from ficgan.frame.geometry import Warp
+from ficgan.frame.geometry import LO, Warp
 
 if TYPE_CHECKING:
     from ficgan.data import FaceData, Labels
 
-__all__ = ["codes_of", "kept_attributes", "learn"]
+__all__ = ["codes_of", "kept_attributes", "learn", "lend"]
 
 Floats = NDArray[np.float32]
 Progress = Callable[[str, int, int], None]
@@ -62,6 +63,46 @@ def learn(
     names, kept = kept_attributes(labels, len(clear))
     model, _ = fit_appearance(shape, read, textures, _groups(labels, len(clear)), kept, names, config, say)
     return model, {"images": len(data), "clear": len(clear), "mesh": mesh.name, "fingerprint": data.fingerprint}
+
+
+def lend(model: AppearanceModel, data: FaceData, mesh: FaceMesh, number: int = 48) -> AppearanceModel:
+    """The model with the fine detail of synthetic faces.
+
+    Args:
+        model: fitted.
+        data: aligned faces of nobody, of at least twice the frame's size.
+        mesh: reads them.
+        number: most faces that lend theirs; those whose detail is most ordinary are taken, with ordinary lashes.
+    """
+    details, looks = [], []
+    for image in _images(data):
+        found = find_meshes(mesh, image, Alignment().points(data.resolution)[None])[0]
+        if found.presence < 10:
+            continue
+        read = model.shape.read(found.points[None])
+        if abs(float(read.pose.yaw[0])) > 0.3:
+            continue
+        double = read_texture(image, read.upright[0], read.points[0], model.warp, finer=2)
+        details.append(fine_detail(double).ravel()[model.fine_pixels])
+        small = read_texture(image, read.upright[0], read.points[0], model.warp)
+        looks.append(model.encode(small[None], read)[1].kept[0])
+    if not details:
+        raise InputError("no face of the detail set is clear enough: give aligned, frontal faces")
+    table = np.stack(details)
+    spread, lashes = table.std(1), table[:, _around_eyes(model)].std(1)
+    strange = np.abs(np.log(spread / np.median(spread))) + np.maximum(lashes / np.median(lashes) - 1, 0)
+    rows = np.sort(np.argsort(strange)[:number])
+    scale = float(np.quantile(np.abs(table[rows]), 0.9995)) / 127
+    steps = np.clip(np.rint(table[rows] / scale), -127, 127).astype(np.int8)
+    return replace(model, details=steps, lenders=np.stack(looks)[rows].astype(np.float32), detail_scale=scale)
+
+
+def _around_eyes(model: AppearanceModel) -> NDArray[np.bool_]:
+    """Which of the doubled frame's pixels lie within 12 units of an eye's corners."""
+    y, x = np.divmod(model.fine_pixels, 2 * model.size)
+    place = np.stack([x, y], 1) * (model.warp.step * (model.size - 1) / (2 * model.size - 1)) + LO
+    corners = model.shape.front[[33, 133, 362, 263]]
+    return np.linalg.norm(place[:, None] - corners, axis=2).min(1) < 12
 
 
 def codes_of(

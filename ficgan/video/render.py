@@ -197,7 +197,7 @@ class Renderer:
             cast.styles, cast.draw = None, {}
             return
         attempt = self._ladder[cast.rung]
-        draw = model.draw(person, attempt, self.tools.psi)
+        draw = model.draw(person, attempt, self.tools.psi, cast.z_id[0])
         cast.styles = model.styles(cast.z_id, [draw], attempt)
         cast.draw = {"layer": None if attempt.band else attempt.layer, "attempts": cast.rung + 1}
         if not model.swap:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import cv2
 import numpy as np
@@ -17,7 +18,7 @@ from ficgan.frame.fit import FitConfig, fit_appearance, fit_shape
 from ficgan.frame.geometry import FaceShape, Readings
 
 Floats = NDArray[np.float32]
-SIZE, SHADOWS, DETAILS, PEOPLE = 48, 2, 6, 600
+SIZE, SHADOWS, DETAILS, PEOPLE = 40, 2, 48, 500
 CONFIG = FitConfig(size=SIZE, shapes=6, lights=SHADOWS, textures=DETAILS + 2, layers=4, ridge=0.1, trim=0.0)
 
 
@@ -51,9 +52,9 @@ class World:
             (self.lights, self.lamps),
             (self.codes if codes is None else codes, self.components),
         )
-        return (0.6, 0.5, 0.4) + sum(np.einsum("bk,kyxc->byxc", *one) for one in parts)
+        return (0.6, 0.5, 0.4) + sum(np.tensordot(*one, 1) for one in parts)
 
-    @property
+    @cached_property
     def textures(self) -> NDArray[np.uint8]:
         noise = np.random.default_rng(5).normal(0, 0.002, (PEOPLE, SIZE, SIZE, 3))
         return photographed(self.exact() + noise)
@@ -70,11 +71,11 @@ def photographed(textures: NDArray[np.floating]) -> NDArray[np.uint8]:
     return np.rint(textures.clip(0, 1) * 255).astype(np.uint8)
 
 
-def painted(model: AppearanceModel, made: Floats) -> NDArray[np.uint8]:
-    """Whole textures of what `decode` makes [B,P,3]."""
-    out = np.zeros((len(made), model.size**2, 3))
-    out[:, model.pixels] = made
-    return photographed(out.reshape(-1, model.size, model.size, 3))
+def painted(model: AppearanceModel, made: Floats, onto: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Textures with what `decode` makes [B,P,3] on them."""
+    out = onto.copy()
+    out.reshape(len(out), -1, 3)[:, model.pixels] = photographed(made)
+    return out
 
 
 def blobs(rng: np.random.Generator, number: int, sigma: float) -> NDArray[np.float64]:
@@ -104,7 +105,13 @@ def world(heads: Heads) -> World:
     unlit = components - np.einsum("kl,lyxc->kyxc", read(components) @ np.linalg.inv(read(lamps)), lamps)
     lights = rng.normal(0, (0.05, 0.05, 0.05, 0.03, 0.03), (PEOPLE, LIGHT))
     codes = rng.normal(0, 1, (PEOPLE, SHADOWS + DETAILS))
-    return World(shape, shape.read(meshes), lights, codes, 0.015 * blobs(rng, 9, 3.0), lamps, 0.03 * unlit)
+    world = World(shape, shape.read(meshes), lights, codes, 0.015 * blobs(rng, 9, 3.0), lamps, 0.012 * unlit)
+    # Codes say nothing about the moment, in this sample exactly: so the prediction can be found without error.
+    light = read(world.exact(0 * codes))
+    light = (light - light.mean(0)) / light.std(0)
+    features = reader.features(world.read.numbers, shape.turn(world.read.pose), light).astype(np.float64)
+    codes -= features @ np.linalg.lstsq(features, codes, rcond=None)[0]
+    return world
 
 
 def fitted(
@@ -143,7 +150,7 @@ def test_the_world_is_found_again(world: World, model: AppearanceModel, encoded:
     # What is predicted is the face that the same moment gives to somebody whose code is 0.
     nobody = seen(model, world.exact(np.zeros_like(world.codes)))[:40]
     assert root_mean_square(nobody - exact) > 0.05
-    assert root_mean_square(model.decode(np.zeros_like(codes), moment) - nobody) < 0.012
+    assert root_mean_square(model.decode(np.zeros_like(codes), moment) - nobody) < 0.003
     # The span of the components holds the true ones, each in its part.
     weight = np.sqrt(np.repeat(frame_mask(world.shape.front, SIZE).ravel()[model.pixels], 3))
     true = seen(model, world.components).reshape(SHADOWS + DETAILS, -1) * weight
@@ -151,7 +158,7 @@ def test_the_world_is_found_again(world: World, model: AppearanceModel, encoded:
     left = true - true @ basis @ basis.T
     assert np.linalg.norm(left, axis=1).max() < 0.05 * np.linalg.norm(true, axis=1).min()
     shadows = true[:SHADOWS] - true[:SHADOWS] @ basis[:, :SHADOWS] @ basis[:, :SHADOWS].T
-    assert np.linalg.norm(shadows) < 0.35 * np.linalg.norm(true[:SHADOWS])
+    assert np.linalg.norm(shadows) < 0.55 * np.linalg.norm(true[:SHADOWS])
 
 
 def test_codes_are_in_standard_deviations_and_read_the_same_later(world: World, encoded: tuple[Floats, Moment]) -> None:
@@ -179,9 +186,11 @@ def test_faces_they_were_not_fitted_to(world: World, model: AppearanceModel) -> 
 def test_glasses_are_left_out_in_all_groups_alike(
     world: World, model: AppearanceModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    glasses = np.random.default_rng(0).random(PEOPLE) < 0.15
-    textures = world.textures
-    textures[glasses, 15:21, 6:-6] //= 4
+    draw = np.random.default_rng(0)
+    glasses, textures = draw.random(PEOPLE) < 0.15, world.textures.copy()
+    for row in np.flatnonzero(glasses):  # each where it likes: a bar that all have in one place becomes a component
+        x, y = draw.integers(6, 15), draw.integers(7, 29)
+        textures[row, y : y + 6, x : x + 19] //= 2
     textures[1::2] = photographed(  # the second group is harder to explain, and must not go for it
         textures[1::2] / 255 + np.random.default_rng(1).normal(0, 0.02, textures[1::2].shape)
     )
@@ -191,28 +200,29 @@ def test_glasses_are_left_out_in_all_groups_alike(
     config = replace(CONFIG, trim=0.3)
     trimmed, _ = fitted(world, config, textures)
     use = kept[-1]
-    assert use[glasses].mean() < 0.02
+    assert use[glasses].mean() < 0.05
     for group in (slice(0, None, 2), slice(1, None, 2)):
         assert use[group].mean() == pytest.approx(0.7, abs=0.01)
 
+    bars = np.zeros((9, SIZE, SIZE, 3))
+    for place, bar in enumerate(bars):
+        bar[7 + 3 * place : 13 + 3 * place, 9:28] = 1
+    weight = np.sqrt(np.repeat(frame_mask(world.shape.front, SIZE).ravel()[model.pixels], 3))
+    wanted = seen(model, bars).reshape(9, -1) * weight
+
     def explained(one: AppearanceModel) -> float:
-        """Share of a bar that the components can make."""
-        bar = np.zeros((SIZE, SIZE, 3))
-        bar[15:21, 6:-6] = 1
-        weight = np.sqrt(np.repeat(one_weight, 3))
-        wanted = bar.reshape(-1, 3)[one.pixels].ravel() * weight
+        """Share of bars that the components can make."""
         basis, _ = np.linalg.qr((one.components * weight).T)
         return float(np.square(wanted @ basis).sum() / np.square(wanted).sum())
 
-    one_weight = frame_mask(world.shape.front, SIZE).ravel()[model.pixels]
-    assert explained(trimmed) < 0.2 and explained(fitted(world, CONFIG, textures)[0]) > 0.4
+    assert explained(trimmed) < 0.6 * explained(fitted(world, CONFIG, textures)[0])
 
 
 def test_too_few_faces_are_refused(world: World) -> None:
     few = slice(4 * (CONFIG.lights + CONFIG.textures) - 1)
-    with pytest.raises(InputError, match="39 faces are too few for 10 components"):
+    with pytest.raises(InputError, match="207 faces are too few for 52 components"):
         fit_appearance(
-            world.shape, world.read.take(few), world.textures[few], ["all"] * 39, world.labels[few], (), CONFIG
+            world.shape, world.read.take(few), world.textures[few], ["all"] * 207, world.labels[few], (), CONFIG
         )
 
 
@@ -223,7 +233,7 @@ def test_what_was_decoded_is_encoded_again(
     world: World, model: AppearanceModel, encoded: tuple[Floats, Moment]
 ) -> None:
     codes, moment = encoded
-    again, later = model.encode(painted(model, model.decode(codes, moment)), moment.read)
+    again, later = model.encode(painted(model, model.decode(codes, moment), world.textures[:40]), moment.read)
     assert np.abs(again - codes).max() < 0.1 and root_mean_square(again - codes) < 0.03
     np.testing.assert_allclose(later.light, moment.light, atol=0.05)
     np.testing.assert_allclose(later.kept, moment.kept, atol=0.2)

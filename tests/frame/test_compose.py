@@ -1,0 +1,277 @@
+"""From photos into the frame and back: nothing is lost on the way, nothing changes outside, and what is added fits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from conftest import SIZE, turned
+from numpy.typing import NDArray
+
+from ficgan.faces import Paste, invert, transform_points
+from ficgan.frame.appearance import frame_mask
+from ficgan.frame.compose import (
+    Look,
+    detail_of,
+    matched_border,
+    no_sharper,
+    paste_texture,
+    read_look,
+    read_texture,
+    sharpened,
+)
+from ficgan.frame.geometry import LO, OVAL, FaceShape, Readings, Warp
+
+Floats = NDArray[np.float32]
+Image = NDArray[np.uint8]
+
+
+@pytest.fixture(scope="module")
+def mask(shape: FaceShape) -> Floats:
+    return frame_mask(shape.front, SIZE, inset=2.0, feather=2.5)
+
+
+@pytest.fixture(scope="module")
+def warps(shape: FaceShape, warp: Warp) -> dict[int, Warp]:
+    """Of frames of two sizes."""
+    return {SIZE: warp, 128: Warp(shape.front, 128)}
+
+
+def resized(photo: Image, points: NDArray[np.float64], factor: float) -> tuple[Image, NDArray[np.float64]]:
+    """A photo and its mesh, enlarged or reduced."""
+    way = cv2.INTER_AREA if factor < 1 else cv2.INTER_CUBIC
+    other = cv2.resize(photo, None, fx=factor, fy=factor, interpolation=way)
+    factor = other.shape[1] / photo.shape[1]
+    return np.asarray(other, np.uint8), points * factor + np.array([1, 1, 0]) * (factor - 1) / 2
+
+
+def there_and_back(photo: Image, read: Readings, warp: Warp, mask: Floats) -> Paste:
+    upright, points = read.upright[0], read.points[0]
+    texture = read_texture(photo, upright, points, warp)
+    assert texture.shape == (warp.size, warp.size, 3) and texture.dtype == np.uint8
+    return paste_texture(photo, upright, points, texture.astype(np.float32) / 255, mask, warp)
+
+
+def covered(paste: Paste) -> int:
+    return int((paste.mask > 0.5).sum())
+
+
+def outline_area(read: Readings) -> float:
+    """Photo pixels [area] inside the outline of the mesh."""
+    outline = transform_points(invert(read.upright[0]), read.points[0, OVAL, :2])
+    return float(cv2.contourArea(outline.astype(np.float32)))
+
+
+# -- there and back ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("factor", "size"), [(0.18, 96), (0.5, 96), (1.0, 96), (1.0, 128), (4.0, 128)])
+def test_a_face_laid_onto_itself(
+    astronaut: Image,
+    astronaut_mesh: NDArray[np.float64],
+    shape: FaceShape,
+    warps: dict[int, Warp],
+    factor: float,
+    size: int,
+) -> None:
+    photo, points = resized(astronaut, astronaut_mesh, factor)
+    read, before = shape.read(points[None]), photo.copy()
+    warp, mask = warps[size], frame_mask(shape.front, size, inset=2.0, feather=2.5)
+    paste = there_and_back(photo, read, warp, mask)
+    image, weight = paste.image, paste.mask
+    assert np.array_equal(photo, before) and paste.photo is photo
+    assert np.array_equal(image[weight == 0], photo[weight == 0])
+    assert 0.75 < covered(paste) / outline_area(read) < 1 and weight.max() == pytest.approx(1, abs=0.01)
+    error = np.square(image.astype(float) - photo)[weight > 0.5].mean()
+    assert 10 * np.log10(255**2 / error) > 30
+    if factor != 1.0:  # enlarged it lost what the frame does not hold, but no more than half of the pixels' last steps
+        assert abs((image.astype(float) - photo)[weight > 0.5].mean()) < 0.5
+
+
+@pytest.mark.parametrize(("scale", "roll"), [(0.2, 0.0), (0.9, 0.5), (1.1, -2.0), (4.0, 0.3)])
+def test_places_are_exact(shape: FaceShape, warp: Warp, mask: Floats, scale: float, roll: float) -> None:
+    """Photos and textures whose colour says where they are: half a pixel more in any step would show."""
+    mesh = turned(shape.mean, roll=roll) * scale
+    mesh = mesh - mesh.min(0) + 30 * scale
+    read = shape.read(mesh[None])
+    upright = read.upright[0]
+    side = int(mesh[:, :2].max() + 30 * scale)
+    rate = 250 / side
+    y, x = np.mgrid[:side, :side]
+    photo = np.rint(np.stack([rate * x, rate * y, 0 * x], -1)).astype(np.uint8)
+    texture = read_texture(photo, upright, read.points[0], warp)
+    place = transform_points(invert(upright), warp.to_upright(read.points)[0])
+    inside = ((place > 3) & (place < side - 4)).all(-1)
+    error = (texture[..., :2] - rate * place)[inside]
+    assert inside.mean() > 0.9 and np.abs(error).max() < 2.5
+    assert np.abs(error.mean(0)).max() < 0.12 * max(rate, 1)
+
+    u, v = np.meshgrid(np.arange(SIZE), np.arange(SIZE))
+    marked = np.stack([u, v, 0 * u], -1).astype(np.float32) * np.float32(2 / 255)
+    paste = paste_texture(photo, upright, read.points[0], marked, mask, warp)
+    whole = paste.mask > 0.999
+    wanted = 2 * (transform_points(upright, np.stack([x, y], -1)[whole].astype(float)) - LO) / warp.step
+    error = paste.image[whole][:, :2] - wanted
+    assert np.abs(error).max() < 2 and np.abs(error.mean(0)).max() < 0.15
+
+
+@pytest.mark.parametrize("yaw", [0.0, 0.6])
+def test_how_the_head_is_tilted_does_not_matter(
+    astronaut: Image, astronaut_mesh: NDArray[np.float64], shape: FaceShape, warp: Warp, mask: Floats, yaw: float
+) -> None:
+    areas = []
+    for roll in (0.0, 0.785, 1.5, 3.1):
+        read = shape.read(turned(astronaut_mesh, yaw, 0.1, roll)[None])
+        paste = there_and_back(astronaut, read, warp, mask)
+        areas.append(covered(paste))
+        error = np.square(paste.image.astype(float) - astronaut)[paste.mask > 0.5].mean()
+        assert 10 * np.log10(255**2 / error) > 28
+    assert max(areas) < 1.02 * min(areas)
+
+
+@pytest.mark.parametrize("yaw", [0.0, 0.7])
+@pytest.mark.parametrize(
+    ("x", "y"), [(-180, 0), (-225, -120), (250, 0), (10, 370), (-400, 0), (700, 700), (-9000, 10), (0, -183)]
+)
+def test_at_the_border_and_outside(
+    astronaut: Image,
+    astronaut_mesh: NDArray[np.float64],
+    shape: FaceShape,
+    warp: Warp,
+    mask: Floats,
+    x: int,
+    y: int,
+    yaw: float,
+) -> None:
+    points = turned(astronaut_mesh, yaw) + (x, y, 0)
+    read = shape.read(points[None])
+    paste = there_and_back(astronaut, read, warp, mask)
+    image, weight = paste.image, paste.mask
+    assert image.shape == astronaut.shape and np.array_equal(image[weight == 0], astronaut[weight == 0])
+    columns, rows = points[:, 0], points[:, 1]
+    if columns.max() < -3 or columns.min() > 514 or rows.max() < -3 or rows.min() > 514:
+        assert not weight.any()
+    look = read_look(astronaut, read.upright[0], np.zeros((SIZE, SIZE, 3), np.uint8), mask)
+    assert np.isfinite([look.detail, look.grain, look.coarse]).all() and 1 <= look.coarse <= 2
+
+
+@pytest.mark.parametrize("part", [np.s_[100:101, 200:230], np.s_[100:130, 224:225], np.s_[120:121, 224:225]])
+def test_slivers_of_photos(
+    astronaut: Image, astronaut_mesh: NDArray[np.float64], shape: FaceShape, warp: Warp, mask: Floats, part: Any
+) -> None:
+    photo = np.ascontiguousarray(astronaut[part])
+    points = astronaut_mesh - (part[1].start, part[0].start, 0)
+    for yaw in (0.0, 0.8):
+        paste = there_and_back(photo, shape.read(turned(points, yaw)[None]), warp, mask)
+        assert paste.image.shape == photo.shape and paste.mask.max() > 0.5
+
+
+# -- colours, sharpness, grain ----------------------------------------------------------------------------------------
+
+
+def test_a_colour_cast_is_removed_at_the_border(
+    astronaut: Image, astronaut_mesh: NDArray[np.float64], shape: FaceShape, warp: Warp, mask: Floats
+) -> None:
+    read = shape.read(astronaut_mesh[None])
+    source = read_texture(astronaut, read.upright[0], read.points[0], warp)
+    exact = source.astype(np.float32) / 255
+    cast = np.array([0.1, -0.06, 0.02], np.float32)
+    np.testing.assert_allclose(matched_border(exact - cast, source, mask), exact, atol=2e-3)
+    np.testing.assert_allclose(matched_border(exact, source, mask), exact, atol=1e-3)
+    # A hand over a part of the border is no light.
+    covered = source.copy()
+    covered[60:, 60:] //= 4
+    free = np.s_[:45, :]
+    np.testing.assert_allclose(matched_border(exact - cast, covered, mask)[free], exact[free], atol=0.03)
+    # What differs inside is the new face: it stays.
+    other = exact - cast
+    other[40:56, 40:56] += 0.2
+    assert (matched_border(other, source, mask) - exact)[44:52, 44:52].mean() == pytest.approx(0.2, abs=0.01)
+
+
+def test_a_blurred_photo_gets_a_blurred_face(
+    astronaut: Image, astronaut_mesh: NDArray[np.float64], shape: FaceShape, warp: Warp, mask: Floats
+) -> None:
+    read = shape.read(astronaut_mesh[None])
+    sharp = read_texture(astronaut, read.upright[0], read.points[0], warp).astype(np.float32) / 255
+    before, usual = sharp.copy(), detail_of(sharp, mask)
+    last = usual
+    for sigma in (0.0, 1.0, 2.0, 4.0):
+        photo = astronaut if sigma == 0 else np.asarray(cv2.GaussianBlur(astronaut, (0, 0), sigma), np.uint8)
+        texture = read_texture(photo, read.upright[0], read.points[0], warp)
+        wanted = read_look(photo, read.upright[0], texture, mask).detail
+        softer = no_sharper(sharp, mask, wanted)
+        assert 0.3 * wanted < detail_of(softer, mask) <= wanted <= last + 1e-6
+        last = wanted
+        assert abs((softer - sharp)[20:-20, 20:-20].mean()) < 0.01
+    assert last < 0.2 * usual and np.array_equal(sharp, before)
+    np.testing.assert_array_equal(no_sharper(sharp, mask, usual), sharp)
+    assert np.isfinite(no_sharper(sharp, mask, 0.0)).all()
+
+
+def test_bands_of_detail_are_raised(rng: np.random.Generator, mask: Floats) -> None:
+    texture = rng.random((SIZE, SIZE, 3), dtype=np.float32)
+    before = texture.copy()
+    np.testing.assert_allclose(sharpened(texture, (1.0, 1.0, 1.0)), texture, atol=1e-6)
+    fine, coarse = (cv2.GaussianBlur(texture, (0, 0), sigma) for sigma in (0.7, 1.4))
+    np.testing.assert_allclose(
+        sharpened(texture, (1.5, 3.0)), texture + 0.5 * (texture - fine) + 2 * (fine - coarse), atol=1e-5
+    )
+    flat = np.full_like(texture, 0.3)
+    np.testing.assert_allclose(sharpened(flat, (4.0, 4.0)), flat, atol=1e-5)
+    assert np.array_equal(texture, before)
+
+
+@pytest.mark.parametrize("strength", [0.008, 0.02, 0.05])
+@pytest.mark.parametrize("edges", [False, True])
+def test_noise_is_measured(shape: FaceShape, mask: Floats, strength: float, edges: bool) -> None:
+    rng = np.random.default_rng(4)
+    picture = np.full((300, 300), 0.5)
+    if edges:
+        picture[:, ::40] = 0.9
+        picture[100:140] -= 0.2
+    noisy = picture + rng.normal(0, strength, picture.shape)
+    upright = np.array([[1.0, 0, -80], [0, 1, -80]])
+    texture = np.zeros((SIZE, SIZE, 3), np.uint8)
+
+    def look(grey: NDArray[np.float64]) -> Look:
+        photo = np.rint(grey.clip(0, 1) * 255).astype(np.uint8)[..., None].repeat(3, 2)
+        return read_look(photo, upright, texture, mask)
+
+    found = look(noisy)
+    assert found.grain == pytest.approx(strength, rel=0.15) and found.coarse < 1.15
+    clean = look(picture)
+    assert clean.grain < 1e-6 and clean.detail == 0
+    # Compression and enlarging leave noise that neighbours share.
+    blurred = cv2.GaussianBlur(noisy - picture, (0, 0), 1.0)
+    assert look(picture + blurred * strength / blurred.std()).coarse > 1.5
+
+
+def test_grain_is_added_as_measured(shape: FaceShape, warp: Warp, mask: Floats, rng: np.random.Generator) -> None:
+    mesh = shape.mean * 3 + 40
+    read = shape.read(mesh[None])
+    photo = np.full((500, 500, 3), 128, np.uint8)
+    texture = np.full((SIZE, SIZE, 3), 128 / 255, np.float32)
+
+    def pasted(look: Look | None, seed: int = 0) -> Image:
+        return paste_texture(photo, read.upright[0], read.points[0], texture, mask, warp, look, seed=seed).image
+
+    assert np.array_equal(pasted(None), photo) and np.array_equal(pasted(Look(0.1, 0.0015)), photo)
+    whole = paste_texture(photo, read.upright[0], read.points[0], texture, mask, warp).mask > 0.999
+    for coarse in (1.0, 2.0):
+        image = pasted(Look(0.1, 0.02, coarse))
+        assert image[whole].std() / 255 == pytest.approx(0.02, rel=0.1)
+        assert abs(image[whole].mean() - 128) < 0.5
+        assert np.ptp(image[whole].astype(int), axis=1).max() == 0  # of brightness, not of colour
+        assert (
+            np.array_equal(image, pasted(Look(0.1, 0.02, coarse)))
+            and (image != pasted(Look(0.1, 0.02, coarse), 1)).any()
+        )
+        # And measured again, it is what was asked for.
+        again = read_look(image, read.upright[0], np.zeros((SIZE, SIZE, 3), np.uint8), mask)
+        part = image[200:330, 180:310]
+        far = read_look(part, np.array([[1.0, 0, 0], [0, 1, 0]]), np.zeros((SIZE, SIZE, 3), np.uint8), mask)
+        assert again.coarse >= 1 and (far.coarse > 1.3) == (coarse > 1.5)
+    assert pasted(Look(0.1, 0.5))[whole].std() / 255 < 0.035  # nobody's face is drowned

@@ -1,0 +1,334 @@
+"""The embedded appearance model on a photo: new faces where a face can be read, a mask with its reason elsewhere."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
+from scipy.spatial.transform import Rotation
+
+from ficgan import pretrained
+from ficgan.deidentify import Deidentifier
+from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.face_model import ModelInfo
+from ficgan.faces import Face, MediaPipeMesh, get_detector
+from ficgan.frame_model import FrameModel, load_appearance, save_appearance
+from ficgan.identity import IdentityBank
+from ficgan.identity.file import file_digest, file_header
+from ficgan.policy import Attempt
+from ficgan.results import Result
+
+Image = NDArray[np.uint8]
+MODEL, BANK = pretrained.path("model"), pretrained.path("bank")
+
+
+class Found:
+    """Faces that were found before: what a photo of this width has."""
+
+    name = "found"
+
+    def __init__(self, faces: dict[int, list[Face]]) -> None:
+        self.faces = faces
+
+    def detect(self, image: Image) -> list[Face]:
+        return self.faces[image.shape[1]]
+
+
+@pytest.fixture(scope="module")
+def photo() -> Image:
+    return np.ascontiguousarray(pytest.importorskip("skimage.data").astronaut()[:256, 80:400])
+
+
+@pytest.fixture(scope="module")
+def face(photo: Image) -> Face:
+    return get_detector("auto").detect(photo)[0]
+
+
+@pytest.fixture(scope="module")
+def make(photo: Image, face: Face) -> Callable[..., Deidentifier]:
+    """An engine that finds the photo's face there, and in two copies side by side both."""
+    side = photo.shape[1]
+    other = Face(face.box + [side, 0, side, 0], face.landmarks + [side, 0], face.score)
+    noise = Face(np.float32([20, 20, 80, 80]), np.float32([[35, 40], [65, 40], [50, 55], [38, 68], [62, 68]]), 0.9)
+    detector = Found({side: [face], 2 * side: [face, other], 100: [noise]})
+
+    def made(**options: Any) -> Deidentifier:
+        usual = {"k": 3000, "layer": 0, "seed": 7, "verify": False, "detector": detector}
+        return Deidentifier.from_pretrained(**{**usual, **options})
+
+    return made
+
+
+@pytest.fixture(scope="module")
+def engine(make: Callable[..., Deidentifier]) -> Deidentifier:
+    return make()
+
+
+@pytest.fixture(scope="module")
+def model(engine: Deidentifier) -> FrameModel:
+    assert isinstance(engine.model, FrameModel)
+    return engine.model
+
+
+@pytest.fixture(scope="module")
+def result(engine: Deidentifier, photo: Image) -> Result:
+    return engine(photo, key="a")
+
+
+def apart(one: Image, other: Image, mask: NDArray[np.float32]) -> float:
+    """Mean absolute difference where the mask is full."""
+    return float(np.abs(one.astype(int) - other)[mask > 0.9].mean())
+
+
+def test_a_new_face_and_nothing_else_changes(engine: Deidentifier, result: Result, photo: Image) -> None:
+    kept = photo.copy()
+    again = engine(photo, key="a")
+    np.testing.assert_array_equal(photo, kept)
+    np.testing.assert_array_equal(again.image, result.image)
+    (told,) = result.faces
+    assert (told.action, told.layer, told.k, told.covered, told.note) == ("generated", 0, 3000, True, "")
+    assert told.psi == engine.model.auto_psi(1) > 0, "with the plain mean all faces are one"
+    np.testing.assert_array_equal(result.image[result.mask == 0], photo[result.mask == 0])
+    assert apart(result.image, photo, result.mask) > 10
+    assert 0.05 < (result.mask > 0.5).mean() < 0.3
+    assert result.audit["checkpoint"] == file_digest(MODEL) and result.audit["precision"] == "float32"
+    assert result.audit["layers"]["source"] == [] and "notes" not in result.audit
+
+
+def test_seed_and_key_say_which_face(
+    make: Callable[..., Deidentifier], engine: Deidentifier, result: Result, photo: Image
+) -> None:
+    np.testing.assert_array_equal(make()(photo, key="a").image, result.image)
+    for name, other in (("seed", make(seed=8)(photo, key="a")), ("key", engine(photo, key="b"))):
+        assert apart(other.image, result.image, result.mask) > 3, name
+
+
+def test_layers_keep_more_and_more_of_the_source(engine: Deidentifier, photo: Image) -> None:
+    last = engine.model.num_layers - 1
+    near = [apart((out := engine(photo, key="a", layer=i)).image, photo, out.mask) for i in (0, last // 2, last)]
+    assert near[0] > near[1] > near[2] > 0
+    assert engine(photo, layer=last).audit["layers"]["source"] == list(range(1, last + 1))
+    with pytest.raises(UsageError, match="L = "):
+        engine(photo, layer=last + 1)
+
+
+def test_two_faces_of_a_photo_differ(engine: Deidentifier, photo: Image) -> None:
+    side = photo.shape[1]
+    pair = engine(np.hstack([photo, photo]), key="a")
+    left, right = pair.image[:, :side], pair.image[:, side:]
+    assert [told.action for told in pair.faces] == ["generated"] * 2
+    assert pair.faces[0].members_digest != pair.faces[1].members_digest
+    assert apart(left, right, pair.mask[:, :side]) > 3
+
+
+def test_attributes_of_the_people_averaged_show(make: Callable[..., Deidentifier], photo: Image) -> None:
+    read: dict[str, float] = {}
+    images: list[Result] = []
+    for wish in ("Male", "Female"):
+        engine = make(attributes=wish, k=1000)
+        images.append(engine(photo, key="a"))
+        assert images[-1].audit["attributes"] == wish
+        model = engine.model
+        assert isinstance(model, FrameModel)
+        sight = model.see([(images[-1].image, engine.detector.detect(photo)[0])])[0]
+        read[wish] = float(sight.z_id[model.model.code_size + model.model.names.index("Male")])
+    assert apart(images[0].image, images[1].image, images[0].mask) > 3
+    assert read["Male"] > read["Female"] + 0.5
+
+
+def test_a_direction_moves_the_face(make: Callable[..., Deidentifier], result: Result, photo: Image) -> None:
+    moved = make(add=["Male=1.5"])(photo, key="a")
+    assert moved.faces[0].members_digest == result.faces[0].members_digest
+    assert apart(moved.image, result.image, result.mask) > 1
+
+
+def test_swap_takes_the_exemplars_own_code(
+    make: Callable[..., Deidentifier], result: Result, photo: Image
+) -> None:
+    swap = make(swap=True, exemplar=photo)(photo, key="a")
+    (told,) = swap.faces
+    assert (told.action, told.k, told.members_digest) == ("generated", None, None)
+    assert swap.audit["target"] == "swap"
+    half = make(exemplar=photo, alpha=0.5)(photo, key="a")
+    assert half.audit["target"] == "exemplar" and half.faces[0].k == 3000
+    near = [apart(one.image, photo, one.mask) for one in (result, half, swap)]
+    assert near[0] > near[2] and near[1] > near[2], "the exemplar is the source itself"
+    with pytest.raises(UsageError, match="exemplar"):
+        make(swap=True)
+
+
+def test_an_exemplar_that_cannot_be_read_is_refused(make: Callable[..., Deidentifier]) -> None:
+    with pytest.raises(InputError, match="exemplar's face cannot be used: its mesh is unsure"):
+        make(swap=True, exemplar=static())
+
+
+def static() -> Image:
+    return np.random.default_rng(0).integers(0, 256, (100, 100, 3), np.uint8)
+
+
+def test_what_is_no_face_is_masked_and_the_audit_says_why(engine: Deidentifier) -> None:
+    out = engine(static())
+    (told,) = out.faces
+    assert (told.action, told.covered, told.k) == ("masked", True, None)
+    (note,) = out.audit["notes"]
+    assert note.startswith("A face became a solid mask, for its mesh is unsure (presence ")
+    assert len(np.unique(out.image[out.mask == 1], axis=0)) == 1, "something of it shows"
+
+
+class Turned(MediaPipeMesh):
+    """The same meshes, turned about the upright axis."""
+
+    def read(self, crops: Image) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        points, presence = super().read(crops)
+        middle = points.mean(1, keepdims=True)
+        rotation = Rotation.from_euler("y", 1.2).as_matrix().astype(np.float32)
+        return (points - middle) @ rotation.T + middle, presence
+
+
+def test_a_head_turned_away_is_not_made(model: FrameModel, photo: Image, face: Face) -> None:
+    frame = FrameModel(model.model, model.config, model.bank, mesh=Turned(), k=100)
+    assert "the head is turned" in frame.see([(photo, face)])[0].problem
+
+
+def test_landmarks_that_span_no_face_are_a_problem_not_an_error(model: FrameModel, photo: Image, face: Face) -> None:
+    """Tracks of films have such faces; those beside them are read all the same."""
+    nowhere = replace(face, landmarks=np.zeros((5, 2), np.float32))
+    lost = replace(face, landmarks=np.full((5, 2), np.nan, np.float32))
+    sights = model.see([(photo, nowhere), (photo, face), (photo, lost)])
+    assert [bool(sight.problem) for sight in sights] == [True, False, True]
+    assert sights[0].problem == "its landmarks span no face"
+    np.testing.assert_array_equal(sights[1].z_id, model.see([(photo, face)])[0].z_id)
+    assert not model.moment(sights[0]).any() and model.moment(sights[0]).shape == model.moment(sights[1]).shape
+
+
+def test_aligned_crops(model: FrameModel, engine: Deidentifier, photo: Image, face: Face) -> None:
+    from ficgan.faces import crop
+
+    size = model.resolution
+    crops = np.stack([crop(photo, engine.alignment.matrix(face.landmarks, size), size), static()[:1].repeat(size, 0)[
+        :, np.arange(size) % 100]])  # fmt: skip
+    out, told = engine.aligned(crops, keys=["a", "b"])
+    assert [one.action for one in told] == ["generated", "masked"]
+    assert apart(out[0], crops[0], np.ones(out[0].shape[:2])) > 3
+    assert (out[1] == 127).all()
+
+
+def test_what_a_row_keeps_of_the_source(model: FrameModel, photo: Image, face: Face) -> None:
+    """With layer 0 nothing of the source's code is left in the styles but the attributes that stay."""
+    (sight,) = model.see([(photo, face)])
+    attempt = Attempt(0)
+    draw = model.draw("a", attempt, 0.8)
+    size = model.model.code_size
+    other = sight.z_id.copy()
+    other[:size] += 1
+    rows = [model.styles(code[None], [draw], attempt) for code in (sight.z_id, other)]
+    np.testing.assert_array_equal(rows[0], rows[1])
+    other[size] += 1
+    assert not np.array_equal(model.styles(other[None], [draw], attempt), rows[0])
+    assert model.layer_codes(sight.z_id[None], range(1, model.num_layers + 1)).shape == (1, size)
+
+
+# -- files ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_saved_model_is_the_same(model: FrameModel, tmp_path: Path, photo: Image, face: Face) -> None:
+    appearance, config, info = load_appearance(MODEL)
+    path = tmp_path / "model.safetensors"
+    save_appearance(path, appearance, config, info)
+    again, config_again, info_again = load_appearance(path)
+    assert (config_again, info_again) == (config, info) == (model.config, ModelInfo.of(MODEL))
+    assert (again.names, again.lights, again.size) == (appearance.names, appearance.lights, appearance.size)
+    assert file_header(path) == file_header(MODEL)
+    for name in ("components", "predict", "reader", "looks", "attributes", "give", "bands", "light_mean", "light_sd"):
+        np.testing.assert_allclose(getattr(again, name), getattr(appearance, name), rtol=0.02, atol=1e-6, err_msg=name)
+    sights = [FrameModel(one, config, model.bank, k=100).see([(photo, face)])[0] for one in (appearance, again)]
+    np.testing.assert_allclose(sights[0].z_id, sights[1].z_id, atol=0.02)
+    with pytest.raises(InputError, match="exists"):
+        save_appearance(path, appearance, config, info)
+
+
+def rewritten(path: Path, arrays: dict[str, NDArray[Any]], metadata: dict[str, str] | None = None) -> Path:
+    """The embedded model with other arrays or another header."""
+    import json
+
+    with open(MODEL, "rb") as file:
+        told = json.loads(file.read(int.from_bytes(file.read(8), "little")))["__metadata__"]
+    save_file({**load_file(MODEL), **arrays}, path, metadata={**told, **(metadata or {})})
+    return path
+
+
+def with_nan(name: str) -> Callable[[Path], Path]:
+    def write(folder: Path) -> Path:
+        array = load_file(MODEL)[name].copy()
+        array.flat[array.size // 2] = np.nan
+        return rewritten(folder / "nan.safetensors", {name: array})
+
+    return write
+
+
+def written(content: Callable[[bytes], bytes]) -> Callable[[Path], Path]:
+    def write(folder: Path) -> Path:
+        (folder / "damaged.safetensors").write_bytes(content(MODEL.read_bytes()))
+        return folder / "damaged.safetensors"
+
+    return write
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "nothing": (lambda folder: folder / "none.safetensors", "damaged|No such file"),
+    "empty": (written(lambda data: b""), "damaged"),
+    "cut": (written(lambda data: data[: len(data) // 2]), "damaged"),
+    "text": (written(lambda data: b"no model at all" * 100), "damaged"),
+    "bank": (lambda folder: BANK, "no appearance model"),
+    "header": (lambda folder: rewritten(folder / "h", {}, {"header": "[1, 2]"}), "damaged"),
+    "header text": (lambda folder: rewritten(folder / "h", {}, {"header": "{"}), "damaged"),
+    "newer": (lambda folder: rewritten(folder / "h", {}, {"header": '{"schema_version": 99}'}), "upgrade ficgan"),
+    "array": (lambda folder: rewritten(folder / "a", {"looks": np.zeros((1, 3), np.float32)}), "damaged"),
+    "fewer": (lambda folder: rewritten(folder / "a", {"bands": np.ones((8, 3), np.int32)}), "damaged"),
+    "NaN": (with_nan("shape.mean"), "not finite"),
+    "NaN of the attributes": (with_nan("looks"), "not finite"),
+    "NaN of the scale": (with_nan("components.scale"), "not finite"),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_a_file_that_is_no_model(what: str, tmp_path: Path) -> None:
+    write, message = DAMAGE[what]
+    path = write(tmp_path)
+    with pytest.raises(FicganError, match=message) as caught:
+        load_appearance(path)
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_bank_of_another_model_is_refused(tmp_path: Path, model: FrameModel) -> None:
+    codes = np.zeros((5000, 8))
+    IdentityBank.from_codes(codes, None, provenance={"checkpoint": "0" * 64}).save(tmp_path / "other.safetensors")
+    with pytest.raises(UsageError, match="another model"):
+        Deidentifier.from_pretrained(MODEL, tmp_path / "other.safetensors")
+    IdentityBank.from_codes(codes, None).save(tmp_path / "silent.safetensors")
+    with pytest.raises(UsageError, match="8 numbers"):
+        Deidentifier.from_pretrained(MODEL, tmp_path / "silent.safetensors")
+
+
+def test_a_photo_is_made_without_torch() -> None:
+    """It takes a second to import, and this model has no use for it."""
+    script = """
+import sys
+import numpy as np
+from skimage.data import astronaut
+from ficgan.deidentify import Deidentifier
+result = Deidentifier.from_pretrained(seed=7, recognizer=None)(np.ascontiguousarray(astronaut()[:256, 80:400]))
+assert [face.action for face in result.faces] == ["generated"], result.faces
+assert "torch" not in sys.modules
+"""
+    pytest.importorskip("skimage")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
