@@ -39,6 +39,8 @@ LIBRARIES = (
     ("tensorboard", "tensorboard", False),
 )
 RECOGNIZERS = ("dlib", "insightface")
+EMBEDDED = ("model", "bank", "mesh")
+"""Roles of the embedded files."""
 
 
 @dataclass(frozen=True)
@@ -291,19 +293,20 @@ def _where(back_end: object) -> str:
 def _pretrained() -> Iterator[Finding]:
     from ficgan import pretrained
 
-    remedy = "reinstall ficgan, or name your own with --checkpoint and --bank"
     try:
         files = pretrained.manifest()["files"]
     except FileNotFoundError:
-        for role in ("model", "bank"):
-            yield Finding(role, False, f"none in {pretrained.FOLDER}: it has no manifest", remedy, True)
-        return
-    roles = {entry["role"]: name for name, entry in files.items() if "role" in entry}
-    for role in ("model", "bank"):
+        files = None
+    roles = {entry["role"]: name for name, entry in (files or {}).items() if "role" in entry}
+    for role in EMBEDDED:
         name = roles.get(role)
         wrong = "not in the manifest" if name is None else pretrained.check(name)
         where = str(pretrained.FOLDER / (name or "manifest.json"))
-        if wrong is None:
+        # The mesh reads faces for every appearance model; a model comes with its bank.
+        remedy = "reinstall ficgan" + ("" if role == "mesh" else ", or name your own with --checkpoint and --bank")
+        if files is None:
+            yield Finding(role, False, f"none in {pretrained.FOLDER}: it has no manifest", remedy, True)
+        elif wrong is None:
             yield Finding(role, True, where, required=True)
         else:
             yield Finding(role, False, f"{wrong}: {where}", remedy, True)

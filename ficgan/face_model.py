@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ficgan.arrays import resize, to_pixels, to_tensor
 from ficgan.device import resolve_device
-from ficgan.errors import FicganError, InputError
+from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.faces import Alignment, Face, Paste, crop, paste_back
 from ficgan.identity import IdentityBank, KSameCode, audit, parse_band
 from ficgan.identity.file import file_header
@@ -181,6 +181,14 @@ class FaceModel(ABC):
 
     # -- what all have ------------------------------------------------------------------------------------------------
 
+    def check_bank(self, size: int) -> None:
+        """A UsageError where the bank's codes are not of the model's size."""
+        if self.bank.codes.shape[1] != size:
+            raise UsageError(
+                f"the bank's codes have {self.bank.codes.shape[1]} numbers and the model's {size}: it was built with "
+                "another model; build one with `ficgan bank`"
+            )
+
     def aim_at(self, photo: Image, face: Face) -> None:
         """Take a face as the exemplar.
 
@@ -285,6 +293,7 @@ class CropModel(FaceModel):
         from ficgan.models import InferenceModel
 
         super().__init__(bank, model.num_layers, **controls)
+        self.check_bank(model.config.w_dim)
         self.device = resolve_device(device)
         self.networks = InferenceModel(
             model, device=self.device, dtype=resolve_precision(precision, self.device), compile=compile

@@ -7,13 +7,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.errors import FicganError
+from ficgan.errors import FicganError, InputError
 from ficgan.face_model import FaceModel, Floats, Image, ModelInfo, Sight
 from ficgan.faces import Alignment, Face, FaceMesh, MediaPipeMesh, Mesh, Paste, find_meshes
 from ficgan.frame import (
@@ -31,6 +32,7 @@ from ficgan.frame import (
     sharpened,
     stretched,
 )
+from ficgan.frame.appearance import LIGHT, SLOPES
 from ficgan.identity import IdentityBank, KSameCode
 from ficgan.identity.ksame import keyed_generator
 from ficgan.identity.mixing import k_same_layers
@@ -59,7 +61,7 @@ class FrameConfig:
         shapes: share of a drawn shape that is published: all of it would bend faces.
         choices: of so many k-same draws the one whose code is least like the source's is taken. Who knows the seed
             learns at most log2(choices) bits of the source from that.
-        limit: numbers of expression and light beyond it, in standard deviations, are cut: the model has not seen them.
+        limit: numbers of expression beyond it, in standard deviations, are cut: the model has not seen them.
         kept: how clearly a new face shows the attributes that stay; 1 is as clearly as the source.
         gains: of the bands of fine detail, see `sharpened`.
         detail: most fine detail that a large face gets, as a share of what the synthetic faces have of it.
@@ -136,7 +138,9 @@ class FrameModel(FaceModel):
     ) -> None:  # fmt: skip
         super().__init__(bank, model.num_layers, **controls)
         self.model, self.config, self.device = model, config, device
-        self.mesh: FaceMesh = mesh or MediaPipeMesh(device=device)
+        self.check_bank(self.code_size)
+        # With --device cuda the mesh takes the best provider that onnxruntime has, as the detector does.
+        self.mesh: FaceMesh = mesh or MediaPipeMesh(device="cpu" if device == "cpu" else "auto")
         self.resolution, self.alignment = model.size, Alignment("canonical")
         self._sha256 = sha256
 
@@ -150,15 +154,22 @@ class FrameModel(FaceModel):
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def see(self, pairs: Sequence[tuple[Image, Face]]) -> list[Sight]:
-        meshes: list[Mesh] = []
-        begin = 0
-        while begin < len(pairs):  # neighbours of one photo together
-            end = begin
-            while end < len(pairs) and pairs[end][0] is pairs[begin][0]:
-                end += 1
-            meshes += find_meshes(self.mesh, pairs[begin][0], [face for _, face in pairs[begin:end]])
-            begin = end
-        return [self._sight(photo, mesh) for (photo, _), mesh in zip(pairs, meshes, strict=True)]
+        nothing = np.zeros(self.code_size, np.float32)
+        sights = [Sight(nothing, problem="its landmarks span no face")] * len(pairs)
+        readable = [n for n, (_, face) in enumerate(pairs) if self._spans(face)]
+        for _, group in groupby(readable, lambda n: id(pairs[n][0])):  # neighbours of one photo together
+            rows = list(group)
+            photo = pairs[rows[0]][0]
+            for n, mesh in zip(rows, find_meshes(self.mesh, photo, [pairs[n][1] for n in rows]), strict=True):
+                sights[n] = self._sight(photo, mesh)
+        return sights
+
+    def _spans(self, face: Face) -> bool:
+        try:
+            self.alignment.matrix(face.landmarks, self.resolution)
+        except InputError:  # landmarks in one point or on a line
+            return False
+        return True
 
     def _sight(self, photo: Image, mesh: Mesh) -> Sight:
         model, config = self.model, self.config
@@ -171,15 +182,12 @@ class FrameModel(FaceModel):
         grid = model.warp.to_upright(read.points)[0]
         if (folded := model.warp.folded(grid, model.mask)) > config.most_folded:
             return Sight(nothing, problem=f"{folded:.0%} of the face is turned away")
-        texture = read_texture(photo, read.upright[0], read.points[0], model.warp)
+        texture = read_texture(photo, read.upright[0], read.points[0], model.warp, grid=grid)
         code, moment = model.encode(texture[None], read)
-        limit = config.limit
-        moment = replace(
-            moment, numbers=np.clip(moment.numbers, -limit, limit), light=np.clip(moment.light, -limit, limit)
-        )
+        moment = replace(moment, numbers=np.clip(moment.numbers, -config.limit, config.limit))
         look = read_look(photo, read.upright[0], texture, model.mask)
         if len(model.details) and float(read.pose.scale[0]) * float(model.warp.step.min()) > 1.1:
-            double = read_texture(photo, read.upright[0], read.points[0], model.warp, finer=2)
+            double = read_texture(photo, read.upright[0], read.points[0], model.warp, finer=2, grid=grid)
             look = replace(look, fine=float(fine_detail(double).ravel()[model.fine_pixels].std()))
         return Sight(np.concatenate([code[0], moment.kept[0]]), _Place(moment, texture, look))
 
@@ -247,7 +255,7 @@ class FrameModel(FaceModel):
             share = 1 + damped * (np.array(config.shown) - 1)
             numbers = np.clip(share * place.moment.numbers + noise, -config.limit, config.limit).astype(np.float32)
             light = place.moment.light.copy()
-            light[:, 3:] *= 1 + damped * (config.slopes - 1)
+            light[:, SLOPES] *= 1 + damped * (config.slopes - 1)
             moment = replace(place.moment, numbers=numbers, light=light)
             own = (1 + damped * (config.shapes - 1)) * row[None, :shape]
             points = model.shape.publish(moment.read, numbers, own)[0]
@@ -342,11 +350,28 @@ def load_appearance(path: str | Path) -> tuple[AppearanceModel, FrameConfig, Mod
                 version = header["schema_version"]
                 raise FicganError(f"{path} has schema {version}, this ficgan reads up to {SCHEMA}; upgrade ficgan")
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
+        if not all(np.isfinite(array).all() for array in arrays.values()):
+            raise ValueError("it has numbers that are not finite")
         model = AppearanceModel.from_arrays(arrays, header)
+        _check_sizes(model)
         told = {name: tuple(v) if isinstance(v, list) else v for name, v in header["config"].items()}
         info = ModelInfo(header["alignment"], header["data"], header["training"])
-        if not all(np.isfinite(part).all() for part in (model.predict, model.components, model.shape.moves)):
-            raise ValueError("it has numbers that are not finite")
         return model, FrameConfig(**told), info
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError, IndexError) as error:
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise FicganError(f"{path} is damaged or not a ficgan model ({error}); fetch or make it again") from None
+
+
+def _check_sizes(model: AppearanceModel) -> None:
+    """Whether the arrays of a file belong together."""
+    pixels, code, kept = 3 * len(model.pixels), model.code_size, len(model.names)
+    light, details = len(model.light_mean), len(model.details)
+    features = model.features(np.zeros((1, len(NUMBERS))), np.zeros((1, 2)), np.zeros((1, light))).shape[1]
+    wanted: dict[str, tuple[int | None, ...]] = {
+        "light_mean": (LIGHT,), "light_sd": (LIGHT,), "predict": (features, pixels), "components": (None, pixels),
+        "looks": (kept, None), "attributes": (kept, code), "give": (code, kept), "bands": (None, code),
+        "details": (details, len(model.fine_pixels) if details else None), "lenders": (details, kept if details else None),
+    }  # fmt: skip
+    for name, sizes in wanted.items():
+        shape = getattr(model, name).shape
+        if len(shape) != len(sizes) or any(want not in (None, have) for want, have in zip(sizes, shape, strict=True)):
+            raise ValueError(f"its {name} have the shape {list(shape)}")

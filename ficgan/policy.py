@@ -38,7 +38,7 @@ class Policy:
     """
 
     verify: bool = True
-    retries: int = 3
+    retries: int = 6
     coverage: float = 0.9
 
     def attempts(self, layer: int, band: tuple[int, int] | None = None, *, drawn: bool = True) -> list[Attempt]:
@@ -56,7 +56,8 @@ class Policy:
         if band is None and layer > 1:
             ladder.append(Attempt(layer // 2, draw=1 if drawn else 0))
         if drawn:
-            ladder += [Attempt(0, draw=2, psi=0.6), Attempt(0, draw=3, psi=1.0)]
+            spread = (0.6, 1.0, 1.0, 1.0, 1.2, 1.2)
+            ladder += [Attempt(0, draw=number, psi=psi) for number, psi in enumerate(spread, 2)]
         elif band is not None or layer > 0:
             ladder.append(Attempt(0))
         return ladder[: self.retries + 1]

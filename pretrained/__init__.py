@@ -1,7 +1,7 @@
-"""The embedded default model and its identity bank.
+"""The embedded default model, its identity bank and the face mesh that it reads faces with.
 
-`manifest.json` lists the files: `{"files": {"NAME": {"role": "model" | "bank", "sha256": HEX, …}}, …}`, and states the
-licence, the data, the training record and the measured figures beside them.
+`manifest.json` lists the files: `{"files": {"NAME": {"role": "model" | "bank" | "mesh", "sha256": HEX, …}}, …}`, and
+states the licence, the data, the training record and the measured figures beside them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def manifest() -> dict[str, Any]:
 
 
 def path(role: str) -> Path:
-    """Path of the embedded file with the role `model` or `bank`.
+    """Path of the embedded file with the role `model`, `bank` or `mesh`.
 
     Raises:
         FileNotFoundError: this copy of the package holds no embedded model.

@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from ficgan import pretrained
 from ficgan.config import load_config
 from ficgan.errors import FicganError
 
@@ -369,3 +370,33 @@ def test_flops_of_a_step_grow_with_the_batch(tool: Callable[[str], ModuleType]) 
 def test_bench_train_refuses(tool: Callable[[str], ModuleType], capsys: pytest.CaptureFixture[str]) -> None:
     assert tool("bench_train").main(["--device", "cpu", "--config", "tinny"]) == 2
     assert "tinny" in capsys.readouterr().err
+
+
+# --- bench.py -------------------------------------------------------------------------------------------------------
+
+
+def test_bench_times_a_network(
+    tool: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = "--config tiny --batch 2 --precision float32 --seconds 0"
+    monkeypatch.setattr("sys.argv", ["bench.py", *options.split()])
+    tool("bench").main()
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| float32")]
+    assert all(float(cell) > 0 for cell in row.strip("| ").split("|")[1:])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--checkpoint", str(pretrained.path("model"))], "this needs a network: give a checkpoint of"),
+        (["--checkpoint", "nowhere.safetensors"], "nowhere.safetensors does not exist"),
+        (["--config", "tinny"], "tinny"),
+    ],
+)
+def test_bench_refuses(
+    tool: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch, options: list[str], said: str
+) -> None:
+    monkeypatch.setattr("sys.argv", ["bench.py", *options])
+    with pytest.raises(SystemExit, match=said) as caught:
+        tool("bench").main()
+    assert "\n" not in str(caught.value)

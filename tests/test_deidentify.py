@@ -138,7 +138,7 @@ def test_batch_equals_single_images(parts, photo) -> None:
 
 @pytest.mark.parametrize(
     ("stubborn", "action", "attempts", "layer"),
-    [(0, "generated", 1, 2), (1, "retried", 2, 1), (2, "retried", 3, 0), (99, "masked", 4, None)],
+    [(0, "generated", 1, 2), (1, "retried", 2, 1), (2, "retried", 3, 0), (99, "masked", 7, None)],
 )
 def test_a_recognised_face_is_retried_stronger_then_masked(parts, photo, stubborn, action, attempts, layer) -> None:
     result = build(parts, [face(40, 30, 80)], recognizer=Gate(stubborn))(photo)

@@ -13,6 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
+from ficgan import pretrained
 from ficgan.config import load_config
 from ficgan.export import Runner
 from ficgan.models import FICGAN, CheckpointHeader, load_checkpoint, save_checkpoint
@@ -151,6 +152,7 @@ def test_int8_of_photos(tool: ModuleType, checkpoint: Path, capsys: pytest.Captu
         (("--checkpoint", "missing.safetensors"), 1, "missing.safetensors does not exist"),
         (("--precision", "int8", "--calibrate", "missing"), 3, "missing"),
         (("--bank", "missing.safetensors"), 1, "missing.safetensors does not exist"),
+        (("--checkpoint", str(pretrained.path("model"))), 1, "this needs a network: give a checkpoint of"),
     ],
 )
 def test_wrong_use(

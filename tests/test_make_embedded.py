@@ -4,95 +4,129 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from PIL import Image
 
-from ficgan.config import ModelConfig
-from ficgan.faces import Alignment
+from ficgan import pretrained
+from ficgan.face_model import ModelInfo
+from ficgan.frame_model import load_appearance, save_appearance
 from ficgan.identity import IdentityBank
-from ficgan.models import FICGAN, CheckpointHeader, load_checkpoint, save_checkpoint
-from ficgan.models.io import file_digest
+from ficgan.identity.file import file_digest
 
 TOOL = Path(__file__).resolve().parent.parent / "tools" / "make_embedded.py"
-CONFIG = ModelConfig(
-    resolution=16, id_dim=8, w_dim=8, spatial_channels=4, channel_base=64, channel_max=8, mapping_layers=1
-)
 
 
 @pytest.fixture
-def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def folder(tmp_path: Path) -> Path:
+    """Where the embedded files go: the mesh is there, and what was embedded before."""
+    folder = tmp_path / "pretrained"
+    folder.mkdir()
+    (folder / "face_mesh.onnx").write_bytes(b"mesh")
+    for name in ("appearance.safetensors", "bank.safetensors", "manifest.json"):
+        (folder / name).write_bytes(b"old")
+    return folder
+
+
+@pytest.fixture
+def tool(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     spec = importlib.util.spec_from_file_location("make_embedded", TOOL)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    (tmp_path / "pretrained").mkdir()
-    monkeypatch.setattr(module, "FOLDER", tmp_path / "pretrained")
+    monkeypatch.setattr(module, "FOLDER", folder)
     return module
 
 
 @pytest.fixture
-def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A command line, and the checkpoint it names."""
-    torch.manual_seed(0)
-    training = {"config": {"verifier": {"spec": f"onnx:{tmp_path}/secret/v.onnx"}}, "images": 5}
-    header = CheckpointHeader(
-        model=CONFIG, alignment=Alignment().to_dict(), data={"licence": "drawn"}, training=training
-    )
-    save_checkpoint(tmp_path / "network.safetensors", FICGAN(CONFIG), header)
-    rng = np.random.default_rng(0)
-    rows = ["file,person,gender"]
-    (tmp_path / "faces").mkdir()
-    for index, person in enumerate(("0", "0", "1", "", "")):
-        Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(tmp_path / f"faces/{index}.png")
-        rows.append(f"{index}.png,{person},{'Female' if index % 2 else 'Male'}")
-    (tmp_path / "labels.csv").write_text("\n".join(rows))
-    (tmp_path / "record.json").write_text('{"hours": 1}')
-    options = f"network.safetensors --data {tmp_path}/faces --labels {tmp_path}/labels.csv --record record.json"
+def call(tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """The command, with a fitted model, its bank and figures."""
+    appearance, config, _ = load_appearance(pretrained.path("model"))
+    info = ModelInfo({"kind": "canonical"}, {"licence": "drawn"}, {"images": 5})
+    save_appearance(tmp_path / "fitted.safetensors", appearance, config, info)
+    codes = np.random.default_rng(0).normal(size=(4, 6))
+    provenance = {"checkpoint": file_digest(tmp_path / "fitted.safetensors")}
+    IdentityBank.from_codes(codes, None, np.eye(4, 1, dtype=np.uint8), ["Female"], provenance).save(tmp_path / "people")
+    (tmp_path / "measured.json").write_text('{"aligned": [1, 2]}')
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["make_embedded.py", *options.split()])
-    return tmp_path / "network.safetensors"
+
+    def run(*arguments: str) -> None:
+        monkeypatch.setattr(sys, "argv", ["make_embedded.py", *arguments])
+        tool.main()
+
+    return run
 
 
-def test_the_embedded_files(tool: ModuleType, arguments: Path, tmp_path: Path) -> None:
-    tool.main()
-    folder = tmp_path / "pretrained"
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "faces64-bank.safetensors",
-        "faces64.safetensors",
-        "manifest.json",
-    ]
-    assert not [path.name for path in folder.iterdir() if str(tmp_path).encode() in path.read_bytes()]
-    manifest = json.loads((folder / "manifest.json").read_text())
-    assert manifest["training"]["config"]["verifier"]["spec"] == "onnx:v.onnx"
-    assert manifest["training"]["record"] == {"hours": 1}
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_the_embedded_files(call: Callable[..., None], folder: Path, tmp_path: Path) -> None:
+    call("fitted.safetensors", "people", "--measured", "measured.json")
+    assert sorted(contents(folder)) == [
+        "appearance.safetensors", "bank.safetensors", "face_mesh.onnx", "manifest.json",
+    ]  # fmt: skip
+    assert not [name for name, content in contents(folder).items() if str(tmp_path).encode() in content]
+    manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    assert {entry["role"]: name for name, entry in manifest["files"].items()} == {
+        "model": "appearance.safetensors", "bank": "bank.safetensors", "mesh": "face_mesh.onnx",
+    }  # fmt: skip
     for name, entry in manifest["files"].items():
-        assert entry["sha256"] == file_digest(folder / name)
-    before, after = load_checkpoint(arguments)[0].state_dict(), load_checkpoint(folder / "faces64.safetensors")[0]
-    assert all(torch.equal(before[name], tensor) for name, tensor in after.state_dict().items())
-    bank = IdentityBank.load(folder / "faces64-bank.safetensors")
-    assert len(bank) == 4, "the two unknown people were merged"
-    assert bank.provenance["checkpoint"] == manifest["files"]["faces64.safetensors"]["sha256"]
-    assert bank.provenance["images_of_unknown_people"] == 2
-    assert bank.attributes.sum(1).max() == 1, "somebody is both Female and Male"
+        assert entry["sha256"] == file_digest(folder / name) and entry["bytes"] == (folder / name).stat().st_size
+    assert (folder / "appearance.safetensors").read_bytes() == (tmp_path / "fitted.safetensors").read_bytes()
+    assert (manifest["data"], manifest["training"]) == ({"licence": "drawn"}, {"images": 5})
+    bank = IdentityBank.load(folder / "bank.safetensors")
+    assert manifest["bank"] == {"people": 4, "digest": bank.digest, "attributes": {"Female": 1}}
+    assert bank.provenance["checkpoint"] == manifest["files"]["appearance.safetensors"]["sha256"]
+    assert manifest["measured"] == {"aligned": [1, 2]}
+
+
+def test_a_bank_of_another_model_is_refused(call: Callable[..., None], folder: Path) -> None:
+    before = contents(folder)
+    with pytest.raises(SystemExit, match=r"^Error: .* was not built with .*; build it anew$"):
+        call("fitted.safetensors", str(pretrained.path("bank")))
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda path: path.write_bytes(path.read_bytes()[:-1000]), "damaged"),
+        (lambda path: shutil.copy(pretrained.path("bank"), path), "no appearance model"),
+        (lambda path: path.unlink(), "fitted.safetensors"),
+    ],
+)
+def test_a_file_that_is_no_model_is_refused(
+    call: Callable[..., None], folder: Path, tmp_path: Path, damage: Callable[[Path], object], said: str
+) -> None:
+    before = contents(folder)
+    damage(tmp_path / "fitted.safetensors")
+    people = IdentityBank.load(tmp_path / "people")
+    if (tmp_path / "fitted.safetensors").exists():  # a bank that names the very file
+        told = {**people.provenance, "checkpoint": file_digest(tmp_path / "fitted.safetensors")}
+        IdentityBank(people.codes, people.attributes, people.names, told).save(tmp_path / "people")
+    with pytest.raises(SystemExit, match=said):
+        call("fitted.safetensors", "people")
+    assert contents(folder) == before
 
 
 def test_a_failure_leaves_the_old_files(
-    tool: ModuleType, arguments: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tool: ModuleType, call: Callable[..., None], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tool.main()
-    folder = tmp_path / "pretrained"
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    before, real = contents(folder), shutil.copyfile
 
-    def fails(*_: object, **__: object) -> None:
-        raise RuntimeError("half way")
+    def fails(source: Path, target: Path) -> None:
+        if Path(target).name == "bank.safetensors":
+            raise OSError("half way")
+        real(source, target)
 
-    monkeypatch.setattr(tool, "encode_faces", fails)
-    with pytest.raises(RuntimeError, match="half way"):
-        tool.main()
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    monkeypatch.setattr(tool.shutil, "copyfile", fails)
+    with pytest.raises(OSError, match="half way"):
+        call("fitted.safetensors", "people")
+    assert contents(folder) == before

@@ -21,11 +21,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 INSTALLED = ("ficgan", "ops", "configs", "pretrained", "setup.py", "pyproject.toml", "README.md", "LICENSE", "NOTICE")
-EMBEDDED = (".safetensors", ".json")
+EMBEDDED = (".onnx", ".safetensors", ".json")
 ABOUT = """
 import json, pathlib
 import ficgan, ficgan.configs, ficgan.ops, ficgan.pretrained
-EMBEDDED = (".safetensors", ".json")
+EMBEDDED = (".onnx", ".safetensors", ".json")
 print(json.dumps({
     "version": ficgan.__version__,
     "package": str(pathlib.Path(ficgan.__file__).parent),

@@ -27,7 +27,8 @@ def test_the_ladder_never_gets_weaker(layer: int, retries: int, drawn: bool) -> 
 
 def test_other_draws_come_with_diversity() -> None:
     """At psi = 0 another draw of 3000 is the same face: a retry with it would be none."""
-    assert [a.psi for a in Policy().attempts(0)] == [0.0, 0.6, 1.0]
+    first, *rest = (a.psi for a in Policy().attempts(0))
+    assert first == 0 and len(rest) == Policy().retries and min(rest) >= 0.6
 
 
 def test_a_band_widens_to_all_layers() -> None:

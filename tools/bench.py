@@ -1,6 +1,6 @@
 """Per-face cost of encode + generate on this machine, beside the cost of its bare convolutions (the floor).
 
-    python tools/bench.py [--checkpoint FILE | --config NAME] [--batch 1 8] [--threads N] [--seconds 5] [--compile]
+    python tools/bench.py --checkpoint FILE | --config NAME [--batch 1 8] [--threads N] [--seconds 5] [--compile]
 
 The floor runs the same convolutions and matrix products, on tensors of the same shapes and layout, and nothing else.
 Model and floor are timed in turn, so that a change of the machine's speed meets both; ratios are what counts.
@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from ficgan import ops
 from ficgan.config import load_config
 from ficgan.device import resolve_device
+from ficgan.errors import FicganError
 from ficgan.models import FICGAN, InferenceModel, load_checkpoint
 from ficgan.models.generator import StyleLayer
 from ficgan.models.layers import Conv2d, Linear
@@ -80,8 +81,9 @@ def peak(device: str) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--checkpoint", type=Path, help="model; the embedded one if not given")
-    parser.add_argument("--config", help="time this configuration's networks with random weights instead")
+    timed_one = parser.add_mutually_exclusive_group(required=True)
+    timed_one.add_argument("--checkpoint", type=Path, help="a network's, as `ficgan train` writes it")
+    timed_one.add_argument("--config", help="time this configuration's networks with random weights instead")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8], help="faces at once")
     parser.add_argument("--precision", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--device", default="cpu", help="cpu, cuda or auto")
@@ -93,12 +95,11 @@ def main() -> None:
     if options.threads:
         torch.set_num_threads(options.threads)
     device = resolve_device(options.device)
-    if options.config:
-        model = FICGAN(load_config(options.config).model).eval()
-    else:
-        from ficgan import pretrained
-
-        model, _ = load_checkpoint(options.checkpoint or pretrained.path("model"))
+    try:
+        config, file = options.config, options.checkpoint
+        model = FICGAN(load_config(config).model).eval() if config else load_checkpoint(file)[0]
+    except FicganError as error:
+        raise SystemExit(str(error)) from None
     where = torch.cuda.get_device_name() if device != "cpu" else f"{torch.get_num_threads()} threads"
     print(f"{model.resolution}², L = {model.num_layers}, {where}, torch {torch.__version__}, ops {ops.backend()}")
     print("| precision | batch | ms/new face | ms/known face | floor ms/face | ratio | ratio known | new faces/s |"

@@ -1,10 +1,11 @@
 """Export encoder and generator as ONNX files, checked in onnxruntime against torch.
 
-    python tools/export_onnx.py -o FOLDER [--checkpoint FILE] [--precision fp32 fp16 int8] [--bench]
+    python tools/export_onnx.py --checkpoint FILE -o FOLDER [--precision fp32 fp16 int8] [--bench]
 
 writes encoder.onnx (image [B,3,R,R] → z_id, z_non, w) and generator.onnx (w [B,L,w_dim], z_non → image), for other
 precisions encoder-fp16.onnx and so on. Nothing is written if a float32 file is more than 1e-3 away from torch (exit 1).
-int8 is calibrated on the aligned faces of --calibrate, or on faces that the generator draws from the bank's codes.
+int8 is calibrated on the aligned faces of --calibrate, or on faces that the generator draws, from the codes of --bank
+where there is one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ import onnx
 import torch
 from torch import Tensor
 
-from ficgan import pretrained
 from ficgan.arrays import to_tensor
 from ficgan.data import check_alignment, open_faces
 from ficgan.errors import FicganError, UsageError
@@ -46,10 +46,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "-o", "--output", type=Path, required=True, help="folder for the files; made if it is not there"
     )
-    parser.add_argument("--checkpoint", type=Path, help="model; the embedded one if not given")
-    parser.add_argument(
-        "--bank", type=Path, help="identity bank for calibration without photos; the embedded model's own"
-    )
+    parser.add_argument("--checkpoint", type=Path, required=True, help="a network's, as `ficgan train` writes it")
+    parser.add_argument("--bank", type=Path, help="its identity bank, for calibration without photos")
     parser.add_argument("--precision", nargs="+", choices=PRECISIONS, default=["fp32"], help="which files; fp32 only")
     parser.add_argument("--calibrate", type=Path, nargs="+", help="folders, zips or tars of aligned faces, for int8")
     parser.add_argument("--check", action=argparse.BooleanOptionalAction, default=True, help="compare with torch first")
@@ -77,10 +75,8 @@ def export(options: argparse.Namespace) -> int:
     }
     if taken := [str(file) for file in files.values() if file.exists() and not options.overwrite]:
         raise FicganError(f"{', '.join(taken)} exist already; use --overwrite to replace them, or another folder")
-    checkpoint = options.checkpoint or pretrained.path("model")
-    model, header = load_checkpoint(checkpoint)
-    own = options.bank or (None if options.checkpoint else pretrained.path("bank"))
-    codes = None if own is None else IdentityBank.load(own).codes
+    model, header = load_checkpoint(options.checkpoint)
+    codes = None if options.bank is None else IdentityBank.load(options.bank).codes
     held_out = None
     calibration = None
     if "int8" in precisions:
@@ -88,7 +84,7 @@ def export(options: argparse.Namespace) -> int:
         if options.calibrate:
             faces, held_out = photos(options.calibrate, model, header)
         calibration = calibrate(model, faces)
-    digest = file_digest(checkpoint)
+    digest = file_digest(options.checkpoint)
     exported: Exported = {p: to_onnx(model, header, digest, p, calibration) for p in precisions}
 
     good = True

@@ -6,13 +6,17 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ficgan.cli._errors import handle_errors
 
-__all__ = ["fit_appearance"]
+if TYPE_CHECKING:
+    from ficgan.data import FaceData
+    from ficgan.identity import IdentityBank
+
+__all__ = ["fit_appearance", "write_bank"]
 
 _PATH = click.Path(path_type=Path)
 
@@ -37,10 +41,10 @@ def fit_appearance(
     It takes a few minutes for 20,000 faces. The labels say which people are men or women and how old they are, so that
     a new face can keep both.
     """
-    from ficgan.data import open_faces
+    from ficgan.data import check_alignment, open_faces
     from ficgan.errors import UsageError
     from ficgan.face_model import ModelInfo
-    from ficgan.faces import MediaPipeMesh
+    from ficgan.faces import Alignment, MediaPipeMesh
     from ficgan.frame.fit import FitConfig
     from ficgan.frame.learn import SIDE, learn, lend
     from ficgan.frame_model import FrameConfig, save_appearance
@@ -51,6 +55,7 @@ def fit_appearance(
         if not path.parent.is_dir():
             raise UsageError(f"{path.parent} is no folder; make it first")
     faces = open_faces(data, resolution=SIDE, labels=labels)
+    check_alignment(faces, Alignment("canonical"), "this command")
     if split:
         if faces.labels is None or faces.labels.splits is None:
             raise UsageError("--split needs --labels with a split column")
@@ -70,39 +75,32 @@ def fit_appearance(
     save_appearance(out, model, FrameConfig(), info, overwrite=overwrite)
     done: dict[str, Any] = {"model": str(out), **record, "seconds": round(time.monotonic() - began, 1)}
     if bank is not None:
-        done["people"] = write_bank(out, faces, bank, licence, config.presence, say)
+        done["people"] = len(write_bank(out, faces, bank, licence))
     click.echo(json.dumps(done))
 
 
-def write_bank(checkpoint: Path, faces: Any, out: Path, licence: str, presence: float, progress: Any) -> int:
-    """Encode the people of a set with an appearance model and write their bank.
+def write_bank(checkpoint: Path, faces: FaceData, out: Path, licence: str, device: str = "cpu") -> IdentityBank:
+    """Encode the people of a set with an appearance model and write their bank; faces that are not clear are left out.
 
-    Returns:
-        How many people it holds.
+    Args:
+        checkpoint: appearance model.
+        faces: aligned as it needs them.
+        out: bank to write.
+        licence: of the set.
+        device: of the mesh.
     """
+    from ficgan.cli._bank import save_bank
     from ficgan.faces import MediaPipeMesh
+    from ficgan.frame.fit import FitConfig
     from ficgan.frame.learn import codes_of
     from ficgan.frame_model import load_appearance
-    from ficgan.identity import IdentityBank
-    from ficgan.models.io import file_digest
 
     model, _, info = load_appearance(checkpoint)
-    codes, rows = codes_of(model, faces, MediaPipeMesh(), presence, progress)
-    marks = None if faces.labels is None else faces.labels.take([int(i) for i in rows])
-    made = IdentityBank.from_codes(
-        codes,
-        None if marks is None else marks.people,
-        None if marks is None else marks.attributes,
-        () if marks is None else marks.attribute_names,
-        {
-            "checkpoint": file_digest(checkpoint),
-            "data": {"licence": licence or info.data.get("licence", ""), "fingerprint": faces.fingerprint},
-            "alignment": info.alignment,
-        },
-        columns=() if marks is None else marks.attribute_columns,
-    )
-    made.save(out)
-    return len(made)
+    presence = info.training.get("fit", {}).get("presence", FitConfig().presence)
+    codes, rows = codes_of(model, faces, MediaPipeMesh(device), presence, _Progress())
+    if len(rows) < len(faces):
+        click.echo(f"{len(faces) - len(rows)} of {len(faces)} faces are not clear enough and left out.", err=True)
+    return save_bank(out, checkpoint, info, faces, codes, licence, rows)
 
 
 class _Progress:

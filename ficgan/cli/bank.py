@@ -5,11 +5,19 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ficgan.cli._data import DataCommand, data_option
 from ficgan.cli._errors import handle_errors
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ficgan.data import FaceData
+    from ficgan.models import FICGAN
 
 __all__ = ["bank"]
 
@@ -41,48 +49,52 @@ def build(
 
     Who is who comes from --labels; without it, and for people it does not know, each picture counts as a person.
     """
-    import numpy as np
-    from tqdm import tqdm
-
+    from ficgan.cli._bank import save_bank
+    from ficgan.cli.appearance import write_bank
     from ficgan.data import check_alignment, open_faces
     from ficgan.errors import UsageError
+    from ficgan.face_model import ModelInfo
     from ficgan.faces import Alignment
-    from ficgan.identity import IdentityBank, encode_faces
-    from ficgan.models import load_checkpoint
-    from ficgan.models.io import file_digest
+    from ficgan.frame.learn import SIDE
+    from ficgan.identity.file import file_header
 
     if out.exists() and not overwrite:
         raise UsageError(f"{out} exists; give another name or --overwrite")
-    model, header = load_checkpoint(checkpoint, device)
-    faces = open_faces(data, resolution=model.resolution, labels=labels, split=split)
-    check_alignment(faces, Alignment.from_dict(header.alignment), str(checkpoint))
-    codes = np.empty((len(faces), model.config.w_dim), np.float32)
+    network = None
+    if file_header(checkpoint)[0] == "appearance":
+        resolution, info = SIDE, ModelInfo.of(checkpoint)
+    else:
+        from ficgan.models import load_checkpoint
+
+        network, header = load_checkpoint(checkpoint, device)
+        resolution, info = network.resolution, ModelInfo(header.alignment, header.data, header.training)
+    faces = open_faces(data, resolution=resolution, labels=labels, split=split)
+    check_alignment(faces, Alignment.from_dict(info.alignment), str(checkpoint))
+    if network is None:
+        made = write_bank(checkpoint, faces, out, licence, device)
+    else:
+        made = save_bank(out, checkpoint, info, faces, _encoded(network, faces, device), licence)
+    if not made.provenance["identities_known"]:
+        click.echo("Without identities k counts pictures, not people; --labels can name who is who.", err=True)
+    done = {"bank": str(out), "people": len(made), "images": made.provenance["images"], "digest": made.digest}
+    unknown = made.provenance["images_of_unknown_people"]
+    click.echo(json.dumps({**done, "images_of_unknown_people": unknown}))
+
+
+def _encoded(network: FICGAN, faces: FaceData, device: str) -> NDArray[np.float32]:
+    """Codes [N,D] of a set, a part at a time."""
+    import numpy as np
+    from tqdm import tqdm
+
+    from ficgan.identity import encode_faces
+
+    codes = np.empty((len(faces), network.config.w_dim), np.float32)
     with tqdm(total=len(faces), unit="face", disable=not sys.stderr.isatty()) as bar:
         for begin in range(0, len(faces), _AT_ONCE):
             part = faces.subset(range(begin, min(begin + _AT_ONCE, len(faces))))
-            codes[begin : begin + len(part)] = encode_faces(model, part.resident(), device=device)
+            codes[begin : begin + len(part)] = encode_faces(network, part.resident(), device=device)
             bar.update(len(part))
-    marks = faces.labels
-    if not licence and faces.fingerprint == header.data.get("fingerprint"):  # the faces the model was trained on
-        licence = header.data.get("licence", "")
-    made = IdentityBank.from_codes(
-        codes,
-        None if marks is None else marks.people,
-        None if marks is None else marks.attributes,
-        () if marks is None else marks.attribute_names,
-        {
-            "checkpoint": file_digest(checkpoint),
-            "data": {"licence": licence, "fingerprint": faces.fingerprint},
-            "alignment": header.alignment,
-        },
-        columns=() if marks is None else marks.attribute_columns,
-    )
-    made.save(out)
-    if not made.provenance["identities_known"]:
-        click.echo("Without identities k counts pictures, not people; --labels can name who is who.", err=True)
-    done = {"bank": str(out), "people": len(made), "images": len(codes), "digest": made.digest}
-    unknown = made.provenance["images_of_unknown_people"]
-    click.echo(json.dumps({**done, "images_of_unknown_people": unknown}))
+    return codes
 
 
 @bank.command(context_settings=_HELP)

@@ -20,10 +20,13 @@ _TABLE = "faces.csv"
 
 
 def alignment_name(alignment: Alignment) -> str:
-    """`ffhq`, or `template(0.37,0.31)`: eye distance and height of the eyes as fractions of the crop's side."""
+    """`ffhq`, or `template(0.37,0.31)`: eye distance and height of the eyes as fractions of the crop's side.
+
+    Crops for the canonical frame are the default template's, and called so.
+    """
     if alignment.kind == "ffhq":
         return "ffhq"
-    return f"{alignment.kind}({alignment.eye_distance:g},{alignment.eye_y:g})"
+    return f"template({alignment.eye_distance:g},{alignment.eye_y:g})"
 
 
 def check_alignment(faces: FaceData, alignment: Alignment, who: str = "the model") -> None:

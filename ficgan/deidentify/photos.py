@@ -121,12 +121,12 @@ class Photos:
                 work.result.mask()
                 work.result.note = "" if work.sight is None else work.sight.problem
         self._read(image, works)
-        pending = [work for work in works if work.live]
+        pending, changed = [work for work in works if work.live], works
         while True:
             for rung in sorted({work.rung for work in pending}):
                 self._generate([work for work in pending if work.rung == rung], ladder[rung])
             out, mask = compose(works)
-            self._judge(out, mask, works)
+            self._judge(out, mask, _near(changed, works))
             failing = [work for work in works if work.live and (work.result.matched or not work.result.covered)]
             if not failing:
                 break
@@ -137,7 +137,7 @@ class Photos:
                     work.result.mask()
                 else:
                     work.result.attempts, work.result.action = work.rung + 1, "retried"
-            pending = [work for work in failing if work.live]
+            pending, changed = [work for work in failing if work.live], failing
         return out, mask
 
     def _compose(self, image: Image, works: list[Work]) -> tuple[Image, Mask]:
@@ -243,3 +243,19 @@ class Photos:
             psi = [face.psi for face in faces if face.psi is not None]
             account |= self.face_model.account(layer=layer, psi=psi)
         return account
+
+
+def _near(changed: Sequence[Work], works: Sequence[Work]) -> list[Work]:
+    """The faces that changed, and those whose surroundings they may reach into."""
+    if len(changed) == len(works):
+        return list(works)
+
+    def reach(work: Work) -> NDArray[np.float32]:
+        margin = 0.5 * float(np.ptp(work.face.box.reshape(2, 2), axis=0).max())
+        return work.face.box + np.array([-margin, -margin, margin, margin], np.float32)
+
+    boxes = [reach(work) for work in changed]
+    return [
+        work for work in works
+        if any((np.maximum(a[:2], b[:2]) <= np.minimum(a[2:], b[2:])).all() for a in [reach(work)] for b in boxes)
+    ]  # fmt: skip

@@ -23,8 +23,11 @@ from ficgan.frame.geometry import HI, LIPS, LO, NUMBERS, OVAL, FaceShape, Readin
 __all__ = ["AppearanceModel", "Moment", "frame_mask"]
 
 Floats = NDArray[np.float32]
-LIGHT = 5
-"""Mean colour (3), and how luminance rises to the right and downwards (2)."""
+LIGHT = 6
+"""Mean colour (3), log of the contrast, and how luminance rises to the right and downwards, in units of the contrast."""
+SLOPES = slice(4, 6)
+_MOST_LIGHT = 2.5
+"""Standard deviations of light beyond which the prediction does not follow: it has not seen them."""
 _COLOUR, _CALM = 0.5, 0.3
 """Share of their colour that the components of the texture keep; and of their strength at the top of the forehead."""
 _SMALL = 32
@@ -38,7 +41,7 @@ class Moment:
     Args:
         read: shape of the sources.
         numbers: float32 [B,6] of expression.
-        light: float32 [B,5], in standard deviations.
+        light: float32 [B,6], in standard deviations.
         kept: float32 [B,A], attributes that stay, in standard deviations.
         grey: float32 [B], 1 for photos without colour, 0 for others.
     """
@@ -61,8 +64,9 @@ class AppearanceModel:
     Args:
         shape: geometry of faces.
         size: side R of the textures.
-        light_mean, light_sd: float32 [5].
-        predict: float32 [F,3P], texture from the features of the moment; P pixels of the frame lie under the mask.
+        light_mean, light_sd: float32 [6].
+        predict: float32 [F,3P], texture less its mean colour, in units of its contrast, from the features of the
+            moment; P pixels of the frame lie under the mask.
         components: float32 [T,3P], what one standard deviation of each texture coefficient adds.
         reader: float32 [3P,T], reads these coefficients from what is not predicted.
         looks: float32 [A,3·32²+I+6+1], reads what shall stay from a small texture and the shape.
@@ -148,9 +152,10 @@ class AppearanceModel:
             float32 [B,D] and what stays.
         """
         seen = self.seen(textures)
-        light = (self.read_light(seen) - self.light_mean) / self.light_sd
+        raw = self.read_light(seen)
+        light = (raw - self.light_mean) / self.light_sd
         features = self.features(read.numbers, self.shape.turn(read.pose), light)
-        rest = seen.reshape(len(seen), -1) - features @ self.predict
+        rest = self.evened(seen, raw) - features @ self.predict
         code = np.concatenate([read.identity, rest @ self.reader], 1)
         chroma = np.abs(seen - seen.mean(2, keepdims=True)).mean((1, 2)) / np.maximum(seen.mean((1, 2)), 0.02)
         grey = np.clip(1.5 - chroma / 0.02, 0, 1)
@@ -163,12 +168,18 @@ class AppearanceModel:
         return flat[:, self.pixels].astype(np.float32) / np.float32(255)
 
     def read_light(self, seen: Floats) -> Floats:
-        """float32 [B,5] of pixels [B,P,3]: mean colour and slopes of luminance under the mask."""
+        """float32 [B,6] of pixels [B,P,3]: mean colour, log contrast and slopes of luminance under the mask."""
         weight, across, down = self._light_weights
         bright = seen.mean(2)
-        return np.concatenate(
-            [np.einsum("bpc,p->bc", seen, weight), (bright @ across)[:, None], (bright @ down)[:, None]], 1
-        )
+        mean = np.einsum("bpc,p->bc", seen, weight)
+        spread = np.sqrt(np.square(bright - mean.mean(1, keepdims=True)) @ weight).clip(0.01)[:, None]
+        slopes = np.stack([bright @ across, bright @ down], 1) / spread
+        return np.concatenate([mean, np.log(spread), slopes], 1).astype(np.float32)
+
+    @staticmethod
+    def evened(seen: Floats, raw: Floats) -> Floats:
+        """Pixels [B,P,3] less their mean colour, in units of their contrast: [B,3P]; `raw` is of `read_light`."""
+        return ((seen - raw[:, None, :3]) / np.exp(raw[:, 3])[:, None, None]).reshape(len(seen), -1)
 
     @cached_property
     def _light_weights(self) -> tuple[Floats, Floats, Floats]:
@@ -189,6 +200,8 @@ class AppearanceModel:
         shape = len(self.shape.basis)
         features = self.features(moment.numbers, self.shape.turn(moment.read.pose), moment.light)
         made = (features @ self.predict + codes[:, shape:] @ self._writer).reshape(len(codes), -1, 3)
+        raw = moment.light * self.light_sd + self.light_mean
+        made = raw[:, None, :3] + np.exp(raw[:, 3])[:, None, None] * made
         if moment.grey.any():
             made = made + moment.grey[:, None, None] * (made.mean(2, keepdims=True) - made)
         return made
@@ -225,11 +238,13 @@ class AppearanceModel:
         codes = np.where(take, new, own).astype(np.float32)
         if kept is not None:
             codes = codes + ((kept - codes @ self.attributes.T) @ self.give.T) * take
+            codes[:, shape : shape + self.lights] *= ~take[shape : shape + self.lights]
         return codes.astype(np.float32)
 
     @staticmethod
     def features(numbers: NDArray[Any], turn: NDArray[Any], light: NDArray[Any]) -> Floats:
-        """What the texture is predicted from: [B,F] of numbers [B,6], yaw and pitch [B,2], light [B,5]."""
+        """What the texture is predicted from: [B,F] of numbers [B,6], yaw and pitch [B,2], light [B,6]."""
+        light = np.clip(light, -_MOST_LIGHT, _MOST_LIGHT)
         base = np.concatenate([numbers, turn], 1)
         count = base.shape[1]
         squares = [base[:, i] * base[:, j] for i in range(count) for j in range(i + 1)]

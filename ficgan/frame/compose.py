@@ -29,8 +29,9 @@ _GREY = np.array([0.299, 0.587, 0.114], np.float32)
 
 
 def read_texture(
-    photo: Image, upright: NDArray[np.float64], points: NDArray[np.float64], warp: Warp, *, finer: int = 1
-) -> Image:
+    photo: Image, upright: NDArray[np.float64], points: NDArray[np.float64], warp: Warp, *, finer: int = 1,
+    grid: Floats | None = None,
+) -> Image:  # fmt: skip
     """A face of a photo in the frame.
 
     Args:
@@ -39,13 +40,14 @@ def read_texture(
         points: [468,3] the mesh in upright units.
         warp: of the frame.
         finer: samples per pixel of the frame's grid, in each direction.
+        grid: [R,R,2] of `warp.to_upright`, where it is known already.
 
     Returns:
         uint8 [finer·R,finer·R,3].
     """
     import cv2
 
-    at = stretched(warp.to_upright(points[None])[0], finer)
+    at = stretched(warp.to_upright(points[None])[0] if grid is None else grid, finer)
     unit = 1 / math.sqrt(abs(np.linalg.det(upright[:, :2])))  # photo pixels per frame unit
     finest = float(warp.step.min()) / finer
     if unit * finest > 1.25:  # a large face: reduced first, or fine texture would alias
@@ -116,6 +118,8 @@ def read_look(photo: Image, upright: NDArray[np.float64], texture: Image, mask: 
         return Look(detail, 0.0)
     first = _noise(part)
     second = _noise(cv2.resize(part, (part.shape[1] // 2, part.shape[0] // 2), interpolation=cv2.INTER_AREA))
+    # A face of few pixels is nothing but edges, which look like noise: the smaller, the less is believed.
+    first *= float(np.clip(unit - 0.5, 0, 1))
     return Look(detail, first, float(np.clip(2 * second / max(first, 1e-6), 1, 2)))
 
 
@@ -131,17 +135,23 @@ def matched_border(made: Floats, source: Image, mask: Floats) -> Floats:
     """
     import cv2
 
-    difference = source.astype(np.float32) / 255 - made
-    ring = ((mask > 0.02) & (mask < 0.85)).astype(np.float32)
+    half = (len(mask) + 1) // 2  # what fades smoothly needs no more pixels
+
+    def reduced(image: Any) -> Any:
+        return cv2.resize(image, (half, half), interpolation=cv2.INTER_AREA)
+
+    small = reduced(mask)
+    difference = reduced(source.astype(np.float32) / 255 - made)
+    ring = ((small > 0.02) & (small < 0.85)).astype(np.float32)
     usual = (difference * ring[..., None]).sum((0, 1)) / max(float(ring.sum()), 1.0)
     far = np.abs(difference - usual).max(2)
     ring *= np.exp(-np.square(far / 0.12))
-    size = len(mask)
-    total, weight = np.zeros_like(made), np.zeros_like(ring)
+    known = np.dstack([difference * ring[..., None], ring])
+    total = np.zeros_like(known)
     for share, trust in ((0.04, 1.0), (0.1, 0.1), (0.25, 0.005)):  # near the border the nearest pixels decide
-        blur = cv2.GaussianBlur(np.dstack([difference * ring[..., None], ring]), (0, 0), share * size)
-        total, weight = total + trust * blur[..., :3], weight + trust * blur[..., 3]
-    return made + np.clip(total / np.maximum(weight, 1e-6)[..., None], -0.25, 0.25)
+        total += np.float32(trust) * cv2.GaussianBlur(known, (0, 0), share * half)
+    fade = np.clip(total[..., :3] / np.maximum(total[..., 3:], 1e-6), -0.25, 0.25)
+    return made + cv2.resize(fade, mask.shape[::-1], interpolation=cv2.INTER_LINEAR)
 
 
 def sharpened(texture: Floats, gains: Sequence[float]) -> Floats:

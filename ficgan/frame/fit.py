@@ -151,12 +151,19 @@ def _regression(
     xx, xt = 0.0, 0.0
     for rows in _chunks(len(use)):
         x = features[use[rows]]
-        xx, xt = xx + x.T @ x, xt + x.T @ half.seen(textures[use[rows]]).reshape(len(x), -1)
-    return np.linalg.solve(xx + ridge * np.eye(features.shape[1], dtype=np.float32), xt).astype(np.float32)
+        xx, xt = xx + x.T @ x, xt + x.T @ _evened(half, textures, use[rows])
+    penalty = ridge * np.eye(features.shape[1], dtype=np.float32)
+    penalty[0, 0] = 0  # the mean face is not to shrink
+    return np.linalg.solve(xx + penalty, xt).astype(np.float32)
 
 
 def _rest(half: AppearanceModel, features: Floats, predict: Floats, textures: Any, rows: Any) -> Floats:
-    return half.seen(textures[rows]).reshape(len(features[rows]), -1) - features[rows] @ predict
+    return _evened(half, textures, rows) - features[rows] @ predict
+
+
+def _evened(half: AppearanceModel, textures: Any, rows: Any) -> Floats:
+    seen = half.seen(textures[rows])
+    return half.evened(seen, half.read_light(seen))
 
 
 def _components(

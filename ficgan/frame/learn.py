@@ -49,7 +49,7 @@ def learn(
     say = progress or (lambda stage, done, total: None)
     points, presence = _meshes(data, mesh, say)
     clear = np.flatnonzero(presence >= config.presence)
-    if len(clear) < 2 * (config.lights + config.textures):
+    if len(clear) < 4 * (config.lights + config.textures):
         raise InputError(f"{len(clear)} of {len(data)} faces are clear enough for a fit: give more, or aligned ones.")
     shape = fit_shape(points[clear], config)
     read = shape.read(points[clear])

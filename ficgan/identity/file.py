@@ -44,6 +44,8 @@ def file_header(path: str | Path) -> tuple[str, dict[str, Any]]:
                 raise ValueError("it has no header")
             metadata = json.loads(file.read(size)).get("__metadata__", {})
         kind, header = str(metadata.get("kind", "")), json.loads(metadata.get("header", "{}"))
+    except (FileNotFoundError, IsADirectoryError):
+        raise FicganError(f"{path} does not exist or is not a file; give the path of a ficgan model") from None
     except OSError as error:
         raise FicganError(f"{path} cannot be read: {error.strerror or error}; give a ficgan model") from None
     except (ValueError, AttributeError, RecursionError) as error:

@@ -114,8 +114,12 @@ def load_tensors(path: str | Path, *, kind: str) -> tuple[dict[str, Tensor], dic
             metadata = file.metadata() or {}
             if metadata.get("format") != "ficgan":
                 raise FicganError(f"{path} was not written by ficgan; give a ficgan {kind}")
-            if metadata.get("kind") != kind:
-                raise FicganError(f"{path} holds a ficgan {metadata.get('kind')}, not a {kind}")
+            if (found := metadata.get("kind")) != kind:
+                if (found, kind) == ("appearance", "model"):
+                    raise FicganError(
+                        f"{path} holds an appearance model, and this needs a network: give a checkpoint of `ficgan train`"
+                    )
+                raise FicganError(f"{path} holds a ficgan {found}, not a {kind}")
             header = json.loads(metadata["header"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
     except (SafetensorError, OSError, KeyError, json.JSONDecodeError) as error:

@@ -17,7 +17,7 @@ from ficgan.config import ModelConfig
 from ficgan.data import open_faces
 from ficgan.errors import UsageError
 from ficgan.evaluation.basics import fidelity, measure_photos
-from ficgan.faces import Alignment
+from ficgan.faces import Alignment, MediaPipeMesh
 from ficgan.identity import IdentityBank, encode_faces
 from ficgan.models import FICGAN, CheckpointHeader, load_checkpoint, save_checkpoint
 
@@ -109,6 +109,82 @@ def test_bank_refuses_faces_aligned_otherwise(checkpoint: Path, faces: Path, tmp
     assert done.exit_code == 2 and "aligned as ffhq" in done.stderr and "template(0.37,0.31)" in done.stderr
     (faces / "faces.csv").write_text('file,alignment\n0.png,"template(0.37,0.31)"\n')
     assert CliRunner().invoke(bank, command).exit_code == 0
+
+
+@pytest.fixture(scope="module")
+def portraits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Seven aligned pictures of one face, in other lights or mirrored, and one of nothing; who is who is made up."""
+    from ficgan.faces import crop, get_detector
+
+    folder = tmp_path_factory.mktemp("portraits")
+    photo = np.ascontiguousarray(pytest.importorskip("skimage.data").astronaut()[:256, 80:400])
+    matrix = Alignment().matrix(get_detector("auto").detect(photo)[0].landmarks, 128)
+    face, rng = crop(photo, matrix, 128), np.random.default_rng(0)
+    rows = ["file,person,gender,alignment"]
+    for index, person in enumerate(("0", "0", "1", "1", "1", "", "", "2")):
+        pixels = (face[:, ::-1] if index % 2 else face) * (0.7 + 0.06 * index)
+        pixels = rng.integers(0, 256, face.shape) if person == "2" else pixels.clip(0, 255)
+        Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{index}.png")
+        rows.append(f'{index}.png,{person},{"Female" if index % 3 else "Male"},"template(0.37,0.31)"')
+    (folder / "faces.csv").write_text("\n".join(rows))
+    return folder
+
+
+def test_bank_of_an_appearance_model(portraits: Path, tmp_path: Path) -> None:
+    from ficgan import pretrained
+    from ficgan.frame.learn import codes_of
+    from ficgan.frame_model import load_appearance
+    from ficgan.identity.file import file_digest
+
+    model, out = pretrained.path("model"), tmp_path / "bank.safetensors"
+    labels = ["--labels", str(portraits / "faces.csv")]
+    done = CliRunner().invoke(bank, ["build", str(model), "--data", str(portraits), *labels, "-o", str(out)])
+    assert done.exit_code == 0, done.output
+    assert "1 of 8 faces are not clear enough and left out" in done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert (told["people"], told["images"], told["images_of_unknown_people"]) == (4, 7, 2)
+    made = IdentityBank.load(out)
+    assert made.provenance["checkpoint"] == file_digest(model)
+    assert made.provenance["alignment"] == {"kind": "canonical"}
+    assert made.provenance["data"]["licence"] == "", "the licence of other data was taken for that of these faces"
+    assert made.attributes.sum(1).max() == 1, "somebody is both Female and Male"
+    appearance = load_appearance(model)[0]
+    codes, rows = codes_of(appearance, open_faces([portraits], resolution=128), MediaPipeMesh(), 8.0)
+    assert rows.tolist() == [0, 1, 2, 3, 4, 5, 6]
+    np.testing.assert_allclose(made.codes[0].astype(np.float32), codes[:2].mean(0), atol=0.01)
+    np.testing.assert_allclose(made.codes[3].astype(np.float32), codes[6], atol=0.01)
+    again = CliRunner().invoke(bank, ["build", str(model), "--data", str(portraits), "-o", str(out)])
+    assert again.exit_code == 2 and "--overwrite" in again.output
+
+
+def test_bank_of_an_appearance_model_refuses_faces_aligned_otherwise(portraits: Path, tmp_path: Path) -> None:
+    from ficgan import pretrained
+
+    folder = tmp_path / "faces"
+    folder.mkdir()
+    (folder / "0.png").write_bytes((portraits / "0.png").read_bytes())
+    (folder / "faces.csv").write_text("file,alignment\n0.png,ffhq\n")
+    command = ["build", str(pretrained.path("model")), "--data", str(folder), "-o", str(tmp_path / "b")]
+    done = CliRunner().invoke(bank, command)
+    assert done.exit_code == 2 and "aligned as ffhq" in done.stderr and "template(0.37,0.31)" in done.stderr
+
+
+def test_bank_of_a_bank_is_refused(faces: Path, tmp_path: Path) -> None:
+    IdentityBank.from_codes(np.eye(3), [0, 1, 2]).save(tmp_path / "b.safetensors")
+    command = ["build", str(tmp_path / "b.safetensors"), "--data", str(faces), "-o", str(tmp_path / "out")]
+    done = CliRunner().invoke(bank, command)
+    assert done.exit_code == 1 and "holds a ficgan bank, not a model" in done.stderr
+
+
+def test_measure_of_the_embedded_model(portraits: Path) -> None:
+    """Faces that `ficgan align` made, and says so, are what it needs."""
+    done = CliRunner().invoke(measure, ["--aligned", str(portraits), "--layer", "0", "--k", "500", "--limit", "3"])
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout.splitlines()[-1])
+    rows = {row["setting"]: row for row in report["aligned"]}
+    assert list(rows) == ["clear", "reconstruction", "i = 0"]
+    assert rows["reconstruction"]["similarity"]["dlib"] > rows["i = 0"]["similarity"]["dlib"]
+    assert rows["i = 0"]["detected"] == 1 and rows["reconstruction"]["mse"] < 0.05
 
 
 def test_show_shows_the_embedded_bank(faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,13 +66,17 @@ def test_options_reach_the_engine(tmp_path: Path, engine: StandIn) -> None:
 
 def test_the_engine_takes_what_the_command_gives(tmp_path: Path, engine: StandIn) -> None:
     from ficgan.deidentify import Deidentifier
+    from ficgan.deidentify.pipeline import CONTROLS, load_face_model
+    from ficgan.face_model import CropModel, FaceModel
 
     call(photo(tmp_path / "a.png"))
 
     known = set(inspect.signature(Deidentifier).parameters) | set(
         inspect.signature(Deidentifier.from_pretrained).parameters
     )
-    assert set(engine.settings) <= known
+    assert set(engine.settings) <= known | set(CONTROLS)
+    taken = set(inspect.signature(FaceModel).parameters) | set(inspect.signature(CropModel).parameters)
+    assert set(CONTROLS) <= taken and "controls" in inspect.signature(load_face_model).parameters
     assert inspect.signature(Deidentifier.__call__).parameters["key"].kind is inspect.Parameter.KEYWORD_ONLY
 
 

@@ -112,26 +112,40 @@ def test_a_gpu_that_does_not_compute_is_told(monkeypatch: pytest.MonkeyPatch) ->
     assert "Old GPU, 4 GiB, capability 3.5" in gpu.detail and "no kernel image" in gpu.detail
 
 
-@pytest.mark.parametrize("damage", [None, "flip", "remove", "no manifest"])
+@pytest.mark.parametrize("role", ["model", "bank", "mesh"])
+@pytest.mark.parametrize("damage", [None, "flip", "remove", "unlisted", "no manifest"])
 def test_the_embedded_files_are_checked(
-    damage: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    damage: str | None, role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    roles = ("model", "bank", "mesh")
     files = {}
-    for role in ("model", "bank"):
-        (tmp_path / f"{role}.safetensors").write_bytes(role.encode())
-        files[f"{role}.safetensors"] = {"role": role, "sha256": hashlib.sha256(role.encode()).hexdigest()}
+    for name in roles:
+        (tmp_path / f"{name}.safetensors").write_bytes(name.encode())
+        files[f"{name}.safetensors"] = {"role": name, "sha256": hashlib.sha256(name.encode()).hexdigest()}
+    if damage == "unlisted":
+        del files[f"{role}.safetensors"]
     if damage != "no manifest":
         (tmp_path / "manifest.json").write_text(json.dumps({"files": files}))
     if damage == "flip":
-        (tmp_path / "bank.safetensors").write_bytes(b"bonk")
+        (tmp_path / f"{role}.safetensors").write_bytes(b"bonk")
     if damage == "remove":
-        (tmp_path / "bank.safetensors").unlink()
+        (tmp_path / f"{role}.safetensors").unlink()
     monkeypatch.setattr(pretrained, "FOLDER", tmp_path)
     found = {finding.name: finding for finding in diagnosis._pretrained()}
-    assert found["model"].ok is (damage != "no manifest")
-    assert found["bank"].ok is (damage is None)
+    assert set(found) == set(roles)
+    for name in roles:
+        assert found[name].ok is (damage is None or (damage != "no manifest" and name != role)), name
     assert all(finding.required for finding in found.values())
-    if damage in ("flip", "remove"):
-        assert {"flip": "damaged", "remove": "missing"}[damage] in found["bank"].detail
     if damage is None:
-        assert pretrained.path("bank") == tmp_path / "bank.safetensors"
+        assert pretrained.path(role) == tmp_path / f"{role}.safetensors"
+    else:
+        said = {"flip": "damaged", "remove": "missing", "unlisted": "not in the manifest", "no manifest": "no manifest"}
+        assert said[damage] in found[role].detail and "reinstall ficgan" in found[role].remedy
+        # Another model comes with another bank; the mesh is always this one.
+        assert ("--checkpoint" in found[role].remedy) is (role != "mesh")
+
+
+def test_the_embedded_files_are_whole() -> None:
+    found = list(diagnosis._pretrained())
+    assert [finding.name for finding in found] == ["model", "bank", "mesh"]
+    assert all(finding.ok for finding in found), found

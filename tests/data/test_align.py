@@ -196,6 +196,7 @@ def test_the_set_says_how_it_is_aligned(tmp_path: Path, painted: Painted) -> Non
     first, second = (open_faces([tmp_path / name], resolution=16) for name in ("a.tar", "b"))
     assert (first.alignment, second.alignment) == ("ffhq", "template(0.4,0.31)")
     assert (alignment_name(ffhq), alignment_name(template)) == (first.alignment, second.alignment)
+    assert alignment_name(Alignment("canonical")) == alignment_name(Alignment()), "its crops are the same"
     labelled = open_faces([tmp_path / "a.tar"], resolution=16, labels=tmp_path / "a.csv")
     assert labelled.alignment == "ffhq" and labelled.labels is not None and not labelled.labels.attribute_names
     assert labelled.subset([0]).alignment == "ffhq"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from network_world import write_network
 from PIL import Image
 
 import ficgan.evaluation
@@ -19,6 +20,7 @@ from ficgan.evaluation.matrix_config import MatrixConfig
 from ficgan.evaluation.report import write_report
 from ficgan.evaluation.report.headline import controls, figure, headlines
 from ficgan.evaluation.results import Results
+from ficgan.identity.file import file_digest
 
 assert ficgan.evaluation
 PEOPLE, EACH, SIDE = 60, 4, 64
@@ -256,8 +258,9 @@ def test_a_set_that_cannot_be_read_is_told(people: Path, tmp_path: Path) -> None
 def test_a_judge_that_trained_the_model_is_refused(tmp_path: Path) -> None:
     shared = Path(__file__).resolve().parents[3] / "shared" / "models" / "recognizer_a.onnx"
     if not shared.is_file():
-        pytest.skip("the network that trained the embedded model is not here")
+        pytest.skip("no recogniser as ONNX file is here")
     (tmp_path / "labels.csv").write_text("file,person\n")
-    tree = config(tmp_path, methods=["ficgan"], recognisers=[f"onnx:{shared}"])
+    files = write_network(tmp_path / "model", training={"verifier_sha256": file_digest(shared)})
+    tree = config(tmp_path, methods=[{"method": "ficgan", **files}], recognisers=[f"onnx:{shared}"])
     with pytest.raises(UsageError, match="trained"):
         matrix.run_matrix(tree, tmp_path / "out")

@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from network_world import write_network
 from PIL import Image
 
 from ficgan import configs
@@ -366,6 +367,11 @@ def _classifier(folder: Path) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return write_network(tmp_path_factory.mktemp("network"))
+
+
 def _paper(people: Path, **more: Any) -> FicganPaper:
     given_ = {"labels": people / "labels.csv", "size": SIDE, "aligned": True, "limit": 8, "layers": (0, 7), "k": 50}
     return FicganPaper(people, **{**given_, "resamples": 50, **more})
@@ -373,7 +379,7 @@ def _paper(people: Path, **more: Any) -> FicganPaper:
 
 @pytest.mark.usefixtures("_judge")
 def test_ficgan_sweep_tables_and_resumption(
-    people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    people: Path, network: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import torch
 
@@ -389,7 +395,7 @@ def test_ficgan_sweep_tables_and_resumption(
 
     monkeypatch.setattr(Ficgan, "__call__", watched)
     monkeypatch.setattr("ficgan.evaluation.papers.ficgan_tables.LEAST", 1)
-    run = run_ficgan(_paper(people, attributes=_classifier(tmp_path)), tmp_path)
+    run = run_ficgan(_paper(people, attributes=_classifier(tmp_path), **network), tmp_path)
     assert [(layer, alpha) for layer, alpha, *_ in seen] == [(0, 0.0), (7, 0.0), (0, 1.0), (7, 1.0)]
     assert (run.num_layers, run.layers) == (8, (0, 7))
     reader = AttributeClassifier.load(tmp_path / "attributes.safetensors")
@@ -433,7 +439,7 @@ def test_ficgan_sweep_tables_and_resumption(
     assert str(tmp_path) not in run.results.to_json()
 
     seen.clear()
-    again = run_ficgan(_paper(people, attributes=tmp_path / "attributes.safetensors"), tmp_path)
+    again = run_ficgan(_paper(people, attributes=tmp_path / "attributes.safetensors", **network), tmp_path)
     assert not seen
     assert list(again.found.values()) == list(run.found.values())
 
@@ -454,13 +460,12 @@ def test_ficgan_refuses(people: Path, tmp_path: Path, more: dict[str, Any], erro
         run_ficgan(_paper(people, **more), tmp_path)
 
 
-def test_the_trainer_is_no_judge(people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_trainer_is_no_judge(people: Path, tmp_path: Path) -> None:
     trainer = tmp_path / "v.onnx"
     trainer.write_bytes(b"v")
-    header = SimpleNamespace(training={"verifier_sha256": hashlib.sha256(b"v").hexdigest()})
-    monkeypatch.setattr("ficgan.models.load_checkpoint", lambda file: (None, header))
+    files = write_network(tmp_path / "model", training={"verifier_sha256": hashlib.sha256(b"v").hexdigest()})
     with pytest.raises(UsageError, match="trained against"):
-        run_ficgan(_paper(people, judges=(f"onnx:{trainer}",)), tmp_path)
+        run_ficgan(_paper(people, judges=(f"onnx:{trainer}",), **files), tmp_path)
 
 
 def test_a_mean_over_people_has_their_interval() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -12,10 +13,10 @@ from conftest import Heads
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError
-from ficgan.frame import fit
+from ficgan.frame import appearance, fit
 from ficgan.frame.appearance import LIGHT, AppearanceModel, Moment, frame_mask, model_pixels, quantised
 from ficgan.frame.fit import FitConfig, fit_appearance, fit_shape
-from ficgan.frame.geometry import FaceShape, Readings
+from ficgan.frame.geometry import LO, FaceShape, Readings
 
 Floats = NDArray[np.float32]
 SIZE, SHADOWS, DETAILS, PEOPLE = 40, 2, 48, 500
@@ -52,7 +53,7 @@ class World:
             (self.lights, self.lamps),
             (self.codes if codes is None else codes, self.components),
         )
-        return (0.6, 0.5, 0.4) + sum(np.tensordot(*one, 1) for one in parts)
+        return np.array((0.6, 0.5, 0.4)) + sum(np.tensordot(*one, 1) for one in parts)
 
     @cached_property
     def textures(self) -> NDArray[np.uint8]:
@@ -82,6 +83,15 @@ def blobs(rng: np.random.Generator, number: int, sigma: float) -> NDArray[np.flo
     """Random textures [number,R,R,3], as smooth as sigma says."""
     noise = [cv2.GaussianBlur(rng.normal(0, 1, (SIZE, SIZE, 3)), (0, 0), sigma) for _ in range(number)]
     return np.array([one / one.std() for one in noise])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def all_of_it() -> Iterator[None]:
+    """Components are written as strong and as coloured as they are; one test turns that off."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(appearance, "_COLOUR", 1.0)
+        patch.setattr(appearance, "_CALM", 1.0)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -250,6 +260,29 @@ def test_grey_photos_stay_grey(world: World, model: AppearanceModel) -> None:
     assert np.ptp(made[:4], axis=2).max() < 1e-6 and np.ptp(made[4:], axis=2).mean() > 0.1
 
 
+def test_colours_and_foreheads_of_draws_are_muted(
+    world: World, model: AppearanceModel, encoded: tuple[Floats, Moment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(appearance, "_COLOUR", 0.5)
+    monkeypatch.setattr(appearance, "_CALM", 0.25)
+    codes, moment = encoded
+    quiet, light = replace(model), codes.copy()
+    light[:, CONFIG.shapes + CONFIG.lights :] = 0
+    np.testing.assert_allclose(quiet.decode(light, moment), model.decode(light, moment), atol=1e-5)
+    loud, soft = (one.decode(codes, moment) - one.decode(light, moment) for one in (model, quiet))
+    rows = LO[1] + model.pixels // SIZE * model.warp.step[1]
+    front = world.shape.front
+    below, top = rows > front[[105, 334], 1].min(), rows < front[:, 1].min() + 1
+    assert below.sum() > 500 and top.sum() > 5
+
+    def split(made: Floats) -> tuple[Floats, Floats]:
+        return made.mean(2), made - made.mean(2, keepdims=True)
+
+    for pixels, strength in ((below, 1.0), (top, 0.25)):
+        for was, now, share in zip(split(loud[:, pixels]), split(soft[:, pixels]), (1.0, 0.5), strict=True):
+            np.testing.assert_allclose(now, strength * share * was, atol=0.06 * np.abs(was).max())
+
+
 def test_bands_share_out_the_code(model: AppearanceModel) -> None:
     assert model.bands.shape == (CONFIG.layers, model.code_size) and set(np.unique(model.bands)) == {0, 1}
     np.testing.assert_array_equal(model.bands.sum(0), 1)
@@ -311,7 +344,7 @@ def test_masks_follow_the_outline(world: World) -> None:
     front = world.shape.front
     for size in (32, 128):
         wide, narrow = frame_mask(front, size), frame_mask(front, size, inset=6.0)
-        assert wide.shape == (size, size) and wide.dtype == np.float32 and 0 <= wide.min() and wide.max() <= 1 + 1e-6
+        assert wide.shape == (size, size) and wide.dtype == np.float32 and wide.min() >= 0 and wide.max() <= 1 + 1e-6
         assert (narrow <= wide + 1e-6).all() and narrow.sum() < wide.sum()
         assert wide.sum() / size**2 == pytest.approx(frame_mask(front, 96).sum() / 96**2, rel=0.03)
         np.testing.assert_array_equal(model_pixels(front, size), np.flatnonzero(wide > 0.02))

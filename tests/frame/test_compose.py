@@ -90,6 +90,20 @@ def test_a_face_laid_onto_itself(
         assert abs((image.astype(float) - photo)[weight > 0.5].mean()) < 0.5
 
 
+def test_twice_the_texture_shows_more_of_a_large_face(
+    astronaut: Image, astronaut_mesh: NDArray[np.float64], shape: FaceShape, warp: Warp, mask: Floats
+) -> None:
+    read, errors = shape.read(astronaut_mesh[None]), []
+    for finer in (1, 2, 3):
+        texture = read_texture(astronaut, read.upright[0], read.points[0], warp, finer=finer)
+        assert texture.shape == (finer * SIZE, finer * SIZE, 3)
+        given = texture.astype(np.float32) / 255
+        paste = paste_texture(astronaut, read.upright[0], read.points[0], given, mask, warp)
+        whole = paste.mask > 0.999
+        errors.append(np.square(paste.image.astype(float) - astronaut)[whole].mean())
+    assert errors[1] < 0.2 * errors[0] and errors[2] <= errors[1]
+
+
 @pytest.mark.parametrize(("scale", "roll"), [(0.2, 0.0), (0.9, 0.5), (1.1, -2.0), (4.0, 0.3)])
 def test_places_are_exact(shape: FaceShape, warp: Warp, mask: Floats, scale: float, roll: float) -> None:
     """Photos and textures whose colour says where they are: half a pixel more in any step would show."""
@@ -145,7 +159,7 @@ def test_at_the_border_and_outside(
     y: int,
     yaw: float,
 ) -> None:
-    points = turned(astronaut_mesh, yaw) + (x, y, 0)
+    points = turned(astronaut_mesh, yaw) + np.array([x, y, 0])
     read = shape.read(points[None])
     paste = there_and_back(astronaut, read, warp, mask)
     image, weight = paste.image, paste.mask

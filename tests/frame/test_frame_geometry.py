@@ -279,6 +279,20 @@ def test_of_what_covers_itself_the_nearer_is_seen(
     assert wrong(None)[covered].mean() > 2 * hidden[covered].mean()
 
 
+def test_shear_and_squeeze(warp: Warp) -> None:
+    """Newton's method is at its goal at once if, and only if, all four derivatives stand where they belong."""
+    stretch = np.array([[0.8, 0.5], [-0.3, 0.9]])
+    upright = ((warp.grid - 64) @ stretch.T + 64).astype(np.float32)
+    places = lattice(20)
+    inverse = ((places - 64) @ np.linalg.inv(stretch).T + 64 - LO) / warp.step
+    inside = ((inverse > 0) & (inverse < SIZE - 1)).all(-1)
+    at, found = warp.to_frame(upright, places)
+    np.testing.assert_allclose(at[inside], inverse[inside], atol=0.03)
+    assert (found[inside] == 1).all() and (found[~inside] < 1).any() and inside.mean() > 0.5
+    network = TorchWarp(warp).to_frame(torch.tensor(upright)[None], torch.tensor(places)[None])[0].numpy()
+    np.testing.assert_allclose(network[inside], inverse[inside], atol=1e-3)
+
+
 @pytest.mark.parametrize("nearer", ["first", "last"])
 def test_a_pleat(warp: Warp, nearer: str) -> None:
     """Columns 0 … 40 go on, up to 56 back, then on again: between 24 and 40 there are three to choose from."""

@@ -69,6 +69,9 @@ def test_foreign_files(tmp_path: Path) -> None:
     save_tensors(path, {"a": torch.zeros(1)}, {}, kind="identity bank")
     with pytest.raises(FicganError, match="holds a ficgan identity bank, not a model"):
         load_checkpoint(path)
+    save_tensors(path, {"a": torch.zeros(1)}, {}, kind="appearance")
+    with pytest.raises(FicganError, match="an appearance model, and this needs a network: give a checkpoint of"):
+        load_checkpoint(path)
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ class _Run:
         """Layers of the rows that take many outputs."""
         self.eyes = Eyes.find(config.judges, config.attributes, config.device)
         self.model = Ficgan(
-            k=config.k, psi=config.psi, seed=config.seed, device=config.device,
+            k=config.k, layer=self.main[0], psi=config.psi, seed=config.seed, device=config.device,
             checkpoint=str(config.checkpoint or ""), bank=str(config.bank or ""),
         )  # fmt: skip
 
