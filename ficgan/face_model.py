@@ -254,7 +254,7 @@ class FaceModel(ABC):
         """Codes [B,W] moved along the directions that were asked for and towards the exemplar."""
         w = w + self.shift
         if self.target is not None:
-            target = np.broadcast_to(self.target, w.shape)
+            target: Floats = np.broadcast_to(self.target, w.shape)
             w = target if self.swap else exemplar(w, target, self.alpha)
         return np.array(w, np.float32)
 

@@ -75,7 +75,7 @@ class FrameConfig:
     jitter: tuple[float, ...] = (0.0, 0.35, 0.35, 0.25, 0.5, 0.5)
     shown: tuple[float, ...] = (0.9, 0.7, 0.9, 0.8, 0.7, 0.5)
     slopes: float = 0.5
-    shapes: float = 0.6
+    shapes: float = 0.7
     choices: int = 4
     limit: float = 2.5
     kept: float = 1.2
@@ -130,7 +130,7 @@ class FrameModel(FaceModel):
         controls: of `FaceModel`.
     """
 
-    AUTO_PSI = (0.8, 0.8)
+    AUTO_PSI = (0.9, 0.9)
 
     def __init__(
         self, model: AppearanceModel, config: FrameConfig, bank: IdentityBank, *, mesh: FaceMesh | None = None,
@@ -259,7 +259,7 @@ class FrameModel(FaceModel):
             moment = replace(place.moment, numbers=numbers, light=light)
             own = (1 + damped * (config.shapes - 1)) * row[None, :shape]
             points = model.shape.publish(moment.read, numbers, own)[0]
-            texture = place.texture.astype(np.float32) / 255
+            texture: Floats = place.texture.astype(np.float32) / np.float32(255)
             texture.reshape(-1, 3)[model.pixels] = model.decode(row[None, :size], moment)[0]
             lends = bool(place.look.fine) and len(model.details) > 0
             # Where real detail is added, an average needs less sharpening.
@@ -354,7 +354,7 @@ def load_appearance(path: str | Path) -> tuple[AppearanceModel, FrameConfig, Mod
             raise ValueError("it has numbers that are not finite")
         model = AppearanceModel.from_arrays(arrays, header)
         _check_sizes(model)
-        told = {name: tuple(v) if isinstance(v, list) else v for name, v in header["config"].items()}
+        told: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in header["config"].items()}
         info = ModelInfo(header["alignment"], header["data"], header["training"])
         return model, FrameConfig(**told), info
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
@@ -369,8 +369,9 @@ def _check_sizes(model: AppearanceModel) -> None:
     wanted: dict[str, tuple[int | None, ...]] = {
         "light_mean": (LIGHT,), "light_sd": (LIGHT,), "predict": (features, pixels), "components": (None, pixels),
         "looks": (kept, None), "attributes": (kept, code), "give": (code, kept), "bands": (None, code),
-        "details": (details, len(model.fine_pixels) if details else None), "lenders": (details, kept if details else None),
     }  # fmt: skip
+    if details:
+        wanted |= {"details": (None, len(model.fine_pixels)), "lenders": (details, kept)}
     for name, sizes in wanted.items():
         shape = getattr(model, name).shape
         if len(shape) != len(sizes) or any(want not in (None, have) for want, have in zip(sizes, shape, strict=True)):

@@ -1,4 +1,4 @@
-"""tools/bench_ops.py and tools/bench_train.py: what they count, against counts by hand, and that they run."""
+"""tools/bench_ops.py, bench_train.py and bench.py: what they count, against counts by hand, and that they run."""
 
 from __future__ import annotations
 

@@ -56,7 +56,8 @@ def face(photo: Image) -> Face:
 def make(photo: Image, face: Face) -> Callable[..., Deidentifier]:
     """An engine that finds the photo's face there, and in two copies side by side both."""
     side = photo.shape[1]
-    other = Face(face.box + [side, 0, side, 0], face.landmarks + [side, 0], face.score)
+    aside = np.float32([side, 0])
+    other = Face(face.box + np.tile(aside, 2), face.landmarks + aside, face.score)
     noise = Face(np.float32([20, 20, 80, 80]), np.float32([[35, 40], [65, 40], [50, 55], [38, 68], [62, 68]]), 0.9)
     detector = Found({side: [face], 2 * side: [face, other], 100: [noise]})
 
@@ -216,8 +217,8 @@ def test_aligned_crops(model: FrameModel, engine: Deidentifier, photo: Image, fa
     from ficgan.faces import crop
 
     size = model.resolution
-    crops = np.stack([crop(photo, engine.alignment.matrix(face.landmarks, size), size), static()[:1].repeat(size, 0)[
-        :, np.arange(size) % 100]])  # fmt: skip
+    noise = np.random.default_rng(1).integers(0, 256, (size, size, 3), np.uint8)
+    crops = np.stack([crop(photo, engine.alignment.matrix(face.landmarks, size), size), noise])
     out, told = engine.aligned(crops, keys=["a", "b"])
     assert [one.action for one in told] == ["generated", "masked"]
     assert apart(out[0], crops[0], np.ones(out[0].shape[:2])) > 3
@@ -239,7 +240,7 @@ def test_what_a_row_keeps_of_the_source(model: FrameModel, photo: Image, face: F
     assert model.layer_codes(sight.z_id[None], range(1, model.num_layers + 1)).shape == (1, size)
 
 
-# -- files ----------------------------------------------------------------------------------------------------------------
+# -- files ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_saved_model_is_the_same(model: FrameModel, tmp_path: Path, photo: Image, face: Face) -> None:

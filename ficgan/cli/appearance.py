@@ -41,13 +41,14 @@ def fit_appearance(
     It takes a few minutes for 20,000 faces. The labels say which people are men or women and how old they are, so that
     a new face can keep both.
     """
+    from ficgan.cli._bank import save_bank
     from ficgan.data import check_alignment, open_faces
     from ficgan.errors import UsageError
     from ficgan.face_model import ModelInfo
     from ficgan.faces import Alignment, MediaPipeMesh
     from ficgan.frame.fit import FitConfig
     from ficgan.frame.learn import SIDE, learn, lend
-    from ficgan.frame_model import FrameConfig, save_appearance
+    from ficgan.frame_model import FrameConfig, load_appearance, save_appearance
 
     for path in filter(None, (out, bank)):
         if path.exists() and not overwrite:
@@ -62,7 +63,8 @@ def fit_appearance(
         faces = faces.subset([i for i, name in enumerate(faces.labels.splits) if name in split])
     began, say = time.monotonic(), _Progress()
     mesh, config = MediaPipeMesh(), FitConfig(size=size)
-    model, record = learn(faces, mesh, config, say)
+    learnt = learn(faces, mesh, config, say)
+    model, record = learnt.model, learnt.record
     if detail is not None:
         fine = open_faces([detail], resolution=2 * SIDE)
         model = lend(model, fine, mesh)
@@ -75,7 +77,8 @@ def fit_appearance(
     save_appearance(out, model, FrameConfig(), info, overwrite=overwrite)
     done: dict[str, Any] = {"model": str(out), **record, "seconds": round(time.monotonic() - began, 1)}
     if bank is not None:
-        done["people"] = len(write_bank(out, faces, bank, licence))
+        stored, _, info = load_appearance(out)  # its numbers are rounded: the bank's codes are what it reads
+        done["people"] = len(save_bank(bank, out, info, faces, learnt.codes(stored), licence, learnt.rows))
     click.echo(json.dumps(done))
 
 

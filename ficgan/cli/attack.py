@@ -191,7 +191,7 @@ def run(
     multiple=True,
     default=("dlib",),
     show_default=True,
-    help="dlib, insightface or onnx:PATH, repeatable; must have had no part in training.",
+    help="dlib, insightface, shape or onnx:PATH, repeatable; must have had no part in training.",
 )
 @click.option(
     "--method",

@@ -56,7 +56,7 @@ def list_(what: str) -> None:
 @click.option("--layout", default="auto", show_default=True, help="How --data lies: celeba, lfw, ffhq, folders, …")
 @click.option("--labels", type=click.Path(path_type=Path), help="Label file or folder, where not beside --data.")
 @click.option("--people", type=click.IntRange(2), help="At most so many people of --data.")
-@click.option("--judge", "judges", multiple=True, help="For CONFIG's recognisers: dlib, insightface, onnx:PATH.")
+@click.option("--judge", "judges", multiple=True, help="For CONFIG's recognisers: dlib, insightface, shape, onnx:PATH.")
 @click.option("--attributes", type=click.Path(path_type=Path), help="Classifier of `ficgan train-attributes`.")
 @click.option("--report/--no-report", default=True, show_default=True, help="Make pages and plots at the end.")
 @click.option("--dry-run", is_flag=True, help="Check the matrix and say what would be run; read no image.")

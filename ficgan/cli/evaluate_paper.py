@@ -25,7 +25,7 @@ _OUT = click.option(
 )  # fmt: skip
 _JUDGE = click.option(
     "--judge", "judges", multiple=True, default=("dlib",), show_default=True,
-    help="dlib, insightface or onnx:PATH, repeatable; must have had no part in training.",
+    help="dlib, insightface, shape or onnx:PATH, repeatable; must have had no part in training.",
 )  # fmt: skip
 _DATA: tuple[Any, ...] = (
     click.option("--data", required=True, type=_PATH, help="Folder, zip or tar of faces, as it was downloaded."),

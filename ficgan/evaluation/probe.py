@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from ficgan.deidentify.anonymizer import Ficgan
     from ficgan.evaluation.scenarios import Scenario
 
-__all__ = ["PROBES", "SCENARIO", "Probe", "fit_probe", "identity_probe", "run_identity_probe", "whitening"]
+__all__ = [
+    "PROBES", "SCENARIO", "Change", "Kind", "Probe", "fit_probe", "identity_probe", "run_identity_probe", "whitening",
+]  # fmt: skip
 
 SCENARIO = "identity-probe"
 Rows = NDArray[np.int64]
@@ -235,11 +237,12 @@ def fit_probe(
     return lambda given: head(white(given))
 
 
-def whitening(codes: NDArray[np.floating]) -> Change:
+def whitening(codes: NDArray[np.floating], *, each: int = _IMAGES_EACH) -> Change:
     """Standardises, then turns to as many principal components as the images bear, each of unit variance.
 
     Args:
         codes: [N,D] of the attacker's people.
+        each: images that each component needs.
 
     Returns:
         A function [M,D] → [M,K] float32; columns that never vary count for nothing.
@@ -247,7 +250,7 @@ def whitening(codes: NDArray[np.floating]) -> Change:
     mean, spread = codes.mean(0, dtype=np.float64), codes.std(0, dtype=np.float64)
     scale = np.divide(1, spread, out=np.zeros_like(spread), where=spread > 1e-6 * spread.max(initial=0))
     x = (codes - mean) * scale
-    values, vectors = _largest(x, max(1, min(_WIDTH, len(codes) // _IMAGES_EACH)))
+    values, vectors = _largest(x, max(1, min(_WIDTH, len(codes) // each)))
     kept = (values > 1e-6 * values[-1]) | (np.arange(len(values)) == len(values) - 1)
     matrix = vectors[:, kept] / np.sqrt(values[kept].clip(1e-12)) * scale[:, None]
     return lambda given: ((given - mean) @ matrix).astype(np.float32)

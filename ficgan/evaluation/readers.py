@@ -14,7 +14,7 @@ from ficgan.anonymizers import Faces
 from ficgan.errors import UsageError
 from ficgan.faces import Recognizer, get_recognizer
 
-__all__ = ["Embeddings", "Reader", "get_readers"]
+__all__ = ["Embeddings", "Reader", "get_judge", "get_readers"]
 
 Embeddings = NDArray[np.float32]
 BATCH = 64
@@ -61,23 +61,45 @@ class Reader:
                 parts.append(np.stack([self.recognizer.embed(image, one[None])[0] for image, one in pairs]))
         return np.concatenate(parts) if parts else np.zeros((0, 0), np.float32)
 
+    def unread(self, embeddings: Embeddings) -> int:
+        """How many of these embeddings [N,D] stand for faces that the recogniser could not read."""
+        count = getattr(self.recognizer, "unread", None)
+        return 0 if count is None else int(count(embeddings))
+
+
+def get_judge(given: str, device: str = "cpu") -> Recognizer:
+    """A recogniser by name, or the one that sees shapes alone.
+
+    Args:
+        given: dlib, insightface, shape or onnx:PATH.
+        device: as of `get_recognizer`; dlib stays on the CPU.
+
+    Raises:
+        UsageError: unknown, or not available here.
+    """
+    if given == "shape":
+        from ficgan.evaluation.shape import ShapeRecognizer
+
+        return ShapeRecognizer(device=device)
+    return get_recognizer(given, device="cpu" if given == "dlib" else device)
+
 
 def get_readers(names: list[str] | tuple[str, ...], device: str = "cpu") -> list[Reader]:
     """Judges by name.
 
     Args:
-        names: dlib, insightface or onnx:PATH.
-        device: as of `get_recognizer`.
+        names: dlib, insightface, shape or onnx:PATH.
+        device: as of `get_judge`.
 
     Raises:
         UsageError: unknown, not available here, or two of one name.
     """
     readers = []
     for given in names:
-        recognizer = get_recognizer(given, device="cpu" if given == "dlib" else device)
+        recognizer = get_judge(given, device)
         kind, colon, file = given.partition(":")
         name = Path(file).stem if colon else kind
-        digest = hashlib.sha256(Path(file).read_bytes()).hexdigest() if colon else name
+        digest = hashlib.sha256(Path(file).read_bytes()).hexdigest() if colon else getattr(recognizer, "digest", name)
         readers.append(Reader(recognizer, name, given, digest))
     if len({reader.name for reader in readers}) < len(readers):
         raise UsageError("two judges have the same name; give each one once, and onnx files different names")

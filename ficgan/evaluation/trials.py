@@ -106,6 +106,8 @@ def _scenario(bench: Bench, subject: Subject, label: str, scenario: Scenario) ->
                 clear = embed(subject.clear(attempt.rows))
                 bootstrap = Bootstrap(bench.resamples, bench.seed)
                 figures += (*likeness, identity_distance(p, clear, people, bootstrap))
+            if not scenario.retrained and (unread := reader.unread(p)):
+                note = f"{note} {unread} of {len(p)} probes could not be read and are like nobody.".strip()
             if note:
                 figures = (dataclasses.replace(figures[0], note=f"{figures[0].note} {note}".strip()), *figures[1:])
             fusion = scenario.attacker == "fusion"

@@ -24,7 +24,7 @@ __all__ = ["AppearanceModel", "Moment", "frame_mask"]
 
 Floats = NDArray[np.float32]
 LIGHT = 6
-"""Mean colour (3), log of the contrast, and how luminance rises to the right and downwards, in units of the contrast."""
+"""Mean colour (3), log of the contrast, and how luminance rises to the right and downwards in units of it (2)."""
 SLOPES = slice(4, 6)
 _MOST_LIGHT = 2.5
 """Standard deviations of light beyond which the prediction does not follow: it has not seen them."""
@@ -179,7 +179,8 @@ class AppearanceModel:
     @staticmethod
     def evened(seen: Floats, raw: Floats) -> Floats:
         """Pixels [B,P,3] less their mean colour, in units of their contrast: [B,3P]; `raw` is of `read_light`."""
-        return ((seen - raw[:, None, :3]) / np.exp(raw[:, 3])[:, None, None]).reshape(len(seen), -1)
+        out = ((seen - raw[:, None, :3]) / np.exp(raw[:, 3])[:, None, None]).reshape(len(seen), -1)
+        return out.astype(np.float32)
 
     @cached_property
     def _light_weights(self) -> tuple[Floats, Floats, Floats]:
@@ -231,7 +232,7 @@ class AppearanceModel:
             first, last: bands that take the new code.
             kept: float32 [B,A], attributes that the result has; None: those of the new code.
         """
-        take = self.bands[first - 1 : last].any(0)
+        take = np.asarray(self.bands[first - 1 : last].any(0))
         shape = len(self.shape.basis)
         new = new.copy()
         new[:, shape : shape + self.lights] = 0
@@ -257,7 +258,7 @@ class AppearanceModel:
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays of a file, the large ones in 8 bits a number and one scale a row."""
-        out = {name: array.astype(np.float32) for name, array in self.shape.to_arrays().items()}
+        out: dict[str, NDArray[Any]] = {n: array.astype(np.float32) for n, array in self.shape.to_arrays().items()}
         for name in ("light_mean", "light_sd", "looks", "attributes", "give"):
             out[name] = getattr(self, name)
         for name in ("predict", "components"):

@@ -62,7 +62,7 @@ def read_texture(
         high = np.ceil(place.reshape(-1, 2).max(0)).astype(int) + 5
         x0, y0 = (int(v) for v in np.clip(low, 0, (photo.shape[1] - 1, photo.shape[0] - 1)))
         x1, y1 = (int(v) for v in np.clip(high, (x0 + 1, y0 + 1), photo.shape[1::-1]))
-        photo, place = photo[y0:y1, x0:x1], place - np.float32([x0, y0])
+        photo, place = photo[y0:y1, x0:x1], place - np.array([x0, y0], np.float32)
     found: Any = cv2.remap(
         np.ascontiguousarray(photo), place[..., 0], place[..., 1], cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE
     )
@@ -107,19 +107,19 @@ def read_look(photo: Image, upright: NDArray[np.float64], texture: Image, mask: 
     """
     import cv2
 
-    detail = detail_of(texture.astype(np.float32) / 255, mask)
+    detail = detail_of(texture.astype(np.float32) / np.float32(255), mask)
     unit = 1 / math.sqrt(abs(np.linalg.det(upright[:, :2])))
     centre = transform_points(invert(upright), [[64.0, 64.0]])[0]
     half = int(75 * unit) + 2
     x0, y0 = (int(v) for v in np.clip(np.rint(centre - half), 0, np.array(photo.shape[1::-1]) - 1))
     x1, y1 = (int(v) for v in np.clip(np.rint(centre + half), (x0 + 1, y0 + 1), photo.shape[1::-1]))
-    part = photo[y0:y1, x0:x1].astype(np.float32) @ _GREY / 255
+    part = photo[y0:y1, x0:x1].astype(np.float32) @ (_GREY / np.float32(255))
     if min(part.shape) < 8:
         return Look(detail, 0.0)
     first = _noise(part)
     second = _noise(cv2.resize(part, (part.shape[1] // 2, part.shape[0] // 2), interpolation=cv2.INTER_AREA))
     # A face of few pixels is nothing but edges, which look like noise: the smaller, the less is believed.
-    first *= float(np.clip(unit - 0.5, 0, 1))
+    first *= float(np.clip(2 * unit - 1, 0, 1))
     return Look(detail, first, float(np.clip(2 * second / max(first, 1e-6), 1, 2)))
 
 

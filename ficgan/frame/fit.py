@@ -108,7 +108,10 @@ def fit_appearance(
     say = progress or (lambda stage, done, total: None)
     zero, size = np.zeros(LIGHT, np.float32), config.size
     empty = np.zeros((0, 0), np.float32)
-    half = AppearanceModel(shape, size, zero, zero + 1, *[empty] * 6, np.ones((1, 1), np.int64))
+    half = AppearanceModel(  # reads textures and light; what it predicts comes with the fit
+        shape, size, zero, zero + 1, predict=empty, components=empty, reader=empty, looks=empty, attributes=empty,
+        give=empty, bands=np.ones((1, 1), np.int64),
+    )  # fmt: skip
     light = np.concatenate([half.read_light(half.seen(textures[rows])) for rows in _chunks(count)])
     light_mean, light_sd = light.mean(0), light.std(0)
     features = half.features(read.numbers, shape.turn(read.pose), (light - light_mean) / light_sd)
@@ -148,7 +151,8 @@ def _regression(
     half: AppearanceModel, features: Floats, textures: NDArray[np.uint8], use: NDArray[np.int64], ridge: float
 ) -> Floats:
     """Texture from features, [F,3P]."""
-    xx, xt = 0.0, 0.0
+    xx: Any = 0.0
+    xt: Any = 0.0
     for rows in _chunks(len(use)):
         x = features[use[rows]]
         xx, xt = xx + x.T @ x, xt + x.T @ _evened(half, textures, use[rows])

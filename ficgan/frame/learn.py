@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,12 +15,12 @@ from ficgan.faces import Alignment, FaceMesh, find_meshes
 from ficgan.frame.appearance import AppearanceModel
 from ficgan.frame.compose import fine_detail, read_texture
 from ficgan.frame.fit import FitConfig, fit_appearance, fit_shape
-from ficgan.frame.geometry import LO, Warp
+from ficgan.frame.geometry import LO, Readings, Warp
 
 if TYPE_CHECKING:
     from ficgan.data import FaceData, Labels
 
-__all__ = ["codes_of", "kept_attributes", "learn", "lend"]
+__all__ = ["Learnt", "codes_of", "kept_attributes", "learn", "lend"]
 
 Floats = NDArray[np.float32]
 Progress = Callable[[str, int, int], None]
@@ -29,9 +29,35 @@ SIDE = 128
 _AGE = re.compile(r"(\d+)\s*-\s*(\d+)|(?:more than|over|\+)?\s*(\d+)\s*\+?")
 
 
-def learn(
-    data: FaceData, mesh: FaceMesh, config: FitConfig, progress: Progress | None = None
-) -> tuple[AppearanceModel, dict[str, Any]]:
+@dataclass(frozen=True, eq=False)
+class Learnt:
+    """A fitted model, and what it was fitted to.
+
+    Args:
+        model: the model.
+        record: of the data, JSON-ready.
+        rows: int64 [M], the clear ones of the set's faces.
+        read: of their M meshes.
+        textures: uint8 [M,R,R,3].
+    """
+
+    model: AppearanceModel
+    record: dict[str, Any]
+    rows: NDArray[np.int64]
+    read: Readings
+    textures: NDArray[np.uint8]
+
+    def codes(self, model: AppearanceModel) -> Floats:
+        """Codes and attributes [M,D+A] of the clear faces, as a model reads them."""
+        parts = []
+        for begin in range(0, len(self.rows), 256):
+            part = slice(begin, begin + 256)
+            code, moment = model.encode(self.textures[part], self.read.take(part))
+            parts.append(np.concatenate([code, moment.kept], 1))
+        return np.concatenate(parts).astype(np.float32)
+
+
+def learn(data: FaceData, mesh: FaceMesh, config: FitConfig, progress: Progress | None = None) -> Learnt:
     """Fit geometry and appearance.
 
     Args:
@@ -39,9 +65,6 @@ def learn(
         mesh: reads them.
         config: numbers.
         progress: called as progress(stage, done, total).
-
-    Returns:
-        The model, and a record of what it was fitted to.
 
     Raises:
         InputError: too few clear faces.
@@ -62,7 +85,8 @@ def learn(
     labels = None if data.labels is None else data.labels.take([int(i) for i in clear])
     names, kept = kept_attributes(labels, len(clear))
     model, _ = fit_appearance(shape, read, textures, _groups(labels, len(clear)), kept, names, config, say)
-    return model, {"images": len(data), "clear": len(clear), "mesh": mesh.name, "fingerprint": data.fingerprint}
+    record = {"images": len(data), "clear": len(clear), "mesh": mesh.name, "fingerprint": data.fingerprint}
+    return Learnt(model, record, clear, read, textures)
 
 
 def lend(model: AppearanceModel, data: FaceData, mesh: FaceMesh, number: int = 48) -> AppearanceModel:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ficgan.errors import UsageError
 
 if TYPE_CHECKING:
     import torch
+
+W = TypeVar("W", "torch.Tensor", NDArray[np.float32])
 
 
 def mix_layers(
@@ -90,7 +95,7 @@ def parse_band(text: str | tuple[int, int], num_layers: int) -> tuple[int, int]:
     return k_same_layers(num_layers, None, (text[0], text[1]))
 
 
-def exemplar(w_m: torch.Tensor, w_t: torch.Tensor, alpha: float) -> torch.Tensor:
+def exemplar(w_m: W, w_t: W, alpha: float) -> W:
     """w_d = w_m + α·(w_t − w_m), the k-same code moved towards an exemplar the user supplied.
 
     Args:

@@ -116,9 +116,8 @@ def load_tensors(path: str | Path, *, kind: str) -> tuple[dict[str, Tensor], dic
                 raise FicganError(f"{path} was not written by ficgan; give a ficgan {kind}")
             if (found := metadata.get("kind")) != kind:
                 if (found, kind) == ("appearance", "model"):
-                    raise FicganError(
-                        f"{path} holds an appearance model, and this needs a network: give a checkpoint of `ficgan train`"
-                    )
+                    wanted = "this needs a network: give a checkpoint of `ficgan train`"
+                    raise FicganError(f"{path} holds an appearance model, and {wanted}")
                 raise FicganError(f"{path} holds a ficgan {found}, not a {kind}")
             header = json.loads(metadata["header"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)

@@ -83,6 +83,17 @@ class Plan:
             self.fallbacks["still recognised"] = self.fallbacks.get("still recognised", 0) + changed
         return changed
 
+    def recognised(self, findings: Sequence[Finding]) -> set[str]:
+        """Keys of the people whose generated face a finding of the second look lies on."""
+        people = set()
+        for finding in findings:
+            x, y = (finding.box[0] + finding.box[2]) / 2, (finding.box[1] + finding.box[3]) / 2
+            for track, row in self._tracks.at(finding.frame):
+                x0, y0, x1, y1 = track.boxes[row]
+                if self._modes[track.id][row] == "ficgan" and x0 <= x <= x1 and y0 <= y <= y1:
+                    people.add(self.person[track.id])
+        return people
+
     def kept_at(self, frame: int) -> NDArray[np.floating]:
         """Boxes [n,4] of the faces that stay as they are in a frame."""
         rows = [track.boxes[row] for track, row in self._tracks.at(frame) if self._modes[track.id][row] == "keep"]

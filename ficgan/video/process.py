@@ -44,6 +44,9 @@ Progress = Callable[[int, int | None, str], None]
 """progress(frames done, frames in all or None, "analysing" | "rendering" | "checking")"""
 IsCancelled = Callable[[], bool]
 
+RECASTS = 2
+"""How often people who are still recognised in the result get another face before they are covered."""
+
 
 class Cancelled(FicganError):
     """The caller's `is_cancelled` said so; nothing was left behind."""
@@ -323,7 +326,7 @@ def _rendered(
     made = state.folder / f"ficgan-result{output.suffix}"
     rate = max(1, round((total - 1) / max(film.times[-1], 1e-6))) if total > 1 else 1
     every = 1 if settings.verify == "full" else rate
-    check, repaired = None, plan.cover(state.findings, every)
+    check, repaired, recasts = None, plan.cover(state.findings, every), state.recasts
     while True:
         with state.timed("rendering"):
             tick = _Ticker(source.name, "rendering", total, progress, is_cancelled)
@@ -335,15 +338,20 @@ def _rendered(
             break
         with state.timed("checking"):
             check = _looked_again(tools, film, plan, source, made, settings, every, progress, is_cancelled)
-        # New faces that are still recognised here and there are covered there, once; what was missed is for a person.
-        rows = 0 if repaired else plan.cover(check.findings, every)
-        if not rows:
+        # Who is still recognised here or there gets another face; where that does not help either, the fallback covers
+        # these places, once. What was missed is for a person to see to.
+        if recasts < RECASTS and not repaired and renderer.recast(plan.recognised(check.findings)):
+            recasts += 1
+            state.note(recasts=recasts)
+        elif rows := 0 if repaired else plan.cover(check.findings, every):
+            repaired = rows
+            state.note(findings=[asdict(finding) for finding in check.findings])
+        else:
             break
-        repaired = rows
-        state.note(findings=[asdict(finding) for finding in check.findings])
         for segment in writer.segments:
             segment.path.unlink()
         renderer.counts.clear()
+        state.save_casts(renderer, Counter(), 0)
     if repaired:
         notes.append(f"{repaired} generated faces were covered where the second look still recognised somebody.")
     if assembled.frames != total:

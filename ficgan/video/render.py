@@ -8,7 +8,7 @@ and expression (the spatial code) are read anew.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -120,6 +120,17 @@ class Renderer:
             images.append(self._compose(job, pastes))
             self.counts += self.tally[-1]
         return images
+
+    def recast(self, people: Iterable[str]) -> bool:
+        """Give people another new face, as the second look still recognises them.
+
+        Returns:
+            Whether anybody has one: nobody does where all settings were tried.
+        """
+        again = [person for person in people if person in self.casts and self.casts[person].styles is not None]
+        for person in again:
+            self._recast(person)
+        return bool(again)
 
     def restore(self, person: str, z_id: NDArray[np.float32], rung: int, distance: float | None) -> None:
         """Take up a cast of an interrupted run.

@@ -133,6 +133,11 @@ class State:
         return bool(self._tree.get("analysed")) and (self.folder / PROJECT_FILE).is_file()
 
     @property
+    def recasts(self) -> int:
+        """How often people got another face after the second look."""
+        return int(self._tree.get("recasts", 0))
+
+    @property
     def findings(self) -> list[Finding]:
         """What the second look found before the film was rendered again, see `Plan.cover`."""
         return [Finding(**told) for told in self._tree.get("findings", [])]
@@ -154,7 +159,8 @@ class State:
         """The new identities settled so far, and what was done in the first `frames` frames: all finished segments."""
         from safetensors.numpy import save
 
-        told, tensors = [], {}
+        told: list[dict[str, Any]] = []
+        tensors: dict[str, NDArray[Any]] = {}
         for number, (person, cast) in enumerate(renderer.casts.items()):
             tensors[f"z_id.{number}"] = cast.z_id
             told.append({"person": person, "rung": cast.rung, "distance": cast.distance})

@@ -25,35 +25,44 @@ CONFIG = FitConfig(size=SIZE, shapes=6, lights=SHADOWS, textures=DETAILS + 2, la
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """Faces whose textures are a known linear map of known numbers.
+    """Faces whose evened textures are a known linear map of known numbers, each in a light of its own.
+
+    Under the mask an evened texture has mean 0 in each colour, and luminance of mean square 1.
 
     Args:
         shape: of their meshes.
         read: of the PEOPLE.
-        lights: [PEOPLE,5], codes: [PEOPLE,SHADOWS+DETAILS], normal numbers.
-        effects: [6+2+1,R,R,3] of numbers, turn, and the first number times yaw.
-        lamps: [5,R,R,3] of the lights.
-        components: [SHADOWS+DETAILS,R,R,3] of the codes; none changes what is read as light.
+        lights: [PEOPLE,6], mean colour, log of the contrast, and slopes of luminance in units of it.
+        codes: [PEOPLE,SHADOWS+DETAILS], about normal numbers.
+        mean: [R,R,3], the face that all have in common.
+        effects: [6+2+2,R,R,3] of numbers, turn, the first number times yaw, and yaw times the slope downwards.
+        lamps: [2,R,R,3] of the slopes.
+        components: [SHADOWS+DETAILS,R,R,3] of the codes; as the effects, none changes mean colour and slopes.
     """
 
     shape: FaceShape
     read: Readings
     lights: NDArray[np.float64]
     codes: NDArray[np.float64]
+    mean: NDArray[np.float64]
     effects: NDArray[np.float64]
     lamps: NDArray[np.float64]
     components: NDArray[np.float64]
 
-    def exact(self, codes: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        """Textures [PEOPLE,R,R,3] in [0,1], with other codes if there are any."""
-        numbers, turn = self.read.numbers, self.shape.turn(self.read.pose)
-        moment = np.column_stack([numbers, turn, numbers[:, 0] * turn[:, 0]]).clip(-3, 3)
+    def evened(self, codes: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """Evened textures [PEOPLE,R,R,3], with other codes if there are any."""
+        numbers, turn, slopes = self.read.numbers, self.shape.turn(self.read.pose), self.lights[:, 4:]
+        moment = np.column_stack([numbers, turn, numbers[:, 0] * turn[:, 0], turn[:, 0] * slopes[:, 1]])
         parts = (
             (moment, self.effects),
-            (self.lights, self.lamps),
+            (slopes, self.lamps),
             (self.codes if codes is None else codes, self.components),
         )
-        return np.array((0.6, 0.5, 0.4)) + sum(np.tensordot(*one, 1) for one in parts)
+        return self.mean + sum(np.tensordot(*one, 1) for one in parts)
+
+    def exact(self, codes: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """Textures [PEOPLE,R,R,3] in [0,1], with other codes if there are any."""
+        return lit(self.evened(codes), self.lights)
 
     @cached_property
     def textures(self) -> NDArray[np.uint8]:
@@ -66,6 +75,11 @@ class World:
         labels = np.sign(np.stack([self.codes[:, SHADOWS], self.codes[:, SHADOWS + 1] + self.codes[:, SHADOWS]], 1))
         labels[::17, 0] = np.nan
         return labels
+
+
+def lit(evened: NDArray[np.float64], lights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Evened textures [N,R,R,3] with the mean colour and contrast of lights [N,6]."""
+    return lights[:, None, None, :3] + np.exp(lights[:, 3])[:, None, None, None] * evened
 
 
 def photographed(textures: NDArray[np.floating]) -> NDArray[np.uint8]:
@@ -94,34 +108,61 @@ def all_of_it() -> Iterator[None]:
         yield
 
 
+def soft_mask(shape: FaceShape) -> NDArray[np.float64]:
+    """[R,R], sum 1: what light is read under."""
+    flat = np.zeros(SIZE * SIZE)
+    known = model_pixels(shape.front, SIZE)
+    flat[known] = frame_mask(shape.front, SIZE, inset=2.0, feather=2.5).ravel()[known]
+    return flat.reshape(SIZE, SIZE) / flat.sum()
+
+
 @pytest.fixture(scope="module")
 def world(heads: Heads) -> World:
     rng = np.random.default_rng(3)
     meshes = heads.people(PEOPLE, rng)
     shape = fit_shape(meshes, CONFIG)
+    read, mask = shape.read(meshes), soft_mask(shape)
+
+    def inner(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Mean products [N,M] of the luminance of textures [N,R,R,3] and [M,R,R,3] under the mask."""
+        return np.einsum("nyx,myx,yx->nm", a.mean(3), b.mean(3), mask, optimize=True)
+
+    def balanced(textures: NDArray[np.float64]) -> NDArray[np.float64]:
+        return textures - np.einsum("nyxc,yx->nc", textures, mask)[:, None, None]
+
     y, x = np.mgrid[-1 : 1 : SIZE * 1j, -1 : 1 : SIZE * 1j]
-    lamps = np.stack(
-        [*(np.broadcast_to(colour, (SIZE, SIZE, 3)) for colour in np.eye(3)), *([[p] * 3] for p in (x, y))][:3]
-    )
-    lamps = np.concatenate([lamps, np.repeat(np.stack([x, y])[..., None], 3, 3)])
-    reader = AppearanceModel(
-        shape, SIZE, np.zeros(LIGHT), np.ones(LIGHT), *[np.zeros((0, 0), np.float32)] * 6, np.ones((1, 1), np.int64)
-    )
+    ramps = balanced(np.repeat(np.stack([x, y])[..., None], 3, 3))
+    lamps = np.tensordot(np.linalg.inv(8 * inner(ramps, ramps)), ramps, 1)  # a slope is 8 times the mean product
 
-    def read(textures: NDArray[np.float64]) -> NDArray[np.float64]:
-        return reader.read_light(textures.reshape(len(textures), -1, 3)[:, reader.pixels])
+    def face(number: int, sigma: float) -> NDArray[np.float64]:
+        """Textures whose luminance has mean square 1, and which are without light."""
+        made = blobs(rng, number, sigma)
+        made = balanced(made.mean(3, keepdims=True) + 0.3 * made)
+        made -= np.tensordot(8 * inner(made, ramps), lamps, 1)
+        return made / np.sqrt(np.diag(inner(made, made)))[:, None, None, None]
 
-    components = np.concatenate([blobs(rng, SHADOWS, 9.0), blobs(rng, DETAILS, 1.0)])
-    unlit = components - np.einsum("kl,lyxc->kyxc", read(components) @ np.linalg.inv(read(lamps)), lamps)
-    lights = rng.normal(0, (0.05, 0.05, 0.05, 0.03, 0.03), (PEOPLE, LIGHT))
-    codes = rng.normal(0, 1, (PEOPLE, SHADOWS + DETAILS))
-    world = World(shape, shape.read(meshes), lights, codes, 0.015 * blobs(rng, 9, 3.0), lamps, 0.012 * unlit)
-    # Codes say nothing about the moment, in this sample exactly: so the prediction can be found without error.
-    light = read(world.exact(0 * codes))
-    light = (light - light.mean(0)) / light.std(0)
-    features = reader.features(world.read.numbers, shape.turn(world.read.pose), light).astype(np.float64)
-    codes -= features @ np.linalg.lstsq(features, codes, rcond=None)[0]
-    return world
+    components = np.concatenate([face(SHADOWS, 9.0), face(DETAILS, 1.0)])
+    spans = np.array([0.07, 0.07, 0.07, 0.4, 0.5, 0.5])  # all within what the prediction follows
+    lights = (0.55, 0.5, 0.45, np.log(0.07), 0, 0) + rng.uniform(-spans, spans, (PEOPLE, LIGHT))
+    world = World(
+        shape, read, lights, np.zeros((PEOPLE, len(components))),
+        0.6 * face(1, 3.0)[0], 0.08 * face(10, 3.0), lamps, 0.105 * components,
+    )  # fmt: skip
+
+    # A face's code is as strong as makes its contrast 1; and codes say nothing about the moment, in this sample
+    # exactly: so the prediction can be found without error.
+    nobody = world.evened()
+    missing, crossed = 1 - np.einsum("nyx,yx->n", np.square(nobody.mean(3)), mask), inner(nobody, world.components)
+    assert missing.min() > 0.1
+    features = AppearanceModel.features(read.numbers, shape.turn(read.pose), (lights - lights.mean(0)) / lights.std(0))
+    moment, _ = np.linalg.qr(features.astype(np.float64))
+    codes, squares = rng.normal(0, 1, world.codes.shape), inner(world.components, world.components)
+    for _ in range(30):
+        codes -= moment @ (moment.T @ codes)
+        a, b = np.einsum("nk,kl,nl->n", codes, squares, codes), (codes * crossed).sum(1)
+        codes *= ((np.sqrt(b**2 + a * missing) - b) / a)[:, None]
+    assert np.abs(moment.T @ codes).max() < 1e-4
+    return replace(world, codes=codes)
 
 
 def fitted(

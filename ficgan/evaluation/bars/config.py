@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +43,7 @@ class BarsConfig:
         attributes: trained attribute classifier; None: one in the model folders.
         checkpoint, bank: of the model; None: the embedded ones.
         layers: values of i; none: 0, 4 and L − 1.
-        k, psi: of the draws.
+        k, psi: of the draws; "auto" is the ψ that the model gives to a person alone in a photo.
         limit: only the first so many images of each set.
         detector: of the faces in photos and clips.
         device: of the model and of judges that can use it.
@@ -63,7 +64,7 @@ class BarsConfig:
     bank: Path | None = None
     layers: tuple[int, ...] = ()
     k: int = 3000
-    psi: float = 0.0
+    psi: float | Literal["auto"] = "auto"
     limit: int | None = None
     detector: str = "auto"
     device: str = "cpu"

@@ -10,7 +10,6 @@ import numpy as np
 
 from ficgan.anonymizers import Anonymizer, Faces
 from ficgan.deidentify import Deidentifier, Ficgan
-from ficgan.errors import InputError
 from ficgan.evaluation.bars.identity import cosines
 from ficgan.evaluation.bars.lab import Lab, mean_of
 from ficgan.evaluation.bars.lines import Control, Figures
@@ -85,21 +84,28 @@ def surroundings(lab: Lab) -> dict[tuple[str, str], Control]:
     return {key: Control("surroundings alone", figure) for key, figure in seen.items()}
 
 
-def policy(lab: Lab, deid: Deidentifier, layer: int) -> Figures:
+def policy(lab: Lab, deid: Deidentifier, layer: int) -> tuple[Figures, Faces]:
     """Rows retried and masked, with the gate and its ladder at work, judged by the gate itself.
+
+    A photo in which no face is found counts for neither row; it is among the pictures as it would be published.
 
     Args:
         lab: the set; whole crops are given as aligned ones, others as photos.
         deid: with the policy on.
         layer: i.
+
+    Returns:
+        The rows, and the published pictures.
     """
     gate = "" if deid.recognizer is None else deid.recognizer.name
     names, images = lab.faces.names, lab.faces.images
     done: list[FaceResult | None]
     if lab.prepared.whole:
-        done = [*deid.aligned(images, keys=names, layer=layer)[1]]
+        published, told = deid.aligned(images, keys=names, layer=layer)
+        done = [*told]
     else:
         results = [deid(image, key=name, layer=layer) for image, name in zip(images, names, strict=True)]
+        published = np.stack([one.image for one in results])
         done = [one.faces[0] if one.faces else None for one in results]
     found = np.array([one is not None for one in done])
     note = "" if found.all() else f"{int((~found).sum())} photos in which no face was found are left out"
@@ -108,7 +114,7 @@ def policy(lab: Lab, deid: Deidentifier, layer: int) -> Figures:
         values = np.array([np.nan if one is None else float(one.action in actions) for one in done])
         shares = values.astype(bool) if found.all() else values
         out[row, f"{gate} (the gate)"] = mean_of(lab, row, shares, note)
-    return out
+    return out, lab.faces.with_images(published)
 
 
 def drawn(model: Ficgan, layer: int) -> Callable[[int], Ficgan]:
@@ -123,7 +129,7 @@ def _greyed(lab: Lab, faces: Faces, where: np.ndarray) -> Faces:
 
 
 def _linked(lab: Lab, faces: Faces) -> Figures:
-    gallery, probe = _halves(lab)
+    gallery, probe = lab.enrolment(everybody=False)
     out: Figures = {}
     for reader in lab.eyes.readers:
         scores = _scores(lab, reader, faces, gallery, probe)
@@ -136,17 +142,3 @@ def _scores(lab: Lab, reader: Reader, faces: Faces, gallery: Sequence[int], prob
     seen = lab.embed(reader, faces)
     people = lab.people
     return Scores.compare(seen[probe], seen[gallery], people[probe], people[gallery], metric=reader.metric)
-
-
-def _halves(lab: Lab) -> tuple[list[int], list[int]]:
-    """Rows of each person's first image, and of the others', of people with two or more."""
-    who, counts = np.unique(lab.people, return_counts=True)
-    several = set(who[counts > 1].tolist())
-    if len(several) < 2:
-        raise InputError(f"{len(several)} people of {lab.name} have two images; the parrot needs at least 2")
-    gallery: dict[int, int] = {}
-    probe = []
-    for row, person in enumerate(lab.people.tolist()):
-        if person in several and gallery.setdefault(person, row) != row:
-            probe.append(row)
-    return list(gallery.values()), probe

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.evaluation.bars.lab import Lab, Look, mean_of
+from ficgan.evaluation.bars.lab import Lab, mean_of
 from ficgan.evaluation.bars.lines import Control, Controls, Figures
 from ficgan.evaluation.metrics.intervals import wilson
 from ficgan.evaluation.readers import Embeddings, Reader
@@ -20,6 +21,8 @@ __all__ = [
 ]  # fmt: skip
 
 FAR = 1e-3
+ENOUGH, LEAST = 30, 10
+"""Pairs of strangers that should lie above a threshold, and that must."""
 MOST = 3000
 """Clear faces whose pairs stand for strangers; more take memory and change nothing."""
 _ROWS = 512
@@ -35,6 +38,7 @@ class Strangers:
             own threshold; and above that of FAR 1e-3.
         everybody: mean cosine with all strangers.
         threshold: similarity that a share `FAR` of all pairs of strangers passes; None where there are too few.
+        doubt: what is to be said of the threshold; "" where it stands on enough pairs.
     """
 
     cosine: Figure
@@ -42,6 +46,7 @@ class Strangers:
     far: Figure
     everybody: Figure
     threshold: float | None
+    doubt: str = ""
 
 
 def cosines(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
@@ -59,11 +64,20 @@ def similarities(a: Embeddings, b: Embeddings, metric: str) -> NDArray[np.float6
 
 
 def threshold_of(scores: NDArray[np.floating[Any]], far: float = FAR) -> float | None:
-    """The score of strangers [P] above which at most a share `far` of them lies; None of fewer than 30/far."""
-    if len(scores) * far < 30 - 1e-9:
+    """The score of strangers [P] above which a share `far` of them lies; None of fewer than 10/far.
+
+    Of 30/far or more it is one of the scores, and at most that share lies above it. Of fewer every step between two
+    scores counts, and it is interpolated between them.
+    """
+    above = far * len(scores)
+    if above < LEAST - 1e-9:
         return None
-    place = int(np.floor(far * len(scores) + 1e-9))
-    return float(np.partition(scores, len(scores) - 1 - place)[len(scores) - 1 - place])
+    place = int(np.floor(above + 1e-9))
+    first, second = len(scores) - 1 - place, len(scores) - 2 - place
+    if above >= ENOUGH - 1e-9 or second < 0:
+        return float(np.partition(scores, first)[first])
+    ends = np.partition(scores, [second, first])[[first, second]].astype(np.float64)
+    return float(ends[0] + max(above - place, 0.0) * (ends[1] - ends[0]))
 
 
 def strangers(lab: Lab, reader: Reader) -> Strangers:
@@ -77,8 +91,10 @@ def strangers(lab: Lab, reader: Reader) -> Strangers:
     score, cosine = similarities(seen, seen, reader.metric), similarities(seen, seen, "cosine")
     others = people[:, None] != people
     alike = others & (group[:, None] == group)
-    threshold = threshold_of(score[np.triu(others, 1)])
+    pool = score[np.triu(others, 1)]
+    threshold = threshold_of(pool)
     part = lab.take(rows)
+    doubt = "" if threshold is None else _doubt(pool)
     pairs = f"{int(alike.sum()) // 2} pairs" + ("" if len(np.unique(group)) > 1 else "; groups are not known here")
 
     def mean(values: NDArray[Any], where: NDArray[np.bool_], note: str) -> Figure:
@@ -93,23 +109,24 @@ def strangers(lab: Lab, reader: Reader) -> Strangers:
         nobody if threshold is None else mean(score > threshold, alike, f"{pairs}; threshold {threshold:.3f}"),
         mean(cosine, others, "all strangers"),
         threshold,
+        doubt,
     )
 
 
-def identity(lab: Lab, look: Look, known: dict[str, Strangers]) -> Figures:
+def identity(lab: Lab, seen: Mapping[str, Embeddings], known: dict[str, Strangers]) -> Figures:
     """Rows id-cosine, match, tar and auc-gap, by each recogniser.
 
     Faces are read at the source's landmarks whether or not a detector would find them: a lost face is no privacy.
 
     Args:
         lab: the set.
-        look: of the outputs.
+        seen: name of a recogniser → embeddings [N,D] of the outputs.
         known: name of a recogniser → what it says of strangers.
     """
     out: Figures = {}
     for reader in lab.eyes.readers:
         name, here = reader.name, known[reader.name]
-        clear, made = lab.clear.embeddings[name], look.embeddings[name]
+        clear, made = lab.clear.embeddings[name], seen[name]
         cosine = cosines(clear, made)
         score = cosine if reader.metric == "cosine" else -np.linalg.norm(clear.astype(np.float64) - made, axis=1)
         note = "" if reader.metric == "cosine" else "cosine of embeddings that are compared by distance"
@@ -118,8 +135,9 @@ def identity(lab: Lab, look: Look, known: dict[str, Strangers]) -> Figures:
         if here.threshold is None:
             out["tar", name] = Figure("tar", None, note=here.far.note)
         else:
-            out["tar", name] = mean_of(lab, "tar", score > here.threshold, f"threshold {here.threshold:.3f}")
-        out["auc-gap", name] = _gap(mean_of(lab, "auc-gap", _ranks(lab, reader, look)))
+            note = f"threshold {here.threshold:.3f}{here.doubt}"
+            out["tar", name] = mean_of(lab, "tar", score > here.threshold, note)
+        out["auc-gap", name] = _gap(mean_of(lab, "auc-gap", _ranks(lab, reader, made)))
     return out
 
 
@@ -155,9 +173,9 @@ def groups_of(lab: Lab) -> NDArray[np.int64]:
     return number.reshape(-1).astype(np.int64)
 
 
-def _ranks(lab: Lab, reader: Reader, look: Look) -> NDArray[np.float64]:
+def _ranks(lab: Lab, reader: Reader, made: Embeddings) -> NDArray[np.float64]:
     """[N]: share of a face's same-group strangers to whom its output is less alike than to its source, ties half."""
-    clear, made = lab.clear.embeddings[reader.name], look.embeddings[reader.name]
+    clear = lab.clear.embeddings[reader.name]
     people, group = lab.people, groups_of(lab)
     column = np.arange(min(len(lab.faces), MOST))
     out = np.empty(len(lab.faces))
@@ -186,7 +204,21 @@ def _gap(area: Figure) -> Figure:
 
 
 def _too_few(others: NDArray[np.bool_]) -> str:
-    return f"{int(others.sum()) // 2} pairs of strangers are too few for a FAR of {FAR:g}; {30 / FAR:.0f} are needed"
+    pairs = int(others.sum()) // 2
+    return f"{pairs} pairs of strangers are too few for a FAR of {FAR:g}; {LEAST / FAR:.0f} are needed"
+
+
+def _doubt(scores: NDArray[np.floating[Any]]) -> str:
+    """How far a threshold that few pairs lie above could be off: Poisson's 95 % of their number."""
+    above = FAR * len(scores)
+    if above >= ENOUGH - 1e-9:
+        return ""
+    from scipy.stats import chi2
+
+    count = int(np.floor(above + 1e-9))
+    least, most = chi2.ppf(0.025, 2 * count) / 2, chi2.ppf(0.975, 2 * count + 2) / 2
+    low, high = (float(np.quantile(scores, 1 - one / len(scores))) for one in (most, least))
+    return f" ({low:.3f} to {high:.3f}), interpolated: {count} of {len(scores)} pairs of strangers lie above it"
 
 
 def _unit(x: Embeddings) -> NDArray[np.float64]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import Anonymizer, Faces, Images
 from ficgan.arrays import resize
 from ficgan.deidentify import Ficgan
+from ficgan.errors import InputError
 from ficgan.evaluation.metrics.geometry import Detections, detect_faces, quick
 from ficgan.evaluation.metrics.intervals import Bootstrap
 from ficgan.evaluation.metrics.judges import Judges, Readings
@@ -23,7 +24,7 @@ from ficgan.evaluation.results import Figure
 from ficgan.evaluation.sets import Prepared
 from ficgan.faces import Alignment, FaceDetector, detector_missing, get_detector, paste_back
 
-__all__ = ["DETECTORS", "Eyes", "Lab", "Look", "mean_of"]
+__all__ = ["DETECTORS", "Eyes", "Lab", "Look", "mean_of", "who_is_who"]
 
 DETECTORS = ("yunet", "centerface")
 """Whose detection rate is asked for."""
@@ -156,6 +157,10 @@ class Lab:
         """The crops with the inner square anonymised, in chunks."""
         return self.prepared.with_regions(anonymised(anonymizer, self.prepared.regions()))
 
+    def recognised(self, faces: Faces) -> dict[str, Embeddings]:
+        """What each recogniser sees in pixels of the same faces: its name → [N,D]."""
+        return {reader.name: reader.embed(faces) for reader in self.eyes.readers}
+
     def look(self, faces: Faces, *, recognise: bool = True) -> Look:
         """What is seen in other pixels of the same faces."""
         return self._look(faces, self.clear, recognise=recognise)
@@ -179,6 +184,26 @@ class Lab:
         lab = self.take(np.sort(first)[:most])
         return replace(lab, prepared=replace(lab.prepared, faces=replace(lab.faces, people=None)))
 
+    def enrolment(self, *, everybody: bool = True) -> tuple[list[int], list[int]]:
+        """Rows of each person's first image, and of the other images.
+
+        Args:
+            everybody: False: only people with two images or more.
+
+        Raises:
+            InputError: fewer than two people have two images.
+        """
+        who, counts = np.unique(self.people, return_counts=True)
+        several = set(who[counts > 1].tolist())
+        if len(several) < 2:
+            raise InputError(f"{len(several)} people of {self.name} have two images; at least 2 are needed")
+        first: dict[int, int] = {}
+        others = []
+        for row, person in enumerate(self.people.tolist()):
+            if (everybody or person in several) and first.setdefault(person, row) != row:
+                others.append(row)
+        return list(first.values()), others
+
     def embed(self, reader: Reader, images: Images | Faces) -> Embeddings:
         """By one recogniser, at the landmarks of the clear faces."""
         return reader.embed(images if isinstance(images, Faces) else self.faces.with_images(images))
@@ -189,8 +214,7 @@ class Lab:
         for name, detector in self.eyes.detectors.items():
             known = readings.detections if detector is self.eyes.judges.detector else None
             found[name] = known or detect_faces(detector, faces.images, faces.landmarks)
-        readers = self.eyes.readers if recognise else ()
-        return Look(faces, readings, {reader.name: reader.embed(faces) for reader in readers}, found)
+        return Look(faces, readings, self.recognised(faces) if recognise else {}, found)
 
 
 def who_is_who(faces: Faces) -> NDArray[np.int64]:

@@ -45,6 +45,7 @@ class Line:
         value: the model's.
         sticker: the average-face sticker's; None where it has none.
         control: None where there is none.
+        photos: of a set of photos, which some bars ask more of.
     """
 
     set: str
@@ -54,6 +55,7 @@ class Line:
     value: Figure
     sticker: Figure | None = None
     control: Control | None = None
+    photos: bool = False
 
     @property
     def bar(self) -> Bar:
@@ -63,12 +65,12 @@ class Line:
     @property
     def limits(self) -> tuple[float | None, float | None]:
         """Least and most that is allowed here."""
-        return self.bar.limits(self._control)
+        return self.bar.limits(self._control, self.photos)
 
     @property
     def asked(self) -> str:
         """The bar as a table says it."""
-        return self.bar.spelled(self._control)
+        return self.bar.spelled(self._control, self.photos)
 
     @property
     def verdict(self) -> Verdict:
@@ -151,11 +153,12 @@ class Sheet:
         figures: Figures,
         sticker: Mapping[Key, Figure] | None = None,
         controls: Controls | None = None,
+        photos: bool = False,
     ) -> None:
         """Add a line for each figure, with the sticker's and the control of the same row and judge."""
         for (row, judge), value in figures.items():
             beside, control = (sticker or {}).get((row, judge)), (controls or {}).get((row, judge))
-            self.lines.append(Line(name, row, setting, judge, value, beside, control))
+            self.lines.append(Line(name, row, setting, judge, value, beside, control, photos))
 
     def leave_out(self, name: str, what: str, why: str) -> None:
         """Say what is not in the table."""

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import AverageFace, Faces
 from ficgan.deidentify import Deidentifier, Ficgan, refuse_trainer
 from ficgan.errors import InputError, UsageError
-from ficgan.evaluation.bars import appearance, beyond, draws, identity, likeness
+from ficgan.evaluation.bars import appearance, beyond, draws, identity, likeness, naming
 from ficgan.evaluation.bars.config import BarsConfig, Clip
-from ficgan.evaluation.bars.lab import Eyes, Lab, Look, mean_of
-from ficgan.evaluation.bars.lines import Figures, Sheet
+from ficgan.evaluation.bars.lab import Eyes, Lab, Look, mean_of, who_is_who
+from ficgan.evaluation.bars.lines import Control, Controls, Figures, Sheet
 from ficgan.evaluation.metrics.intervals import Bootstrap
 from ficgan.evaluation.sets import Prepared, Quick, open_set, prepare
+from ficgan.evaluation.shape import ShapeRecognizer, several
 from ficgan.faces import RECOGNIZERS, recognizer_missing
 
 __all__ = ["Report", "run_bars"]
@@ -31,6 +32,8 @@ _SIDE = 128
 """Least side of aligned crops, px, as of `ficgan measure`."""
 _PHOTO = 384
 """Side of crops cut from photos, px; the replaced square is half of it."""
+_GUARDED = ("id-cosine", "tar", "naive")
+"""Rows that there are with the policy on, too."""
 _FEW = 64
 """Sources of swaps and of several draws, and outputs that are looked for in the training set."""
 
@@ -78,7 +81,9 @@ class _Run:
 
     def __init__(self, config: BarsConfig) -> None:
         self.config, self.sheet = config, Sheet()
-        self.deid = self._engine(verify=False)
+        self.deid = self._engine(config.psi, verify=False)
+        self.psi = self.deid.face_model.auto_psi(1) if config.psi == "auto" else config.psi
+        """ψ of all outputs but those of `draws.drawn`."""
         for name in config.judges:
             refuse_trainer(self.deid.header, name)
         last = self.deid.model.num_layers - 1
@@ -89,21 +94,23 @@ class _Run:
         """Layers of the rows that take many outputs."""
         self.eyes = Eyes.find(config.judges, config.attributes, config.device)
         self.model = Ficgan(
-            k=config.k, layer=self.main[0], psi=config.psi, seed=config.seed, device=config.device,
+            k=config.k, layer=self.main[0], psi=self.psi, seed=config.seed, device=config.device,
             checkpoint=str(config.checkpoint or ""), bank=str(config.bank or ""),
         )  # fmt: skip
 
-    def _engine(self, **more: Any) -> Deidentifier:
+        self.shapes = ShapeRecognizer(device=config.device)
+
+    def _engine(self, psi: Any, **more: Any) -> Deidentifier:
         config = self.config
         return Deidentifier.from_pretrained(
-            config.checkpoint, config.bank, k=config.k, layer=0, psi=config.psi, seed=config.seed,
+            config.checkpoint, config.bank, k=config.k, layer=0, psi=psi, seed=config.seed,
             detector=config.detector, device=config.device, **more,
         )  # fmt: skip
 
     @cached_property
     def guarded(self) -> Deidentifier:
         """The same with the policy on."""
-        return self._engine(verify=True)
+        return self._engine(self.psi, verify=True)
 
     @property
     def side(self) -> int:
@@ -132,7 +139,19 @@ class _Run:
         parts = [self._prepared(path, limit=None).faces for path in self.config.train]
         names = tuple(f"{number}/{name}" for number, one in enumerate(parts) for name in one.names)
         landmarks = np.concatenate([one.landmarks for one in parts])
-        return Faces(np.concatenate([one.images for one in parts]), names, landmarks)
+        people, after = [], 0
+        for one in parts:  # numbers of one file say nothing in another
+            people.append(after + np.unique(who_is_who(one), return_inverse=True)[1].reshape(-1))
+            after = int(people[-1].max()) + 1
+        return Faces(np.concatenate([one.images for one in parts]), names, landmarks, np.concatenate(people))
+
+    @cached_property
+    def lessons(self) -> naming.Lessons | None:
+        """Shapes of the training people with two photos, from whom one learns to tell others apart."""
+        if self.train is None or self.train.people is None:
+            return None
+        faces = self.train.take(np.flatnonzero(np.isin(self.train.people, several(self.train.people))))
+        return self.shapes.read(faces.images, faces.landmarks), who_is_who(faces)
 
     @property
     def background(self) -> Faces:
@@ -171,7 +190,7 @@ class _Run:
             "data_licence": None if self.deid.header is None else self.deid.header.data.get("licence"),
             "resolution": self.deid.model.resolution,
             "L": self.deid.model.num_layers,
-            "settings": {"k": config.k, "psi": config.psi, "layers": list(self.layers), "limit": config.limit,
+            "settings": {"k": config.k, "psi": self.psi, "layers": list(self.layers), "limit": config.limit,
                          "seed": config.seed, "resamples": config.resamples, "detector": self.deid.detector.name},
             "judges": {one.name: roles[one.recognizer.name == gate] for one in self.eyes.readers},
             "training_faces": None if self.train is None else len(self.train),
@@ -205,7 +224,7 @@ class _SetRun:
     def __init__(self, bench: _Run, lab: Lab, aligned: bool) -> None:
         self.bench, self.lab, self.sheet = bench, lab, bench.sheet
         self.aligned = aligned
-        self.controls: dict[tuple[str, str], Any] = {}
+        self.controls: Controls = {}
 
     def steps(self) -> Iterator[Step]:
         """What is to be done, in order."""
@@ -276,14 +295,43 @@ class _SetRun:
             **identity.identity_controls(self.lab, self.known),
             **likeness.likeness_controls(self.lab),
             **appearance.appearance_controls(self.lab, self.real),
+            **{key: Control("clear", figure) for key, figure in self._named(self.lab.clear).items()},
         }
 
     def _figures(self, look: Look) -> Figures:
         return {
-            **identity.identity(self.lab, look, self.known),
+            **identity.identity(self.lab, look.embeddings, self.known),
+            **self._named(look),
             **likeness.likeness(self.lab, look),
             **appearance.appearance(self.lab, look, self.real),
         }
+
+    def _named(self, look: Look) -> Figures:
+        out: Figures = {}
+        if self.linked:
+            out |= naming.naive(self.lab, look.embeddings)
+        if self.by_shape is not None:
+            out |= self.by_shape.figures(look.faces)
+        return out
+
+    @cached_property
+    def linked(self) -> bool:
+        """Whether anybody could be named: some people have two images."""
+        try:
+            self.lab.enrolment()
+        except InputError as error:
+            self.sheet.leave_out(self.lab.name, "naive", str(error))
+            return False
+        return True
+
+    @cached_property
+    def by_shape(self) -> naming.ByShape | None:
+        """Who names people by their shape; None where nobody can learn to."""
+        try:
+            return naming.ByShape(self.lab, self.bench.shapes, self.bench.lessons, self.bench.config.seed)
+        except (InputError, UsageError) as error:
+            self.sheet.leave_out(self.lab.name, "shape", str(error))
+            return None
 
     def _reconstruction(self) -> None:
         inner = self.lab.inner
@@ -334,7 +382,12 @@ class _SetRun:
         return draws.surroundings(self.lab)
 
     def _policy(self, layer: int) -> None:
-        self._put(f"i = {layer}", draws.policy(self.lab, self.bench.guarded, layer))
+        shares, published = draws.policy(self.lab, self.bench.guarded, layer)
+        self._put(f"i = {layer}", shares)
+        seen = self.lab.recognised(published)
+        figures = identity.identity(self.lab, seen, self.known) | (naming.naive(self.lab, seen) if self.linked else {})
+        kept = {key: figure for key, figure in figures.items() if key[0] in _GUARDED}
+        self._put(f"i = {layer}, policy on", kept, None, self.controls)
 
     def _nearest(self, layer: int) -> None:
         if self.bench.train is None:
@@ -355,7 +408,7 @@ class _SetRun:
                 self.sheet.leave_out(self.lab.name, what, str(error))
 
     def _put(self, setting: str, figures: Figures, sticker: Any = None, controls: Any = None) -> None:
-        self.sheet.put(self.lab.name, setting, figures, sticker, controls)
+        self.sheet.put(self.lab.name, setting, figures, sticker, controls, photos=not self.aligned)
 
 
 def _facts(lab: Lab) -> dict[str, Any]:
