@@ -240,7 +240,10 @@ class FrameModel(FaceModel):
         looks = self.model.lenders
         if not len(looks):
             return 0
-        near = np.argsort(np.square(looks - kept).sum(1), kind="stable")[:6]
+        apart = looks - kept
+        if apart.shape[1] > 1:  # wrinkles on the young are worse than none on the old
+            apart = np.column_stack([apart[:, 0], np.where(apart[:, 1] > 0, 3, 1) * apart[:, 1]])
+        near = np.argsort(np.square(apart).sum(1), kind="stable")[:6]
         return int(near[int(u * len(near)) % len(near)])
 
     # -- pictures -----------------------------------------------------------------------------------------------------

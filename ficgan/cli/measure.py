@@ -42,12 +42,13 @@ _BARS: tuple[Any, ...] = (
     multiple=True,
     default=("dlib",),
     show_default=True,
-    help="dlib, insightface or onnx:PATH; must have had no part in training.",
+    help="dlib, insightface, shape or onnx:PATH; must have had no part in training.",
 )
 @click.option("--layer", "layers", multiple=True, type=click.IntRange(0), help="i, repeatable.  [default: 0, 4, L−1]")
 @click.option("--detector", default="auto", show_default=True, help="auto, insightface, yunet, centerface or dlib.")
 @click.option("--k", default=3000, show_default=True, type=click.IntRange(2), help="People averaged.")
-@click.option("--diversity", "psi", default="0", show_default=True, type=Diversity(), help="ψ.")
+@click.option("--diversity", "psi", default="auto", show_default=True, type=Diversity(),
+              help="ψ; auto: what the model does best with for a person alone in a photo.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(2), help="Use only the first so many faces of each set.")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:N or auto.")
 @options(_BARS)
@@ -78,12 +79,10 @@ def measure(
         return
     if out is None:
         raise UsageError("the table of bars is written into a folder; give -o")
-    if psi == "auto":
-        raise UsageError("the table of bars needs a ψ that all its sets have; give --diversity a number")
     with Progress(progress, unit="step", quiet=quiet) as told:
         shown = () if photos is None else (photos,)
         summary = _whole_table(
-            out, clips, told, photos=shown, psi=float(psi), train=train, attributes=attributes, **common
+            out, clips, told, photos=shown, psi=psi, train=train, attributes=attributes, **common
         )
     click.echo(json.dumps(summary))
 
@@ -130,10 +129,10 @@ def _first_figures(
     from ficgan.deidentify import Deidentifier, refuse_trainer
     from ficgan.errors import UsageError
     from ficgan.evaluation import measure_aligned, measure_photos
-    from ficgan.faces import get_recognizer
+    from ficgan.evaluation.readers import get_judge
     from ficgan.images import read_image
 
-    readers = [get_recognizer(name) for name in judges]
+    readers = [get_judge(name) for name in judges]
     for reader in readers:  # the report names files, not the folders of this machine
         kind, colon, file = reader.name.partition(":")
         reader.name = kind + colon + Path(file).name

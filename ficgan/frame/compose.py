@@ -143,9 +143,9 @@ def matched_border(made: Floats, source: Image, mask: Floats) -> Floats:
     small = reduced(mask)
     difference = reduced(source.astype(np.float32) / 255 - made)
     ring = ((small > 0.02) & (small < 0.85)).astype(np.float32)
-    usual = (difference * ring[..., None]).sum((0, 1)) / max(float(ring.sum()), 1.0)
+    usual = np.median(difference[ring > 0], axis=0) if ring.any() else np.zeros(3, np.float32)
     far = np.abs(difference - usual).max(2)
-    ring *= np.exp(-np.square(far / 0.12))
+    ring *= np.exp(-np.square(far / 0.08))
     known = np.dstack([difference * ring[..., None], ring])
     total = np.zeros_like(known)
     for share, trust in ((0.04, 1.0), (0.1, 0.1), (0.25, 0.005)):  # near the border the nearest pixels decide

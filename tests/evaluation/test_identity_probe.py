@@ -146,7 +146,7 @@ def test_rows_of_a_model(bench: Bench, which: str, request: pytest.FixtureReques
 
 @pytest.fixture(scope="module")
 def drawn_people() -> Bench:
-    """People whom the embedded model drew, each in three photos with another light and noise."""
+    """People whom the embedded model drew, each in two photos with another light and noise."""
     from ficgan.deidentify import Deidentifier
     from ficgan.faces import crop
 
@@ -158,7 +158,7 @@ def drawn_people() -> Bench:
     engine.detector = Same(face)
     for person in range(20):
         made = crop(engine(photo, key=str(person)).image, matrix, 128).astype(np.float64)
-        pixels += [made * rng.uniform(0.8, 1.1) + rng.normal(size=made.shape) * 4 for _ in range(3)]
+        pixels += [made * rng.uniform(0.8, 1.1) + rng.normal(size=made.shape) * 4 for _ in range(2)]
     images = np.stack(pixels).clip(0, 255).astype(np.uint8)
     people = np.repeat(np.arange(20), 3)
     marks = np.repeat(Alignment().points(128)[None], len(images), 0).astype(np.float32)

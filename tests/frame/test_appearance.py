@@ -142,8 +142,9 @@ def world(heads: Heads) -> World:
         return made / np.sqrt(np.diag(inner(made, made)))[:, None, None, None]
 
     components = np.concatenate([face(SHADOWS, 9.0), face(DETAILS, 1.0)])
-    spans = np.array([0.07, 0.07, 0.07, 0.4, 0.5, 0.5])  # all within what the prediction follows
+    spans = np.array([0.05, 0.05, 0.05, 0.4, 0.5, 0.5])  # all within what the prediction follows
     lights = (0.55, 0.5, 0.45, np.log(0.07), 0, 0) + rng.uniform(-spans, spans, (PEOPLE, LIGHT))
+    lights[:, :3] += rng.uniform(-0.1, 0.1, (PEOPLE, 1))
     world = World(
         shape, read, lights, np.zeros((PEOPLE, len(components))),
         0.6 * face(1, 3.0)[0], 0.08 * face(10, 3.0), lamps, 0.105 * components,

@@ -15,7 +15,9 @@ from ficgan.evaluation.bars.lines import Figures
 from ficgan.evaluation.metrics.identification import chance, rank
 from ficgan.evaluation.metrics.scores import Scores
 from ficgan.evaluation.readers import Embeddings
-from ficgan.evaluation.shape import ShapeAttack, ShapeRecognizer, Shapes, several
+from ficgan.evaluation.results import Figure
+from ficgan.evaluation.shape import ShapeRecognizer, Shapes
+from ficgan.evaluation.shape_attack import ShapeAttack, several
 
 __all__ = ["ByShape", "Lessons", "naive"]
 
@@ -76,8 +78,8 @@ class ByShape:
             informed = ShapeAttack(
                 self.clear, self.lab.people, *self.lab.enrolment(), also=published, judges=("LDA",), seed=self.seed
             ).ranks(published, self.lab.bootstrap)
-        except (InputError, UsageError):  # with lessons from elsewhere the set may be too small to teach
-            return out
+        except (InputError, UsageError) as error:  # with lessons from elsewhere the set may be too small to teach
+            return out | {(row, "LDA"): Figure(row, None, note=str(error))}
         return out | {(row, judge): replace(one, metric=row) for judge, one in informed.items()}
 
     def _read(self, faces: Faces) -> Shapes:

@@ -21,7 +21,8 @@ from ficgan.evaluation.bars.lab import Eyes, Lab, Look, mean_of, who_is_who
 from ficgan.evaluation.bars.lines import Control, Controls, Figures, Sheet
 from ficgan.evaluation.metrics.intervals import Bootstrap
 from ficgan.evaluation.sets import Prepared, Quick, open_set, prepare
-from ficgan.evaluation.shape import ShapeRecognizer, several
+from ficgan.evaluation.shape import ShapeRecognizer
+from ficgan.evaluation.shape_attack import several
 from ficgan.faces import RECOGNIZERS, recognizer_missing
 
 __all__ = ["Report", "run_bars"]
