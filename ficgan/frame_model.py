@@ -117,8 +117,8 @@ class FrameModel(FaceModel):
     """The linear appearance model.
 
     An identity code z_id is the model's code followed by the attributes that stay; w is the same. A row of styles is
-    the mixed code, the noise on the numbers of expression, which synthetic face lends its pores and lashes, and
-    whether expression and light are damped: a face that keeps its row keeps all of them.
+    the mixed code, the noise on the numbers of expression, which synthetic face lends its pores and lashes, and the
+    first and last layer that are new: a face that keeps its row keeps all of them.
 
     Args:
         model: fitted appearance.
@@ -232,8 +232,8 @@ class FrameModel(FaceModel):
         if not extra.size:  # codes that were not drawn
             extra = np.zeros((len(codes), len(NUMBERS) + 1), np.float32)
         lent = [self._lender(float(u), kept) for u, kept in zip(extra[:, -1], given, strict=True)]
-        damped = np.ones((len(codes), 1))
-        return np.concatenate([codes, extra[:, :-1], np.array(lent)[:, None], damped], 1).astype(np.float32)
+        bands = np.tile([first, last], (len(codes), 1))
+        return np.concatenate([codes, extra[:, :-1], np.array(lent)[:, None], bands], 1).astype(np.float32)
 
     def _lender(self, u: float, kept: Floats) -> int:
         """Which synthetic face lends its detail: one of the few whose gender and age fit."""
@@ -254,16 +254,20 @@ class FrameModel(FaceModel):
         config, shape = self.config, len(model.shape.basis)
         for row, sight in zip(styles, sights, strict=True):
             place: _Place = sight.place
-            noise, lender, damped = row[size : size + len(NUMBERS)], int(row[-2]), float(row[-1])
+            noise, lender, first, last = row[size : size + len(NUMBERS)], int(row[-3]), int(row[-2]), int(row[-1])
+            damped = float(last >= first)
+            taken = model.bands[first - 1 : last].any(0) if damped else None
             share = 1 + damped * (np.array(config.shown) - 1)
             numbers = np.clip(share * place.moment.numbers + noise, -config.limit, config.limit).astype(np.float32)
             light = place.moment.light.copy()
             light[:, SLOPES] *= 1 + damped * (config.slopes - 1)
             moment = replace(place.moment, numbers=numbers, light=light)
-            own = (1 + damped * (config.shapes - 1)) * row[None, :shape]
-            points = model.shape.publish(moment.read, numbers, own)[0]
+            bent = row[None, :shape].copy()
+            if taken is not None:
+                bent[:, taken[:shape]] *= config.shapes
+            points = model.shape.publish(moment.read, numbers, bent)[0]
             texture: Floats = place.texture.astype(np.float32) / np.float32(255)
-            texture.reshape(-1, 3)[model.pixels] = model.decode(row[None, :size], moment)[0]
+            texture.reshape(-1, 3)[model.pixels] = model.decode(row[None, :size], moment, taken)[0]
             lends = bool(place.look.fine) and len(model.details) > 0
             # Where real detail is added, an average needs less sharpening.
             texture = sharpened(texture, np.sqrt(config.gains).tolist() if lends else config.gains)
@@ -288,7 +292,8 @@ class FrameModel(FaceModel):
     def reconstruct(self, sights: Sequence[Sight]) -> list[Any]:
         """The sources themselves as the model has them, for figures of the model: nothing is hidden."""
         size = self.model.code_size
-        zeros = np.zeros((len(sights), len(NUMBERS) + 2), np.float32)
+        zeros = np.zeros((len(sights), len(NUMBERS) + 3), np.float32)
+        zeros[:, -2] = 1  # bands 1 … 0 are none
         return self.render(np.concatenate([np.stack([s.z_id[:size] for s in sights]), zeros], 1), sights)
 
     def moment(self, sight: Sight) -> Floats:
@@ -355,6 +360,8 @@ def load_appearance(path: str | Path) -> tuple[AppearanceModel, FrameConfig, Mod
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
         if not all(np.isfinite(array).all() for array in arrays.values()):
             raise ValueError("it has numbers that are not finite")
+        if not 16 <= header["size"] <= 1024:
+            raise ValueError(f"its size is {header['size']}")
         model = AppearanceModel.from_arrays(arrays, header)
         _check_sizes(model)
         told: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in header["config"].items()}

@@ -81,9 +81,7 @@ def measure(
         raise UsageError("the table of bars is written into a folder; give -o")
     with Progress(progress, unit="step", quiet=quiet) as told:
         shown = () if photos is None else (photos,)
-        summary = _whole_table(
-            out, clips, told, photos=shown, psi=psi, train=train, attributes=attributes, **common
-        )
+        summary = _whole_table(out, clips, told, photos=shown, psi=psi, train=train, attributes=attributes, **common)
     click.echo(json.dumps(summary))
 
 

@@ -6,7 +6,7 @@ The policy's retries are not part of it: an evaluation wants the method's own fi
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from ficgan.registry import param
 if TYPE_CHECKING:
     from ficgan.face_model import FaceModel, Sight
 
-__all__ = ["Ficgan"]
+__all__ = ["Ficgan", "KSameAppearance"]
 
 
 @ANONYMIZERS.add
@@ -60,7 +60,7 @@ class Ficgan(Anonymizer):
         """The controls and the digests of model and bank, without folders of this machine."""
         told = super().settings()
         for name in ("checkpoint", "bank", "device"):
-            told.pop(name)
+            told.pop(name, None)
         deid = self._engine()
         return {**told, "checkpoint_sha256": deid.digests.get("checkpoint"), "bank_digest": deid.face_model.bank.digest}
 
@@ -114,8 +114,55 @@ class Ficgan(Anonymizer):
         if self.same == "image":
             return list(faces.names)
         if faces.people is None or (faces.people < 0).any():
-            raise InputError("ficgan with same=person needs to know the person of every face; give labels")
+            raise InputError(f"{self.name} with same=person needs to know the person of every face; give labels")
         return [f"person {person}" for person in faces.people]
+
+
+@ANONYMIZERS.add
+@dataclass(frozen=True)
+class KSameAppearance(Ficgan):
+    """Model-based k-same, the classical way: the embedded linear model of shape and texture, and a mean of k codes.
+
+    A network is to be better than this. With ψ = 0 the code is the plain mean, as Gross et al. have it; pose, numbers
+    of expression, light, gender and age are the source's own. The k people come from the embedded bank, and the source
+    is not among them.
+    """
+
+    name = "k-same-appearance"
+    traits = Traits(
+        title="k-Same-Appearance (k-Same-M)",
+        family="synthesis",
+        source="Gross et al. 2006, Model-based face de-identification",
+        strength="layer",
+        stronger="down",
+        stochastic=True,
+        needs=frozenset({"model"}),
+    )
+
+    layer: int = param(0, "i: bands 1…i of the code keep the source's; shape comes first", low=0)
+    psi: float = param(0.0, "diversity of the variance-restored mean; 0 is the plain mean", low=0, high=1)
+    # What the classical method has not.
+    band: str = field(default="", init=False)
+    alpha: float = field(default=0.0, init=False)
+    attributes: str = field(default="", init=False)
+    add: str = field(default="", init=False)
+    checkpoint: str = field(default="", init=False)
+    bank: str = field(default="", init=False)
+    device: str = field(default="cpu", init=False)
+
+    @property
+    def face_model(self) -> FaceModel:
+        """The embedded linear model with these controls.
+
+        Raises:
+            UsageError: this copy of ficgan embeds another model.
+        """
+        from ficgan.frame_model import FrameModel
+
+        model = super().face_model
+        if not isinstance(model, FrameModel):
+            raise UsageError(f"{self.name} needs the embedded appearance model, and this copy of ficgan has another")
+        return model
 
 
 def _others(faces: Faces) -> list[int]:

@@ -191,6 +191,7 @@ def check_paths(config: MatrixConfig) -> None:
 def _check(config: MatrixConfig) -> None:
     """What can be known before any image is read: judges and classifier can be opened, and no judge helped a method."""
     from ficgan import pretrained
+    from ficgan.anonymizers import ANONYMIZERS
     from ficgan.deidentify import refuse_trainer
     from ficgan.evaluation.attributes import AttributeClassifier
     from ficgan.evaluation.readers import get_readers
@@ -206,7 +207,7 @@ def _check(config: MatrixConfig) -> None:
         for reader in readers:
             if reader.digest in helpers:
                 raise UsageError(f"{reader.name} is what {method.title} works against; take another judge")
-        if method.method != "ficgan":
+        if "model" not in ANONYMIZERS[method.method].traits.needs:
             continue
         file = method.parameters.get("checkpoint") or pretrained.path("model")
         for name in config.recognisers:

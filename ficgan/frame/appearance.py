@@ -196,11 +196,27 @@ class AppearanceModel:
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
-    def decode(self, codes: Floats, moment: Moment) -> Floats:
-        """Textures float32 [B,P,3], about [0,1], of codes [B,D] in a moment."""
+    def decode(self, codes: Floats, moment: Moment, taken: NDArray[np.bool_] | None = None) -> Floats:
+        """Textures of codes in a moment.
+
+        Args:
+            codes: float32 [B,D].
+            moment: of the B faces.
+            taken: bool [D], the coefficients that are of another face than the moment, which are written muted; None:
+                none of them.
+
+        Returns:
+            float32 [B,P,3], about [0,1].
+        """
         shape = len(self.shape.basis)
         features = self.features(moment.numbers, self.shape.turn(moment.read.pose), moment.light)
-        made = (features @ self.predict + codes[:, shape:] @ self._writer).reshape(len(codes), -1, 3)
+        own, drawn = codes[:, shape:], codes[:, shape:]
+        if taken is not None:
+            own, drawn = own * ~taken[shape:], drawn * taken[shape:]
+        made = features @ self.predict + own @ self.components
+        if taken is not None:
+            made = made + drawn @ self._writer
+        made = made.reshape(len(codes), -1, 3)
         raw = moment.light * self.light_sd + self.light_mean
         made = raw[:, None, :3] + np.exp(raw[:, 3])[:, None, None] * made
         if moment.grey.any():
@@ -209,7 +225,7 @@ class AppearanceModel:
 
     @cached_property
     def _writer(self) -> Floats:
-        """`components` as they are written.
+        """`components` as they are written for another identity.
 
         Colours of what is no light are muted, or a draw has blue lips; and the forehead, where components know hair
         rather than skin, is kept calm.

@@ -54,10 +54,31 @@ def test_the_threshold_is_what_a_slow_search_finds(count: int, seed: int, ties: 
 
 
 def test_too_few_strangers_have_no_threshold() -> None:
-    assert threshold_of(np.zeros(29_999)) is None
+    assert threshold_of(np.zeros(9_999)) is None
     assert threshold_of(np.arange(30_000.0)) == 29_969  # thirty lie above it
     one = strangers(lab(), reader())
-    assert one.threshold is None and one.far.value is None and "30000 are needed" in one.far.note
+    assert one.threshold is None and one.far.value is None and "10000 are needed" in one.far.note
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(10_000, 29_999))
+def test_a_threshold_of_few_strangers_is_interpolated(count: int) -> None:
+    scores = np.random.default_rng(count).permutation(np.arange(count) / count)  # evenly spaced, so that all is known
+    found = threshold_of(scores)
+    assert found is not None
+    above = 0.001 * count
+    assert found == pytest.approx((count - 1 - above) / count)
+    assert abs(np.sum(scores > found) - above) <= 1
+
+
+def test_the_doubt_of_a_threshold_is_told() -> None:
+    made = lab(people(150, 1, seed=5))
+    known = strangers(made, reader())
+    assert known.threshold is not None and "11 of 11175 pairs of strangers lie above it" in known.doubt
+    low, high = (float(one) for one in known.doubt.split("(")[1].split(")")[0].split(" to "))
+    assert low < known.threshold < high
+    tar = identity(made, made.clear.embeddings, {"blocks": known})["tar", "blocks"]
+    assert tar.value == 1 and known.doubt in tar.note
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
@@ -98,7 +119,7 @@ def test_identity_rows_by_loops() -> None:
     mixed = (0.5 * made.faces.images + 0.5 * rng.integers(0, 256, made.faces.images.shape)).astype(np.uint8)
     look = made.look(made.faces.with_images(mixed))
     known = {"blocks": strangers(made, reader())}
-    rows = identity(made, look, known)
+    rows = identity(made, look.embeddings, known)
     before, after = ([seen(image) for image in images] for images in (made.faces.images, mixed))
     told = [cosine(a, b) for a, b in zip(before, after, strict=True)]
     assert rows["id-cosine", "blocks"].value == pytest.approx(np.mean(told), abs=1e-6)
@@ -117,7 +138,7 @@ def test_identity_rows_by_loops() -> None:
 
 def test_the_gap_of_a_perfect_leak_has_an_interval() -> None:
     made = lab()
-    gap = identity(made, made.clear, {"blocks": strangers(made, reader())})["auc-gap", "blocks"]
+    gap = identity(made, made.clear.embeddings, {"blocks": strangers(made, reader())})["auc-gap", "blocks"]
     assert gap.value == 0.5 and gap.low is not None and gap.low < 0.5 == gap.high
 
 
@@ -334,16 +355,20 @@ def test_the_policy_is_counted_face_by_face() -> None:
         recognizer = SimpleNamespace(name="gate")
 
         def aligned(self, images: np.ndarray, *, keys: Any, layer: int) -> Any:
-            return images, [SimpleNamespace(action=one) for one in ("generated", "retried", "masked", "retried")]
+            return 255 - images, [SimpleNamespace(action=one) for one in ("generated", "retried", "masked", "retried")]
 
         def __call__(self, image: np.ndarray, *, key: str, layer: int) -> Any:
             faces = [] if key.startswith("0") else [SimpleNamespace(action="masked")]
-            return SimpleNamespace(faces=faces)
+            return SimpleNamespace(faces=faces, image=image if not faces else image // 2)
 
-    rows = draws.policy(made, Engine(), 4)  # type: ignore[arg-type]
+    rows, published = draws.policy(made, Engine(), 4)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(published.images, 255 - made.faces.images)
     assert rows["retried", "gate (the gate)"].value == 0.75 and rows["masked", "gate (the gate)"].value == 0.25
     photos = replace(made, prepared=replace(made.prepared, region=(8, 8, 56, 56)))
-    rows = draws.policy(photos, Engine(), 4)  # type: ignore[arg-type]
+    rows, published = draws.policy(photos, Engine(), 4)  # type: ignore[arg-type]
+    assert published.names == photos.faces.names
+    for row, image in enumerate(photos.faces.images):  # what was not found leaves as it came
+        np.testing.assert_array_equal(published.images[row], image if row == 0 else image // 2)
     masked = rows["masked", "gate (the gate)"]
     assert (masked.value, masked.n) == (1, 3) and "1 photos in which no face" in masked.note
 

@@ -32,15 +32,16 @@ def _line(row: str, value: float | None, low: float | None = None, high: float |
 @pytest.mark.parametrize(
     ("row", "value", "low", "high", "verdict", "sure", "short"),
     [
-        ("id-cosine", 0.15, 0.1, 0.15, "met", True, None),
-        ("id-cosine", 0.14, 0.1, 0.2, "met", False, None),
-        ("id-cosine", 0.25, 0.2, 0.3, "missed", True, 0.1),
-        ("id-cosine", 0.16, 0.14, 0.2, "missed", False, 0.01),
+        ("id-cosine", 0.13, 0.1, 0.13, "met", True, None),
+        ("id-cosine", 0.12, 0.1, 0.2, "met", False, None),
+        ("id-cosine", 0.23, 0.2, 0.3, "missed", True, 0.1),
+        ("id-cosine", 0.14, 0.12, 0.2, "missed", False, 0.01),
         ("detected", 0.9, 0.8, 0.95, "missed", True, 0.09),
         ("detected", 1.0, None, None, "met", False, None),
-        ("sharpness", 0.3, 0.2, 0.4, "missed", True, 0.2),
-        ("sharpness", 2.0, 1.6, 2.4, "missed", True, 0.5),
-        ("sharpness", 1.0, 0.4, 1.2, "met", False, None),
+        ("sharpness-kept", 0.4, 0.3, 0.5, "missed", True, 0.2),
+        ("sharpness-kept", 1.9, 1.6, 2.4, "missed", True, 0.5),
+        ("sharpness-kept", 1.0, 0.4, 1.2, "met", False, None),
+        ("sharpness", 0.1, 0.0, 0.2, "no bar", False, None),
         ("age-band", 0.4, 0.3, 0.5, "no bar", False, None),
         ("smile-r", None, None, None, "not measured", False, None),
         ("match", 0.1, 0.05, 0.2, "not measured", False, None),
@@ -62,17 +63,35 @@ def test_a_measured_bar_is_the_controls() -> None:
     assert missed.to_dict()["sticker"]["verdict"] == "met" and missed.short == pytest.approx(0.04)
 
 
+def test_photos_have_bars_of_their_own() -> None:
+    said = {}
+    for row, value in (("gender", 0.87), ("landmarks", 0.055), ("smile-r", 0.72)):
+        lines = [_line(row, value, photos=photos) for photos in (False, True)]
+        said[row] = [(line.verdict, line.asked) for line in lines]
+    assert said == {
+        "gender": [("met", "≥ 0.85"), ("missed", "≥ 0.9")], "landmarks": [("met", "≤ 0.06"), ("missed", "≤ 0.05")],
+        "smile-r": [("met", "≥ 0.7")] * 2,
+    }  # fmt: skip
+    missed = _line("landmarks", 0.055, photos=True)
+    assert missed.short == pytest.approx(0.005) and missed.to_dict()["bar"]["most"] == 0.05
+
+
 def test_the_table_is_the_issues() -> None:
     rows = {bar.row: bar for bar in BARS}
     assert len(rows) == len(BARS)
     limits = {row: (bar.least, bar.most) for row, bar in rows.items() if bar.exists and not bar.measured}
     assert limits == {
-        "id-cosine": (None, 0.15), "detected": (0.99, None), "landmarks": (None, 0.06), "smile-r": (0.7, None),
-        "yaw-r": (0.7, None), "gender": (0.85, None), "rec-mse": (None, 0.02), "rec-cosine": (0.4, None),
-        "rec-lpips": (None, 0.2), "swap": (0.3, None), "sharpness": (0.5, 1.5), "border": (None, 1.2),
-        "fd": (None, 5), "draws": (None, 0.5), "retried": (None, 0.1), "masked": (None, 0.01),
+        "id-cosine": (None, 0.13), "tar": (None, 0.02), "naive": (None, 0.12), "shape": (None, 0.15),
+        "detected": (0.99, None), "landmarks": (None, 0.06), "smile-r": (0.7, None), "yaw-r": (0.85, None),
+        "gender": (0.85, None), "rec-mse": (None, 0.02), "rec-cosine": (0.4, None), "rec-lpips": (None, 0.2),
+        "swap": (0.3, None), "sharpness-kept": (0.6, 1.4), "border": (None, 1.1), "fd": (None, 5),
+        "draws": (None, 0.6), "parrot": (None, 0.55), "retried": (None, 0.1), "masked": (None, 0.01),
     }  # fmt: skip
-    assert {row for row, bar in rows.items() if bar.measured} == {"match", "tar", "auc-gap"}
+    assert {row for row, bar in rows.items() if bar.measured} == {"match", "auc-gap"}
+    photos = {row: bar.limits(None, photos=True) for row, bar in rows.items()}
+    assert {row: one for row, one in photos.items() if one != rows[row].limits(None)} == {
+        "landmarks": (None, 0.05), "gender": (0.9, None),
+    }  # fmt: skip
 
 
 def test_the_page_hides_nothing(tmp_path: Path) -> None:
@@ -90,7 +109,7 @@ def test_the_page_hides_nothing(tmp_path: Path) -> None:
     row = next(line for line in page.splitlines() if line.startswith("| ID similarity"))
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells[1:9] == [
-        "≤ 0.15", ".14", "i = 0", "judge", "0.250 [0.200, 0.300]", "0.100 (met)", "0.050, strangers", "missed by 0.1"
+        "≤ 0.13", ".14", "i = 0", "judge", "0.250 [0.200, 0.300]", "0.100 (met)", "0.050, strangers", "missed by 0.12"
     ]  # fmt: skip
     assert "not measured: why" in page and "set, parrot: nobody has two images" in page
     assert "9 faces of 8 people; CC0." in page and "| 0.500 |" in page
