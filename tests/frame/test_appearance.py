@@ -372,8 +372,11 @@ def test_colours_and_foreheads_of_draws_are_muted(
     codes, moment = encoded
     quiet, light = replace(model), codes.copy()
     light[:, CONFIG.shapes + CONFIG.lights :] = 0
-    np.testing.assert_allclose(quiet.decode(light, moment), model.decode(light, moment), atol=1e-5)
-    loud, soft = (one.decode(codes, moment) - one.decode(light, moment) for one in (model, quiet))
+    drawn = np.ones(model.code_size, bool)
+    np.testing.assert_allclose(quiet.decode(light, moment, drawn), model.decode(light, moment), atol=1e-5)
+    np.testing.assert_allclose(quiet.decode(codes, moment), model.decode(codes, moment), atol=1e-5)  # a source's own
+    loud = model.decode(codes, moment) - model.decode(light, moment)
+    soft = quiet.decode(codes, moment, drawn) - quiet.decode(light, moment, drawn)
     rows = LO[1] + model.pixels // SIZE * model.warp.step[1]
     front = world.shape.front
     below, top = rows > front[[105, 334], 1].min(), rows < front[:, 1].min() + 1
