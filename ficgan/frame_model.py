@@ -62,7 +62,7 @@ class FrameConfig:
         choices: of so many k-same draws the one whose code is least like the source's is taken. Who knows the seed
             learns at most log2(choices) bits of the source from that.
         limit: numbers of expression beyond it, in standard deviations, are cut: the model has not seen them.
-        kept: how clearly a new face shows the attributes that stay; 1 is as clearly as the source.
+        kept: how clearly a new face shows each attribute that stays (gender, age); 1 is as clearly as the source.
         gains: of the bands of fine detail, see `sharpened`.
         detail: most fine detail that a large face gets, as a share of what the synthetic faces have of it.
         inset: frame units by which the mask is drawn in from the outline of the face.
@@ -73,12 +73,12 @@ class FrameConfig:
     most_yaw: float = 0.8
     most_folded: float = 0.3
     jitter: tuple[float, ...] = (0.0, 0.35, 0.35, 0.25, 0.5, 0.5)
-    shown: tuple[float, ...] = (0.9, 0.7, 0.9, 0.8, 0.7, 0.5)
+    shown: tuple[float, ...] = (0.9, 0.65, 0.9, 0.75, 0.5, 0.4)
     slopes: float = 0.5
     shapes: float = 0.7
-    choices: int = 4
+    choices: int = 6
     limit: float = 2.5
-    kept: float = 1.2
+    kept: tuple[float, ...] = (1.5, 0.8)
     gains: tuple[float, ...] = (2.0, 1.55, 1.3, 1.1)
     detail: float = 1.2
     inset: float = 0.0
@@ -130,7 +130,7 @@ class FrameModel(FaceModel):
         controls: of `FaceModel`.
     """
 
-    AUTO_PSI = (0.9, 0.9)
+    AUTO_PSI = (1.0, 1.0)
 
     def __init__(
         self, model: AppearanceModel, config: FrameConfig, bank: IdentityBank, *, mesh: FaceMesh | None = None,
@@ -226,7 +226,7 @@ class FrameModel(FaceModel):
         own, stay = z_id[:, :size], z_id[:, size:]
         given = w_new[:, size:code_size]
         if self.attributes is None and self.target is None:  # the source's own, moved as was asked for
-            given = self.config.kept * stay + self.shift[size:]
+            given = np.resize(self.config.kept, stay.shape[1]) * stay + self.shift[size:]
         codes = self.model.mixed(own, w_new[:, :size], first, last, given)
         extra = w_new[:, code_size:]
         if not extra.size:  # codes that were not drawn

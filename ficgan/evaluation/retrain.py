@@ -30,8 +30,9 @@ def discriminant(
         shrinkage: share of the mean variance mixed into the within-person covariance, 0 to 1.
 
     Returns:
-        [D,D] float64 M: compare x @ M. Directions in which people do not differ more than one person does from image
-        to image are weakened in proportion (Wiener), so that noise does not grow.
+        [D,K] float64 M: compare x @ M; K is D, or less where there are fewer images. Directions in which people do not
+        differ more than one person does from image to image are weakened in proportion (Wiener), so that noise does
+        not grow.
 
     Raises:
         UsageError: too few people with two images.
@@ -46,7 +47,12 @@ def discriminant(
             f"retraining needs {LEAST_PEOPLE} people with two images among the attacker's, and there are "
             f"{(counts > 1).sum()}"
         )
-    x, index = x[several], index[several]
+    x, index, size = x[several], index[several], x.shape[1]
+    basis = None
+    if len(x) < size:  # all that can be learnt lies in the span of the images: elsewhere the gain is 0
+        _, spans, vectors = np.linalg.svd(x - x.mean(0), full_matrices=False)
+        basis = vectors[spans > 1e-10 * spans[0]].T
+        x = x @ basis
     means = np.zeros((len(values), x.shape[1]))
     np.add.at(means, index, x)
     means = means[counts > 1] / counts[counts > 1, None]
@@ -54,15 +60,16 @@ def discriminant(
     inside = x - means[lookup[index]]
     within = inside.T @ inside / (len(x) - len(means))
     if np.trace(within) <= 1e-12 * max(1.0, float((x**2).sum(1).mean())):
-        return np.eye(x.shape[1])  # one person's embeddings are all alike: there is nothing to weigh
-    within += shrinkage * np.trace(within) / len(within) * np.eye(len(within))
+        return np.eye(size)  # one person's embeddings are all alike: there is nothing to weigh
+    within += shrinkage * np.trace(within) / size * np.eye(len(within))
     spread = means - means.mean(0)
     between = spread.T @ spread / (len(means) - 1) - within / counts[counts > 1].mean()
     values_w, vectors_w = np.linalg.eigh(within)
     whiten = vectors_w / np.sqrt(values_w.clip(1e-9 * values_w[-1]))
     strength, directions = np.linalg.eigh(whiten.T @ between @ whiten)
     gain = np.sqrt((strength / (1 + strength)).clip(0))
-    return whiten @ directions * gain
+    matrix = whiten @ directions * gain
+    return matrix if basis is None else basis @ matrix
 
 
 def retrain_head(seen: Embeddings, people: NDArray[np.integer]) -> tuple[Callable[[Embeddings], Embeddings], str]:

@@ -28,7 +28,7 @@ class FitConfig:
         shapes: identity coefficients of the shape.
         lights: coefficients of shadows and reflections: what is left of the texture and smooth.
         textures: identity coefficients of the texture.
-        layers: L, bands of coefficients from coarse to fine.
+        layers: L, bands of coefficients: first the light, then shape and texture from coarse to fine.
         ridge: penalty of the map that predicts the texture.
         trim: share of the faces, within each group and brightness, that the components do not learn from: the ones
             explained worst, which wear glasses or have a hand before their face.
@@ -141,7 +141,7 @@ def fit_appearance(
     model = AppearanceModel(
         shape, size, light_mean, light_sd, predict, components.astype(np.float32),
         (weight[:, None] * axes / spread).astype(np.float32), looks, reads, give,
-        _bands((config.shapes, config.lights, config.textures), config.layers), tuple(names), config.lights,
+        _bands(config), tuple(names), config.lights,
     )  # fmt: skip
     say("fitting", rounds, rounds)
     return model, codes
@@ -251,14 +251,23 @@ def _kept(error: NDArray[Any], strata: NDArray[np.int64], share: float) -> NDArr
     return keep
 
 
-def _bands(parts: Sequence[int], layers: int) -> NDArray[np.int64]:
-    """[L,D]: coefficients shared out among the layers, the coarse ones first, more of them the finer they are."""
-    out = np.zeros((layers, sum(parts)), np.int64)
+def _bands(config: FitConfig) -> NDArray[np.int64]:
+    """[L,D]: which layer holds which coefficient.
+
+    The first quarter of the layers holds the light, which is nobody's identity; the others share out shape and texture,
+    the coarse ones first, more of them the finer they are.
+    """
+    layers = config.layers
+    light = max(1, layers // 4)
+    out = np.zeros((layers, config.shapes + config.lights + config.textures), np.int64)
     start = 0
-    for number in parts:
-        ends = np.rint(number * (np.arange(1, layers + 1) / layers) ** 1.5).astype(int)
-        for layer, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
-            out[layer, start + begin : start + end] = 1
+    for number, first, last in (
+        (config.shapes, light, layers), (config.lights, 0, light), (config.textures, light, layers)
+    ):  # fmt: skip
+        steps = np.clip(np.arange(layers + 1) - first, 0, last - first) / max(last - first, 1)
+        ends = np.rint(number * steps**2.2).astype(int)
+        for layer in range(layers):
+            out[layer, start + ends[layer] : start + ends[layer + 1]] = 1
         start += number
     return out
 

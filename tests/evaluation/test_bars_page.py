@@ -12,14 +12,17 @@ import pytest
 import torch
 from bars_world import cosine, reader, seen
 from PIL import Image
+from shape_world import MadeMesh
 
 from ficgan.anonymizers import Faces
 from ficgan.config import ModelConfig
-from ficgan.deidentify import Ficgan
+from ficgan.deidentify import Deidentifier, Ficgan
 from ficgan.errors import InputError, UsageError
 from ficgan.evaluation.bars import BARS, BarsConfig, Clip, Control, Line, Report, Sheet, run_bars, to_json, write_bars
 from ficgan.evaluation.bars import lab as lab_room
+from ficgan.evaluation.bars import run as run_room
 from ficgan.evaluation.results import Figure
+from ficgan.evaluation.shape import ShapeRecognizer
 from ficgan.faces import Alignment
 from ficgan.identity import IdentityBank
 from ficgan.models import FICGAN, CheckpointHeader, save_checkpoint
@@ -160,6 +163,7 @@ def _judged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lab_room, "get_readers", lambda names, device="cpu": [reader()])
     monkeypatch.setattr("ficgan.deidentify.pipeline.get_recognizer", lambda name: reader().recognizer)
     monkeypatch.setattr(lab_room, "detector_missing", lambda name: f"{name} is not here")
+    monkeypatch.setattr("ficgan.evaluation.bars.run.ShapeRecognizer", lambda device: ShapeRecognizer(MadeMesh()))
 
 
 def _config(world: Path, **more: Any) -> BarsConfig:
@@ -179,6 +183,16 @@ def test_a_whole_run(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return made
 
     monkeypatch.setattr(Ficgan, "__call__", watched)
+    guarded: list[tuple[int, np.ndarray]] = []
+    aligned = Deidentifier.aligned
+
+    def seen_through(self: Deidentifier, crops: np.ndarray, *, layer: int, **more: Any) -> Any:
+        made = aligned(self, crops, layer=layer, **more)
+        if self.policy.verify:
+            guarded.append((layer, made[0]))
+        return made
+
+    monkeypatch.setattr(Deidentifier, "aligned", seen_through)
     monkeypatch.setattr("ficgan.evaluation.bars.run._FEW", 6)
     monkeypatch.setattr("ficgan.evaluation.bars.beyond.LEAST_GROUP", 6)
     steps: list[tuple[int, int, str]] = []
@@ -195,13 +209,38 @@ def test_a_whole_run(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert lines["detected", "i = 0"].value.note in ("yunet is not here", "centerface is not here")
     assert lines["memorised", "i = 0"].control.figure.value == pytest.approx(1, abs=1e-4)  # type: ignore[union-attr]
     assert lines["draws", "i = 0"].sticker.value == pytest.approx(1)  # type: ignore[union-attr]
-    assert lines["parrot", "i = 0"].value.n == 12
+    assert lines["parrot", "i = 0"].value.n == lines["naive", "i = 0"].value.n == 12
+    assert "12 people enrolled" in lines["naive", "i = 0"].value.note and lines["naive", "i = 3"].sticker is not None
+    shaped = [line for line in report.sheet.lines if line.row == "shape" and line.setting == "i = 0"]
+    assert [line.judge for line in shaped] == ["nearest", "LDA", "network"]
+    assert all(line.sticker and line.control and line.control.what == "clear" for line in shaped)
+    assert shaped[1].control.figure.value == 1 and "learnt on 12 others" in shaped[1].value.note  # type: ignore[union-attr]
+    # With the policy on: rows of identity alone, of the pictures that its own rows were counted on.
+    assert {row for row, setting in lines if setting == "i = 0, policy on"} == {"id-cosine", "tar", "naive"}
+    ((layer, published),) = guarded
+    assert layer == 0
+    told = [cosine(seen(a), seen(b)) for a, b in zip(faces.images, published, strict=True)]
+    line = lines["id-cosine", "i = 0, policy on"]
+    assert line.value.value == pytest.approx(np.mean(told), abs=1e-5) and line.bar.most == 0.13
+    assert report.facts["settings"]["psi"] == 0  # the model's own
     assert {row["group"] for row in report.sheet.groups} == {"gender=Female", "gender=Male"}
     assert report.sheet.left_out == [{"set": "", "what": "stability", "why": "no clip was given"}]
     assert (report.facts["L"], report.facts["settings"]["layers"]) == (4, [0, 3])
     write_bars(report, tmp_path)
     for name in ("bars.json", "bars.md"):
         assert str(world) not in (tmp_path / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("_judged")
+@pytest.mark.parametrize(("given", "psi"), [("auto", 0.4), (0.25, 0.25)])
+def test_the_draws_have_the_models_own_diversity(
+    world: Path, monkeypatch: pytest.MonkeyPatch, given: Any, psi: float
+) -> None:
+    monkeypatch.setattr("ficgan.face_model.FaceModel.AUTO_PSI", (0.4, 0.9))
+    bench = run_room._Run(_config(world, psi=given, layers=(0,)))
+    (lab, _), *_ = bench.labs()
+    assert (bench.psi, bench.model.psi, bench.guarded.psi, bench.facts([lab])["settings"]["psi"]) == (psi,) * 4
+    assert bench.deid.psi == given and BarsConfig(aligned=(world,)).psi == "auto"
 
 
 @pytest.mark.usefixtures("_judged")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.linalg import eigh
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from ficgan.anonymizers import Faces
@@ -46,6 +47,23 @@ def test_its_directions_are_fishers() -> None:
     # The same subspace: all principal angles are near 0.
     cosines = np.linalg.svd(np.linalg.qr(ours)[0].T @ np.linalg.qr(theirs)[0], compute_uv=False)
     assert cosines.min() > 0.99
+
+
+def test_fewer_images_than_numbers_change_nothing() -> None:
+    """The same map, in the span of the images, as from the whole covariance."""
+    x, people = embeddings(4)
+    wide = (x[:60] @ np.random.default_rng(5).normal(size=(WIDTH, 90))) + np.random.default_rng(6).normal(size=(60, 90))
+    people = people[:60]
+    ours = discriminant(wide, people, shrinkage=0.1)
+    means = np.stack([wide[people == one].mean(0) for one in range(10)])
+    inside, spread = wide - means[people], means - means.mean(0)
+    within = inside.T @ inside / 50
+    within += 0.1 * np.trace(within) / 90 * np.eye(90)
+    between = spread.T @ spread / 9 - within / EACH
+    values, vectors = eigh(between, within)
+    whole = vectors * np.sqrt((values / (1 + values)).clip(0))
+    assert ours.shape[0] == 90 and ours.shape[1] < 60
+    np.testing.assert_allclose(ours @ ours.T, whole @ whole.T, rtol=1e-6, atol=1e-9 * np.abs(whole @ whole.T).max())
 
 
 def test_nothing_to_learn_stays_near_chance() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bars_world import lab, people, unknown
+from bars_world import cosine, lab, people, unknown
 from scipy.spatial.transform import Rotation
 from shape_world import MadeMesh
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -87,7 +87,7 @@ def test_every_scenario_takes_it() -> None:
     reader = Reader(ShapeRecognizer(MadeMesh()), "shape", "shape", "made")
     assert faces.people is not None
     parts = split(faces.people, background=0, attacker=14, test=16)
-    bench = Bench(prepared, parts, [reader], None, Store(None), resamples=20)
+    bench = Bench(prepared, parts, [reader], None, Store(None), resamples=20, reversal_metrics=False)
 
     def ranked(anonymizer: Any, *names: str) -> dict[str, Figure]:
         trials = run_trials(bench, anonymizer, "made", get_scenarios(names))
@@ -139,11 +139,10 @@ def test_who_learns_finds_what_the_nearest_does_not() -> None:
     clear, who = world(80, 0)
     found = {judge: one.value for judge, one in ranks(clear, who).items()}
     assert list(found) == list(JUDGES)
-    assert found["LDA"] > 0.8 and found["network"] > 2 * found["nearest"]  # type: ignore[operator]
-    assert found["nearest"] < 0.3  # type: ignore[operator]
+    assert found["LDA"] > 0.5 and found["network"] > 0.15 > 2 * found["nearest"]  # type: ignore[operator]
     assert ranks(clear, who)["LDA"].note == "chance 0.025; 40 people enrolled, learnt on 40 others"
     quiet = ranks(*world(80, 0, loud=0.1))
-    assert quiet["nearest"].value > 0.8  # type: ignore[operator]
+    assert quiet["nearest"].value > 0.7  # type: ignore[operator]
 
 
 def test_one_shape_for_everybody_and_shapes_that_say_nothing_are_at_chance() -> None:
@@ -196,8 +195,11 @@ def test_what_has_no_mesh_is_counted_and_never_named() -> None:
     _, probe = rows(who)
     readable[probe[:20]] = False
     published = Shapes(np.where(readable[:, None], clear.points, 0), readable)
-    found = ranks(clear, who, published)
-    assert found["nearest"].value == pytest.approx((40 + 20 / 30) / 60, abs=0.02)  # a lot among thirty
+    found, all_of_them = ranks(clear, who, published), ranks(clear, who)
+    lost = found["nearest"].value - all_of_them["nearest"].value  # type: ignore[operator]
+    assert lost == pytest.approx((20 / 30 - 20 * all_of_them["nearest"].value) / 60, abs=0.05)  # type: ignore[operator]
+    told = Shapes(clear.points, np.zeros(len(who), bool))
+    assert ranks(clear, who, told)["network"].value == pytest.approx(1 / 30)  # a lot among thirty
     assert "no mesh in 20 published and 0 enrolled pictures" in found["nearest"].note
     hidden = np.ones(len(who), bool)
     hidden[rows(who)[0][:30]] = False
@@ -244,12 +246,11 @@ def test_naive_is_a_loop_over_everybody() -> None:
     seen = made.recognised(both.with_images(noisy))
     figure = naming.naive(made, seen)["naive", "blocks"]
     gallery, probe = [0, 2, 4, 6, 8, 10, 12, 13, 14, 15], [1, 3, 5, 7, 9, 11]
-    unit = [one / np.linalg.norm(one, axis=1, keepdims=True) for one in (seen["blocks"], made.clear.embeddings["blocks"])]
-    best = [gallery[int(np.argmax([unit[0][i] @ unit[1][j] for j in gallery]))] for i in probe]
-    assert figure.value == np.mean([both.people[i] == both.people[j] for i, j in zip(probe, best, strict=True)])  # type: ignore[index]
+    output, clear = seen["blocks"], made.clear.embeddings["blocks"]
+    best = [max(gallery, key=lambda j: cosine(output[i], clear[j])) for i in probe]
+    assert figure.value == np.mean([made.people[i] == made.people[j] for i, j in zip(probe, best, strict=True)])
     assert (figure.metric, figure.n, figure.note) == ("naive", 6, "chance 0.100; 10 people enrolled")
-    clear = naming.naive(made, made.clear.embeddings)["naive", "blocks"]
-    assert clear.value == 1
+    assert naming.naive(made, made.clear.embeddings)["naive", "blocks"].value == 1
     with pytest.raises(InputError, match="0 people of made have two images"):
         naming.naive(lab(unknown(people())), {})
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -98,15 +97,6 @@ def blobs(rng: np.random.Generator, number: int, sigma: float) -> NDArray[np.flo
     """Random textures [number,R,R,3], as smooth as sigma says."""
     noise = [cv2.GaussianBlur(rng.normal(0, 1, (SIZE, SIZE, 3)), (0, 0), sigma) for _ in range(number)]
     return np.array([one / one.std() for one in noise])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def all_of_it() -> Iterator[None]:
-    """Components are written as strong and as coloured as they are; one test turns that off."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(appearance, "_COLOUR", 1.0)
-        patch.setattr(appearance, "_CALM", 1.0)
-        yield
 
 
 def soft_mask(shape: FaceShape) -> NDArray[np.float64]:
@@ -388,6 +378,11 @@ def test_colours_and_foreheads_of_draws_are_muted(
     for pixels, strength in ((below, 1.0), (top, 0.25)):
         for was, now, share in zip(split(loud[:, pixels]), split(soft[:, pixels]), (1.0, 0.5), strict=True):
             np.testing.assert_allclose(now, strength * share * was, atol=0.06 * np.abs(was).max())
+    # Of a code that is half a source's, the other half.
+    half = np.arange(model.code_size) % 2 == 0
+    both = quiet.decode(codes * half, moment, drawn) + model.decode(codes * ~half, moment)
+    both -= model.decode(0 * codes, moment)
+    np.testing.assert_allclose(quiet.decode(codes, moment, half), both, atol=1e-5)
 
 
 def test_bands_share_out_the_code(model: AppearanceModel) -> None:
@@ -414,6 +409,7 @@ def test_mixing(model: AppearanceModel, encoded: tuple[Floats, Moment], rng: np.
         for kept in (None, encoded[1].kept):
             mixed = model.mixed(own, new, first, last, kept)
             np.testing.assert_array_equal(mixed[:, ~taken], own[:, ~taken])
+            assert not mixed[:, lights][:, taken[lights]].any()
         np.testing.assert_array_equal(model.mixed(own, new, first, last, None)[:, taken], plain[:, taken])
     kept = encoded[1].kept
     whole = model.mixed(own, new, 1, model.num_layers, kept)
