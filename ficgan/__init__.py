@@ -2,7 +2,7 @@
 
     from ficgan import Deidentifier
 
-    deid = Deidentifier.from_pretrained(k=3000, layer=4, seed=7)
+    deid = Deidentifier.from_pretrained(k=3000, seed=7)
     result = deid(image)                 # H×W×3 uint8 RGB → result.image, result.faces, result.audit
 
 Every name is imported when it is first used, so `import ficgan` loads none of the heavy libraries.

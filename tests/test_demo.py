@@ -17,7 +17,7 @@ arguments = sys.argv[1:]
 inputs = [pathlib.Path(path) for path in arguments[:arguments.index("-o")]]
 out = pathlib.Path(arguments[arguments.index("-o") + 1])
 out.mkdir(exist_ok=True)
-assert arguments[arguments.index("--k") + 1] == "3000" and arguments[arguments.index("--layer") + 1] == "4"
+assert arguments[arguments.index("--k") + 1] == "3000" and arguments[arguments.index("--layer") + 1] == "0"
 for path in inputs[:{written}]:
     shutil.copy(path, out / path.name)
 summary = dict(inputs=len(inputs), written={written}, failed=len(inputs) - {written}, faces=4, uncovered={uncovered},

@@ -19,7 +19,7 @@ from PIL import Image, ImageOps
 
 ROOT = Path(__file__).resolve().parent.parent
 DEID = Path(sys.executable).with_name("ficgan-deid")
-K, LAYER = 3000, 4
+K, LAYER = 3000, 0
 
 
 def main() -> int:
@@ -34,7 +34,7 @@ def main() -> int:
     for photo in photos:  # or a photo that fails now would show what an earlier run made of it
         output_of(photo, after).unlink(missing_ok=True)
         output_of(photo, after).with_name(photo.name + ".json").unlink(missing_ok=True)
-    print(f"De-identifying {len(photos)} photos, k = {K}, style layers 1–{LAYER} keep the source's code.", flush=True)
+    print(f"De-identifying {len(photos)} photos: every new face is the mean of {K} people.", flush=True)
     command = [options.command, *map(str, photos), "-o", str(after)]
     command += ["--k", str(K), "--layer", str(LAYER), "--seed", "7", "--overwrite"]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
@@ -122,7 +122,7 @@ def story(summary: dict[str, Any]) -> str:
         f"{faces} faces in {summary['inputs']} photos; {summary['written']} written in {summary['seconds']:.1f} s.",
         "Every face found was replaced." if not uncovered else f"NOT COVERED: {uncovered} faces.",
         f"An independent recogniser still matches {matched or 'none'} of them with the source photo.",
-        f"k covers the code of the style layers above {LAYER}; spatial code and lower layers are the source's own.",
+        "k covers the new identity code; pose, expression, light and what lies around the face are the source's own.",
     ]
     if summary["failed"]:
         lines.append(f"FAILED: {summary['failed']} photos.")

@@ -82,8 +82,8 @@ FACE: tuple[Any, ...] = (
         metavar="I",
         type=click.IntRange(min=0),
         default=None,
-        help="Style layers 1…I keep the source's code, I+1…L take the k-same code: 0 strongest, L−1 weakest. "
-        "L = 8 for the embedded model, so that 4 keeps half of the layers; 10 and 12 for 128 and 256 px.  [default: 4]",
+        help="Layers 1…I keep the source's code, I+1…L take the k-same code: 0 is strongest, L−1 weakest. "
+        "The embedded model has L = 8: layers 1 and 2 hold light, 3 to 8 the face, coarse to fine.  [default: 0]",
     ),
     click.option(
         "--layers",

@@ -43,7 +43,7 @@ class Ficgan(Anonymizer):
     )
 
     k: int = param(3000, "people averaged", low=2)
-    layer: int = param(4, "i: style layers 1…i keep the source's code", low=0)
+    layer: int = param(0, "i: style layers 1…i keep the source's code", low=0)
     band: str = param("", "FIRST-LAST: only these style layers take the new code, in place of layer")
     psi: float = param(1.0, "diversity of the variance-restored mean; 0 is the plain mean", low=0, high=1)
     alpha: float = param(0.0, "share of the other person's code, eq. 5; 1 is a swap", low=0, high=1)

@@ -66,7 +66,7 @@ class Deidentifier(Photos, Films):
         self,
         model: FaceModel | None,
         *,
-        layer: int = 4,
+        layer: int = 0,
         seed: int | None = None,
         psi: float | Literal["auto"] = "auto",
         exemplar: Image | None = None,

@@ -38,7 +38,7 @@ class VideoTools:
     face_model: FaceModel | None = None
     """None where no face is generated."""
     policy: Policy = field(default_factory=Policy)
-    layer: int = 4
+    layer: int = 0
     psi: float = 0.6
     """Diversity, so that the people of a film do not become clones of one mean face."""
     methods: Methods = field(default_factory=Methods)

@@ -138,7 +138,8 @@ def world(heads: Heads) -> World:
     lights[:, :3] += rng.uniform(-0.1, 0.1, (PEOPLE, 1))
     world = World(
         shape, read, lights, np.zeros((PEOPLE, len(components))),
-        0.6 * face(1, 3.0)[0], 0.08 * face(10, 3.0), lamps, 0.105 * components,
+        0.6 * face(1, 3.0)[0], np.array([0.08] * 9 + [0.2])[:, None, None, None] * face(10, 3.0), lamps,
+        0.105 * components,
     )  # fmt: skip
 
     # A face's code is as strong as makes its contrast 1; and codes say nothing about the moment, in this sample
@@ -193,6 +194,10 @@ def seen(model: AppearanceModel, textures: NDArray[np.floating]) -> NDArray[np.f
 def test_the_world_is_found_again(world: World, model: AppearanceModel, encoded: tuple[Floats, Moment]) -> None:
     codes, moment = encoded
     exact = seen(model, world.exact())[:40]
+    read = model.read_light(exact.astype(np.float32))
+    np.testing.assert_allclose(read, world.lights[:40], atol=1e-5)
+    even = seen(model, world.evened())[:40].reshape(40, -1)
+    np.testing.assert_allclose(model.evened(exact.astype(np.float32), read), even, atol=1e-4)
     np.testing.assert_allclose(moment.light, in_deviations(model, world.lights[:40]), atol=0.05)
     np.testing.assert_allclose(model.light_mean, world.lights.mean(0), atol=0.002)
     np.testing.assert_allclose(model.light_sd, world.lights.std(0), rtol=0.01)
