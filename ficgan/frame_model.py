@@ -256,7 +256,7 @@ class FrameModel(FaceModel):
             place: _Place = sight.place
             noise, lender, first, last = row[size : size + len(NUMBERS)], int(row[-3]), int(row[-2]), int(row[-1])
             damped = float(last >= first)
-            taken = model.bands[first - 1 : last].any(0) if damped else None
+            taken: Any = model.bands[first - 1 : last].any(0) if damped else None
             share = 1 + damped * (np.array(config.shown) - 1)
             numbers = np.clip(share * place.moment.numbers + noise, -config.limit, config.limit).astype(np.float32)
             light = place.moment.light.copy()

@@ -62,7 +62,7 @@ class ShapeRecognizer:
     """
 
     name = "shape"
-    metric: Literal["cosine"] = "cosine"
+    metric: Literal["cosine", "euclidean"] = "cosine"
 
     def __init__(
         self, mesh: FaceMesh | None = None, *, device: str = "cpu", match_threshold: float | None = None

@@ -137,7 +137,8 @@ def fit_appearance(
     components = (axes / weight[:, None]).T * spread[:, None]
     codes = np.concatenate([read.identity, coefficients / spread], 1).astype(np.float32)
     looks = _looks(look_features(textures, read), kept)
-    reads, give = _attributes(codes[use], look_features(textures[use], read.take(use)) @ looks.T)
+    lights = slice(config.shapes, config.shapes + config.lights)
+    reads, give = _attributes(codes[use], look_features(textures[use], read.take(use)) @ looks.T, lights)
     model = AppearanceModel(
         shape, size, light_mean, light_sd, predict, components.astype(np.float32),
         (weight[:, None] * axes / spread).astype(np.float32), looks, reads, give,
@@ -225,14 +226,15 @@ def _looks(x: Floats, kept: NDArray[Any]) -> Floats:
     return (maps / (seen @ maps.T).std(0)[:, None]).astype(np.float32)
 
 
-def _attributes(codes: Floats, kept: NDArray[Any]) -> tuple[Floats, Floats]:
-    """Maps that read attributes from codes, and that give them to codes."""
+def _attributes(codes: Floats, kept: NDArray[Any], lights: slice) -> tuple[Floats, Floats]:
+    """Maps that read attributes from codes, and that give them to codes, whose light stays as it is."""
     x, y = codes.astype(np.float64), kept.astype(np.float64)
     x0, y0 = x.mean(0), y.mean(0)
     spread = (x - x0).T @ (x - x0) / len(x)
     reads = np.linalg.solve(spread + 0.01 * np.eye(x.shape[1]), (x - x0).T @ (y - y0) / len(x)).T
     reads = reads / (x @ reads.T).std(0)[:, None]
     cross = spread @ reads.T
+    cross[lights] = 0
     return reads.astype(np.float32), np.linalg.solve(reads @ cross, cross.T).T.astype(np.float32)
 
 
