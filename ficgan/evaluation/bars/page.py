@@ -22,7 +22,8 @@ _READ = (
     "A figure is met or missed by its value; `?` says its 95 % interval (over people) reaches to the other side, or "
     "that it has none. *Sticker* is one colour-matched mean face pasted on everybody: it hides people and keeps "
     "nothing, so a model must beat it below the identity rows. *Control* says what the figure is to be read beside. "
-    "Outputs are finished crops with the face blended in; recognisers read them at the source's landmarks. Small sets: "
+    "Outputs are finished crops with the face blended in; recognisers read them at the source's landmarks. They are "
+    "first attempts, but where a setting says that the policy was on: those are what leaves the program. Small sets: "
     "this says how software and model behave, and is no measure of privacy in the world."
 )
 
