@@ -145,6 +145,8 @@ def codes_of(
             rows.append(done)
         if done % 100 == 99 or done == len(data) - 1:
             say("encoding", done + 1, len(data))
+    if not codes:
+        raise InputError(f"none of the {len(data)} faces is clear enough: give larger, sharper, frontal ones")
     return np.stack(codes).astype(np.float32), np.array(rows)
 
 

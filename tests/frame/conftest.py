@@ -1,53 +1,15 @@
-"""Heads made from one real mesh, and the geometry that is fitted to them."""
+"""Geometry fitted to made heads."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
-from numpy.typing import ArrayLike, NDArray
-from scipy.spatial.transform import Rotation
+from frame_world import SIZE, Heads
+from numpy.typing import NDArray
 
 from ficgan.faces import Alignment, MediaPipeMesh, find_meshes, five_points, get_detector, similarity, transform_points
 from ficgan.frame.fit import FitConfig, fit_shape
 from ficgan.frame.geometry import FaceShape, Warp
-
-SIZE = 96
-
-
-def turned(points: ArrayLike, yaw: float = 0.0, pitch: float = 0.0, roll: float = 0.0) -> NDArray[np.float64]:
-    """A mesh [...,N,3] turned about its own middle: yaw first, then pitch, then roll; radians."""
-    points = np.asarray(points, np.float64)
-    middle = points.mean(-2, keepdims=True)
-    rotation = Rotation.from_euler("yxz", [yaw, pitch, roll]).as_matrix()  # lower case: about fixed axes
-    return (points - middle) @ rotation.T + middle
-
-
-@dataclass(frozen=True, eq=False)
-class Heads:
-    """Relatives of one head.
-
-    Args:
-        own: [468,3] in pixels of a 128² crop of the five-point template.
-        bumps: [468,K], smooth functions on it, about 1 where they are largest.
-    """
-
-    own: NDArray[np.float64]
-    bumps: NDArray[np.float64]
-
-    def relatives(self, count: int, rng: np.random.Generator, *, strength: float = 1.2) -> NDArray[np.float64]:
-        """[count,468,3] before they are posed: smooth displacements, in pixels, of the same strength everywhere."""
-        push = rng.normal(0, strength / np.sqrt(2), (count, self.bumps.shape[1], 3))
-        return self.own + np.einsum("nk,bkj->bnj", self.bumps, push)
-
-    def people(self, count: int, rng: np.random.Generator, *, turn: float = 0.25) -> NDArray[np.float64]:
-        """[count,468,3], posed as in aligned crops."""
-        faces = self.relatives(count, rng)
-        for row, one in enumerate(faces):
-            yaw, pitch, roll = rng.normal(0, (turn, turn / 2, 0.03))
-            faces[row] = turned(one, yaw, pitch, roll) * rng.uniform(0.95, 1.05) + rng.normal(0, 1.5, 3)
-        return faces
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from functools import cached_property
 import cv2
 import numpy as np
 import pytest
-from conftest import Heads
+from frame_world import Heads
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError

@@ -7,7 +7,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from conftest import SIZE, turned
+from frame_world import SIZE, turned
 from numpy.typing import NDArray
 
 from ficgan.faces import Paste, invert, transform_points

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from conftest import SIZE, Heads, turned
+from frame_world import SIZE, Heads, turned
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
