@@ -72,8 +72,9 @@ def learn(data: FaceData, mesh: FaceMesh, config: FitConfig, progress: Progress 
     say = progress or (lambda stage, done, total: None)
     points, presence = _meshes(data, mesh, say)
     clear = np.flatnonzero(presence >= config.presence)
-    if len(clear) < 4 * (config.lights + config.textures):
-        raise InputError(f"{len(clear)} of {len(data)} faces are clear enough for a fit: give more, or aligned ones.")
+    needed = 4 * (config.lights + config.textures)
+    if len(clear) < needed:
+        raise InputError(f"{len(clear)} of {len(data)} faces are clear, and a fit needs {needed}: give more of them")
     shape = fit_shape(points[clear], config)
     read = shape.read(points[clear])
     warp = Warp(shape.front, config.size)

@@ -7,7 +7,7 @@ import numpy as np
 from ficgan.evaluation.clouds.collect import Collected
 from ficgan.evaluation.clouds.config import CloudStudyConfig
 from ficgan.evaluation.clouds.inverses import INVERSES
-from ficgan.evaluation.clouds.labels import IN_SPACE, needs_cloud
+from ficgan.evaluation.clouds.labels import IN_SPACE
 from ficgan.evaluation.clouds.tables import TRIED
 from ficgan.evaluation.results import Results
 
@@ -77,7 +77,7 @@ def caveats(config: CloudStudyConfig, results: Results, found: Collected) -> lis
             f"{', '.join(map(str, config.costly_degrees))}{_icp(config)}: between them a figure may be too kind; the "
             "table of methods leaves those out."
         )
-    elif found.clear.size:
+    else:
         out.append("No parrot was tried: an attacker who enrols anonymised faces too may tell more.")
     if found.reversed is None:
         out.append("No attacker was trained.")
@@ -96,7 +96,7 @@ def caveats(config: CloudStudyConfig, results: Results, found: Collected) -> lis
         "The headline of a method at a degree is its strongest attacker's figure. What nobody here reversed may still "
         "be reversed by another."
     )
-    out += _apart(config, results)
+    out += _apart(results)
     timed = {int(np.isfinite(record["seconds"]).any(axis=1).sum()) for record in found.made.values()} - {0}
     if timed:
         jobs = results.provenance.get("jobs", 1)
@@ -117,12 +117,12 @@ def _icp(config: CloudStudyConfig) -> str:
     return " (not icp)" if config.geometry is not None and "icp" in config.geometry.recognisers else ""
 
 
-def _apart(config: CloudStudyConfig, results: Results) -> list[str]:
+def _apart(results: Results) -> list[str]:
     """Of attackers who need the cloud, and of those who were not tried."""
     main = next(iter(results.sets), "")
     shapes = [one.set for one in results.trials if one.recogniser.endswith(IN_SPACE)]
     who = ["recognisers of shape"] if main in shapes else []
-    who += ["inverses that need it"] if any(INVERSES[a].method in config.methods for a in _needy(results)) else []
+    who += ["inverses of methods"] if any(one.scenario == "inverse" for one in results.trials) else []
     out = []
     if who:
         out.append(
@@ -134,11 +134,6 @@ def _apart(config: CloudStudyConfig, results: Results) -> list[str]:
     elif main not in shapes:
         out.append("Recognisers of shape know fewer people than the others: their figures are no part of any headline.")
     return out
-
-
-def _needy(results: Results) -> set[str]:
-    named = {one.attacker.rpartition(", ")[2] for one in results.trials if needs_cloud(one)}
-    return named & set(INVERSES)
 
 
 def _count(number: int, one: str, many: str) -> str:

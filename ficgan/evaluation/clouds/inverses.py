@@ -22,13 +22,12 @@ _OTHERS = 8
 
 @dataclass(frozen=True)
 class Inverse:
-    """One such attacker; the degree is known to it, as to whoever tries all 35, unless it says otherwise.
+    """One such attacker, who has the cloud; the degree is known to it, as to who tries all 35, unless it says otherwise.
 
     Args:
         method: that is taken back.
         says: what is done, for the report.
         exact: it gives the face back, wherever that is possible.
-        picture: the frontal picture is enough for it, the cloud is not needed.
         quick: tried at every degree; else at the costly ones.
         alike: what comes back bears the method's traces: a gallery is treated alike where it can be.
     """
@@ -36,14 +35,12 @@ class Inverse:
     method: str
     says: str
     exact: bool = False
-    picture: bool = False
     quick: bool = False
     alike: bool = False
 
 
 INVERSES: dict[str, Inverse] = {
-    # Tapering moves nothing across a picture's columns, and stretches each of them: a picture can be put right alike.
-    "untaper": Inverse("tapering", "the inverse of tapering", exact=True, picture=True, quick=True),
+    "untaper": Inverse("tapering", "the inverse of tapering", exact=True, quick=True),
     "guess_taper": Inverse("tapering", "the same with r guessed from the cloud", quick=True),
     "unmerge": Inverse(
         "merge-2-faces", "that of merge-2-faces, by whoever has the target's scan and knows how it was laid",

@@ -26,5 +26,4 @@ def parrot_of(attacker: str) -> dict[str, str]:
 
 def needs_cloud(one: Trial) -> bool:
     """Whether an attacker must have the cloud itself, and not its projection alone."""
-    inverse = INVERSES.get(one.attacker.rpartition(", ")[2])
-    return one.recogniser.endswith(IN_SPACE) or (inverse is not None and not inverse.picture)
+    return one.recogniser.endswith(IN_SPACE) or one.attacker.rpartition(", ")[2] in INVERSES

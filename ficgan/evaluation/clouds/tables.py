@@ -47,7 +47,7 @@ def strongest(results: Results, method: str, *, cloud: bool = False) -> Trial | 
     Args:
         results: of a study.
         method: label of a method at a degree.
-        cloud: where the cloud itself is given away: recognisers of shape and inverses that need it attack too; None
+        cloud: where the cloud itself is given away: recognisers of shape and inverses attack too; None
             where none of them was tried. Else projections alone are given away, as in the thesis.
     """
     main = next(iter(results.sets), "")
