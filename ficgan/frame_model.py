@@ -59,6 +59,7 @@ class FrameConfig:
         shown: share of each number of expression that is published.
         slopes: share of the slopes of light that is published.
         shapes: share of a drawn shape that is published: all of it would bend faces.
+        rim: how far the outline of the face stays the source's own; it meets the head, and tells people apart.
         choices: of so many k-same draws the one whose code is least like the source's is taken. Who knows the seed
             learns at most log2(choices) bits of the source from that.
         limit: numbers of expression beyond it, in standard deviations, are cut: the model has not seen them.
@@ -72,10 +73,11 @@ class FrameConfig:
     presence: float = 0.0
     most_yaw: float = 0.8
     most_folded: float = 0.3
-    jitter: tuple[float, ...] = (0.0, 0.35, 0.35, 0.25, 0.5, 0.5)
+    jitter: tuple[float, ...] = (0.0, 0.45, 0.45, 0.3, 0.6, 0.6)
     shown: tuple[float, ...] = (0.9, 0.65, 0.9, 0.75, 0.5, 0.4)
     slopes: float = 0.5
     shapes: float = 0.7
+    rim: float = 0.3
     choices: int = 6
     limit: float = 2.5
     kept: tuple[float, ...] = (1.5, 0.8)
@@ -265,7 +267,8 @@ class FrameModel(FaceModel):
             bent = row[None, :shape].copy()
             if taken is not None:
                 bent[:, taken[:shape]] *= config.shapes
-            points = model.shape.publish(moment.read, numbers, bent)[0]
+            rim = config.rim if taken is not None else 1.0
+            points = model.shape.publish(moment.read, numbers, bent, rim=rim)[0]
             texture: Floats = place.texture.astype(np.float32) / np.float32(255)
             texture.reshape(-1, 3)[model.pixels] = model.decode(row[None, :size], moment, taken)[0]
             lends = bool(place.look.fine) and len(model.details) > 0
