@@ -90,14 +90,14 @@ def learn(data: FaceData, mesh: FaceMesh, config: FitConfig, progress: Progress 
     return Learnt(model, record, clear, read, textures)
 
 
-def lend(model: AppearanceModel, data: FaceData, mesh: FaceMesh, number: int = 48) -> AppearanceModel:
+def lend(model: AppearanceModel, data: FaceData, mesh: FaceMesh, number: int = 36) -> AppearanceModel:
     """The model with the fine detail of synthetic faces.
 
     Args:
         model: fitted.
         data: aligned faces of nobody, of at least twice the frame's size.
         mesh: reads them.
-        number: most faces that lend theirs; those whose detail is most ordinary are taken, with ordinary lashes.
+        number: most faces that lend theirs; those whose detail is most ordinary are taken: no glasses, no wrinkles.
     """
     details, looks = [], []
     for image in _images(data):
@@ -115,7 +115,10 @@ def lend(model: AppearanceModel, data: FaceData, mesh: FaceMesh, number: int = 4
         raise InputError("no face of the detail set is clear enough: give aligned, frontal faces")
     table = np.stack(details)
     spread, lashes = table.std(1), table[:, _around_eyes(model)].std(1)
+    apart = np.abs(table - np.median(table, axis=0))
+    odd = np.quantile(apart / (np.median(apart, axis=0) + 0.004), 0.995, axis=1)  # lines and dots that others have not
     strange = np.abs(np.log(spread / np.median(spread))) + np.maximum(lashes / np.median(lashes) - 1, 0)
+    strange += 1.5 * np.maximum(np.log(odd / np.median(odd)), 0)
     rows = np.sort(np.argsort(strange)[:number])
     scale = float(np.quantile(np.abs(table[rows]), 0.9995)) / 127
     steps = np.clip(np.rint(table[rows] / scale), -127, 127).astype(np.int8)

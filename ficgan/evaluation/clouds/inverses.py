@@ -22,7 +22,7 @@ _OTHERS = 8
 
 @dataclass(frozen=True)
 class Inverse:
-    """One such attacker, who has the cloud; the degree is known to it, as to who tries all 35, unless it says otherwise.
+    """One such attacker, who has the cloud and knows the degree (as who tries all 35), unless it says otherwise.
 
     Args:
         method: that is taken back.
