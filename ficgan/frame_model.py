@@ -52,7 +52,7 @@ class FrameConfig:
 
     Args:
         presence: least score of a mesh that a face is made for.
-        most_yaw: radians; the training has seen no heads turned further.
+        most_yaw: radians; a head turned further gets no new face.
         most_folded: share of the mask that the source's own turn may hide.
         jitter: standard deviation of the noise on each number of expression (see NUMBERS), one draw a person. What a
             recogniser of shapes could tell people by gets more.
@@ -211,6 +211,17 @@ class FrameModel(FaceModel):
         rng = keyed_generator(self.seed, self.bank.digest, self.key(key, attempt), self.k, "numbers")
         noise = rng.standard_normal(len(NUMBERS)) * self.config.jitter
         return replace(code, w=np.concatenate([code.w, noise, rng.random(1)]).astype(np.float32))
+
+    def account(self, *, layer: int, psi: Sequence[float]) -> dict[str, Any]:
+        told = super().account(layer=layer, psi=psi)
+        told["choices"] = self.config.choices
+        stay = ", ".join(self.model.names)
+        told["not_covered"] += (
+            f" z_non holds expression, head pose, light and part of the outline; {stay or 'no attribute'} stay as they "
+            f"are read from the source. Of {self.config.choices} k-same draws the one least like the source was taken, "
+            "which tells whoever knows the seed a little about it."
+        )
+        return told
 
     def _likeness(self, w: Floats, z_id: Floats) -> float:
         """Cosine of two codes, light left out."""

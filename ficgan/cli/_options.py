@@ -315,7 +315,7 @@ def engine_settings(given: Mapping[str, Any], **more: Any) -> dict[str, Any]:
         "checkpoint": given["checkpoint"],
         "bank": given["bank"],
         "k": given["k"],
-        "layer": 4 if layer is None else layer,
+        "layer": 0 if layer is None else layer,
         "band": None if band is None else f"{band[0]}-{band[1]}",
         "seed": given["seed"],
         "alpha": given["alpha"],

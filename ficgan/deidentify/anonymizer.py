@@ -139,7 +139,7 @@ class KSameAppearance(Ficgan):
         needs=frozenset({"model"}),
     )
 
-    layer: int = param(0, "i: bands 1…i of the code keep the source's; shape comes first", low=0)
+    layer: int = param(0, "i: bands 1…i of the code keep the source's; light comes first, then the face", low=0)
     psi: float = param(0.0, "diversity of the variance-restored mean; 0 is the plain mean", low=0, high=1)
     # What the classical method has not.
     band: str = field(default="", init=False)

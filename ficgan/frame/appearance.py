@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.frame.geometry import HI, LIPS, LO, NUMBERS, OVAL, FaceShape, Readings, Warp
+from ficgan.faces.mesh import FACE_OVAL, LIPS_INNER
+from ficgan.frame.geometry import HI, LO, NUMBERS, FaceShape, Readings, Warp
 
 __all__ = ["AppearanceModel", "Moment", "frame_mask"]
 
@@ -333,7 +334,7 @@ def frame_mask(front: NDArray[Any], size: int, *, inset: float = 0.0, feather: f
     import cv2
 
     scale = (size - 1) / (np.array(HI) - LO)
-    outline = (np.asarray(front)[OVAL] - LO) * scale
+    outline = (np.asarray(front)[FACE_OVAL] - LO) * scale
     mask = np.zeros((size, size), np.float32)
     cv2.fillPoly(mask, [np.rint(outline * 16).astype(np.int32)], 1.0, shift=4)
     if inset > 0:
@@ -354,7 +355,7 @@ def fine_pixels(front: NDArray[Any], size: int) -> NDArray[np.int64]:
 
     inside = frame_mask(front, 2 * size, inset=3.0, feather=1.0) > 0.5
     scale = (2 * size - 1) / (np.array(HI) - LO)
-    mouth = np.rint((np.asarray(front)[LIPS] - LO) * scale * 16).astype(np.int32)
+    mouth = np.rint((np.asarray(front)[LIPS_INNER] - LO) * scale * 16).astype(np.int32)
     cv2.fillPoly(closed := np.zeros(inside.shape, np.uint8), [mouth], 1, shift=4)
     return np.flatnonzero((inside & (closed == 0)).ravel())
 

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.faces.blend import Paste, crop, invert, mix, nothing, transform_points
-from ficgan.frame.geometry import HI, LO, OVAL, Warp
+from ficgan.faces.mesh import FACE_OVAL
+from ficgan.frame.geometry import HI, LO, Warp
 
 __all__ = [
     "Look", "detail_of", "fine_detail", "matched_border", "no_sharper", "paste_texture", "read_look", "read_texture",
@@ -221,7 +222,7 @@ def paste_texture(
     import cv2
 
     back = invert(upright)
-    outline = transform_points(back, points[OVAL, :2])
+    outline = transform_points(back, points[FACE_OVAL, :2])
     margin = 0.06 * float(np.ptp(outline, axis=0).max()) + 2
     low, high = np.floor(outline.min(0) - margin), np.ceil(outline.max(0) + margin) + 1
     x0, y0 = (int(v) for v in np.clip(low, 0, photo.shape[1::-1]))

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.faces.mesh import FACE_OVAL, MESH_POINTS
+
 __all__ = [
     "HI", "LO", "NUMBERS", "FaceShape", "Pose", "Readings", "Warp", "edge_distance", "expression_numbers", "rigid_fit",
 ]  # fmt: skip
@@ -29,14 +31,6 @@ NUMBERS = ("mouth opening", "mouth width", "mouth corners", "lids", "brows", "fr
 POSE_TERMS = 4
 """yaw, pitch and their squares, which move the mesh, too: its depth is only an estimate."""
 
-OVAL = np.array([
-    10, 338, 297, 332, 284, 251, 389, 356, 454, 323, 361, 288, 397, 365, 379, 378, 400, 377,
-    152, 148, 176, 149, 150, 136, 172, 58, 132, 93, 234, 127, 162, 21, 54, 103, 67, 109,
-])  # fmt: skip
-"""Points of the mesh on the outline of the face, in order."""
-LIPS = np.array([78, 191, 80, 81, 82, 13, 312, 311, 310, 415, 308, 324, 318, 402, 317, 14, 87, 178, 88, 95])
-"""Points on the inner edge of the lips, in order."""
-_POINTS = 468
 _RIM = 7.0
 """Frame units over which the source's own outline gives way to the published shape."""
 
@@ -178,7 +172,7 @@ class FaceShape:
 
     def read(self, points: NDArray[Any]) -> Readings:
         """Pose, numbers of expression and identity of meshes [B,≥468,3] in photo pixels."""
-        mesh = np.asarray(points, np.float64)[:, :_POINTS]
+        mesh = np.asarray(points, np.float64)[:, :MESH_POINTS]
         pose = rigid_fit(self.mean, mesh)
         upright = self._upright(pose)
         flat = np.einsum("bij,bnj->bni", upright[:, :, :2], mesh[..., :2]) + upright[:, None, :, 2]
@@ -211,8 +205,8 @@ class FaceShape:
     @cached_property
     def rim(self) -> Floats:
         """float32 [468]: 1 on the outline of the face, 0 well inside."""
-        distance = edge_distance(self.front, self.front[OVAL])
-        distance[OVAL] = 0
+        distance = edge_distance(self.front, self.front[FACE_OVAL])
+        distance[FACE_OVAL] = 0
         return np.exp(-np.square(np.maximum(distance, 0) / _RIM)).astype(np.float32)
 
     @cached_property
@@ -257,7 +251,7 @@ class Warp:
 
     def __init__(self, front: NDArray[Any], size: int, *, smooth: float = 10.0) -> None:
         self.size = size
-        self.rows = np.unique(np.concatenate([np.arange(0, _POINTS, 2), OVAL]))
+        self.rows = np.unique(np.concatenate([np.arange(0, MESH_POINTS, 2), FACE_OVAL]))
         self.front = np.asarray(front, np.float64)[self.rows]
         side = np.linspace(-24, 151, 11)
         anchors = np.array([(x, y) for x in side for y in side if x in side[[0, -1]] or y in side[[0, -1]]])

@@ -57,7 +57,7 @@ def test_options_reach_the_engine(tmp_path: Path, engine: StandIn) -> None:
     given = dict(engine.settings)
     assert given.pop("exemplar").shape == (32, 48, 3)
     assert given == {
-        "k": 77, "layer": 4, "band": "5-8", "alpha": 0.3, "psi": 0.4, "seed": 9, "attributes": "Female,-Eyeglasses",
+        "k": 77, "layer": 0, "band": "5-8", "alpha": 0.3, "psi": 0.4, "seed": 9, "attributes": "Female,-Eyeglasses",
         "add": ("Smiling=0.7", "Young=-1"), "swap": True, "mode": "solid", "threshold": 0.25, "mask_scale": 1.2,
         "detector": "dlib", "recognizer": "onnx:x", "verify": False, "device": "cuda:1", "checkpoint": "c", "bank": "b",
         "precision": "float16", "compile": True,
@@ -75,6 +75,7 @@ def test_the_engine_takes_what_the_command_gives(tmp_path: Path, engine: StandIn
         inspect.signature(Deidentifier.from_pretrained).parameters
     )
     assert set(engine.settings) <= known | set(CONTROLS)
+    assert engine.settings["layer"] == 0, "without --layer a face is hidden as well as it can be"
     taken = set(inspect.signature(FaceModel).parameters) | set(inspect.signature(CropModel).parameters)
     assert set(CONTROLS) <= taken and "controls" in inspect.signature(load_face_model).parameters
     assert inspect.signature(Deidentifier.__call__).parameters["key"].kind is inspect.Parameter.KEYWORD_ONLY

@@ -11,6 +11,7 @@ from frame_world import SIZE, turned
 from numpy.typing import NDArray
 
 from ficgan.faces import Paste, invert, transform_points
+from ficgan.faces.mesh import FACE_OVAL
 from ficgan.frame.appearance import frame_mask
 from ficgan.frame.compose import (
     Look,
@@ -22,7 +23,7 @@ from ficgan.frame.compose import (
     read_texture,
     sharpened,
 )
-from ficgan.frame.geometry import LO, OVAL, FaceShape, Readings, Warp
+from ficgan.frame.geometry import LO, FaceShape, Readings, Warp
 
 Floats = NDArray[np.float32]
 Image = NDArray[np.uint8]
@@ -60,7 +61,7 @@ def covered(paste: Paste) -> int:
 
 def outline_area(read: Readings) -> float:
     """Photo pixels [area] inside the outline of the mesh."""
-    outline = transform_points(invert(read.upright[0]), read.points[0, OVAL, :2])
+    outline = transform_points(invert(read.upright[0]), read.points[0, FACE_OVAL, :2])
     return float(cv2.contourArea(outline.astype(np.float32)))
 
 

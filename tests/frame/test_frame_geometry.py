@@ -19,8 +19,9 @@ from scipy.optimize import root
 from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
+from ficgan.faces.mesh import FACE_OVAL
 from ficgan.frame.appearance import frame_mask
-from ficgan.frame.geometry import HI, LO, OVAL, FaceShape, Warp, expression_numbers, rigid_fit
+from ficgan.frame.geometry import HI, LO, FaceShape, Warp, expression_numbers, rigid_fit
 from ficgan.frame.torch_warp import TorchWarp
 
 Floats = NDArray[np.float32]
@@ -138,9 +139,9 @@ def test_publishing_what_was_read_gives_the_source(shape: FaceShape, heads: Head
     nobody = np.zeros_like(read.identity)
     bare, kept = (shape.publish(read, read.numbers, nobody, rim=rim) for rim in (0.0, 1.0))
     assert np.abs(bare - read.points).max() > 0.5
-    np.testing.assert_allclose(kept[:, OVAL], read.points[:, OVAL], atol=1e-6)
+    np.testing.assert_allclose(kept[:, FACE_OVAL], read.points[:, FACE_OVAL], atol=1e-6)
     np.testing.assert_allclose(kept[:, NOSE], bare[:, NOSE], atol=1e-3)
-    assert shape.rim[OVAL].min() == 1 and shape.rim[NOSE] < 1e-3 and shape.rim.min() >= 0
+    assert shape.rim[FACE_OVAL].min() == 1 and shape.rim[NOSE] < 1e-3 and shape.rim.min() >= 0
 
 
 def test_published_numbers_are_read_again(shape: FaceShape, heads: Heads, rng: np.random.Generator) -> None:
@@ -179,7 +180,7 @@ def spline(shape: FaceShape, warp: Warp, points: NDArray[np.float64]) -> RBFInte
 
 
 def test_matrix_is_the_spline(shape: FaceShape, warp: Warp, rng: np.random.Generator) -> None:
-    assert set(OVAL) <= set(warp.rows) and np.array_equal(warp.rows, np.unique(warp.rows))
+    assert set(FACE_OVAL) <= set(warp.rows) and np.array_equal(warp.rows, np.unique(warp.rows))
     points = shape.front + rng.normal(0, 3, (468, 2))
     frame = warp.grid.reshape(-1, 2)[::31]
     there = warp.to_upright(points[None])[0].reshape(-1, 2)[::31]
