@@ -19,6 +19,7 @@ __all__ = [
     "Config",
     "DiscriminatorConfig",
     "EmaConfig",
+    "FrameNetworkConfig",
     "LossConfig",
     "ModelConfig",
     "OptimizerConfig",
@@ -33,6 +34,21 @@ __all__ = [
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class FrameNetworkConfig(_Frozen):
+    """What a network in the canonical frame takes from the appearance model that it refines."""
+
+    appearance: str = "embedded"
+    """Path of a file of `ficgan fit-appearance`; "embedded" is the one in the package."""
+    code_dim: int = Field(158, ge=1)
+    """Identity coefficients of shape and texture, and the attributes that stay; the light is left out."""
+    moment_dim: int = Field(18, ge=1)
+    """Numbers that say the moment, see `ficgan.frame.moment_vector`."""
+    shape_dim: int = Field(20, ge=1)
+    """Identity coefficients of the shape, which the network may move."""
+    shape_limit: float = Field(1.5, ge=0)
+    """Standard deviations by which it may move each of them."""
 
 
 class ModelConfig(_Frozen):
@@ -54,6 +70,8 @@ class ModelConfig(_Frozen):
     mapping_layers: int = Field(8, ge=1)
     mapping_lr_multiplier: float = 0.01
     modulation: Literal["adain", "demodulate"] = "adain"
+    frame: FrameNetworkConfig | None = None
+    """Set: the network works in the canonical frame and adds to the linear model."""
 
     @model_validator(mode="after")
     def _power_of_two(self) -> ModelConfig:
@@ -115,6 +133,8 @@ class LossConfig(_Frozen):
     structure: float = 0.0
     """L1 between x_s and x_mix after averaging to `structure_size`²: keeps pose, light and surroundings."""
     structure_size: int = 8
+    keep: float = 0.0
+    """Squared error of expression and attributes as linear maps read them from the mix; in the frame only."""
     r1_gamma: float = 10.0
     r1_interval: int = Field(16, ge=1)
     """Lazy regularisation: R1 at every n-th discriminator step, weighted n times."""
@@ -142,7 +162,7 @@ class VerifierConfig(_Frozen):
 class AlignmentConfig(_Frozen):
     """How faces lie in the training crops; becomes a property of the checkpoint."""
 
-    kind: Literal["template", "ffhq"] = "template"
+    kind: Literal["template", "ffhq", "canonical"] = "template"
     eye_distance: float = 0.37
     eye_y: float = 0.31
 

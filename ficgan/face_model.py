@@ -10,7 +10,6 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,10 +17,10 @@ from numpy.typing import NDArray
 
 from ficgan.arrays import resize, to_pixels, to_tensor
 from ficgan.device import resolve_device
-from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, Face, Paste, crop, paste_back
 from ficgan.identity import IdentityBank, KSameCode, audit, parse_band
-from ficgan.identity.file import file_header
+from ficgan.identity.file import ModelInfo
 from ficgan.identity.ksame import check_psi
 from ficgan.identity.mixing import exemplar, k_same_layers, mix_layers
 from ficgan.policy import Attempt
@@ -36,36 +35,6 @@ Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 CHUNK = 32
 """Faces computed at once: bounds the memory of a crowd."""
-
-
-@dataclass(frozen=True)
-class ModelInfo:
-    """What a checkpoint's header says beside its weights.
-
-    Args:
-        alignment: of its crops.
-        data: name, licence and fingerprint of the training data.
-        training: how it was trained.
-    """
-
-    alignment: dict[str, Any]
-    data: dict[str, Any]
-    training: dict[str, Any]
-
-    @classmethod
-    def of(cls, path: str | Path) -> ModelInfo:
-        """What the header of a network or of an appearance model says.
-
-        Raises:
-            FicganError: missing, damaged, or another file.
-        """
-        kind, header = file_header(path)
-        try:
-            if kind in ("model", "appearance"):
-                return cls(dict(header["alignment"]), dict(header["data"]), dict(header["training"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise FicganError(f"the header of {path} is damaged ({error}); fetch or make it again") from None
-        raise FicganError(f"{path} holds a ficgan {kind or 'file'}, not a model")
 
 
 @dataclass(frozen=True, eq=False)

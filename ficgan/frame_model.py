@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.errors import FicganError, InputError
-from ficgan.face_model import FaceModel, Floats, Image, ModelInfo, Sight
+from ficgan.errors import InputError
+from ficgan.face_model import FaceModel, Floats, Image, Sight
 from ficgan.faces import Alignment, Face, FaceMesh, MediaPipeMesh, Mesh, Paste, find_meshes
 from ficgan.frame import (
     NUMBERS,
@@ -32,60 +30,15 @@ from ficgan.frame import (
     sharpened,
     stretched,
 )
-from ficgan.frame.appearance import LIGHT, SLOPES
+from ficgan.frame.appearance import SLOPES
+from ficgan.frame.file import FrameConfig
+from ficgan.frame.network import FrameNetwork
 from ficgan.identity import IdentityBank, KSameCode
 from ficgan.identity.ksame import keyed_generator
 from ficgan.identity.mixing import k_same_layers
-from ficgan.images.files import atomic_write
 from ficgan.policy import Attempt
 
-__all__ = ["FrameConfig", "FrameModel", "load_appearance", "save_appearance"]
-
-KIND = "appearance"
-"""Of the file, as its metadata says it."""
-SCHEMA = 1
-
-
-@dataclass(frozen=True)
-class FrameConfig:
-    """Numbers of making faces in the frame; part of the model's file.
-
-    Args:
-        presence: least score of a mesh that a face is made for.
-        most_yaw: radians; a head turned further gets no new face.
-        most_folded: share of the mask that the source's own turn may hide.
-        jitter: standard deviation of the noise on each number of expression (see NUMBERS), one draw a person. What a
-            recogniser of shapes could tell people by gets more.
-        shown: share of each number of expression that is published.
-        slopes: share of the slopes of light that is published.
-        shapes: share of a drawn shape that is published: all of it would bend faces.
-        rim: how far the outline of the face stays the source's own; it meets the head, and tells people apart.
-        choices: of so many k-same draws the one whose code is least like the source's is taken. Who knows the seed
-            learns at most log2(choices) bits of the source from that.
-        limit: numbers of expression beyond it, in standard deviations, are cut: the model has not seen them.
-        kept: how clearly a new face shows each attribute that stays (gender, age); 1 is as clearly as the source.
-        gains: of the bands of fine detail, see `sharpened`.
-        detail: most fine detail that a large face gets, as a share of what the synthetic faces have of it.
-        inset: frame units by which the mask is drawn in from the outline of the face.
-        feather: width of its edge.
-    """
-
-    presence: float = 0.0
-    most_yaw: float = 0.8
-    most_folded: float = 0.3
-    jitter: tuple[float, ...] = (0.0, 0.45, 0.45, 0.3, 0.6, 0.6)
-    shown: tuple[float, ...] = (0.9, 0.65, 0.9, 0.75, 0.5, 0.4)
-    slopes: float = 0.5
-    shapes: float = 0.7
-    rim: float = 0.3
-    choices: int = 6
-    limit: float = 2.5
-    kept: tuple[float, ...] = (1.5, 0.8)
-    gains: tuple[float, ...] = (2.0, 1.55, 1.3, 1.1)
-    detail: float = 1.2
-    inset: float = 0.0
-    feather: float = 2.5
-
+__all__ = ["FrameModel"]
 
 @dataclass(frozen=True, eq=False)
 class _Place:
@@ -95,11 +48,36 @@ class _Place:
         moment: of this one face.
         texture: uint8 [R,R,3] of the source.
         look: of the photo.
+        z_non: float32 [1,S,4,4], the network's; None without one.
     """
 
     moment: Moment
     texture: Image
     look: Look
+    z_non: Floats | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class _Row:
+    """What a row of styles holds.
+
+    Args:
+        code: float32 [D] of the linear model, mixed.
+        given: float32 [A], attributes that the new face shall have.
+        own, new: float32 [W], the network's w of the source and of the draw.
+        noise: float32 [6] on the numbers of expression.
+        lender: number of the synthetic face that lends its detail.
+        first, last: layers that are new; none where last < first.
+    """
+
+    code: Floats
+    given: Floats
+    own: Floats
+    new: Floats
+    noise: Floats
+    lender: int
+    first: int
+    last: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,16 +94,18 @@ class _Made:
 
 
 class FrameModel(FaceModel):
-    """The linear appearance model.
+    """The linear appearance model, and the network that adds to it where there is one.
 
-    An identity code z_id is the model's code followed by the attributes that stay; w is the same. A row of styles is
-    the mixed code, the noise on the numbers of expression, which synthetic face lends its pores and lashes, and the
-    first and last layer that are new: a face that keeps its row keeps all of them.
+    An identity code z_id is the linear model's code, the attributes that stay, and the network's w; the intermediate
+    latent is the same. A row of styles is the mixed code, the attributes given, the network's own and new w, the noise
+    on the numbers of expression, which synthetic face lends its pores and lashes, and the first and last layer that are
+    new: a face that keeps its row keeps all of them.
 
     Args:
         model: fitted appearance.
         config: numbers.
         bank: made with it.
+        network: adds to the linear model; None: nothing does.
         mesh: reads faces; None: MediaPipe's.
         sha256: of the model's file.
         device: of the mesh.
@@ -135,11 +115,12 @@ class FrameModel(FaceModel):
     AUTO_PSI = (1.0, 1.0)
 
     def __init__(
-        self, model: AppearanceModel, config: FrameConfig, bank: IdentityBank, *, mesh: FaceMesh | None = None,
-        sha256: str = "", device: str = "cpu", **controls: Any,
+        self, model: AppearanceModel, config: FrameConfig, bank: IdentityBank, *,
+        network: FrameNetwork | None = None, mesh: FaceMesh | None = None, sha256: str = "", device: str = "cpu",
+        **controls: Any,
     ) -> None:  # fmt: skip
         super().__init__(bank, model.num_layers, **controls)
-        self.model, self.config, self.device = model, config, device
+        self.model, self.config, self.network, self.device = model, config, network, device
         self.check_bank(self.code_size)
         # With --device cuda the mesh takes the best provider that onnxruntime has, as the detector does.
         self.mesh: FaceMesh = mesh or MediaPipeMesh(device="cpu" if device == "cpu" else "auto")
@@ -191,12 +172,20 @@ class FrameModel(FaceModel):
         if len(model.details) and float(read.pose.scale[0]) * float(model.warp.step.min()) > 1.1:
             double = read_texture(photo, read.upright[0], read.points[0], model.warp, finer=2, grid=grid)
             look = replace(look, fine=float(fine_detail(double).ravel()[model.fine_pixels].std()))
-        return Sight(np.concatenate([code[0], moment.kept[0]]), _Place(moment, texture, look))
+        z_id, z_non = np.concatenate([code[0], moment.kept[0]]), None
+        if self.network is not None:
+            w, z_non = self.network.read(texture[None], model.identity_code(code, moment.kept))
+            z_id = np.concatenate([z_id, w[0]])
+        return Sight(z_id, _Place(moment, texture, look, z_non))
 
     @property
     def code_size(self) -> int:
-        """Length of z_id and of w: the model's code and the attributes that stay."""
-        return self.model.code_size + len(self.model.names)
+        """Length of z_id and of the intermediate latent: the model's code, the attributes that stay, and w."""
+        return self.model.code_size + len(self.model.names) + self._w_dim
+
+    @property
+    def _w_dim(self) -> int:
+        return self.network.w_dim if self.network is not None else 0
 
     def latent(self, z_id: Floats) -> Floats:
         return z_id
@@ -235,18 +224,29 @@ class FrameModel(FaceModel):
 
     def mixed(self, z_id: Floats, w_new: Floats, attempt: Attempt) -> Floats:
         size, code_size = self.model.code_size, self.code_size
+        kept = slice(size, size + len(self.model.names))
         first, last = k_same_layers(self.num_layers, None if attempt.band else attempt.layer, attempt.band)
-        own, stay = z_id[:, :size], z_id[:, size:]
-        given = w_new[:, size:code_size]
+        own, stay, given = z_id[:, :size], z_id[:, kept], w_new[:, kept]
         if self.attributes is None and self.target is None:  # the source's own, moved as was asked for
-            given = np.resize(self.config.kept, stay.shape[1]) * stay + self.shift[size:]
-        codes = self.model.mixed(own, w_new[:, :size], first, last, given)
+            given = np.resize(self.config.kept, stay.shape[1]) * stay + self.shift[kept]
+        codes = self.model.mixed(own, w_new[:, :size], self.model.taken(first, last), given)
         extra = w_new[:, code_size:]
         if not extra.size:  # codes that were not drawn
             extra = np.zeros((len(codes), len(NUMBERS) + 1), np.float32)
-        lent = [self._lender(float(u), kept) for u, kept in zip(extra[:, -1], given, strict=True)]
+        lent = [[self._lender(float(u), looks)] for u, looks in zip(extra[:, -1], given, strict=True)]
         bands = np.tile([first, last], (len(codes), 1))
-        return np.concatenate([codes, extra[:, :-1], np.array(lent)[:, None], bands], 1).astype(np.float32)
+        own_w, new_w = z_id[:, kept.stop :], w_new[:, kept.stop : code_size]
+        return self._rows(codes, given, own_w, new_w, extra[:, :-1], lent, bands)
+
+    @staticmethod
+    def _rows(*parts: Any) -> Floats:
+        return np.concatenate(parts, 1).astype(np.float32)
+
+    def _parts(self, row: Floats) -> _Row:
+        """What a row of styles holds."""
+        sizes = (self.model.code_size, len(self.model.names), self._w_dim, self._w_dim, len(NUMBERS), 1, 1, 1)
+        code, given, own, new, noise, lender, first, last = np.split(row, np.cumsum(sizes)[:-1])
+        return _Row(code, given, own, new, noise, int(lender[0]), int(first[0]), int(last[0]))
 
     def _lender(self, u: float, kept: Floats) -> int:
         """Which synthetic face lends its detail: one of the few whose gender and age fit."""
@@ -262,38 +262,46 @@ class FrameModel(FaceModel):
     # -- pictures -----------------------------------------------------------------------------------------------------
 
     def render(self, styles: Floats, sights: Sequence[Sight]) -> list[Any]:
-        model, size = self.model, self.model.code_size
-        out: list[Any] = []
-        config, shape = self.config, len(model.shape.basis)
-        for row, sight in zip(styles, sights, strict=True):
-            place: _Place = sight.place
-            noise, lender, first, last = row[size : size + len(NUMBERS)], int(row[-3]), int(row[-2]), int(row[-1])
-            damped = float(last >= first)
-            taken: Any = model.bands[first - 1 : last].any(0) if damped else None
-            share = 1 + damped * (np.array(config.shown) - 1)
-            numbers = np.clip(share * place.moment.numbers + noise, -config.limit, config.limit).astype(np.float32)
-            light = place.moment.light.copy()
-            light[:, SLOPES] *= 1 + damped * (config.slopes - 1)
-            moment = replace(place.moment, numbers=numbers, light=light)
-            bent = row[None, :shape].copy()
+        return [self._made(self._parts(row), sight.place) for row, sight in zip(styles, sights, strict=True)]
+
+    def _made(self, row: _Row, place: _Place) -> _Made:
+        """A face of the linear model and the network, with the sharpness and the colours of its surroundings."""
+        model, config, shape = self.model, self.config, len(self.model.shape.basis)
+        taken = model.taken(row.first, row.last) if row.last >= row.first else None
+        moment, bent = place.moment, row.code[:shape].copy()
+        if taken is not None:
+            numbers = np.array(config.shown) * moment.numbers + row.noise
+            light = moment.light.copy()
+            light[:, SLOPES] *= config.slopes
+            moment = replace(
+                moment, numbers=np.clip(numbers, -config.limit, config.limit).astype(np.float32), light=light,
+                kept=row.given[None],
+            )  # fmt: skip
+            bent[taken[:shape]] *= config.shapes
+        texture: Floats = place.texture.astype(np.float32) / np.float32(255)
+        texture.reshape(-1, 3)[model.pixels] = model.decode(row.code[None], moment, taken)[0]
+        if self.network is not None and place.z_non is not None:
+            layers = np.arange(1, self.num_layers + 1)
+            new = ((layers >= row.first) & (layers <= row.last))[:, None]
+            w = np.where(new, row.new, row.own)[None].astype(np.float32)
+            told = model.moment_vector(moment, np.array([place.look.detail]))
+            added, moved = self.network.write(w, told, place.z_non, texture[None])
+            added = added[0] + moment.grey[0] * (added[0].mean(2, keepdims=True) - added[0])
+            texture = texture + np.exp((moment.light * model.light_sd + model.light_mean)[0, 3]) * added
             if taken is not None:
-                bent[:, taken[:shape]] *= config.shapes
-            rim = config.rim if taken is not None else 1.0
-            points = model.shape.publish(moment.read, numbers, bent, rim=rim)[0]
-            texture: Floats = place.texture.astype(np.float32) / np.float32(255)
-            texture.reshape(-1, 3)[model.pixels] = model.decode(row[None, :size], moment, taken)[0]
-            lends = bool(place.look.fine) and len(model.details) > 0
-            # Where real detail is added, an average needs less sharpening.
+                bent += taken[:shape].mean(dtype=np.float32) * moved[0]
+        rim = config.rim if taken is not None else 1.0
+        points = model.shape.publish(moment.read, moment.numbers, bent[None], rim=rim)[0]
+        lends = bool(place.look.fine) and len(model.details) > 0
+        if self.network is None:  # an average needs sharpening, but less where real detail is added
             texture = sharpened(texture, np.sqrt(config.gains).tolist() if lends else config.gains)
-            texture = no_sharper(texture, model.mask, 1.15 * place.look.detail)
-            texture = matched_border(texture, place.texture, self._mask(1.0))
-            if lends:
-                texture = stretched(texture, 2)
-                lent = model.detail(lender)
-                strength = min(place.look.fine / max(model.detail_sd, 1e-6), config.detail)
-                texture += np.float32(strength) * lent[..., None]
-            out.append(_Made(texture, points))
-        return out
+        texture = no_sharper(texture, model.mask, 1.15 * place.look.detail)
+        texture = matched_border(texture, place.texture, self._mask(1.0))
+        if lends:
+            texture = stretched(texture, 2)
+            strength = min(place.look.fine / max(model.detail_sd, 1e-6), config.detail)
+            texture += np.float32(strength) * model.detail(row.lender)[..., None]
+        return _Made(texture, points)
 
     def paste(self, photo: Image, sight: Sight, made: Any, *, mask_scale: float = 1.0) -> Paste:
         place: _Place = sight.place
@@ -305,18 +313,25 @@ class FrameModel(FaceModel):
 
     def reconstruct(self, sights: Sequence[Sight]) -> list[Any]:
         """The sources themselves as the model has them, for figures of the model: nothing is hidden."""
-        size = self.model.code_size
-        zeros = np.zeros((len(sights), len(NUMBERS) + 3), np.float32)
-        zeros[:, -2] = 1  # bands 1 … 0 are none
-        return self.render(np.concatenate([np.stack([s.z_id[:size] for s in sights]), zeros], 1), sights)
+        z_id = np.stack([sight.z_id for sight in sights])
+        size, names = self.model.code_size, len(self.model.names)
+        rest = np.zeros((len(sights), len(NUMBERS) + 3), np.float32)
+        rest[:, -2] = 1  # bands 1 … 0 are none
+        w = z_id[:, size + names :]
+        return self.render(self._rows(z_id[:, : size + names], w, w, rest), sights)
 
     def moment(self, sight: Sight) -> Floats:
         length = len(NUMBERS) + 2 + len(self.model.light_mean)
+        if self.network is not None:
+            length += self.network.z_non_size
         if sight.problem:
             return np.zeros(length, np.float32)
         moment: Moment = sight.place.moment
         turn = self.model.shape.turn(moment.read.pose)
-        return np.concatenate([moment.numbers[0], turn[0], moment.light[0]]).astype(np.float32)
+        parts = [moment.numbers[0], turn[0], moment.light[0]]
+        if sight.place.z_non is not None:
+            parts.append(sight.place.z_non.ravel())
+        return np.concatenate(parts).astype(np.float32)
 
     def layer_codes(self, z_id: Floats, layers: Sequence[int]) -> Floats:
         take = self.model.bands[[layer - 1 for layer in layers]].any(0)
@@ -331,72 +346,3 @@ class FrameModel(FaceModel):
         return lru_cache(maxsize=8)(lambda inset: frame_mask(front, size, inset=inset, feather=feather))
 
 
-def save_appearance(
-    path: str | Path, model: AppearanceModel, config: FrameConfig, info: ModelInfo, *, overwrite: bool = False
-) -> None:
-    """Write a model as safetensors with a JSON header, whole or not at all.
-
-    Raises:
-        InputError: the file exists, or cannot be written.
-    """
-    from dataclasses import asdict
-
-    from safetensors.numpy import save
-
-    header = {
-        "schema_version": SCHEMA, "size": model.size, "names": list(model.names), "lights": model.lights,
-        "config": asdict(config), "alignment": info.alignment, "data": info.data, "training": info.training,
-    }  # fmt: skip
-    metadata = {"format": "ficgan", "kind": KIND, "header": json.dumps(header, sort_keys=True)}
-    arrays = {name: np.ascontiguousarray(array) for name, array in model.to_arrays().items()}
-    with atomic_write(path, overwrite=overwrite) as file:
-        file.write(save(arrays, metadata=metadata))
-
-
-def load_appearance(path: str | Path) -> tuple[AppearanceModel, FrameConfig, ModelInfo]:
-    """Read a file of `save_appearance`.
-
-    Raises:
-        FicganError: missing, damaged, of another kind or newer.
-    """
-    from safetensors import SafetensorError, safe_open
-
-    path = Path(path)
-    try:
-        with safe_open(str(path), framework="numpy") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("format") != "ficgan" or metadata.get("kind") != KIND:
-                raise FicganError(f"{path} is no appearance model; make one with `ficgan fit-appearance`")
-            header = json.loads(metadata["header"])
-            if header["schema_version"] > SCHEMA:
-                version = header["schema_version"]
-                raise FicganError(f"{path} has schema {version}, this ficgan reads up to {SCHEMA}; upgrade ficgan")
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
-        if not all(np.isfinite(array).all() for array in arrays.values()):
-            raise ValueError("it has numbers that are not finite")
-        if not 16 <= header["size"] <= 1024:
-            raise ValueError(f"its size is {header['size']}")
-        model = AppearanceModel.from_arrays(arrays, header)
-        _check_sizes(model)
-        told: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in header["config"].items()}
-        info = ModelInfo(header["alignment"], header["data"], header["training"])
-        return model, FrameConfig(**told), info
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise FicganError(f"{path} is damaged or not a ficgan model ({error}); fetch or make it again") from None
-
-
-def _check_sizes(model: AppearanceModel) -> None:
-    """Whether the arrays of a file belong together."""
-    pixels, code, kept = 3 * len(model.pixels), model.code_size, len(model.names)
-    light, details = len(model.light_mean), len(model.details)
-    features = model.features(np.zeros((1, len(NUMBERS))), np.zeros((1, 2)), np.zeros((1, light))).shape[1]
-    wanted: dict[str, tuple[int | None, ...]] = {
-        "light_mean": (LIGHT,), "light_sd": (LIGHT,), "predict": (features, pixels), "components": (None, pixels),
-        "looks": (kept, None), "attributes": (kept, code), "give": (code, kept), "bands": (None, code),
-    }  # fmt: skip
-    if details:
-        wanted |= {"details": (None, len(model.fine_pixels)), "lenders": (details, kept)}
-    for name, sizes in wanted.items():
-        shape = getattr(model, name).shape
-        if len(shape) != len(sizes) or any(want not in (None, have) for want, have in zip(sizes, shape, strict=True)):
-            raise ValueError(f"its {name} have the shape {list(shape)}")

@@ -20,7 +20,8 @@ from ficgan.deidentify import Deidentifier
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.face_model import ModelInfo
 from ficgan.faces import Face, MediaPipeMesh, get_detector
-from ficgan.frame_model import FrameModel, load_appearance, save_appearance
+from ficgan.frame.file import load_appearance, save_appearance
+from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank
 from ficgan.identity.file import file_digest, file_header
 from ficgan.policy import Attempt
@@ -244,10 +245,10 @@ def test_what_a_row_keeps_of_the_source(model: FrameModel, photo: Image, face: F
 
 
 def test_a_saved_model_is_the_same(model: FrameModel, tmp_path: Path, photo: Image, face: Face) -> None:
-    appearance, config, info = load_appearance(MODEL)
+    appearance, config, info, _ = load_appearance(MODEL)
     path = tmp_path / "model.safetensors"
     save_appearance(path, appearance, config, info)
-    again, config_again, info_again = load_appearance(path)
+    again, config_again, info_again, _ = load_appearance(path)
     assert (config_again, info_again) == (config, info) == (model.config, ModelInfo.of(MODEL))
     assert (again.names, again.lights, again.size) == (appearance.names, appearance.lights, appearance.size)
     assert file_header(path) == file_header(MODEL)

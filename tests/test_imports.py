@@ -40,19 +40,21 @@ ALLOWED: dict[str, frozenset[str]] = {
     "images": LEAVES,
     "identity": LEAVES | {"models", "ops"},
     "policy": LEAVES | {"faces", "images", "identity"},
-    "frame": LEAVES | {"faces", "data"},
+    "frame": LEAVES | {"faces", "data", "identity", "images"},
     "face_model": LEAVES | {"models", "faces", "identity", "policy"},
     "frame_model": LEAVES | {"frame", "face_model", "faces", "identity", "images", "policy"},
     "anonymizers": LEAVES | {"faces", "verification"},
     "attacks": LEAVES | {"anonymizers", "faces", "verification", "models", "training", "ops"},
     "video": LEAVES | {"anonymizers", "models", "faces", "identity", "images", "policy", "face_model"},
     "deidentify": LEAVES
-    | {"anonymizers", "models", "faces", "identity", "images", "policy", "face_model", "frame_model", "video"}
+    | {"anonymizers", "models", "faces", "identity", "images", "policy", "face_model", "frame_model", "frame", "video"}
     | {"pretrained"}
     | {"results"},
     "verification": LEAVES | {"ops", "models", "losses", "faces", "data"},
     "data": LEAVES | {"faces", "images"},
-    "training": LEAVES | {"ops", "models", "losses", "faces", "data", "images", "verification", "identity"},
+    "training": LEAVES
+    | {"ops", "models", "losses", "faces", "data", "images", "verification", "identity", "frame", "export"}
+    | {"pretrained"},
     "export": LEAVES | {"models"},
     "evaluation": LEAVES
     | {"anonymizers", "attacks", "models", "faces", "identity", "images", "policy", "deidentify", "data", "pretrained"}

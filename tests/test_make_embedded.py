@@ -16,7 +16,7 @@ import pytest
 
 from ficgan import pretrained
 from ficgan.face_model import ModelInfo
-from ficgan.frame_model import load_appearance, save_appearance
+from ficgan.frame.file import load_appearance, save_appearance
 from ficgan.identity import IdentityBank
 from ficgan.identity.file import file_digest
 
@@ -47,7 +47,7 @@ def tool(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.fixture
 def call(tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """The command, with a fitted model, its bank and figures."""
-    appearance, config, _ = load_appearance(pretrained.path("model"))
+    appearance, config, *_ = load_appearance(pretrained.path("model"))
     info = ModelInfo({"kind": "canonical"}, {"licence": "drawn"}, {"images": 5})
     save_appearance(tmp_path / "fitted.safetensors", appearance, config, info)
     codes = np.random.default_rng(0).normal(size=(4, 6))

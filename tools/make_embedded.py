@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ficgan.errors import FicganError, UsageError
-from ficgan.frame_model import load_appearance
+from ficgan.frame.file import load_appearance
 from ficgan.identity import IdentityBank
 from ficgan.identity.file import file_digest
 
@@ -36,7 +36,7 @@ def make(model: Path, bank: Path, measured: Path | None) -> int:
         UsageError: the bank was built with another model.
         FicganError: a file is missing or damaged.
     """
-    (_, _, info), people = load_appearance(model), IdentityBank.load(bank)
+    (_, _, info, _), people = load_appearance(model), IdentityBank.load(bank)
     if people.provenance.get("checkpoint") != file_digest(model):
         raise UsageError(f"{bank} was not built with {model}; build it anew")
     stage = Path(tempfile.mkdtemp(prefix=".making-", dir=FOLDER))

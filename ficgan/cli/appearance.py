@@ -46,9 +46,9 @@ def fit_appearance(
     from ficgan.errors import UsageError
     from ficgan.face_model import ModelInfo
     from ficgan.faces import Alignment, MediaPipeMesh
+    from ficgan.frame.file import FrameConfig, load_appearance, save_appearance
     from ficgan.frame.fit import FitConfig
     from ficgan.frame.learn import SIDE, learn, lend
-    from ficgan.frame_model import FrameConfig, load_appearance, save_appearance
 
     for path in filter(None, (out, bank)):
         if path.exists() and not overwrite:
@@ -77,7 +77,7 @@ def fit_appearance(
     save_appearance(out, model, FrameConfig(), info, overwrite=overwrite)
     done: dict[str, Any] = {"model": str(out), **record, "seconds": round(time.monotonic() - began, 1)}
     if bank is not None:
-        stored, _, info = load_appearance(out)  # its numbers are rounded: the bank's codes are what it reads
+        stored, _, info, _ = load_appearance(out)  # its numbers are rounded: the bank's codes are what it reads
         done["people"] = len(save_bank(bank, out, info, faces, learnt.codes(stored), licence, learnt.rows))
     click.echo(json.dumps(done))
 
@@ -94,13 +94,13 @@ def write_bank(checkpoint: Path, faces: FaceData, out: Path, licence: str, devic
     """
     from ficgan.cli._bank import save_bank
     from ficgan.faces import MediaPipeMesh
+    from ficgan.frame.file import load_appearance
     from ficgan.frame.fit import FitConfig
     from ficgan.frame.learn import codes_of
-    from ficgan.frame_model import load_appearance
 
-    model, _, info = load_appearance(checkpoint)
+    model, _, info, network = load_appearance(checkpoint)
     presence = info.training.get("fit", {}).get("presence", FitConfig().presence)
-    codes, rows = codes_of(model, faces, MediaPipeMesh(device), presence, _Progress())
+    codes, rows = codes_of(model, faces, MediaPipeMesh(device), presence, network, _Progress())
     if len(rows) < len(faces):
         click.echo(f"{len(faces) - len(rows)} of {len(faces)} faces are not clear enough and left out.", err=True)
     return save_bank(out, checkpoint, info, faces, codes, licence, rows)

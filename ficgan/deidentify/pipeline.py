@@ -307,14 +307,17 @@ def load_face_model(
             f"the bank {bank} was built with another model than {checkpoint}; build one with `ficgan bank`"
         )
     if kind == "appearance":
-        from ficgan.frame_model import FrameModel, load_appearance
+        from ficgan.frame.file import load_appearance
+        from ficgan.frame_model import FrameModel
 
-        appearance, config, info = load_appearance(checkpoint)
-        return FrameModel(appearance, config, loaded, sha256=digest, device=device, **controls), info, digest
+        appearance, config, info, network = load_appearance(checkpoint)
+        return FrameModel(
+            appearance, config, loaded, network=network, sha256=digest, device=device, **controls
+        ), info, digest
     from ficgan.face_model import CropModel
     from ficgan.models import load_checkpoint
 
-    network, header = load_checkpoint(checkpoint)
+    trained, header = load_checkpoint(checkpoint)
     info = ModelInfo(header.alignment, header.data, header.training)
-    made = CropModel(network, info, loaded, device=device, precision=precision, compile=compile, **controls)
+    made = CropModel(trained, info, loaded, device=device, precision=precision, compile=compile, **controls)
     return made, info, digest

@@ -38,10 +38,11 @@ class Graph:
         name: of the graph.
         half: store weights in float16 and compute feature maps in it; styles, codes and the sum of RGB outputs stay in
             float32, where squares and tiny constants need the range.
+        stored_half: store weights in float16 and compute everything in float32.
     """
 
-    def __init__(self, name: str, *, half: bool = False) -> None:
-        self.name, self.half = name, half
+    def __init__(self, name: str, *, half: bool = False, stored_half: bool = False) -> None:
+        self.name, self.half, self.stored_half = name, half, stored_half
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, onnx.TensorProto] = {}
 
@@ -68,8 +69,13 @@ class Graph:
             value: any shape.
             features: it meets feature maps, which are float16 too if `half`; otherwise it is used in float32.
         """
-        kind = np.float16 if self.half else np.float32
+        kind = np.float16 if self.half or self.stored_half else np.float32
         stored = self.constant(name, value.detach().cpu().numpy().astype(kind))
+        if self.stored_half:
+            whole = f"{name}/float"
+            if not any(node.name == whole for node in self.nodes):
+                self.node("Cast", stored, name=whole, to=TensorProto.FLOAT)
+            return whole
         return stored if features else self.to_float(stored, f"{name}/float")
 
     def to_features(self, x: str, name: str) -> str:
@@ -127,12 +133,23 @@ class Graph:
     def lrelu(self, x: str, name: str) -> str:
         return self.node("LeakyRelu", x, name=name, alpha=LEAK)
 
-    def conv(self, layer: Conv2d, x: str, name: str, gain: float = 1.0) -> str:
-        """`Conv2d`. act(x + b)·g = act(g·x + g·b): every gain goes into weight and bias."""
+    def conv(
+        self, layer: Conv2d, x: str, name: str, gain: float = 1.0, order: Sequence[int] | None = None
+    ) -> str:
+        """`Conv2d`. act(x + b)·g = act(g·x + g·b): every gain goes into weight and bias.
+
+        Args:
+            layer: the module.
+            x: its input.
+            name: path of the module.
+            gain: of the output.
+            order: which channel of the module each channel of `x` is; None: the same.
+        """
         if layer.down:
             x = self.downsample(x, layer.weight.shape[1], layer.taps, f"{name}/down")
         gain *= SQRT_2 if layer.activation == "lrelu" else 1.0
-        terms = [self.weight(f"{name}.weight", layer.weight.double() * (layer.weight_gain * gain))]
+        kernel = layer.weight if order is None else layer.weight[:, list(order)]
+        terms = [self.weight(f"{name}.weight", kernel.double() * (layer.weight_gain * gain))]
         if layer.bias is not None:
             terms.append(self.weight(f"{name}.bias", layer.bias.double() * gain))
         y = self.node("Conv", x, *terms, name=f"{name}/Conv", pads=[layer.kernel // 2] * 4)

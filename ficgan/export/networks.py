@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
 import torch
+from torch import nn
 
 from ficgan import __version__
-from ficgan.models import FICGAN, CheckpointHeader, Encoder, Generator
+from ficgan.models import FICGAN, CheckpointHeader, Encoder, FrameFICGAN, Generator
+from ficgan.models.frame import FrameGenerator
 from ficgan.models.generator import StyleLayer
 from ficgan.models.layers import normalise_rms
 
 from .graph import SQRT_2, Graph
 
-__all__ = ["KINDS", "encoder_to_onnx", "generator_to_onnx", "metadata_of"]
+__all__ = ["KINDS", "encoder_to_onnx", "frame_to_onnx", "generator_to_onnx", "metadata_of"]
 
 KINDS = ("encoder", "generator")
 DIGEST = "checkpoint_sha256"
@@ -106,14 +108,8 @@ def generator_to_onnx(model: FICGAN, metadata: Mapping[str, str], *, half: bool 
     x = g.conv(generator.start, g.to_features("z_non", "z_non/half"), "start")
     image, side = "", 4
     for index, to_rgb in enumerate(generator.to_rgb):
-        for number in (2 * index, 2 * index + 1):
-            x = _style_layer(g, generator, number, x, side)
-            side *= 2 if generator.layers[number].up else 1
-        rgb = g.to_float(g.conv(to_rgb, x, f"to_rgb.{index}"), f"to_rgb.{index}/float")  # type: ignore[arg-type]
-        if image:
-            above = g.upsample(image, side // 2, generator.taps, f"image.{side}/up", features=False)
-            rgb = g.node("Add", rgb, above, name=f"image.{side}")
-        image = rgb
+        x, image = _stage(g, generator, index, to_rgb, x, image, side)
+        side *= 2
     g.output(image, "image")
     return g.model(
         {
@@ -126,10 +122,92 @@ def generator_to_onnx(model: FICGAN, metadata: Mapping[str, str], *, half: bool 
     )
 
 
-def _style_layer(g: Graph, generator: Generator, number: int, x: str, side: int) -> str:
-    layer, name = generator.layers[number], f"layers.{number}"
+def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+    """A network in the canonical frame, as what reads a face and what writes one.
+
+    Args:
+        model: its weights are copied, gains folded in.
+
+    Returns:
+        texture [B,3,R,R] in [−1, 1], code [B,C] → w [B,w_dim], z_non [B,S,4,4]; and
+        w [B,L,w_dim], moment [B,M], z_non, linear [B,3,R,R] → texture [B,3,R,R], shape [B,I].
+        Weights are kept in float16 and computed with in float32.
+    """
+    config, encoder, generator = model.config, model.encoder, model.generator
+    frame = config.frame
+    assert frame is not None
+    sides: list[int | str] = ["batch", 3, config.resolution, config.resolution]
+    spatial: list[int | str] = ["batch", config.spatial_channels, 4, 4]
+    g = Graph("read", stored_half=True)
+    folded = g.node("SpaceToDepth", "texture", name="folded", blocksize=2)
+    x = g.conv(encoder.stem, folded, "encoder.stem", order=[c * 4 + p for p in range(4) for c in range(3)])
+    for index, block in enumerate(encoder.trunk):
+        x = g.down_block(block, x, f"encoder.trunk.{index}")  # type: ignore[arg-type]
+    pooled = g.node("GlobalAveragePool", g.conv(encoder.identity_conv, x, "encoder.identity_conv"), name="pool")
+    learned = g.linear(encoder.identity_head, g.node("Flatten", pooled, name="pooled"), "encoder.identity_head")
+    z_non = g.conv(encoder.spatial_conv, x, "encoder.spatial_conv")
+    z_non = g.conv(encoder.spatial_head, z_non, "encoder.spatial_head")
+    g.output(g.normalise_rms(z_non, "spatial/rms") if config.spatial_norm else z_non, "z_non")
+    w = g.normalise_rms(g.node("Concat", "code", learned, name="z_id", axis=1), "mapping/rms")
+    for index, layer in enumerate(model.mapping.layers):
+        w = g.linear(layer, w, f"mapping.layers.{index}")  # type: ignore[arg-type]
+    g.output(w, "w")
+    codes: dict[str, Sequence[int | str]] = {"w": ["batch", config.w_dim], "z_non": spatial}
+    read = g.model({"texture": sides, "code": ["batch", frame.code_dim]}, codes, {"kind": "read"}, __version__)
+
+    g = Graph("write", stored_half=True)
+    pyramid = ["linear"]
+    for number in range(len(generator.to_rgb)):
+        pyramid.append(
+            g.node("AveragePool", pyramid[-1], name=f"linear/{number}", kernel_shape=[2, 2], strides=[2, 2])
+        )
+    x, image, side = g.conv(generator.start, "z_non", "generator.start"), "", 4
+    for index, (to_rgb, given) in enumerate(zip(generator.to_rgb, generator.given, strict=True)):
+        told = g.conv(given, pyramid[-1 - index], f"generator.given.{index}")  # type: ignore[arg-type]
+        x = g.node("Add", x, told, name=f"given.{index}")
+        x, image = _stage(g, generator, index, to_rgb, x, image, side, "generator.", "moment")
+        side *= 2
+    g.output(image, "texture")
+    axes = g.constant("layers", np.array([1], np.int64))
+    mean = g.node("ReduceMean", "w", axes, name="w/mean", keepdims=0)
+    whole = g.node("Concat", mean, "moment", name="w/told", axis=1)
+    moved = g.linear(generator.shape_head, g.linear(generator.shape_hidden, whole, "generator.shape_hidden"),
+                     "generator.shape_head")  # fmt: skip
+    limit = g.number(max(generator.limit, 1e-6))
+    bounded = g.node("Tanh", g.node("Div", moved, limit, name="shape/part"), name="shape/tanh")
+    g.output(g.node("Mul", bounded, limit, name="shape/bounded"), "shape")
+    told_sizes: dict[str, Sequence[int | str]] = {
+        "w": ["batch", model.num_layers, config.w_dim], "moment": ["batch", frame.moment_dim], "z_non": spatial,
+        "linear": sides,
+    }  # fmt: skip
+    made: dict[str, Sequence[int | str]] = {"texture": sides, "shape": ["batch", frame.shape_dim]}
+    return read, g.model(told_sizes, made, {"kind": "write"}, __version__)
+
+
+def _stage(
+    g: Graph, generator: Generator | FrameGenerator, index: int, to_rgb: nn.Module, x: str, image: str, side: int,
+    path: str = "", told: str = "",
+) -> tuple[str, str]:  # fmt: skip
+    """Two style layers that double the resolution, and the sum of RGB outputs so far."""
+    for number in (2 * index, 2 * index + 1):
+        x = _style_layer(g, generator, number, x, side, path, told)
+        side *= 2 if generator.layers[number].up else 1
+    name = f"{path}to_rgb.{index}"
+    rgb = g.to_float(g.conv(to_rgb, x, name), f"{name}/float")  # type: ignore[arg-type]
+    if image:
+        above = g.upsample(image, side // 2, generator.taps, f"image.{side}/up", features=False)
+        rgb = g.node("Add", rgb, above, name=f"image.{side}")
+    return x, rgb
+
+
+def _style_layer(
+    g: Graph, generator: Generator | FrameGenerator, number: int, x: str, side: int, path: str, told: str
+) -> str:
+    layer, name = generator.layers[number], f"{path}layers.{number}"
     assert isinstance(layer, StyleLayer)
     w = g.node("Gather", "w", g.constant(f"index {number}", np.array(number, np.int64)), name=f"{name}/w", axis=1)
+    if told:
+        w = g.node("Concat", w, told, name=f"{name}/told", axis=1)
     style = g.linear(layer.affine, w, f"{name}.affine")
     weight = layer.weight.detach().double() * layer.weight_gain
     if layer.modulation == "adain":

@@ -3,6 +3,7 @@
 from ficgan.frame.appearance import AppearanceModel, Moment, frame_mask
 from ficgan.frame.compose import (
     Look,
+    detail_of,
     fine_detail,
     matched_border,
     no_sharper,
@@ -15,7 +16,8 @@ from ficgan.frame.compose import (
 from ficgan.frame.geometry import NUMBERS, FaceShape, Pose, Readings, Warp, expression_numbers, rigid_fit
 
 __all__ = [
-    "NUMBERS", "AppearanceModel", "FaceShape", "Look", "Moment", "Pose", "Readings", "Warp", "expression_numbers",
-    "fine_detail", "frame_mask", "matched_border", "no_sharper", "paste_texture", "read_look", "read_texture",
+    "NUMBERS", "AppearanceModel", "FaceShape", "Look", "Moment", "Pose", "Readings", "Warp", "detail_of",
+    "expression_numbers", "fine_detail",
+    "frame_mask", "matched_border", "no_sharper", "paste_texture", "read_look", "read_texture",
     "rigid_fit", "sharpened", "stretched",
 ]  # fmt: skip

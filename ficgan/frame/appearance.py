@@ -11,7 +11,7 @@ Source: Newton et al. 2005 (k-same); Gross et al. 2006 (model-based k-same); Coo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -31,6 +31,8 @@ _MOST_LIGHT = 2.5
 """Standard deviations of light beyond which the prediction does not follow: it has not seen them."""
 _COLOUR, _CALM = 0.5, 0.3
 """Share of their colour that the components of the texture keep; and of their strength at the top of the forehead."""
+_USUAL_DETAIL = 0.02
+"""Fine detail of an ordinary face, see `detail_of`."""
 _SMALL = 32
 """Side of the texture that attributes are read from."""
 
@@ -105,9 +107,20 @@ class AppearanceModel:
         return len(self.bands)
 
     @property
+    def moment_size(self) -> int:
+        """Length of `moment_vector`."""
+        return len(NUMBERS) + 2 + LIGHT + len(self.names) + 2
+
+    @property
     def code_size(self) -> int:
         """Length D of an identity code: shape coefficients, then those of the texture."""
         return len(self.shape.basis) + len(self.components)
+
+    def with_layers(self, layers: int) -> AppearanceModel:
+        """The same model with its coefficients shared out over another number of layers."""
+        shapes = len(self.shape.basis)
+        bands = layer_bands(layers, shapes, self.lights, self.code_size - shapes - self.lights)
+        return replace(self, bands=bands)
 
     @cached_property
     def warp(self) -> Warp:
@@ -195,6 +208,23 @@ class AppearanceModel:
             sides.append((weight * place * 8).astype(np.float32))
         return weight.astype(np.float32), sides[0], sides[1]
 
+    def moment_vector(self, moment: Moment, detail: NDArray[Any]) -> Floats:
+        """The moment as a network is told it: float32 [B,18] of about unit spread.
+
+        Args:
+            moment: of B faces, as it is published.
+            detail: [B] of `detail_of`, which says how sharp the photo is.
+        """
+        sharp: NDArray[Any] = np.log(np.maximum(detail, 1e-3) / _USUAL_DETAIL) / 0.5
+        turn, light = self.shape.turn(moment.read.pose), np.clip(moment.light, -_MOST_LIGHT, _MOST_LIGHT)
+        columns: list[NDArray[Any]] = [moment.numbers, turn, light, moment.kept, moment.grey[:, None], sharp[:, None]]
+        return np.concatenate(columns, 1).astype(np.float32)
+
+    def identity_code(self, codes: Floats, kept: Floats) -> Floats:
+        """What of codes [B,D] and attributes [B,A] is somebody's: all but the light, [B,D-lights+A]."""
+        shape = len(self.shape.basis)
+        return np.concatenate([codes[:, :shape], codes[:, shape + self.lights :], kept], 1).astype(np.float32)
+
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def decode(self, codes: Floats, moment: Moment, taken: NDArray[np.bool_] | None = None) -> Floats:
@@ -203,8 +233,8 @@ class AppearanceModel:
         Args:
             codes: float32 [B,D].
             moment: of the B faces.
-            taken: bool [D], the coefficients that are of another face than the moment, which are written muted; None:
-                none of them.
+            taken: bool [D] or [B,D], the coefficients that are of another face than the moment, which are written
+                muted; None: none of them.
 
         Returns:
             float32 [B,P,3], about [0,1].
@@ -213,7 +243,7 @@ class AppearanceModel:
         features = self.features(moment.numbers, self.shape.turn(moment.read.pose), moment.light)
         own, drawn = codes[:, shape:], codes[:, shape:]
         if taken is not None:
-            own, drawn = own * ~taken[shape:], drawn * taken[shape:]
+            own, drawn = own * ~taken[..., shape:], drawn * taken[..., shape:]
         made = features @ self.predict + own @ self.components
         if taken is not None:
             made = made + drawn @ self._writer
@@ -240,23 +270,26 @@ class AppearanceModel:
         out[self.lights :] = muted[self.lights :]
         return out.reshape(len(out), -1).astype(np.float32)
 
-    def mixed(self, own: Floats, new: Floats, first: int, last: int, kept: Floats | None) -> Floats:
-        """Codes whose bands first … last (numbered from 1) are the new ones.
+    def taken(self, first: int, last: int) -> NDArray[np.bool_]:
+        """Which coefficients [D] the bands first … last (numbered from 1) hold."""
+        return np.asarray(self.bands[first - 1 : last].any(0))
+
+    def mixed(self, own: Floats, new: Floats, take: NDArray[np.bool_], kept: Floats | None) -> Floats:
+        """Codes of which some coefficients are the new ones.
 
         Args:
             own: float32 [B,D] of the sources.
             new: float32 [B,D] in their place.
-            first, last: bands that take the new code.
+            take: bool [D] or [B,D], see `taken`.
             kept: float32 [B,A], attributes that the result has; None: those of the new code.
         """
-        take = np.asarray(self.bands[first - 1 : last].any(0))
         shape = len(self.shape.basis)
         new = new.copy()
         new[:, shape : shape + self.lights] = 0
         codes = np.where(take, new, own).astype(np.float32)
         if kept is not None:
             codes = codes + ((kept - codes @ self.attributes.T) @ self.give.T) * take
-            codes[:, shape : shape + self.lights] *= ~take[shape : shape + self.lights]
+            codes[:, shape : shape + self.lights] *= ~take[..., shape : shape + self.lights]
         return codes.astype(np.float32)
 
     @staticmethod
@@ -309,6 +342,24 @@ class AppearanceModel:
         """float32 [T]: components are orthogonal under the mask's weight: their reader is they themselves, scaled."""
         weight = np.repeat(frame_mask(self.shape.front, self.size).ravel()[self.pixels], 3)
         return 1 / (np.square(self.components) * weight).sum(1)
+
+
+def layer_bands(layers: int, shapes: int, lights: int, textures: int) -> NDArray[np.int64]:
+    """[L,D]: which of L layers holds which coefficient.
+
+    The first quarter of the layers holds the light, which is nobody's identity; the others share out shape and texture,
+    the coarse ones first, more of them the finer they are.
+    """
+    light = max(1, layers // 4)
+    out = np.zeros((layers, shapes + lights + textures), np.int64)
+    start = 0
+    for number, first, last in ((shapes, light, layers), (lights, 0, light), (textures, light, layers)):
+        steps = np.clip(np.arange(layers + 1) - first, 0, last - first) / max(last - first, 1)
+        ends = np.rint(number * steps**2.2).astype(int)
+        for layer in range(layers):
+            out[layer, start + ends[layer] : start + ends[layer + 1]] = 1
+        start += number
+    return out
 
 
 def look_features(textures: NDArray[np.uint8], read: Readings) -> Floats:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError
-from ficgan.frame.appearance import LIGHT, AppearanceModel, frame_mask, look_features, model_pixels
+from ficgan.frame.appearance import LIGHT, AppearanceModel, frame_mask, layer_bands, look_features, model_pixels
 from ficgan.frame.geometry import HI, LO, FaceShape, Readings, expression_numbers, rigid_fit
 
 __all__ = ["FitConfig", "fit_appearance", "fit_shape"]
@@ -142,7 +142,7 @@ def fit_appearance(
     model = AppearanceModel(
         shape, size, light_mean, light_sd, predict, components.astype(np.float32),
         (weight[:, None] * axes / spread).astype(np.float32), looks, reads, give,
-        _bands(config), tuple(names), config.lights,
+        layer_bands(config.layers, config.shapes, config.lights, config.textures), tuple(names), config.lights,
     )  # fmt: skip
     say("fitting", rounds, rounds)
     return model, codes
@@ -251,27 +251,6 @@ def _kept(error: NDArray[Any], strata: NDArray[np.int64], share: float) -> NDArr
         rows = np.flatnonzero(strata == one)
         keep[rows] = error[rows] <= np.quantile(error[rows], share)
     return keep
-
-
-def _bands(config: FitConfig) -> NDArray[np.int64]:
-    """[L,D]: which layer holds which coefficient.
-
-    The first quarter of the layers holds the light, which is nobody's identity; the others share out shape and texture,
-    the coarse ones first, more of them the finer they are.
-    """
-    layers = config.layers
-    light = max(1, layers // 4)
-    out = np.zeros((layers, config.shapes + config.lights + config.textures), np.int64)
-    start = 0
-    for number, first, last in (
-        (config.shapes, light, layers), (config.lights, 0, light), (config.textures, light, layers)
-    ):  # fmt: skip
-        steps = np.clip(np.arange(layers + 1) - first, 0, last - first) / max(last - first, 1)
-        ends = np.rint(number * steps**2.2).astype(int)
-        for layer in range(layers):
-            out[layer, start + ends[layer] : start + ends[layer + 1]] = 1
-        start += number
-    return out
 
 
 def _chunks(count: int, size: int = 512) -> list[slice]:

@@ -16,6 +16,7 @@ from ficgan.frame.appearance import AppearanceModel
 from ficgan.frame.compose import fine_detail, read_texture
 from ficgan.frame.fit import FitConfig, fit_appearance, fit_shape
 from ficgan.frame.geometry import LO, Readings, Warp
+from ficgan.frame.network import FrameNetwork
 
 if TYPE_CHECKING:
     from ficgan.data import FaceData, Labels
@@ -134,9 +135,10 @@ def _around_eyes(model: AppearanceModel) -> NDArray[np.bool_]:
 
 
 def codes_of(
-    model: AppearanceModel, data: FaceData, mesh: FaceMesh, presence: float, progress: Progress | None = None
-) -> tuple[Floats, NDArray[np.int64]]:
-    """Codes and attributes [M,D+A] of the clear faces of a set, and their rows [M]."""
+    model: AppearanceModel, data: FaceData, mesh: FaceMesh, presence: float, network: FrameNetwork | None = None,
+    progress: Progress | None = None,
+) -> tuple[Floats, NDArray[np.int64]]:  # fmt: skip
+    """Codes, attributes and the network's w [M,D+A+W] of the clear faces of a set, and their rows [M]."""
     say = progress or (lambda stage, done, total: None)
     codes, rows = [], []
     for done, image in enumerate(_images(data)):
@@ -145,7 +147,10 @@ def codes_of(
             read = model.shape.read(found.points[None])
             texture = read_texture(image, read.upright[0], read.points[0], model.warp)
             code, moment = model.encode(texture[None], read)
-            codes.append(np.concatenate([code[0], moment.kept[0]]))
+            parts = [code[0], moment.kept[0]]
+            if network is not None:
+                parts.append(network.read(texture[None], model.identity_code(code, moment.kept))[0][0])
+            codes.append(np.concatenate(parts))
             rows.append(done)
         if done % 100 == 99 or done == len(data) - 1:
             say("encoding", done + 1, len(data))

@@ -1,14 +1,16 @@
-"""The warp of `ficgan.frame.geometry` with gradients, for training."""
+"""The warp of `ficgan.frame.geometry` and the paste of its textures with gradients, for training."""
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ficgan.frame.geometry import LO, Warp
 
-__all__ = ["TorchWarp"]
+__all__ = ["Composite", "TorchWarp"]
 
 _LEAST = 0.15
 """Least area of a frame pixel, of its area in the mean face, that a step of Newton's method reckons with."""
@@ -49,7 +51,9 @@ class TorchWarp(nn.Module):
         """
         with torch.autocast(points.device.type, enabled=False):
             moved = points[:, self.rows, :2] - self.front
-            return self.grid + (self.matrix @ moved).unflatten(1, (self.size, self.size))
+            # One product for the whole batch: a batched one would copy the matrix for every face.
+            flat = self.matrix @ moved.transpose(0, 1).flatten(1)
+            return self.grid + flat.unflatten(1, (-1, 2)).movedim(1, 0).unflatten(1, (self.size, self.size))
 
     def to_frame(self, upright: Tensor, wanted: Tensor, steps: int = 5) -> Tensor:
         """The inverse of `to_upright`, by Newton's method.
@@ -108,3 +112,51 @@ class TorchWarp(nn.Module):
         across = self.sample(field.diff(dim=3), torch.stack([cell[..., 0], place[..., 1]], 3))
         down = self.sample(field.diff(dim=2), torch.stack([place[..., 0], cell[..., 1]], 3))
         return across.movedim(1, 3), down.movedim(1, 3)
+
+
+class Composite(nn.Module):
+    """Textures laid onto aligned crops, differentiable in texture and shape: what is published.
+
+    Args:
+        warp: of the frame.
+        mask: float32 [R,R], weight of the texture.
+        side: S of the crops, pixels.
+        coarse: the warp is inverted on every so-many-th pixel; it is smooth.
+    """
+
+    mask: Tensor
+    places: Tensor
+
+    def __init__(self, warp: Warp, mask: NDArray[np.float32], side: int, *, coarse: int = 2) -> None:
+        super().__init__()
+        self.warp, self.side = TorchWarp(warp), side
+        at = torch.linspace(0, side - 1, max(2, side // coarse))
+        x, y = torch.meshgrid(at, at, indexing="xy")
+        self.register_buffer("mask", torch.as_tensor(mask)[None, None], persistent=False)
+        self.register_buffer("places", torch.stack([x, y, torch.ones_like(x)], 2), persistent=False)
+
+    def forward(self, source: Tensor, textures: Tensor, points: Tensor, upright: Tensor) -> Tensor:
+        """Crops with the new faces.
+
+        Args:
+            source: crops [B,3,S,S].
+            textures: [B,3,R,R] in the crops' units.
+            points: [B,468,≥2] of the published meshes, upright units.
+            upright: [B,2,3], crop → upright units.
+
+        Returns:
+            [B,3,S,S].
+        """
+        with torch.autocast(source.device.type, enabled=False):
+            there = self.warp.to_upright(points.float())
+            wanted = torch.einsum("bij,hwj->bhwi", upright.float(), self.places)
+            at = self.warp.to_frame(there, wanted)
+            missed = (wanted - self.warp.sample(there.detach().movedim(3, 1), at.detach()).movedim(1, 3)).norm(dim=3)
+            found = (2 - missed / _MISS).clamp(0, 1)[:, None]
+            fine = torch.cat([at.movedim(3, 1), found], 1)
+            fine = F.interpolate(fine, (self.side, self.side), mode="bilinear", align_corners=True)
+            place = fine[:, :2].movedim(1, 3)
+            new = self.warp.sample(textures.float(), place)
+            # The mask is zero on the frame's border, so that places outside the frame keep the source.
+            weight = self.warp.sample(self.mask.expand(len(source), -1, -1, -1), place) * fine[:, 2:]
+            return source + weight * (new - source)

@@ -9,6 +9,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,36 @@ def file_header(path: str | Path) -> tuple[str, dict[str, Any]]:
     if metadata.get("format") != "ficgan":
         raise FicganError(f"{path} was not written by ficgan; give a ficgan model")
     return kind, header
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What a checkpoint's header says beside its weights.
+
+    Args:
+        alignment: of its crops.
+        data: name, licence and fingerprint of the training data.
+        training: how it was trained.
+    """
+
+    alignment: dict[str, Any]
+    data: dict[str, Any]
+    training: dict[str, Any]
+
+    @classmethod
+    def of(cls, path: str | Path) -> ModelInfo:
+        """What the header of a network or of an appearance model says.
+
+        Raises:
+            FicganError: missing, damaged, or another file.
+        """
+        kind, header = file_header(path)
+        try:
+            if kind in ("model", "appearance"):
+                return cls(dict(header["alignment"]), dict(header["data"]), dict(header["training"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise FicganError(f"the header of {path} is damaged ({error}); fetch or make it again") from None
+        raise FicganError(f"{path} holds a ficgan {kind or 'file'}, not a model")
 
 
 IN_MEMORY = 64 * 2**20

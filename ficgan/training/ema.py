@@ -7,7 +7,7 @@ import copy
 import torch
 
 from ficgan.config import EmaConfig
-from ficgan.models import FICGAN
+from ficgan.models import FICGAN, FrameFICGAN
 
 __all__ = ["Ema", "decay"]
 
@@ -32,12 +32,12 @@ def decay(config: EmaConfig, batch: int, images: int) -> float:
 class Ema:
     """Averaged copy of a model, in evaluation mode."""
 
-    def __init__(self, model: FICGAN, config: EmaConfig) -> None:
+    def __init__(self, model: FICGAN | FrameFICGAN, config: EmaConfig) -> None:
         self.config = config
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
 
     @torch.no_grad()
-    def update(self, model: FICGAN, batch: int, images: int) -> None:
+    def update(self, model: FICGAN | FrameFICGAN, batch: int, images: int) -> None:
         """Fold in the weights after a step of `batch` images, `images` seen so far; buffers are copied."""
         keep = decay(self.config, batch, images)
         averaged, current = list(self.model.parameters()), [p.detach() for p in model.parameters()]

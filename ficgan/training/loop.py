@@ -19,20 +19,18 @@ from torch import Tensor, nn
 
 from ficgan import ops
 from ficgan.config import Config
-from ficgan.data import ResumableSampler, check_alignment, open_faces
+from ficgan.data import ResumableSampler
 from ficgan.errors import FicganError, UsageError
-from ficgan.faces.alignment import Alignment
 from ficgan.interrupts import stop_asked
-from ficgan.models import CheckpointHeader, Discriminator, save_checkpoint
+from ficgan.models import Discriminator
 from ficgan.models.io import file_digest
-from ficgan.training.augment import flip
+from ficgan.training.crops import CropTask
 from ficgan.training.distributed import Team
-from ficgan.training.snapshots import save_grid, snapshot
+from ficgan.training.frame import FrameTask
+from ficgan.training.snapshots import save_grid
 from ficgan.training.state import TrainingState
 from ficgan.training.stats import Means, Reporter, duration
-from ficgan.training.step import Fakes, discriminator_step, generator_step, r1_step, weights_at
-from ficgan.training.swap import plan_swap
-from ficgan.training.verify import make_verify
+from ficgan.training.step import Fakes, discriminator_step, r1_step, weights_at
 
 __all__ = ["Interrupted", "train"]
 
@@ -97,7 +95,6 @@ class _Run:
         progress: str,
     ) -> None:
         self.config, self.out, self.team = config, out, team
-        self.alignment = Alignment(**config.alignment.model_dump())
         rounds = config.optimizer.accumulate
         share = config.optimizer.batch // (rounds * team.world)
         if config.optimizer.batch % (rounds * team.world) or share < 2:
@@ -107,14 +104,10 @@ class _Run:
             )
         # Models before data, data before files: a mistake shows at once and leaves nothing behind.
         self.state = TrainingState(config, team.device)
-        self.verify = make_verify(config, self.alignment, team.device)
-        verifier = Path(config.verifier.spec.partition(":")[2])
-        self.verifier_sha256 = file_digest(verifier) if verifier.is_file() else None
-        self.faces = open_faces(data, resolution=config.model.resolution, labels=labels, split=split)
-        if len(self.faces) < config.optimizer.batch:
-            raise UsageError(f"{len(self.faces)} images are fewer than one batch of {config.optimizer.batch}")
-        check_alignment(self.faces, self.alignment)
-        self.state.data = self.faces.fingerprint
+        self.progress = progress if team.first else "none"
+        kind: type[CropTask] | type[FrameTask] = FrameTask if config.model.frame else CropTask
+        self.task: CropTask | FrameTask = kind(config, data, labels, split, team.device)
+        self.state.data = self.task.faces.fingerprint
         if (out / STATE).exists():
             self.state.load(out / STATE)
         elif start is not None:
@@ -124,14 +117,11 @@ class _Run:
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FicganError(f"{out} cannot be made: {error.strerror}") from None
-        self.images = self.faces.resident()  # uint8 [N,3,R,R]
-        if team.device.type == "cuda":
-            self.images = self.images.to(team.device)
+        self.task.prepare(out, self.state.ema.model)
         self.sampler = ResumableSampler(
-            len(self.faces), config.optimizer.batch, config.seed, rank=team.rank, world=team.world
+            len(self.task), config.optimizer.batch, config.seed, rank=team.rank, world=team.world
         )
         self.total = round(config.schedule.total_kimg * 1000)
-        self.progress = progress if team.first else "none"
         self.means = Means()
         self.judge = self._compile()
 
@@ -145,7 +135,7 @@ class _Run:
             reporter.say(self._summary())
             (self.out / CONFIG).write_text(json.dumps(config.model_dump(mode="json"), indent=2) + "\n")
             if not (self.out / "reals.png").exists():
-                save_grid(self._reals(), self.out / "reals.png")
+                save_grid(self.task.reals(), self.out / "reals.png")
         began = tick_began = saved_at = time.monotonic()
         tick_images = state.images
         try:
@@ -201,15 +191,8 @@ class _Run:
 
         state.discriminator.requires_grad_(False)
         for indices in rounds:
-            x = self._to_float(self.images[indices.to(self.images.device)])
-            if config.augment.flip:
-                x = flip(x, rng)
-            plan = plan_swap(len(x), state.model.num_layers, config.swap, rng)
             with self._autocast():
-                fakes, terms = generator_step(
-                    state.model, self.judge, self.verify, x, plan, config, weights, state.augment,
-                    1 / len(rounds), rng if config.verifier.augment else None,
-                )  # fmt: skip
+                x, fakes, terms = self.task.generator_step(state, self.judge, indices, weights, 1 / len(rounds), rng)
             kept.append((x, fakes))
             self.means.add(terms)
         self._apply("g", state.optimizer_g, state.model)
@@ -257,10 +240,6 @@ class _Run:
             factor *= min(1.0, max(0.1, left))
         return factor
 
-    def _to_float(self, images: Tensor) -> Tensor:  # uint8 → [−1, 1] on the device
-        x = images.to(self.team.device).float().div_(127.5).sub_(1)
-        return x.contiguous(memory_format=torch.channels_last)
-
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.team.device.type, torch.bfloat16, enabled=self.config.precision == "bf16")
 
@@ -273,39 +252,31 @@ class _Run:
             return self.state.discriminator
         self.state.model.encoder.compile()
         self.state.model.generator.compile()
-        self.verify.network.compile()
+        self.task.verify.network.compile()
         return cast(Discriminator, torch.compile(self.state.discriminator))
 
     # -- files and signals ------------------------------------------------------------------------------------------
 
     def _save(self, *, grid: bool) -> None:
         self.state.save(self.out / STATE)
-        save_checkpoint(self.out / NETWORK, self.state.ema.model, self._header())
+        model, training = self.state.ema.model, self._record()
+        self.task.save(self.out / NETWORK, model, training)
         if grid:
             stamp = f"{round(self.state.kimg):06d}"
-            save_checkpoint(self.out / f"network-{stamp}.safetensors", self.state.ema.model, self._header())
-            faces = self._to_float(self.images[: min(12, len(self.images))])
-            snapshot(self.state.ema.model, faces, self.out / f"grid-{stamp}.png")
+            self.task.save(self.out / f"network-{stamp}.safetensors", model, training)
+            self.task.snapshot(model, self.out / f"grid-{stamp}.png")
 
-    def _header(self) -> CheckpointHeader:
+    def _record(self) -> dict[str, object]:
+        """What a checkpoint says of its training."""
         config, state = self.config, self.state
-        return CheckpointHeader(
-            model=config.model,
-            alignment=self.alignment.to_dict(),
-            data={"licence": config.data_licence, "fingerprint": self.faces.fingerprint, "images": len(self.faces)},
-            training={
-                "images_seen": state.images + state.start_images,
-                "seconds": round(state.seconds, 1),
-                "device": str(self.team.device.type),
-                "config": _without_paths(config),
-                "verifier_sha256": self.verifier_sha256,
-            },
-        )
-
-    def _reals(self) -> Tensor:
-        """The first faces of the set as a square grid [r,r,3,R,R]."""
-        side = min(8, int(len(self.images) ** 0.5))
-        return self._to_float(self.images[: side * side]).unflatten(0, (side, side))
+        verifier = Path(config.verifier.spec.partition(":")[2])
+        return {
+            "images_seen": state.images + state.start_images,
+            "seconds": round(state.seconds, 1),
+            "device": str(self.team.device.type),
+            "config": _without_paths(config),
+            "verifier_sha256": file_digest(verifier) if verifier.is_file() else None,
+        }
 
     def _summary(self) -> str:
         state = self.state
@@ -316,7 +287,7 @@ class _Run:
             ("discriminator", state.discriminator),
         ]
         lines = [f"{self.config.name}: {self.config.model.resolution}², L = {state.model.num_layers} style layers, "
-                 f"{len(self.faces)} images, V = {self.config.verifier.spec}, on {self.team.device}"]  # fmt: skip
+                 f"{len(self.task)} images, V = {self.config.verifier.spec}, on {self.team.device}"]  # fmt: skip
         lines += [
             f"  {name:<14}{sum(p.numel() for p in m.parameters()) / 1e6:8.2f} M parameters" for name, m in modules
         ]

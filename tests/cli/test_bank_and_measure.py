@@ -132,8 +132,8 @@ def portraits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_bank_of_an_appearance_model(portraits: Path, tmp_path: Path) -> None:
     from ficgan import pretrained
+    from ficgan.frame.file import load_appearance
     from ficgan.frame.learn import codes_of
-    from ficgan.frame_model import load_appearance
     from ficgan.identity.file import file_digest
 
     model, out = pretrained.path("model"), tmp_path / "bank.safetensors"

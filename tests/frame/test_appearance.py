@@ -408,16 +408,16 @@ def test_mixing(model: AppearanceModel, encoded: tuple[Floats, Moment], rng: np.
     lights = slice(CONFIG.shapes, CONFIG.shapes + CONFIG.lights)
     plain = new.copy()
     plain[:, lights] = 0
-    np.testing.assert_array_equal(model.mixed(own, new, 1, model.num_layers, None), plain)
+    np.testing.assert_array_equal(model.mixed(own, new, model.taken(1, model.num_layers), None), plain)
     for first, last in ((1, 2), (2, 4), (3, 3)):
         taken = model.bands[first - 1 : last].any(0)
         for kept in (None, encoded[1].kept):
-            mixed = model.mixed(own, new, first, last, kept)
+            mixed = model.mixed(own, new, model.taken(first, last), kept)
             np.testing.assert_array_equal(mixed[:, ~taken], own[:, ~taken])
             assert not mixed[:, lights][:, taken[lights]].any()
-        np.testing.assert_array_equal(model.mixed(own, new, first, last, None)[:, taken], plain[:, taken])
+        np.testing.assert_array_equal(model.mixed(own, new, model.taken(first, last), None)[:, taken], plain[:, taken])
     kept = encoded[1].kept
-    whole = model.mixed(own, new, 1, model.num_layers, kept)
+    whole = model.mixed(own, new, model.taken(1, model.num_layers), kept)
     np.testing.assert_array_equal(whole[:, lights], 0)
     # What the attributes lack is the share that light had in them; with none, they are as asked.
     lacking, before_it = whole @ model.attributes.T - kept, plain @ model.attributes.T - kept
@@ -425,7 +425,8 @@ def test_mixing(model: AppearanceModel, encoded: tuple[Floats, Moment], rng: np.
     give = model.give.copy()
     give[lights] = 0
     unlit = replace(model, give=give @ np.linalg.inv(model.attributes @ give))
-    np.testing.assert_allclose(unlit.mixed(own, new, 1, model.num_layers, kept) @ model.attributes.T, kept, atol=1e-4)
+    whole = unlit.mixed(own, new, model.taken(1, model.num_layers), kept)
+    np.testing.assert_allclose(whole @ model.attributes.T, kept, atol=1e-4)
     assert all(np.array_equal(*pair) for pair in zip((own, new), before, strict=True))
 
 

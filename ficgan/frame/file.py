@@ -1,0 +1,155 @@
+"""The file of a model in the frame: the linear model, the network, and the numbers of making faces with them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ficgan.errors import FicganError
+from ficgan.frame.appearance import LIGHT, AppearanceModel
+from ficgan.frame.geometry import NUMBERS
+from ficgan.frame.network import FrameNetwork
+from ficgan.identity.file import ModelInfo
+from ficgan.images.files import atomic_write
+
+__all__ = ["FrameConfig", "load_appearance", "save_appearance"]
+
+KIND = "appearance"
+"""Of the file, as its metadata says it."""
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class FrameConfig:
+    """Numbers of making faces in the frame; part of the model's file.
+
+    Args:
+        presence: least score of a mesh that a face is made for.
+        most_yaw: radians; a head turned further gets no new face.
+        most_folded: share of the mask that the source's own turn may hide.
+        jitter: standard deviation of the noise on each number of expression (see NUMBERS), one draw a person. What a
+            recogniser of shapes could tell people by gets more.
+        shown: share of each number of expression that is published.
+        slopes: share of the slopes of light that is published.
+        shapes: share of a drawn shape that is published: all of it would bend faces.
+        rim: how far the outline of the face stays the source's own; it meets the head, and tells people apart.
+        choices: of so many k-same draws the one whose code is least like the source's is taken. Who knows the seed
+            learns at most log2(choices) bits of the source from that.
+        limit: numbers of expression beyond it, in standard deviations, are cut: the model has not seen them.
+        kept: how clearly a new face shows each attribute that stays (gender, age); 1 is as clearly as the source.
+        gains: of the bands of fine detail, see `sharpened`.
+        detail: most fine detail that a large face gets, as a share of what the synthetic faces have of it.
+        inset: frame units by which the mask is drawn in from the outline of the face.
+        feather: width of its edge.
+    """
+
+    presence: float = 0.0
+    most_yaw: float = 0.8
+    most_folded: float = 0.3
+    jitter: tuple[float, ...] = (0.0, 0.45, 0.45, 0.3, 0.6, 0.6)
+    shown: tuple[float, ...] = (0.9, 0.65, 0.9, 0.75, 0.5, 0.4)
+    slopes: float = 0.5
+    shapes: float = 0.7
+    rim: float = 0.3
+    choices: int = 6
+    limit: float = 2.5
+    kept: tuple[float, ...] = (1.5, 0.8)
+    gains: tuple[float, ...] = (2.0, 1.55, 1.3, 1.1)
+    detail: float = 1.2
+    inset: float = 0.0
+    feather: float = 2.5
+
+
+def save_appearance(
+    path: str | Path, model: AppearanceModel, config: FrameConfig, info: ModelInfo, *, overwrite: bool = False,
+    network: FrameNetwork | None = None,
+) -> None:  # fmt: skip
+    """Write a model as safetensors with a JSON header, whole or not at all.
+
+    Args:
+        path: the file.
+        model: linear model.
+        config: numbers of making faces.
+        info: alignment, data and training record.
+        overwrite: whether an existing file is replaced.
+        network: adds to the model.
+
+    Raises:
+        InputError: the file exists, or cannot be written.
+    """
+    from safetensors.numpy import save
+
+    header: dict[str, Any] = {
+        "schema_version": SCHEMA, "size": model.size, "names": list(model.names), "lights": model.lights,
+        "config": asdict(config), "alignment": info.alignment, "data": info.data, "training": info.training,
+    }  # fmt: skip
+    arrays = dict(model.to_arrays())
+    if network is not None:
+        header["network"] = {"w_dim": network.w_dim, "num_layers": network.num_layers, "z_non": network.z_non_size}
+        for name in ("reader", "writer"):
+            arrays[f"network.{name}"] = np.frombuffer(getattr(network, name), np.uint8)
+    metadata = {"format": "ficgan", "kind": KIND, "header": json.dumps(header, sort_keys=True)}
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    with atomic_write(path, overwrite=overwrite) as file:
+        file.write(save(arrays, metadata=metadata))
+
+
+def load_appearance(path: str | Path) -> tuple[AppearanceModel, FrameConfig, ModelInfo, FrameNetwork | None]:
+    """Read a file of `save_appearance`; the network is None where it holds none.
+
+    Raises:
+        FicganError: missing, damaged, of another kind or newer.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    path = Path(path)
+    try:
+        with safe_open(str(path), framework="numpy") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != "ficgan" or metadata.get("kind") != KIND:
+                raise FicganError(f"{path} is no appearance model; make one with `ficgan fit-appearance`")
+            header = json.loads(metadata["header"])
+            if header["schema_version"] > SCHEMA:
+                version = header["schema_version"]
+                raise FicganError(f"{path} has schema {version}, this ficgan reads up to {SCHEMA}; upgrade ficgan")
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
+        if not all(np.isfinite(array).all() for array in arrays.values()):
+            raise ValueError("it has numbers that are not finite")
+        if not 16 <= header["size"] <= 1024:
+            raise ValueError(f"its size is {header['size']}")
+        model = AppearanceModel.from_arrays(arrays, header)
+        _check_sizes(model)
+        told: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in header["config"].items()}
+        info = ModelInfo(header["alignment"], header["data"], header["training"])
+        network = None
+        if (sizes := header.get("network")) is not None:
+            reader, writer = (arrays[f"network.{name}"].tobytes() for name in ("reader", "writer"))
+            network = FrameNetwork(
+                reader, writer, int(sizes["w_dim"]), int(sizes["num_layers"]), int(sizes["z_non"])
+            )
+            if network.num_layers != model.num_layers:
+                raise ValueError(f"its network has {network.num_layers} layers, the model {model.num_layers}")
+        return model, FrameConfig(**told), info, network
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise FicganError(f"{path} is damaged or not a ficgan model ({error}); fetch or make it again") from None
+
+
+def _check_sizes(model: AppearanceModel) -> None:
+    """Whether the arrays of a file belong together."""
+    pixels, code, kept = 3 * len(model.pixels), model.code_size, len(model.names)
+    light, details = len(model.light_mean), len(model.details)
+    features = model.features(np.zeros((1, len(NUMBERS))), np.zeros((1, 2)), np.zeros((1, light))).shape[1]
+    wanted: dict[str, tuple[int | None, ...]] = {
+        "light_mean": (LIGHT,), "light_sd": (LIGHT,), "predict": (features, pixels), "components": (None, pixels),
+        "looks": (kept, None), "attributes": (kept, code), "give": (code, kept), "bands": (None, code),
+    }  # fmt: skip
+    if details:
+        wanted |= {"details": (None, len(model.fine_pixels)), "lenders": (details, kept)}
+    for name, sizes in wanted.items():
+        shape = getattr(model, name).shape
+        if len(shape) != len(sizes) or any(want not in (None, have) for want, have in zip(sizes, shape, strict=True)):
+            raise ValueError(f"its {name} have the shape {list(shape)}")

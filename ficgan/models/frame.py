@@ -1,0 +1,180 @@
+"""FICGAN in the canonical frame: the networks of the paper, which add to a linear model's texture and shape.
+
+The generator is given the linear model's texture at every resolution, and the numbers that say the moment beside w. Its
+RGB outputs and the shape's last layer start at zero, so an untrained network is the linear model.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ficgan import ops
+from ficgan.config import FrameNetworkConfig, ModelConfig
+from ficgan.models.ficgan import Codes
+from ficgan.models.generator import StyleLayer
+from ficgan.models.layers import Conv2d, DownBlock, Linear, normalise_rms
+from ficgan.models.mapping import MappingNetwork
+
+__all__ = ["FrameFICGAN", "FrameOutput"]
+
+Layer = TypeVar("Layer", Conv2d, Linear)
+
+
+class FrameOutput(NamedTuple):
+    """What the generator adds to the linear model."""
+
+    texture: Tensor
+    """[B,3,R,R], in units of the texture's contrast."""
+    shape: Tensor
+    """[B,I], standard deviations of the shape's identity coefficients."""
+
+
+class FrameEncoder(nn.Module):
+    """Texture in the frame → learned part of the identity code, and z_non; a residual trunk from R/2 to 4×4.
+
+    The first step folds 2×2 pixels into channels: full resolution would cost as much as all the rest.
+
+    Args:
+        config: sizes.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        resolution = config.resolution // 2
+        self.stem = Conv2d(12, config.channels(resolution), 3)
+        blocks: list[nn.Module] = []
+        while resolution > 4:
+            blocks.append(DownBlock(config.channels(resolution), config.channels(resolution // 2)))
+            resolution //= 2
+        channels = config.channels(4)
+        self.trunk = nn.Sequential(*blocks)
+        self.identity_conv = Conv2d(channels, 2 * channels, 3)
+        self.identity_head = Linear(2 * channels, config.id_dim)
+        self.spatial_conv = Conv2d(channels, channels, 3)
+        self.spatial_head = Conv2d(channels, config.spatial_channels, 1, activation="linear")
+
+    def forward(self, texture: Tensor) -> tuple[Tensor, Tensor]:  # [B,3,R,R] → [B,id_dim], [B,C,4,4]
+        trunk = self.trunk(self.stem(F.pixel_unshuffle(texture, 2)))
+        z_id = self.identity_head(self.identity_conv(trunk).mean((2, 3)))
+        z_non = self.spatial_head(self.spatial_conv(trunk))
+        return z_id, normalise_rms(z_non) if self.config.spatial_norm else z_non
+
+
+class FrameGenerator(nn.Module):
+    """Synthesis network with L = 2·(log2 R − 2) style layers, given the linear model's texture.
+
+    Args:
+        config: sizes and modulation.
+        frame: sizes of what the linear model gives.
+
+    Source: FICGAN, "Generator"; StyleGAN2 for the summed RGB outputs.
+    """
+
+    taps: Tensor
+
+    def __init__(self, config: ModelConfig, frame: FrameNetworkConfig) -> None:
+        super().__init__()
+        self.config, self.limit = config, frame.shape_limit
+        styled = config.model_copy(update={"w_dim": config.w_dim + frame.moment_dim})
+        self.start = Conv2d(config.spatial_channels, config.channels(4), 1)
+        layers, to_rgb, given = [], [], []
+        resolution = 4
+        while resolution < config.resolution:
+            narrow, wide = config.channels(resolution), config.channels(2 * resolution)
+            given.append(Conv2d(3, narrow, 3, activation="linear"))
+            layers += [StyleLayer(narrow, wide, styled, up=True), StyleLayer(wide, wide, styled, up=False)]
+            to_rgb.append(_zeroed(Conv2d(wide, 3, 1, activation="linear")))
+            resolution *= 2
+        self.layers, self.to_rgb, self.given = nn.ModuleList(layers), nn.ModuleList(to_rgb), nn.ModuleList(given)
+        self.shape_hidden = Linear(styled.w_dim, 128, activation="lrelu")
+        self.shape_head = _zeroed(Linear(128, frame.shape_dim))
+        self.register_buffer("taps", ops.setup_filter(), persistent=False)
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.layers)
+
+    def forward(self, w: Tensor, moment: Tensor, z_non: Tensor, linear: Tensor) -> FrameOutput:
+        """What is added to the linear model.
+
+        Args:
+            w: [B,w_dim] for all layers alike, or [B,L,w_dim].
+            moment: [B,M].
+            z_non: [B,C,4,4].
+            linear: texture of the linear model [B,3,R,R] in [−1, 1].
+        """
+        per_layer = w.unbind(1) if w.ndim == 3 else [w] * self.num_layers
+        told = [torch.cat([one, moment.to(one.dtype)], 1) for one in per_layer]
+        smaller = [linear]
+        while smaller[-1].shape[2] > 4:
+            smaller.append(F.avg_pool2d(smaller[-1], 2))
+        x = self.start(z_non)
+        image: Tensor | None = None
+        for index, (to_rgb, given) in enumerate(zip(self.to_rgb, self.given, strict=True)):
+            x = x + given(smaller[-1 - index].to(x.dtype))
+            for number in (2 * index, 2 * index + 1):
+                layer = self.layers[number]
+                x = layer(x, layer.style(told[number]))  # type: ignore[operator]
+            rgb = to_rgb(x)
+            image = rgb if image is None else rgb + ops.upsample2d(image, self.taps)
+        assert image is not None
+        whole = torch.cat([w.mean(1) if w.ndim == 3 else w, moment.to(w.dtype)], 1)
+        shape = self.limit * torch.tanh(self.shape_head(self.shape_hidden(whole)).float() / max(self.limit, 1e-6))
+        return FrameOutput(image.float(), shape)
+
+
+class FrameFICGAN(nn.Module):
+    """Encoder, mapping network and generator in the canonical frame.
+
+    Args:
+        config: sizes; `config.frame` must be set.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        assert config.frame is not None
+        self.config = config
+        self.encoder = FrameEncoder(config)
+        self.mapping = MappingNetwork(config.model_copy(update={"id_dim": config.frame.code_dim + config.id_dim}))
+        self.generator = FrameGenerator(config, config.frame)
+
+    @property
+    def num_layers(self) -> int:
+        """Number of style layers L."""
+        return self.generator.num_layers
+
+    @property
+    def resolution(self) -> int:
+        """Side R of the textures, pixels."""
+        return self.config.resolution
+
+    def encode(self, textures: Tensor, code: Tensor) -> Codes:
+        """Identity and spatial codes.
+
+        Args:
+            textures: [B,3,R,R] in [−1, 1].
+            code: the linear model's identity code [B,code_dim], which becomes the first part of z_id.
+        """
+        learned, z_non = self.encoder(textures)
+        return Codes(torch.cat([code.to(learned.dtype), learned], 1), z_non)
+
+    def map(self, z_id: Tensor) -> Tensor:
+        """Intermediate latent w [B,w_dim] of identity codes."""
+        w: Tensor = self.mapping(z_id)
+        return w
+
+    def generate(self, w: Tensor, moment: Tensor, z_non: Tensor, linear: Tensor) -> FrameOutput:
+        """What is added to the linear model; see `FrameGenerator.forward`."""
+        out: FrameOutput = self.generator(w, moment, z_non, linear)
+        return out
+
+
+def _zeroed(layer: Layer) -> Layer:
+    with torch.no_grad():
+        layer.weight.zero_()
+    return layer
