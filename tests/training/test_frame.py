@@ -1,0 +1,228 @@
+"""Training in the canonical frame: it starts at the linear model, sees what is published, and its file is used."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from ficgan import pretrained
+from ficgan.config import Config, load_config
+from ficgan.errors import UsageError
+from ficgan.export.networks import frame_to_onnx
+from ficgan.faces import Alignment, Face, MediaPipeMesh, crop, get_detector
+from ficgan.frame import detail_of, paste_texture
+from ficgan.frame.file import load_appearance
+from ficgan.frame.network import FrameNetwork
+from ficgan.frame_model import FrameModel
+from ficgan.identity import IdentityBank
+from ficgan.models import FrameFICGAN
+from ficgan.policy import Attempt
+from ficgan.training import train
+from ficgan.training.frame import CodeMemory, FrameTask
+
+pytestmark = pytest.mark.filterwarnings("ignore:verifier.spec=untrained")
+SMALL = [
+    "model.channel_base=1024", "model.channel_max=16", "model.id_dim=8", "model.w_dim=16", "model.spatial_channels=4",
+    "discriminator.channel_base=1024", "discriminator.channel_max=16", "verifier.spec=untrained",
+    "optimizer.batch=4", "optimizer.warmup_steps=0", "loss.r1_interval=2", "loss.verification_ramp_kimg=[0,0]",
+    "loss.adversarial_ramp_kimg=0", "precision=fp32", "schedule.total_kimg=0.016", "schedule.tick_kimg=0.008",
+    "schedule.snapshot_kimg=0.016",
+]  # fmt: skip
+
+
+def small(*overrides: str) -> Config:
+    return load_config("faces128", [*SMALL, *overrides])
+
+
+@pytest.fixture(scope="module")
+def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """40 pictures of the astronaut's face, each lit and turned a little otherwise."""
+    photo = pytest.importorskip("skimage.data").astronaut()
+    face = get_detector("auto").detect(photo)[0]
+    folder, rng = tmp_path_factory.mktemp("faces"), np.random.default_rng(0)
+    for number in range(40):
+        moved = face.landmarks + rng.normal(0, 1.5, (5, 2)).astype(np.float32)
+        one = crop(photo, Alignment().matrix(moved, 128), 128).astype(float) * rng.uniform(0.6, 1.1)
+        Image.fromarray(np.clip(one, 0, 255).astype(np.uint8)).save(folder / f"{number:02d}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def task(faces: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[FrameTask, FrameFICGAN]:
+    """A prepared task, and a network whose outputs are still zero."""
+    config = small()
+    torch.manual_seed(0)
+    model = FrameFICGAN(config.model).eval()
+    made = FrameTask(config, [faces], None, None, torch.device("cpu"))
+    made.prepare(tmp_path_factory.mktemp("run"), model)
+    return made, model
+
+
+class Certain:
+    """Stands for a generator whose every draw is its mean or its top."""
+
+    @staticmethod
+    def random(size: Any) -> NDArray[np.float64]:
+        return np.ones(size)
+
+    @staticmethod
+    def standard_normal(size: Any) -> NDArray[np.float64]:
+        return np.zeros(size)
+
+
+def test_a_new_network_is_the_linear_model(task: tuple[FrameTask, FrameFICGAN]) -> None:
+    made, model = task
+    rows = made.rows[:3]
+    batch = made.mixes.batch(rows, made.set.codes[rows[::-1]], np.array([1, 4, 10]), np.random.default_rng(0))
+    codes = model.encode(batch.texture, batch.code)
+    pictures, textures, shape = made._published(model, batch, model.map(codes.z_id).repeat(2, 1), codes.z_non)
+    assert torch.equal(textures, batch.linear) and not shape.any()
+    changed = (pictures - torch.cat([batch.source] * 2)).abs().amax((1, 2, 3))
+    assert (changed > 0.05).all()
+
+
+def test_the_composite_is_what_is_pasted(task: tuple[FrameTask, FrameFICGAN]) -> None:
+    made, _ = task
+    rows, model = made.rows[:2], made.model
+    batch = made.mixes.batch(rows, made.set.codes[rows[::-1]], np.array([1, 1]), np.random.default_rng(1))
+    source, mix = batch.source, batch.linear[2:]
+    seen = made.composite(source, mix, batch.points[2:], batch.upright)
+    for row, one in enumerate(rows):
+        read = made.set.read.take([one])
+        points = np.concatenate([batch.points[2 + row].numpy(), read.points[0][:, 2:]], 1)
+        texture = np.ascontiguousarray(mix[row].permute(1, 2, 0).numpy() / 2 + 0.5)
+        paste = paste_texture(
+            np.array(made.set.images[one]), read.upright[0], points, texture, model.mask, model.warp
+        )
+        apart = np.abs((seen[row].permute(1, 2, 0).numpy() + 1) * 127.5 - paste.image)
+        assert apart.mean() < 0.5 and np.quantile(apart, 0.999) < 12  # bilinear there, bicubic here
+
+
+def test_batches_show_what_the_product_publishes(task: tuple[FrameTask, FrameFICGAN], faces: Path) -> None:
+    made, network = task
+    told: dict[str, NDArray[Any]] = {}
+
+    class Told(FrameNetwork):
+        """Adds nothing, and keeps what it was told."""
+
+        def read(self, textures: Any, codes: Any) -> Any:
+            return np.zeros((len(codes), 16), np.float32), np.zeros((len(codes), 4, 4, 4), np.float32)
+
+        def write(self, w: Any, moment: Any, z_non: Any, linear: Any) -> Any:
+            told.update(moment=moment, linear=linear)
+            return np.zeros_like(linear), np.zeros((len(w), 20), np.float32)
+
+    one, other = made.rows[:2]
+    codes = np.concatenate([made.set.codes, made.set.moment.kept, np.zeros((len(made.set), 16))], 1)
+    bank = IdentityBank.from_codes(codes.astype(np.float16), None)
+    config = replace(made.frame, jitter=(0.0,) * 6)
+    mesh, spoken = MediaPipeMesh(), Told(b"", b"", 16, made.model.num_layers, 64)
+    engine = FrameModel(made.model, config, bank, k=2, seed=1, network=spoken, mesh=mesh)
+    image = np.array(made.set.images[one])
+    points = Alignment().points(128).astype(np.float32)
+    sight = engine.see([(image, Face(np.float32([0, 0, 128, 128]), points, 1.0))])[0]
+    styles = engine.mixed(sight.z_id[None], codes[other][None].astype(np.float32), Attempt(layer=3))
+    published = engine.render(styles, [sight])[0]
+    batch = made.mixes.batch(np.array([one]), made.set.codes[[other]], np.array([4]), Certain())  # type: ignore[arg-type]
+    np.testing.assert_allclose(published.points[:, :2], batch.points[1].numpy(), atol=2e-3)
+    np.testing.assert_allclose(told["moment"], batch.moment[1:].numpy(), atol=2e-3)
+    linear = batch.linear[1].permute(1, 2, 0).numpy() / 2 + 0.5
+    np.testing.assert_allclose(told["linear"][0], linear, atol=2e-3)
+
+
+def test_what_moves_the_shape_moves_the_points(task: tuple[FrameTask, FrameFICGAN]) -> None:
+    made, _ = task
+    rows, shape = made.rows[:1], made.model.shape
+    batch = made.mixes.batch(rows, made.set.codes[made.rows[1:2]], np.array([1]), Certain())  # type: ignore[arg-type]
+    push = np.random.default_rng(2).normal(size=(1, len(shape.basis))).astype(np.float32)
+    moved = batch.points[1:] + torch.einsum("bi,binj->bnj", torch.from_numpy(push), batch.moves[1:])
+    read, numbers = made.set.read.take(rows), batch.wanted[:, :6].numpy()
+    wanted = shape.publish(read, numbers, batch.shape.numpy() + push, rim=made.frame.rim)
+    np.testing.assert_allclose(moved.numpy(), wanted[..., :2], atol=2e-3)
+    assert not batch.moves[0].any()  # a reconstruction has the source's own shape
+
+
+def test_means_are_drawn_with_the_spread_of_a_bank() -> None:
+    rng = np.random.default_rng(3)
+    memory = CodeMemory(size=4000, k=500, psi=1.0)
+    for _ in range(50):
+        memory.add(rng.normal(2, 3, (100, 8)).astype(np.float32))
+    assert memory.codes.shape == (4000, 8)
+    drawn = np.stack([memory.draw(rng) for _ in range(600)])
+    np.testing.assert_allclose(drawn.mean(0), 2, atol=0.4)
+    # psi is uniform in 0 … 1, whose mean square is a third; an eighth of the memory is drawn without replacement.
+    np.testing.assert_allclose(drawn.std(0), 3 * np.sqrt(7 / 8 / 3), rtol=0.2)
+
+
+def test_expression_is_read_from_textures(task: tuple[FrameTask, FrameFICGAN]) -> None:
+    made, _ = task
+    rows = made.rows[:8]
+    textures, read = made.mixes.textures(rows), made.set.read.take(rows)
+    shape = torch.from_numpy(read.identity)
+    found = torch.from_numpy(np.concatenate([read.numbers, made.set.moment.kept[rows]], 1))
+    close = made.losses.keep(textures, shape, found)
+    far = made.losses.keep(textures, shape, -found)
+    assert (close[found[:, 6:].abs().amax(1) > 0.5] < far[found[:, 6:].abs().amax(1) > 0.5]).all()
+
+
+def test_a_run_leaves_a_model_for_use(faces: Path, tmp_path: Path) -> None:
+    first = train(small("schedule.total_kimg=0.008"), [faces], tmp_path, device="cpu", progress="none")
+    assert load_appearance(first)[2].training["network"]["images_seen"] == 8
+    path = train(small(), [faces], tmp_path, device="cpu", progress="none")
+    model, _, info, network = load_appearance(path)
+    assert info.training["network"]["images_seen"] == 16 and model.num_layers == 10
+    assert network is not None and network.num_layers == 10
+    ticks = [json.loads(line) for line in (tmp_path / "stats.jsonl").read_text().splitlines()]
+    assert {"rec", "neg", "pos", "perceptual", "keep", "structure", "adv_mix", "d", "r1", "moved"} <= set(ticks[-1])
+    with Image.open(tmp_path / "grid-000000.png") as sheet:
+        assert sheet.size[1] == 7 * 128
+    texture = np.random.default_rng(0).integers(0, 255, (1, 128, 128, 3), np.uint8)
+    w, z_non = network.read(texture, np.zeros((1, 158), np.float32))
+    linear = texture.astype(np.float32) / 255
+    added, shape = network.write(w[:, None].repeat(10, 1), np.zeros((1, 18), np.float32), z_non, linear)
+    assert added.shape == (1, 128, 128, 3) and shape.shape == (1, 20) and added.any() and shape.any()
+
+
+@pytest.mark.parametrize("modulation", ["adain", "demodulate"])
+def test_the_parts_for_use_are_the_network(modulation: str) -> None:
+    torch.manual_seed(1)
+    config = small(f"model.modulation={modulation}").model
+    model = FrameFICGAN(config).eval()
+    for layer in (*model.generator.to_rgb, model.generator.shape_head):
+        torch.nn.init.normal_(layer.weight)
+    reader, writer = (
+        onnxruntime.InferenceSession(part.SerializeToString(), providers=["CPUExecutionProvider"])
+        for part in frame_to_onnx(model)
+    )
+    texture, code, moment = torch.randn(2, 3, 128, 128).tanh(), torch.randn(2, 158), torch.randn(2, 18)
+    layered = torch.randn(2, 10, config.w_dim)
+    with torch.no_grad():
+        codes = model.encode(texture, code)
+        w, out = model.map(codes.z_id), model.generate(layered, moment, codes.z_non, texture)
+    found = reader.run(["w", "z_non"], {"texture": texture.numpy(), "code": code.numpy()})
+    given = {"w": layered, "moment": moment, "z_non": codes.z_non, "linear": texture}
+    found += writer.run(["texture", "shape"], {name: value.numpy() for name, value in given.items()})
+    for mine, theirs in zip(found, (w, codes.z_non, *out), strict=True):
+        scale = float(theirs.abs().max())
+        np.testing.assert_allclose(mine, theirs.numpy(), atol=4e-3 * scale)  # weights are kept in 16 bits
+
+
+def test_sizes_that_do_not_fit_are_named(faces: Path) -> None:
+    with pytest.raises(UsageError, match=r"model\.frame\.code_dim is 10, .* needs 158"):
+        FrameTask(small("model.frame.code_dim=10"), [faces], None, None, torch.device("cpu"))
+
+
+def test_detail_is_told_as_the_product_reads_it(task: tuple[FrameTask, FrameFICGAN]) -> None:
+    made, _ = task
+    texture = np.array(made.set.textures[0])
+    assert made.set.detail[0] == pytest.approx(detail_of(texture.astype(np.float32) / 255, made.model.mask), rel=1e-5)
+    assert pretrained.path("model") == made.path
