@@ -193,7 +193,8 @@ class FrameModel(FaceModel):
     # -- new identities -----------------------------------------------------------------------------------------------
 
     def draw(self, key: str, attempt: Attempt, psi: float, z_id: Floats | None = None) -> KSameCode:
-        count = 1 if z_id is None else self.config.choices
+        config = self.config
+        count = 1 if z_id is None else config.retry_choices if attempt.draw else config.choices
         drawn = [super(FrameModel, self).draw(f"{key}/{n}" if n else key, attempt, psi) for n in range(count)]
         code = drawn[0] if z_id is None else min(drawn, key=lambda one: self._likeness(one.w, z_id))
         # Keyed as the draw is: who does not know the seed cannot take the noise off.
@@ -203,12 +204,13 @@ class FrameModel(FaceModel):
 
     def account(self, *, layer: int, psi: Sequence[float]) -> dict[str, Any]:
         told = super().account(layer=layer, psi=psi)
-        told["choices"] = self.config.choices
+        first, later = self.config.choices, self.config.retry_choices
+        told["choices"] = first
         stay = ", ".join(self.model.names)
         told["not_covered"] += (
             f" z_non holds expression, head pose, light and part of the outline; {stay or 'no attribute'} stay as they "
-            f"are read from the source. Of {self.config.choices} k-same draws the one least like the source was taken, "
-            "which tells whoever knows the seed a little about it."
+            f"are read from the source. Of {first} k-same draws ({later} where a face was tried again) the one least "
+            "like the source was taken, which tells whoever knows the seed a little about it."
         )
         return told
 

@@ -39,6 +39,7 @@ class FrameConfig:
         rim: how far the outline of the face stays the source's own; it meets the head, and tells people apart.
         choices: of so many k-same draws the one whose code is least like the source's is taken. Who knows the seed
             learns at most log2(choices) bits of the source from that.
+        retry_choices: the same for a face that the gate still recognised.
         limit: numbers of expression beyond it, in standard deviations, are cut: the model has not seen them.
         kept: how clearly a new face shows each attribute that stays (gender, age); 1 is as clearly as the source.
         gains: of the bands of fine detail, see `sharpened`.
@@ -56,6 +57,7 @@ class FrameConfig:
     shapes: float = 0.7
     rim: float = 0.3
     choices: int = 6
+    retry_choices: int = 24
     limit: float = 2.5
     kept: tuple[float, ...] = (1.5, 0.8)
     gains: tuple[float, ...] = (2.0, 1.55, 1.3, 1.1)

@@ -1,8 +1,9 @@
 """The training loop: data, phases, optimisers, and the files of a run.
 
 Files in the run's folder: `config.json` (what was asked), `state.safetensors` (to go on), `network.safetensors` (the
-averaged model, to use), `network-NNNNNN.safetensors` (the same at snapshots, by kimg), `stats.jsonl`, `tensorboard/`,
-`reals.png` and `grid-NNNNNN.png`. The same command again goes on where the last one stopped.
+averaged model, to use), `network-NNNNNN.safetensors` (the same at snapshots, by kimg), `start.safetensors` (the latest
+snapshot's networks, for another run to begin from), `stats.jsonl`, `tensorboard/`, `reals.png` and `grid-NNNNNN.png`.
+The same command again goes on where the last one stopped.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from ficgan.training.step import Fakes, discriminator_step, r1_step, weights_at
 
 __all__ = ["Interrupted", "train"]
 
-STATE, NETWORK, CONFIG = "state.safetensors", "network.safetensors", "config.json"
+STATE, START, NETWORK, CONFIG = "state.safetensors", "start.safetensors", "network.safetensors", "config.json"
 
 
 class Interrupted(KeyboardInterrupt):
@@ -262,6 +263,7 @@ class _Run:
         model, training = self.state.ema.model, self._record()
         self.task.save(self.out / NETWORK, model, training)
         if grid:
+            self.state.save_start(self.out / START)
             stamp = f"{round(self.state.kimg):06d}"
             self.task.save(self.out / f"network-{stamp}.safetensors", model, training)
             self.task.snapshot(model, self.out / f"grid-{stamp}.png")

@@ -87,6 +87,14 @@ class TrainingState:
         header = {"config": self.config.model_dump(mode="json"), "data": self.data, "counters": counters}
         save_tensors(path, tensors, header, kind=KIND)
 
+    def save_start(self, path: Path) -> None:
+        """Write what another run can begin from: the averaged model and D in half precision, an eighth of a state."""
+        tensors = {f"model.{key}": value.half() for key, value in self.ema.model.state_dict().items()}
+        tensors |= {f"discriminator.{key}": value.half() for key, value in self.discriminator.state_dict().items()}
+        counters = {"step": self.step, "start_images": self.start_images, "augment_p": self.augment.p}
+        header = {"config": self.config.model_dump(mode="json"), "data": self.data, "counters": counters}
+        save_tensors(path, tensors, header, kind=KIND)
+
     def load(self, path: Path) -> None:
         """Go on from a file of `save` made with the same networks.
 
@@ -120,7 +128,7 @@ class TrainingState:
         self.augment.p = counters["augment_p"]
 
     def begin_from(self, path: Path) -> None:
-        """Take the networks of another run's state (E, G, D and their average); Adam starts afresh.
+        """Take the networks of another run's state or start file (E, G, D and their average); Adam starts afresh.
 
         Raises:
             FicganError: damaged, foreign, or of another model.
@@ -128,7 +136,7 @@ class TrainingState:
         tensors, header = load_tensors(path, kind=KIND)
         try:
             for name, module in self._modules().items():
-                module.load_state_dict(_below(tensors, name))
+                module.load_state_dict(_below(tensors, name) or _below(tensors, "model"))
         except RuntimeError:
             raise FicganError(f"{path} is of a run with other networks; use its configuration") from None
         counters = header["counters"]

@@ -108,7 +108,7 @@ def test_the_composite_is_what_is_pasted(task: tuple[FrameTask, FrameFICGAN]) ->
 
 
 def test_batches_show_what_the_product_publishes(task: tuple[FrameTask, FrameFICGAN], faces: Path) -> None:
-    made, network = task
+    made, _ = task
     told: dict[str, NDArray[Any]] = {}
 
     class Told(FrameNetwork):

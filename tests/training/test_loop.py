@@ -163,6 +163,19 @@ def test_begin_from_another_run(drawn_faces: Path, tmp_path: Path) -> None:
     assert load_checkpoint(tmp_path / "b/network.safetensors")[1].training["images_seen"] == 36
 
 
+def test_begin_from_a_snapshots_networks(drawn_faces: Path, tmp_path: Path) -> None:
+    run(drawn_faces, tmp_path / "a")
+    start = tmp_path / "a/start.safetensors"
+    assert start.stat().st_size < (tmp_path / "a/state.safetensors").stat().st_size / 4
+    run(drawn_faces, tmp_path / "b", "schedule.total_kimg=0.004", "optimizer.lr=0", start=start)
+    a, b = tensors(tmp_path / "a"), tensors(tmp_path / "b")
+    for name in a:
+        room, _, rest = name.partition(".")
+        if room in ("model", "discriminator") and "w_mean" not in name:
+            was = a[f"ema.{rest}"] if room == "model" else a[name]
+            torch.testing.assert_close(b[name], was, rtol=1e-3, atol=1e-6)
+
+
 def test_a_nan_stops_the_run_and_names_the_state(drawn_faces: Path, tmp_path: Path) -> None:
     run(drawn_faces, tmp_path, "schedule.total_kimg=0.008")
     good = (tmp_path / "state.safetensors").read_bytes()
