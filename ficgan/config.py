@@ -96,6 +96,8 @@ class DiscriminatorConfig(_Frozen):
     channel_max: int = 512
     minibatch_std_group: int = Field(4, ge=0)
     """Group size of the minibatch standard deviation layer, 0 to leave it out."""
+    taps: tuple[int, ...] = ()
+    """Channels of V's feature maps that are judged, finest first; in the frame only."""
 
     def channels(self, resolution: int) -> int:
         return min(self.channel_base // resolution, self.channel_max)
@@ -135,6 +137,8 @@ class LossConfig(_Frozen):
     structure_size: int = 8
     keep: float = 0.0
     """Squared error of expression and attributes as linear maps read them from the mix; in the frame only."""
+    shape: float = 0.0
+    """Mean square of what the network adds to the shape, in standard deviations; in the frame only."""
     r1_gamma: float = 10.0
     r1_interval: int = Field(16, ge=1)
     """Lazy regularisation: R1 at every n-th discriminator step, weighted n times."""

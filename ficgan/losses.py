@@ -5,6 +5,8 @@ All take and return float tensors; nothing here knows a network, a weight or a s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -13,6 +15,7 @@ __all__ = [
     "adversarial_discriminator",
     "adversarial_generator",
     "feature_distance",
+    "local_adversarial",
     "negative",
     "negative_hinge",
     "positive",
@@ -111,6 +114,20 @@ def adversarial_generator(logits_fake: Tensor) -> Tensor:
     Source: FICGAN Eq. 4.
     """
     return F.softplus(-logits_fake.float())
+
+
+def local_adversarial(logits: Sequence[Tensor], weight: Tensor, *, real: bool) -> Tensor:
+    """Eqs. 4 and 5 on maps of logits: −log σ of them (or of their negative) [B], mean over places and judges.
+
+    Args:
+        logits: maps [B,1,h,w]; the first are of patches.
+        weight: [1,1,h,w] of the patches.
+        real: whether they are to be taken for real.
+    """
+    sign = -1.0 if real else 1.0
+    first, *rest = (F.softplus(sign * one.float()) for one in logits)
+    means = [(first * weight).sum((1, 2, 3)) / weight.sum(), *(one.mean((1, 2, 3)) for one in rest)]
+    return torch.stack(means).mean(0)
 
 
 def adversarial_discriminator(logits_real: Tensor, logits_rec: Tensor, logits_mix: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from ficgan.models.discriminator import Discriminator
 from ficgan.models.encoder import Encoder
 from ficgan.models.ficgan import FICGAN, Codes
-from ficgan.models.frame import FrameFICGAN
+from ficgan.models.frame import FrameDiscriminator, FrameFICGAN
 from ficgan.models.generator import Generator
 from ficgan.models.inference import InferenceModel
 from ficgan.models.io import CheckpointHeader, load_checkpoint, load_tensors, save_checkpoint, save_tensors
@@ -15,6 +15,7 @@ __all__ = [
     "Codes",
     "Discriminator",
     "Encoder",
+    "FrameDiscriminator",
     "FrameFICGAN",
     "Generator",
     "InferenceModel",

@@ -6,20 +6,22 @@ RGB outputs and the shape's last layer start at zero, so an untrained network is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import spectral_norm
 
 from ficgan import ops
-from ficgan.config import FrameNetworkConfig, ModelConfig
+from ficgan.config import DiscriminatorConfig, FrameNetworkConfig, ModelConfig
 from ficgan.models.ficgan import Codes
 from ficgan.models.generator import StyleLayer
 from ficgan.models.layers import Conv2d, DownBlock, Linear, normalise_rms
 from ficgan.models.mapping import MappingNetwork
 
-__all__ = ["FrameFICGAN", "FrameOutput"]
+__all__ = ["FrameDiscriminator", "FrameFICGAN", "FrameOutput"]
 
 Layer = TypeVar("Layer", Conv2d, Linear)
 
@@ -178,3 +180,62 @@ def _zeroed(layer: Layer) -> Layer:
     with torch.no_grad():
         layer.weight.zero_()
     return layer
+
+
+_FINE = 6.0
+"""What the finest detail is multiplied by for the discriminator: it is small, and weights grow slowly."""
+_GAIN = 4.0
+"""Of logits."""
+
+
+class FrameDiscriminator(nn.Module):
+    """Judges faces locally: patches of the texture in the frame, and feature maps of V on what is published.
+
+    A discriminator on whole crops, whose surroundings are real in both kinds, needs hundreds of steps to see any
+    difference. Patches at known places of the face, and features that a recogniser has learnt, tell it within a
+    hundred. The judges of features are held by their spectral norm, the one of patches by R1.
+
+    Args:
+        config: channels; `config.taps` are those of V's feature maps, the coarsest last.
+        resolution: side R of the textures.
+
+    Source: Isola et al. 2017 (patches); Sauer et al. 2021, Projected GANs (frozen features); Miyato et al. 2018.
+    """
+
+    places: Tensor
+
+    def __init__(self, config: DiscriminatorConfig, resolution: int) -> None:
+        super().__init__()
+        narrow, wide = config.channels(resolution // 2), config.channels(resolution // 4)
+        self.patches = _judge([(9, narrow, 4, 2), (narrow, wide, 4, 2), (wide, wide, 3, 1)])
+        self.heads = nn.ModuleList(_judge([(taps, 64, 4, 2), (64, 64, 3, 1)]) for taps in config.taps)
+        for head in self.heads:
+            for layer in head.children():
+                if isinstance(layer, nn.Conv2d):
+                    spectral_norm(layer)
+        at = torch.linspace(-1, 1, resolution)
+        self.register_buffer("places", torch.stack(torch.meshgrid(at, at, indexing="xy"))[None], persistent=False)
+
+    def forward(self, textures: Tensor, mask: Tensor, maps: Sequence[Tensor] = ()) -> list[Tensor]:
+        """Logits [B,1,h,w] of patches, then of V's feature maps if they are given; higher for real.
+
+        Args:
+            textures: [B,3,R,R] in [−1, 1].
+            mask: [1,1,R,R], weight of the textures.
+            maps: of V, finest first; the last of them are judged.
+        """
+        count = len(textures)
+        fine = _FINE * (textures - F.interpolate(F.avg_pool2d(textures, 2), scale_factor=2.0, mode="bilinear"))
+        given = [textures * mask, fine * mask, mask.expand(count, -1, -1, -1), self.places.expand(count, -1, -1, -1)]
+        logits = [self.patches(torch.cat(given, 1))]
+        if len(self.heads) and len(maps):
+            logits += [head(one) for head, one in zip(self.heads, maps[-len(self.heads) :], strict=True)]
+        return [_GAIN * one.float() for one in logits]
+
+
+def _judge(layers: Sequence[tuple[int, int, int, int]]) -> nn.Sequential:
+    """Convolutions (in, out, kernel, stride) with leaky ReLU, and one to logits."""
+    modules: list[nn.Module] = []
+    for inside, outside, kernel, stride in layers:
+        modules += [nn.Conv2d(inside, outside, kernel, stride, padding=1), nn.LeakyReLU(0.2)]
+    return nn.Sequential(*modules, nn.Conv2d(layers[-1][1], 1, 3, padding=1))

@@ -17,7 +17,7 @@ from ficgan.models import FICGAN, CheckpointHeader, Discriminator, FrameFICGAN, 
 from ficgan.training.augment import flip
 from ficgan.training.snapshots import snapshot
 from ficgan.training.state import TrainingState
-from ficgan.training.step import Fakes, Weights, generator_step
+from ficgan.training.step import Fakes, Weights, discriminator_step, generator_step, r1_step
 from ficgan.training.swap import plan_swap
 from ficgan.training.verify import make_verify
 
@@ -60,8 +60,8 @@ class CropTask:
     def generator_step(
         self, state: TrainingState, judge: Discriminator, rows: Tensor, weights: Weights, share: float,
         rng: torch.Generator,
-    ) -> tuple[Tensor, Fakes, dict[str, Tensor]]:  # fmt: skip
-        """Accumulate gradients for one round; returns real images, generated ones, and the terms of the loss."""
+    ) -> tuple[tuple[Tensor, Fakes], dict[str, Tensor]]:  # fmt: skip
+        """Accumulate gradients for one round; returns what D will judge, and the terms of the loss."""
         config = self.config
         x = self._to_float(self.images[rows.to(self.images.device)])
         if config.augment.flip:
@@ -72,7 +72,20 @@ class CropTask:
         fakes, terms = generator_step(
             state.model, judge, self.verify, x, plan, config, weights, state.augment, share, vary
         )
-        return x, fakes, terms
+        return (x, fakes), terms
+
+    def discriminator_step(
+        self, state: TrainingState, judge: Discriminator, made: tuple[Tensor, Fakes], share: float
+    ) -> dict[str, Tensor]:
+        """Accumulate D's gradients for one round of `generator_step`."""
+        return discriminator_step(judge, *made, state.augment, share)
+
+    def r1_step(
+        self, state: TrainingState, made: tuple[Tensor, Fakes], weight: float, share: float
+    ) -> dict[str, Tensor]:
+        """Accumulate the gradients of R1 for one round."""
+        assert isinstance(state.discriminator, Discriminator)
+        return r1_step(state.discriminator, made[0], state.augment, weight, share)
 
     def save(self, path: Path, model: FICGAN | FrameFICGAN, training: dict[str, Any]) -> None:
         """Write the averaged model for use."""

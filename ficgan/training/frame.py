@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,11 +27,11 @@ from ficgan.frame.file import FrameConfig, load_appearance, save_appearance
 from ficgan.frame.network import FrameNetwork
 from ficgan.frame.torch_warp import Composite
 from ficgan.identity.ksame import draw_members, restore_variance
-from ficgan.models import FICGAN, Discriminator, FrameFICGAN
+from ficgan.models import FICGAN, FrameDiscriminator, FrameFICGAN
 from ficgan.models.io import file_digest
 from ficgan.training.snapshots import save_grid
 from ficgan.training.state import TrainingState
-from ficgan.training.step import Fakes, Weights
+from ficgan.training.step import Weights
 from ficgan.training.swap import Swap, plan_swap
 from ficgan.training.verify import make_verify
 
@@ -352,6 +352,16 @@ class FrameLosses(nn.Module):
         return ((found - wanted).square().clamp_max(4) * self.trust).mean(1)
 
 
+class Judged(NamedTuple):
+    """What D judges after a generator step, without graphs: textures [B,3,R,R], and V's maps of what is published."""
+
+    real: Tensor
+    real_maps: list[Tensor]
+    rec: Tensor
+    mix: Tensor
+    mix_maps: list[Tensor]
+
+
 class FrameTask:
     """Data, V and pictures of a run in the canonical frame.
 
@@ -420,10 +430,10 @@ class FrameTask:
         self.memory.add(np.concatenate([self.set.codes[rows], w.float().cpu().numpy()], 1))
 
     def generator_step(
-        self, state: TrainingState, judge: Discriminator, indices: Tensor, weights: Weights, share: float,
+        self, state: TrainingState, judge: FrameDiscriminator, indices: Tensor, weights: Weights, share: float,
         rng: torch.Generator,
-    ) -> tuple[Tensor, Fakes, dict[str, Tensor]]:  # fmt: skip
-        """Accumulate gradients for one round; returns real images, generated ones, and the terms of the loss.
+    ) -> tuple[Judged, dict[str, Tensor]]:  # fmt: skip
+        """Accumulate gradients for one round; returns what D will judge, and the terms of the loss.
 
         Source: FICGAN, "Total Loss", on composites.
         """
@@ -443,25 +453,60 @@ class FrameTask:
         per_layer = _layered(w, new, plan, model.num_layers)
         fakes, textures, shape = self._published(model, batch, per_layer, z_non)
         x_rec, x_mix = fakes.chunk(2)
-        terms = self._terms(batch, plan, textures, shape, x_rec, x_mix, weights, rng)
+        terms, maps, maps_real = self._terms(batch, plan, textures, shape, x_rec, x_mix, weights, rng)
+        rec_texture, mix_texture = textures.chunk(2)
         told = config.loss
         total = (
             weights.reconstruction * terms["rec"] + told.perceptual * terms["perceptual"]
-            + told.structure * terms["structure"] + told.keep * terms["keep"]
+            + told.structure * terms["structure"] + told.keep * terms["keep"] + told.shape * terms["shape"]
             + weights.verification * (told.positive * terms["pos"] + told.negative * terms["neg"])
         )  # fmt: skip
         if weights.adversarial > 0:
-            logits = judge(state.augment(fakes), parts=2)
-            assert isinstance(logits, Tensor)
-            rec, mix = losses.adversarial_generator(logits).chunk(2)
-            terms |= {"adv_rec": rec.mean(), "adv_mix": mix.mean()}
+            for name, texture, seen in (("adv_rec", rec_texture, []), ("adv_mix", mix_texture, maps)):
+                logits = judge(texture, self.composite.mask, seen)
+                terms[name] = losses.local_adversarial(logits, self.weight(logits), real=True).mean()
             adversarial = told.adversarial_rec * terms["adv_rec"] + told.adversarial_mix * terms["adv_mix"]
             total = total + weights.adversarial * adversarial
         terms["total"] = total
         (total * share).backward()
-        terms["moved"] = shape.square().mean().sqrt()
         told_terms = {name: term.detach() for name, term in terms.items()}
-        return batch.source, Fakes(x_rec.detach(), x_mix.detach()), told_terms
+        detached = [one.detach() for one in maps]
+        made = Judged(batch.texture, maps_real, rec_texture.detach(), mix_texture.detach(), detached)
+        return made, told_terms
+
+    def discriminator_step(
+        self, state: TrainingState, judge: FrameDiscriminator, made: Judged, share: float
+    ) -> dict[str, Tensor]:
+        """Accumulate D's gradients for one round of `generator_step`."""
+        mask = self.composite.mask
+        real = judge(made.real, mask, made.real_maps)
+        mix, rec = judge(made.mix, mask, made.mix_maps), judge(made.rec, mask)
+        weight = self.weight(real)
+        loss = losses.local_adversarial(real, weight, real=True)
+        loss = loss + 0.5 * losses.local_adversarial(mix, weight, real=False)
+        loss = (loss + 0.5 * losses.local_adversarial(rec, weight, real=False)).mean()
+        (loss * share).backward()
+        told = {"d": loss.detach(), "r_t": torch.stack([one.detach().sign().mean() for one in real]).mean()}
+        for number, (a, b) in enumerate(zip(real, mix, strict=True)):
+            told[f"d_{number}"] = ((a > 0).float().mean() + (b < 0).float().mean()).detach() / 2
+        return told
+
+    def r1_step(self, state: TrainingState, made: Judged, weight: float, share: float) -> dict[str, Tensor]:
+        """Accumulate the gradients of R1 on patches for one round."""
+        with torch.autocast(self.device.type, enabled=False):
+            real = made.real.detach().requires_grad_(True)
+            logits = state.discriminator(real, self.composite.mask)
+            assert isinstance(logits, list)
+            weights = self.weight(logits)
+            mean = (logits[0] * weights).sum((1, 2, 3)) / weights.sum()
+            penalty = losses.r1_penalty(mean, real).mean()
+            (penalty * (weight * share)).backward()
+        return {"r1": penalty.detach()}
+
+    def weight(self, logits: Sequence[Tensor]) -> Tensor:
+        """How much each of D's patches counts, [1,1,h,w]."""
+        height, width = logits[0].shape[2:]
+        return F.adaptive_avg_pool2d(self.composite.mask, (height, width))
 
     def _mix(self, rows: NDArray[np.int64], plan: Swap, rng: np.random.Generator) -> tuple[FrameBatch, Tensor]:
         """The batch as the linear model has it, and w of those that go towards a mean [B,w_dim]."""
@@ -487,7 +532,8 @@ class FrameTask:
     def _terms(
         self, batch: FrameBatch, plan: Swap, textures: Tensor, shape: Tensor, x_rec: Tensor, x_mix: Tensor,
         weights: Weights, rng: torch.Generator,
-    ) -> dict[str, Tensor]:  # fmt: skip
+    ) -> tuple[dict[str, Tensor], list[Tensor], list[Tensor]]:  # fmt: skip
+        """Terms of the loss, and V's feature maps of the mixes and of varied sources, for D."""
         told, count = self.config.loss, len(x_rec)
         mask = self.composite.mask
         rec, mix = textures.chunk(2)
@@ -495,19 +541,23 @@ class FrameTask:
         terms = {"rec": apart.mean((1, 2, 3)).mean() / mask.mean()}
         terms["structure"] = losses.structure(batch.source, x_mix, told.structure_size).mean()
         terms["keep"] = self.losses.keep(mix, batch.shape + shape[count:], batch.wanted).mean()
+        terms["shape"] = shape[count:].square().mean()
+        vary = rng if self.config.verifier.augment else None
         with torch.no_grad():
-            maps = self.verify(batch.source, taps=True)[1]
-        v_rec, maps_rec = self.verify(x_rec, taps=True)
+            _, seen = self.verify.read((batch.source, None), (batch.source, vary))
+        embedding, made = self.verify.read((x_rec, None), (x_mix, vary))
+        v_rec, v_mix = embedding.chunk(2)
+        maps, maps_real = ([one[part] for one in seen] for part in (slice(count), slice(count, None)))
+        maps_rec, maps_mix = ([one[part] for one in made] for part in (slice(count), slice(count, None)))
         terms["perceptual"] = losses.feature_distance(maps, maps_rec)
         terms["same"] = F.cosine_similarity(v_rec.detach(), batch.identity, dim=1).mean()
-        v_mix = self.verify(x_mix, generator=rng if self.config.verifier.augment else None)
         target = batch.identity[plan.target.to(self.device)]
         owed = 1 - plan.kept.to(self.device, torch.float32) / self.model.num_layers
         swapped = (~plan.to_mean).to(self.device)
         margin = told.negative_margin
         terms["neg"] = (losses.negative_hinge(batch.identity, target, v_mix, margin, swapped) * owed).mean()
         terms["pos"] = (losses.positive(target, v_mix) * owed * swapped.float()).mean()
-        return terms
+        return terms, maps_mix, maps_real
 
     def save(self, path: Path, model: FICGAN | FrameFICGAN, training: dict[str, Any]) -> None:
         """Write linear model and averaged network for use, as one file."""

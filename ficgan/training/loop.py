@@ -12,18 +12,17 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ficgan import ops
 from ficgan.config import Config
 from ficgan.data import ResumableSampler
 from ficgan.errors import FicganError, UsageError
 from ficgan.interrupts import stop_asked
-from ficgan.models import Discriminator
 from ficgan.models.io import file_digest
 from ficgan.training.crops import CropTask
 from ficgan.training.distributed import Team
@@ -31,7 +30,7 @@ from ficgan.training.frame import FrameTask
 from ficgan.training.snapshots import save_grid
 from ficgan.training.state import TrainingState
 from ficgan.training.stats import Means, Reporter, duration
-from ficgan.training.step import Fakes, discriminator_step, r1_step, weights_at
+from ficgan.training.step import weights_at
 
 __all__ = ["Interrupted", "train"]
 
@@ -188,13 +187,13 @@ class _Run:
         rng = torch.Generator().manual_seed(int(seed[0]) >> 1)
         torch.manual_seed(int(torch.randint(2**62, (), generator=rng)))
         rounds = self.sampler.batch(state.step).chunk(config.optimizer.accumulate)
-        kept: list[tuple[Tensor, Fakes]] = []
+        kept: list[Any] = []
 
         state.discriminator.requires_grad_(False)
         for indices in rounds:
             with self._autocast():
-                x, fakes, terms = self.task.generator_step(state, self.judge, indices, weights, 1 / len(rounds), rng)
-            kept.append((x, fakes))
+                made, terms = self.task.generator_step(state, self.judge, indices, weights, 1 / len(rounds), rng)
+            kept.append(made)
             self.means.add(terms)
         self._apply("g", state.optimizer_g, state.model)
         team.average(state.model.mapping.w_mean)
@@ -202,15 +201,15 @@ class _Run:
 
         if weights.adversarial > 0:
             judged = []
-            for x, fakes in kept:
+            for made in kept:
                 with self._autocast():
-                    judged.append(discriminator_step(self.judge, x, fakes, state.augment, 1 / len(rounds)))
+                    judged.append(self.task.discriminator_step(state, self.judge, made, 1 / len(rounds)))
                 self.means.add(judged[-1])
             self._apply("d", state.optimizer_d, state.discriminator)
             if config.loss.r1_gamma > 0 and state.d_step % config.loss.r1_interval == 0:
                 weight = config.loss.r1_gamma * config.loss.r1_interval
-                for x, _ in kept:
-                    self.means.add(r1_step(state.discriminator, x, state.augment, weight, 1 / len(rounds)))
+                for made in kept:
+                    self.means.add(self.task.r1_step(state, made, weight, 1 / len(rounds)))
                 self._apply("d", state.optimizer_d, state.discriminator)
             state.d_step += 1
             if config.augment.adaptive:
@@ -244,7 +243,7 @@ class _Run:
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.team.device.type, torch.bfloat16, enabled=self.config.precision == "bf16")
 
-    def _compile(self) -> Discriminator:
+    def _compile(self) -> Any:
         """Compile E, G and V in place; returns the compiled discriminator, which shares its weights with the plain one.
 
         The R1 step keeps the plain one: a compiled module has no second derivative.
@@ -254,7 +253,7 @@ class _Run:
         self.state.model.encoder.compile()
         self.state.model.generator.compile()
         self.task.verify.network.compile()
-        return cast(Discriminator, torch.compile(self.state.discriminator))
+        return torch.compile(self.state.discriminator)
 
     # -- files and signals ------------------------------------------------------------------------------------------
 

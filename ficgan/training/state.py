@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ficgan.config import Config
 from ficgan.errors import FicganError
-from ficgan.models import FICGAN, Discriminator, FrameFICGAN, load_tensors, save_tensors
+from ficgan.models import FICGAN, Discriminator, FrameDiscriminator, FrameFICGAN, load_tensors, save_tensors
 from ficgan.training.augment import Augment
 from ficgan.training.ema import Ema
 
@@ -33,7 +33,8 @@ class TrainingState:
         channels_last = torch.channels_last
         self.model: FICGAN | FrameFICGAN = FrameFICGAN(config.model) if config.model.frame else FICGAN(config.model)
         self.model.to(device=device, memory_format=channels_last)  # type: ignore[call-overload]
-        self.discriminator = Discriminator(config.discriminator, config.model.resolution)
+        judged = config.discriminator, config.model.resolution
+        self.discriminator = FrameDiscriminator(*judged) if config.model.frame else Discriminator(*judged)
         self.discriminator.to(device=device, memory_format=channels_last)  # type: ignore[call-overload]
         self.ema = Ema(self.model, config.ema)
         self.augment = Augment(config.augment)

@@ -45,12 +45,17 @@ class Verifier(nn.Module):
         Returns:
             float32 [B, D], not normalised; with `taps`, also up to three maps [B, C, h, w], finest first.
         """
-        with torch.autocast(device_type=x.device.type, enabled=False):
-            y = self.aligned(x, generator)
+        embedding, maps = self.read((x, generator))
+        return (embedding, maps) if taps else embedding
+
+    def read(self, *parts: tuple[Tensor, torch.Generator | None]) -> tuple[Tensor, list[Tensor]]:
+        """Embeddings and early feature maps of several batches in one pass, each varied by its own generator."""
+        with torch.autocast(device_type=parts[0][0].device.type, enabled=False):
+            y = torch.cat([self.aligned(x, generator) for x, generator in parts])
             if (self.mean, self.scale) != (0.0, 1.0):
                 y = (y - self.mean) / self.scale
             embedding, maps = self.network(y.contiguous(memory_format=torch.channels_last))
-        return (embedding, maps) if taps else embedding
+        return embedding, maps
 
     def features(self, x: Tensor, *, generator: torch.Generator | None = None) -> list[Tensor]:
         """The early feature maps alone: up to three, finest first."""

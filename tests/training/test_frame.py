@@ -32,7 +32,8 @@ from ficgan.training.frame import CodeMemory, FrameTask
 pytestmark = pytest.mark.filterwarnings("ignore:verifier.spec=untrained")
 SMALL = [
     "model.channel_base=1024", "model.channel_max=16", "model.id_dim=8", "model.w_dim=16", "model.spatial_channels=4",
-    "discriminator.channel_base=1024", "discriminator.channel_max=16", "verifier.spec=untrained",
+    "discriminator.channel_base=1024", "discriminator.channel_max=16",
+    "discriminator.taps=[32,64]", "verifier.spec=untrained",
     "optimizer.batch=4", "optimizer.warmup_steps=0", "loss.r1_interval=2", "loss.verification_ramp_kimg=[0,0]",
     "loss.adversarial_ramp_kimg=0", "precision=fp32", "schedule.total_kimg=0.016", "schedule.tick_kimg=0.008",
     "schedule.snapshot_kimg=0.016",
@@ -182,7 +183,7 @@ def test_a_run_leaves_a_model_for_use(faces: Path, tmp_path: Path) -> None:
     assert info.training["network"]["images_seen"] == 16 and model.num_layers == 10
     assert network is not None and network.num_layers == 10
     ticks = [json.loads(line) for line in (tmp_path / "stats.jsonl").read_text().splitlines()]
-    assert {"rec", "neg", "pos", "perceptual", "keep", "structure", "adv_mix", "d", "r1", "moved"} <= set(ticks[-1])
+    assert {"rec", "neg", "pos", "perceptual", "keep", "structure", "adv_mix", "d", "r1", "shape"} <= set(ticks[-1])
     with Image.open(tmp_path / "grid-000000.png") as sheet:
         assert sheet.size[1] == 7 * 128
     texture = np.random.default_rng(0).integers(0, 255, (1, 128, 128, 3), np.uint8)
