@@ -100,6 +100,10 @@ class CropTask:
         assert isinstance(model, FICGAN)
         snapshot(model, self._to_float(self.images[: min(12, len(self.images))]), path)
 
+    def judge(self, model: FICGAN | FrameFICGAN) -> dict[str, float]:
+        """No figures: `ficgan measure` has them."""
+        return {}
+
     def reals(self) -> Tensor:
         """The first faces of the set as a square grid [r,r,3,R,R]."""
         side = min(8, int(len(self.images) ** 0.5))

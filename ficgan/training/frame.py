@@ -1,11 +1,9 @@
-"""Training in the canonical frame: faces that are read once and kept, and the losses of what would be published."""
+"""Training in the canonical frame: the losses of what would be published, and the figures of snapshots."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,292 +15,32 @@ from torch import Tensor, nn
 
 from ficgan import losses
 from ficgan.config import Config
-from ficgan.data import FaceData, check_alignment, open_faces
-from ficgan.errors import InputError, UsageError
+from ficgan.data import check_alignment, open_faces
+from ficgan.errors import UsageError
 from ficgan.export.networks import frame_to_onnx
-from ficgan.faces import Alignment, FaceMesh, MediaPipeMesh, find_meshes
-from ficgan.frame import AppearanceModel, Moment, Readings, detail_of, read_texture
-from ficgan.frame.appearance import SLOPES, look_features
-from ficgan.frame.file import FrameConfig, load_appearance, save_appearance
+from ficgan.faces import Alignment, MediaPipeMesh, Recognizer, get_recognizer
+from ficgan.frame.appearance import look_features
+from ficgan.frame.file import load_appearance, save_appearance
 from ficgan.frame.network import FrameNetwork
 from ficgan.frame.torch_warp import Composite
-from ficgan.identity.ksame import draw_members, restore_variance
 from ficgan.models import FICGAN, FrameDiscriminator, FrameFICGAN
 from ficgan.models.io import file_digest
+from ficgan.training.frame_faces import PRESENCE, CodeMemory, FrameBatch, FrameFaces, Mixes, rows_of
 from ficgan.training.snapshots import save_grid
 from ficgan.training.state import TrainingState
 from ficgan.training.step import Weights
 from ficgan.training.swap import Swap, plan_swap
 from ficgan.training.verify import make_verify
 
-__all__ = ["FrameBatch", "FrameFaces", "FrameLosses", "FrameTask", "Mixes"]
+__all__ = ["FrameLosses", "FrameTask"]
 
 Floats = NDArray[np.float32]
-PRESENCE = 8.0
-"""Least score of a mesh that is learnt from."""
 HELD_OUT = 32
 """Every so-many-th face is never trained on."""
+JUDGED = 192
+"""Of them a snapshot is judged on so many."""
 SMALL = 32
 """Side of the texture that attributes are read from."""
-
-
-@dataclass(frozen=True, eq=False)
-class FrameFaces:
-    """A training set as the frame sees it; images and textures stay on disk.
-
-    Args:
-        model: linear model that read them.
-        images: uint8 [N,S,S,3], aligned crops.
-        textures: uint8 [N,R,R,3].
-        read: of their meshes.
-        codes: float32 [N,D] of the linear model.
-        moment: of the sources.
-        detail: float32 [N] of `detail_of`.
-        identity: float32 [N,E], embeddings of V.
-    """
-
-    model: AppearanceModel
-    images: NDArray[np.uint8]
-    textures: NDArray[np.uint8]
-    read: Readings
-    codes: Floats
-    moment: Moment
-    detail: Floats
-    identity: Floats
-
-    def __len__(self) -> int:
-        return len(self.codes)
-
-    @classmethod
-    def prepare(
-        cls, data: FaceData, model: AppearanceModel, mesh: FaceMesh, verify: nn.Module, folder: Path, key: str,
-        say: Any = lambda stage, done, total: None,
-    ) -> FrameFaces:  # fmt: skip
-        """Read the clear faces of a set, or take what an earlier run has left in `folder`.
-
-        Args:
-            data: aligned faces.
-            model: linear model.
-            mesh: reads them.
-            verify: V, on crops in [−1, 1].
-            folder: where arrays are kept.
-            key: of model, mesh and V; with it the arrays of others are not taken.
-            say: called as say(stage, done, total).
-        """
-        digest = hashlib.sha256(f"{key}/{data.fingerprint}/{model.size}".encode()).hexdigest()
-        said = folder / "faces.json"
-        if not (said.exists() and json.loads(said.read_text()).get("digest") == digest):
-            folder.mkdir(parents=True, exist_ok=True)
-            count = _read_faces(data, model, mesh, verify, folder, say)
-            said.write_text(json.dumps({"digest": digest, "faces": count}))
-
-        def array(name: str) -> NDArray[Any]:
-            return np.load(folder / f"{name}.npy", mmap_mode="r")
-
-        read = model.shape.read(array("points"))
-        numbers, light = read.numbers, np.array(array("light"))
-        moment = Moment(read, numbers, light, np.array(array("kept")), np.array(array("grey")))
-        rest = (np.array(array(name)) for name in ("codes", "detail", "identity"))
-        codes, detail, identity = rest
-        return cls(model, array("images"), array("textures"), read, codes, moment, detail, identity)
-
-
-def _read_faces(
-    data: FaceData, model: AppearanceModel, mesh: FaceMesh, verify: nn.Module, folder: Path, say: Any
-) -> int:
-    side, count = data.resolution, len(data)
-    images = _array(folder / "images.npy", (count, side, side, 3))
-    textures = _array(folder / "textures.npy", (count, model.size, model.size, 3))
-    kept: dict[str, list[NDArray[Any]]] = {n: [] for n in ("points", "codes", "light", "kept", "grey", "detail")}
-    template, clear = Alignment().points(side)[None], 0
-    for done, image in enumerate(_images(data)):
-        found = find_meshes(mesh, image, template)[0]
-        if found.presence >= PRESENCE:
-            read = model.shape.read(found.points[None])
-            texture = read_texture(image, read.upright[0], read.points[0], model.warp)
-            code, moment = model.encode(texture[None], read)
-            detail = [detail_of(texture.astype(np.float32) / np.float32(255), model.mask)]
-            row = (found.points[None, :468], code, moment.light, moment.kept, moment.grey, np.array(detail))
-            for name, value in zip(kept, row, strict=True):
-                kept[name].append(np.asarray(value, np.float32))
-            images[clear], textures[clear] = image, texture
-            clear += 1
-        if done % 100 == 99 or done == count - 1:
-            say("reading faces", done + 1, count)
-    if not clear:
-        raise InputError(f"none of the {count} faces is clear enough: give larger, sharper, frontal ones")
-    for name, parts in kept.items():
-        np.save(folder / f"{name}.npy", np.concatenate(parts))
-    identity = []
-    with torch.no_grad():
-        for begin in range(0, clear, 64):
-            x = torch.from_numpy(np.asarray(images[begin : min(begin + 64, clear)])).permute(0, 3, 1, 2)
-            identity.append(verify(x.float() / 127.5 - 1).numpy())
-            say("reading identities", min(begin + 64, clear), clear)
-    np.save(folder / "identity.npy", np.concatenate(identity).astype(np.float32))
-    images.flush()
-    textures.flush()
-    return clear
-
-
-def _array(path: Path, shape: tuple[int, ...]) -> Any:
-    return np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
-
-
-def _images(data: FaceData) -> Iterator[NDArray[np.uint8]]:
-    for begin in range(0, len(data), 256):
-        part = data.subset(range(begin, min(begin + 256, len(data))))
-        yield from np.ascontiguousarray(part.resident().numpy().transpose(0, 2, 3, 1))
-
-
-@dataclass(frozen=True, eq=False)
-class FrameBatch:
-    """One batch on the device; rec and mix are what the linear model makes of it.
-
-    Args:
-        source: crops [B,3,S,S] in [−1, 1].
-        texture: of the sources [B,3,R,R] in [−1, 1].
-        identity: V of the sources [B,E].
-        code: identity code of the linear model [B,C].
-        upright: [B,2,3], crop → upright.
-        linear: textures of the linear model [2B,3,R,R] in [−1, 1]: reconstructions, then mixes.
-        contrast: [2B,1,1,1], what a unit of the network's texture is worth.
-        grey: [2B,1,1,1], 1 where the photo has no colours.
-        moment: [2B,M].
-        points: [2B,468,2], meshes that the linear model publishes.
-        moves: [2B,I,468,2], what a standard deviation of each coefficient of the shape adds to them.
-        wanted: [B,6+A], numbers of expression and attributes that the mixes shall show.
-        shape: [B,I], coefficients of the mixes' shape.
-    """
-
-    source: Tensor
-    texture: Tensor
-    identity: Tensor
-    code: Tensor
-    upright: Tensor
-    linear: Tensor
-    contrast: Tensor
-    grey: Tensor
-    moment: Tensor
-    points: Tensor
-    moves: Tensor
-    wanted: Tensor
-    shape: Tensor
-
-
-class Mixes:
-    """What the linear model makes of batches: its reconstructions, and mixes as `FrameModel` publishes them.
-
-    Args:
-        faces: training set.
-        config: of the published face.
-        device: where batches go.
-    """
-
-    def __init__(self, faces: FrameFaces, config: FrameConfig, device: torch.device) -> None:
-        self.faces, self.config, self.device = faces, config, device
-
-    def batch(
-        self, rows: NDArray[np.int64], new: Floats, first: NDArray[np.int64], rng: np.random.Generator
-    ) -> FrameBatch:
-        """Rows of the set, each of which takes another code from layer `first` on.
-
-        Args:
-            rows: [B].
-            new: float32 [B,D], the other codes.
-            first: [B], first layer (from 1) that is new.
-            rng: draws the noise on expressions.
-        """
-        faces, model, config = self.faces, self.faces.model, self.config
-        own, moment = faces.codes[rows], faces.moment.take(rows)
-        moment = replace(moment, numbers=np.clip(moment.numbers, -config.limit, config.limit))
-        count, shape = len(rows), len(model.shape.basis)
-        damp = rng.random((count, 1)).astype(np.float32)  # from the source's expression to the one that is published
-        noise = rng.standard_normal((count, len(config.shown))) * config.jitter
-        numbers = (1 + damp * (np.array(config.shown) - 1)) * moment.numbers + damp * noise
-        numbers = np.clip(numbers, -config.limit, config.limit).astype(np.float32)
-        light = moment.light.copy()
-        light[:, SLOPES] *= 1 + damp * (config.slopes - 1)
-        given = moment.kept * np.resize(config.kept, moment.kept.shape[1])
-        mixed = replace(moment, numbers=numbers, light=light, kept=given.astype(np.float32))
-        take = np.stack([model.taken(int(one), model.num_layers) for one in first])
-        codes = model.mixed(own, new, take, given)
-        flat = _rows(faces.textures, rows)
-        linear = np.stack([flat, flat]).astype(np.float32) / np.float32(255)
-        known = linear.reshape(2, count, -1, 3)
-        known[0][:, model.pixels] = model.decode(own, moment)
-        known[1][:, model.pixels] = model.decode(codes, mixed, take)
-        bent = codes[:, :shape] * np.where(take[:, :shape], config.shapes, 1)
-        published = model.shape.publish(moment.read, numbers, bent, rim=config.rim)
-        raw = np.concatenate([m.light for m in (moment, mixed)]) * model.light_sd + model.light_mean
-        vectors = [model.moment_vector(m, faces.detail[rows]) for m in (moment, mixed)]
-        moves = self._moves(moment.read)
-        share = take[:, :shape].mean(1)[:, None, None, None]  # a reconstruction keeps the source's own shape
-        source = _rows(faces.images, rows)
-        return FrameBatch(
-            source=self.picture(source), texture=self.picture(flat), identity=self._tensor(faces.identity[rows]),
-            code=self.identity(rows),
-            upright=self._tensor(moment.read.upright),
-            linear=self._tensor(linear.reshape(-1, *linear.shape[2:]) * 2 - 1).permute(0, 3, 1, 2).contiguous(),
-            contrast=self._tensor(2 * np.exp(raw[:, 3]))[:, None, None, None],
-            grey=self._tensor(np.tile(moment.grey, 2))[:, None, None, None],
-            moment=self._tensor(np.concatenate(vectors)),
-            points=self._tensor(np.concatenate([moment.read.points[..., :2], published[..., :2]])),
-            moves=self._tensor(np.concatenate([0 * moves, share * moves])),
-            wanted=self._tensor(np.concatenate([numbers, given], 1)), shape=self._tensor(bent),
-        )  # fmt: skip
-
-    def textures(self, rows: NDArray[np.int64]) -> Tensor:
-        """Textures [B,3,R,R] of rows in [−1, 1]."""
-        return self.picture(_rows(self.faces.textures, rows))
-
-    def identity(self, rows: NDArray[np.int64]) -> Tensor:
-        """Identity codes of the linear model [B,C]."""
-        faces = self.faces
-        return self._tensor(faces.model.identity_code(faces.codes[rows], faces.moment.kept[rows]))
-
-    def _moves(self, read: Readings) -> Floats:
-        """[B,I,468,2]: the basis of the shape, posed as each source, with the rim held."""
-        shape, pose = self.faces.model.shape, read.pose
-        turn = np.einsum("bij,bjk->bik", read.upright[:, :, :2], (pose.scale[:, None, None] * pose.rotation)[:, :2])
-        posed = np.einsum("bik,snk->bsni", turn.astype(np.float32), shape.basis)
-        return np.asarray(posed * (1 - self.config.rim * shape.rim)[None, None, :, None], np.float32)
-
-    def _tensor(self, array: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array, np.float32)).to(self.device)
-
-    def picture(self, images: NDArray[np.uint8]) -> Tensor:  # uint8 [B,H,W,3] → [B,3,H,W] in [−1, 1]
-        return (torch.from_numpy(images).to(self.device).permute(0, 3, 1, 2).float() / 127.5 - 1).contiguous()
-
-
-class CodeMemory:
-    """The codes of faces seen lately, from which k-same means are drawn as a bank draws them.
-
-    Args:
-        size: faces remembered.
-        k: people of a mean, which are averaged and given `psi` of their variance back.
-        psi: most of it.
-    """
-
-    def __init__(self, size: int = 4096, k: int = 1024, psi: float = 1.0) -> None:
-        self.size, self.k, self.psi = size, k, psi
-        self.codes = np.zeros((0, 0), np.float32)
-        self._cap, self._age = np.inf, 0
-
-    def add(self, codes: Floats) -> None:
-        """Remember codes [B,C]; the oldest are forgotten."""
-        self.codes = np.concatenate([self.codes.reshape(-1, codes.shape[1]), codes])[-self.size :]
-        if self._age % 64 == 0:
-            self._cap = float(np.percentile(np.linalg.norm(self.codes - self.codes.mean(0), axis=1), 95))
-        self._age += 1
-
-    def draw(self, rng: np.random.Generator) -> Floats:
-        """One k-same code [C]."""
-        k = max(2, min(self.k, len(self.codes) // 4))
-        members = draw_members(len(self.codes), k, rng)
-        mean = self.codes[members].mean(0, dtype=np.float64)
-        psi = self.psi * float(rng.random())
-        return restore_variance(mean, self.codes.mean(0, dtype=np.float64), k, psi, self._cap)
 
 
 class FrameLosses(nn.Module):
@@ -319,7 +57,7 @@ class FrameLosses(nn.Module):
     def __init__(self, faces: FrameFaces, sample: int = 6000) -> None:
         super().__init__()
         rows = np.linspace(0, len(faces) - 1, min(sample, len(faces))).astype(int)
-        textures = _rows(faces.textures, rows)
+        textures = rows_of(faces.textures, rows)
         x = look_features(textures, faces.read.take(rows))
         pixels = 3 * SMALL * SMALL
         seen = x[:, :pixels].astype(np.float64)
@@ -579,22 +317,65 @@ class FrameTask:
         rows = self.held_out[:: max(1, len(self.held_out) // 12)][:12]
         sheet: list[Tensor] = []
         for number, kept in ((0, 0), (0, self.model.num_layers // 2), (1, 0)):
-            rng = np.random.default_rng(number)
-            made = [self.memory.draw(rng) for _ in rows]
-            new, w_new = np.split(np.stack(made), [self.model.code_size], 1)
-            batch = self.mixes.batch(rows, new, np.full(len(rows), kept + 1), rng)
-            codes = model.encode(batch.texture, batch.code)
-            w = model.map(codes.z_id)
-            layered = torch.from_numpy(w_new).to(w)[:, None].repeat(1, model.num_layers, 1)
-            layered[:, :kept] = w[:, None]
-            own = w[:, None].expand(-1, model.num_layers, -1)
-            made_of, _, _ = self._published(model, batch, torch.cat([own, layered]), codes.z_non)
-            source, upright = torch.cat([batch.source] * 2), torch.cat([batch.upright] * 2)
-            plain = self.composite(source, batch.linear, batch.points, upright)
+            made = self._held_out(model, rows, kept, np.random.default_rng(number))
+            (plain, plain_mix), (rec, mix) = made.linear[0].chunk(2), made.pictures.chunk(2)
             if not sheet:
-                sheet += [batch.source, plain[: len(rows)], made_of[: len(rows)], plain[len(rows) :]]
-            sheet.append(made_of[len(rows) :])
+                sheet += [made.batch.source, plain, rec, plain_mix]
+            sheet.append(mix)
         save_grid(torch.stack(sheet), path)
+
+    @torch.no_grad()
+    def judge(self, model: FICGAN | FrameFICGAN) -> dict[str, float]:
+        """Figures of the averaged model on held-out faces, by a recogniser that no loss knows.
+
+        Returns:
+            `match`: share of mixes (i = 0) that the recogniser takes for their source, `distance` and `distance_rec`:
+            mean distance of mixes and reconstructions to it, `sharpness`: variance of the mixes' Laplacian of the
+            sources', `mse`: of reconstructions in [−1, 1], `keep`: see `FrameLosses.keep`. The linear model's have
+            `_linear` at their end.
+        """
+        assert isinstance(model, FrameFICGAN)
+        recogniser = get_recognizer("auto")
+        points = Alignment().points(self.config.model.resolution).astype(np.float32)[None]
+        rows = self.held_out[:: max(1, len(self.held_out) // JUDGED)][:JUDGED]
+        told: dict[str, list[Floats]] = {}
+        mask = self.composite.mask
+        for begin in range(0, len(rows), 16):
+            part = rows[begin : begin + 16]
+            made = self._held_out(model, part, 0, np.random.default_rng(begin))
+            source = _embedded(recogniser, made.batch.source, points)
+            for end, pictures, textures in (("", made.pictures, made.textures), ("_linear", *made.linear)):
+                rec, mix = (_embedded(recogniser, half, points) for half in pictures.chunk(2))
+                apart = np.linalg.norm(mix - source, axis=1)
+                rec_texture, mix_texture = textures.chunk(2)
+                keep = self.losses.keep(mix_texture, made.batch.shape if end else made.shape, made.batch.wanted)
+                mse = ((rec_texture - made.batch.texture).square() * mask).mean((1, 2, 3)) / mask.mean()
+                sharp = _sharpness(mix_texture, mask) / _sharpness(made.batch.texture, mask)
+                figures = {
+                    "match": apart < recogniser.match_threshold, "distance": apart, "mse": mse, "keep": keep,
+                    "distance_rec": np.linalg.norm(rec - source, axis=1), "sharpness": sharp.log(),
+                }  # fmt: skip
+                for name, values in figures.items():
+                    told.setdefault(name + end, []).append(np.asarray(values, np.float32))
+        means = {name: float(np.concatenate(parts).mean()) for name, parts in told.items()}
+        return {name: float(np.exp(mean)) if name.startswith("sharp") else mean for name, mean in means.items()}
+
+    def _held_out(
+        self, model: FrameFICGAN, rows: NDArray[np.int64], kept: int, rng: np.random.Generator
+    ) -> _Made:
+        """Reconstructions and mixes of held-out faces, each with a draw of its own in layers above `kept`."""
+        drawn = np.stack([self.memory.draw(rng) for _ in rows])
+        new, w_new = np.split(drawn, [self.model.code_size], 1)
+        batch = self.mixes.batch(rows, new, np.full(len(rows), kept + 1), rng)
+        codes = model.encode(batch.texture, batch.code)
+        w = model.map(codes.z_id)
+        layered = torch.from_numpy(w_new).to(w)[:, None].repeat(1, model.num_layers, 1)
+        layered[:, :kept] = w[:, None]
+        own = w[:, None].expand(-1, model.num_layers, -1)
+        pictures, textures, shape = self._published(model, batch, torch.cat([own, layered]), codes.z_non)
+        source, upright = torch.cat([batch.source] * 2), torch.cat([batch.upright] * 2)
+        plain = self.composite(source, batch.linear, batch.points, upright)
+        return _Made(batch, pictures, textures, batch.shape + shape[len(rows) :], (plain, batch.linear))
 
     def reals(self) -> Tensor:
         """The first faces of the set as a square grid [r,r,3,S,S]."""
@@ -602,9 +383,29 @@ class FrameTask:
         return self.mixes.picture(np.array(self.set.images[: side * side])).unflatten(0, (side, side))
 
 
-def _rows(array: NDArray[np.uint8], rows: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Rows of an array on disk; one at a time, as fancy indexing of a mapped file is slower."""
-    return np.stack([array[row] for row in rows])
+class _Made(NamedTuple):
+    """Reconstructions and mixes of held-out faces; see `FrameTask._held_out`."""
+
+    batch: FrameBatch
+    pictures: Tensor
+    textures: Tensor
+    shape: Tensor
+    """Of the mixes."""
+    linear: tuple[Tensor, Tensor]
+    """Pictures and textures of the linear model alone."""
+
+
+def _embedded(recogniser: Recognizer, pictures: Tensor, points: Floats) -> Floats:
+    """Embeddings [B,D] of crops in [−1, 1] whose landmarks [1,5,2] lie where the template has them."""
+    pixels = ((pictures.float().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).permute(0, 2, 3, 1)
+    return np.concatenate([recogniser.embed(one, points) for one in np.ascontiguousarray(pixels.cpu().numpy())])
+
+
+def _sharpness(textures: Tensor, mask: Tensor) -> Tensor:
+    """Variance of the Laplacian of the luminance under a mask [B], as `ficgan measure` takes it."""
+    grey = textures.float().mean(1, keepdim=True)
+    kernel = grey.new_tensor([[0, 1, 0], [1, -4, 1], [0, 1, 0]])[None, None]
+    return (F.conv2d(grey, kernel, padding=1).square() * mask).mean((1, 2, 3))
 
 
 def _layered(w: Tensor, new: Tensor, plan: Swap, layers: int) -> Tensor:

@@ -2,8 +2,8 @@
 
 Files in the run's folder: `config.json` (what was asked), `state.safetensors` (to go on), `network.safetensors` (the
 averaged model, to use), `network-NNNNNN.safetensors` (the same at snapshots, by kimg), `start.safetensors` (the latest
-snapshot's networks, for another run to begin from), `stats.jsonl`, `tensorboard/`, `reals.png` and `grid-NNNNNN.png`.
-The same command again goes on where the last one stopped.
+snapshot's networks, for another run to begin from), `snapshots.jsonl` (figures of snapshots), `stats.jsonl`,
+`tensorboard/`, `reals.png` and `grid-NNNNNN.png`. The same command again goes on where the last one stopped.
 """
 
 from __future__ import annotations
@@ -266,6 +266,10 @@ class _Run:
             stamp = f"{round(self.state.kimg):06d}"
             self.task.save(self.out / f"network-{stamp}.safetensors", model, training)
             self.task.snapshot(model, self.out / f"grid-{stamp}.png")
+            if figures := self.task.judge(model):
+                told = {"kimg": self.state.kimg, **{name: round(value, 5) for name, value in figures.items()}}
+                with open(self.out / "snapshots.jsonl", "a", encoding="utf-8") as file:
+                    file.write(json.dumps(told) + "\n")
 
     def _record(self) -> dict[str, object]:
         """What a checkpoint says of its training."""

@@ -27,7 +27,8 @@ from ficgan.identity import IdentityBank
 from ficgan.models import FrameFICGAN
 from ficgan.policy import Attempt
 from ficgan.training import train
-from ficgan.training.frame import CodeMemory, FrameTask
+from ficgan.training.frame import FrameTask
+from ficgan.training.frame_faces import CodeMemory
 
 pytestmark = pytest.mark.filterwarnings("ignore:verifier.spec=untrained")
 SMALL = [
@@ -183,6 +184,8 @@ def test_a_run_leaves_a_model_for_use(faces: Path, tmp_path: Path) -> None:
     assert info.training["network"]["images_seen"] == 16 and model.num_layers == 10
     assert network is not None and network.num_layers == 10
     ticks = [json.loads(line) for line in (tmp_path / "stats.jsonl").read_text().splitlines()]
+    judged = json.loads((tmp_path / "snapshots.jsonl").read_text().splitlines()[-1])
+    assert judged["kimg"] == 0.016 and judged["sharpness_linear"] > 0 and 0 <= judged["match"] <= 1
     assert {"rec", "neg", "pos", "perceptual", "keep", "structure", "adv_mix", "d", "r1", "shape"} <= set(ticks[-1])
     with Image.open(tmp_path / "grid-000000.png") as sheet:
         assert sheet.size[1] == 7 * 128

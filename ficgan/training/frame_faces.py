@@ -1,0 +1,293 @@
+"""Faces as training in the canonical frame sees them: read once and kept, mixed as the product publishes them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ficgan.data import FaceData
+from ficgan.errors import InputError
+from ficgan.faces import Alignment, FaceMesh, find_meshes
+from ficgan.frame import AppearanceModel, Moment, Readings, detail_of, read_texture
+from ficgan.frame.appearance import SLOPES
+from ficgan.frame.file import FrameConfig
+from ficgan.identity.ksame import draw_members, restore_variance
+
+__all__ = ["CodeMemory", "FrameBatch", "FrameFaces", "Mixes", "rows_of"]
+
+Floats = NDArray[np.float32]
+PRESENCE = 8.0
+"""Least score of a mesh that is learnt from."""
+
+
+@dataclass(frozen=True, eq=False)
+class FrameFaces:
+    """A training set as the frame sees it; images and textures stay on disk.
+
+    Args:
+        model: linear model that read them.
+        images: uint8 [N,S,S,3], aligned crops.
+        textures: uint8 [N,R,R,3].
+        read: of their meshes.
+        codes: float32 [N,D] of the linear model.
+        moment: of the sources.
+        detail: float32 [N] of `detail_of`.
+        identity: float32 [N,E], embeddings of V.
+    """
+
+    model: AppearanceModel
+    images: NDArray[np.uint8]
+    textures: NDArray[np.uint8]
+    read: Readings
+    codes: Floats
+    moment: Moment
+    detail: Floats
+    identity: Floats
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @classmethod
+    def prepare(
+        cls, data: FaceData, model: AppearanceModel, mesh: FaceMesh, verify: nn.Module, folder: Path, key: str,
+        say: Any = lambda stage, done, total: None,
+    ) -> FrameFaces:  # fmt: skip
+        """Read the clear faces of a set, or take what an earlier run has left in `folder`.
+
+        Args:
+            data: aligned faces.
+            model: linear model.
+            mesh: reads them.
+            verify: V, on crops in [−1, 1].
+            folder: where arrays are kept.
+            key: of model, mesh and V; with it the arrays of others are not taken.
+            say: called as say(stage, done, total).
+        """
+        digest = hashlib.sha256(f"{key}/{data.fingerprint}/{model.size}".encode()).hexdigest()
+        said = folder / "faces.json"
+        if not (said.exists() and json.loads(said.read_text()).get("digest") == digest):
+            folder.mkdir(parents=True, exist_ok=True)
+            count = _read_faces(data, model, mesh, verify, folder, say)
+            said.write_text(json.dumps({"digest": digest, "faces": count}))
+
+        def array(name: str) -> NDArray[Any]:
+            return np.load(folder / f"{name}.npy", mmap_mode="r")
+
+        read = model.shape.read(array("points"))
+        numbers, light = read.numbers, np.array(array("light"))
+        moment = Moment(read, numbers, light, np.array(array("kept")), np.array(array("grey")))
+        rest = (np.array(array(name)) for name in ("codes", "detail", "identity"))
+        codes, detail, identity = rest
+        return cls(model, array("images"), array("textures"), read, codes, moment, detail, identity)
+
+
+def _read_faces(
+    data: FaceData, model: AppearanceModel, mesh: FaceMesh, verify: nn.Module, folder: Path, say: Any
+) -> int:
+    side, count = data.resolution, len(data)
+    images = _array(folder / "images.npy", (count, side, side, 3))
+    textures = _array(folder / "textures.npy", (count, model.size, model.size, 3))
+    kept: dict[str, list[NDArray[Any]]] = {n: [] for n in ("points", "codes", "light", "kept", "grey", "detail")}
+    template, clear = Alignment().points(side)[None], 0
+    for done, image in enumerate(_images(data)):
+        found = find_meshes(mesh, image, template)[0]
+        if found.presence >= PRESENCE:
+            read = model.shape.read(found.points[None])
+            texture = read_texture(image, read.upright[0], read.points[0], model.warp)
+            code, moment = model.encode(texture[None], read)
+            detail = [detail_of(texture.astype(np.float32) / np.float32(255), model.mask)]
+            row = (found.points[None, :468], code, moment.light, moment.kept, moment.grey, np.array(detail))
+            for name, value in zip(kept, row, strict=True):
+                kept[name].append(np.asarray(value, np.float32))
+            images[clear], textures[clear] = image, texture
+            clear += 1
+        if done % 100 == 99 or done == count - 1:
+            say("reading faces", done + 1, count)
+    if not clear:
+        raise InputError(f"none of the {count} faces is clear enough: give larger, sharper, frontal ones")
+    for name, parts in kept.items():
+        np.save(folder / f"{name}.npy", np.concatenate(parts))
+    identity = []
+    with torch.no_grad():
+        for begin in range(0, clear, 64):
+            x = torch.from_numpy(np.asarray(images[begin : min(begin + 64, clear)])).permute(0, 3, 1, 2)
+            identity.append(verify(x.float() / 127.5 - 1).numpy())
+            say("reading identities", min(begin + 64, clear), clear)
+    np.save(folder / "identity.npy", np.concatenate(identity).astype(np.float32))
+    images.flush()
+    textures.flush()
+    return clear
+
+
+def _array(path: Path, shape: tuple[int, ...]) -> Any:
+    return np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
+
+
+def _images(data: FaceData) -> Iterator[NDArray[np.uint8]]:
+    for begin in range(0, len(data), 256):
+        part = data.subset(range(begin, min(begin + 256, len(data))))
+        yield from np.ascontiguousarray(part.resident().numpy().transpose(0, 2, 3, 1))
+
+
+@dataclass(frozen=True, eq=False)
+class FrameBatch:
+    """One batch on the device; rec and mix are what the linear model makes of it.
+
+    Args:
+        source: crops [B,3,S,S] in [−1, 1].
+        texture: of the sources [B,3,R,R] in [−1, 1].
+        identity: V of the sources [B,E].
+        code: identity code of the linear model [B,C].
+        upright: [B,2,3], crop → upright.
+        linear: textures of the linear model [2B,3,R,R] in [−1, 1]: reconstructions, then mixes.
+        contrast: [2B,1,1,1], what a unit of the network's texture is worth.
+        grey: [2B,1,1,1], 1 where the photo has no colours.
+        moment: [2B,M].
+        points: [2B,468,2], meshes that the linear model publishes.
+        moves: [2B,I,468,2], what a standard deviation of each coefficient of the shape adds to them.
+        wanted: [B,6+A], numbers of expression and attributes that the mixes shall show.
+        shape: [B,I], coefficients of the mixes' shape.
+    """
+
+    source: Tensor
+    texture: Tensor
+    identity: Tensor
+    code: Tensor
+    upright: Tensor
+    linear: Tensor
+    contrast: Tensor
+    grey: Tensor
+    moment: Tensor
+    points: Tensor
+    moves: Tensor
+    wanted: Tensor
+    shape: Tensor
+
+
+class Mixes:
+    """What the linear model makes of batches: its reconstructions, and mixes as `FrameModel` publishes them.
+
+    Args:
+        faces: training set.
+        config: of the published face.
+        device: where batches go.
+    """
+
+    def __init__(self, faces: FrameFaces, config: FrameConfig, device: torch.device) -> None:
+        self.faces, self.config, self.device = faces, config, device
+
+    def batch(
+        self, rows: NDArray[np.int64], new: Floats, first: NDArray[np.int64], rng: np.random.Generator
+    ) -> FrameBatch:
+        """Rows of the set, each of which takes another code from layer `first` on.
+
+        Args:
+            rows: [B].
+            new: float32 [B,D], the other codes.
+            first: [B], first layer (from 1) that is new.
+            rng: draws the noise on expressions.
+        """
+        faces, model, config = self.faces, self.faces.model, self.config
+        own, moment = faces.codes[rows], faces.moment.take(rows)
+        moment = replace(moment, numbers=np.clip(moment.numbers, -config.limit, config.limit))
+        count, shape = len(rows), len(model.shape.basis)
+        damp = rng.random((count, 1)).astype(np.float32)  # from the source's expression to the one that is published
+        noise = rng.standard_normal((count, len(config.shown))) * config.jitter
+        numbers = (1 + damp * (np.array(config.shown) - 1)) * moment.numbers + damp * noise
+        numbers = np.clip(numbers, -config.limit, config.limit).astype(np.float32)
+        light = moment.light.copy()
+        light[:, SLOPES] *= 1 + damp * (config.slopes - 1)
+        given = moment.kept * np.resize(config.kept, moment.kept.shape[1])
+        mixed = replace(moment, numbers=numbers, light=light, kept=given.astype(np.float32))
+        take = np.stack([model.taken(int(one), model.num_layers) for one in first])
+        codes = model.mixed(own, new, take, given)
+        flat = rows_of(faces.textures, rows)
+        linear = np.stack([flat, flat]).astype(np.float32) / np.float32(255)
+        known = linear.reshape(2, count, -1, 3)
+        known[0][:, model.pixels] = model.decode(own, moment)
+        known[1][:, model.pixels] = model.decode(codes, mixed, take)
+        bent = codes[:, :shape] * np.where(take[:, :shape], config.shapes, 1)
+        published = model.shape.publish(moment.read, numbers, bent, rim=config.rim)
+        raw = np.concatenate([m.light for m in (moment, mixed)]) * model.light_sd + model.light_mean
+        vectors = [model.moment_vector(m, faces.detail[rows]) for m in (moment, mixed)]
+        moves = self._moves(moment.read)
+        share = take[:, :shape].mean(1)[:, None, None, None]  # a reconstruction keeps the source's own shape
+        source = rows_of(faces.images, rows)
+        return FrameBatch(
+            source=self.picture(source), texture=self.picture(flat), identity=self._tensor(faces.identity[rows]),
+            code=self.identity(rows),
+            upright=self._tensor(moment.read.upright),
+            linear=self._tensor(linear.reshape(-1, *linear.shape[2:]) * 2 - 1).permute(0, 3, 1, 2).contiguous(),
+            contrast=self._tensor(2 * np.exp(raw[:, 3]))[:, None, None, None],
+            grey=self._tensor(np.tile(moment.grey, 2))[:, None, None, None],
+            moment=self._tensor(np.concatenate(vectors)),
+            points=self._tensor(np.concatenate([moment.read.points[..., :2], published[..., :2]])),
+            moves=self._tensor(np.concatenate([0 * moves, share * moves])),
+            wanted=self._tensor(np.concatenate([numbers, given], 1)), shape=self._tensor(bent),
+        )  # fmt: skip
+
+    def textures(self, rows: NDArray[np.int64]) -> Tensor:
+        """Textures [B,3,R,R] of rows in [−1, 1]."""
+        return self.picture(rows_of(self.faces.textures, rows))
+
+    def identity(self, rows: NDArray[np.int64]) -> Tensor:
+        """Identity codes of the linear model [B,C]."""
+        faces = self.faces
+        return self._tensor(faces.model.identity_code(faces.codes[rows], faces.moment.kept[rows]))
+
+    def _moves(self, read: Readings) -> Floats:
+        """[B,I,468,2]: the basis of the shape, posed as each source, with the rim held."""
+        shape, pose = self.faces.model.shape, read.pose
+        turn = np.einsum("bij,bjk->bik", read.upright[:, :, :2], (pose.scale[:, None, None] * pose.rotation)[:, :2])
+        posed = np.einsum("bik,snk->bsni", turn.astype(np.float32), shape.basis)
+        return np.asarray(posed * (1 - self.config.rim * shape.rim)[None, None, :, None], np.float32)
+
+    def _tensor(self, array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array, np.float32)).to(self.device)
+
+    def picture(self, images: NDArray[np.uint8]) -> Tensor:  # uint8 [B,H,W,3] → [B,3,H,W] in [−1, 1]
+        return (torch.from_numpy(images).to(self.device).permute(0, 3, 1, 2).float() / 127.5 - 1).contiguous()
+
+
+class CodeMemory:
+    """The codes of faces seen lately, from which k-same means are drawn as a bank draws them.
+
+    Args:
+        size: faces remembered.
+        k: people of a mean, which are averaged and given `psi` of their variance back.
+        psi: most of it.
+    """
+
+    def __init__(self, size: int = 4096, k: int = 1024, psi: float = 1.0) -> None:
+        self.size, self.k, self.psi = size, k, psi
+        self.codes = np.zeros((0, 0), np.float32)
+        self._cap, self._age = np.inf, 0
+
+    def add(self, codes: Floats) -> None:
+        """Remember codes [B,C]; the oldest are forgotten."""
+        self.codes = np.concatenate([self.codes.reshape(-1, codes.shape[1]), codes])[-self.size :]
+        if self._age % 64 == 0:
+            self._cap = float(np.percentile(np.linalg.norm(self.codes - self.codes.mean(0), axis=1), 95))
+        self._age += 1
+
+    def draw(self, rng: np.random.Generator) -> Floats:
+        """One k-same code [C]."""
+        k = max(2, min(self.k, len(self.codes) // 4))
+        members = draw_members(len(self.codes), k, rng)
+        mean = self.codes[members].mean(0, dtype=np.float64)
+        psi = self.psi * float(rng.random())
+        return restore_variance(mean, self.codes.mean(0, dtype=np.float64), k, psi, self._cap)
+
+
+def rows_of(array: NDArray[np.uint8], rows: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Rows of an array on disk; one at a time, as fancy indexing of a mapped file is slower."""
+    return np.stack([array[row] for row in rows])
