@@ -41,7 +41,7 @@ def fit_appearance(
     It takes a few minutes for 20,000 faces. The labels say which people are men or women and how old they are, so that
     a new face can keep both.
     """
-    from ficgan.cli._bank import save_bank
+    from ficgan.cli.bank import save_bank
     from ficgan.data import check_alignment, open_faces
     from ficgan.errors import UsageError
     from ficgan.face_model import ModelInfo
@@ -92,7 +92,7 @@ def write_bank(checkpoint: Path, faces: FaceData, out: Path, licence: str, devic
         licence: of the set.
         device: of the mesh.
     """
-    from ficgan.cli._bank import save_bank
+    from ficgan.cli.bank import save_bank
     from ficgan.faces import MediaPipeMesh
     from ficgan.frame.file import load_appearance
     from ficgan.frame.fit import FitConfig

@@ -301,6 +301,8 @@ def load_face_model(
         raise FicganError("this copy of ficgan holds no embedded model; give --checkpoint and --bank") from None
     precision, compile = controls.pop("precision", "auto"), controls.pop("compile", False)
     kind = file_header(checkpoint)[0]
+    if kind == "appearance" and (compile or precision not in ("auto", "float32")):
+        raise UsageError(f"{checkpoint.name} computes in float32; precision and compile are for networks on crops")
     loaded, digest = IdentityBank.load(bank), file_digest(checkpoint)
     if loaded.provenance.get("checkpoint") not in (None, digest):
         raise UsageError(
