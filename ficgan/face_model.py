@@ -285,7 +285,7 @@ class CropModel(FaceModel):
             try:
                 matrix = self.alignment.matrix(face.landmarks, self.resolution)
             except InputError:  # landmarks in one point or on a line
-                sights.append(Sight(nothing, problem="its landmarks span no face"))
+                sights.append(Sight(nothing, problem="its landmarks are not those of a face"))
                 continue
             crops.append(crop(photo, matrix, self.resolution))
             matrices.append(matrix)

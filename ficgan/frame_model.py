@@ -138,7 +138,7 @@ class FrameModel(FaceModel):
 
     def see(self, pairs: Sequence[tuple[Image, Face]]) -> list[Sight]:
         nothing = np.zeros(self.code_size, np.float32)
-        sights = [Sight(nothing, problem="its landmarks span no face")] * len(pairs)
+        sights = [Sight(nothing, problem="its landmarks are not those of a face")] * len(pairs)
         readable = [n for n, (_, face) in enumerate(pairs) if self._spans(face)]
         for _, group in groupby(readable, lambda n: id(pairs[n][0])):  # neighbours of one photo together
             rows = list(group)
@@ -158,13 +158,13 @@ class FrameModel(FaceModel):
         model, config = self.model, self.config
         nothing = np.zeros(self.code_size, np.float32)
         if not mesh.presence >= config.presence:
-            return Sight(nothing, problem=f"its mesh is unsure (presence {mesh.presence:.1f})")
+            return Sight(nothing, problem="its shape cannot be read reliably")
         read = model.shape.read(mesh.points[None])
         if abs(float(read.pose.yaw[0])) > config.most_yaw:
-            return Sight(nothing, problem=f"the head is turned {np.degrees(abs(float(read.pose.yaw[0]))):.0f} degrees")
+            return Sight(nothing, problem="the head is turned too far")
         grid = model.warp.to_upright(read.points)[0]
         if (folded := model.warp.folded(grid, model.mask)) > config.most_folded:
-            return Sight(nothing, problem=f"{folded:.0%} of the face is turned away")
+            return Sight(nothing, problem="too much of the face is turned away")
         texture = read_texture(photo, read.upright[0], read.points[0], model.warp, grid=grid)
         code, moment = model.encode(texture[None], read)
         moment = replace(moment, numbers=np.clip(moment.numbers, -config.limit, config.limit))

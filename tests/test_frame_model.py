@@ -171,7 +171,7 @@ def test_swap_takes_the_exemplars_own_code(
 
 
 def test_an_exemplar_that_cannot_be_read_is_refused(make: Callable[..., Deidentifier]) -> None:
-    with pytest.raises(InputError, match="exemplar's face cannot be used: its mesh is unsure"):
+    with pytest.raises(InputError, match="exemplar's face cannot be used: its shape cannot be read"):
         make(swap=True, exemplar=static())
 
 
@@ -184,7 +184,7 @@ def test_what_is_no_face_is_masked_and_the_audit_says_why(engine: Deidentifier) 
     (told,) = out.faces
     assert (told.action, told.covered, told.k) == ("masked", True, None)
     (note,) = out.audit["notes"]
-    assert note.startswith("A face became a solid mask, for its mesh is unsure (presence ")
+    assert note == "1 face was masked: its shape cannot be read reliably"
     assert len(np.unique(out.image[out.mask == 1], axis=0)) == 1, "something of it shows"
 
 
@@ -209,7 +209,7 @@ def test_landmarks_that_span_no_face_are_a_problem_not_an_error(model: FrameMode
     lost = replace(face, landmarks=np.full((5, 2), np.nan, np.float32))
     sights = model.see([(photo, nowhere), (photo, face), (photo, lost)])
     assert [bool(sight.problem) for sight in sights] == [True, False, True]
-    assert sights[0].problem == "its landmarks span no face"
+    assert sights[0].problem == "its landmarks are not those of a face"
     np.testing.assert_array_equal(sights[1].z_id, model.see([(photo, face)])[0].z_id)
     assert not model.moment(sights[0]).any() and model.moment(sights[0]).shape == model.moment(sights[1]).shape
 

@@ -61,7 +61,7 @@ class Run:
         self.options = options
         self._report = report
         self.inputs = self.written = self.failed = self.skipped = self.no_face = 0
-        self.faces = self.uncovered = self.reidentified = 0
+        self.faces = self.masked = self.uncovered = self.reidentified = 0
         self.unread = self.frames = self.damaged = 0
         self._voice = False
 
@@ -73,8 +73,8 @@ class Run:
     def summary(self) -> dict[str, int | None]:
         """The counts; `reidentified` is None where faces were not read again (--no-verify), which is not 0."""
         names = (
-            "inputs", "written", "failed", "faces", "uncovered", "reidentified", "skipped", "no_face", "frames",
-            "damaged",
+            "inputs", "written", "failed", "faces", "masked", "uncovered", "reidentified", "skipped", "no_face",
+            "frames", "damaged",
         )  # fmt: skip
         return {name: None if name == "reidentified" and self.unread else getattr(self, name) for name in names}
 
@@ -132,6 +132,7 @@ class Run:
         except FicganError as error:  # such as a program of the user's that failed
             raise InputError(_named(str(job.source), str(error))) from error
         self.faces += len(result.faces)
+        self.masked += sum(face.action == "masked" for face in result.faces)
         self.uncovered += result.uncovered
         if result.uncovered:
             raise InputError(f"{job.source}: {_count(result.uncovered, 'face')} left uncovered, so nothing was written")
@@ -165,6 +166,7 @@ class Run:
                 progress=lambda done, total, stage: self._report.frames(done, total, job.name, stage),
             )  # fmt: skip
         self.faces += result.tracks
+        self.masked += result.masked_people
         self.frames += result.frames
         self.no_face += not result.tracks
         if result.reidentified is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,9 +35,25 @@ def account_of(deid: Photos, faces: Sequence[FaceResult]) -> dict[str, Any]:
         "precision": None if model is None else model.precision,
         "faces": [face.to_dict() for face in faces],
     }
-    if notes := list(dict.fromkeys(face.note for face in faces if face.note)):
-        account["notes"] = [f"A face became a solid mask, for {note}" for note in notes]
+    if notes := _notes(faces):
+        account["notes"] = notes
     return account
+
+
+def _notes(faces: Sequence[FaceResult]) -> list[str]:
+    """What a user should know without opening the audit: faces that are masked, and settings that were not kept."""
+    masked = Counter(face.note or "no new face passed the check" for face in faces if face.action == "masked")
+    notes = [f"{_count(number)} masked: {why}" for why, number in masked.items()]
+    lowered = Counter(face.layer for face in faces if face.action == "retried" and face.layer is not None)
+    if lowered:
+        layers = ", ".join(str(layer) for layer in sorted(lowered))
+        number = sum(lowered.values())
+        notes.append(f"{_count(number)} still recognised at first and tried again, with layer {layers}")
+    return notes
+
+
+def _count(number: int) -> str:
+    return "1 face was" if number == 1 else f"{number} faces were"
 
 
 def refuse_trainer(header: ModelInfo | None, recognizer: str) -> None:

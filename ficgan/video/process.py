@@ -47,6 +47,9 @@ IsCancelled = Callable[[], bool]
 RECASTS = 2
 """How often people who are still recognised in the result get another face before they are covered."""
 
+_FALLBACKS = {"small": "they are below {small:g} pixels", "turned away": "the head is turned too far"}
+"""Why a face of a film gets no generated one, as the user is told it."""
+
 
 class Cancelled(FicganError):
     """The caller's `is_cancelled` said so; nothing was left behind."""
@@ -352,6 +355,10 @@ def _rendered(
             segment.path.unlink()
         renderer.counts.clear()
         state.save_casts(renderer, Counter(), 0)
+    for reason, rows in plan.fallbacks.items():
+        if reason in _FALLBACKS:
+            why = _FALLBACKS[reason].format(small=settings.small)
+            notes.append(f"{rows} sightings of faces got the fallback, {settings.fallback}: {why}.")
     if repaired:
         notes.append(f"{repaired} generated faces were covered where the second look still recognised somebody.")
     if assembled.frames != total:
