@@ -132,7 +132,8 @@ def matched_border(made: Floats, source: Image, mask: Floats) -> Floats:
         source: uint8 [R,R,3].
         mask: [R,R], what will be replaced.
 
-    Differences that hair, hats or hands make are too large to be light, and count little.
+    What lies there and differs both from the face beside it and more than light would, such as hair, a hat or a hand,
+    counts little.
     """
     import cv2
 
@@ -145,8 +146,12 @@ def matched_border(made: Floats, source: Image, mask: Floats) -> Floats:
     difference = reduced(source.astype(np.float32) / 255 - made)
     ring = ((small > 0.02) & (small < 0.85)).astype(np.float32)
     usual = np.median(difference[ring > 0], axis=0) if ring.any() else np.zeros(3, np.float32)
-    far = np.abs(difference - usual).max(2)
-    ring *= np.exp(-np.square(far / 0.08))
+    odd = np.abs(difference - usual).max(2) / 0.08
+    inside = (small >= 0.85).astype(np.float32)
+    colours = reduced(source.astype(np.float32) / 255)
+    near = [cv2.GaussianBlur(one, (0, 0), 0.2 * half) for one in (colours * inside[..., None], inside)]
+    foreign = np.abs(colours - near[0] / np.maximum(near[1], 1e-6)[..., None]).max(2) / 0.12
+    ring *= np.exp(-np.square(np.minimum(odd, foreign)))  # skin goes on beyond the border, or differs as light does
     known = np.dstack([difference * ring[..., None], ring])
     total = np.zeros_like(known)
     for share, trust in ((0.04, 1.0), (0.1, 0.1), (0.25, 0.005)):  # near the border the nearest pixels decide
