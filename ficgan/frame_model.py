@@ -163,7 +163,7 @@ class FrameModel(FaceModel):
         if abs(float(read.pose.yaw[0])) > config.most_yaw:
             return Sight(nothing, problem="the head is turned too far")
         grid = model.warp.to_upright(read.points)[0]
-        if (folded := model.warp.folded(grid, model.mask)) > config.most_folded:
+        if model.warp.folded(grid, model.mask) > config.most_folded:
             return Sight(nothing, problem="too much of the face is turned away")
         texture = read_texture(photo, read.upright[0], read.points[0], model.warp, grid=grid)
         code, moment = model.encode(texture[None], read)

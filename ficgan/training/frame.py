@@ -196,7 +196,8 @@ class FrameTask:
         told = config.loss
         total = (
             weights.reconstruction * terms["rec"] + told.perceptual * terms["perceptual"]
-            + told.structure * terms["structure"] + told.keep * terms["keep"] + told.shape * terms["shape"]
+            + told.structure * terms["structure"] + told.keep * terms["keep"]
+            + told.shape * terms["shape"] + told.colour * terms["colour"]
             + weights.verification * (told.positive * terms["pos"] + told.negative * terms["neg"])
         )  # fmt: skip
         if weights.adversarial > 0:
@@ -279,6 +280,9 @@ class FrameTask:
         terms = {"rec": apart.mean((1, 2, 3)).mean() / mask.mean()}
         terms["structure"] = losses.structure(batch.source, x_mix, told.structure_size).mean()
         terms["keep"] = self.losses.keep(mix, batch.shape + shape[count:], batch.wanted).mean()
+        added = (mix - batch.linear[count:]) * mask
+        chroma = F.avg_pool2d(added - added.mean(1, keepdim=True), 4)
+        terms["colour"] = chroma.abs().mean() / mask.mean()
         terms["shape"] = shape[count:].square().mean()
         vary = rng if self.config.verifier.augment else None
         with torch.no_grad():
