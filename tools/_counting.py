@@ -133,7 +133,7 @@ def scoped(run: Any, scopes: Scopes) -> Iterator[None]:
             stack.enter_context(mock.patch.object(fir, "compute", scopes.around(fir.compute, RESAMPLING)))
         for owner, name, value in (
             (Augment, "__call__", lambda self, x: augment(x) if self.active else x),
-            (run, "verify", scopes.region(run.verify, V)),
+            (run.task, "verify", scopes.region(run.task.verify, V)),
             (run, "_apply", scopes.around(run._apply, OPTIMISER)),
             (run.state.ema, "update", scopes.around(run.state.ema.update, OPTIMISER)),
         ):

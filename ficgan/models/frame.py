@@ -182,7 +182,7 @@ def _zeroed(layer: Layer) -> Layer:
     return layer
 
 
-_FINE = 6.0
+_FINE = 3.0
 """What the finest detail is multiplied by for the discriminator: it is small, and weights grow slowly."""
 _GAIN = 4.0
 """Of logits."""
@@ -206,8 +206,8 @@ class FrameDiscriminator(nn.Module):
 
     def __init__(self, config: DiscriminatorConfig, resolution: int) -> None:
         super().__init__()
-        narrow, wide = config.channels(resolution // 2), config.channels(resolution // 4)
-        self.patches = _judge([(9, narrow, 4, 2), (narrow, wide, 4, 2), (wide, wide, 3, 1)])
+        fine, middle, coarse = (config.channels(resolution // side) for side in (2, 4, 8))
+        self.patches = _judge([(9, fine, 4, 2), (fine, middle, 4, 2), (middle, coarse, 4, 2), (coarse, coarse, 3, 1)])
         self.heads = nn.ModuleList(_judge([(taps, 64, 4, 2), (64, 64, 3, 1)]) for taps in config.taps)
         for head in self.heads:
             for layer in head.children():
