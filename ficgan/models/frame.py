@@ -185,7 +185,7 @@ def _zeroed(layer: Layer) -> Layer:
 _FINE = 3.0
 """What the finest detail is multiplied by for the discriminator: it is small, and weights grow slowly."""
 _GAIN = 4.0
-"""Of logits."""
+"""Of the logits of what is held by its spectral norm."""
 
 
 class FrameDiscriminator(nn.Module):
@@ -229,8 +229,8 @@ class FrameDiscriminator(nn.Module):
         given = [textures * mask, fine * mask, mask.expand(count, -1, -1, -1), self.places.expand(count, -1, -1, -1)]
         logits = [self.patches(torch.cat(given, 1))]
         if len(self.heads) and len(maps):
-            logits += [head(one) for head, one in zip(self.heads, maps[-len(self.heads) :], strict=True)]
-        return [_GAIN * one.float() for one in logits]
+            logits += [_GAIN * head(one) for head, one in zip(self.heads, maps[-len(self.heads) :], strict=True)]
+        return [one.float() for one in logits]
 
 
 def _judge(layers: Sequence[tuple[int, int, int, int]]) -> nn.Sequential:
@@ -238,4 +238,9 @@ def _judge(layers: Sequence[tuple[int, int, int, int]]) -> nn.Sequential:
     modules: list[nn.Module] = []
     for inside, outside, kernel, stride in layers:
         modules += [nn.Conv2d(inside, outside, kernel, stride, padding=1), nn.LeakyReLU(0.2)]
-    return nn.Sequential(*modules, nn.Conv2d(layers[-1][1], 1, 3, padding=1))
+    judge = nn.Sequential(*modules, nn.Conv2d(layers[-1][1], 1, 3, padding=1))
+    for module in judge:
+        if isinstance(module, nn.Conv2d):  # torch's own start shrinks what passes, and five layers see nothing
+            nn.init.kaiming_normal_(module.weight, 0.2)
+            nn.init.zeros_(module.bias)  # type: ignore[arg-type]
+    return judge
