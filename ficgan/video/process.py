@@ -354,11 +354,15 @@ def _rendered(
         for segment in writer.segments:
             segment.path.unlink()
         renderer.counts.clear()
+        renderer.unread = 0
         state.save_casts(renderer, Counter(), 0)
     for reason, rows in plan.fallbacks.items():
         if reason in _FALLBACKS:
             why = _FALLBACKS[reason].format(small=settings.small)
             notes.append(f"{rows} sightings of faces got the fallback, {settings.fallback}: {why}.")
+    if renderer.unread:
+        why = "the model could not read them, or the head was turned too far"
+        notes.append(f"{renderer.unread} sightings of faces got the fallback, {settings.fallback}: {why}.")
     if repaired:
         notes.append(f"{repaired} generated faces were covered where the second look still recognised somebody.")
     if assembled.frames != total:

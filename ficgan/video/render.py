@@ -97,6 +97,9 @@ class Renderer:
         """Faces of single frames by what was done to them."""
         self.tally: list[Counter[str]] = []
         """The same for each frame of the last call."""
+        self.unread = 0
+        """Faces of single frames that got the fallback, as the model could not read them there or nearby."""
+        self._lost: dict[int, list[float]] = {}
         self.covers = Covers(tools.methods, settings, tools.policy.coverage)
         model = tools.face_model
         self._ladder: list[Attempt] = []
@@ -162,7 +165,7 @@ class Renderer:
             if appearance.mode == "ficgan"
         ]
         sights = model.see([(jobs[j].frame.image, jobs[j].appearances[a].face) for j, a in asked])
-        wanted = [(j, a, sight) for (j, a), sight in zip(asked, sights, strict=True) if not sight.problem]
+        wanted = self._steady(jobs, [(j, a, sight) for (j, a), sight in zip(asked, sights, strict=True)])
         people = [jobs[j].appearances[a].person for j, a, _ in wanted]
         for person in dict.fromkeys(people):
             if person not in self.casts:
@@ -187,6 +190,25 @@ class Renderer:
                     pastes[j].pop(a, None)
             pending = [n for n in range(len(wanted)) if people[n] in known]
         return pastes
+
+    def _steady(self, jobs: Sequence[FrameJob], seen: Sequence[tuple[int, int, Sight]]) -> list[tuple[int, int, Sight]]:
+        """Faces that get a new one: not those that cannot be read, nor what is within `hold` seconds of them.
+
+        A head that turns away and back would otherwise flicker between a face and the fallback.
+        """
+        lost: dict[int, list[float]] = {}
+        for j, a, sight in seen:
+            if sight.problem:
+                lost.setdefault(jobs[j].appearances[a].track, []).append(jobs[j].frame.time)
+        kept = []
+        for j, a, sight in seen:
+            track, now = jobs[j].appearances[a].track, jobs[j].frame.time
+            times = [*lost.get(track, ()), *self._lost.get(track, ())]
+            if not sight.problem and all(abs(now - time) > self.settings.hold for time in times):
+                kept.append((j, a, sight))
+        self.unread += len(seen) - len(kept)
+        self._lost = {track: times[-1:] for track, times in {**self._lost, **lost}.items()}
+        return kept
 
     def _cast(self, person: str, z_id: NDArray[np.float32]) -> Cast:
         cast = Cast(None, z_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from ficgan.config import ModelConfig
-from ficgan.face_model import CropModel, FaceModel, ModelInfo
+from ficgan.face_model import CropModel, FaceModel, ModelInfo, Sight
 from ficgan.faces import Alignment, Face
 from ficgan.identity import IdentityBank
 from ficgan.models import FICGAN
@@ -153,6 +154,25 @@ def test_without_a_model_and_with_shapeless_landmarks_faces_fall_back(face_model
     flat = Face(plain.appearances[0].face.box, np.zeros((5, 2), np.float32), 1.0)
     shapeless = FrameJob(plain.frame, [Appearance(1, "a", flat, "ficgan")])
     assert (renderer(face_model)([shapeless])[0][45:75, 115:145] == 0).all()
+
+
+def test_a_face_lost_for_a_moment_does_not_flicker(face_model: FaceModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    see = face_model.see
+
+    def turned(pairs: Sequence[tuple[Image, Face]]) -> list[Sight]:
+        sights = see(pairs)
+        return [replace(one, problem="turned") if n == 3 else one for n, one in enumerate(sights)]
+
+    monkeypatch.setattr(face_model, "see", turned)
+    render = renderer(face_model, hold=0.1, fallback="solid")
+    render([job(n, (1, "a", 100, "ficgan")) for n in range(8)])
+    assert [tally["solid"] for tally in render.tally] == [0, 1, 1, 1, 1, 1, 0, 0]  # 25 frames a second
+    assert render.unread == 5
+    monkeypatch.setattr(face_model, "see", see)
+    render([job(8, (1, "a", 100, "ficgan"))])
+    assert render.tally[0]["solid"] == 0
+    render([job(5, (1, "a", 100, "ficgan"), (2, "b", 210, "ficgan"))])  # the other one was never lost
+    assert render.tally[0] == {"solid": 1, "generated": 1}
 
 
 def test_regions_are_covered_whatever_the_faces(face_model: FaceModel) -> None:
