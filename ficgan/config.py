@@ -139,6 +139,8 @@ class LossConfig(_Frozen):
     """Squared error of expression and attributes as linear maps read them from the mix; in the frame only."""
     colour: float = 0.0
     """Mean difference in colour, not in luminance, of the mixes from the linear model's; in the frame only."""
+    anchor: float = 0.0
+    """Mean difference of the mixes' textures from the linear model's; in the frame only."""
     shape: float = 0.0
     """Mean square of what the network adds to the shape, in standard deviations; in the frame only."""
     r1_gamma: float = 10.0

@@ -197,7 +197,7 @@ class FrameTask:
         total = (
             weights.reconstruction * terms["rec"] + told.perceptual * terms["perceptual"]
             + told.structure * terms["structure"] + told.keep * terms["keep"]
-            + told.shape * terms["shape"] + told.colour * terms["colour"]
+            + told.shape * terms["shape"] + told.colour * terms["colour"] + told.anchor * terms["anchor"]
             + weights.verification * (told.positive * terms["pos"] + told.negative * terms["neg"])
         )  # fmt: skip
         if weights.adversarial > 0:
@@ -282,6 +282,7 @@ class FrameTask:
         terms["keep"] = self.losses.keep(mix, batch.shape + shape[count:], batch.wanted).mean()
         added = (mix - batch.linear[count:]) * mask
         chroma = F.avg_pool2d(added - added.mean(1, keepdim=True), 4)
+        terms["anchor"] = added.abs().mean() / mask.mean()
         terms["colour"] = chroma.abs().mean() / mask.mean()
         terms["shape"] = shape[count:].square().mean()
         vary = rng if self.config.verifier.augment else None

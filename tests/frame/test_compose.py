@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import cv2
@@ -290,3 +291,14 @@ def test_grain_is_added_as_measured(shape: FaceShape, warp: Warp, mask: Floats, 
         far = read_look(part, np.array([[1.0, 0, 0], [0, 1, 0]]), np.zeros((SIZE, SIZE, 3), np.uint8), mask)
         assert again.coarse >= 1 and (far.coarse > 1.3) == (coarse > 1.5)
     assert pasted(Look(0.1, 0.5))[whole].std() / 255 < 0.035  # nobody's face is drowned
+
+
+def test_a_face_does_not_jump_from_one_blur_to_the_next(
+    astronaut: Image, astronaut_mesh: NDArray[np.float64], shape: FaceShape, warp: Warp, mask: Floats
+) -> None:
+    read = shape.read(astronaut_mesh[None])
+    sharp = read_texture(astronaut, read.upright[0], read.points[0], warp).astype(np.float32) / 255
+    usual = detail_of(sharp, mask)
+    faces = [no_sharper(sharp, mask, share * usual) for share in np.linspace(0.95, 0.5, 16)]
+    steps = [float(np.abs(a - b).mean()) for a, b in pairwise(faces)]
+    assert min(steps) > 0 and max(steps) < 2.5 * float(np.median(steps))
