@@ -15,7 +15,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ficgan import pretrained
+from ficgan.cli.appearance import write_bank
 from ficgan.config import Config, load_config
+from ficgan.data import open_faces
+from ficgan.deidentify import Deidentifier
 from ficgan.errors import UsageError
 from ficgan.export.networks import frame_to_onnx
 from ficgan.faces import Alignment, Face, MediaPipeMesh, crop, get_detector
@@ -194,6 +197,20 @@ def test_a_run_leaves_a_model_for_use(faces: Path, tmp_path: Path) -> None:
     linear = texture.astype(np.float32) / 255
     added, shape = network.write(w[:, None].repeat(10, 1), np.zeros((1, 18), np.float32), z_non, linear)
     assert added.shape == (1, 128, 128, 3) and shape.shape == (1, 20) and added.any() and shape.any()
+
+
+def test_its_file_makes_faces(faces: Path, tmp_path: Path) -> None:
+    path = train(small("schedule.total_kimg=0.008"), [faces], tmp_path, device="cpu", progress="none")
+    bank = tmp_path / "bank.safetensors"
+    write_bank(path, open_faces([faces], resolution=128), bank, "made")
+    photo = pytest.importorskip("skimage.data").astronaut()
+    deid = Deidentifier.from_pretrained(path, bank, k=5, layer=0, seed=1, verify=False)
+    assert isinstance(deid.model, FrameModel) and deid.model.network is not None
+    assert deid.model.code_size == 180 + 2 + 16 and deid.model.num_layers == 10
+    result = deid(photo)
+    assert [one.action for one in result.faces] == ["generated"]
+    again = Deidentifier.from_pretrained(path, bank, k=5, layer=0, seed=1, verify=False)(photo)
+    np.testing.assert_array_equal(result.image, again.image)
 
 
 @pytest.mark.parametrize("modulation", ["adain", "demodulate"])
