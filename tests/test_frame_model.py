@@ -170,6 +170,11 @@ def test_swap_takes_the_exemplars_own_code(
         make(swap=True)
 
 
+def test_an_exemplar_with_several_faces_is_refused(make: Callable[..., Deidentifier], photo: Image) -> None:
+    with pytest.raises(UsageError, match="shows 2 faces; crop it"):
+        make(swap=True, exemplar=np.hstack([photo, photo]))
+
+
 def test_an_exemplar_that_cannot_be_read_is_refused(make: Callable[..., Deidentifier]) -> None:
     with pytest.raises(InputError, match="exemplar's face cannot be used: its shape cannot be read"):
         make(swap=True, exemplar=static())

@@ -246,7 +246,7 @@ def _check_outputs(jobs: Sequence[Job], overwrite: bool) -> None:
         place = os.path.realpath(job.output)
         if place in origin:
             raise UsageError(
-                f"{origin[place]} and {job.name} would both become {job.output}; use --suffix or several runs"
+                f"{origin[place]} and {job.name} would both become {job.output}; give each folder a run of its own"
             )
         origin[place] = job.name
         if place in sources and sources[place] != job.source:

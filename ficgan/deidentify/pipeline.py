@@ -257,6 +257,9 @@ class Deidentifier(Photos, Films):
         faces = self.detector.detect(image)
         if not faces:
             raise UsageError("no face was found in the exemplar image; give a photo with one clear face")
+        faces = sorted(faces, key=lambda face: float(np.ptp(face.box[[0, 2]])), reverse=True)
+        if len(faces) > 1 and np.ptp(faces[1].box[[0, 2]]) > 0.5 * np.ptp(faces[0].box[[0, 2]]):
+            raise UsageError(f"the exemplar image shows {len(faces)} faces; crop it to the one that is meant")
         return faces[0]
 
 
