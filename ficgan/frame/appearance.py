@@ -33,7 +33,7 @@ _COLOUR, _CALM = 0.5, 0.3
 """Share of their colour that the components of the texture keep; and of their strength at the top of the forehead."""
 _USUAL_DETAIL = 0.02
 """Fine detail of an ordinary face, see `detail_of`."""
-_SMALL = 32
+SMALL = 32
 """Side of the texture that attributes are read from."""
 
 
@@ -366,7 +366,7 @@ def look_features(textures: NDArray[np.uint8], read: Readings) -> Floats:
     """What attributes are read from: [B,3·32²+I+6+1] of textures [B,R,R,3], of even brightness and contrast."""
     import cv2
 
-    small = np.stack([cv2.resize(one, (_SMALL, _SMALL), interpolation=cv2.INTER_AREA) for one in textures])
+    small = np.stack([cv2.resize(one, (SMALL, SMALL), interpolation=cv2.INTER_AREA) for one in textures])
     flat = small.reshape(len(small), -1).astype(np.float32)
     flat = (flat - flat.mean(1, keepdims=True)) / np.maximum(flat.std(1, keepdims=True), 1)
     ones = np.ones((len(flat), 1), np.float32)

@@ -21,7 +21,7 @@ from ficgan.frame.network import FrameNetwork
 if TYPE_CHECKING:
     from ficgan.data import FaceData, Labels
 
-__all__ = ["Learnt", "codes_of", "kept_attributes", "learn", "lend"]
+__all__ = ["Learnt", "codes_of", "images_of", "kept_attributes", "learn", "lend"]
 
 Floats = NDArray[np.float32]
 Progress = Callable[[str, int, int], None]
@@ -80,7 +80,7 @@ def learn(data: FaceData, mesh: FaceMesh, config: FitConfig, progress: Progress 
     read = shape.read(points[clear])
     warp = Warp(shape.front, config.size)
     textures = np.empty((len(clear), config.size, config.size, 3), np.uint8)
-    for done, (row, image) in enumerate(zip(clear, _images(data.subset(clear)), strict=True)):
+    for done, (row, image) in enumerate(zip(clear, images_of(data.subset(clear)), strict=True)):
         textures[done] = read_texture(image, read.upright[done], read.points[done], warp)
         if done % 100 == 99 or row == clear[-1]:
             say("reading textures", done + 1, len(clear))
@@ -101,7 +101,7 @@ def lend(model: AppearanceModel, data: FaceData, mesh: FaceMesh, number: int = 3
         number: most faces that lend theirs; those whose detail is most ordinary are taken: no glasses, no wrinkles.
     """
     details, looks = [], []
-    for image in _images(data):
+    for image in images_of(data):
         found = find_meshes(mesh, image, Alignment().points(data.resolution)[None])[0]
         if found.presence < 10:
             continue
@@ -141,7 +141,7 @@ def codes_of(
     """Codes, attributes and the network's w [M,D+A+W] of the clear faces of a set, and their rows [M]."""
     say = progress or (lambda stage, done, total: None)
     codes, rows = [], []
-    for done, image in enumerate(_images(data)):
+    for done, image in enumerate(images_of(data)):
         found = find_meshes(mesh, image, _template())[0]
         if found.presence >= presence:
             read = model.shape.read(found.points[None])
@@ -197,7 +197,7 @@ def _groups(labels: Labels | None, count: int) -> Sequence[str]:
 
 def _meshes(data: FaceData, mesh: FaceMesh, say: Progress) -> tuple[Floats, Floats]:
     points, presence = [], []
-    for done, image in enumerate(_images(data)):
+    for done, image in enumerate(images_of(data)):
         found = find_meshes(mesh, image, _template())[0]
         points.append(found.points)
         presence.append(found.presence)
@@ -210,7 +210,7 @@ def _template() -> NDArray[np.float64]:
     return Alignment().points(SIDE)[None]
 
 
-def _images(data: FaceData) -> Iterator[NDArray[np.uint8]]:
+def images_of(data: FaceData) -> Iterator[NDArray[np.uint8]]:
     """Decoded crops, a few hundred at a time in memory."""
     for begin in range(0, len(data), 256):
         part = data.subset(range(begin, min(begin + 256, len(data))))

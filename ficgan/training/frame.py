@@ -19,7 +19,7 @@ from ficgan.data import check_alignment, open_faces
 from ficgan.errors import UsageError
 from ficgan.export.networks import frame_to_onnx
 from ficgan.faces import Alignment, MediaPipeMesh, Recognizer, get_recognizer
-from ficgan.frame.appearance import look_features
+from ficgan.frame.appearance import SMALL, look_features
 from ficgan.frame.file import load_appearance, save_appearance
 from ficgan.frame.network import FrameNetwork
 from ficgan.frame.torch_warp import Composite
@@ -39,8 +39,6 @@ HELD_OUT = 32
 """Every so-many-th face is never trained on."""
 JUDGED = 192
 """Of them a snapshot is judged on so many."""
-SMALL = 32
-"""Side of the texture that attributes are read from."""
 
 
 class FrameLosses(nn.Module):

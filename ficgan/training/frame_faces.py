@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from ficgan.faces import Alignment, FaceMesh, find_meshes
 from ficgan.frame import AppearanceModel, Moment, Readings, detail_of, read_texture
 from ficgan.frame.appearance import SLOPES
 from ficgan.frame.file import FrameConfig
+from ficgan.frame.learn import images_of
 from ficgan.identity.ksame import draw_members, restore_variance
 
 __all__ = ["CodeMemory", "FrameBatch", "FrameFaces", "Mixes", "rows_of"]
@@ -98,7 +98,7 @@ def _read_faces(
     textures = _array(folder / "textures.npy", (count, model.size, model.size, 3))
     kept: dict[str, list[NDArray[Any]]] = {n: [] for n in ("points", "codes", "light", "kept", "grey", "detail")}
     template, clear = Alignment().points(side)[None], 0
-    for done, image in enumerate(_images(data)):
+    for done, image in enumerate(images_of(data)):
         found = find_meshes(mesh, image, template)[0]
         if found.presence >= PRESENCE:
             read = model.shape.read(found.points[None])
@@ -130,12 +130,6 @@ def _read_faces(
 
 def _array(path: Path, shape: tuple[int, ...]) -> Any:
     return np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
-
-
-def _images(data: FaceData) -> Iterator[NDArray[np.uint8]]:
-    for begin in range(0, len(data), 256):
-        part = data.subset(range(begin, min(begin + 256, len(data))))
-        yield from np.ascontiguousarray(part.resident().numpy().transpose(0, 2, 3, 1))
 
 
 @dataclass(frozen=True, eq=False)
