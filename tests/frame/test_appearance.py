@@ -230,7 +230,7 @@ def test_codes_are_in_standard_deviations_and_read_the_same_later(world: World, 
 
 def test_the_mean_face_is_not_shrunk(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the penalty, somebody without a code is the mean face in the light of the moment."""
-    monkeypatch.setattr(appearance, "_SMALL", 8)  # attributes do not matter here, and take most of the time
+    monkeypatch.setattr(appearance, "SMALL", 8)  # attributes do not matter here, and take most of the time
     model, _ = fitted(world, replace(CONFIG, textures=5, ridge=1e7))
     codes, moment = model.encode(world.textures[:40], world.read.take(slice(40)))
     mean = np.broadcast_to(world.evened().mean(0), (40, SIZE, SIZE, 3))
@@ -256,7 +256,7 @@ def test_faces_they_were_not_fitted_to(world: World, model: AppearanceModel) -> 
 def test_glasses_are_left_out_in_all_groups_alike(
     world: World, model: AppearanceModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(appearance, "_SMALL", 8)  # attributes do not matter here, and take most of the time
+    monkeypatch.setattr(appearance, "SMALL", 8)  # attributes do not matter here, and take most of the time
     draw = np.random.default_rng(0)
     glasses, textures = draw.random(PEOPLE) < 0.15, world.textures.copy()
     for row in np.flatnonzero(glasses):  # each where it likes: a bar that all have in one place becomes a component
