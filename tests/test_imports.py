@@ -6,7 +6,7 @@ import ast
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -56,7 +56,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     | {"ops", "models", "losses", "faces", "data", "images", "verification", "identity", "frame", "export"}
     | {"pretrained"},
     "export": LEAVES | {"models"},
-    "evaluation": LEAVES
+    "lab": LEAVES
     | {"anonymizers", "attacks", "models", "faces", "identity", "images", "policy", "deidentify", "data", "pretrained"}
     | {"configs", "results", "verification", "pointcloud", "face_model", "frame_model", "frame"},
     "pointcloud": LEAVES | {"anonymizers", "images"},
@@ -69,7 +69,12 @@ UNPICKLERS = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "shelve", "
 def room_of(path: Path) -> str:
     """The room of a source file: `ops`, `configs`, `pretrained`, or what stands below `ficgan/`."""
     parts = path.relative_to(ROOT).with_suffix("").parts
-    return parts[0] if parts[0] in MAPPED else parts[1]
+    return parts[0] if parts[0] in MAPPED else _room(parts[1:])
+
+
+def _room(parts: Sequence[str]) -> str:
+    """The room of what stands below `ficgan`; the attackers are a room of their own in the lab."""
+    return "attacks" if tuple(parts[:2]) == ("lab", "attacks") else parts[0]
 
 
 def module_of(path: Path) -> str:
@@ -102,8 +107,8 @@ def target_room(name: str) -> str | None:
     if parts[0] != "ficgan" or len(parts) == 1:
         return None
     if parts[1] in ficgan._ROOMS:  # `from ficgan import Deidentifier` reaches the room behind the public name
-        return ficgan._ROOMS[parts[1]].split(".")[1]
-    return None if parts[1].startswith("__") else parts[1]
+        return _room(ficgan._ROOMS[parts[1]].split(".")[1:])
+    return None if parts[1].startswith("__") else _room(parts[1:])
 
 
 def violations(source: str, module: str, room: str) -> list[str]:
@@ -138,14 +143,13 @@ def unpicklings(source: str, module: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_go_one_way(path: Path) -> None:
-    assert violations(path.read_text(encoding="utf-8"), module_of(path), room_of(path)) == []
+def test_imports_go_one_way() -> None:
+    found = [line for path in SOURCES for line in violations(path.read_text("utf-8"), module_of(path), room_of(path))]
+    assert found == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_pickle_is_ever_loaded(path: Path) -> None:
-    assert unpicklings(path.read_text(encoding="utf-8"), module_of(path)) == []
+def test_no_pickle_is_ever_loaded() -> None:
+    assert [line for path in SOURCES for line in unpicklings(path.read_text("utf-8"), module_of(path))] == []
 
 
 def test_every_room_is_looked_at() -> None:
@@ -170,6 +174,7 @@ def test_every_room_is_looked_at() -> None:
         ("ficgan.losses", "from ficgan.config import LossConfig"),
         ("ficgan.__init__", "from ficgan.cli.main import main"),
         ("ficgan.attic.thing", ""),
+        ("ficgan.video.read", "from ficgan.lab import matrix"),
     ],
 )
 def test_the_checker_catches(module: str, source: str) -> None:

@@ -10,10 +10,10 @@ import pytest
 from ficgan.anonymizers import ANONYMIZERS, Faces
 from ficgan.deidentify import Ficgan, KSameAppearance
 from ficgan.errors import UsageError
-from ficgan.evaluation.catalogue import catalogue
-from ficgan.evaluation.matrix_config import MethodConfig
 from ficgan.faces import Alignment, crop, get_detector
 from ficgan.frame_model import FrameModel
+from ficgan.lab.catalogue import catalogue
+from ficgan.lab.matrix_config import MethodConfig
 from ficgan.yaml_settings import read_tree
 
 

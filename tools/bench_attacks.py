@@ -23,12 +23,12 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from ficgan import ops
-from ficgan.attacks.diffusion.learner import DiffusionLearner
-from ficgan.attacks.diffusion.sampling import Sampler, sample
-from ficgan.attacks.diffusion.schedule import SCHEDULES
-from ficgan.attacks.diffusion.unet import PRESETS, UNet
 from ficgan.device import resolve_device
 from ficgan.errors import FicganError, UsageError
+from ficgan.lab.attacks.diffusion.learner import DiffusionLearner
+from ficgan.lab.attacks.diffusion.sampling import Sampler, sample
+from ficgan.lab.attacks.diffusion.schedule import SCHEDULES
+from ficgan.lab.attacks.diffusion.unet import PRESETS, UNet
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 FORWARD, TRAIN = "forward", "train"

@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 
 from ficgan.errors import FicganError
-from ficgan.evaluation.clouds import CloudStudyConfig, run_cloud_study, write_cloud_report
-from ficgan.evaluation.clouds.tables import summary
+from ficgan.lab.clouds import CloudStudyConfig, run_cloud_study, write_cloud_report
+from ficgan.lab.clouds.tables import summary
 
 
 def main() -> int:

@@ -46,8 +46,8 @@ def detect(
     Boxes are in pixels of the upright image, in the records of the released ImageNet annotations. Damaged images are
     named, get no record, and make the exit code 3.
     """
-    from ficgan.evaluation.annotation import detect_set
     from ficgan.faces import get_detector
+    from ficgan.lab.annotation import detect_set
 
     began = time.monotonic()
     finder = get_detector(detector, threshold=thresh, device=device)
@@ -87,8 +87,8 @@ def page(
     themselves: quality control, no security against somebody who reads their source.
     """
     from ficgan.errors import InputError, UsageError
-    from ficgan.evaluation.annotation import Rules, read_records, write_pages
-    from ficgan.evaluation.annotation.detect import listed
+    from ficgan.lab.annotation import Rules, read_records, write_pages
+    from ficgan.lab.annotation.detect import listed
 
     if gold is None and gold_count:
         raise UsageError("--gold names the boxes of verified images; without quality control give --gold-count 0")
@@ -124,10 +124,10 @@ def collect(key: Path, exports: tuple[Path, ...], out: Path, log: Path | None, k
     code 3, as do images that nobody looked at; these keep the detector's boxes, with "workers": 0.
     """
     from ficgan.errors import UsageError
-    from ficgan.evaluation.annotation import collect as bring_together
-    from ficgan.evaluation.annotation import read_key, write_records
-    from ficgan.evaluation.annotation.collect import summary
-    from ficgan.evaluation.annotation.records import write_json
+    from ficgan.lab.annotation import collect as bring_together
+    from ficgan.lab.annotation import read_key, write_records
+    from ficgan.lab.annotation.collect import summary
+    from ficgan.lab.annotation.records import write_json
 
     log = log or out.with_suffix(".log.json")
     if log == out:
@@ -156,8 +156,8 @@ def score(truth: Path, before: Path, after: Path, overlap: float, names: Path | 
     Categories are the labels of TRUTH, else the folders of its images (the paper's Table 1).
     """
     from ficgan.errors import InputError
-    from ficgan.evaluation.annotation import read_records, score_annotations, score_text
-    from ficgan.evaluation.annotation.records import read_json, write_json
+    from ficgan.lab.annotation import read_records, score_annotations, score_text
+    from ficgan.lab.annotation.records import read_json, write_json
 
     called = read_json(names) if names else {}
     if not isinstance(called, dict):

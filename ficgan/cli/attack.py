@@ -65,8 +65,8 @@ def list_(what: str) -> None:
         for name in configs.names("attack"):
             click.echo(f"{name}\t{configs.read(name, 'attack').splitlines()[0].removeprefix('#').strip()}")
         return
-    from ficgan.attacks import REVERSERS, Learned
-    from ficgan.evaluation.catalogue import catalogue
+    from ficgan.lab.attacks import REVERSERS, Learned
+    from ficgan.lab.catalogue import catalogue
 
     for name, title in catalogue("attackers"):
         trained = issubclass(REVERSERS[name], Learned)
@@ -99,7 +99,7 @@ def train(
     anonymizer.kernel=9. People are divided; those to be tested on are never trained on, and RUN/manifest.json says who
     was. Prints one line of JSON when done; RUN/attacker.safetensors is the attacker.
     """
-    from ficgan.evaluation.attack_config import load_attack, parameter_count
+    from ficgan.lab.attack_config import load_attack, parameter_count
 
     started = time.monotonic()
     settings = load_attack(config, overrides)
@@ -108,7 +108,7 @@ def train(
         click.echo(json.dumps({**settings.shareable(), "network_parameters": count, "dry_run": True}))
         return
     from ficgan.device import resolve_device
-    from ficgan.evaluation.attacking import WEIGHTS, make_job, train_attacker
+    from ficgan.lab.attacking import WEIGHTS, make_job, train_attacker
 
     resolve_device(device)
     with Progress(progress, unit="step", quiet=quiet) as told:
@@ -227,7 +227,7 @@ def evaluate(
     attacker learnt from, the command refuses. Prints one line of JSON when done.
     """
     from ficgan.device import resolve_device
-    from ficgan.evaluation.attacking import evaluate_attacker
+    from ficgan.lab.attacking import evaluate_attacker
 
     started = time.monotonic()
     resolve_device(device)

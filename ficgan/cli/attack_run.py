@@ -19,8 +19,8 @@ from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.images import READABLE_SUFFIXES, atomic_write, read_image
 
 if TYPE_CHECKING:
-    from ficgan.attacks import Reverser
     from ficgan.cli._progress import Progress
+    from ficgan.lab.attacks import Reverser
 
 __all__ = ["Finder", "attacker_of", "guess_all", "plan_inputs"]
 
@@ -36,7 +36,7 @@ def attacker_of(text: str, *, candidates: int = 1, seed: int | None = None, devi
         UsageError: one that must learn first, several candidates of one that gives one, a seed where nothing is drawn.
         FicganError: the file cannot be read.
     """
-    from ficgan.attacks import REVERSERS, Learned, load_attacker
+    from ficgan.lab.attacks import REVERSERS, Learned, load_attacker
     from ficgan.registry import parse_spec
 
     made: Reverser

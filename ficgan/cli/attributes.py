@@ -41,9 +41,9 @@ def train_attributes(
     attributes.safetensors into a model folder.
     """
     from ficgan.errors import UsageError
-    from ficgan.evaluation.attributes import train_attributes as train
-    from ficgan.evaluation.sets import Quick, open_set, prepare
     from ficgan.faces import get_detector
+    from ficgan.lab.attributes import train_attributes as train
+    from ficgan.lab.sets import Quick, open_set, prepare
 
     if out.exists() and not overwrite:
         raise UsageError(f"{out} exists already; give another name, or --overwrite")

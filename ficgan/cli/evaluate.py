@@ -37,7 +37,7 @@ evaluate.add_command(survey)
 @handle_errors
 def list_(what: str) -> None:
     """Say what there is, a line each: name, tab, title."""
-    from ficgan.evaluation.catalogue import catalogue
+    from ficgan.lab.catalogue import catalogue
 
     for name, title in catalogue(what):
         click.echo(f"{name}\t{title}")
@@ -75,7 +75,7 @@ def run(
     import json
     import time
 
-    from ficgan.evaluation.matrix import check_paths, run_matrix
+    from ficgan.lab.matrix import check_paths, run_matrix
 
     started = time.monotonic()
     matrix = _matrix(config, data, layout, labels, people, judges, attributes)
@@ -107,8 +107,8 @@ def _matrix(
 ) -> Any:  # fmt: skip
     from ficgan import configs
     from ficgan.errors import UsageError
-    from ficgan.evaluation.matrix_config import load_matrix
-    from ficgan.evaluation.papers.preset import with_data
+    from ficgan.lab.matrix_config import load_matrix
+    from ficgan.lab.papers.preset import with_data
 
     if config in configs.names("eval"):
         if data is None:
@@ -138,8 +138,8 @@ def report(results: tuple[Path, ...], out: Path | None, sidecars: Path | None) -
     """
     import json
 
-    from ficgan.evaluation.report import merge
-    from ficgan.evaluation.results import Results
+    from ficgan.lab.report import merge
+    from ficgan.lab.results import Results
 
     files = [path / "results.json" if path.is_dir() else path for path in results]
     read = [Results.read(path) for path in files]
@@ -152,7 +152,7 @@ def _report(results: Any, out: Path, **more: Any) -> list[Path]:
     from ficgan.errors import FicganError
 
     try:
-        from ficgan.evaluation.report import write_report
+        from ficgan.lab.report import write_report
     except ImportError as error:
         raise FicganError(f"the report needs {error.name}: pip install 'ficgan[eval]'") from error
     written: list[Path] = write_report(results, out, **more)

@@ -80,16 +80,16 @@ def fantomas(
 
     Todt and others 2024 (Fantômas), experiments E1–E3: on CelebA in the paper, any set with identities will do.
     """
-    from ficgan.evaluation.matrix import run_matrix
-    from ficgan.evaluation.papers.fantomas import fantomas_caveats, fantomas_matrix, fantomas_tables
-    from ficgan.evaluation.papers.fantomas_attackers import (
+    from ficgan.lab.matrix import run_matrix
+    from ficgan.lab.papers.fantomas import fantomas_caveats, fantomas_matrix, fantomas_tables
+    from ficgan.lab.papers.fantomas_attackers import (
         attacker_tables,
         draw_fantomas,
         elsewhere_table,
         transfer_table,
     )
-    from ficgan.evaluation.papers.fantomas_transfer import fantomas_transfer, learnt_on
-    from ficgan.evaluation.papers.reversible import verdicts
+    from ficgan.lab.papers.fantomas_transfer import fantomas_transfer, learnt_on
+    from ficgan.lab.papers.reversible import verdicts
 
     started = time.monotonic()
     config = fantomas_matrix(
@@ -139,9 +139,9 @@ def ficgan(
     Jeong and others 2021 (FICGAN), Tables 1, 2 and A, Figures 4 and B: on FFHQ and CelebA-HQ in the paper, any faces
     will do.
     """
-    from ficgan.evaluation.papers.ficgan import FicganPaper, run_ficgan
-    from ficgan.evaluation.papers.ficgan_tables import ficgan_tables
-    from ficgan.evaluation.papers.figure_4 import draw_figure_4
+    from ficgan.lab.papers.ficgan import FicganPaper, run_ficgan
+    from ficgan.lab.papers.ficgan_tables import ficgan_tables
+    from ficgan.lab.papers.figure_4 import draw_figure_4
 
     started = time.monotonic()
     config = FicganPaper(
@@ -184,9 +184,9 @@ def revelio(
     Zhai and others (Revelio), Tables 1 to 7, Figures 4 to 7, 13 and 15: on CelebA-HQ in the paper, any set with
     identities will do. For testing one's own blur, never for naming people in others' photos.
     """
-    from ficgan.evaluation.papers.revelio import RevelioPaper, run_revelio
-    from ficgan.evaluation.papers.revelio_figures import draw_revelio
-    from ficgan.evaluation.papers.revelio_lab import settings
+    from ficgan.lab.papers.revelio import RevelioPaper, run_revelio
+    from ficgan.lab.papers.revelio_figures import draw_revelio
+    from ficgan.lab.papers.revelio_lab import settings
 
     started = time.monotonic()
     given = {
@@ -222,7 +222,7 @@ def obfuscation(
     Yang and others 2022, Tables 3, 8 and 9, Figures 3 and 4: on ImageNet in the paper, any scenes with face boxes will
     do.
     """
-    from ficgan.evaluation.papers.obfuscation import run_obfuscation
+    from ficgan.lab.papers.obfuscation import run_obfuscation
 
     started = time.monotonic()
     config = _study(images, annotations, file, overrides)
@@ -233,7 +233,7 @@ def obfuscation(
 
 def _study(images: Path | None, annotations: Path | None, file: Path | None, overrides: Sequence[str]) -> Any:
     from ficgan.errors import UsageError
-    from ficgan.evaluation.study import StudyConfig
+    from ficgan.lab.study import StudyConfig
     from ficgan.yaml_settings import override
 
     given = {key: str(path) for key, path in (("images", images), ("annotations", annotations)) if path is not None}
@@ -268,7 +268,7 @@ def _finish(
     with atomic_write(out / "paper.json", overwrite=True) as file:
         file.write(json.dumps(told, indent=1, allow_nan=False, ensure_ascii=False).encode())
     try:
-        from ficgan.evaluation.report import write_report
+        from ficgan.lab.report import write_report
 
         written = write_report(results, out, published=tables)
     except ImportError as error:

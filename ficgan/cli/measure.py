@@ -86,7 +86,7 @@ def measure(
 
 
 def _whole_table(out: Path, clips: tuple[Path, ...], told: Progress, **settings: Any) -> dict[str, Any]:
-    from ficgan.evaluation.bars import BarsConfig, counts, missed, run_bars, write_bars
+    from ficgan.lab.bars import BarsConfig, counts, missed, run_bars, write_bars
 
     config = BarsConfig(clips=tuple(_clip(path) for path in clips), **settings)
     report = run_bars(config, told)
@@ -103,7 +103,7 @@ def _whole_table(out: Path, clips: tuple[Path, ...], told: Progress, **settings:
 
 def _clip(path: Path) -> Any:
     """The first frames of a film."""
-    from ficgan.evaluation.bars import Clip
+    from ficgan.lab.bars import Clip
     from ficgan.video import open_video
 
     with open_video(path) as film:
@@ -126,9 +126,9 @@ def _first_figures(
     from ficgan.data import check_alignment, open_faces
     from ficgan.deidentify import Deidentifier, refuse_trainer
     from ficgan.errors import UsageError
-    from ficgan.evaluation import measure_aligned, measure_photos
-    from ficgan.evaluation.readers import get_judge
     from ficgan.images import read_image
+    from ficgan.lab import measure_aligned, measure_photos
+    from ficgan.lab.readers import get_judge
 
     readers = [get_judge(name) for name in judges]
     for reader in readers:  # the report names files, not the folders of this machine

@@ -274,7 +274,7 @@ def evaluate(
     CONFIG: a YAML file, or pointcloud (200 people × 6 methods × 35 degrees, hours) or pointcloud-small (minutes);
     KEY=VALUE changes it, such as degrees=[10,20,30]. Without --scans the people are made heads. Prints a line of JSON.
     """
-    from ficgan.evaluation.clouds import run_cloud_study, write_cloud_report
+    from ficgan.lab.clouds import run_cloud_study, write_cloud_report
 
     started = time.monotonic()
     study = _study(config, overrides, scans, morphs, photos, judges)
@@ -298,7 +298,7 @@ def _study(
 ) -> Any:  # fmt: skip
     """The configuration as options and overrides want it."""
     from ficgan.errors import UsageError
-    from ficgan.evaluation.clouds import CloudStudyConfig
+    from ficgan.lab.clouds import CloudStudyConfig
 
     if "=" in config:
         config, overrides = "pointcloud-small", (config, *overrides)

@@ -69,9 +69,9 @@ def make(
     OUTPUT/pages, one page a participant, in turn; keep the rest, which says what is what. Prints one line of JSON.
     """
     from ficgan.errors import InputError
-    from ficgan.evaluation.survey import Rules, changes_of, make_survey, write_survey
-    from ficgan.evaluation.survey.page import CONSENT
     from ficgan.faces import get_detector
+    from ficgan.lab.survey import Rules, changes_of, make_survey, write_survey
+    from ficgan.lab.survey.page import CONSENT
 
     began = time.monotonic()
     rules = Rules(pairs, checks, questionnaires, match, failures, seed)
@@ -117,10 +117,10 @@ def score(
     the exit code 3.
     """
     from ficgan.errors import InputError
-    from ficgan.evaluation import readers
-    from ficgan.evaluation.metrics.intervals import Bootstrap
-    from ficgan.evaluation.survey import collect, judge, read_key, score_survey, score_text
     from ficgan.images import atomic_write
+    from ficgan.lab import readers
+    from ficgan.lab.metrics.intervals import Bootstrap
+    from ficgan.lab.survey import collect, judge, read_key, score_survey, score_text
 
     if out is not None and out.exists():
         raise InputError(f"{out} exists already; choose another output")
@@ -146,7 +146,7 @@ def _source(
     """The face set and the methods that a configuration names."""
     from ficgan import configs
     from ficgan.errors import UsageError
-    from ficgan.evaluation.matrix_config import SetConfig, load_matrix
+    from ficgan.lab.matrix_config import SetConfig, load_matrix
 
     preset = config is not None and config in configs.names("eval")
     if data is None and (config is None or preset):
@@ -171,7 +171,7 @@ def _preset(name: str) -> list[Any]:
     import yaml
 
     from ficgan import configs
-    from ficgan.evaluation.matrix_config import MethodConfig
+    from ficgan.lab.matrix_config import MethodConfig
 
     return [MethodConfig.model_validate(one) for one in yaml.safe_load(configs.read(name, "eval"))["methods"]]
 
@@ -179,7 +179,7 @@ def _preset(name: str) -> list[Any]:
 def _methods(given: tuple[str, ...], known: list[Any], reversals: tuple[str, ...]) -> list[Any]:
     """The methods to show: those given, by label where a configuration has them; else all of the configuration."""
     from ficgan.errors import UsageError
-    from ficgan.evaluation.matrix_config import MethodConfig
+    from ficgan.lab.matrix_config import MethodConfig
 
     if not (given or known or reversals):
         raise UsageError("a survey needs methods; give --methods, --reversed, or a CONFIG that names some")

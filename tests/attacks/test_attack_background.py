@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ficgan.anonymizers import Anonymizer, Faces, Images, Traits, generator
-from ficgan.attacks import Identity, KeyedInverse, KSameSubtraction, Pairs, another_key
 from ficgan.errors import InputError, UsageError
+from ficgan.lab.attacks import Identity, KeyedInverse, KSameSubtraction, Pairs, another_key
 from ficgan.registry import param
 
 

@@ -12,11 +12,11 @@ from scipy.ndimage import convolve1d
 
 from ficgan.anonymizers import Faces
 from ficgan.anonymizers.kernels import sigma_of
-from ficgan.attacks import Pairs, RichardsonLucy, Wiener, WienerBlind
-from ficgan.attacks.deconvolution import blur_between, blur_of
-from ficgan.attacks.similarity import luminance, some, ssim
-from ficgan.attacks.sparsity import NormSparsity, estimate_kernel, hyper_laplacian
-from ficgan.attacks.spectral import blur_matrix, blur_transfer, filtered, spectrum
+from ficgan.lab.attacks import Pairs, RichardsonLucy, Wiener, WienerBlind
+from ficgan.lab.attacks.deconvolution import blur_between, blur_of
+from ficgan.lab.attacks.similarity import luminance, some, ssim
+from ficgan.lab.attacks.sparsity import NormSparsity, estimate_kernel, hyper_laplacian
+from ficgan.lab.attacks.spectral import blur_matrix, blur_transfer, filtered, spectrum
 
 
 def blurred(faces: Faces, width: int) -> Faces:

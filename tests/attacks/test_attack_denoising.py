@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from ficgan.attacks import Bicubic, InterpolateGrey, Linear, Pairs, Wavelet
-from ficgan.attacks.denoising import HIGH, LOW, _shrunk, analyse, synthesise
-from ficgan.attacks.similarity import luminance, ssim
+from ficgan.lab.attacks import Bicubic, InterpolateGrey, Linear, Pairs, Wavelet
+from ficgan.lab.attacks.denoising import HIGH, LOW, _shrunk, analyse, synthesise
+from ficgan.lab.attacks.similarity import luminance, ssim
 
 
 @settings(max_examples=25, deadline=None)

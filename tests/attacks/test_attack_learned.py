@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from ficgan.anonymizers import Faces
-from ficgan.attacks import REVERSERS, AutoEncoder, Pairs, Trained, load_attacker
-from ficgan.attacks.learned import trainer
-from ficgan.attacks.learned.autoencoder_network import SsimLearner
-from ficgan.attacks.learned.base import held_out, seed_of
 from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.lab.attacks import REVERSERS, AutoEncoder, Pairs, Trained, load_attacker
+from ficgan.lab.attacks.learned import trainer
+from ficgan.lab.attacks.learned.autoencoder_network import SsimLearner
+from ficgan.lab.attacks.learned.base import held_out, seed_of
 from ficgan.models import load_tensors
 
 torch = pytest.importorskip("torch")
@@ -43,7 +43,7 @@ class TestSsim:
     def test_equals_scikit_image_inside_and_has_a_gradient(self) -> None:
         from skimage.metrics import structural_similarity
 
-        from ficgan.attacks.learned.structure import ssim
+        from ficgan.lab.attacks.learned.structure import ssim
 
         rng = torch.Generator().manual_seed(1)
         x = torch.rand(2, 3, 40, 40, generator=rng)
@@ -59,7 +59,7 @@ class TestSsim:
         assert y.grad is not None and float(y.grad.abs().sum()) > 0
 
     def test_of_an_image_smaller_than_the_window(self) -> None:
-        from ficgan.attacks.learned.structure import ssim
+        from ficgan.lab.attacks.learned.structure import ssim
 
         x = torch.rand(1, 3, 8, 8)
         assert float(ssim(x, x)) == pytest.approx(1, abs=1e-5)

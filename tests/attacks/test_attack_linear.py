@@ -7,8 +7,8 @@ import pytest
 from attack_faces import constant_faces, faces_of, psnr, random_faces
 
 from ficgan.anonymizers import Faces
-from ficgan.attacks import MeanFace, Pairs, Ridge
 from ficgan.errors import InputError
+from ficgan.lab.attacks import MeanFace, Pairs, Ridge
 
 
 def low_rank(n: int, size: int, rank: int, seed: int, per_person: int = 2) -> Faces:

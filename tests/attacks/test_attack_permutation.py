@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ficgan.anonymizers import Faces
-from ficgan.attacks import LearnPermutation, Pairs
 from ficgan.errors import InputError
+from ficgan.lab.attacks import LearnPermutation, Pairs
 
 
 def permuted(faces: Faces, order: np.ndarray) -> Faces:

@@ -10,7 +10,8 @@ from attack_faces import constant_faces, faces_of, random_faces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ficgan.attacks import (
+from ficgan.errors import InputError, UsageError
+from ficgan.lab.attacks import (
     Bicubic,
     Identity,
     InterpolateGrey,
@@ -27,8 +28,7 @@ from ficgan.attacks import (
     Wiener,
     WienerBlind,
 )
-from ficgan.attacks.base import REVERSERS
-from ficgan.errors import InputError, UsageError
+from ficgan.lab.attacks.base import REVERSERS
 
 EVERY: list[Reverser] = [
     Bicubic(),

@@ -10,8 +10,8 @@ from scipy import ndimage
 
 from ficgan.anonymizers import ANONYMIZERS, Faces, GaussianBlur
 from ficgan.anonymizers.kernels import SIGMA_RULES, nearest_odd, scaled_kernel, scaled_sigma, sigma_of, spread
-from ficgan.attacks.blurs import TRANSFERS, blurred, equivalent_kernel, scaled_blur, transfers
 from ficgan.errors import UsageError
+from ficgan.lab.attacks.blurs import TRANSFERS, blurred, equivalent_kernel, scaled_blur, transfers
 from ficgan.registry import parse_spec
 
 

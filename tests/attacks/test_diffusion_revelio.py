@@ -13,16 +13,16 @@ from attack_faces import psnr, random_faces
 from scipy.ndimage import gaussian_filter
 
 from ficgan.anonymizers import Faces
-from ficgan.attacks.base import REVERSERS, Pairs
-from ficgan.attacks.diffusion import revelio
-from ficgan.attacks.diffusion.fine_tune import fine_tune
-from ficgan.attacks.diffusion.learner import DiffusionLearner
-from ficgan.attacks.diffusion.revelio import Revelio
-from ficgan.attacks.diffusion.schedule import SCHEDULES
-from ficgan.attacks.diffusion.unet import Attention
-from ficgan.attacks.learned import load_attacker
-from ficgan.attacks.learned.base import to_tensor
 from ficgan.errors import InputError, UsageError
+from ficgan.lab.attacks.base import REVERSERS, Pairs
+from ficgan.lab.attacks.diffusion import revelio
+from ficgan.lab.attacks.diffusion.fine_tune import fine_tune
+from ficgan.lab.attacks.diffusion.learner import DiffusionLearner
+from ficgan.lab.attacks.diffusion.revelio import Revelio
+from ficgan.lab.attacks.diffusion.schedule import SCHEDULES
+from ficgan.lab.attacks.diffusion.unet import Attention
+from ficgan.lab.attacks.learned import load_attacker
+from ficgan.lab.attacks.learned.base import to_tensor
 
 TINY = Revelio(
     size=16, base=16, mults="1-2", blocks=1, batch=4, epochs=120, lr=4e-3, predicts="clear", samples=8,

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from ficgan.attacks.diffusion import sampling
-from ficgan.attacks.diffusion.sampling import Sampler, sample
-from ficgan.attacks.diffusion.schedule import PREDICTIONS, SCHEDULES, Schedule
 from ficgan.errors import UsageError
+from ficgan.lab.attacks.diffusion import sampling
+from ficgan.lab.attacks.diffusion.sampling import Sampler, sample
+from ficgan.lab.attacks.diffusion.schedule import PREDICTIONS, SCHEDULES, Schedule
 
 MEAN, DEVIATION = 0.3, 0.2
 FULL = SCHEDULES["small"]

@@ -10,7 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ficgan.attacks.diffusion.schedule import (
+from ficgan.errors import UsageError
+from ficgan.lab.attacks.diffusion.schedule import (
     PREDICTIONS,
     SCHEDULES,
     Schedule,
@@ -19,7 +20,6 @@ from ficgan.attacks.diffusion.schedule import (
     posterior,
     target,
 )
-from ficgan.errors import UsageError
 
 LINEAR = Schedule(50, 1e-3, 0.2)
 

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ficgan.attacks.diffusion.unet import PRESETS, Architecture, Attention, NoiseLevel, Norm, Pointwise, UNet, Up
 from ficgan.errors import UsageError
+from ficgan.lab.attacks.diffusion.unet import PRESETS, Architecture, Attention, NoiseLevel, Norm, Pointwise, UNet, Up
 
 TINY = Architecture(8, (1, 2), blocks=1, attention=(4,))
 

@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 from ficgan.anonymizers import Faces
-from ficgan.attacks.base import REVERSERS
-from ficgan.attacks.external import ExternalRestorer
 from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.lab.attacks.base import REVERSERS
+from ficgan.lab.attacks.external import ExternalRestorer
 
 HEAD = """
 import sys, time, pathlib

@@ -11,10 +11,10 @@ import torch
 from scipy import fft
 from sklearn import metrics
 
-from ficgan.attacks import kernel
-from ficgan.attacks.blurs import blurred
-from ficgan.attacks.kernel import KernelEstimator, confusion, log_spectrum, mean_absolute_error
 from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.lab.attacks import kernel
+from ficgan.lab.attacks.blurs import blurred
+from ficgan.lab.attacks.kernel import KernelEstimator, confusion, log_spectrum, mean_absolute_error
 
 KERNELS = tuple(range(1, 14, 2))
 

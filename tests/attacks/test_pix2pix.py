@@ -12,10 +12,11 @@ from attack_faces import psnr, random_faces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ficgan.attacks.base import REVERSERS, Pairs
-from ficgan.attacks.learned import load_attacker
-from ficgan.attacks.learned.pix2pix import Pix2Pix
-from ficgan.attacks.learned.pix2pix_networks import (
+from ficgan.errors import UsageError
+from ficgan.lab.attacks.base import REVERSERS, Pairs
+from ficgan.lab.attacks.learned import load_attacker
+from ficgan.lab.attacks.learned.pix2pix import Pix2Pix
+from ficgan.lab.attacks.learned.pix2pix_networks import (
     PatchGAN,
     Pix2PixLearner,
     UNet,
@@ -24,8 +25,7 @@ from ficgan.attacks.learned.pix2pix_networks import (
     halvings_for,
     receptive_field,
 )
-from ficgan.attacks.learned.trainer import STATE, WEIGHTS
-from ficgan.errors import UsageError
+from ficgan.lab.attacks.learned.trainer import STATE, WEIGHTS
 from ficgan.models import load_tensors
 
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
 
-from ficgan.attacks import retrieval
-from ficgan.attacks.retrieval import RULES, Metric, Rule, choose_threshold, ood_curve, retrieve
 from ficgan.errors import FicganError
+from ficgan.lab.attacks import retrieval
+from ficgan.lab.attacks.retrieval import RULES, Metric, Rule, choose_threshold, ood_curve, retrieve
 
 
 def distance(a: np.ndarray, b: np.ndarray, metric: str) -> float:

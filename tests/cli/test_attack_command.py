@@ -18,15 +18,15 @@ import yaml
 from click.testing import CliRunner
 from PIL import Image
 
-from ficgan.attacks.learned import files, read_header
 from ficgan.cli import attack as command
 from ficgan.cli._progress import Progress
 from ficgan.cli.attack import NOTICE, attack
 from ficgan.errors import UsageError
-from ficgan.evaluation import matrix, matrix_sets, readers
-from ficgan.evaluation.attack_config import load_attack
-from ficgan.evaluation.matrix_config import MatrixConfig
 from ficgan.faces import Alignment, Face
+from ficgan.lab import matrix, matrix_sets, readers
+from ficgan.lab.attack_config import load_attack
+from ficgan.lab.attacks.learned import files, read_header
+from ficgan.lab.matrix_config import MatrixConfig
 
 PEOPLE, EACH, SIDE = 24, 4, 32
 CONFIG = {

@@ -16,9 +16,9 @@ from ficgan.cli.measure import measure
 from ficgan.config import ModelConfig
 from ficgan.data import open_faces
 from ficgan.errors import UsageError
-from ficgan.evaluation.basics import fidelity, measure_photos
 from ficgan.faces import Alignment, MediaPipeMesh
 from ficgan.identity import IdentityBank, encode_faces
+from ficgan.lab.basics import fidelity, measure_photos
 from ficgan.models import FICGAN, CheckpointHeader, load_checkpoint, save_checkpoint
 
 CONFIG = ModelConfig(
@@ -267,7 +267,7 @@ def test_photos_without_faces_cannot_be_measured() -> None:
 def test_judges_see_crops_of_the_models_size(
     checkpoint: Path, faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import ficgan.evaluation
+    import ficgan.lab
 
     IdentityBank.from_codes(np.eye(12, 8), np.arange(12)).save(tmp_path / "bank.safetensors")
     seen: list[int] = []
@@ -276,7 +276,7 @@ def test_judges_see_crops_of_the_models_size(
         seen.append(crops.shape[1])
         return []
 
-    monkeypatch.setattr(ficgan.evaluation, "measure_aligned", note)
+    monkeypatch.setattr(ficgan.lab, "measure_aligned", note)
     files = ["--checkpoint", str(checkpoint), "--bank", str(tmp_path / "bank.safetensors"), "--aligned", str(faces)]
     for least, side in ((128, 128), (8, 16)):
         monkeypatch.setattr("ficgan.cli.measure.LEAST_SIDE", least)

@@ -14,10 +14,10 @@ from PIL import Image
 
 from ficgan.cli.measure import measure
 from ficgan.config import ModelConfig
-from ficgan.evaluation.bars import lab as lab_room
-from ficgan.evaluation.readers import Reader
 from ficgan.faces import Alignment
 from ficgan.identity import IdentityBank
+from ficgan.lab.bars import lab as lab_room
+from ficgan.lab.readers import Reader
 from ficgan.models import FICGAN, CheckpointHeader, save_checkpoint
 
 CONFIG = ModelConfig(

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 from ficgan.cli.evaluate import evaluate
-from ficgan.evaluation import readers
+from ficgan.lab import readers
 
 SIDE = 32
 

@@ -1,5 +1,0 @@
-"""The report: one self-contained page, plots, tables."""
-
-from ficgan.evaluation.report.page import merge, write_report
-
-__all__ = ["merge", "write_report"]

@@ -1,0 +1,384 @@
+"""How strong was the blur? A regression of the Gaussian kernel's size from a blurred face."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ficgan.anonymizers import Images
+from ficgan.device import resolve_device
+from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.lab.attacks.blurs import blurred
+from ficgan.lab.attacks.spectral import spectrum
+from ficgan.models import load_tensors, save_tensors
+
+__all__ = ["NETWORKS", "KernelEstimator", "confusion", "log_spectrum", "mean_absolute_error"]
+
+KIND = "kernel estimator"
+VERSION = 1
+After = Callable[[Images], Images]
+Told = Callable[[int, int, str], None]
+
+NETWORKS = ("windowed", "cosine", "efficientnet-v2-s", "efficientnet-v2-l")
+"""windowed, cosine: a perceptron on a `log_spectrum`, which a blur shifts by its transfer function; seconds on a CPU.
+The cosine transform is the sharper where the crop itself was blurred, and misled where a photo was and then cropped.
+efficientnet-v2-l: the published one; with weights of ImageNet and 256 px it is the full protocol."""
+
+_SPECTRAL = ("windowed", "cosine")
+_ROWS = 256
+"""Images of one pass when sizes are read."""
+_NOISE_FLOOR = 1e-2
+"""Below the power of rounding to bytes, 1/12, so that what lies under it differs little."""
+
+
+@dataclass(frozen=True)
+class KernelEstimator:
+    """Odd kernel sizes K of Gaussian blurs; made by `train` or `load`.
+
+    Args:
+        network: of `NETWORKS`, by which `module` was made.
+        module: trained; takes what `_inputs` gives, returns [B,1], −1 at the smallest kernel and 1 at the largest.
+        side: S of the crops it can read: a kernel is so many pixels of them.
+        kernels: odd, rising; what it was trained on.
+        rule: by which the deviation follows from the kernel.
+        trained: how, JSON-ready.
+    """
+
+    network: str
+    module: nn.Module = field(repr=False, compare=False)
+    side: int
+    kernels: tuple[int, ...]
+    rule: str = "opencv"
+    trained: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def train(
+        cls,
+        images: Images,
+        kernels: Sequence[int],
+        *,
+        validation: Images | None = None,
+        rule: str = "opencv",
+        after: After | None = None,
+        network: str = "windowed",
+        weights: str | Path | None = None,
+        epochs: int | None = None,
+        batch: int | None = None,
+        rate: float | None = None,
+        seed: int = 0,
+        device: str = "auto",
+        told: Told | None = None,
+    ) -> KernelEstimator:
+        """Train on clear faces, each blurred with each kernel.
+
+        Args:
+            images: [N,S,S,3] uint8 RGB, clear.
+            kernels: odd widths in pixels of these images, at least two.
+            validation: [V,S,S,3] of other people: the epoch of the smallest error on them is kept; None: the last.
+            rule: the deviation of a kernel, of `ficgan.anonymizers.kernels.SIGMA_RULES`.
+            after: what happens to blurred images before they are seen, such as JPEG (uint8 in and out).
+            network: of `NETWORKS`.
+            weights: of an EfficientNet, torchvision's as a safetensors file; None: none are pretrained.
+            epochs, batch, rate: of AdamW under a one-cycle rate; None: as the network needs.
+            seed: of weights and order.
+            device: as of `ficgan.device.resolve_device`.
+            told: progress: epochs done, epochs, what.
+
+        Raises:
+            InputError: images or kernels that cannot be.
+            UsageError: an unknown network, or weights for one that has none.
+
+        Source:
+            Revelio, §4.2 (a pretrained EfficientNetV2-L with one output) and §5.4 (800, 100 and 100 faces, K 1 to 81).
+        """
+        kernels = _checked(images, kernels)
+        torch.manual_seed(seed)
+        where = torch.device(resolve_device(device))
+        usual = (30, 256, 2e-3) if network in _SPECTRAL else (10, 16, 2e-4)
+        module = _module(network, images.shape[1], weights)
+        examples = _Examples(images, kernels, rule, after, network)
+        if isinstance(module, _Perceptron):
+            module.standardise(examples.every())
+        module.to(where)
+        made = cls(network, module, images.shape[1], kernels, rule)
+        held = None if validation is None else _Examples(validation, kernels, rule, after, network)
+        plan = (epochs or usual[0], batch or usual[1], rate or usual[2])
+        error = _fit(made, examples, held, *plan, seed, told)
+        story = {"images": len(images), "epochs": plan[0], "seed": seed, "validation_mae": error}
+        return cls(network, module.eval(), images.shape[1], kernels, rule, story)
+
+    def regress(self, images: Images) -> NDArray[np.float64]:
+        """[N] sizes before rounding, within the range it was trained on.
+
+        Raises:
+            InputError: crops of another side.
+        """
+        if images.ndim != 4 or images.shape[1:] != (self.side, self.side, 3):
+            raise InputError(f"this estimator reads crops [N,{self.side},{self.side},3], not {list(images.shape)}")
+        parts = (_inputs(images[start : start + _ROWS], self.network) for start in range(0, len(images), _ROWS))
+        return self._sizes(parts)
+
+    def estimate(self, images: Images) -> NDArray[np.int64]:
+        """[N] kernel sizes: the nearest odd ones (of the trained range).
+
+        Args:
+            images: [N,S,S,3] uint8 RGB, blurred.
+        """
+        return (2 * np.rint((self.regress(images) - 1) / 2) + 1).astype(np.int64)
+
+    def save(self, path: str | Path) -> None:
+        """One safetensors file with a JSON header."""
+        header = {
+            "version": VERSION, "network": self.network, "side": self.side, "kernels": list(self.kernels),
+            "rule": self.rule, "trained": self.trained,
+        }  # fmt: skip
+        save_tensors(path, self.module.state_dict(), header, kind=KIND)
+
+    @classmethod
+    def load(cls, path: str | Path, *, device: str = "auto") -> KernelEstimator:
+        """Read what `save` wrote.
+
+        Raises:
+            FicganError: missing, damaged, or of another kind or version.
+        """
+        tensors, header = load_tensors(path, kind=KIND)
+        if header.get("version") != VERSION:
+            raise FicganError(f"{path} is of version {header.get('version')}, not {VERSION}; train the estimator again")
+        module = _module(header["network"], header["side"], None)
+        try:
+            module.load_state_dict(tensors)
+        except RuntimeError:
+            raise FicganError(f"{path} does not hold the weights its header tells of; train it again") from None
+        module.to(torch.device(resolve_device(device))).eval()
+        return cls(
+            header["network"], module, header["side"], tuple(header["kernels"]), header["rule"], header["trained"]
+        )
+
+    @torch.no_grad()
+    def _sizes(self, parts: Iterable[Tensor]) -> NDArray[np.float64]:
+        """Of inputs part by part, of which only one need be there at a time."""
+        where = next(self.module.parameters()).device
+        low, high = self.kernels[0], self.kernels[-1]
+        out = [self.module(part.to(where))[:, 0].double().cpu().numpy() for part in parts]
+        found = np.concatenate(out) if out else np.zeros(0)
+        return np.clip((found + 1) / 2 * (high - low) + low, low, high)
+
+
+class _Examples:
+    """Every image under every kernel; spectra are small and kept, images are blurred when they are asked for."""
+
+    def __init__(self, images: Images, kernels: tuple[int, ...], rule: str, after: After | None, network: str) -> None:
+        self.images, self.kernels, self.rule, self.after, self.network = images, kernels, rule, after, network
+        sizes = np.repeat(np.array(kernels, np.float64), len(images))
+        self.sizes = sizes
+        self.targets = torch.tensor((sizes - kernels[0]) / (kernels[-1] - kernels[0]) * 2 - 1, dtype=torch.float32)
+        self._kept = torch.cat([self._seen(images, k) for k in kernels]) if network in _SPECTRAL else None
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def every(self) -> Tensor:
+        """All inputs, where they are kept."""
+        assert self._kept is not None
+        return self._kept
+
+    def at(self, rows: Tensor) -> Tensor:
+        """Inputs of rows; row = number of the kernel · N + number of the image."""
+        if self._kept is not None:
+            return self._kept[rows]
+        which, kernel = rows.numpy() % len(self.images), rows.numpy() // len(self.images)
+        parts = [self._seen(self.images[i : i + 1], self.kernels[k]) for i, k in zip(which, kernel, strict=True)]
+        return torch.cat(parts)
+
+    def _seen(self, images: Images, kernel: int) -> Tensor:
+        soft = blurred(images, kernel, self.rule)
+        return _inputs(soft if self.after is None else self.after(soft), self.network)
+
+
+def _fit(
+    made: KernelEstimator, examples: _Examples, held: _Examples | None, epochs: int, batch: int, rate: float,
+    seed: int, told: Told | None,
+) -> float | None:  # fmt: skip
+    """Train the module in place; the mean absolute error on what is held back, after its best epoch."""
+    module = made.module
+    where = next(module.parameters()).device
+    steps = -(-len(examples) // batch)
+    optimiser = torch.optim.AdamW(module.parameters(), rate, weight_decay=1e-2)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, rate, total_steps=epochs * steps)
+    order = torch.Generator().manual_seed(seed)
+    best: tuple[float, dict[str, Tensor]] | None = None
+    for epoch in range(epochs):
+        module.train()
+        for rows in torch.randperm(len(examples), generator=order).split(batch):
+            loss = F.smooth_l1_loss(
+                module(examples.at(rows).to(where))[:, 0], examples.targets[rows].to(where), beta=0.05
+            )
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            schedule.step()
+        if held is not None:
+            module.eval()
+            parts = (held.at(rows) for rows in torch.arange(len(held)).split(_ROWS))
+            error = mean_absolute_error(held.sizes, made._sizes(parts))
+            if best is None or error < best[0]:
+                best = error, copy.deepcopy(module.state_dict())
+        if told is not None:
+            told(epoch + 1, epochs, "kernel estimator")
+    if best is None:
+        return None
+    module.load_state_dict(best[1])
+    return best[0]
+
+
+def log_spectrum(images: Images, windowed: bool = False) -> NDArray[np.float32]:
+    """Log power by radial frequency, [N,B] float32, mean over the frequencies of each ring.
+
+    A blur adds twice the log of its transfer function to every face alike, down to where rounding to bytes sets the
+    floor. The cosine transform continues a crop over its edges as the blur of a crop does, so it does so exactly; under
+    Hann's window nothing depends on what lies beyond the edges.
+
+    Args:
+        images: [N,S,S,3] uint8 RGB.
+        windowed: Fourier's transform of the windowed crop, not the cosine transform of all of it.
+    """
+    order, counts = _rings(images.shape[1], windowed)
+    out = np.empty((len(images), len(counts)), np.float32)
+    for start in range(0, len(images), 64):
+        planes = np.moveaxis(images[start : start + 64], 3, 1).astype(np.float32)
+        power = np.mean((_fourier if windowed else _cosine)(planes), axis=1)
+        logs = np.log(power + np.float32(_NOISE_FLOOR)).reshape(len(planes), -1)[:, order]
+        out[start : start + 64] = np.add.reduceat(logs, np.cumsum(counts) - counts, axis=1) / counts
+    return out
+
+
+def _cosine(planes: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Power [N,C,S,S] of planes [N,C,S,S]; of white noise its variance, save at the edges."""
+    return (spectrum(planes) / np.float32(2 * (planes.shape[-1] - 1))) ** 2
+
+
+def _fourier(planes: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Power [N,C,S,S/2+1] of planes under Hann's window, their mean taken off; of white noise its variance."""
+    side = planes.shape[-1]
+    window = np.outer(np.hanning(side + 2)[1:-1], np.hanning(side + 2)[1:-1])
+    mean = np.sum(planes * window, axis=(2, 3), keepdims=True) / window.sum()
+    return np.abs(np.fft.rfft2((planes - mean) * window)).astype(np.float32) ** 2 / np.float32(np.sum(window**2))
+
+
+@lru_cache(maxsize=8)
+def _rings(side: int, windowed: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The frequencies in order of their ring, and how many are in each."""
+    along = np.arange(float(side))
+    rows, columns = (np.fft.fftfreq(side, 1 / side), along[: side // 2 + 1]) if windowed else (along, along)
+    radius = np.hypot(rows[:, None], columns[None]).astype(np.int64).ravel()
+    return np.argsort(radius, kind="stable"), np.bincount(radius)
+
+
+def _inputs(images: Images, network: str) -> Tensor:
+    """What a network takes of uint8 images: [N,B] log spectra, or [N,3,S,S] as ImageNet's are normalised."""
+    if network in _SPECTRAL:
+        return torch.from_numpy(log_spectrum(images, network == "windowed"))
+    pixels = torch.from_numpy(np.ascontiguousarray(np.moveaxis(images, 3, 1))).float() / 255
+    mean, deviation = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    return (pixels - mean[:, None, None]) / deviation[:, None, None]
+
+
+class _Perceptron(nn.Module):
+    """Two hidden layers on standardised inputs."""
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, width: int, hidden: int = 256) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("scale", torch.ones(width))
+        layers = [nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, 1)]
+        self.layers = nn.Sequential(*layers)
+
+    def standardise(self, inputs: Tensor) -> None:
+        """Take mean and deviation from the training inputs."""
+        self.mean.copy_(inputs.mean(dim=0))
+        self.scale.copy_(inputs.std(dim=0).clamp_min(1e-3))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        out: Tensor = self.layers((inputs - self.mean) / self.scale)
+        return out
+
+
+def _module(network: str, side: int, weights: str | Path | None) -> nn.Module:
+    if network not in NETWORKS:
+        raise UsageError(f"there is no network {network!r} for kernel sizes; there are {', '.join(NETWORKS)}")
+    if network in _SPECTRAL:
+        if weights is not None:
+            raise UsageError(f"the network {network} has no pretrained weights; leave them out")
+        return _Perceptron(len(_rings(side, network == "windowed")[1]))
+    import torchvision
+
+    module: nn.Module = getattr(torchvision.models, network.replace("-", "_"))(weights=None)
+    if weights is not None:
+        _pretrained(module, Path(weights))
+    module.classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(1280, 1))
+    return module
+
+
+def _pretrained(module: nn.Module, path: Path) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        module.load_state_dict(load_file(path))
+    except (OSError, SafetensorError, RuntimeError) as error:
+        first = str(error).splitlines()[0]
+        raise InputError(
+            f"{path} does not hold torchvision's weights of this network ({first}); save its state dict as safetensors"
+        ) from None
+
+
+def _checked(images: Images, kernels: Sequence[int]) -> tuple[int, ...]:
+    """The kernels in order."""
+    if images.ndim != 4 or images.shape[1] != images.shape[2] or images.shape[3] != 3 or not len(images):
+        raise InputError(f"faces to learn from must be [N,S,S,3] with N at least 1, not {list(images.shape)}")
+    found = tuple(sorted({int(kernel) for kernel in kernels}))
+    if len(found) < 2 or found[0] < 1 or any(kernel % 2 == 0 for kernel in found):
+        raise InputError("kernels must be at least two different odd widths from 1; give such as 1, 3, … 81")
+    return found
+
+
+def mean_absolute_error(true: NDArray[Any], estimated: NDArray[Any]) -> float:
+    """MAE of kernel sizes, pixels; of `estimate` as the paper reports it (§5.4), of `regress` without rounding."""
+    return float(np.mean(np.abs(np.asarray(true, np.float64) - np.asarray(estimated, np.float64))))
+
+
+def confusion(true: NDArray[np.integer], estimated: NDArray[np.integer], kernels: Sequence[int]) -> NDArray[np.int64]:
+    """How often each size was taken for each.
+
+    Args:
+        true, estimated: [N] sizes, of `kernels`.
+        kernels: K sizes.
+
+    Returns:
+        [K,K] counts, rows true and columns estimated.
+
+    Raises:
+        InputError: a size that is not among the kernels.
+
+    Source:
+        Revelio, Figure 13.
+    """
+    order = np.sort(np.asarray(kernels))
+    if not (np.isin(true, order).all() and np.isin(estimated, order).all()):
+        raise InputError("a kernel size is not among those the confusion is counted for; give all kernels")
+    counts = np.zeros((len(order), len(order)), np.int64)
+    np.add.at(counts, (np.searchsorted(order, true), np.searchsorted(order, estimated)), 1)
+    return counts

@@ -1,0 +1,103 @@
+"""A small set of pictures with faces that are boxes, its pages, and people who work through them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from ficgan.errors import InputError
+from ficgan.faces import Face
+from ficgan.lab.annotation import Key, Record, Records, Rules, write_pages
+from ficgan.lab.annotation.batches import Batch, Item
+from ficgan.lab.annotation.detect import listed
+from ficgan.lab.annotation.page import EXPORT_SCHEMA
+
+SIZE = (120, 90)
+FACES = [[10, 10, 30, 35], [50, 20, 70, 45], [85, 50, 110, 80]]
+
+
+def rows(*boxes: Any) -> NDArray[np.float64]:
+    return np.array(boxes, np.float64).reshape(-1, 4)
+
+
+def faces_of(number: int) -> NDArray[np.float64]:
+    """The faces of image `number`: 0, 1, 2, 3, 0, …"""
+    return rows(*FACES[: number % 4])
+
+
+def write_images(folder: Path, count: int = 12) -> Path:
+    for number in range(count):
+        path = folder / "images" / ("lynx" if number % 2 else "maypole") / f"{number:02d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", SIZE, (number, 40, 80)).save(path)
+    return folder / "images"
+
+
+def truth_of(images: Path) -> Records:
+    return Records(Record(blob.name, faces_of(int(Path(blob.name).stem))) for blob in listed(images))
+
+
+def detected_of(images: Path) -> Records:
+    """As the truth, but the first face is missed and there is a box too many in the images after the eighth."""
+    records = []
+    for name, record in truth_of(images).items():
+        boxes = record.boxes[1:]
+        records.append(Record(name, np.vstack([boxes, [[0, 60, 20, 80]]]) if Path(name).stem > "08" else boxes))
+    return Records(records)
+
+
+class Told:
+    """Finds in a picture what the red of its first pixel says."""
+
+    name, threshold = "told", 0.5
+
+    def __init__(self, stop_at: int | None = None) -> None:
+        self.seen = 0
+        self.stop_at = stop_at
+
+    def detect(self, image: NDArray[np.uint8]) -> list[Face]:
+        if self.seen == self.stop_at:
+            raise KeyboardInterrupt
+        self.seen += 1
+        boxes = faces_of(int(image[0, 0, 0])).astype(np.float32) + 0.125
+        return [Face(box, np.zeros((5, 2), np.float32), 0.875) for box in boxes]
+
+
+def make(tmp_path: Path, **rules: Any) -> tuple[Path, Key]:
+    """Pages of twelve images, three of which are gold, in batches of five."""
+    images = write_images(tmp_path)
+    truth, blobs = truth_of(images), listed(images)
+    gold = [(blob, truth[blob.name]) for blob in blobs[:3]]
+    rules = {"size": 5, "gold": 2, **rules}
+    key, failed = write_pages(tmp_path / "out", blobs, detected_of(images), gold, Rules(**rules))
+    assert failed == []
+    return tmp_path / "out", key
+
+
+def right(item: Item) -> NDArray[np.float64]:
+    return faces_of(int(Path(item.name).stem))
+
+
+def hand_in(
+    path: Path, batch: Batch, draw: Callable[[Item], NDArray[np.float64]] = right, worker: str = "ada", **more: Any
+) -> Path:
+    """An export as the page writes it."""
+    images = [{"id": item.id, "boxes": draw(item).tolist()} for item in batch.items]
+    said = {"schema": EXPORT_SCHEMA, "batch": batch.id, "worker": worker, "attempt": 1, "lives": 2, "images": images}
+    path.write_text(json.dumps({**said, **more}))
+    return path
+
+
+class Broken:
+    """A detector that cannot read some pictures."""
+
+    name, threshold = "broken", None
+
+    def detect(self, image: NDArray[np.uint8]) -> list[Face]:
+        raise InputError("nothing can be seen")

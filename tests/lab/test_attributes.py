@@ -1,0 +1,175 @@
+"""The attribute classifier learns what can be seen, on people it has not seen; its file is whole or refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.metrics import accuracy_score, roc_auc_score
+
+from ficgan.anonymizers import Faces
+from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.lab import attributes as module
+from ficgan.lab.attribute_network import MARGIN, SIZE, AttributeNetwork, probabilities
+from ficgan.lab.attributes import AttributeClassifier, auc, split_people, train_attributes
+
+
+def painted(rng: np.random.Generator, count: int, side: int = 64) -> tuple[Faces, dict[str, np.ndarray]]:
+    """Noise with a bright mouth, a dark brow, both or neither; a third attribute that cannot be seen."""
+    smile, brow, hidden = rng.integers(0, 2, (3, count)).astype(np.uint8)
+    images = rng.integers(90, 160, (count, side, side, 3)).astype(np.uint8)
+    images[smile > 0, side * 5 // 8 : side * 6 // 8, side // 4 : -side // 4] = 230
+    images[brow > 0, side // 8 : side // 4] = 30
+    faces = Faces(images, tuple(map(str, range(count))), people=rng.integers(0, count // 4, count))
+    return faces, {"Smiling": smile, "Brow": brow, "Hidden": hidden}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> tuple[Path, dict, Faces, dict]:
+    faces, attributes = painted(np.random.default_rng(5), 400)
+    out = tmp_path_factory.mktemp("attributes") / "attributes.safetensors"
+    steps: list[tuple[int, int]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ficgan.lab.attribute_network._BATCH", 16)  # more steps of fewer images
+        report = train_attributes(
+            faces, attributes, out, source={"name": "painted"}, epochs=5, progress=lambda *step: steps.append(step)
+        )
+    assert steps == [(i + 1, len(steps)) for i in range(len(steps))] and len(steps) % 5 == 0
+    return out, report, faces, attributes
+
+
+def test_what_can_be_seen_is_learnt_and_what_cannot_is_not(trained):
+    _, report, _, _ = trained
+    test = report["test"]["attributes"]
+    assert test["Smiling"]["auc"] > 0.95 and test["Brow"]["auc"] > 0.95
+    assert abs(test["Hidden"]["auc"] - 0.5) < 0.25
+    assert report["source"] == {"name": "painted"} and sum(report["images"]) == 400
+
+
+def test_figures_are_those_of_scikit_learn(trained):
+    out, report, faces, attributes = trained
+    classifier = AttributeClassifier.load(out)
+    rows = split_people(faces.people, (0.7, 0.1, 0.2), seed=0)[2]
+    read = classifier.predict(faces.take(rows))
+    for column, name in enumerate(classifier.names):
+        truth, said = attributes[name][rows], report["test"]["attributes"][name]
+        assert said["auc"] == pytest.approx(roc_auc_score(truth, read[:, column]), abs=1e-4)
+        assert said["accuracy"] == pytest.approx(accuracy_score(truth, read[:, column] >= 0.5), abs=1e-4)
+    assert report["test"]["mean_auc"] == pytest.approx(
+        np.mean([one["auc"] for one in report["test"]["attributes"].values()]), abs=1e-4
+    )
+
+
+def test_a_classifier_is_the_same_after_its_file_and_in_any_batch(trained, tmp_path):
+    out, report, faces, _ = trained
+    classifier = AttributeClassifier.load(out)
+    assert classifier.names == ("Smiling", "Brow", "Hidden") and classifier.training == report
+    some = faces.take(range(70))
+    read = classifier.predict(some)
+    assert read.shape == (70, 3) and read.dtype == np.float32 and ((read >= 0) & (read <= 1)).all()
+    classifier.save(tmp_path / "again.safetensors")
+    np.testing.assert_array_equal(AttributeClassifier.load(tmp_path / "again.safetensors").predict(some), read)
+    np.testing.assert_allclose(classifier.predict(some.take([66])), read[66:67], atol=1e-5)
+    assert classifier.predict(some.take([])).shape == (0, 3)
+
+
+def test_training_repeats_with_its_seed(tmp_path):
+    faces, attributes = painted(np.random.default_rng(1), 80)
+    first, again, other = (
+        train_attributes(faces, attributes, tmp_path / "a.safetensors", epochs=1, seed=seed) for seed in (3, 3, 4)
+    )
+    assert first == again and first["held_cross_entropy"] != other["held_cross_entropy"]
+
+
+def test_faces_are_read_at_their_landmarks(trained):
+    """The same faces in a corner of a larger crop: landmarks bring them back."""
+    out, _, faces, _ = trained
+    classifier = AttributeClassifier.load(out)
+    some = faces.take(range(20))
+    wide = np.full((20, 128, 128, 3), 127, np.uint8)
+    wide[:, 60:124, 4:68] = some.images
+    moved = Faces(wide, some.names, some.landmarks + np.array([4, 60], np.float32))
+    near, lost = classifier.predict(moved), classifier.predict(Faces(wide, some.names))
+    np.testing.assert_allclose(near, classifier.predict(some), atol=1e-3)
+    assert np.abs(lost - near).max() > 0.3
+
+
+def test_inputs_are_the_crops_themselves_where_these_fit(rng):
+    images = rng.integers(0, 256, (2, SIZE, SIZE, 3), dtype=np.uint8)
+    np.testing.assert_array_equal(module._inputs(Faces(images, ("a", "b")), 0), images)
+    inner = module._inputs(Faces(images, ("a", "b")), MARGIN)[:, MARGIN:-MARGIN, MARGIN:-MARGIN]
+    np.testing.assert_array_equal(inner, images)
+
+
+def test_nobody_is_in_two_parts():
+    people = np.random.default_rng(0).integers(0, 60, 500)
+    parts = split_people(people, (0.7, 0.1, 0.2))
+    assert sorted(np.concatenate(parts).tolist()) == list(range(500))
+    kinds = [set(people[rows]) for rows in parts]
+    assert not kinds[0] & kinds[1] and not kinds[0] & kinds[2] and not kinds[1] & kinds[2]
+    assert [len(one) for one in kinds] == [42, 6, 12]
+    assert all(len(part) for part in split_people(np.arange(10), (0.7, 0.1, 0.2)))
+
+
+def test_auc_counts_ties_half(rng):
+    scores, labels = rng.integers(0, 5, 60) / 4, rng.integers(0, 2, 60).astype(np.uint8)
+    assert auc(scores, labels) == pytest.approx(roc_auc_score(labels, scores))
+    assert auc(scores, np.ones(60, np.uint8)) is None
+
+
+def test_bad_input_is_refused(tmp_path):
+    faces, attributes = painted(np.random.default_rng(0), 60)
+    out = tmp_path / "x.safetensors"
+    with pytest.raises(UsageError, match="train nothing"):
+        train_attributes(faces, attributes, out, epochs=0)
+    with pytest.raises(UsageError, match="train nothing"):
+        train_attributes(faces, {}, out)
+    with pytest.raises(InputError, match="not one value for each"):
+        train_attributes(faces, {"Smiling": np.zeros(59, np.uint8)}, out)
+    with pytest.raises(InputError, match="no person"):
+        train_attributes(Faces(faces.images, faces.names), attributes, out)
+    with pytest.raises(InputError, match="people are too few"):
+        train_attributes(Faces(faces.images, faces.names, people=np.arange(60) % 9), attributes, out)
+    assert not out.exists()
+
+
+def test_files_that_are_no_classifier_are_refused(tmp_path, trained):
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    from ficgan.models.io import save_tensors
+
+    path = tmp_path / "other.safetensors"
+    with pytest.raises(FicganError, match="does not exist"):
+        AttributeClassifier.load(path)
+    path.write_bytes(b"nothing")
+    with pytest.raises(FicganError, match="damaged"):
+        AttributeClassifier.load(path)
+    save_tensors(path, {"x": torch.zeros(1)}, {}, kind="model")
+    with pytest.raises(FicganError, match="not a attributes"):
+        AttributeClassifier.load(path)
+    weights = load_file(trained[0])
+    for header, text in (({"schema": 2, "names": ["a"]}, "schema 2"), ({"schema": 1, "names": ["a"]}, "damaged")):
+        save_tensors(path, weights, header, kind="attributes")
+        with pytest.raises(InputError, match=text):
+            AttributeClassifier.load(path)
+    weights["head.bias"][0] = float("nan")
+    save_file(
+        weights,
+        path,
+        metadata={"format": "ficgan", "kind": "attributes", "header": json.dumps({"schema": 1, "names": list("abc")})},
+    )
+    with pytest.raises(InputError, match="not finite"):
+        AttributeClassifier.load(path)
+
+
+def test_probabilities_are_sigmoids_of_logits(rng):
+    import torch
+
+    network = AttributeNetwork(4).eval()
+    images = rng.integers(0, 256, (3, SIZE, SIZE, 3), dtype=np.uint8)
+    with torch.no_grad():
+        logits = network(torch.from_numpy(images.transpose(0, 3, 1, 2) / 127.5 - 1).float()).numpy()
+    np.testing.assert_allclose(probabilities(network, images), 1 / (1 + np.exp(-logits)), atol=1e-5)

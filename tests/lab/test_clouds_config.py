@@ -1,0 +1,70 @@
+"""The configuration of a study of clouds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ficgan import configs
+from ficgan.errors import UsageError
+from ficgan.lab.clouds import CloudStudyConfig
+from ficgan.lab.clouds.config import METHODS
+from ficgan.pointcloud.base import CLOUD_ANONYMIZERS
+
+
+def test_the_thesis_protocol_is_packaged() -> None:
+    config = CloudStudyConfig.read("pointcloud")
+    assert config.synthetic is not None and config.synthetic.people == 200
+    assert len(config.methods) * len(config.degrees) == 210
+    assert (config.confidence, config.iou, config.miss) == (0.9, 0.5, 40.0)
+    assert "pointcloud-small" in configs.names("eval")
+    assert CloudStudyConfig.read("pointcloud-small").to_dict()["title"]
+
+
+def test_methods_are_those_of_the_registry() -> None:
+    import ficgan.pointcloud.methods  # noqa: F401
+
+    assert set(METHODS) == set(CLOUD_ANONYMIZERS)
+
+
+@pytest.mark.parametrize(
+    ("tree", "said"),
+    [
+        ({}, "give either clouds"),
+        ({"clouds": "a", "synthetic": {}}, "give either clouds"),
+        ({"clouds": "a", "degres": [1]}, "did you mean 'degrees'"),
+        ({"synthetic": {"peopel": 3}}, "did you mean 'synthetic.people'"),
+        ({"clouds": "a", "degrees": [0]}, "between 1 and 35"),
+        ({"clouds": "a", "degrees": [3, 3]}, "twice"),
+        ({"clouds": "a", "methods": ["smooth-kn"]}, "did you mean smooth-knn"),
+        ({"clouds": "a", "methods": ["pmp", "pmp"]}, "twice"),
+        ({"clouds": "a", "degrees": [2], "attack": {"degrees": [3]}}, "in common"),
+        ({"clouds": "a", "methods": ["pmp"], "attack": {"methods": ["tapering"]}}, "attack.methods"),
+        ({"clouds": "a", "confidence": 1.5}, "confidence"),
+    ],
+)
+def test_what_cannot_work_is_one_sentence(tree: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said) as caught:
+        CloudStudyConfig.parse(tree)
+    assert "\n" not in str(caught.value)
+
+
+def test_overrides_reach_into_parts(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("synthetic: {people: 5}\ngeometry: null\n")
+    config = CloudStudyConfig.read(file, ["synthetic.people=7", "costly=[5]", "degrees=6", "pictures=2"])
+    assert config.synthetic is not None and config.synthetic.people == 7
+    assert config.costly == (5,) and config.costly_degrees == [5]
+    assert config.degrees == (1, 2, 3, 4, 5, 6)
+    for bad in ("people", "synthetic.people.x=3", "degrees=[1"):
+        with pytest.raises(UsageError):
+            CloudStudyConfig.read(file, [bad])
+    with pytest.raises(UsageError, match="cannot be read"):
+        CloudStudyConfig.read(tmp_path / "none.yaml")
+
+
+def test_no_folder_of_this_machine_is_told() -> None:
+    config = CloudStudyConfig.parse({"clouds": "/secret/place/scans", "recognisers": ["onnx:/secret/a.onnx"]})
+    assert "secret" not in str(config.to_dict())

@@ -1,0 +1,122 @@
+"""Poses of known heads, boxes and landmarks against loops, and which of several faces is taken."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ficgan.faces import Alignment, DetectAt, Face
+from ficgan.lab.metrics import geometry
+from ficgan.lab.metrics.geometry import (
+    box_iou,
+    detect_faces,
+    eye_distance,
+    head_pose,
+    landmark_distance,
+    quick,
+)
+
+
+def turned(yaw: float, pitch: float, roll: float) -> np.ndarray:
+    """The generic head turned by roll, pitch, yaw (degrees) about fixed axes, one after another: [5,3]."""
+    a, b, c = np.radians([yaw, pitch, roll])
+    clockwise = np.array([[np.cos(c), -np.sin(c), 0], [np.sin(c), np.cos(c), 0], [0, 0, 1]])  # y is down
+    up = np.array([[1, 0, 0], [0, np.cos(b), -np.sin(b)], [0, np.sin(b), np.cos(b)]])  # the nose, +z, towards −y
+    right = np.array([[np.cos(a), 0, np.sin(a)], [0, 1, 0], [-np.sin(a), 0, np.cos(a)]])  # the nose towards +x
+    return geometry._HEAD @ clockwise.T @ up.T @ right.T
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(yaw=st.floats(-70, 70), pitch=st.floats(-60, 60), roll=st.floats(-170, 170), scale=st.floats(1, 200))
+def test_known_poses_are_recovered(yaw, pitch, roll, scale):
+    marks = turned(yaw, pitch, roll)[:, :2] * scale + [37, -12]
+    np.testing.assert_allclose(head_pose(marks[None])[0], [yaw, pitch, roll], atol=1e-6)
+
+
+def test_signs_are_those_a_viewer_sees():
+    marks = np.tile(Alignment().points(128), (5, 1, 1))
+    marks[1, 2, 0] += 8  # nose to the viewer's right
+    marks[2, 2, 1] -= 8  # nose up
+    marks[3] = marks[3] @ np.array([[np.cos(0.2), np.sin(0.2)], [-np.sin(0.2), np.cos(0.2)]])  # y down: clockwise
+    marks[4] = np.nan
+    pose = head_pose(marks)
+    np.testing.assert_allclose(pose[0, [0, 2]], 0, atol=1e-9)
+    assert pose[1, 0] > 10 and abs(pose[1, 1] - pose[0, 1]) < 3
+    assert pose[2, 1] > pose[0, 1] + 5 and abs(pose[2, 0]) < 1e-6
+    assert pose[3, 2] == pytest.approx(np.degrees(0.2)) and np.isnan(pose[4]).all()
+
+
+@pytest.mark.parametrize("pose", [(0, 0, 0), (25, 0, 0), (-30, 10, 5), (10, -20, -15)])
+def test_a_head_seen_by_a_camera_agrees_with_opencv(pose):
+    """Perspective from twelve eye distances: scaled orthography is a few degrees off, solvePnP is exact."""
+    head = turned(*pose)
+    focal, far = 800.0, 12.0
+    pixels = np.stack([focal * p[:2] / (far - p[2]) for p in head])  # z is towards the viewer
+    found = head_pose(pixels[None])[0]
+    np.testing.assert_allclose(found, pose, atol=4)
+    flipped = geometry._HEAD * [1, 1, -1]  # OpenCV's depth grows away from the viewer
+    camera = np.diag([focal, focal, 1.0])
+    done, spin, _ = cv2.solvePnP(flipped, pixels, camera, None, flags=cv2.SOLVEPNP_SQPNP)
+    mirror = np.diag([1.0, 1.0, -1.0])
+    rotation = mirror @ cv2.Rodrigues(spin)[0] @ mirror
+    assert done
+    np.testing.assert_allclose(geometry._HEAD @ rotation.T, head, atol=1e-3)
+
+
+def test_iou_against_counted_pixels(rng):
+    low = rng.integers(0, 20, (2, 50, 2))
+    boxes = np.concatenate([low, low + rng.integers(0, 15, (2, 50, 2))], axis=2).astype(np.float32)
+    found = box_iou(*boxes)
+    for a, b, value in zip(*boxes.astype(int), found, strict=True):
+        grids = np.zeros((2, 40, 40), bool)
+        for grid, (x0, y0, x1, y1) in zip(grids, (a, b), strict=True):
+            grid[y0:y1, x0:x1] = True
+        union = (grids[0] | grids[1]).sum()
+        assert value == pytest.approx((grids[0] & grids[1]).sum() / union if union else 0)
+    boxes[1, 4] = np.nan
+    assert np.isnan(box_iou(*boxes)[4])
+
+
+def test_distances_of_landmarks(rng):
+    a, b = rng.normal(size=(2, 6, 5, 2)) * 30
+    expected = [np.mean([np.hypot(*(p - q)) for p, q in zip(x, y, strict=True)]) for x, y in zip(a, b, strict=True)]
+    np.testing.assert_allclose(landmark_distance(a, b), expected)
+    np.testing.assert_allclose(eye_distance(a), [np.hypot(*(x[1] - x[0])) for x in a])
+    b[2] = np.nan
+    assert np.isnan(landmark_distance(a, b)[2])
+
+
+class TwoFaces:
+    """Finds a bystander, with the better score, and the face itself, or nothing in black images."""
+
+    name = "two"
+
+    def detect(self, image: np.ndarray) -> list[Face]:
+        if not image.any():
+            return []
+        middle = Alignment().points(image.shape[0]).astype(np.float32)
+        box = np.array([1, 2, 30, 40], np.float32)
+        return [Face(box + 5, middle - 20, 0.9), Face(box, middle + 1, 0.8)]
+
+
+def test_the_face_of_the_crop_is_taken_and_misses_are_nan():
+    images = np.stack([np.zeros((64, 64, 3), np.uint8), np.full((64, 64, 3), 9, np.uint8)])
+    marks = np.tile(Alignment().points(64), (2, 1, 1))
+    found = detect_faces(TwoFaces(), images, marks)
+    assert found.found.tolist() == [False, True]
+    assert np.isnan(found.boxes[0]).all() and np.isnan(found.landmarks[0]).all()
+    np.testing.assert_array_equal(found.boxes[1], [1, 2, 30, 40])
+    np.testing.assert_allclose(landmark_distance(found.landmarks, marks)[1], np.sqrt(2), rtol=1e-4)
+
+
+def test_quick_asks_for_one_pass():
+    class Thorough(TwoFaces):
+        def once(self) -> TwoFaces:
+            return TwoFaces()
+
+    fast, plain = quick(Thorough()), quick(TwoFaces())
+    assert isinstance(fast, DetectAt) and type(fast.detector) is TwoFaces
+    assert isinstance(plain, DetectAt) and fast.name == plain.name == "two"

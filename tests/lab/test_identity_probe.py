@@ -1,0 +1,211 @@
+"""The identity probe: what it finds where something is hidden, that it finds nothing where nothing is, and its rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from network_world import write_network
+from sklearn.decomposition import PCA
+from sklearn.preprocessing import StandardScaler
+
+from ficgan.anonymizers import ANONYMIZERS, Faces
+from ficgan.faces import Alignment, Face
+from ficgan.lab.bench import Bench, NotApplicable, Refused
+from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.metrics.verification import auc
+from ficgan.lab.probe import PROBES, fit_probe, identity_probe, whitening
+from ficgan.lab.sets import Prepared, split
+from ficgan.lab.stored import Store
+
+EACH, WIDTH = 6, 24
+
+
+def codes(seed: int, people: int, signal: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Four weak coordinates tell people apart, the others are loud noise; all of it turned by one rotation."""
+    rng = np.random.default_rng(seed)
+    index = np.repeat(np.arange(people), EACH)
+    own = signal * rng.normal(size=(people, WIDTH)) * (np.arange(WIDTH) < 4)
+    x = own[index] + rng.normal(size=(len(index), WIDTH)) * np.where(np.arange(WIDTH) < 4, 0.3, 3.0)
+    turn = np.linalg.qr(np.random.default_rng(99).normal(size=(WIDTH, WIDTH)))[0]
+    return (x @ turn).astype(np.float32), index
+
+
+def area(x: np.ndarray, people: np.ndarray) -> float:
+    """AUC, every image against every other."""
+    scores = Scores.compare(x, x, people, people, metric="cosine", exclude_same=True)
+    value = auc(scores).value
+    assert value is not None
+    return value
+
+
+def test_whitening_is_that_of_the_textbook() -> None:
+    x, _ = codes(0, 60)
+    ours = whitening(x)(x)
+    scaled = StandardScaler().fit_transform(x.astype(np.float64))
+    theirs = PCA(n_components=WIDTH, whiten=True).fit_transform(scaled)
+    assert ours.shape == theirs.shape and np.allclose(ours.T @ ours / len(x), np.eye(WIDTH), atol=1e-3)
+    np.testing.assert_allclose(ours @ ours.T, theirs @ theirs.T * len(x) / (len(x) - 1), rtol=1e-3, atol=1e-3)
+
+
+def test_whitening_of_long_codes_is_that_of_the_whole_decomposition() -> None:
+    rng = np.random.default_rng(5)
+    x = (rng.normal(size=(160, 30)) @ rng.normal(size=(30, 400)) + rng.normal(size=(160, 400))).astype(np.float32)
+    ours, kept = whitening(x)(x), 160 // 8
+    standard = (x - x.mean(0, dtype=np.float64)) / x.std(0, dtype=np.float64)
+    left, _, _ = np.linalg.svd(standard, full_matrices=False)
+    expected = left[:, :kept] * np.sqrt(len(x))
+    assert ours.shape == (160, kept)
+    np.testing.assert_allclose(ours @ ours.T, expected @ expected.T, atol=2e-3 * len(x) / kept)
+
+
+def test_whitening_learns_no_more_than_the_images_bear_and_no_constant_column() -> None:
+    x, _ = codes(0, 8)
+    assert whitening(x)(x).shape == (48, 6)
+    flat = np.concatenate([codes(0, 60)[0], np.full((360, 2), 7, np.float32)], axis=1)
+    assert whitening(flat)(flat).shape == (360, WIDTH)
+    assert np.isfinite(whitening(np.ones((20, 5), np.float32))(np.ones((2, 5), np.float32))).all()
+
+
+def test_learnt_probes_find_what_the_cosine_does_not() -> None:
+    x, people = codes(1, 80)
+    unseen, others = codes(2, 40)
+    found = {kind: area(fit_probe(kind, (x,), people)((unseen,)), others) for kind in PROBES}
+    assert found["linear"] > 0.9 and found["network"] > 0.8
+    assert found["cosine"] < found["linear"] - 0.1
+
+
+@pytest.mark.parametrize("kind", PROBES)
+def test_where_there_is_no_identity_nothing_is_found(kind: str) -> None:
+    x, people = codes(3, 60, signal=0.0)
+    unseen, others = codes(4, 80, signal=0.0)
+    assert area(fit_probe(kind, (x,), people)((unseen,)), others) == pytest.approx(0.5, abs=0.05)  # type: ignore[arg-type]
+
+
+def test_two_codes_beside_one_another_tell_more_than_each() -> None:
+    (x, people), (unseen, others) = codes(5, 150, signal=0.4), codes(6, 60, signal=0.4)
+    (y, _), (further, _) = codes(7, 150, signal=0.4), codes(8, 60, signal=0.4)
+    single = area(fit_probe("linear", (x,), people)((unseen,)), others)
+    both = area(fit_probe("linear", (x, 1000 * y), people)((unseen, 1000 * further)), others)
+    assert both > single + 0.02
+
+
+def test_probes_repeat_with_their_seed_and_leave_torchs_own_alone() -> None:
+    import torch
+
+    x, people = codes(9, 30)
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    first, second, other = (fit_probe("network", (x,), people, seed=seed)((x,)) for seed in (1, 1, 2))
+    assert np.array_equal(first, second) and not np.allclose(first, other)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+@pytest.fixture(scope="module")
+def bench() -> Bench:
+    """Made people of 32 pixels: a tint of each person, noise of each image."""
+    rng = np.random.default_rng(0)
+    people = np.repeat(np.arange(20), 3)
+    tint = rng.normal(size=(20, 4, 4, 3)).repeat(8, 1).repeat(8, 2)[people] * 40
+    pixels = (128 + tint + rng.normal(size=(60, 32, 32, 3)) * 10).clip(0, 255).astype(np.uint8)
+    faces = Faces(pixels, tuple(f"{i}.png" for i in range(60)), people=people)
+    prepared = Prepared(faces, (0, 0, 32, 32), np.arange(60), source={"name": "made"})
+    return Bench(prepared, split(people, background=0, attacker=10, test=10), [], None, Store(None), resamples=50)
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    return {**write_network(tmp_path_factory.mktemp("network")), "k": 50}
+
+
+@pytest.mark.parametrize("which", ["network", "embedded"])
+def test_rows_of_a_model(bench: Bench, which: str, request: pytest.FixtureRequest) -> None:
+    if which == "embedded":
+        bench, files = request.getfixturevalue("drawn_people"), {}
+    else:
+        files = request.getfixturevalue("network")
+    trials = identity_probe(bench, ANONYMIZERS.make("ficgan", layer=0, **files), label="ours")
+    views = ("as the generator is given it", "read from the published image", "read from published images, parrot")
+    assert {(t.attacker, t.control) for t in trials} == {
+        (f"z_non, {views[0]}", "codes"), (f"z_id, {views[0]}", "codes"),
+        (f"z_non, {views[1]}", ""), (f"z_non, {views[2]}", ""),
+    }  # fmt: skip
+    assert len(trials) == 4 * len(PROBES) and {(t.method, t.scenario) for t in trials} == {("ours", "identity-probe")}
+    for trial in trials:
+        assert [one.metric for one in trial.figures] == ["rank-1", "AUC", "EER", "chance"]
+        first = trial.figures[0]
+        assert first.low is not None and first.value is not None and first.high is not None
+        assert first.low <= first.value <= first.high
+        assert trial.figures[3].value == pytest.approx(1 / len(set(bench.people[bench.split.gallery])))
+    if which == "embedded":
+        (own,) = (t for t in trials if t.attacker == f"z_id, {views[0]}" and t.recogniser == "whitened cosine")
+        assert own.figures[1].value is not None
+        assert own.figures[1].value > 0.7, "the code of two photos of a person is not alike"
+
+
+@pytest.fixture(scope="module")
+def drawn_people() -> Bench:
+    """People whom the embedded model drew, each in two photos with another light and noise."""
+    from ficgan.deidentify import Deidentifier
+    from ficgan.faces import crop
+
+    engine = Deidentifier.from_pretrained(k=100, layer=0, seed=1, verify=False)
+    photo = np.ascontiguousarray(pytest.importorskip("skimage.data").astronaut()[:256, 80:400])
+    (face,) = engine.detector.detect(photo)
+    matrix = Alignment().matrix(face.landmarks, 128)
+    rng, pixels = np.random.default_rng(0), []
+    engine.detector = Same(face)
+    for person in range(20):
+        made = crop(engine(photo, key=str(person)).image, matrix, 128).astype(np.float64)
+        pixels += [made * rng.uniform(0.8, 1.1) + rng.normal(size=made.shape) * 4 for _ in range(2)]
+    images = np.stack(pixels).clip(0, 255).astype(np.uint8)
+    people = np.repeat(np.arange(20), 2)
+    marks = np.repeat(Alignment().points(128)[None], len(images), 0).astype(np.float32)
+    faces = Faces(images, tuple(f"{i}.png" for i in range(len(images))), marks, people)
+    prepared = Prepared(faces, (0, 0, 128, 128), np.arange(len(images)), source={"name": "drawn"})
+    return Bench(prepared, split(people, background=0, attacker=10, test=10), [], None, Store(None), resamples=20)
+
+
+class Same:
+    """One face, known before."""
+
+    name = "same"
+
+    def __init__(self, face: Face) -> None:
+        self.face = face
+
+    def detect(self, image: np.ndarray) -> list[Face]:
+        return [self.face]
+
+
+@pytest.mark.parametrize(("settings", "span"), [({"layer": 4}, "1–4"), ({"band": "3-6"}, "1–2, 7–8")])
+def test_the_layers_that_keep_the_sources_code_are_rows(
+    bench: Bench, network: dict[str, object], settings: dict[str, object], span: str
+) -> None:
+    trials = identity_probe(bench, ANONYMIZERS.make("ficgan", **settings, **network), published=False)
+    rows = {trial.attacker.removesuffix(", as the generator is given it") for trial in trials}
+    assert rows == {"z_non", f"w of layers {span}", f"z_non + w of layers {span}", "z_id"}
+
+
+def test_codes_are_those_the_method_reads(bench: Bench, network: dict[str, object]) -> None:
+    """Kept ones are the same bit for bit."""
+    method = ANONYMIZERS.make("ficgan", layer=0, **network)
+    faces = bench.prepared.faces.take([0, 5])
+    model = method.face_model  # type: ignore[attr-defined]
+    from ficgan.faces.blend import crop
+
+    matrices = [model.alignment.matrix(marks, model.resolution) for marks in faces.landmarks]
+    crops = [crop(image, matrix, model.resolution) for image, matrix in zip(faces.images, matrices, strict=True)]
+    expected = model.encode(np.stack(crops))
+    got = model.codes(method.sights(faces))  # type: ignore[attr-defined]
+    for name, code in zip(("z_id", "z_non"), expected, strict=True):
+        np.testing.assert_array_equal(got[name], code.reshape(2, -1))
+
+
+def test_other_methods_and_splits_without_an_attacker_are_refused(bench: Bench, tmp_path: Path) -> None:
+    with pytest.raises(NotApplicable):
+        identity_probe(bench, ANONYMIZERS.make("solid"))
+    nobody = split(bench.people, background=0, attacker=0, test=10)
+    with pytest.raises(Refused, match="train a probe"):
+        identity_probe(Bench(bench.prepared, nobody, [], None, Store(tmp_path)), ANONYMIZERS.make("ficgan", layer=0))

@@ -1,0 +1,101 @@
+"""Intervals against scipy, published figures, and the truth they should cover."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from ficgan.errors import UsageError
+from ficgan.lab.metrics import verification as verif
+from ficgan.lab.metrics.intervals import Bootstrap, proportion, ratios, recentred, rule_of_three, wilson
+from ficgan.lab.metrics.scores import Scores
+
+FEW = Bootstrap(50)
+
+
+def test_wilson_is_scipys_and_revelios() -> None:
+    for trials in (1, 2, 10, 97, 1000):
+        for successes in {0, 1, trials // 2, trials - 1, trials}:
+            reference = scipy.stats.binomtest(successes, trials).proportion_ci(method="wilson")
+            assert wilson(successes, trials) == pytest.approx((reference.low, reference.high), abs=1e-12)
+    assert [round(end, 3) for end in wilson(93, 97)] == [0.899, 0.984]
+    for bad in ((3, 2), (-1, 2), (0, 0)):
+        with pytest.raises(UsageError):
+            wilson(*bad)
+
+
+def test_the_rule_of_three_bounds_the_exact_limit() -> None:
+    assert rule_of_three(100) == 0.03 and rule_of_three(2) == 1
+    for trials in (20, 100, 5000):
+        exact = 1 - 0.05 ** (1 / trials)
+        assert exact < rule_of_three(trials) < 1.1 * exact
+    with pytest.raises(UsageError):
+        rule_of_three(0)
+
+
+def test_the_bootstrap_by_identity_is_scipys() -> None:
+    rng = np.random.default_rng(11)
+    hit, count = rng.integers(0, 5, 80).astype(float), np.full(80, 8.0)
+    count += rng.integers(0, 30, 80)
+    low, high = proportion(Bootstrap(4000).weights(80), hit, count)
+    reference = scipy.stats.bootstrap(
+        (hit, count), lambda a, b, axis: a.sum(axis) / b.sum(axis), paired=True, vectorized=True,
+        method="percentile", n_resamples=4000, rng=np.random.default_rng(1),
+    ).confidence_interval  # fmt: skip
+    assert low == pytest.approx(reference.low, rel=0.03) and high == pytest.approx(reference.high, rel=0.03)
+
+
+def test_draws_repeat_and_are_of_the_right_number() -> None:
+    drawn = Bootstrap(200, 5).weights(3000)
+    assert drawn.shape == (200, 3000) and (drawn.sum(1) == 3000).all()
+    assert (drawn == Bootstrap(200, 5).weights(3000)).all() and (drawn != Bootstrap(200, 6).weights(3000)).any()
+    assert drawn.var() == pytest.approx(1, abs=0.02)  # a Poisson's, nearly
+    with pytest.raises(UsageError):
+        Bootstrap(0)
+    with pytest.raises(UsageError):
+        Bootstrap(10, -1)
+
+
+def test_identities_and_not_images_are_resampled() -> None:
+    """Ten people with a hundred equal images each are ten trials."""
+    found = np.array([1.0, 0] * 5) * 100
+    low, high = proportion(Bootstrap().weights(10), found, np.full(10, 100.0))
+    assert low is not None and high is not None
+    assert high - low > 0.5  # of 1,000 independent images it would be .06
+
+
+def test_intervals_where_nothing_varies_have_width() -> None:
+    drawn = FEW.weights(20)
+    assert proportion(drawn, np.zeros(20), np.ones(20)) == pytest.approx(wilson(0, 20))
+    assert proportion(drawn, np.ones(20), np.ones(20)) == pytest.approx(wilson(20, 20))
+    assert proportion(drawn, np.zeros(20), np.zeros(20)) == (None, None)
+    assert recentred(np.ones(51), 1.0, 12) == pytest.approx(wilson(12, 12))
+    assert recentred(np.full(51, 0.4), 0.4, 1) == (None, None)
+    assert np.isnan(ratios(drawn, np.zeros(20), np.zeros(20))).all()
+
+
+def test_intervals_cover_the_truth() -> None:
+    """Of 200 sets of 60 people with a rate of their own, some 95 % have an interval that holds the mean rate."""
+    rng = np.random.default_rng(12)
+    covered = 0
+    for trial in range(200):
+        hit = rng.binomial(6, rng.beta(2, 3, 60))
+        low, high = proportion(Bootstrap(300, trial).weights(60), hit.astype(float), np.full(60, 6.0))
+        assert low is not None and high is not None
+        covered += low <= 0.4 <= high
+    assert 0.88 <= covered / 200 <= 0.99
+
+
+def test_the_interval_of_the_auc_covers_the_truth() -> None:
+    covered = 0
+    for trial in range(60):
+        rng = np.random.default_rng(trial)
+        people = np.repeat(np.arange(40), 2)
+        matrix = rng.normal(size=(80, 40)) + (people[:, None] == np.arange(40))
+        figure = verif.auc(Scores.from_matrix(matrix, people, np.arange(40)), bootstrap=Bootstrap(200))
+        assert figure.low is not None and figure.high is not None
+        covered += figure.low <= scipy.stats.norm.cdf(1 / math.sqrt(2)) <= figure.high
+    assert covered >= 50

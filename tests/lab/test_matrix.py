@@ -1,0 +1,266 @@
+"""The whole matrix on made people, whose identity is a texture: controls, attackers, resuming, refusals."""
+
+from __future__ import annotations
+
+import csv
+import html
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from network_world import write_network
+from PIL import Image
+
+import ficgan.lab
+from ficgan.errors import FicganError, UsageError
+from ficgan.identity.file import file_digest
+from ficgan.lab import matrix, matrix_sets, readers
+from ficgan.lab.matrix_config import MatrixConfig
+from ficgan.lab.report import write_report
+from ficgan.lab.report.headline import controls, figure, headlines
+from ficgan.lab.results import Results
+
+assert ficgan.lab
+PEOPLE, EACH, SIDE = 60, 4, 64
+
+
+@dataclass
+class Textures:
+    """Reads a coarse copy of the crop: what tells the made people apart."""
+
+    name: str = "textures"
+    metric: str = "cosine"
+    match_threshold: float = 0.5
+
+    def embed(self, image: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
+        small = image.reshape(16, SIDE // 16, 16, SIDE // 16, 3).mean((1, 3)).astype(np.float32)
+        return (small - small.mean()).reshape(1, -1) + 1e-3
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of PNG and a CSV: a texture per person, light and noise per image."""
+    folder = tmp_path_factory.mktemp("people")
+    rng = np.random.default_rng(0)
+    with (folder / "labels.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["file", "person", "gender"])
+        for person in range(PEOPLE):
+            texture = rng.normal(size=(16, 16, 3)).repeat(4, 0).repeat(4, 1) * 40
+            for index in range(EACH):
+                pixels = 128 + texture + rng.normal(size=(SIDE, SIDE, 3)) * 12 + rng.normal() * 10
+                name = f"{person:03d}-{index}.png"
+                Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / name)
+                table.writerow([name, person, "Female" if person % 2 else "Male"])
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _judge(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = readers.Reader(Textures(), "textures", "textures", "textures-1")  # type: ignore[arg-type]
+    monkeypatch.setattr(readers, "get_readers", lambda names, device="cpu": [judge])
+    monkeypatch.setattr(matrix_sets, "_detector", lambda name: _Finds())
+    matrix_sets._cached_bench.cache_clear()
+
+
+class _Finds:
+    name = "finds nothing"
+
+    def detect(self, image: np.ndarray) -> list[object]:
+        return []
+
+
+def config(folder: Path, **more: object) -> MatrixConfig:
+    tree = {
+        "title": "made people",
+        "sets": [
+            {
+                "name": "made", "path": str(folder), "labels": str(folder / "labels.csv"), "size": SIDE,
+                "aligned": True,
+                "split": {"background": 10, "attacker": 30, "test": 20, "enrolment": 0.5},
+            }
+        ],
+        "methods": ["solid", "block-permutation:block=8,key=a", "gaussian-noise:sigma=100", "k-same-pixel:k=5"],
+        "scenarios": ["all"],
+        "recognisers": ["dlib"],
+        "resamples": 100,
+        "utility": False,
+        **more,
+    }  # fmt: skip
+    return MatrixConfig.model_validate(tree)
+
+
+def rank1(results: Results, method: str, scenario: str, attacker: str = "") -> float | None:
+    trial = next(
+        t for t in results.trials if (t.method, t.scenario) == (method, scenario) and attacker in (t.attacker, "")
+    )
+    return figure(trial.figures, "rank-1").value  # type: ignore[union-attr]
+
+
+@pytest.fixture(scope="module")
+def run(people: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, Path]:
+    judge = readers.Reader(Textures(), "textures", "textures", "textures-1")  # type: ignore[arg-type]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(readers, "get_readers", lambda names, device="cpu": [judge])
+        patch.setattr(matrix_sets, "_detector", lambda name: _Finds())
+        matrix_sets._cached_bench.cache_clear()
+        out = tmp_path_factory.mktemp("out")
+        return matrix.run_matrix(config(people), out), out
+
+
+def test_controls_come_out_as_they_must(run: tuple[Results, Path]) -> None:
+    results, _ = run
+    assert rank1(results, "clear", "clear") == 1.0
+    assert rank1(results, "clear", "constant") == pytest.approx(1 / 20)
+    names = {control.name: control.holds for control in controls(results)}
+    assert names == {
+        "clear": True,
+        "constant": True,
+        "right-key: block-permutation (block 8)": True,
+        "learn-permutation on block-permutation (block 8)": True,
+        "ridge on block-permutation (block 8)": True,
+    }
+
+
+def test_attackers_do_what_they_can_and_no_more(run: tuple[Results, Path]) -> None:
+    results, _ = run
+    permutation = "block-permutation (block 8)"
+    assert rank1(results, permutation, "naive") < 0.3
+    assert rank1(results, permutation, "wrong-key") < 0.3
+    assert rank1(results, permutation, "reversed-specialised", "learn-permutation") == 1.0
+    assert rank1(results, permutation, "parrot-enrol") == 1.0
+    assert rank1(results, "solid", "naive") == pytest.approx(1 / 20)
+    assert rank1(results, "solid", "parrot-enrol") == pytest.approx(1 / 20)
+    noise = "gaussian-noise (sigma 100)"
+    assert rank1(results, noise, "averaged-draws") >= rank1(results, noise, "naive")
+    worst = {one.method: one.trial.scenario for one in headlines(results) if one.trial}  # type: ignore[union-attr]
+    assert worst[permutation] in ("reversed-specialised", "parrot-enrol", "parrot-train")
+    order = [one.method for one in headlines(results)]
+    assert order[0] == "solid"
+
+
+def test_failures_to_acquire_are_counted_as_misses_beside(run: tuple[Results, Path]) -> None:
+    results, _ = run
+    naive = next(t for t in results.trials if t.scenario == "naive" and t.method.startswith("gaussian"))
+    assert figure(naive.figures, "failures to acquire").value == 1.0  # type: ignore[union-attr]
+    assert figure(naive.figures, "rank-1 (failures as misses)").value == 0.0  # type: ignore[union-attr]
+    assert figure(naive.figures, "rank-1").value > 0.5  # type: ignore[union-attr,operator]
+
+
+def test_the_mismatched_attacker_is_another_one(run: tuple[Results, Path]) -> None:
+    results, _ = run
+    noise = "gaussian-noise (sigma 100)"
+    found = [
+        next(t for t in results.trials if (t.method, t.scenario) == (noise, name) and t.figures[0].value is not None)
+        for name in ("reversed-general", "mismatched")
+    ]
+    cosines = [figure(t.figures, "ID cosine").value for t in found]  # type: ignore[union-attr]
+    assert cosines[0] != cosines[1]
+
+
+def test_groups_say_nothing_of_faces_that_were_not_looked_for(run: tuple[Results, Path]) -> None:
+    results, _ = run
+    for trial in results.trials:
+        for figures in trial.groups.values():
+            assert not [one for one in figures if "failures" in one.metric]
+
+
+def test_files_of_jpeg_do_not_stop_who_learns_from_jpeg_but_break_exact_inversion(run: tuple[Results, Path]) -> None:
+    results, _ = run
+    permutation = "block-permutation (block 8)"
+    compressed = {t.attacker: t for t in results.trials if (t.method, t.scenario) == (permutation, "compressed")}
+    assert set(compressed) == {"right key", "learn-permutation"}
+    assert not [t for t in results.trials if t.scenario == "compressed" and t.method == "solid"]
+
+
+def test_changed_labels_are_another_evaluation(run: tuple[Results, Path], people: Path, tmp_path: Path) -> None:
+    _, out = run
+    swapped = tmp_path / "labels.csv"
+    text = (people / "labels.csv").read_text()
+    swapped.write_text(text.replace("Female", "x").replace("Male", "Female").replace("x", "Male"))
+    tree = config(people)
+    other = tree.model_copy(update={"sets": [tree.sets[0].model_copy(update={"labels": str(swapped)})]})
+    described = [matrix_sets.describe(one, one.sets[0], out)["digest"] for one in (tree, other)]
+    assert described[0] != described[1]
+
+
+def test_scenarios_without_meaning_are_left_out_and_impossible_ones_say_why(run: tuple[Results, Path]) -> None:
+    results, _ = run
+    assert not [t for t in results.trials if t.scenario == "right-key" and t.method == "solid"]
+    refused = [t for t in results.trials if t.scenario == "background-only"]
+    assert len(refused) == 1 and "surroundings" in refused[0].figures[0].note
+
+
+def test_groups_and_inference_are_there(run: tuple[Results, Path]) -> None:
+    results, _ = run
+    naive = next(t for t in results.trials if t.scenario == "naive" and t.method.startswith("gaussian"))
+    assert {"gender=Female", "gender=Male"} <= set(naive.groups)
+    told = [t for t in results.trials if t.scenario == "attribute-inference"]
+    # The gender of made people is no part of their texture: nothing can be told.
+    for trial in told:
+        one = figure(trial.figures, "inference (mean AUC)")
+        assert one is None or (one.low is not None and one.low <= 0.5)
+
+
+def test_what_is_finished_is_not_done_again(run: tuple[Results, Path], people: Path) -> None:
+    results, out = run
+    before = {path: path.stat().st_mtime_ns for path in (out / "tasks").iterdir()}
+    again = matrix.run_matrix(config(people), out)
+    assert {path: path.stat().st_mtime_ns for path in (out / "tasks").iterdir()} == before
+    assert again.trials == results.trials
+    assert Results.read(out / "results.json").trials == results.trials
+
+
+def test_a_lost_task_is_made_again_alike(run: tuple[Results, Path], people: Path) -> None:
+    results, out = run
+    sorted((out / "tasks").iterdir())[0].unlink()
+    again = matrix.run_matrix(config(people), out)
+    assert again.trials == results.trials
+
+
+def test_no_folder_of_this_machine_is_told(run: tuple[Results, Path], people: Path) -> None:
+    results, out = run
+    assert str(people.parent) not in results.to_json()
+    write_report(results, out)
+    assert str(people.parent) not in (out / "report.html").read_text()
+
+
+def test_the_report_holds_the_figures_and_needs_nothing_else(run: tuple[Results, Path], tmp_path: Path) -> None:
+    results, _ = run
+    files = write_report(results, tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert "http" not in page.replace("http://www.w3.org", "")
+    for caveat in results.caveats:
+        assert html.escape(caveat).replace("&quot;", "&#34;").replace("&#x27;", "&#39;") in page
+    rows = list(csv.DictReader((tmp_path / "tables" / "privacy.csv").read_text().splitlines()))
+    assert len(rows) == sum(len(trial.figures) for trial in results.trials)
+    assert {path.suffix for path in files} == {".html", ".json", ".csv", ".md", ".png", ".svg"}
+    assert json.loads((tmp_path / "report.json").read_text())["title"] == "made people"
+
+
+def test_one_failed_method_does_not_cost_the_others(people: Path, tmp_path: Path) -> None:
+    bad = config(people, methods=["solid", "k-same-pixel:k=500"], scenarios=["clear", "naive"])
+    with pytest.raises(FicganError, match="k-same-pixel"):
+        matrix.run_matrix(bad, tmp_path)
+    assert len(list((tmp_path / "tasks").iterdir())) == 2  # clear and solid
+    assert not (tmp_path / "results.json").exists()
+
+
+def test_a_set_that_cannot_be_read_is_told(people: Path, tmp_path: Path) -> None:
+    broken = config(people)
+    broken = broken.model_copy(update={"sets": [broken.sets[0].model_copy(update={"path": str(tmp_path / "no")})]})
+    with pytest.raises(FicganError, match="no"):
+        matrix.run_matrix(broken, tmp_path / "out")
+
+
+def test_a_judge_that_trained_the_model_is_refused(tmp_path: Path) -> None:
+    shared = Path(__file__).resolve().parents[3] / "shared" / "models" / "recognizer_a.onnx"
+    if not shared.is_file():
+        pytest.skip("no recogniser as ONNX file is here")
+    (tmp_path / "labels.csv").write_text("file,person\n")
+    files = write_network(tmp_path / "model", training={"verifier_sha256": file_digest(shared)})
+    tree = config(tmp_path, methods=[{"method": "ficgan", **files}], recognisers=[f"onnx:{shared}"])
+    with pytest.raises(UsageError, match="trained"):
+        matrix.run_matrix(tree, tmp_path / "out")

@@ -1,0 +1,318 @@
+"""Attackers that learn, in the matrix: trained once, resumed, kept away from probes; closed worlds; other sets."""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import matrix_world as world
+import numpy as np
+import pytest
+
+from ficgan.errors import InputError, UsageError
+from ficgan.lab import matrix, matrix_sets, readers
+from ficgan.lab.attackers import titles
+from ficgan.lab.attacks import REVERSERS
+from ficgan.lab.attacks.learned.base import held_out
+from ficgan.lab.bench import Subject, anonymiser_for
+from ficgan.lab.learning import halves, lessons
+from ficgan.lab.matrix_config import MatrixConfig, load_matrix
+from ficgan.lab.processes import run_tasks
+from ficgan.lab.report.headline import figure
+from ficgan.lab.results import Results, Trial
+from ficgan.lab.stored import Store
+
+METHOD = "block-permutation (block 8)"
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return world.write_people(tmp_path_factory.mktemp("made"))
+
+
+@pytest.fixture(autouse=True)
+def _world(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    judge = readers.Reader(world.Textures(), "textures", "textures", "textures-1")  # type: ignore[arg-type]
+    monkeypatch.setattr(readers, "get_readers", lambda names, device="cpu": [judge])
+    monkeypatch.setattr(matrix_sets, "_detector", lambda name: world.Blind())
+    monkeypatch.setitem(REVERSERS._classes, "by-heart", world.ByHeart)
+    monkeypatch.setattr(world, "LOG", world.Log())
+    matrix_sets._cached_bench.cache_clear()
+    yield
+    matrix_sets._cached_bench.cache_clear()
+
+
+def trials(results: Results, scenario: str) -> dict[str, Trial]:
+    return {t.attacker: t for t in results.trials if t.scenario == scenario}
+
+
+def rank1(trial: Trial) -> float:
+    value = figure(trial.figures, "rank-1").value  # type: ignore[union-attr]
+    assert value is not None
+    return value
+
+
+def bench_of(config: MatrixConfig, out: Path) -> object:
+    (out / "store").mkdir(parents=True, exist_ok=True)
+    return matrix_sets.open_bench(config, config.sets[0], out)
+
+
+def test_one_training_serves_scenarios_and_runs(people: Path, tmp_path: Path) -> None:
+    config = world.config(people)
+    matrix.run_matrix(config, tmp_path)
+    assert world.LOG.trained == 1 and world.LOG.steps == list(range(6))
+    more = world.config(people, scenarios=["clear", "naive", "reversed-general", "reversed-specialised"],
+                        specialised=["by-heart"])  # fmt: skip
+    matrix_sets._cached_bench.cache_clear()
+    results = matrix.run_matrix(more, tmp_path)
+    assert world.LOG.trained == 1
+    one, other = trials(results, "reversed-general")["by-heart"], trials(results, "reversed-specialised")["by-heart"]
+    assert rank1(one) == rank1(other)
+
+
+def test_an_interrupted_training_goes_on(people: Path, tmp_path: Path) -> None:
+    world.LOG.fail_at = 3
+    with pytest.raises(KeyboardInterrupt):
+        matrix.run_matrix(world.config(people), tmp_path)
+    world.LOG.fail_at = None
+    matrix.run_matrix(world.config(people), tmp_path)
+    assert world.LOG.steps == [0, 1, 2, 3, 4, 5] and world.LOG.trained == 1
+
+
+def test_other_pairs_or_settings_are_another_training(people: Path, tmp_path: Path) -> None:
+    methods = ["block-permutation:block=8,key=a", "gaussian-noise:sigma=100"]
+    general = ["by-heart", "by-heart:note=b"]
+    matrix.run_matrix(world.config(people, methods=methods, general=general), tmp_path)
+    assert world.LOG.trained == 4
+
+
+def test_training_is_told(people: Path, tmp_path: Path) -> None:
+    said: list[tuple[int, int, str]] = []
+    matrix.run_matrix(world.config(people), tmp_path, progress=lambda *told: said.append(told))
+    assert (1, 2, f"{METHOD} on {people.name}: reversed-general: by-heart: learning, 6 of 6") in said
+
+
+def test_how_long_a_network_was_trained_is_told(people: Path, tmp_path: Path) -> None:
+    """Also where its guesses were kept and nothing is trained again."""
+    spec = "autoencoder:size=16,epochs=3,batch=16,minutes=0.000001"
+    scenarios = ["clear", "naive", "reversed-general", "reversed-closed"]
+    for seed in (0, 1):
+        config = world.config(people, general=["autoencoder:size=16,epochs=1,batch=16", spec], scenarios=scenarios,
+                              resamples=50 + seed)  # fmt: skip
+        results = matrix.run_matrix(config, tmp_path)
+        for scenario, ends in (("reversed-general", [""]), ("reversed-closed", [" (known)", " (unknown)"])):
+            found = {name: figure(one.figures, "rank-1") for name, one in trials(results, scenario).items()}
+            notes = {name: one.note for name, one in found.items() if one is not None}
+            assert len(notes) == 2 * len(ends)
+            assert sum("trained 1 epochs, ended: all epochs" in note for note in notes.values()) == len(ends)
+            assert sum("ended: 1e-06 minutes were over" in note for note in notes.values()) == len(ends)
+        told = results.provenance["trainings"]
+        assert len(told) == 6 and all(name.startswith(f"{METHOD} on {people.name}, reversed-") for name in told)
+        naive = figure(trials(results, "naive")[""].figures, "rank-1")
+        assert naive is not None and "trained" not in naive.note
+
+
+def test_closed_world_pairs_hold_known_galleries_and_never_a_probe(people: Path, tmp_path: Path) -> None:
+    config = world.config(people, scenarios=["clear", "naive", "reversed-general", "reversed-closed"])
+    results = matrix.run_matrix(config, tmp_path)
+    bench = bench_of(config, tmp_path)
+    known, unknown = halves(bench)
+    assert len(known) == len(unknown) == 8 and not set(known) & set(unknown)
+    subject = Subject(bench, anonymiser_for(bench, config.methods[0].make()))
+    seen = world.LOG.pixels()
+    for view in ("clear", "anonymised"):
+        assert not seen & {world.digest(image) for image in subject.view(view, bench.split.probe).images}
+    gallery = bench.split.gallery
+    for half, learnt in ((known, True), (unknown, False)):
+        rows = gallery[np.isin(bench.people[gallery], half)]
+        marks = {world.digest(image) for image in subject.clear(rows).images}
+        assert marks <= seen if learnt else not marks & seen
+    closed = trials(results, "reversed-closed")
+    assert set(closed) == {"by-heart (known)", "by-heart (unknown)"}
+    # Who has learnt a person's other photos by heart gives these back; of others it can only give strangers'.
+    assert rank1(closed["by-heart (known)"]) == 1.0
+    assert rank1(closed["by-heart (unknown)"]) < 0.3
+    assert figure(closed["by-heart (known)"].figures, "rank-1").n == 8  # type: ignore[union-attr]
+    gain = figure(closed["by-heart (known)"].figures, "reversibility")
+    assert gain is not None and gain.n == 8
+
+
+def test_people_of_the_closed_world_keep_their_numbers(people: Path, tmp_path: Path) -> None:
+    bench = bench_of(world.config(people), tmp_path)
+    method = anonymiser_for(bench, world.config(people).methods[0].make())
+    pairs = lessons(bench, Subject(bench, method), method, victims=True).pairs
+    rows = bench.split.gallery[np.isin(bench.people[bench.split.gallery], halves(bench)[0])]
+    want = np.concatenate([bench.people[bench.split.attacker], bench.people[rows]])
+    assert np.array_equal(pairs.clear.people, want) and np.array_equal(pairs.anonymised.people, want)
+    assert pairs.clear.names == pairs.anonymised.names
+    assert pairs.enrolled is not None and np.array_equal(pairs.enrolled, halves(bench)[0])
+
+
+def test_victims_are_learnt_from_and_not_watched_on(people: Path, tmp_path: Path) -> None:
+    """A training that is watched on some people never takes those it is granted; that is another training."""
+    bench = bench_of(world.config(people), tmp_path)
+    method = anonymiser_for(bench, world.config(people).methods[0].make())
+    closed, open_ = (lessons(bench, Subject(bench, method), method, victims=victims) for victims in (True, False))
+    who, enrolled = closed.pairs.clear.people, closed.pairs.enrolled
+    assert who is not None and enrolled is not None and open_.pairs.enrolled is None
+    for seed in range(10):
+        held = held_out(who, len(who), 0.5, seed, enrolled)
+        assert held.any() and not np.isin(who[held], halves(bench)[0]).any()
+    fewer = dataclasses.replace(closed, pairs=dataclasses.replace(closed.pairs, enrolled=enrolled[1:]))
+    assert fewer.digest != closed.digest
+
+
+def test_another_set_to_learn_from(people: Path, tmp_path: Path) -> None:
+    other = world.write_people(tmp_path / "other", people=6, seed=9)
+    shared = sorted(people.glob("*.png"))[:3]
+    for index, path in enumerate(shared):  # the same pictures under other names
+        (other / f"000-{index}.png").write_bytes(path.read_bytes())
+    config = world.config(
+        people, set={"learn_from": world.described(other, licence="CC0")}, general=["by-heart", "ridge"],
+        scenarios=["clear", "naive", "reversed-general", "reversed-closed"], pictures=0,
+    )  # fmt: skip
+    open_world = config.model_copy(update={"scenarios": ["clear", "naive", "reversed-general"]})
+    results = matrix.run_matrix(open_world, tmp_path / "out")
+    assert set(trials(results, "reversed-general")) == {"by-heart: learnt on other", "ridge: learnt on other"}
+    bench = bench_of(config, tmp_path / "out")
+    seen = world.LOG.pixels()
+    mine = np.concatenate([bench.prepared.faces.images, Subject(
+        bench, anonymiser_for(bench, config.methods[0].make())
+    ).anonymised(np.sort(np.concatenate([bench.split.gallery, bench.split.probe]))).images])  # fmt: skip
+    assert not seen & {world.digest(image) for image in mine}
+    facts = results.sets[people.name]["learn_from"]
+    assert facts["licence"] == "CC0" and facts["faces"] == 21 and facts["people"] == 6
+    assert str(tmp_path) not in results.to_json()
+    closed = trials(matrix.run_matrix(config, tmp_path / "out"), "reversed-closed")
+    assert rank1(closed["by-heart: learnt on other (known)"]) == 1.0
+    people_learnt = world.LOG.pairs[-1].clear.people
+    assert people_learnt is not None
+    assert len(np.unique(people_learnt)) == 6 + 8  # nobody shares a number with somebody of the other set
+
+
+def test_another_other_set_is_another_evaluation(people: Path, tmp_path: Path) -> None:
+    digests = []
+    for seed in (1, 2):
+        other = world.write_people(tmp_path / f"other{seed}", people=5, seed=seed)
+        config = world.config(people, set={"learn_from": {**world.described(other), "name": "other"}})
+        digests.append(matrix_sets.describe(config, config.sets[0], tmp_path / "out")["digest"])
+    plain = world.config(people)
+    digests.append(matrix_sets.describe(plain, plain.sets[0], tmp_path / "out")["digest"])
+    assert len(set(digests)) == 3
+
+
+def test_learn_from_is_cut_alike(people: Path) -> None:
+    config = world.config(people, set={"learn_from": world.described(people)})
+    assert config.sets[0].learn_from is not None and config.sets[0].learn_from.size == world.SIDE
+    again = MatrixConfig.model_validate_json(config.model_dump_json())
+    assert again == config
+    with pytest.raises(ValueError, match="another size"):
+        world.config(people, set={"learn_from": world.described(people, size=64)})
+    with pytest.raises(ValueError, match="of its own"):
+        nested = world.described(people, learn_from=world.described(people))
+        world.config(people, set={"learn_from": nested})
+
+
+def test_a_set_to_learn_from_that_is_not_there_is_told(people: Path, tmp_path: Path) -> None:
+    config = world.config(people, set={"learn_from": world.described(tmp_path / "no")})
+    with pytest.raises(InputError, match="the set no is not at"):
+        matrix.check_paths(config)
+    same = world.config(people, set={"learn_from": world.described(people)})
+    with pytest.raises(InputError, match="every picture"):
+        matrix_sets.describe(same, same.sets[0], tmp_path)
+
+
+def test_titles_are_short_and_tell_apart() -> None:
+    specs = [
+        "ridge", "ridge:penalty=3",
+        "autoencoder:size=64,linear=none,epochs=400,batch=64,patience=30",
+        "autoencoder:size=64,linear=full,epochs=400,batch=64,patience=30",
+        "trained:file=/home/somebody/trained/attacker.safetensors",
+        "trained:file=/home/another/trained/attacker.safetensors",
+        "trained:file=/home/somebody/a-name-that-is-longer-than-any-table-is-wide.safetensors",
+    ]  # fmt: skip
+    found = titles(specs)
+    assert found[specs[0]] == "ridge" and found[specs[1]] == "ridge:penalty=3"
+    assert found[specs[2]] == "autoencoder:linear=none" and found[specs[3]] == "autoencoder:linear=full"
+    assert found[specs[4]] == "trained:file=attacker.safetensors"
+    assert len(set(found.values())) == len(specs) and max(map(len, found.values())) <= 40
+    assert not any("/" in title for title in found.values())
+    assert titles(specs[3:1:-1]) == {text: found[text] for text in specs[2:4]}  # whatever their order
+
+
+def test_specs_are_checked_and_paths_in_them_count_from_the_matrix(tmp_path: Path) -> None:
+    import ficgan.lab.attacks.external
+
+    assert ficgan.lab.attacks.external
+    text = "sets: [{name: a, path: faces}]\nmethods: [solid]\ngeneral: ['autoencoder:linear=none,size=32', 'SPEC']\n"
+    (tmp_path / "m.yaml").write_text(text.replace("SPEC", "external:folder=restored"))
+    config = load_matrix(tmp_path / "m.yaml")
+    assert config.general == ["autoencoder:linear=none,size=32", f"external:folder={tmp_path / 'restored'}"]
+    (tmp_path / "m.yaml").write_text(text.replace("SPEC", "autoencoder:liner=none"))
+    with pytest.raises(UsageError, match="did you mean linear"):
+        load_matrix(tmp_path / "m.yaml")
+
+
+def test_no_network_is_trained_unasked() -> None:
+    from ficgan.lab.attackers import _specialised
+    from ficgan.lab.attacks.learned import Learned
+
+    class Auto:
+        specialised = ("auto",)
+
+    class Blur:
+        name = "gaussian-blur"
+
+    found = _specialised(Auto(), Blur())  # type: ignore[arg-type]
+    assert found and not [name for name in found if issubclass(REVERSERS[name], Learned)]
+
+
+# The folder in which an attacker is trained
+
+
+def _hold(folder: Path, began: object, end: object) -> None:
+    with Store(folder).workspace(["a"]):
+        began.set()  # type: ignore[attr-defined]
+        end.wait(20)  # type: ignore[attr-defined]
+
+
+def test_a_workspace_is_one_process_at_a_time_and_a_killed_one_leaves_it_free(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    began, end = context.Event(), context.Event()
+    process = context.Process(target=_hold, args=(tmp_path, began, end))
+    process.start()
+    assert began.wait(20)
+    waited, entered = threading.Event(), threading.Event()
+
+    def enter() -> None:
+        with Store(tmp_path).workspace(["a"], waiting=waited.set):
+            entered.set()
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    assert waited.wait(20)
+    time.sleep(0.1)
+    assert not entered.is_set()
+    with Store(tmp_path).workspace(["b"]) as other:  # another attacker does not wait
+        assert other is not None and other.is_dir()
+    process.kill()  # as by the system, for want of memory
+    assert entered.wait(20)
+    thread.join(20)
+    process.join(20)
+
+
+def test_without_a_store_there_is_no_workspace() -> None:
+    with Store(None).workspace(["a"]) as folder:
+        assert folder is None
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_is_said_in_processes_arrives(jobs: int) -> None:
+    said: list[str] = []
+    work = [(1, ("a",)), (2, ("b",))]
+    assert sorted(run_tasks(world.speak, work, jobs=jobs, say=said.append)) == [(1, "A"), (2, "B")]
+    assert sorted(said) == ["a has begun", "b has begun"]

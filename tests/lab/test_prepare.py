@@ -1,0 +1,334 @@
+"""Crops of a set: against points and pixels computed here, with a detector that says what it is told to say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from ficgan.anonymizers import Anonymizer, Faces, Traits
+from ficgan.errors import InputError, UsageError
+from ficgan.faces import Alignment, Face, transform_points
+from ficgan.lab.sets import FaceSet, Prepared, Quick, default_detector, open_set, prepare
+
+MARKS = np.array([(40, 40), (80, 42), (60, 62), (44, 84), (78, 84)], np.float32)
+BOX = np.array([25, 15, 95, 105], np.float32)
+
+
+class Told:
+    """A detector that gives the same faces for each image, and counts how often it is asked."""
+
+    def __init__(self, *faces: Face, name: str = "told") -> None:
+        self.name, self.faces, self.asked = name, list(faces), 0
+
+    def detect(self, image: NDArray[np.uint8]) -> list[Face]:
+        self.asked += 1
+        return list(self.faces)
+
+
+def face(box: object = BOX, marks: NDArray[np.float32] = MARKS) -> Face:
+    return Face(np.asarray(box, np.float32), np.asarray(marks, np.float32), 0.9)
+
+
+@pytest.fixture
+def photos(tmp_path: Path, rng: np.random.Generator) -> FaceSet:
+    """Three people with two smooth photos each."""
+    for person in "abc":
+        (tmp_path / "set" / person).mkdir(parents=True)
+        for number in range(2):
+            pixels = np.asarray(Image.fromarray(rng.integers(0, 256, (3, 3, 3), np.uint8)).resize((120, 130)))
+            Image.fromarray(pixels).save(tmp_path / "set" / person / f"{number}.png")
+    return open_set(tmp_path / "set")
+
+
+def pixels_of(faces: FaceSet, row: int) -> NDArray[np.uint8]:
+    return np.asarray(Image.open(faces.blobs[row].source).convert("RGB"))
+
+
+@pytest.mark.parametrize(("size", "context", "side"), [(64, 1.0, 64), (64, 1.5, 42), (65, 2.0, 33), (50, 4.0, 12)])
+def test_landmarks_and_pixels_lie_where_the_alignment_says(
+    photos: FaceSet, size: int, context: float, side: int
+) -> None:
+    made = prepare(photos, size=size, context=context, detector=Told(face()))
+    x0, y0, x1, y1 = made.region
+    assert (x1 - x0, y1 - y0) == (side, side) and (x0, y0) == (size - x1, size - y1)
+    assert made.faces.images.shape == (6, size, size, 3) and made.faces.landmarks.dtype == np.float32
+    matrix = Alignment().matrix(MARKS, side)
+    matrix[:, 2] += x0, y0
+    wanted = transform_points(matrix, MARKS)
+    np.testing.assert_allclose(made.faces.landmarks, np.broadcast_to(wanted, (6, 5, 2)), atol=1e-3)
+    # The crop's colour beside each landmark is the photo's at that point, read off it by hand: the pictures are smooth.
+    for u, v in np.rint(wanted).astype(int):
+        x, y = np.rint(np.linalg.solve(matrix[:, :2], (u, v) - matrix[:, 2])).astype(int)
+        for row in range(6):
+            assert np.abs(pixels_of(photos, row)[y, x].astype(int) - made.faces.images[row, v, u]).max() < 20
+    assert made.faces.names == photos.names and made.faces.people is not None
+    assert made.faces.people.tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_the_largest_face_fully_in_the_picture(photos: FaceSet) -> None:
+    small = face([10, 10, 30, 30], MARKS * 0.2 + 8)
+    middle = face([5, 5, 65, 65], MARKS * 0.5)
+    outside = face([0, 0, 119, 120], MARKS - (45, 0))  # an eye is beyond the border
+    touching = face([0, 0, 80, 90], MARKS)
+    cases: list[tuple[list[Face], Face, bool]] = [
+        ([small, middle], middle, False),
+        ([middle, touching], middle, False),  # the cut face is larger, but the whole one is no bystander
+        ([small, touching], touching, True),
+        ([touching], touching, True),
+        ([outside, small], small, False),
+    ]
+    for faces, wanted, cut in cases:
+        made = prepare(photos.take([0]), size=48, detector=Told(*faces))
+        marks = transform_points(Alignment().matrix(wanted.landmarks, 48), wanted.landmarks)
+        np.testing.assert_allclose(made.faces.landmarks[0], marks, atol=1e-3)
+        assert made.cut == (photos.names[:1] if cut else ())
+
+
+def test_failures_to_acquire_are_listed(photos: FaceSet, tmp_path: Path) -> None:
+    Image.new("RGB", (90, 90), (9, 9, 9)).save(tmp_path / "set" / "a" / "flat.png")
+    (tmp_path / "set" / "b" / "torn.png").write_bytes((tmp_path / "set" / "b" / "0.png").read_bytes()[:60])
+    (tmp_path / "set" / "c" / "words.png").write_text("no picture")
+    faces = open_set(tmp_path / "set")
+
+    class Fussy(Told):
+        def detect(self, image: NDArray[np.uint8]) -> list[Face]:
+            self.asked += 1
+            return [] if self.asked == 1 else [face(BOX, MARKS - (60, 0))] if self.asked == 2 else [face()]
+
+    seen: list[tuple[int, int]] = []
+    made = prepare(faces, size=32, detector=Fussy(), progress=lambda done, total: seen.append((done, total)))
+    missed = dict(made.missed)
+    assert list(missed) == ["a/0.png", "a/1.png", "a/flat.png", "b/torn.png", "c/words.png"]
+    assert missed["a/0.png"] == "no face was found" and missed["a/1.png"] == "no face is fully in it"
+    assert "one colour" in missed["a/flat.png"]
+    assert missed["c/words.png"].startswith("c/words.png is not a readable image")
+    assert not any(str(tmp_path) in why or "0x" in why for why in missed.values())
+    assert len(made) + len(missed) == len(faces) == 9
+    assert made.rows.tolist() == [3, 4, 6, 7] and made.faces.people is not None
+    assert made.faces.people.tolist() == [1, 1, 2, 2]
+    assert seen == [(done, 9) for done in range(1, 10)]
+    facts = made.facts()
+    json.dumps(facts)
+    assert facts["images"] == 9 and facts["faces"] == 4 and facts["people"] == 2
+    assert len(facts["failures_to_acquire"]) == 5 and facts["pixels"] == made.digest
+
+
+def test_no_face_at_all_is_an_error(photos: FaceSet) -> None:
+    with pytest.raises(InputError, match="no face was acquired in 6 images of set; the first: no face was found"):
+        prepare(photos, detector=Told())
+
+
+def test_attributes_follow_the_rows(photos: FaceSet) -> None:
+    photos.attributes["Bald"] = np.array([0, 1, 0, 1, 1, 0], np.uint8)
+    photos.groups["gender"] = ("F", "M", "F", "M", "M", "F")
+
+    class Second(Told):
+        def detect(self, image: NDArray[np.uint8]) -> list[Face]:
+            self.asked += 1
+            return [face()] if self.asked % 2 == 0 else []
+
+    made = prepare(photos, size=32, detector=Second())
+    assert made.attributes["Bald"].tolist() == [1, 1, 0] and made.groups["gender"] == ("M", "M", "F")
+
+
+def same(one: Prepared, other: Prepared) -> bool:
+    return (
+        np.array_equal(one.faces.images, other.faces.images)
+        and np.array_equal(one.faces.landmarks, other.faces.landmarks)
+        and np.array_equal(one.rows, other.rows)
+        and (one.missed, one.cut, one.region, one.source, one.digest)
+        == (other.missed, other.cut, other.region, other.source, other.digest)
+    )
+
+
+def test_crops_are_kept_and_made_anew_when_anything_changes(photos: FaceSet, tmp_path: Path) -> None:
+    cache, root = tmp_path / "cache", tmp_path / "set"
+    (root / "a" / "9.png").write_text("torn")
+    photos = open_set(root)
+    detector = Told(face([0, 0, 80, 90]))
+    first = prepare(photos, size=32, detector=detector, cache=cache, jobs=3)
+    assert detector.asked == 6 and [path.suffix for path in cache.iterdir()] == [".npz"]
+    seen: list[tuple[int, int]] = []
+    again = prepare(photos, size=32, detector=detector, cache=cache, progress=lambda *at: seen.append(at))
+    assert detector.asked == 6 and same(first, again) and seen == [(7, 7)]
+    assert len(again.missed) == 1 and len(again.cut) == 6
+
+    changes: list[Callable[[], Prepared]] = [
+        lambda: prepare(photos, size=34, detector=detector, cache=cache),
+        lambda: prepare(photos, size=32, context=1.2, detector=detector, cache=cache),
+        lambda: prepare(photos, size=32, alignment=Alignment(eye_y=0.4), detector=detector, cache=cache),
+        lambda: prepare(photos.take([1, 2]), size=32, detector=detector, cache=cache),
+        lambda: prepare(photos, size=32, detector=Told(face(), name="other"), cache=cache),
+    ]
+    for number, change in enumerate(changes, start=2):
+        change()
+        assert len(list(cache.iterdir())) == number
+    asked = detector.asked
+    path = root / "a" / "0.png"
+    size = path.stat().st_size
+    path.write_bytes((root / "b" / "0.png").read_bytes()[:size].ljust(size, b"\0"))  # as many bytes, others
+    prepare(open_set(root), size=32, detector=detector, cache=cache)
+    assert detector.asked > asked
+
+
+def test_a_damaged_cache_is_made_anew(photos: FaceSet, tmp_path: Path) -> None:
+    detector = Told(face())
+    first = prepare(photos, size=32, detector=detector, cache=tmp_path / "cache")
+    (kept,) = (tmp_path / "cache").iterdir()
+    whole = kept.read_bytes()
+    at = whole.index(first.faces.images.tobytes()) + 5
+    changed = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
+    for number, damaged in enumerate((whole[:-40], b"", b"no archive", changed), start=2):
+        kept.write_bytes(damaged)
+        again = prepare(photos, size=32, detector=detector, cache=tmp_path / "cache")
+        assert detector.asked == 6 * number and same(first, again) and kept.read_bytes() == whole
+
+
+def test_threads_change_nothing(photos: FaceSet) -> None:
+    one, four = (prepare(photos, size=32, detector=Told(face()), jobs=jobs) for jobs in (1, 4))
+    assert same(one, four)
+
+
+def test_aligned_sets_are_not_looked_at(photos: FaceSet) -> None:
+    asked = Told(face())
+    made = prepare(photos, size=40, detector=asked, aligned=True)
+    assert asked.asked == 0 and made.source["detector"] is None and made.whole
+    np.testing.assert_allclose(made.faces.landmarks[0], Alignment().points(40), atol=1e-5)
+    square = Image.fromarray(pixels_of(photos, 0)).crop((0, 5, 120, 125))
+    assert np.array_equal(made.faces.images[0], np.asarray(square.resize((40, 40), Image.Resampling.LANCZOS)))
+
+
+@dataclass(frozen=True)
+class Inverted(Anonymizer):
+    """Colours inverted, and what it was given."""
+
+    name: ClassVar[str] = "inverted"
+    traits: ClassVar[Traits] = Traits("inverted", "basic", "here")
+    seen: ClassVar[list[Faces]] = []
+
+    def __call__(self, faces: Faces) -> NDArray[np.uint8]:
+        self.seen.append(faces)
+        return 255 - faces.images
+
+
+def test_only_the_region_is_anonymised(photos: FaceSet) -> None:
+    made = prepare(photos, size=64, context=1.6, detector=Told(face()))
+    before = made.faces.images.copy()
+    x0, y0, x1, y1 = made.region
+    done = made.anonymise(Inverted())
+    given = Inverted.seen.pop()
+    np.testing.assert_allclose(given.landmarks, made.faces.landmarks - (x0, y0), atol=1e-4)
+    assert given.names == made.faces.names and np.array_equal(given.images, before[:, y0:y1, x0:x1])
+    inner = np.zeros((64, 64), bool)
+    inner[y0:y1, x0:x1] = True
+    assert np.array_equal(done.images[:, inner], 255 - before[:, inner])
+    assert np.array_equal(done.images[:, ~inner], before[:, ~inner])
+    around, inside = made.surroundings().images, made.inside().images
+    assert (around[:, inner] == 127).all() and np.array_equal(around[:, ~inner], before[:, ~inner])
+    assert (inside[:, ~inner] == 127).all() and np.array_equal(inside[:, inner], before[:, inner])
+    assert np.array_equal(made.faces.images, before)
+    with pytest.raises(InputError, match="replaced faces must be uint8"):
+        made.with_regions(before)
+
+
+def test_without_context_the_region_is_all(photos: FaceSet) -> None:
+    made = prepare(photos, size=32, detector=Told(face()))
+    assert made.region == (0, 0, 32, 32) and made.regions() is made.faces
+    assert np.array_equal(made.anonymise(Inverted()).images, 255 - made.faces.images)
+    assert (made.surroundings().images == 127).all() and np.array_equal(made.inside().images, made.faces.images)
+
+
+def test_equal_pictures_have_equal_digests(photos: FaceSet) -> None:
+    made = prepare(photos.take([0, 1]), size=32, detector=Told(face()))
+    twice = made.faces.take([0, 1])
+    twice.images[1] = twice.images[0]
+    digests = Prepared(twice, made.region, made.rows).digests()
+    assert digests[0] == digests[1] == made.digests()[0] != made.digests()[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"size": 8}, "size is 8"),
+        ({"context": 0.5}, "context is 0.5"),
+        ({"context": float("nan")}, "context is nan"),
+        ({"jobs": 0}, "jobs is 0"),
+        ({"aligned": True, "context": 1.5}, "nothing around"),
+    ],
+)
+def test_settings_that_cannot_work(photos: FaceSet, options: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        prepare(photos, detector=Told(face()), **options)  # type: ignore[arg-type]
+
+
+def test_a_set_that_was_aligned_otherwise_is_refused(photos: FaceSet, tmp_path: Path) -> None:
+    rows = "".join(f"{name},ffhq\n" for name in photos.names)
+    (tmp_path / "set" / "faces.csv").write_text("file,alignment\n" + rows)
+    faces = open_set(tmp_path / "set")
+    assert faces.alignment == "ffhq"
+    with pytest.raises(UsageError, match="aligned as ffhq"):
+        prepare(faces, aligned=True)
+    assert len(prepare(faces, aligned=True, alignment=Alignment("ffhq"))) == 6
+
+
+def test_an_empty_choice_is_refused(photos: FaceSet) -> None:
+    with pytest.raises(InputError, match="holds no image"):
+        prepare(photos.take([]), detector=Told(face()))
+
+
+def test_where_a_quick_look_finds_nothing_a_thorough_one_follows() -> None:
+    class Blind(Told):
+        def once(self) -> Told:
+            return fast
+
+    fast, thorough = Told(), Blind(face())
+    large = np.zeros((1000, 500, 3), np.uint8)
+    assert len(Quick(thorough).detect(large)) == 1 and (fast.asked, thorough.asked) == (1, 1)
+    fast.faces = [face()]
+    # Found in a copy of 240 × 480 px, told in pixels of the picture: centres at (x + ½)·(1000 / 480) − ½.
+    np.testing.assert_allclose(Quick(thorough).detect(large)[0].landmarks, (MARKS + 0.5) * 1000 / 480 - 0.5, atol=1e-3)
+    assert (fast.asked, thorough.asked) == (2, 1)
+
+
+# The eyes, nose and mouth corners of the astronaut, read off the photo.
+ASTRONAUT = np.array([(204, 100), (246, 103), (224, 127), (201.5, 140.5), (244.5, 141.5)], np.float32)
+
+
+def test_the_astronaut_upright_in_her_crop(
+    tmp_path: Path, shared_models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Turned by twenty degrees she gives the same crop; a detector finds her in both."""
+    data = pytest.importorskip("skimage.data")
+    monkeypatch.setenv("FICGAN_MODELS", str(shared_models))
+    photo, middle = Image.fromarray(data.astronaut()), np.array([224, 110], np.float32)
+    turned = photo.rotate(20, resample=Image.Resampling.BICUBIC, center=(224, 110))
+    cosine, sine = np.cos(np.deg2rad(20)), np.sin(np.deg2rad(20))
+    marks = [ASTRONAUT, (ASTRONAUT - middle) @ np.array([[cosine, -sine], [sine, cosine]]) + middle]
+    crops, found = [], []
+    for number, (image, points) in enumerate(zip((photo, turned), marks, strict=True)):
+        path = tmp_path / str(number) / "she" / "1.png"
+        path.parent.mkdir(parents=True)
+        image.save(path)
+        faces = open_set(tmp_path / str(number))
+        crops.append(prepare(faces, detector=Told(face([180, 60, 270, 170], points))).faces.images[0].astype(float))
+        found.append(prepare(faces, detector=default_detector()))
+    assert np.corrcoef(crops[0].ravel(), crops[1].ravel())[0, 1] > 0.99
+    for made in found:
+        assert made.missed == () and made.cut == ()
+        assert np.abs(made.faces.landmarks - Alignment().points(128)).max() < 8
+
+
+def test_a_few_of_the_shared_faces(shared_data: Path, shared_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FICGAN_MODELS", str(shared_models))
+    for name in ("london", "celeba_crops.tar", "att.tar"):
+        faces = open_set(shared_data / name, limit_people=3, images_per_person=2)
+        made = prepare(faces, size=64)
+        assert len(made) == 6 and made.missed == ()

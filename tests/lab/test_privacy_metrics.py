@@ -1,0 +1,354 @@
+"""Privacy metrics against scikit-learn, loops and closed forms."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from score_oracle import pairs, rank_odds
+from sklearn.metrics import det_curve, roc_auc_score, roc_curve
+
+from ficgan.errors import UsageError
+from ficgan.lab.metrics import identification as ident
+from ficgan.lab.metrics import verification as verif
+from ficgan.lab.metrics.intervals import Bootstrap, rule_of_three, wilson
+from ficgan.lab.metrics.linkability import linkability
+from ficgan.lab.metrics.privacy import PRIVACY, chance, privacy_curves, privacy_figures, reversibility
+from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.results import Figure, Results, Trial
+
+FEW = Bootstrap(50)
+
+
+def case(seed: int, probes: int = 60, gallery: int = 50, people: int = 12, values: int = 0, shift: float = 1.0) -> Any:
+    """Matrix, people, enrolled, acquired; genuine scores are `shift` higher; `values` > 0: that many different ones."""
+    rng = np.random.default_rng(seed)
+    who, enrolled = rng.integers(0, people, probes), rng.integers(0, people, gallery)
+    enrolled[:2] = 0, 1
+    who[0] = 0
+    matrix = rng.normal(size=(probes, gallery)) + shift * (who[:, None] == enrolled)
+    if values:
+        matrix = np.clip(np.round(matrix * values / 6), -values // 2, values // 2)
+    acquired = rng.random(probes) < 0.85
+    acquired[0] = True
+    return matrix, who, enrolled, acquired
+
+
+def labelled(made: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    genuine, impostor = pairs(*made, False)
+    labels = np.r_[np.ones(len(genuine), int), np.zeros(len(impostor), int)]
+    return labels, np.array([score for *_, score in genuine] + [score for *_, score in impostor])
+
+
+def scores_of(made: Any, **more: Any) -> Scores:
+    matrix, who, enrolled, acquired = made
+    return Scores.from_matrix(matrix, who, enrolled, acquired=acquired, **more)
+
+
+# -- verification -----------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([0, 1, 2, 5, 40]), st.sampled_from([-2.0, 0.0, 1.0, 8.0]))
+def test_rates_are_scikit_learns(seed: int, values: int, shift: float) -> None:
+    made = case(seed, values=values, shift=shift)
+    scores, (labels, scored) = scores_of(made, block=7), labelled(made)
+    area = verif.auc(scores, bootstrap=FEW)
+    assert area.value == pytest.approx(roc_auc_score(labels, scored), abs=1e-12)
+    assert verif.leak(scores, bootstrap=FEW).value == pytest.approx(2 * abs(roc_auc_score(labels, scored) - 0.5))
+    far, tar, _ = roc_curve(labels, scored, drop_intermediate=False)
+    for wanted in (0.1, 0.25):
+        if scores.impostors * wanted >= 30:
+            assert verif.tar_at_far(scores, wanted, bootstrap=FEW).value == pytest.approx(tar[far <= wanted].max())
+    x, y = verif.vertices(scores)
+    for a, b in zip(x / x[-1], y / y[-1], strict=True):  # every corner lies on scikit-learn's curve
+        assert np.min(np.abs(far - a) + np.abs(tar - b)) < 1e-9 or np.any((np.abs(tar - b) < 1e-9) & (far >= a - 1e-9))
+    equal = scipy.optimize.brentq(lambda at: np.interp(at, *_strict(far, tar)) - (1 - at), 0, 1)
+    assert verif.eer(scores, bootstrap=FEW).value == pytest.approx(equal, abs=1e-6)
+
+
+def _strict(far: NDArray[Any], tar: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """A vertical piece of a curve, tilted by next to nothing, so that np.interp has a function."""
+    return far + 1e-10 * np.arange(len(far)), tar
+
+
+def test_the_curves_lie_on_scikit_learns() -> None:
+    for values in (0, 6):
+        made = case(3, 400, 300, 40, values)
+        scores, (labels, scored) = scores_of(made), labelled(made)
+        far, tar, _ = roc_curve(labels, scored, drop_intermediate=False)
+        curve = np.array(verif.roc(scores))
+        assert len(curve) <= 200 and (np.diff(curve, axis=0) >= 0).all()
+        assert curve[0].tolist() == [0, 0] and curve[-1].tolist() == [1, 1]
+        for x, y in curve:
+            assert tar[far <= x + 1e-12].max() >= y - 1e-12  # no better than the exact one
+            assert tar[np.argmax(far >= x - 1e-12)] <= y + 1e-12  # and no worse than its left side
+        area = np.trapezoid(curve[:, 1], curve[:, 0])
+        assert area == pytest.approx(roc_auc_score(labels, scored), abs=0.01)
+        false_accept, false_reject, _ = det_curve(labels, scored)
+        trade = np.array(verif.det(scores))
+        assert (np.diff(trade[:, 0]) >= 0).all() and (np.diff(trade[:, 1]) <= 0).all()
+        for x, y in trade[1:-1]:
+            above = false_reject[false_accept <= x + 1e-12]
+            assert not len(above) or above.min() <= y + 1e-12
+
+
+def test_the_low_end_of_the_roc_is_drawn() -> None:
+    rng = np.random.default_rng(0)
+    people = np.arange(400)
+    scores = Scores.from_matrix(rng.normal(size=(400, 400)) + 3 * np.eye(400), people, people)
+    assert sum(0 < x <= 1e-3 for x, _ in verif.roc(scores)) >= 20
+
+
+def test_gaussians_have_the_rates_of_theory() -> None:
+    rng = np.random.default_rng(1)
+    people = np.arange(1500)
+    scores = Scores.from_matrix((rng.normal(size=(1500, 1500)) + 2 * np.eye(1500)).astype("f4"), people, people)
+    normal = scipy.stats.norm
+    for figure, expected in (
+        (verif.auc(scores, bootstrap=FEW), normal.cdf(2 / math.sqrt(2))),
+        (verif.eer(scores, bootstrap=FEW), normal.cdf(-1)),
+        (verif.tar_at_far(scores, 1e-3, bootstrap=FEW), normal.sf(normal.isf(1e-3) - 2)),
+    ):
+        assert figure.value == pytest.approx(expected, abs=0.03)
+        assert figure.low is not None and figure.high is not None
+        assert figure.low < figure.value < figure.high and figure.high - figure.low < 0.1
+
+
+def test_a_rate_is_refused_below_thirty_expected_impostors() -> None:
+    rng = np.random.default_rng(0)
+    people = np.repeat(np.arange(10), 2)
+    matrix = rng.normal(size=(20, 20))
+    scores = Scores.from_matrix(matrix, people, people)  # 360 impostor scores
+    assert verif.tar_at_far(scores, 30 / 360).value is not None
+    refused = verif.tar_at_far(scores, 30 / 361)
+    assert refused.value is None and "360 pairs of strangers, and 361 are needed" in refused.note
+    within = Scores.from_matrix(matrix + matrix.T, people, people, exclude_same=True)  # the same pairs twice
+    assert within.impostors == 360 and verif.tar_at_far(within, 30 / 360).value is None
+    assert verif.tar_at_far(within, 30 / 180).value is not None
+    with pytest.raises(UsageError, match="between 0 and 1"):
+        verif.tar_at_far(scores, 0)
+
+
+def test_the_match_rates_are_counted_above_the_threshold() -> None:
+    made = case(5, values=9)
+    scores, (labels, scored) = scores_of(made), labelled(made)
+    for threshold in (-1.0, 0.0, 1.0, 2.5, 99.0):
+        above = scored > threshold
+        assert verif.match_rate(scores, threshold).value == pytest.approx(above[labels == 1].mean())
+        assert verif.false_match_rate(scores, threshold).value == pytest.approx(above[labels == 0].mean())
+        _, who, enrolled, _ = made
+        wanted = above[labels == 1].sum() / (who[:, None] == enrolled).sum()
+        assert verif.match_rate(scores, threshold, failures=True).value == pytest.approx(wanted)
+    nobody = verif.false_match_rate(scores, 99.0)
+    people = len(np.unique(made[1][made[3]]))
+    assert nobody.low == 0 and nobody.high == pytest.approx(wilson(0, people)[1]) and "(3/n)" in nobody.note
+    assert f"{rule_of_three(people):.3g}" in nobody.note
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_genuine_similarity_is_the_mean(metric: Any) -> None:
+    made = case(6)
+    labels, scored = labelled(made)
+    figure = verif.genuine_similarity(scores_of(made, metric=metric), bootstrap=Bootstrap(500))
+    sign = 1 if metric == "cosine" else -1
+    assert figure.metric == ("ID cosine" if sign == 1 else "ID distance")
+    assert figure.value == pytest.approx(sign * scored[labels == 1].mean())
+    assert figure.low is not None and figure.high is not None and figure.low < figure.value < figure.high
+
+
+# -- identification ---------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([0, 1, 3, 20]), st.sampled_from([1, 2, 5]))
+def test_rank_k_is_the_mean_of_each_identity(seed: int, values: int, k: int) -> None:
+    made = case(seed, values=values)
+    matrix, who, enrolled, acquired = made
+    genuine, impostor = pairs(matrix, who, enrolled, acquired, False)
+    odds = np.array([rank_odds(i, genuine, impostor, k) for i in range(len(who))])
+    scores = scores_of(made)
+    mated = acquired & np.isin(who, enrolled)
+    all_mated = np.isin(who, enrolled)
+    found = ident.rank(scores, k, bootstrap=FEW)
+    assert found.value == pytest.approx(np.mean([odds[mated & (who == p)].mean() for p in np.unique(who[mated])]))
+    assert found.n == len(np.unique(who[mated])) and found.unit == "identities"
+    missed = ident.rank(scores, k, failures=True, bootstrap=FEW)
+    expected = np.mean([odds[all_mated & (who == p)].mean() for p in np.unique(who[all_mated])])
+    assert missed.value == pytest.approx(expected) and missed.metric == f"rank-{k} (failures as misses)"
+    if k == 1:
+        assert ident.rank_per_probe(scores, bootstrap=FEW).value == pytest.approx(odds[mated].mean())
+        each = [1 - np.prod(1 - odds[all_mated & (who == p)]) for p in np.unique(who[all_mated])]
+        assert ident.people_found(scores, bootstrap=FEW).value == pytest.approx(np.mean(each))
+        alone = ident.per_identity(scores)
+        assert alone == pytest.approx({p: odds[mated & (who == p)].mean() for p in np.unique(who[mated])})
+    curve = dict(map(tuple, ident.cmc(scores)))
+    assert curve[float(k)] == pytest.approx(found.value)
+    assert curve[float(scores.enrolled)] == pytest.approx(1.0)
+
+
+def test_the_cmc_has_few_points_and_rises() -> None:
+    rng = np.random.default_rng(2)
+    people = np.arange(900)
+    scores = Scores.from_matrix(rng.normal(size=(900, 900)) + 2 * np.eye(900), people, people)
+    curve = np.array(ident.cmc(scores))
+    assert 100 < len(curve) <= 200 and (np.diff(curve, axis=0)[:, 0] > 0).all() and (np.diff(curve[:, 1]) >= 0).all()
+    assert curve[0, 0] == 1 and curve[-1].tolist() == [900, 1]
+    for k, rate in curve[::20]:
+        assert rate == pytest.approx(ident.hits(scores, int(k)).mean())
+
+
+def test_a_probe_weighs_as_its_identity_does() -> None:
+    """Person 0 has one probe, found; person 1 three, none found."""
+    who, enrolled = np.array([0, 1, 1, 1]), np.array([0, 1])
+    scores = Scores.from_matrix(np.array([[1, 0], [1, 0], [1, 0], [1, 0]]), who, enrolled)
+    assert ident.rank(scores).value == 0.5 and ident.rank_per_probe(scores).value == 0.25
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_constant_embeddings_are_chance(same: bool) -> None:
+    people = np.repeat(np.arange(8), 3)
+    constant = np.tile(np.random.default_rng(0).normal(size=128), (24, 1))
+    scores = Scores.compare(constant, constant, people, people, metric="cosine", exclude_same=same)
+    assert chance(scores) == 1 / 8
+    assert ident.rank(scores).value == pytest.approx(chance(scores))
+    assert ident.rank(scores, 5).value == pytest.approx(chance(scores, 5))
+    assert verif.auc(scores).value == verif.eer(scores).value == 0.5
+    assert linkability(scores).value == verif.leak(scores).value == 0
+    assert "24 gallery images equal another person's" in ident.rank(scores).note
+    assert verif.tar_at_far(scores, 0.3).value == 0  # all or none
+
+
+def test_unrelated_embeddings_are_chance() -> None:
+    rng = np.random.default_rng(3)
+    people = np.repeat(np.arange(50), 4)
+    probe, gallery = rng.normal(size=(200, 16)), rng.normal(size=(200, 16))
+    found = ident.rank(Scores.compare(probe, gallery, people, people, metric="cosine"))
+    assert found.low is not None and found.high is not None and found.low <= 1 / 50 <= found.high
+
+
+def test_singling_out_is_one_match_and_the_right_one() -> None:
+    matrix = np.array(
+        [
+            [0.9, 0.1, 0.1],  # the right one alone
+            [0.9, 0.8, 0.1],  # two people
+            [0.1, 0.9, 0.1],  # a wrong one alone
+            [0.1, 0.2, 0.3],  # nobody
+            [0.5, 0.1, 0.1],  # at the threshold is not above it
+            [0.1, 0.9, 0.8],  # two wrong ones
+        ]
+    )
+    who = np.zeros(6, int)
+    scores = Scores.from_matrix(matrix, who, np.arange(3))
+    assert ident.singling_out(scores, 0.5).value == pytest.approx(1 / 6)
+    assert ident.singling_out(scores, 0.5, anyone=True).value == pytest.approx(2 / 6)
+    assert ident.identification(scores, 0.5).value == pytest.approx(2 / 6)
+    assert ident.false_identification(scores, 0.5).value is None
+    stranger = Scores.from_matrix(matrix, np.array([0, 0, 0, 9, 9, 9]), np.arange(3))
+    assert ident.false_identification(stranger, 0.5).value == pytest.approx(1 / 3)
+    assert ident.singling_out(stranger, 0.5, anyone=True).value == pytest.approx(2 / 6)
+    many = Scores.from_matrix(np.array([[0.9, 0.8, 0.1], [0.1, 0.1, 0.2]]), np.array([0, 1]), np.array([0, 0, 1]))
+    assert ident.singling_out(many, 0.5).value == 0.5  # two images of one person are one match
+
+
+def test_failures_are_reported() -> None:
+    made = case(8)
+    figure = ident.failures_to_acquire(scores_of(made), bootstrap=Bootstrap(300))
+    assert figure.value == pytest.approx((~made[3]).mean()) and figure.n == 60
+    assert figure.low is not None and figure.high is not None and figure.low < figure.value < figure.high
+
+
+# -- doors ------------------------------------------------------------------------------------------------------------
+
+
+def figures_of(scores: Scores, **more: Any) -> dict[str, Figure]:
+    made = privacy_figures(scores, **{"threshold": 0.5, "resamples": 50, **more})
+    assert len({figure.metric for figure in made}) == len(made)
+    return {figure.metric: figure for figure in made}
+
+
+def test_figures_are_those_that_are_listed() -> None:
+    scores = scores_of(case(13))
+    listed = [metric.name for metric in PRIVACY]
+    assert len(set(listed)) == len(listed) and all(metric.kind == "privacy" for metric in PRIVACY)
+    made = list(figures_of(scores))
+    assert made == [name for name in listed if name not in ("ID distance", "reversibility")]
+    assert "ID distance" in figures_of(scores_of(case(13), metric="euclidean"))
+    assert reversibility(scores, scores, scores).metric == listed[-1]
+
+
+def test_figures_are_finite_inside_their_intervals_and_can_be_written() -> None:
+    for seed in range(4):
+        scores = scores_of(case(seed, values=[0, 1, 2, 30][seed]))
+        made = privacy_figures(scores, threshold=0.5, resamples=100)
+        for figure in made:
+            assert figure.value is None or math.isfinite(figure.value)
+            assert figure.value is not None or figure.note
+            if figure.low is not None:
+                assert figure.value is not None and figure.high is not None
+                assert figure.low - 1e-6 <= figure.value <= figure.high + 1e-6, figure
+        trial = Trial("set", "clear", "clear", "dlib", figures=made, curves=privacy_curves(scores))
+        assert Results("title", trials=[trial]).to_json()
+
+
+def test_figures_repeat_with_their_seed() -> None:
+    made = case(14)
+    assert privacy_figures(scores_of(made), threshold=1.0) == privacy_figures(scores_of(made), threshold=1.0)
+    one, other = (figures_of(scores_of(made), seed=seed) for seed in (0, 1))
+    assert one["rank-1"].value == other["rank-1"].value and one["rank-1"].low != other["rank-1"].low
+
+
+def test_ranks_beyond_the_gallery_are_left_out() -> None:
+    scores = scores_of(case(15, people=6))
+    assert "rank-5" in figures_of(scores) and "rank-10" not in figures_of(scores)
+    assert "rank-3" in figures_of(scores, ks=(3,)) and "TAR@FAR=0.5" in figures_of(scores, fars=(0.5,))
+
+
+def test_without_a_threshold_what_needs_it_has_no_value() -> None:
+    made = figures_of(scores_of(case(16)), threshold=None)
+    empty = {name for name, figure in made.items() if figure.note == "No threshold was given."}
+    named = {"match rate", "match rate (failures as misses)", "false match rate", "TPIR", "FPIR"}
+    assert empty == named | {"singling-out", "singling-out (anyone)"}
+
+
+@pytest.mark.parametrize("kind", ["nobody", "failed", "strangers"])
+def test_nothing_to_find_gives_no_value_and_says_so(kind: str) -> None:
+    matrix, who, enrolled, acquired = case(17)
+    who[1:3], acquired[1:3] = 99, True
+    acquired[5] = False
+    scores = Scores.from_matrix(matrix, who, enrolled, acquired=acquired)
+    mask = {"nobody": np.zeros(60, bool), "failed": ~acquired, "strangers": who == 99}[kind]
+    group = scores.take(mask)
+    made = figures_of(group)
+    for name in ("rank-1", "AUC", "leak", "EER", "TAR@FAR=0.1", "ID cosine", "match rate", "D_sys", "TPIR"):
+        assert made[name].value is None and made[name].note, name
+    if kind == "failed":
+        assert made["rank-1 (failures as misses)"].value == 0 and made["failures to acquire"].value == 1
+        assert made["rank-1"].note.startswith("None of")
+    if kind == "strangers":
+        assert made["FPIR"].value is not None
+    assert privacy_curves(group) == {"cmc": [], "roc": [], "det": []}
+
+
+def test_groups_add_up_to_the_whole() -> None:
+    scores = scores_of(case(18, 200, 60))
+    mask = scores.people % 2 == 0
+    parts = [ident.rank(scores.take(part)) for part in (mask, ~mask)]
+    whole = ident.rank(scores)
+    assert whole.value == pytest.approx(sum((p.value or 0) * p.n for p in parts) / sum(p.n for p in parts))
+    pairs_in = [verif.match_rate(scores.take(part), 1.0) for part in (mask, ~mask)]
+    joined = sum((p.value or 0) * p.n for p in pairs_in) / sum(p.n for p in pairs_in)
+    assert verif.match_rate(scores, 1.0).value == pytest.approx(joined)
+
+
+def test_curves_have_at_most_200_points() -> None:
+    curves = privacy_curves(scores_of(case(19, 900, 700, 300)))
+    assert set(curves) == {"cmc", "roc", "det"}
+    assert all(2 < len(curve) <= 200 for curve in curves.values())

@@ -1,0 +1,231 @@
+"""What a report makes of results: the strongest attacker, controls, groups, accounts, nothing that was not measured."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ficgan.errors import InputError, UsageError
+from ficgan.lab.report import merge, write_report
+from ficgan.lab.report.account import read_account
+from ficgan.lab.report.headline import controls, headlines
+from ficgan.lab.report.tables import risks, spelled, to_csv, to_markdown
+from ficgan.lab.results import Figure, Results, Trial, Utility
+
+CURVES = {"cmc": [[1.0, 0.5], [10.0, 1.0]], "roc": [[0.0, 0.0], [1.0, 1.0]], "det": [[0.01, 0.9], [0.5, 0.1]]}
+
+GROUPS = {"gender=Female": (Figure("rank-1", 0.8),)}
+USEFUL = (Figure("ssim", 0.8, 0.7, 0.9, 20, "images"), Figure("lpips", None, note="no weights"))
+
+
+def trial(method: str, scenario: str, value: float | None, **more: Any) -> Trial:
+    note = "" if value is not None else "there is no such attacker"
+    low = None if value is None else max(0.0, value - 0.1)
+    high = None if value is None else min(1.0, value + 0.1)
+    figures = (Figure("rank-1", value, low, high, 20, note=note), Figure("chance", 0.05))
+    return Trial("made", method, scenario, more.pop("judge", "b"), figures=figures, curves=CURVES, **more)
+
+
+def results(*extra: Trial) -> Results:
+    facts = {
+        "faces": 80, "people": 60, "size": 64, "context": 1.0, "licence": "made", "pixels": "0" * 64,
+        "failures_to_acquire": [["x", "dark"]],
+        "split": {"parts": {p: {"people": 20} for p in ("background", "attacker", "probe")}},
+    }  # fmt: skip
+    method = {
+        "name": "blur", "title": "Blur", "family": "basic", "source": "here", "settings": {"kernel": 3}, "keyed": False,
+        "stochastic": False, "domain": "face", "strength": "kernel",
+    }  # fmt: skip
+    return Results(
+        "Report <script>alert(1)</script>",
+        ["Read me first."],
+        {"ficgan": "0"},
+        {"made": facts},
+        {"weak": method, "strong": {**method, "settings": {"kernel": 9}}},
+        [
+            trial("clear", "clear", 0.9, control="ceiling"),
+            trial("clear", "constant", 0.05, control="negative"),
+            trial("clear", "background-only", 0.4, control="surroundings"),
+            trial("weak", "naive", 0.2),
+            trial("weak", "reversed-general", 0.7, attacker="ridge", groups=GROUPS),
+            trial("weak", "right-key", 0.9, control="positive"),
+            trial("weak", "linkability", 0.95),
+            trial("strong", "naive", 0.1),
+            trial("strong", "reversed-specialised", None),
+            *extra,
+        ],
+        [Utility("made", "weak", USEFUL, {"gender=Male": (Figure("detected", 0.25),)})],
+    )
+
+
+def test_the_strongest_attacker_counts_and_controls_do_not() -> None:
+    strong, weak = headlines(results())
+    assert (strong.method, weak.method) == ("strong", "weak")  # the best protected first
+    assert weak.trial is not None and (weak.trial.scenario, weak.trial.attacker) == ("reversed-general", "ridge")
+    assert weak.figure is not None and weak.figure.value == 0.7
+    assert (weak.ceiling, weak.chance, weak.surroundings) == (0.9, 0.05, 0.4)
+    assert strong.trial is not None and strong.trial.scenario == "naive"
+    assert weak.utility is not None and strong.utility is None
+
+
+def test_whoever_has_the_key_is_no_attacker() -> None:
+    made = results(trial("strong", "compressed", 0.9, attacker="right key"))
+    one = next(h for h in headlines(made) if h.method == "strong")
+    assert one.trial is not None and one.trial.scenario == "naive"
+
+
+def test_the_strongest_is_taken_over_judges() -> None:
+    one = next(h for h in headlines(results(trial("strong", "naive", 0.6, judge="other"))) if h.method == "strong")
+    assert one.trial is not None and one.trial.recogniser == "other"
+    assert one.ceiling is None  # that judge has read no clear probes: another judge's ceiling would be a lie
+
+
+@pytest.mark.parametrize(
+    ("scenario", "control", "value", "holds"),
+    [
+        ("clear", "ceiling", 0.9, True),
+        ("clear", "ceiling", 0.2, False),
+        ("clear", "ceiling", 1.0, True),
+        ("constant", "negative", 0.05, True),
+        ("constant", "negative", 0.5, False),
+        ("right-key", "positive", 0.9, True),
+        ("right-key", "positive", 0.5, False),
+    ],
+)
+def test_controls_hold_or_do_not(scenario: str, control: str, value: float, holds: bool) -> None:
+    made = results()
+    made.trials = [trial("clear", "clear", 0.9, control="ceiling")] if scenario == "right-key" else []
+    made.trials.append(trial("weak" if scenario == "right-key" else "clear", scenario, value, control=control))
+    assert controls(made)[-1].holds is holds
+
+
+def test_figures_are_spelled_with_interval_or_reason() -> None:
+    assert spelled(Figure("x", 0.1234, 0.1, 0.2)) == "0.123 [0.100, 0.200]"
+    assert spelled(Figure("x", None, note="too few")) == "refused: too few"
+    assert spelled(None) == ""
+    assert spelled(Figure("x", 12.34)) == "12.3"
+
+
+def test_methods_of_which_nothing_is_known_are_named() -> None:
+    made = results()
+    made.trials = [one for one in made.trials if one.method != "strong"] + [trial("strong", "naive", None)]
+    assert made.methods_without_a_figure() == {"strong": "there is no such attacker"}
+    assert headlines(made)[-1].method == "strong"  # unknown is not safe
+
+
+def test_risks_take_the_worst_and_say_what_was_not_measured() -> None:
+    found = Trial("made", "weak", "naive", "b", figures=(Figure("singling-out", 0.1),))
+    worse = Trial("made", "weak", "parrot-enrol", "b", figures=(Figure("singling-out", 0.6),))
+    keyed = Trial("made", "weak", "right-key", "b", figures=(Figure("singling-out", 1.0),), control="positive")
+    told = (Figure("inference of Male", 0.2), Figure("inference of Young", 0.7), Figure("inference (mean AUC)", 0.45))
+    guess = Trial("made", "strong", "attribute-inference", "b", figures=told)
+    row = next(row for row in risks(results(guess)) if row["method"] == "strong")
+    assert row["inference"] == "0.200 (Male)"  # below ½ tells as much as above
+    row = next(row for row in risks(results(keyed, found, worse)) if row["method"] == "weak")
+    assert row["singling out"] == "0.600" and row["inference"] == "not measured"
+
+
+def test_markdown_has_a_row_each() -> None:
+    assert to_markdown([{"a": 1}, {"a": "x|y", "b": 2}]).splitlines() == [
+        "| a | b |", "|-|-|", "| 1 |  |", "| x/y | 2 |"
+    ]  # fmt: skip
+
+
+def test_csv_keeps_columns_of_all_rows() -> None:
+    rows = list(csv.DictReader(to_csv([{"a": 1}, {"a": 2, "b": "x,y"}]).splitlines()))
+    assert rows == [{"a": "1", "b": ""}, {"a": "2", "b": "x,y"}]
+
+
+def test_the_page_escapes_and_shows_what_is_refused(tmp_path: Path) -> None:
+    published = [{"title": "Theirs", "note": "another protocol", "rows": [{"method": "x", "rank-1": "0.1"}]}]
+    files = write_report(results(), tmp_path, published=published)
+    page = (tmp_path / "report.html").read_text()
+    assert "<script>" not in page and "Report &lt;script&gt;" in page
+    assert page.index("Read me first.") < page.index("Ranking by the strongest")
+    assert "there is no such attacker" in page and "Theirs" in page and "no weights" in page
+    assert "made, by gender: rank-1" in page and "0.800" in page
+    assert "made, by gender: share of images" in page and "0.250" in page
+    assert {path.name for path in files if path.suffix == ".svg"} >= {"made-attackers.svg", "made-cmc.svg"}
+    assert Results.read(tmp_path / "report.json").trials == results().trials
+
+
+def test_the_same_results_make_the_same_plots(tmp_path: Path) -> None:
+    write_report(results(), tmp_path / "a")
+    write_report(results(), tmp_path / "b")
+    for name in ("made-attackers.png", "made-det.png"):
+        assert (tmp_path / "a/figures" / name).read_bytes() == (tmp_path / "b/figures" / name).read_bytes()
+
+
+def test_merging_keeps_both_and_refuses_two_meanings() -> None:
+    first, second = results(), results()
+    second.sets = {"other": second.sets["made"]}
+    second.trials = [Trial("other", "weak", "naive", "b", figures=(Figure("rank-1", 0.3),))]
+    second.utilities = []
+    whole = merge([first, second])
+    assert set(whole.sets) == {"made", "other"} and len(whole.trials) == len(first.trials) + 1
+    assert merge([first, first]).trials == first.trials
+    second.methods["weak"] = {**second.methods["weak"], "settings": {"kernel": 5}}
+    with pytest.raises(UsageError, match="weak"):
+        merge([first, second])
+
+
+def sidecar(folder: Path, name: str, **more: Any) -> None:
+    face = {"action": "generated", "box": [0, 0, 50, 60], "matched": False, "covered": True}
+    record = {
+        "tool": "ficgan-deid", "ficgan": "0.1", "output": name, "sha256": "ab", "input_sha256": "cd", "mode": "ficgan",
+        "k": 3000, "detector": "yunet", "gate": "dlib", "faces": [face, {**face, "box": [0, 0, 12, 30]}], "notes": [],
+        **more,
+    }  # fmt: skip
+    (folder / f"{name}.json").write_text(json.dumps(record))
+
+
+def test_an_account_adds_up_and_bounds_what_was_not_seen(tmp_path: Path) -> None:
+    sidecar(tmp_path, "a.png")
+    exempt = {"rule": "track 3", "reason": "consent", "rows": 7}
+    sidecar(tmp_path, "b.png", exemptions=[exempt], edits=["person 2 kept"])
+    (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "else.json").write_text("{}")
+    account = read_account(tmp_path)
+    assert len(account.files) == 2 and account.faces == {"generated": 4}
+    assert account.small == 2 and (account.gate_read, account.gate_matched) == (4, 0)
+    assert account.bound is None  # the gate decides about retries: what it says of itself bounds nothing
+    assert account.exemptions == [{"file": "b.png", "rule": "track 3", "reason": "consent", "rows": 7}]
+    assert account.edits == ["b.png: person 2 kept"] and account.unreadable == ["broken.json"]
+    page = write_report(results(), tmp_path / "out", sidecars=tmp_path)[0].read_text()
+    assert "consent" in page and "person 2 kept" in page and "broken.json" in page and "cd" in page
+
+
+def test_a_face_still_recognised_leaves_no_bound(tmp_path: Path) -> None:
+    face = {"action": "blurred", "box": [0, 0, 50, 60], "matched": True, "covered": True}
+    sidecar(tmp_path, "a.png", faces=[face])
+    account = read_account(tmp_path)
+    assert (account.gate_read, account.gate_matched, account.bound) == (1, 1, None)
+
+
+def test_a_second_look_that_finds_nothing_bounds_what_is_left(tmp_path: Path) -> None:
+    check = {"detector": "yunet", "frames": 10, "faces": 60, "findings": []}
+    film = {"frames": 10, "faces": None, "faces_by_action": {"generated": 58, "solid": 2}, "check": check}
+    sidecar(tmp_path, "a.mp4", **film)
+    account = read_account(tmp_path)
+    assert (account.checked, account.found) == (60, 0) and account.bound == pytest.approx(0.05)
+    sidecar(tmp_path, "b.mp4", **{**film, "check": {**check, "findings": [{"frame": 1}]}})
+    assert read_account(tmp_path).bound is None
+
+
+def test_a_folder_without_accounts_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no side-car"):
+        read_account(tmp_path)
+
+
+def test_results_of_another_schema_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(results().to_json().replace('"schema":1', '"schema":99'))
+    with pytest.raises(InputError, match="schema"):
+        Results.read(path)
+    path.write_text('{"schema": 1, "trials": [{}]}')
+    with pytest.raises(InputError, match="cannot be read"):
+        Results.read(path)

@@ -1,0 +1,111 @@
+"""Retrained judges: the linear head against what it must and must not learn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.linalg import eigh
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+from ficgan.anonymizers import Faces
+from ficgan.errors import UsageError
+from ficgan.lab.readers import Reader
+from ficgan.lab.retrain import discriminant, retrain_head, retrain_network
+
+PEOPLE, EACH, WIDTH = 80, 6, 16
+
+
+def embeddings(seed: int, people: int = PEOPLE) -> tuple[np.ndarray, np.ndarray]:
+    """Four coordinates tell people apart, twelve are loud noise."""
+    rng = np.random.default_rng(seed)
+    index = np.repeat(np.arange(people), EACH)
+    signal = rng.normal(size=(people, WIDTH)) * (np.arange(WIDTH) < 4)
+    return signal[index] + rng.normal(size=(len(index), WIDTH)) * np.where(np.arange(WIDTH) < 4, 0.2, 2.0), index
+
+
+def nearest(x: np.ndarray, people: np.ndarray) -> float:
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    score = unit @ unit.T
+    np.fill_diagonal(score, -np.inf)
+    return float((people[score.argmax(1)] == people).mean())
+
+
+def test_the_head_finds_what_tells_other_people_apart() -> None:
+    x, people = embeddings(0)
+    unseen, others = embeddings(1)
+    matrix = discriminant(x, people)
+    best = nearest(unseen[:, :4], others)
+    assert nearest(unseen, others) < 0.2 * best
+    assert nearest((unseen - x.mean(0)) @ matrix, others) > 0.8 * best
+
+
+def test_its_directions_are_fishers() -> None:
+    x, people = embeddings(2)
+    matrix = discriminant(x, people, shrinkage=0.0)
+    ours = matrix[:, np.argsort(-np.linalg.norm(matrix, axis=0))[:4]]
+    theirs = LinearDiscriminantAnalysis(solver="eigen").fit(x, people).scalings_[:, :4]
+    # The same subspace: all principal angles are near 0.
+    cosines = np.linalg.svd(np.linalg.qr(ours)[0].T @ np.linalg.qr(theirs)[0], compute_uv=False)
+    assert cosines.min() > 0.99
+
+
+def test_fewer_images_than_numbers_change_nothing() -> None:
+    """The same map, in the span of the images, as from the whole covariance."""
+    x, people = embeddings(4)
+    wide = (x[:60] @ np.random.default_rng(5).normal(size=(WIDTH, 90))) + np.random.default_rng(6).normal(size=(60, 90))
+    people = people[:60]
+    ours = discriminant(wide, people, shrinkage=0.1)
+    means = np.stack([wide[people == one].mean(0) for one in range(10)])
+    inside, spread = wide - means[people], means - means.mean(0)
+    within = inside.T @ inside / 50
+    within += 0.1 * np.trace(within) / 90 * np.eye(90)
+    between = spread.T @ spread / 9 - within / EACH
+    values, vectors = eigh(between, within)
+    whole = vectors * np.sqrt((values / (1 + values)).clip(0))
+    assert ours.shape[0] == 90 and ours.shape[1] < 60
+    np.testing.assert_allclose(ours @ ours.T, whole @ whole.T, rtol=1e-6, atol=1e-9 * np.abs(whole @ whole.T).max())
+
+
+def test_nothing_to_learn_stays_near_chance() -> None:
+    rng = np.random.default_rng(3)
+    x, people = rng.normal(size=(PEOPLE * EACH, WIDTH)), np.repeat(np.arange(PEOPLE), EACH)
+    unseen, others = rng.normal(size=(PEOPLE * EACH, WIDTH)), np.repeat(np.arange(PEOPLE), EACH)
+    assert nearest((unseen - x.mean(0)) @ discriminant(x, people), others) < 5 * (EACH - 1) / (PEOPLE * EACH)
+
+
+def test_too_few_people_are_refused() -> None:
+    x, people = embeddings(0, people=9)
+    with pytest.raises(UsageError, match="10 people"):
+        discriminant(x, people)
+
+
+class Colours:
+    """A recogniser that sees mean colours of four quarters."""
+
+    name, metric, match_threshold = "colours", "cosine", 0.5
+
+    def embed(self, image: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
+        half = image.shape[0] // 2
+        parts = [image[i : i + half, j : j + half].mean((0, 1)) for i in (0, half) for j in (0, half)]
+        return np.concatenate(parts).astype(np.float32)[None]
+
+
+def faces(people: np.ndarray | None) -> Faces:
+    rng = np.random.default_rng(0)
+    return Faces(rng.integers(0, 256, (60, 16, 16, 3), np.uint8), tuple(map(str, range(60))), people=people)
+
+
+def test_the_head_changes_embeddings_and_not_the_judge() -> None:
+    x, people = embeddings(0)
+    change, note = retrain_head(x.astype(np.float32), people)
+    assert change(x[:5]).shape == (5, WIDTH) and change(x[:5]).dtype == np.float32
+    assert np.allclose(change(x[:5]), (x[:5] - x.mean(0)) @ discriminant(x, people), atol=1e-4)
+    assert "head" in note
+
+
+def test_wrong_input_is_told() -> None:
+    reader = Reader(Colours(), "colours", "colours", "colours")
+    with pytest.raises(UsageError, match="10 people"):
+        retrain_head(reader.embed(faces(None)), np.zeros(60, np.int64))
+    with pytest.raises(UsageError, match="onnx:PATH"):
+        retrain_network(reader, faces(np.repeat(np.arange(20), 3)))

@@ -1,0 +1,170 @@
+"""How far guesses resemble clear faces: against scikit-image, slow loops and what is known beforehand."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from skimage.metrics import peak_signal_noise_ratio, structural_similarity
+
+from ficgan.anonymizers import Faces
+from ficgan.lab import reversal
+from ficgan.lab.bench import Bench
+from ficgan.lab.metrics.intervals import Bootstrap
+from ficgan.lab.metrics.judges import Judges
+from ficgan.lab.metrics.perceptual import Perception
+from ficgan.lab.results import Figure
+from ficgan.lab.sets import Prepared, split
+from ficgan.lab.stored import Store
+
+COUNT, SIDE, REGION = 12, 40, (4, 4, 36, 36)
+PEOPLE = np.repeat(np.arange(COUNT // 2), 2)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (COUNT, SIDE, SIDE, 3), dtype=np.uint8)
+    faces = Faces(images, tuple(f"{i}.png" for i in range(COUNT)), people=PEOPLE)
+    prepared = Prepared(faces, REGION, np.arange(COUNT), source={"name": "noise"})
+    parts = split(PEOPLE, background=0, attacker=0, test=6, enrolment=0.5)
+    return Bench(prepared, parts, (), None, Store(tmp_path / "store"), resamples=200)
+
+
+class Counting:
+    """A stand-in for SqueezeNet: features are channel means, the distance is a mean difference; counts images."""
+
+    size, measures = 32, True
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def read(self, images: np.ndarray, *, keep: bool = False, clear: np.ndarray | None = None,
+             known: Perception | None = None) -> Perception:  # fmt: skip
+        self.seen += len(images)
+        told = None if clear is None else np.abs(images.astype(float) - clear).mean((1, 2, 3))
+        return Perception(images.mean((1, 2)).astype(np.float32), distances=told)
+
+
+@pytest.fixture
+def squeezenet(monkeypatch: pytest.MonkeyPatch) -> Counting:
+    made = Counting()
+    monkeypatch.setattr(reversal, "_judges", lambda: Judges(squeezenet=made))  # type: ignore[arg-type]
+    reversal._READ.clear()
+    return made
+
+
+def guessed(bench: Bench, rows: np.ndarray, strength: float = 30.0) -> Faces:
+    """Noise on everything: what lies outside the square must not count."""
+    clear = bench.prepared.faces.take(rows)
+    noise = np.random.default_rng(1).normal(size=clear.images.shape) * strength
+    return clear.with_images((clear.images + noise).clip(0, 255).astype(np.uint8))
+
+
+def by_name(figures: tuple[Figure, ...]) -> dict[str, Figure]:
+    return {one.metric: one for one in figures}
+
+
+def test_means_are_of_the_replaced_square(bench: Bench, squeezenet: Counting) -> None:
+    rows = np.array([0, 1, 2, 4, 5, 7, 9])
+    faces = guessed(bench, rows)
+    found = by_name(reversal.fidelity_figures(bench, rows, faces))
+    x0, y0, x1, y1 = REGION
+    pairs = [(bench.prepared.faces.images[row][y0:y1, x0:x1], image[y0:y1, x0:x1])
+             for row, image in zip(rows, faces.images, strict=True)]  # fmt: skip
+    assert found["PSNR"].value == pytest.approx(np.mean([peak_signal_noise_ratio(a, b) for a, b in pairs]))
+    ssims = [
+        structural_similarity(
+            a, b, gaussian_weights=True, sigma=1.5, use_sample_covariance=False, data_range=255, channel_axis=2
+        )
+        for a, b in pairs
+    ]
+    assert found["SSIM"].value == pytest.approx(np.mean(ssims), abs=2e-3)
+    differences = [np.abs(a.astype(float) - b).mean() for a, b in pairs]
+    assert found["LPIPS-like (SqueezeNet)"].value == pytest.approx(np.mean(differences), rel=1e-5)
+    means = [np.array([image.mean((0, 1)) for image in side]) for side in zip(*pairs, strict=True)]
+    shift = means[0].mean(0) - means[1].mean(0)
+    assert found["FD-like (SqueezeNet)"].value >= float(shift @ shift) * 0.999  # type: ignore[operator]
+    assert {one.n for one in found.values()} == {7} and {one.unit for one in found.values()} == {"images"}
+    assert found["PSNR"].low < found["PSNR"].value < found["PSNR"].high  # type: ignore[operator]
+
+
+def test_outside_the_square_nothing_counts(bench: Bench, squeezenet: Counting) -> None:
+    rows = np.arange(COUNT)
+    faces = guessed(bench, rows)
+    x0, y0, x1, y1 = REGION
+    inner = np.zeros_like(faces.images)
+    inner[:, y0:y1, x0:x1] = faces.images[:, y0:y1, x0:x1]
+    one, other = (reversal.fidelity_figures(bench, rows, some) for some in (faces, faces.with_images(inner)))
+    assert one == other
+
+
+def test_equal_images_are_told_and_left_out(bench: Bench, squeezenet: Counting) -> None:
+    rows = np.arange(4)
+    faces = guessed(bench, rows)
+    faces.images[0] = bench.prepared.faces.images[0]
+    found = by_name(reversal.fidelity_figures(bench, rows, faces))
+    assert found["PSNR"].n == 3 and "1 of 4" in found["PSNR"].note and found["SSIM"].n == 4
+    perfect = by_name(reversal.fidelity_figures(bench, rows, bench.prepared.faces.take(rows)))
+    assert perfect["PSNR"].value is None and perfect["SSIM"].value == pytest.approx(1)
+    assert perfect["FD-like (SqueezeNet)"].value == pytest.approx(0, abs=1e-6)
+
+
+def test_everything_is_looked_at_once(bench: Bench, squeezenet: Counting) -> None:
+    rows = np.arange(COUNT)
+    first = reversal.fidelity_figures(bench, rows, guessed(bench, rows))
+    assert squeezenet.seen == 2 * COUNT  # the guesses, and the clear faces
+    reversal._READ.clear()
+    assert reversal.fidelity_figures(bench, rows, guessed(bench, rows)) == first
+    assert squeezenet.seen == 2 * COUNT
+    reversal.fidelity_figures(bench, rows, guessed(bench, rows, 60))
+    assert squeezenet.seen == 4 * COUNT  # read against the clear ones, of which nothing is left in memory
+
+
+def test_missing_networks_are_named(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reversal, "_judges", lambda: Judges(missing={"squeezenet": "it is in no folder"}))
+    rows = np.arange(COUNT)
+    found = by_name(reversal.fidelity_figures(bench, rows, guessed(bench, rows)))
+    assert found["LPIPS-like (SqueezeNet)"].value is None and found["LPIPS-like (SqueezeNet)"].note
+    assert set(found) == {"PSNR", "SSIM", "LPIPS-like (SqueezeNet)", "FD-like (SqueezeNet)"}
+
+
+def test_it_can_be_left_out(bench: Bench, squeezenet: Counting) -> None:
+    bench.reversal_metrics = False
+    assert reversal.fidelity_figures(bench, np.arange(3), guessed(bench, np.arange(3))) == ()
+    assert squeezenet.seen == 0
+
+
+def test_names_are_listed() -> None:
+    listed = {metric.name for metric in reversal.REVERSAL}
+    assert {"PSNR", "SSIM", "LPIPS-like (SqueezeNet)", "FD-like (SqueezeNet)", "IDD"} <= listed
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(2, 6), st.integers(1, 20), st.integers(0, 2**32 - 1))
+def test_angles_are_angles(size: int, count: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = rng.normal(size=(2, count, size))
+    found = reversal.angles(a.astype(np.float32), b.astype(np.float32) * 7)
+    slow = [math.acos(max(-1, min(1, x @ y / math.sqrt((x @ x) * (y @ y))))) for x, y in zip(a, b, strict=True)]
+    assert found == pytest.approx(slow, abs=1e-4)
+    assert reversal.angles(a, a * 3) == pytest.approx(np.zeros(count), abs=1e-7)
+    assert reversal.angles(a, -a) == pytest.approx(np.full(count, np.pi), abs=1e-7)
+
+
+def test_the_interval_is_of_people_not_of_images() -> None:
+    """Ten copies of each person's image are no news: the interval stays as it was."""
+    values = np.random.default_rng(0).normal(size=30)
+    bootstrap = Bootstrap(400, 0)
+    once = reversal.mean_figure("m", values, np.arange(30), bootstrap)
+    often = reversal.mean_figure("m", values.repeat(10), np.arange(30).repeat(10), bootstrap)
+    assert (once.low, once.high) == pytest.approx((often.low, often.high), abs=1e-5)
+    slow = [np.mean(values[np.random.default_rng(i).integers(30, size=30)]) for i in range(2000)]
+    assert once.low == pytest.approx(np.quantile(slow, 0.025), abs=0.06)
+    assert once.high == pytest.approx(np.quantile(slow, 0.975), abs=0.06)
+    assert reversal.mean_figure("m", values[:1], np.zeros(1, np.int64), bootstrap).low is None
+    assert reversal.mean_figure("m", np.array([np.nan]), np.zeros(1, np.int64), bootstrap).value is None

@@ -1,0 +1,342 @@
+"""Face sets as downloaded: each layout's tree is made here by hand, and what is read of it is compared by hand."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ficgan.data.labels import CELEBA_ATTRIBUTES
+from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.lab.sets import FaceSet, open_set, read_pairs
+from ficgan.lab.sets.tables import age_band
+
+
+def picture(number: int, format: str = "PNG") -> bytes:
+    """A small picture that differs from every other number's."""
+    pixels = np.full((8, 8, 3), 40, np.uint8)
+    pixels[0, 0] = (number % 256, number // 256, 0)
+    file = io.BytesIO()
+    Image.fromarray(pixels[..., 0] if format == "PPM" else pixels).save(file, format)
+    return file.getvalue()
+
+
+def tree(root: Path, *names: str) -> Path:
+    """Pictures of these names."""
+    for number, name in enumerate(names):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(picture(number, {".jpg": "JPEG", ".pgm": "PPM"}.get(path.suffix, "PNG")))
+    return root
+
+
+def archive(path: Path, *names: str) -> Path:
+    """The same as a tar or zip."""
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w") as file:
+            for number, name in enumerate(names):
+                file.writestr(name, picture(number))
+        return path
+    with tarfile.open(path, "w") as tar:
+        for number, name in enumerate(names):
+            info = tarfile.TarInfo(name)
+            info.size = len(picture(number))
+            tar.addfile(info, io.BytesIO(picture(number)))
+    return path
+
+
+def by_name(faces: FaceSet) -> dict[str, int]:
+    return dict(zip(faces.names, faces.people.tolist(), strict=True))
+
+
+def test_a_folder_per_person(tmp_path: Path) -> None:
+    faces = open_set(tree(tmp_path / "own", "bea/1.png", "ann/2.png", "ann/1.png"))
+    assert (faces.name, faces.layout, faces.licence) == ("own", "folders", None)
+    assert by_name(faces) == {"ann/1.png": 0, "ann/2.png": 0, "bea/1.png": 1}
+    assert faces.identities == 2 and faces.people.dtype == np.int64
+
+
+def test_lfw(tmp_path: Path) -> None:
+    root = tree(tmp_path / "lfw", *(f"{n}/{n}_{i:04d}.jpg" for n, i in [("Ann_B", 1), ("Ann_B", 2), ("Cy", 1)]))
+    (tmp_path / "pairs.txt").write_text("2\t1\nAnn_B\t1\t2\nAnn_B\t2\tCy\t1\nAnn_B\t1\t3\nCy\t1\tAnn_B\t1\n")
+    for path in (root, tmp_path):  # unpacked here, or the folder it was unpacked in
+        faces = open_set(path)
+        assert faces.layout == "lfw"
+        assert faces.people.tolist() == [0, 0, 1]
+        pairs = read_pairs(tmp_path / "pairs.txt", faces.names)
+        assert [pairs.first.tolist(), pairs.second.tolist()] == [[0, 1, 2], [1, 2, 0]]
+        assert pairs.same.tolist() == [True, False, False] and pairs.fold.tolist() == [0, 0, 1]
+        assert pairs.missed == (("Ann_B_0001", "Ann_B_0003"),) and len(pairs) == 3
+
+
+@pytest.mark.parametrize(
+    "text", ["", "10 300", "1\t1\nAnn\t1\t2\n", "1\nAnn\t1\nCy\t1\t2\n", "1\nA\t1\t2\nA\t1\tB\t1\n"]
+)
+def test_a_list_of_pairs_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "pairs.txt").write_text(text)
+    with pytest.raises(InputError):
+        read_pairs(tmp_path / "pairs.txt", ["Cy/Cy_0001.jpg"])
+
+
+def celeba_texts(folder: Path) -> None:
+    """The three texts, for the images 000001 to 000003, of which 2 and 3 show one person."""
+    (folder / "Anno").mkdir(parents=True)
+    (folder / "Eval").mkdir()
+    (folder / "Anno" / "identity_CelebA.txt").write_text("000001.jpg 2880\n000002.jpg 17\n000003.jpg 17\n")
+    signs = {"000001.jpg": {"Male", "Young"}, "000002.jpg": {"Smiling"}, "000003.jpg": {"Smiling", "Young"}}
+    rows = [f"{file} " + " ".join(" 1" if a in on else "-1" for a in CELEBA_ATTRIBUTES) for file, on in signs.items()]
+    (folder / "Anno" / "list_attr_celeba.txt").write_text("\n".join(["3", " ".join(CELEBA_ATTRIBUTES), *rows]))
+    (folder / "Eval" / "list_eval_partition.txt").write_text("000001.jpg 0\n000002.jpg 1\n000003.jpg 2\n")
+
+
+def check_celeba(faces: FaceSet) -> None:
+    assert faces.layout == "celeba" and "non-commercial" in str(faces.licence)
+    assert faces.people.tolist() == [2880, 17, 17]
+    assert tuple(faces.attributes) == CELEBA_ATTRIBUTES
+    assert faces.attributes["Smiling"].tolist() == [0, 1, 1] and faces.attributes["Bald"].sum() == 0
+    assert faces.groups == {"gender": ("Male", "Female", "Female"), "age": ("young", "not young", "young")}
+    assert faces.splits == ("train", "val", "test")
+    assert faces.only("test").names == faces.names[2:]
+
+
+CELEBA = [f"img_align_celeba/00000{i}.jpg" for i in (1, 2, 3)]
+
+
+def test_celeba_as_its_page_gives_it(tmp_path: Path) -> None:
+    celeba_texts(tmp_path)
+    (tmp_path / "Img").mkdir()
+    archive(tmp_path / "Img" / "img_align_celeba.zip", *CELEBA)
+    faces = open_set(tmp_path)
+    check_celeba(faces)
+    assert [len(Image.open(io.BytesIO(blob.read())).size) for blob in faces.blobs] == [2, 2, 2]
+    # The archive alone, with the folder of texts named.
+    check_celeba(open_set(tmp_path / "Img" / "img_align_celeba.zip", labels=tmp_path))
+
+
+def test_celeba_unpacked_and_as_tables(tmp_path: Path) -> None:
+    celeba_texts(tmp_path / "texts")
+    tree(tmp_path / "set" / "img_align_celeba", *CELEBA)
+    tree(tmp_path / "set" / "img_celeba", "000001.jpg")  # the uncropped photos beside them are not part of it
+    check_celeba(open_set(tmp_path / "set", labels=tmp_path / "texts"))
+    attributes = [line.split() for line in (tmp_path / "texts/Anno/list_attr_celeba.txt").read_text().splitlines()]
+    table = [",".join(["image_id", *attributes[1]]), *(",".join(row) for row in attributes[2:])]
+    (tmp_path / "set" / "list_attr_celeba.csv").write_text("\n".join(table))
+    (tmp_path / "set" / "list_eval_partition.csv").write_text(
+        "image_id,partition\n000001.jpg,0\n000002.jpg,1\n000003.jpg,2\n"
+    )
+    without = open_set(tmp_path / "set")
+    assert without.people.tolist() == [-1, -1, -1] and without.identities == 0
+    assert without.splits == ("train", "val", "test") and without.attributes["Smiling"].tolist() == [0, 1, 1]
+    (tmp_path / "set" / "identity_CelebA.txt").write_text("000001.jpg 2880\n000002.jpg 17\n000003.jpg 17\n")
+    check_celeba(open_set(tmp_path / "set"))
+
+
+def test_celeba_hq_knows_people_through_its_mapping(tmp_path: Path) -> None:
+    celeba_texts(tmp_path / "celeba")
+    files = ("CelebA-HQ-img/0.jpg", "CelebA-HQ-img/1.jpg", "CelebAMask-HQ-mask-anno/0/00000_skin.png")
+    root = tree(tmp_path / "CelebAMask-HQ", *files)
+    names = " ".join(CELEBA_ATTRIBUTES)
+    rows = [f"{i}.jpg  " + " ".join(["1"] * 40 if i else ["-1"] * 40) for i in (0, 1)]
+    (root / "CelebAMask-HQ-attribute-anno.txt").write_text("\n".join(["2", names, *rows]))
+    (root / "CelebA-HQ-to-CelebA-mapping.txt").write_text(
+        "idx     orig_idx    orig_file\n0   2   000003.jpg\n1   0   000001.jpg\n"
+    )
+    faces = open_set(root)
+    assert faces.layout == "celeba-hq" and faces.names == ("CelebA-HQ-img/0.jpg", "CelebA-HQ-img/1.jpg")
+    assert faces.people.tolist() == [-1, -1]
+    assert faces.attributes["Bald"].tolist() == [0, 1] and faces.groups["gender"] == ("Female", "Male")
+    known = open_set(root, labels=tmp_path / "celeba")
+    assert known.people.tolist() == [17, 2880] and known.splits == ("test", "train")
+    assert known.attributes["Bald"].tolist() == [0, 1]
+    (root / "CelebA-HQ-to-CelebA-mapping.txt").write_text("idx orig_idx orig_file\n0 2 000003.jpg\n")
+    with pytest.raises(InputError, match=r"no line for CelebA-HQ-img/1\.jpg"):
+        open_set(root, labels=tmp_path / "celeba")
+
+
+def test_ffhq_counts_each_image_as_a_person(tmp_path: Path) -> None:
+    numbers, folders = ("00000/00000", "00000/00001", "01000/01000"), ("images1024x1024", "thumbnails128x128")
+    root = tree(tmp_path / "ffhq", *(f"{folder}/{number}.png" for folder in folders for number in numbers))
+    faces = open_set(root)
+    assert faces.layout == "ffhq" and faces.people.tolist() == [0, 1, 2] and faces.groups == {}
+    assert all(name.startswith("images1024x1024/") for name in faces.names)
+    assert open_set(root / "thumbnails128x128").layout == "ffhq"
+    (root / "json").mkdir()
+    told = [{"faceAttributes": {"gender": "female", "age": 34.0, "glasses": "NoGlasses"}}]
+    (root / "json" / "00000.json").write_text(json.dumps(told))
+    (root / "json" / "00001.json").write_text("[]")
+    assert open_set(root).groups == {"gender": ("Female", "", ""), "age": ("30-39", "", "")}
+    (root / "json" / "01000.json").write_text("{")
+    with pytest.raises(InputError, match=r"01000\.json"):
+        open_set(root)
+
+
+def test_digiface_in_its_parts(tmp_path: Path) -> None:
+    folder = tmp_path / "downloads"
+    folder.mkdir()
+    archive(folder / "subjects_0-1999_72_imgs.zip", "0/0.png", "0/1.png", "7/0.png")
+    archive(folder / "subjects_100000-133332_5_imgs.zip", "100000/0.png")
+    faces = open_set(folder)
+    assert faces.layout == "digiface" and faces.people.tolist() == [0, 0, 7, 100000]
+    assert open_set(folder / "subjects_0-1999_72_imgs.zip").people.tolist() == [0, 0, 7]
+    # The same files in somebody's own folder are no more than folders, and bring no licence with them.
+    own = open_set(archive(tmp_path / "own.zip", "0/0.png", "7/0.png"))
+    assert (own.layout, own.licence, own.people.tolist()) == ("folders", None, [0, 7])
+
+
+def test_att(tmp_path: Path) -> None:
+    faces = open_set(tree(tmp_path / "att_faces", "s1/1.pgm", "s1/10.pgm", "s2/1.pgm", "s40/1.pgm"))
+    assert faces.layout == "att" and faces.people.tolist() == [1, 1, 2, 40]
+
+
+def test_london_and_any_other_pattern(tmp_path: Path) -> None:
+    root = tree(tmp_path / "set", "001_03.jpg", "001_08.jpg", "017_03.jpg")
+    table = "face_id,face_age,face_gender,face_eth\n001,24,female,west_asian\n017,NA,male,white\n099,50,male,white\n"
+    (root / "london_faces_info.csv").write_text(table)
+    faces = open_set(root)
+    assert faces.layout == "london" and "CC BY 4.0" in str(faces.licence)
+    assert faces.people.tolist() == [1, 1, 17]
+    assert faces.groups == {
+        "age": ("20-29", "20-29", ""),
+        "gender": ("Female", "Female", "Male"),
+        "race": ("West Asian", "West Asian", "White"),
+    }
+    other = open_set(root, identity=r"^(\d\d)")
+    assert other.layout == "pattern" and other.people.tolist() == [0, 0, 1]
+    (tmp_path / "own.csv").write_text("who,tall,Note\nann,1,x\nbea,0,y\n")
+    pictures = tree(tmp_path / "own", "a/ann-1.png", "b/bea-1.png", "b/x.png")
+    own = open_set(pictures, identity=r"([a-z]+)-\d", labels=tmp_path / "own.csv")
+    assert by_name(own) == {"a/ann-1.png": 0, "b/bea-1.png": 1, "b/x.png": -1}
+    assert own.attributes["tall"].tolist() == [1, 0, 0] and own.groups == {"note": ("x", "y", "")}
+
+
+def test_a_tar_and_its_table(tmp_path: Path) -> None:
+    archive(tmp_path / "faces-val.tar", "a.png", "b.png", "c.png")
+    (tmp_path / "other.csv").write_text("file,person\nz.png,1\n")
+    (tmp_path / "faces.csv").write_text(
+        "file,split,person,age,gender,race,Glasses\n"
+        "a.png,val,ann,41,Male,Latino_Hispanic,1\nb.png,val,ann,,Male,Black,0\n"
+        "c.png,val,,9,f,Black,1\nd.png,train,cy,1,f,Black,1\n"
+    )
+    faces = open_set(tmp_path / "faces-val.tar")
+    assert faces.layout == "csv" and faces.people.tolist() == [0, 0, -1] and faces.splits == ("val",) * 3
+    assert faces.groups == {
+        "gender": ("Male", "Male", "Female"),
+        "race": ("Latino Hispanic", "Black", "Black"),
+        "age": ("40-49", "", "3-9"),
+    }
+    assert faces.attributes["Glasses"].tolist() == [1, 0, 1]
+    assert faces.facts()["groups"]["age"] == {"unknown": 1, "3-9": 1, "40-49": 1}
+    with pytest.raises(InputError, match="no part 'test'; it has val"):
+        faces.only("test")
+    with pytest.raises(InputError, match="no single row"):
+        open_set(tmp_path / "faces-val.tar", labels=tmp_path / "other.csv")
+
+
+def test_a_table_whose_forty_names_are_lost(tmp_path: Path) -> None:
+    """CelebA's first row stood in place of the names when the table was made."""
+    archive(tmp_path / "crops.tar", "1.png", "2.png")
+    lost = ["000001.jpg", *["-1", "1"] * 20]
+    rows = [["1.png", "5", *["0"] * 40], ["2.png", "5", *["1"] * 40]]
+    lines = [",".join(row) for row in (["file", "identity", *lost], *rows)]
+    (tmp_path / "crops.csv").write_text("\n".join(lines))
+    faces = open_set(tmp_path / "crops.tar")
+    assert faces.people.tolist() == [5, 5] and faces.groups["gender"] == ("Female", "Male")
+    assert tuple(faces.attributes) == CELEBA_ATTRIBUTES
+
+
+def test_limits_take_the_people_with_the_most_images(tmp_path: Path) -> None:
+    names = [f"{who}/{i}.png" for who, count in (("a", 1), ("b", 3), ("c", 2), ("d", 2)) for i in range(count)]
+    root = tree(tmp_path / "set", *names)
+    assert open_set(root, limit_people=2).names == ("b/0.png", "b/1.png", "b/2.png", "c/0.png", "c/1.png")
+    assert open_set(root, limit_people=2, images_per_person=1).names == ("b/0.png", "c/0.png")
+    assert len(open_set(root, images_per_person=2)) == 7
+    assert len(open_set(root, limit_people=99)) == 8
+    unknown = tree(tmp_path / "pattern", "a1.png", "a2.png", "x.png", "y.png", "z.png")
+    assert open_set(unknown, identity=r"^([a-z])\d", images_per_person=1).names == ("a1.png", "x.png", "y.png", "z.png")
+    assert open_set(unknown, identity=r"^([a-z])\d", limit_people=1).names == ("a1.png", "a2.png")
+
+
+def test_repeated_files_are_noticed_and_the_digest_is_of_the_contents(tmp_path: Path) -> None:
+    root = tree(tmp_path / "set", "a/1.png", "a/2.png", "b/1.png")
+    first = open_set(root)
+    assert first.repeated == ()
+    (root / "b" / "2.png").write_bytes((root / "a" / "1.png").read_bytes())
+    second = open_set(root)
+    assert second.repeated == (("a/1.png", "b/2.png"),) and second.facts()["repeated_files"] == 1
+    assert first.digest != second.digest and second.take([0, 1, 2]).digest == first.digest
+    zipped = archive(tmp_path / "set.zip", "a/1.png", "a/2.png", "b/1.png")
+    assert open_set(zipped).repeated == ()
+    json.dumps(second.facts())
+
+
+def test_licences(tmp_path: Path) -> None:
+    root = tree(tmp_path / "set", "a/1.png")
+    (root / "LICENSE.txt").write_text("CC0\n")
+    assert open_set(root).licence == "CC0"
+    assert open_set(root, licence="mine").licence == "mine"
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "error", "sentence"),
+    [
+        (lambda p: p / "none", {}, InputError, "cannot be opened"),
+        (lambda p: tree(p / "x", "1.png", "2.png"), {}, InputError, "no known layout"),
+        (lambda p: tree(p / "x", "a/1.png", "2.png"), {"layout": "folders"}, InputError, "no person's folder"),
+        (lambda p: tree(p / "x", "1.png"), {"layout": "csv"}, InputError, "no table"),
+        (lambda p: tree(p / "x", "1.png"), {"layout": "pattern"}, UsageError, "needs an identity"),
+        (lambda p: tree(p / "x", "1.png"), {"identity": "("}, UsageError, "no regular expression"),
+        (lambda p: tree(p / "x", "1.png"), {"identity": "1"}, UsageError, "no group"),
+        (lambda p: tree(p / "x", "1.png"), {"identity": "(z)"}, InputError, "in no name"),
+        (lambda p: tree(p / "x", "a/1.png"), {"layout": "lwf"}, UsageError, "no layout 'lwf'"),
+        (lambda p: tree(p / "x", "a/1.png"), {"limit_people": 0}, UsageError, "at least 1"),
+        (lambda p: tree(p / "x", "a/1.png"), {"images_per_person": -1}, UsageError, "at least 1"),
+        (lambda p: tree(p / "x", "a/1.png"), {"labels": "/nowhere/x.csv"}, InputError, "not there"),
+        (lambda p: tree(p / "x", "CelebAMask-HQ-mask-anno/1.png"), {"layout": "celeba-hq"}, InputError, "no image of"),
+    ],
+)
+def test_what_cannot_be_opened_is_said(
+    tmp_path: Path, make: Callable[[Path], Path], options: dict[str, object], error: type[FicganError], sentence: str
+) -> None:
+    with pytest.raises(error, match=sentence):
+        open_set(make(tmp_path), **options)  # type: ignore[arg-type]
+
+
+def test_tables_that_contradict_are_refused(tmp_path: Path) -> None:
+    root = tree(tmp_path / "x", "001_a.png")
+    (root / "info.csv").write_text("id,age\n001,5\n1,6\n")
+    with pytest.raises(InputError, match="two rows for '1'"):
+        open_set(root)
+    (root / "info.csv").write_text("id,age\n001,5,6\n")
+    with pytest.raises(InputError, match="line 2"):
+        open_set(root)
+    for name in ("one.csv", "two.csv"):
+        (root / name).write_text("file,person\n001_a.png,1\n")
+    with pytest.raises(UsageError, match=r"one\.csv and two\.csv"):
+        open_set(root)
+
+
+@pytest.mark.parametrize(
+    ("years", "band"),
+    [(0, "0-2"), (2.9, "0-2"), (3, "3-9"), (19.5, "10-19"), (70, "more than 70"), (-1, ""), (1e9, "")],
+)
+def test_age_bands(years: float, band: str) -> None:
+    assert age_band(years) == band
+
+
+def test_the_shared_sets(shared_data: Path) -> None:
+    london = open_set(shared_data / "london")
+    assert (london.layout, len(london), london.identities) == ("london", 204, 102)
+    assert set(london.groups) == {"age", "gender", "race"}
+    celeba = open_set(shared_data / "celeba_crops.tar", limit_people=200)
+    assert (celeba.layout, celeba.identities, len(celeba.attributes)) == ("csv", 200, 40)
+    att = open_set(shared_data / "att.tar")
+    assert (att.layout, len(att), att.identities) == ("att", 400, 40)
+    fairface = open_set(shared_data / "faces128-val.tar")
+    assert (fairface.layout, len(fairface), len(set(fairface.groups["race"]))) == ("csv", 1194, 7)

@@ -1,0 +1,199 @@
+"""Divisions of people: disjoint, of the sizes asked for, the same for the same seed; and what `check` refuses."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ficgan.errors import InputError, UsageError
+from ficgan.lab.sets import Split, check, split
+from ficgan.lab.sets.split import PARTS
+
+PEOPLE = np.repeat(np.arange(10), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    counts=st.lists(st.integers(1, 9), min_size=6, max_size=40),
+    unknown=st.integers(0, 5),
+    enrolment=st.floats(0.05, 0.95),
+    seed=st.integers(0, 99),
+    order=st.sampled_from(["most-images", "any"]),
+    shuffle=st.randoms(use_true_random=False),
+)
+def test_invariants(counts: list[int], unknown: int, enrolment: float, seed: int, order: str, shuffle: object) -> None:
+    rows = [who * 3 + 1 for who, count in enumerate(counts) for _ in range(count)] + [-1] * unknown
+    shuffle.shuffle(rows)  # type: ignore[attr-defined]
+    people = np.array(rows)
+    images = Counter(rows)
+    several = sum(images[who * 3 + 1] >= 2 for who in range(len(counts)))
+    options = {"enrolment": enrolment, "seed": seed, "order": order}
+    if several < 2:
+        with pytest.raises(InputError, match="at least 2"):
+            split(people, **options)  # type: ignore[arg-type]
+        return
+    drawn = split(people, **options)  # type: ignore[arg-type]
+    assert check(drawn, people) is drawn
+    every = np.concatenate([getattr(drawn, part) for part in PARTS])
+    assert sorted(every.tolist()) == list(range(len(people)))
+    who = {part: set(people[getattr(drawn, part)].tolist()) for part in PARTS}
+    assert who["gallery"] == who["probe"] and len(who["gallery"]) >= 2
+    for one, other in (("background", "attacker"), ("background", "gallery"), ("attacker", "gallery")):
+        assert not who[one] & who[other]
+    assert who["unused"] & (who["background"] | who["attacker"] | who["gallery"]) == set()
+    for person in who["gallery"]:
+        enrolled = int((people[drawn.gallery] == person).sum())
+        wanted = enrolment * images[person]
+        assert 1 <= enrolled <= images[person] - 1
+        assert abs(enrolled - wanted) <= 0.5 + 1e-9 or enrolled in (1, images[person] - 1)
+    for part in PARTS:
+        assert drawn.manifest["parts"][part]["images"] == len(getattr(drawn, part))
+    again = split(people, **options)  # type: ignore[arg-type]
+    assert again.manifest == drawn.manifest
+    assert all(np.array_equal(getattr(again, part), getattr(drawn, part)) for part in PARTS)
+
+
+def test_the_sizes_of_the_protocol() -> None:
+    """10,177 people, as many as CelebA has; the 5,000 with the most images are taken and none is left of the others."""
+    rng = np.random.default_rng(0)
+    counts = rng.integers(1, 36, 10_177)
+    people = rng.permutation(np.repeat(np.arange(10_177), counts))
+    drawn = split(people)
+    sizes = {part: facts["people"] for part, facts in drawn.manifest["parts"].items()}
+    assert sizes == {"background": 200, "attacker": 4500, "gallery": 300, "probe": 300, "unused": 5177}
+    assert drawn.manifest["scale"] == 1
+    used = np.unique(people[np.concatenate([drawn.background, drawn.attacker, drawn.gallery])])
+    assert counts[used].min() >= np.sort(counts)[-5000]
+    share = len(drawn.gallery) / (len(drawn.gallery) + len(drawn.probe))
+    assert share == pytest.approx(0.75, abs=0.01)
+    anyone = split(people, order="any")
+    used = np.unique(people[np.concatenate([anyone.background, anyone.attacker, anyone.gallery])])
+    assert counts[used].min() < np.sort(counts)[-5000]
+
+
+def test_fewer_people_scale_all_parts_alike() -> None:
+    people = np.repeat(np.arange(1000), 4)
+    drawn = split(people)
+    sizes = {part: drawn.manifest["parts"][part]["people"] for part in ("background", "attacker", "gallery")}
+    assert sizes == {"background": 40, "attacker": 900, "gallery": 60} and drawn.manifest["scale"] == 0.2
+    assert [len(drawn.gallery), len(drawn.probe)] == [180, 60]
+    assert split(people, scale=0.1).manifest["parts"]["attacker"]["people"] == 450
+    few = np.concatenate([np.arange(1000), np.arange(30)])  # thirty people have two images: a tenth of the protocol
+    assert split(few).manifest["parts"]["gallery"]["people"] == 30
+    assert split(few).manifest["people_with_one_image"] == 970
+
+
+def test_seed_matters_and_a_persons_enrolment_depends_on_no_other() -> None:
+    people = np.repeat(np.arange(30), 8)
+    numbers = {"background": 5, "attacker": 5, "test": 10}
+    one, other = split(people, seed=1, **numbers), split(people, seed=2, **numbers)  # type: ignore[arg-type]
+    assert one.digest != other.digest
+    assert set(people[one.gallery]) != set(people[other.gallery])
+    small = split(people[: 8 * 29], seed=1, background=0, attacker=0, test=29)
+    large = split(people, seed=1, background=0, attacker=0, test=30)
+    assert set(small.gallery) <= set(large.gallery)
+
+
+def test_the_manifest_tells_what_was_divided() -> None:
+    names = [f"{row}.png" for row in range(len(PEOPLE))]
+    drawn = split(PEOPLE, background=2, attacker=3, test=4, seed=5, names=names)
+    json.dumps(drawn.manifest)
+    assert drawn.manifest["seed"] == 5 and drawn.manifest["wanted"] == {"background": 2, "attacker": 3, "test": 4}
+    assert len(drawn.digest) == 64
+    assert split(PEOPLE, background=2, attacker=3, test=4, seed=5).digest != drawn.digest  # names are part of it
+    renamed = ["x.png", *names[1:]]
+    assert split(PEOPLE, background=2, attacker=3, test=4, seed=5, names=renamed).digest != drawn.digest
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"test": 1}, "at least 2"),
+        ({"background": -1}, "at least 0"),
+        ({"enrolment": 0.0}, "enrolment"),
+        ({"enrolment": 1.0}, "enrolment"),
+        ({"enrolment": float("nan")}, "enrolment"),
+        ({"scale": 0.0}, "scale"),
+        ({"scale": 1.5}, "scale"),
+        ({"order": "most"}, "most-images"),
+        ({"names": ["a"]}, "1 names"),
+    ],
+)
+def test_settings_that_cannot_work(options: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        split(PEOPLE, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("people", [[], [-1, -1], list(range(50)), [1, 1, 2]])
+def test_too_few_people_with_two_images(people: list[int]) -> None:
+    with pytest.raises(InputError, match="two images"):
+        split(people)
+
+
+def test_a_scale_that_was_asked_for_is_kept_or_refused() -> None:
+    with pytest.raises(InputError, match="5000 people were asked for"):
+        split(PEOPLE, scale=1.0)
+
+
+def rows(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+#             0  1  2  3  4  5  6  7  8   9
+FACES = rows(1, 1, 1, 2, 2, 3, 3, 4, 4, -1)
+GOOD = Split(rows(5, 6), rows(7, 8), rows(0, 1, 3), rows(2, 4), rows(9), {"seed": 0})
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"attacker": rows(0, 7), "gallery": rows(1, 3)}, "is in the attacker's set and in the evaluation"),
+        ({"background": rows(5), "attacker": rows(6, 7)}, "in the background and in the attacker's set"),
+        ({"probe": rows(0, 2, 4)}, "a.png is in the gallery and in the probe"),
+        ({"gallery": rows(0, 0, 3)}, "a.png is twice in the gallery"),
+        ({"probe": rows(2, 4, 9), "unused": rows()}, "nobody knows who j.png in the probe shows"),
+        ({"gallery": rows()}, "the gallery is empty"),
+        ({"probe": rows()}, "the probe is empty"),
+        ({"probe": rows(2)}, "such as number 2, have no image in the probe"),
+        ({"gallery": rows(0, 1)}, "such as number 2, have no image in the gallery"),
+        ({"unused": rows(10)}, "rows beyond the 10 images"),
+        ({"unused": rows(-1)}, "rows beyond the 10 images"),
+    ],
+)
+def test_what_leaks_is_refused(changes: dict[str, np.ndarray], sentence: str) -> None:
+    assert check(GOOD, FACES) is GOOD
+    with pytest.raises(InputError, match=sentence):
+        check(replace(GOOD, **changes), FACES, names=[f"{letter}.png" for letter in "abcdefghij"])  # type: ignore[arg-type]
+
+
+def test_the_same_picture_in_two_parts_is_refused_or_removed() -> None:
+    assert check(GOOD, FACES, digests=list("abcdefghij")) is GOOD
+    # The probe 2 is the gallery's 0, and the attacker's 7 the probe's 4; what repeats in the background may stay.
+    digests = list("abadeffehe")
+    digests[5:7] = "ff"
+    with pytest.raises(InputError, match=r"2 images .* such as image 2 in the probe and image 0 in the gallery"):
+        check(GOOD, FACES, digests=digests)
+    cleaned = check(GOOD, FACES, digests=digests, duplicates="remove")
+    # Person 1 has lost the only probe: the enrolled images leave too. Of person 2 one pair stays.
+    assert [getattr(cleaned, part).tolist() for part in PARTS] == [[5, 6], [8], [3], [4], [0, 1, 2, 7, 9]]
+    assert cleaned.manifest["duplicates_removed"] == 2 and cleaned.manifest["people_lost_by_it"] == 1
+    assert cleaned.manifest["seed"] == 0 and cleaned.manifest["parts"]["gallery"]["people"] == 1
+    assert check(cleaned, FACES, digests=digests) is cleaned
+
+
+def test_nothing_left_after_removal_is_refused() -> None:
+    with pytest.raises(InputError, match="empty"):
+        check(GOOD, FACES, digests=["a"] * 10, duplicates="remove")
+
+
+def test_arguments_that_do_not_fit() -> None:
+    with pytest.raises(UsageError, match="3 digests"):
+        check(GOOD, FACES, digests=["a"] * 3)
+    with pytest.raises(UsageError, match="refuse, remove"):
+        check(GOOD, FACES, duplicates="drop")  # type: ignore[arg-type]

@@ -1,0 +1,179 @@
+"""Fine-tuning on other tasks, and the average precision of boxes against a slow oracle."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from scene_world import scene, tiny, write_scenes
+
+from ficgan.errors import UsageError
+from ficgan.lab.study import TransferConfig, open_scenes, run_study, transfer
+from ficgan.lab.study.detection import (
+    detection_batches,
+    detection_precision,
+    make_detector,
+)
+from ficgan.lab.study.networks import make_network
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def overlap(a: np.ndarray, b: np.ndarray) -> float:
+    w, h = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
+    shared = max(w, 0) * max(h, 0)
+    return shared / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - shared)
+
+
+def slow_precision(found: list[tuple[np.ndarray, np.ndarray]], truths: list[np.ndarray]) -> float:
+    """At every number of kept boxes, match anew and take precision and recall; then the envelope by its definition."""
+    every = [(score, image, k) for image, (_, scores) in enumerate(found) for k, score in enumerate(scores)]
+    every.sort(key=lambda one: -one[0])
+    wanted, points = sum(map(len, truths)), []
+    for kept in range(1, len(every) + 1):
+        taken, right = set(), 0
+        for _, image, k in every[:kept]:
+            values = [overlap(found[image][0][k], one) for one in truths[image]]
+            best = int(np.argmax(values)) if values else -1
+            if best >= 0 and values[best] >= 0.5 and (image, best) not in taken:
+                taken.add((image, best))
+                right += 1
+        points.append((right / wanted, right / kept))
+    area, before = 0.0, 0.0
+    for recall in sorted({r for r, _ in points}):
+        area += (recall - before) * max(p for r, p in points if r >= recall)
+        before = recall
+    return area
+
+
+corner = st.tuples(st.integers(0, 6), st.integers(0, 6), st.integers(2, 5), st.integers(2, 5))
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(st.tuples(st.lists(corner, max_size=4), st.lists(corner, max_size=5)), min_size=1, max_size=4),
+    st.integers(0, 99),
+)
+def test_precision_of_boxes_is_the_slow_oracles(images: list[tuple[list, list]], seed: int) -> None:
+    boxes = [[np.array([(x, y, x + w, y + h) for x, y, w, h in side], float).reshape(-1, 4) for side in one] for one in images]  # fmt: skip  # noqa: E501
+    scores = np.random.default_rng(seed).permutation(sum(len(b) for _, b in boxes)) / 100 + 0.1
+    found, begin = [], 0
+    for _, guessed in boxes:
+        found.append((guessed, scores[begin : begin + len(guessed)]))
+        begin += len(guessed)
+    truths = [truth for truth, _ in boxes]
+    value = detection_precision(found, truths)
+    if not sum(map(len, truths)):
+        assert value is None
+    else:
+        assert value == pytest.approx(slow_precision(found, truths))
+
+
+def test_precision_of_boxes_by_hand() -> None:
+    truth = np.float32([[0, 0, 10, 10], [20, 20, 30, 30]])
+    right, wrong = truth.astype(float), np.array([[50.0, 50, 60, 60]])
+    assert detection_precision([(right, np.array([0.9, 0.8]))], [truth]) == 1.0
+    assert detection_precision([(right[:1], np.array([0.9]))], [truth]) == 0.5
+    twice = np.vstack([right[:1], right[:1], right[1:]]), np.array([0.9, 0.8, 0.7])
+    assert detection_precision([twice], [truth]) == pytest.approx(0.5 + 0.5 * 2 / 3)  # the second sighting is wrong
+    assert detection_precision([(wrong, np.array([0.9]))], [truth]) == 0.0
+    assert detection_precision([(np.zeros((0, 4)), np.zeros(0))], [truth]) == 0.0
+
+
+def test_boxes_are_mirrored_with_their_images(tmp_path: Path) -> None:
+    scenes = open_scenes(*write_scenes(tmp_path, in_face=True)).split("val")
+    seen = set()
+    for images, targets in detection_batches(scenes, batch=4, seed=0, device="cpu")(0):
+        for image, target in zip(images, targets, strict=True):
+            x0, y0, x1, y1 = target["boxes"][0].int().tolist()
+            inside, outside = image[:, y0:y1, x0:x1], image.clone()
+            outside[:, y0:y1, x0:x1] = 0.5
+            assert float((inside[0] - inside[2]).abs().min()) > 0.5 > float((outside[0] - outside[2]).abs().max())
+            seen.add(x0)
+    assert len(seen) == 1  # the face is in the middle; beside it, mirrored boxes move:
+    moved = scenes.take([0, 1, 2, 3, 4, 5])
+    for one in moved.items:
+        one.boxes[:] = [[1, 1, 8, 8]]
+    seen = {int(t["boxes"][0, 0]) for _, ts in detection_batches(moved, batch=2, seed=0, device="cpu")(0) for t in ts}
+    assert seen == {1, 24}
+
+
+def test_a_detector_needs_a_residual_network() -> None:
+    with pytest.raises(UsageError, match="ResNet"):
+        make_detector(make_network("squeezenet1_1", 2, seed=0), size=64, anchors=(8, 16, 32, 64, 128), seed=0)
+    detector = make_detector(make_network("resnet18", 2, seed=0), size=64, anchors=(8, 16, 32, 64, 128), seed=0)
+    assert detector.backbone.out_channels == 256
+
+
+def write_attributes(folder: Path, count: int = 48) -> tuple[Path, Path]:
+    """Crops of 12 people whose attribute "Red" is the patch's colour; "Rare" is true of nobody."""
+    rng = np.random.default_rng(3)
+    (folder / "crops").mkdir(parents=True)
+    with (folder / "crops.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["file", "identity", "Red", "Rare"])
+        for number in range(count):
+            Image.fromarray(scene(rng, number % 2, in_face=True)).save(folder / "crops" / f"{number}.png")
+            table.writerow([f"{number}.png", number // 4, 1 - number % 2, 0])
+    return folder / "crops", folder / "crops.csv"
+
+
+def test_tasks_begin_from_what_was_learnt_and_are_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tar, table = write_scenes(tmp_path, in_face=True)
+    crops, labels = write_attributes(tmp_path)
+    recipe = {"epochs": 3, "drop_every": 2, "batch": 16, "lr": 0.05, "pretrained": ["none", "original"]}
+    tasks = [
+        {"name": "same", "kind": "classification", "images": tar, "labels": table, "train_images": 24, **recipe},
+        {"name": "crops", "kind": "attributes", "images": crops, "labels": labels, "holdout": 0.25, **recipe},
+    ]  # fmt: skip
+    config = tiny(tar, table, train_on=["original"], evaluate_on=["original"], seeds=[0], epochs=6, transfer=tasks)
+    result = run_study(config, tmp_path / "out")
+    assert [row["metric"] for rows in result.transfer.values() for row in rows] == ["top1"] * 2 + ["mAP"] * 2
+    assert all(0.0 <= row["mean"] <= 1.0 for rows in result.transfer.values() for row in rows)
+    assert result.transfer["same"][1]["mean"] > 0.95  # begins from weights that know the task
+    assert result.transfer["crops"][1]["mean"] > 0.9
+    assert result.transfer["crops"][0]["evaluated"] == 12
+    json.dumps(result.to_dict(), allow_nan=False)
+    monkeypatch.setattr(transfer, "fit", lambda *_, **__: pytest.fail("trained again"))
+    assert run_study(config, tmp_path / "out").transfer == result.transfer
+    other = config.model_copy(update={"transfer": (config.transfer[0].model_copy(update={"lr": 0.5}),)})
+    with pytest.raises(UsageError, match="another configuration"):
+        run_study(other, tmp_path / "out")
+
+
+def test_people_are_in_one_half_only(tmp_path: Path) -> None:
+    crops, labels = write_attributes(tmp_path)
+    task = TransferConfig(name="x", kind="attributes", images=crops, labels=labels, holdout=0.25)
+    study = tiny(*write_scenes(tmp_path / "s", in_face=True))
+    one = transfer.Transfer(task, study, tmp_path / "out", "cpu")
+    assert (len(one.train.pictures), len(one.evaluation.pictures)) == (36, 12)
+    names = [sorted(half.pictures._rows // 4) for half in (one.train, one.evaluation)]  # type: ignore[attr-defined]
+    assert names[1]
+    with pytest.raises(UsageError, match="label file"):
+        transfer.Transfer(task.model_copy(update={"labels": None}), study, tmp_path / "out", "cpu")
+    with pytest.raises(UsageError, match="no split column"):
+        transfer.Transfer(task.model_copy(update={"holdout": 0.0}), study, tmp_path / "out", "cpu")
+
+
+@pytest.mark.slow
+def test_a_detector_learns_where_faces_are(tmp_path: Path) -> None:
+    tar, table = write_scenes(tmp_path, in_face=True, count=16, held=8)
+    task = {
+        "name": "faces", "kind": "detection", "images": tar, "labels": table, "epochs": 12, "drop_every": 9, "batch": 4,
+        "lr": 0.02, "size": 64, "anchors": [24, 48, 96, 192, 384], "proposals": 50, "pretrained": ["none"],
+    }  # fmt: skip
+    config = tiny(tar, table, train_on=["original"], evaluate_on=["original"], seeds=[0], transfer=[task])
+    rows = run_study(config, tmp_path / "out").transfer["faces"]
+    assert [row["metric"] for row in rows] == ["AP@.5"]
+    assert rows[0]["mean"] > 0.7
+    assert not list((tmp_path / "out").rglob("*.state"))

@@ -1,0 +1,304 @@
+"""Attackers tried on what they have not learnt: figures against loops, treatments against their steps."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ficgan.anonymizers import ANONYMIZERS, Defended, Faces, GaussianBlur, generator
+from ficgan.anonymizers.defended import Rotation
+from ficgan.errors import UsageError
+from ficgan.lab import reversal
+from ficgan.lab.bench import Bench
+from ficgan.lab.metrics.intervals import Bootstrap, wilson
+from ficgan.lab.metrics.judges import Judges
+from ficgan.lab.papers.fantomas_attackers import (
+    attacker_tables,
+    draw_fantomas,
+    elsewhere_table,
+    kind,
+    transfer_table,
+)
+from ficgan.lab.papers.revelio_defended import ATTACKER, DEFENCES, PUBLISHER, defended, turned_back
+from ficgan.lab.papers.revelio_lab import Lab, RevelioPaper
+from ficgan.lab.papers.revelio_world import World
+from ficgan.lab.papers.transfer import NOT_ANGULAR, attack_on, by_people, read_trials, transfer
+from ficgan.lab.papers.treatment import CLEAR, Treatment, treated, treatment
+from ficgan.lab.readers import Reader
+from ficgan.lab.report.headline import figure
+from ficgan.lab.results import Figure, Results, Trial
+from ficgan.lab.sets import Prepared
+from ficgan.lab.sets.split import Split, written
+from ficgan.lab.stored import Store
+
+SIDE, PEOPLE, EACH = 32, 12, 3
+NONE = np.zeros(0, np.int64)
+
+
+class Coarse:
+    """Reads a coarse copy of the crop."""
+
+    name, metric, match_threshold = "coarse", "euclidean", 0.6
+
+    def embed_each(self, images: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
+        return images.reshape(len(images), 8, 4, 8, 4, 3).mean((2, 4)).reshape(len(images), -1).astype(np.float32)
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """Made people: the first eight are learnt from, the others' first two photos are enrolled."""
+    monkeypatch.setattr(reversal, "_judges", lambda: Judges(missing={"squeezenet": "not here"}))
+    rng = np.random.default_rng(7)
+    texture = rng.integers(40, 215, (PEOPLE, SIDE, SIDE, 3)).repeat(EACH, 0)
+    images = (texture + rng.normal(size=texture.shape) * 6).clip(0, 255).astype(np.uint8)
+    people = np.arange(PEOPLE).repeat(EACH)
+    names = tuple(f"{person}-{number}" for person, number in zip(people, np.arange(len(people)), strict=True))
+    prepared = Prepared(
+        Faces(images, names, people=people), (0, 0, SIDE, SIDE), np.arange(len(people)), source={"name": "made"}
+    )
+    rows = np.arange(len(people))
+    tested = rows[people >= 8]
+    made = Split(NONE, rows[people < 8], tested[tested % EACH < 2], tested[tested % EACH == 2], NONE)
+    reader = Reader(Coarse(), "coarse", "coarse", "coarse-1")  # type: ignore[arg-type]
+    return Bench(
+        prepared, written(made, people, {}, names), [reader], None, Store(tmp_path), resamples=50, general=("ridge",)
+    )
+
+
+def _of(trial: Trial, metric: str) -> Figure:
+    found = figure(trial.figures, metric)
+    assert found is not None
+    return found
+
+
+def test_figures_are_those_of_a_slow_loop(bench: Bench) -> None:
+    rows = bench.split.probe
+    seen = treated(bench, treatment("gaussian-noise:sigma=90"), rows)
+    (trial,) = read_trials(bench, seen, rows, method="noise", attacker="nobody")
+    enrolled, reader = bench.prepared.faces.take(bench.split.gallery), bench.readers[0]
+    assert enrolled.people is not None
+    codes, gallery, source = (
+        reader.embed(faces).astype(np.float64) for faces in (seen, enrolled, bench.prepared.faces.take(rows))
+    )
+    hits, angles, right = 0, [], []
+    for code, clear, person in zip(codes, source, bench.people[rows], strict=True):
+        away = [float(np.sqrt(((code - other) ** 2).sum())) for other in gallery]
+        right.append(int(enrolled.people[int(np.argmin(away))] == person))
+        hits += right[-1]
+        angles.append(np.arccos(code @ clear / np.linalg.norm(code) / np.linalg.norm(clear)))
+    ira = _of(trial, "IRA")
+    assert ira.value == pytest.approx(hits / len(rows))
+    if 0 < hits < len(rows):  # one photo of each person here: people are drawn as photos are
+        drawn = Bootstrap(bench.resamples, bench.seed).weights(len(rows)) @ right / len(rows)
+        assert (ira.low, ira.high) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])), abs=1e-6)
+    assert _of(trial, "IDD").value == pytest.approx(np.mean(angles), rel=1e-5)
+    error = (seen.images.astype(float) - bench.prepared.faces.take(rows).images) ** 2
+    assert _of(trial, "PSNR").value == pytest.approx(np.mean(10 * np.log10(255**2 / error.mean((1, 2, 3)))), rel=1e-5)
+
+
+def test_photos_of_one_person_are_no_independent_trials() -> None:
+    people = np.repeat(np.arange(10), 10)
+    right = people < 5  # all photos of a person fall alike
+    one = by_people("IRA", right, people, Bootstrap(2000, 0))
+    assert one.value == 0.5
+    drawn = np.random.default_rng(1).binomial(10, 0.5, 20000) / 10
+    assert (one.low, one.high) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])), abs=0.051)
+    assert (by_people("IRA", right | True, people, Bootstrap(20, 0)).low) == pytest.approx(wilson(10, 10)[0])
+    assert by_people("IRA", right[:0], people[:0], Bootstrap(20, 0)).value is None
+
+
+def test_angles_of_a_judge_that_was_not_trained_by_them_are_marked(bench: Bench) -> None:
+    rows = bench.split.probe
+    clear = bench.prepared.faces.take(rows)
+    (marked,) = read_trials(bench, clear, rows, method="", attacker="")
+    by_angle = Coarse()
+    by_angle.metric = "cosine"
+    bench.readers = [dataclasses.replace(bench.readers[0], recognizer=by_angle)]  # type: ignore[arg-type]
+    (plain,) = read_trials(bench, clear, rows, method="", attacker="")
+    assert (_of(marked, "IDD").note, _of(plain, "IDD").note) == (NOT_ANGULAR, "")
+
+
+def test_another_background_makes_other_pixels(bench: Bench) -> None:
+    how, rows, people = treatment("k-same-pixel:k=2"), bench.split.probe, bench.people
+    seen = []
+    for some in ((0, 1, 2, 3), (4, 5, 6, 7)):
+        split = Split(np.flatnonzero(np.isin(people, some)), NONE, bench.split.gallery, rows, NONE)
+        made = written(split, people, {}, bench.prepared.faces.names)
+        other = Bench(bench.prepared, made, bench.readers, None, bench.store)
+        seen.append(treated(other, how, rows).images)
+    assert not np.array_equal(*seen)
+
+
+def test_what_was_learnt_is_reversed_and_another_permutation_is_not(bench: Bench) -> None:
+    learnt, other = treatment("block-permutation:block=8"), treatment("block-permutation:block=4")
+    said: list[str] = []
+    trials = transfer(
+        bench, "learn-permutation", [learnt, other], [learnt], told=lambda done, total, what: said.append(what)
+    )
+    assert [(one.attacker, one.method) for one in trials] == [(learnt.label,) * 2, (other.label, learnt.label)]
+    assert _of(trials[0], "IRA").value == 1.0
+    assert "equal" in _of(trials[0], "PSNR").note  # to the bit
+    assert _of(trials[0], "SSIM").value == pytest.approx(1.0)
+    assert (_of(trials[1], "SSIM").value or 0) < 0.9
+    assert len([one for one in said if "against" in one]) == 2
+
+
+def test_strangers_have_no_rank(bench: Bench) -> None:
+    rows = bench.split.attacker[:4]
+    (trial,) = read_trials(bench, bench.prepared.faces.take(rows), rows, method="clear", attacker="nobody")
+    assert _of(trial, "IRA").value is None
+    assert _of(trial, "IDD").value == pytest.approx(0.0, abs=1e-6)
+
+
+def test_an_attacker_without_lessons_is_one_sentence(bench: Bench) -> None:
+    made = Split(NONE, NONE, bench.split.gallery, bench.split.probe, NONE)
+    bench.split = written(made, bench.people, {}, bench.prepared.faces.names)
+    with pytest.raises(UsageError, match="no faces to the attacker"):
+        transfer(bench, "ridge", [CLEAR], [CLEAR])
+
+
+def test_several_guesses_are_read_one_by_one(bench: Bench) -> None:
+    rows = bench.split.probe
+    how = treatment("pixelation:size=8")
+    seen = treated(bench, how, rows)
+    attack = attack_on(bench, "ridge", how, bench.split.attacker)
+    codes = attack.codes(seen, rows, 3)["coarse"]
+    assert codes.shape == (len(rows), 3, 192)
+    np.testing.assert_array_equal(codes[:, 2], bench.readers[0].embed(attack.guess(seen, rows)))
+
+
+# Treatments
+
+
+def test_steps_follow_one_another(bench: Bench) -> None:
+    faces = bench.prepared.faces.take(range(3))
+    how = treatment("pixelation:size=8 + gaussian-noise:sigma=3", "both")
+    first = ANONYMIZERS.make("pixelation", size=8)(faces)
+    expected = ANONYMIZERS.make("gaussian-noise", sigma=3)(faces.with_images(first))
+    np.testing.assert_array_equal(how(faces), expected)
+    np.testing.assert_array_equal(treated(bench, how, np.arange(3)).images, expected)
+    assert how.label == "both"
+
+
+def test_marks_tell_steps_and_parameters_apart() -> None:
+    blur = GaussianBlur(kernel=9)
+    marks = {
+        treatment("pixelation:size=8").mark, treatment("pixelation:size=4").mark, CLEAR.mark,
+        *(Treatment("", (Defended(defence=text, key=key),)).mark
+          for text in ("noise:sigma=0.1", "noise:sigma=0.2", "jpeg:quality=10") for key in ("", "hush")),
+        *(Treatment("", steps).mark for steps in ((blur, Defended()), (Defended(), blur))),
+    }  # fmt: skip
+    assert len(marks) == 11
+    assert treatment("pixelation:size=8", "a").mark == treatment("pixelation:size=8", "b").mark
+    with pytest.raises(UsageError, match="did you mean pixelation"):
+        treatment("pixelatoin:size=8")
+
+
+def test_the_attacker_repeats_what_is_not_drawn_and_never_what_the_publisher_drew(bench: Bench, tmp_path: Path) -> None:
+    world = World(NONE, NONE, NONE)
+    lab = Lab(RevelioPaper(tmp_path, size=SIDE), bench, world, tmp_path)
+    faces = bench.prepared.faces.take(range(12))
+    (blur,) = lab.blur("light").steps
+    for name in DEFENCES:
+        published, learnt = (defended(lab, name, key=key) for key in (PUBLISHER, ATTACKER))
+        assert published.label == learnt.label == name
+        once, other = published(faces), learnt(faces)
+        np.testing.assert_array_equal(once[5:], published(faces.take(range(5, 12))))
+        same = [bool((a == b).all()) for a, b in zip(once, other, strict=True)]
+        assert not any(same) if name in ("noise", "secret") else all(same), name
+        if name == "none":
+            np.testing.assert_array_equal(once, blur(faces))
+        if name == "rotation":
+            assert (once[:, ::-1, ::-1] == blur(faces)).all()
+            assert (turned_back(lab, faces.with_images(once), np.arange(12), published).images == blur(faces)).all()
+        if name == "secret":
+            back = turned_back(lab, faces.with_images(once), np.arange(12), published).images
+            step = published.steps[0]
+            assert isinstance(step, Defended)
+            drawn = [step.defence.drawn(generator(0, PUBLISHER, "defence", "random", face)) for face in faces.names]  # type: ignore[union-attr]
+            turned = np.array([isinstance(one, Rotation) for one in drawn])
+            assert turned.any() and not turned.all()
+            np.testing.assert_array_equal(back[~turned], once[~turned])
+            middle = (slice(None), slice(10, 22), slice(10, 22))
+            away, held = (np.abs(one[turned][middle].astype(int) - blur(faces)[turned][middle]).mean()
+                          for one in (once, back))  # fmt: skip
+            assert held < away / 2
+        if name == "box blur":  # 31 px of 256 are 3 of 32: a box over the clear faces, not over blurred ones
+            expected = ANONYMIZERS.make("box-blur", kernel=3)(faces)
+            assert np.abs(once.astype(int) - expected).max() <= 1
+
+
+# Fantômas by attacker
+
+
+def _results() -> Results:
+    def trial(method: str, scenario: str, low: float, high: float, attacker: str = "", control: str = "") -> Trial:
+        rank = Figure("rank-1", (low + high) / 2, low, high, 20)
+        return Trial("s", method, scenario, "j", attacker, (rank, Figure("chance", 0.05)), control=control)
+
+    facts = {"family": "basic", "settings": {}}
+    results = Results("t", sets={"s": {}}, methods={
+        "Blocks": {"name": "block-permutation", **facts}, "Blur": {"name": "gaussian-blur", **facts},
+    })  # fmt: skip
+    results.trials = [
+        trial("clear", "clear", 0.9, 1.0, control="ceiling"),
+        trial("Blocks", "naive", 0.0, 0.1), trial("Blur", "naive", 0.2, 0.4), trial("Blur", "parrot-enrol", 0.5, 0.7),
+        trial("Blocks", "reversed-general", 0.8, 0.9, "autoencoder:minutes=3,size=64"),
+        trial("Blocks", "reversed-general", 0.1, 0.3, "autoencoder:size=64,linear=none"),
+        trial("Blocks", "reversed-general", 0.2, 0.85, "pix2pix"),
+        trial("Blur", "reversed-general", 0.3, 0.5, "pix2pix"),
+        trial("Blur", "reversed-specialised", 0.6, 0.8, "wiener"),
+    ]  # fmt: skip
+    return results
+
+
+def test_each_attacker_has_its_column_and_questions_their_answers() -> None:
+    from ficgan.lab.papers.reversible import verdicts
+
+    results = _results()
+    every, layer, parrots, special = attacker_tables(results, verdicts(results))
+    blocks, blur = every["rows"]
+    assert blocks["auto-encoder"].startswith("0.85")
+    assert blocks["conv AE"].startswith("0.2")
+    assert blocks["(wiener)"] == "not made for it"
+    assert blur["auto-encoder"] == "not run"
+    assert blocks["parrot"] == "not run"
+    first = layer["rows"][0]
+    assert first["moves pixels far"] == "yes"
+    assert first["auto-encoder better than conv AE?"] == "yes"
+    assert first["auto-encoder better than Pix2Pix?"] == "no"
+    assert layer["rows"][1]["auto-encoder better than Pix2Pix?"] == "undecided"
+    assert [(row["above naive?"], row["above the parrot?"]) for row in parrots["rows"]] == [
+        ("yes", "undecided"), ("yes", "no"),
+    ]  # fmt: skip
+    assert [row["made for it is better?"] for row in special["rows"]] == ["yes"]
+    assert kind(results.trials[4]) == "autoencoder"
+
+
+def test_bars_are_drawn_for_each_method(tmp_path: Path) -> None:
+    results = _results()
+    written = draw_fantomas(results, [], tmp_path)
+    assert {path.name for path in written} == {"s-blocks.png", "s-blocks.svg", "s-blur.png", "s-blur.svg"}
+    assert all(path.stat().st_size > 1000 for path in written)
+
+
+def test_what_is_lost_by_learning_elsewhere() -> None:
+    results, elsewhere = _results(), _results()
+    assert "not run" in elsewhere_table(results, None)["rows"][0][""]
+    trial = dataclasses.replace(
+        elsewhere.trials[7], attacker="pix2pix: learnt on made", figures=(Figure("rank-1", 0.25),), curves={"cmc": []}
+    )
+    elsewhere.trials = [*elsewhere.trials, trial]
+    (row,) = elsewhere_table(results, elsewhere)["rows"]
+    assert (row["method"], row["on"], row["learnt elsewhere"], row["lost"]) == ("Blur", "made", "0.250", "+0.150")
+
+
+def test_transfers_have_a_row_each_or_say_that_there_are_none() -> None:
+    assert "not run" in transfer_table([])["rows"][0][""]
+    (row,) = transfer_table([Trial("s", "Blur 29", "transfer: ridge", "j", "Blur 21", (Figure("rank-1", 0.5),))])[
+        "rows"
+    ]
+    assert (row["attacker"], row["learnt"], row["met"], row["rank-1"]) == ("ridge", "Blur 21", "Blur 29", "0.500")
