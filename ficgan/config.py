@@ -98,6 +98,8 @@ class DiscriminatorConfig(_Frozen):
     """Group size of the minibatch standard deviation layer, 0 to leave it out."""
     taps: tuple[int, ...] = ()
     """Channels of V's feature maps that are judged, finest first; in the frame only."""
+    patches: bool = True
+    """Whether patches of the texture are judged; in the frame only."""
 
     def channels(self, resolution: int) -> int:
         return min(self.channel_base // resolution, self.channel_max)
@@ -139,6 +141,9 @@ class LossConfig(_Frozen):
     """Squared error of expression and attributes as linear maps read them from the mix; in the frame only."""
     colour: float = 0.0
     """Mean difference in colour, not in luminance, of the mixes from the linear model's; in the frame only."""
+    coarse: int = Field(0, ge=0)
+    """Side of an image that shows all that V and D may change in a mix; finer detail follows from reconstruction
+    alone. 0: they may change all. In the frame only."""
     anchor: float = 0.0
     """Mean difference of the mixes' textures from the linear model's; in the frame only."""
     shape: float = 0.0

@@ -45,11 +45,13 @@ class Sight:
         z_id: float32 [D], identity code.
         place: what else the model needs to put a new face in its place.
         problem: why no generated face can stand here; "" where one can.
+        note: what a person who looks at the result should know; "" for nothing.
     """
 
     z_id: Floats
     place: Any = None
     problem: str = ""
+    note: str = ""
 
 
 class FaceModel(ABC):
@@ -104,12 +106,25 @@ class FaceModel(ABC):
         """sha256 of what computes: the same gives the same faces."""
 
     @abstractmethod
-    def see(self, pairs: Sequence[tuple[Image, Face]]) -> list[Sight]:
+    def see(self, pairs: Sequence[tuple[Image, Face]], found: Sequence[Any] | None = None) -> list[Sight]:
         """Codes of source faces, together.
 
         Args:
             pairs: uint8 [H,W,3] RGB photos, and a face in each.
+            found: what `find` found, or `smoothed` made of it; None: found here.
         """
+
+    def find(self, pairs: Sequence[tuple[Image, Face]]) -> list[Any]:
+        """Where the parts of each face lie, as far as the model looks for itself: what films smooth over time."""
+        return [None] * len(pairs)
+
+    def smoothed(self, found: Sequence[Any], at: int) -> Any:
+        """One of the findings of consecutive frames, without its tremble."""
+        return found[at]
+
+    def steadied(self, sights: Sequence[Sight], at: int) -> Sight:
+        """One of the sights of consecutive frames, its light and sharpness without their flicker."""
+        return sights[at]
 
     @abstractmethod
     def latent(self, z_id: Floats) -> Floats:
@@ -277,7 +292,7 @@ class CropModel(FaceModel):
     def digest(self) -> str:
         return self.networks.digest()
 
-    def see(self, pairs: Sequence[tuple[Image, Face]]) -> list[Sight]:
+    def see(self, pairs: Sequence[tuple[Image, Face]], found: Sequence[Any] | None = None) -> list[Sight]:
         nothing = np.zeros(self.networks.config.id_dim, np.float32)
         sights: list[Sight] = []
         crops, matrices = [], []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from itertools import groupby
 from typing import Any
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from ficgan.errors import InputError
 from ficgan.face_model import FaceModel, Floats, Image, Sight
-from ficgan.faces import Alignment, Face, FaceMesh, MediaPipeMesh, Mesh, Paste, find_meshes
+from ficgan.faces import Alignment, Face, FaceMesh, MediaPipeMesh, Mesh, Paste, find_meshes, five_points
+from ficgan.faces.smooth import SmoothConfig, smooth_middle
 from ficgan.frame import (
     NUMBERS,
     AppearanceModel,
@@ -30,7 +31,7 @@ from ficgan.frame import (
     sharpened,
     stretched,
 )
-from ficgan.frame.appearance import SLOPES
+from ficgan.frame.appearance import COVERED, SLOPES
 from ficgan.frame.file import FrameConfig
 from ficgan.frame.network import FrameNetwork
 from ficgan.identity import IdentityBank, KSameCode
@@ -39,6 +40,9 @@ from ficgan.identity.mixing import k_same_layers
 from ficgan.policy import Attempt
 
 __all__ = ["FrameModel"]
+
+LIGHT_BOUND = 0.5
+"""How far the light of a frame of a film may be moved towards its neighbours', in standard deviations: flashes stay."""
 
 @dataclass(frozen=True, eq=False)
 class _Place:
@@ -136,16 +140,43 @@ class FrameModel(FaceModel):
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    def see(self, pairs: Sequence[tuple[Image, Face]]) -> list[Sight]:
-        nothing = np.zeros(self.code_size, np.float32)
-        sights = [Sight(nothing, problem="its landmarks are not those of a face")] * len(pairs)
+    def see(self, pairs: Sequence[tuple[Image, Face]], found: Sequence[Mesh | None] | None = None) -> list[Sight]:
+        lost = Sight(np.zeros(self.code_size, np.float32), problem="its landmarks are not those of a face")
+        meshes = self.find(pairs) if found is None else found
+        rows = zip(pairs, meshes, strict=True)
+        return [lost if mesh is None else self._sight(photo, mesh) for (photo, _), mesh in rows]
+
+    def find(self, pairs: Sequence[tuple[Image, Face]]) -> list[Mesh | None]:
+        meshes: list[Mesh | None] = [None] * len(pairs)
         readable = [n for n, (_, face) in enumerate(pairs) if self._spans(face)]
         for _, group in groupby(readable, lambda n: id(pairs[n][0])):  # neighbours of one photo together
             rows = list(group)
             photo = pairs[rows[0]][0]
             for n, mesh in zip(rows, find_meshes(self.mesh, photo, [pairs[n][1] for n in rows]), strict=True):
-                sights[n] = self._sight(photo, mesh)
-        return sights
+                meshes[n] = mesh
+        return meshes
+
+    def smoothed(self, found: Sequence[Mesh | None], at: int) -> Mesh | None:
+        mesh = found[at]
+        if mesh is None or not mesh.presence >= self.config.presence:
+            return mesh
+        window = _unbroken([one if one and one.presence >= self.config.presence else None for one in found], at)
+        points = np.stack([one.points for one in window])
+        eyes = five_points(mesh.points[:, :2])
+        limit = SmoothConfig().bound * float(np.linalg.norm(eyes[1] - eyes[0]))
+        return replace(mesh, points=smooth_middle(points, window.index(mesh), limit).astype(np.float32))
+
+    def steadied(self, sights: Sequence[Sight], at: int) -> Sight:
+        sight = sights[at]
+        if sight.problem:
+            return sight
+        window = _unbroken([None if one.problem else one for one in sights], at)
+        row, places = window.index(sight), [one.place for one in window]
+        light = smooth_middle([place.moment.light[0] for place in places], row, LIGHT_BOUND).astype(np.float32)
+        looks = np.array([[getattr(place.look, one.name) for one in fields(Look)] for place in places])
+        place: _Place = sight.place
+        moment = replace(place.moment, light=light[None])
+        return replace(sight, place=replace(place, moment=moment, look=Look(*looks.mean(0).tolist())))
 
     def _spans(self, face: Face) -> bool:
         try:
@@ -166,6 +197,7 @@ class FrameModel(FaceModel):
         if model.warp.folded(grid, model.mask) > config.most_folded:
             return Sight(nothing, problem="too much of the face is turned away")
         texture = read_texture(photo, read.upright[0], read.points[0], model.warp, grid=grid)
+        texture, covered = model.uncovered(texture, read)
         code, moment = model.encode(texture[None], read)
         moment = replace(moment, numbers=np.clip(moment.numbers, -config.limit, config.limit))
         look = read_look(photo, read.upright[0], texture, model.mask)
@@ -176,7 +208,8 @@ class FrameModel(FaceModel):
         if self.network is not None:
             w, z_non = self.network.read(texture[None], model.identity_code(code, moment.kept))
             z_id = np.concatenate([z_id, w[0]])
-        return Sight(z_id, _Place(moment, texture, look, z_non))
+        note = "something lies over the face, and the new one is drawn over it" if covered > COVERED else ""
+        return Sight(z_id, _Place(moment, texture, look, z_non), note=note)
 
     @property
     def code_size(self) -> int:
@@ -348,3 +381,10 @@ class FrameModel(FaceModel):
         return lru_cache(maxsize=8)(lambda inset: frame_mask(front, size, inset=inset, feather=feather))
 
 
+
+
+def _unbroken(rows: Sequence[Any], at: int) -> list[Any]:
+    """The rows around one of them up to the next None on either side."""
+    first = max((n + 1 for n in range(at) if rows[n] is None), default=0)
+    last = min((n for n in range(at, len(rows)) if rows[n] is None), default=len(rows))
+    return list(rows[first:last])

@@ -116,17 +116,17 @@ def adversarial_generator(logits_fake: Tensor) -> Tensor:
     return F.softplus(-logits_fake.float())
 
 
-def local_adversarial(logits: Sequence[Tensor], weight: Tensor, *, real: bool) -> Tensor:
+def local_adversarial(logits: Sequence[Tensor], weights: Sequence[Tensor], *, real: bool) -> Tensor:
     """Eqs. 4 and 5 on maps of logits: −log σ of them (or of their negative) [B], mean over places and judges.
 
     Args:
-        logits: maps [B,1,h,w]; the first are of patches.
-        weight: [1,1,h,w] of the patches.
+        logits: maps [B,1,h,w], one per judge.
+        weights: [1,1,h,w] of the places of each.
         real: whether they are to be taken for real.
     """
     sign = -1.0 if real else 1.0
-    first, *rest = (F.softplus(sign * one.float()) for one in logits)
-    means = [(first * weight).sum((1, 2, 3)) / weight.sum(), *(one.mean((1, 2, 3)) for one in rest)]
+    pairs = zip(logits, weights, strict=True)
+    means = [(F.softplus(sign * one.float()) * weight).sum((1, 2, 3)) / weight.sum() for one, weight in pairs]
     return torch.stack(means).mean(0)
 
 

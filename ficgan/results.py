@@ -37,11 +37,11 @@ class FaceResult:
     name: str | None = None
     """Of the face for a method with a key, who has which inverts it; None for others."""
     note: str = ""
-    """Why a solid mask took the place of an anonymiser, where it said why."""
+    """Why a solid mask took a face's place, or what a person who looks at the new face should know."""
 
-    def mask(self) -> None:
+    def mask(self, why: str = "") -> None:
         """Record that a solid mask took the place of the generated face."""
-        self.action, self.matched = "masked", False
+        self.action, self.matched, self.note = "masked", False, why
         self.layer = self.k = self.psi = self.members_digest = self.distance = self.square = self.name = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -60,6 +60,8 @@ class FaceResult:
             "matched": self.matched,
             "covered": self.covered,
         }
+        if self.note:
+            told["note"] = self.note
         if self.square is not None:
             told["square"] = list(self.square)
         if self.name is not None:

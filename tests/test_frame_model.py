@@ -122,6 +122,23 @@ def test_layers_keep_more_and_more_of_the_source(engine: Deidentifier, photo: Im
         engine(photo, layer=last + 1)
 
 
+def test_what_lies_over_a_face_is_drawn_over_and_said(engine: Deidentifier, photo: Image, face: Face) -> None:
+    """A violet bar over the mouth; of one that is made in its place nothing is violet."""
+    barred = photo.copy()
+    (x0, y0), (x1, y1) = (face.landmarks[3:] + np.array([[-12, -8], [12, 8]])).astype(int)
+    barred[y0:y1, x0:x1] = (200, 0, 255)
+    result = engine(barred, key="a")
+    (told,) = result.faces
+    assert told.action == "generated" and "lies over the face" in told.note
+    assert "lies over the face" in result.audit["notes"][0] and "lies over" in result.audit["faces"][0]["note"]
+
+    def violet(image: Image) -> float:
+        inside = image[y0:y1, x0:x1].astype(int)
+        return float((inside[..., 2] - inside[..., 1] > 60).mean())
+
+    assert violet(barred) == 1 and violet(result.image) < 0.05
+
+
 def test_two_faces_of_a_photo_differ(engine: Deidentifier, photo: Image) -> None:
     side = photo.shape[1]
     pair = engine(np.hstack([photo, photo]), key="a")

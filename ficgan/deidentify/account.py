@@ -49,6 +49,8 @@ def _notes(faces: Sequence[FaceResult]) -> list[str]:
         layers = ", ".join(str(layer) for layer in sorted(lowered))
         number = sum(lowered.values())
         notes.append(f"{_count(number)} still recognised at first and tried again, with layer {layers}")
+    seen = Counter(face.note for face in faces if face.note and face.action in ("generated", "retried"))
+    notes += [f"{'1 face' if number == 1 else f'{number} faces'}: {what}" for what, number in seen.items()]
     return notes
 
 

@@ -118,8 +118,9 @@ class Photos:
         ladder = self.policy.attempts(layer, self.face_model.band, drawn=not self.face_model.swap)
         for work in works:
             if not work.live:
-                work.result.mask()
-                work.result.note = "" if work.sight is None else work.sight.problem
+                work.result.mask("" if work.sight is None else work.sight.problem)
+            elif work.sight is not None:
+                work.result.note = work.sight.note
         self._read(image, works)
         pending, changed = [work for work in works if work.live], works
         while True:
@@ -185,7 +186,7 @@ class Photos:
                     work.result.square = square(work.face, out.shape[:2], mask_scale=self.mask_scale)
                     work.result.name = name if keyed else None  # what is drawn is undone with the key and the name
             if work.result.note or not self._covers(mask, work):
-                work.result.mask()
+                work.result.mask(work.result.note)
                 solid_mask(out, work.face, mask_scale=max(1.0, self.mask_scale)).onto(out, mask)
 
     def _covers(self, mask: Mask, work: Work) -> bool:

@@ -33,7 +33,7 @@ def read_texture(
     photo: Image, upright: NDArray[np.float64], points: NDArray[np.float64], warp: Warp, *, finer: int = 1,
     grid: Floats | None = None,
 ) -> Image:  # fmt: skip
-    """A face of a photo in the frame.
+    """A face of a photo in the frame; what a turned head hides is the mirrored other side.
 
     Args:
         photo: uint8 [H,W,3] RGB.
@@ -48,7 +48,8 @@ def read_texture(
     """
     import cv2
 
-    at = stretched(warp.to_upright(points[None])[0] if grid is None else grid, finer)
+    grid = warp.to_upright(points[None])[0] if grid is None else grid
+    at = stretched(grid, finer)
     unit = 1 / math.sqrt(abs(np.linalg.det(upright[:, :2])))  # photo pixels per frame unit
     finest = float(warp.step.min()) / finer
     if unit * finest > 1.25:  # a large face: reduced first, or fine texture would alias
@@ -67,6 +68,11 @@ def read_texture(
     found: Any = cv2.remap(
         np.ascontiguousarray(photo), place[..., 0], place[..., 1], cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE
     )
+    seen = warp.seen(grid)
+    lost = np.clip(seen[:, ::-1] - seen, 0, 1)
+    if lost.max() > 0.02:
+        share = stretched(lost[..., None], finer).reshape(*found.shape[:2], 1)
+        found = np.rint(found + share * (found[:, ::-1].astype(np.float32) - found)).astype(np.uint8)
     return found
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ficgan.errors import FicganError
-from ficgan.frame.appearance import LIGHT, AppearanceModel
+from ficgan.frame.appearance import LIGHT, SMALL, AppearanceModel
 from ficgan.frame.geometry import NUMBERS
 from ficgan.frame.network import FrameNetwork
 from ficgan.identity.file import ModelInfo
@@ -51,12 +51,12 @@ class FrameConfig:
     presence: float = 0.0
     most_yaw: float = 0.8
     most_folded: float = 0.3
-    jitter: tuple[float, ...] = (0.0, 0.45, 0.45, 0.3, 0.6, 0.6)
+    jitter: tuple[float, ...] = (0.0, 0.5, 0.45, 0.4, 0.8, 0.8)
     shown: tuple[float, ...] = (0.9, 0.65, 0.9, 0.75, 0.5, 0.4)
     slopes: float = 0.5
     shapes: float = 0.7
-    rim: float = 0.3
-    choices: int = 6
+    rim: float = 0.2
+    choices: int = 12
     retry_choices: int = 24
     limit: float = 2.5
     kept: tuple[float, ...] = (1.5, 0.8)
@@ -151,6 +151,8 @@ def _check_sizes(model: AppearanceModel) -> None:
     }  # fmt: skip
     if details:
         wanted |= {"details": (None, len(model.fine_pixels)), "lenders": (details, kept)}
+    if model.usual.size:
+        wanted["usual"] = (SMALL, SMALL)
     for name, sizes in wanted.items():
         shape = getattr(model, name).shape
         if len(shape) != len(sizes) or any(want not in (None, have) for want, have in zip(sizes, shape, strict=True)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -144,8 +144,13 @@ def fit_appearance(
         (weight[:, None] * axes / spread).astype(np.float32), looks, reads, give,
         layer_bands(config.layers, config.shapes, config.lights, config.textures), tuple(names), config.lights,
     )  # fmt: skip
+    some = use[:: max(1, len(use) // 2000)]
+    square: Any = 0.0
+    for rows in (some[part] for part in _chunks(len(some))):
+        code, moment = model.encode(textures[rows], read.take(rows))
+        square = square + np.square(model.missed(textures[rows], code, moment)[0]).sum(0)
     say("fitting", rounds, rounds)
-    return model, codes
+    return replace(model, usual=np.sqrt(square / len(some)).clip(0.02).astype(np.float32)), codes
 
 
 def _regression(

@@ -318,6 +318,19 @@ class Warp:
         det = (j[..., 0] * j[..., 3] - j[..., 1] * j[..., 2]) / float(self.step.prod())
         return float(weight[det < 0.05].sum() / max(float(weight.sum()), 1e-9))
 
+    def seen(self, upright: Floats) -> Floats:
+        """How well a photo shows each pixel of the frame [R,R]: 0 where the turned face hides it, 1 from half of
+        the area that it has from the front.
+
+        Args:
+            upright: [R,R,2] of `to_upright`.
+        """
+        import cv2
+
+        j = _jacobian(upright)
+        area = (j[..., 0] * j[..., 3] - j[..., 1] * j[..., 2]) / float(self.step.prod())
+        return cv2.GaussianBlur(np.clip((area - 0.2) / 0.3, 0, 1).astype(np.float32), (0, 0), self.size / 48)
+
     def _seen_first(self, upright: Floats, wanted: Floats, depth: Floats) -> Floats | None:
         """A first guess of the inverse where the face covers itself; None where it does not."""
         import cv2

@@ -207,7 +207,8 @@ class FrameDiscriminator(nn.Module):
     def __init__(self, config: DiscriminatorConfig, resolution: int) -> None:
         super().__init__()
         fine, middle, coarse = (config.channels(resolution // side) for side in (2, 4, 8))
-        self.patches = _judge([(9, fine, 4, 2), (fine, middle, 4, 2), (middle, coarse, 4, 2), (coarse, coarse, 3, 1)])
+        layers = [(9, fine, 4, 2), (fine, middle, 4, 2), (middle, coarse, 4, 2), (coarse, coarse, 3, 1)]
+        self.patches = _judge(layers) if config.patches else None
         self.heads = nn.ModuleList(_judge([(taps, 64, 4, 2), (64, 64, 3, 1)]) for taps in config.taps)
         for head in self.heads:
             for layer in head.children():
@@ -217,20 +218,24 @@ class FrameDiscriminator(nn.Module):
         self.register_buffer("places", torch.stack(torch.meshgrid(at, at, indexing="xy"))[None], persistent=False)
 
     def forward(self, textures: Tensor, mask: Tensor, maps: Sequence[Tensor] = ()) -> list[Tensor]:
-        """Logits [B,1,h,w] of patches, then of V's feature maps if they are given; higher for real.
+        """Logits [B,1,h,w] of patches where they are judged, then of V's feature maps if given; higher for real.
 
         Args:
             textures: [B,3,R,R] in [−1, 1].
             mask: [1,1,R,R], weight of the textures.
             maps: of V, finest first; the last of them are judged.
         """
-        count = len(textures)
-        fine = _FINE * (textures - F.interpolate(F.avg_pool2d(textures, 2), scale_factor=2.0, mode="bilinear"))
-        given = [textures * mask, fine * mask, mask.expand(count, -1, -1, -1), self.places.expand(count, -1, -1, -1)]
-        logits = [self.patches(torch.cat(given, 1))]
+        logits = [] if self.patches is None else [self._of_patches(self.patches, textures, mask)]
         if len(self.heads) and len(maps):
             logits += [_GAIN * head(one) for head, one in zip(self.heads, maps[-len(self.heads) :], strict=True)]
         return [one.float() for one in logits]
+
+    def _of_patches(self, judge: nn.Module, textures: Tensor, mask: Tensor) -> Tensor:
+        count = len(textures)
+        fine = _FINE * (textures - F.interpolate(F.avg_pool2d(textures, 2), scale_factor=2.0, mode="bilinear"))
+        given = [textures * mask, fine * mask, mask.expand(count, -1, -1, -1), self.places.expand(count, -1, -1, -1)]
+        out: Tensor = judge(torch.cat(given, 1))
+        return out
 
 
 def _judge(layers: Sequence[tuple[int, int, int, int]]) -> nn.Sequential:

@@ -201,9 +201,10 @@ class FrameTask:
         if weights.adversarial > 0:
             for name, texture, seen in (("adv_rec", rec_texture, []), ("adv_mix", mix_texture, maps)):
                 logits = judge(texture, self.composite.mask, seen)
-                terms[name] = losses.local_adversarial(logits, self.weight(logits), real=True).mean()
-            adversarial = told.adversarial_rec * terms["adv_rec"] + told.adversarial_mix * terms["adv_mix"]
-            total = total + weights.adversarial * adversarial
+                if logits:
+                    terms[name] = losses.local_adversarial(logits, self.weights(logits), real=True).mean()
+                    share_of = told.adversarial_rec if name == "adv_rec" else told.adversarial_mix
+                    total = total + weights.adversarial * share_of * terms[name]
         terms["total"] = total
         (total * share).backward()
         told_terms = {name: term.detach() for name, term in terms.items()}
@@ -218,10 +219,11 @@ class FrameTask:
         mask = self.composite.mask
         real = judge(made.real, mask, made.real_maps)
         mix, rec = judge(made.mix, mask, made.mix_maps), judge(made.rec, mask)
-        weight = self.weight(real)
-        loss = losses.local_adversarial(real, weight, real=True)
-        loss = loss + 0.5 * losses.local_adversarial(mix, weight, real=False)
-        loss = (loss + 0.5 * losses.local_adversarial(rec, weight, real=False)).mean()
+        fakes = [one for one in (mix, rec) if one]
+        loss = losses.local_adversarial(real, self.weights(real), real=True)
+        for one in fakes:
+            loss = loss + losses.local_adversarial(one, self.weights(one), real=False) / len(fakes)
+        loss = loss.mean()
         (loss * share).backward()
         told = {"d": loss.detach(), "r_t": torch.stack([one.detach().sign().mean() for one in real]).mean()}
         for number, (a, b) in enumerate(zip(real, mix, strict=True)):
@@ -229,21 +231,26 @@ class FrameTask:
         return told
 
     def r1_step(self, state: TrainingState, made: Judged, weight: float, share: float) -> dict[str, Tensor]:
-        """Accumulate the gradients of R1 on patches for one round."""
+        """Accumulate the gradients of R1 on patches for one round; V's maps are held by their spectral norm."""
+        assert isinstance(state.discriminator, FrameDiscriminator)
+        if state.discriminator.patches is None:
+            return {}
         with torch.autocast(self.device.type, enabled=False):
             real = made.real.detach().requires_grad_(True)
             logits = state.discriminator(real, self.composite.mask)
-            assert isinstance(logits, list)
-            weights = self.weight(logits)
-            mean = (logits[0] * weights).sum((1, 2, 3)) / weights.sum()
+            (weight_of,) = self.weights(logits)
+            mean = (logits[0] * weight_of).sum((1, 2, 3)) / weight_of.sum()
             penalty = losses.r1_penalty(mean, real).mean()
             (penalty * (weight * share)).backward()
         return {"r1": penalty.detach()}
 
-    def weight(self, logits: Sequence[Tensor]) -> Tensor:
-        """How much each of D's patches counts, [1,1,h,w]."""
-        height, width = logits[0].shape[2:]
-        return F.adaptive_avg_pool2d(self.composite.mask, (height, width))
+    def weights(self, logits: Sequence[Tensor]) -> list[Tensor]:
+        """How much the places of each of D's maps count, [1,1,h,w]: patches as far as they are face, V's maps alike."""
+        weights = [torch.ones_like(one[:1]) for one in logits]
+        if self.config.discriminator.patches:
+            height, width = weights[0].shape[2:]
+            weights[0] = F.adaptive_avg_pool2d(self.composite.mask, (height, width))
+        return weights
 
     def _mix(self, rows: NDArray[np.int64], plan: Swap, rng: np.random.Generator) -> tuple[FrameBatch, Tensor]:
         """The batch as the linear model has it, and w of those that go towards a mean [B,w_dim]."""
@@ -261,6 +268,10 @@ class FrameTask:
         """Composites [2B,3,S,S], textures [2B,3,R,R] and what moves the shape [2B,I]."""
         out = model.generate(w, batch.moment, torch.cat([z_non, z_non]), batch.linear)
         added = torch.lerp(out.texture, out.texture.mean(1, keepdim=True), batch.grey)
+        if self.config.loss.coarse:
+            rec, mix = added.chunk(2)
+            coarse = F.interpolate(F.adaptive_avg_pool2d(mix, self.config.loss.coarse), mix.shape[2:], mode="bilinear")
+            added = torch.cat([rec, coarse + (mix - coarse).detach()])
         textures = batch.linear + batch.contrast * added
         points = batch.points + torch.einsum("bi,binj->bnj", out.shape, batch.moves)
         source, upright = torch.cat([batch.source] * 2), torch.cat([batch.upright] * 2)

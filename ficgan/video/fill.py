@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import maximum_filter1d, uniform_filter1d
 
 from ficgan.errors import UsageError
+from ficgan.faces.smooth import SmoothConfig, smooth_landmarks
 from ficgan.video.motion import LOG_SIZE, PLACE, Motion, measured, smooth
-from ficgan.video.smooth import SmoothConfig, smooth_landmarks
 from ficgan.video.tracks import FILLED, PADDED, SEEN, Sighting, Track, Tracklet
 
 __all__ = ["FillConfig", "fill_track", "fill_tracks", "scene_bounds"]

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ficgan.errors import UsageError
 from ficgan.faces import DetectAt, Face, Recognizer
 from ficgan.faces.detection import check_image
+from ficgan.faces.smooth import SmoothConfig
 from ficgan.video.analyse import LEAST
 from ficgan.video.association import AssociationConfig, Associator
 from ficgan.video.cuts import CutDetector
@@ -32,7 +33,6 @@ from ficgan.video.render import Appearance, FrameJob, Renderer, VideoTools
 from ficgan.video.result import VideoResult
 from ficgan.video.rules import Rules
 from ficgan.video.settings import VideoSettings
-from ficgan.video.smooth import SmoothConfig
 from ficgan.video.tracks import FILLED, Sighting, Track
 from ficgan.video.write import VideoWriter
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.faces.smooth import SmoothConfig
 from ficgan.video.check import Finding
 from ficgan.video.media import Frame
 from ficgan.video.modes import effective_modes
@@ -34,6 +35,8 @@ class Plan:
         rate = (len(times) - 1) / times[-1] if len(times) > 1 and times[-1] > 0 else 25.0
         self._settings, self._rate = settings, rate
         scope = film.source.fingerprint or "film"
+        self.reach = SmoothConfig().frames(rate)
+        """Frames on either side over which generated faces are smoothed."""
         self.person: dict[int, str] = {}
         self.fallbacks: dict[str, int] = {}
         self.origins: dict[str, int] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -323,7 +323,8 @@ def _rendered(
     encode: EncodeOptions, state: State, *, overwrite: bool, project: Path | None,
     progress: Progress | None, is_cancelled: IsCancelled | None, edits: tuple[str, ...] = (),
 ) -> VideoResult:  # fmt: skip
-    plan, renderer, total = Plan(film, settings), Renderer(tools, settings), len(film.pts)
+    plan, total = Plan(film, settings), len(film.pts)
+    renderer = Renderer(tools, settings, plan.reach)
     state.load_casts(renderer)
     # The film takes its name when it has been looked through: what bears it was not interrupted.
     made = state.folder / f"ficgan-result{output.suffix}"
@@ -334,7 +335,7 @@ def _rendered(
         with state.timed("rendering"):
             tick = _Ticker(source.name, "rendering", total, progress, is_cancelled)
             writer = SegmentWriter(state.folder, source.info, encode, output=output, seconds=settings.segment)
-            _drawn(plan, renderer, source, writer, settings.chunk, state, tick)
+            _drawn(plan, renderer, source, writer, settings, state, tick)
             assembled = assemble(writer.segments, source, made, encode, overwrite=True)
         notes, damage = [*source.notes, *writer.notes, *assembled.notes], source.damage
         if settings.verify == "off" or tools.recognizer is None:
@@ -397,31 +398,37 @@ def _rendered(
 
 
 def _drawn(
-    plan: Plan, renderer: Renderer, source: VideoSource, writer: SegmentWriter, chunk: int, state: State, tick: _Ticker
-) -> None:
+    plan: Plan, renderer: Renderer, source: VideoSource, writer: SegmentWriter, settings: VideoSettings, state: State,
+    tick: _Ticker,
+) -> None:  # fmt: skip
     """Render what is in no finished segment yet."""
-    jobs: list[FrameJob] = []
+    jobs: deque[FrameJob] = deque()
     counts = Counter(renderer.counts)
-    finished = len(writer.segments)
+    finished, begin, chunk = len(writer.segments), writer.next_frame, settings.chunk
+    ahead = 2 * plan.reach
 
-    def flush() -> None:
+    def flush(number: int) -> None:
         nonlocal finished
-        for job, image, tally in zip(jobs, renderer(jobs), renderer.tally, strict=False):
+        before = [jobs.popleft() for _ in range(len(jobs)) if jobs[0].frame.index < begin]
+        now = [jobs.popleft() for _ in range(min(number, len(jobs)))]
+        if not now:
+            return
+        for job, image, tally in zip(now, renderer(now, [*before, *jobs]), renderer.tally, strict=True):
             writer.write(job.frame, image)
             tick(job.frame.index)
             if len(writer.segments) > finished:  # this frame began a new one
                 finished = len(writer.segments)
                 state.save_casts(renderer, counts, writer.next_frame)
             counts.update(tally)
-        jobs.clear()
 
     with writer:
-        for frame in source.frames(first=writer.next_frame):
+        # A few frames before the first are read again, so that an interrupted film becomes the same one.
+        for frame in source.frames(first=max(0, begin - ahead)):
             jobs.append(plan.job(frame))
-            if len(jobs) == chunk:
-                flush()
-        if jobs:
-            flush()
+            if frame.index >= begin + chunk + ahead - 1 and (frame.index + 1 - begin - ahead) % chunk == 0:
+                flush(chunk)
+        while jobs:
+            flush(chunk)
     state.save_casts(renderer, counts, writer.next_frame)
 
 

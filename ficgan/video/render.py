@@ -88,9 +88,10 @@ class Renderer:
     Args:
         tools: model, gate.
         settings: numbers.
+        reach: frames on either side over which a generated face's place and light are smoothed; 0: not at all.
     """
 
-    def __init__(self, tools: VideoTools, settings: VideoSettings) -> None:
+    def __init__(self, tools: VideoTools, settings: VideoSettings, reach: int = 0) -> None:
         self.tools, self.settings = tools, settings
         self.casts: dict[str, Cast] = {}
         self.counts: Counter[str] = Counter()
@@ -100,22 +101,25 @@ class Renderer:
         self.unread = 0
         """Faces of single frames that got the fallback, as the model could not read them there or nearby."""
         self._lost: dict[int, list[float]] = {}
+        self._reader = None if tools.face_model is None else _Reader(tools.face_model, reach)
         self.covers = Covers(tools.methods, settings, tools.policy.coverage)
         model = tools.face_model
         self._ladder: list[Attempt] = []
         if model is not None:
             self._ladder = tools.policy.attempts(tools.layer, model.band, drawn=not model.swap)
 
-    def __call__(self, jobs: Sequence[FrameJob]) -> list[Image]:
+    def __call__(self, jobs: Sequence[FrameJob], around: Sequence[FrameJob] = ()) -> list[Image]:
         """Redact frames.
 
         Args:
             jobs: consecutive frames; the generated faces of all of them are computed together.
+            around: frames before and after them, as far as they were not among the jobs of the last call. With `ahead`
+                of them on either side every frame is smoothed in the same way, wherever a chunk begins.
 
         Returns:
             Their new images, the sources untouched; a frame without faces is the source's own array.
         """
-        generated = self._generate(jobs)
+        generated = self._generate(jobs, around)
         self.tally = []
         images = []
         for job, pastes in zip(jobs, generated, strict=True):
@@ -152,20 +156,13 @@ class Renderer:
 
     # -- new faces --------------------------------------------------------------------------------------------------
 
-    def _generate(self, jobs: Sequence[FrameJob]) -> list[dict[int, Paste]]:
+    def _generate(self, jobs: Sequence[FrameJob], around: Sequence[FrameJob]) -> list[dict[int, Paste]]:
         """For each job: index of the appearance → the patch of its new face. What is not there falls back."""
         pastes: list[dict[int, Paste]] = [{} for _ in jobs]
-        model = self.tools.face_model
-        if model is None:
+        model, reader = self.tools.face_model, self._reader
+        if model is None or reader is None:
             return pastes
-        asked = [
-            (j, a)
-            for j, job in enumerate(jobs)
-            for a, appearance in enumerate(job.appearances)
-            if appearance.mode == "ficgan"
-        ]
-        sights = model.see([(jobs[j].frame.image, jobs[j].appearances[a].face) for j, a in asked])
-        wanted = self._steady(jobs, [(j, a, sight) for (j, a), sight in zip(asked, sights, strict=True)])
+        wanted = self._steady(jobs, reader.read(jobs, around))
         people = [jobs[j].appearances[a].person for j, a, _ in wanted]
         for person in dict.fromkeys(people):
             if person not in self.casts:
@@ -306,6 +303,60 @@ class Renderer:
 
     def _count(self, what: str, number: int = 1) -> None:
         self.tally[-1][what] += number
+
+
+class _Reader:
+    """Source faces of a film as the model sees them, their place and light smoothed over time in both directions.
+
+    A place is smoothed over `reach` frames on either side, then what is read there over as many again.
+    """
+
+    def __init__(self, model: FaceModel, reach: int) -> None:
+        self.model, self.reach = model, reach
+        self._found: dict[tuple[int, int], Any] = {}
+        """(track, frame) → what the model found there."""
+        self._sights: dict[tuple[int, int], Sight] = {}
+
+    def read(self, jobs: Sequence[FrameJob], around: Sequence[FrameJob]) -> list[tuple[int, int, Sight]]:
+        """Number of the job, number of the appearance and sight of each face that shall be generated."""
+        first, last, reach = jobs[0].frame.index, jobs[-1].frame.index, self.reach
+        faces = {
+            (one.track, job.frame.index): (job.frame.image, one.face)
+            for job in sorted([*jobs, *around], key=lambda job: job.frame.index)
+            for one in job.appearances
+            if one.mode == "ficgan"
+        }
+        new = [key for key in faces if key not in self._found]
+        self._found |= zip(new, self.model.find([faces[key] for key in new]), strict=True)
+        new = [key for key in faces if key not in self._sights and first - reach <= key[1] <= last + reach]
+        smoothed = [self.model.smoothed(*self._window(self._found, key)) for key in new]
+        self._sights |= zip(new, self.model.see([faces[key] for key in new], smoothed), strict=True)
+        sights = []
+        for j, job in enumerate(jobs):
+            for a, one in enumerate(job.appearances):
+                if one.mode == "ficgan":
+                    key = (one.track, job.frame.index)
+                    sights.append((j, a, self.model.steadied(*self._window(self._sights, key))))
+        end = max(frame for _, frame in faces) if faces else last  # a film that is drawn again begins anew
+        self._found = {key: one for key, one in self._found.items() if last - 2 * reach < key[1] <= end}
+        self._sights = {key: one for key, one in self._sights.items() if last - reach < key[1] <= end}
+        return sights
+
+    def _window(self, rows: dict[tuple[int, int], Any], key: tuple[int, int]) -> tuple[list[Any], int]:
+        """What is there without a gap around a frame of a track, and the frame's place in it."""
+        track, frame = key
+        window = [rows[key]]
+        at = 0
+        for step in (-1, 1):
+            for away in range(1, self.reach + 1):
+                if (track, frame + step * away) not in rows:
+                    break
+                if step < 0:
+                    window.insert(0, rows[track, frame - away])
+                    at += 1
+                else:
+                    window.append(rows[track, frame + away])
+        return window, at
 
 
 def _styles(cast: Cast) -> NDArray[np.float32]:

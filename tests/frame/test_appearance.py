@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ficgan.errors import InputError
 from ficgan.frame import appearance, fit
-from ficgan.frame.appearance import LIGHT, AppearanceModel, Moment, frame_mask, model_pixels, quantised
+from ficgan.frame.appearance import COVERED, LIGHT, AppearanceModel, Moment, frame_mask, model_pixels, quantised
 from ficgan.frame.fit import FitConfig, fit_appearance, fit_shape
 from ficgan.frame.geometry import LO, FaceShape, Readings
 from ficgan.frame.learn import Learnt
@@ -287,6 +287,26 @@ def test_glasses_are_left_out_in_all_groups_alike(
         return float(np.square(wanted @ basis).sum() / np.square(wanted).sum())
 
     assert explained(trimmed) < 0.6 * explained(fitted(world, CONFIG, textures)[0])
+
+
+def test_what_lies_over_a_face_is_taken_away(world: World, model: AppearanceModel) -> None:
+    """A bar over the mouth: its share is about right, the face below it is guessed, and the light is the face's own."""
+    model = replace(model, usual=np.full((32, 32), 0.2, np.float32))  # real faces are not as linear as this world
+    inside = model.mask > 0.5
+    rows = slice(int(0.62 * SIZE), int(0.78 * SIZE))
+    for n in range(5):
+        read, plain = world.read.take([n]), world.textures[n]
+        same, share = model.uncovered(plain, read)
+        assert share < COVERED and same is plain
+        barred = plain.copy()
+        barred[rows] = (255, 0, 255)
+        clean, share = model.uncovered(barred, read)
+        wanted = inside[rows].sum() / inside.sum()
+        assert 0.6 * wanted < share < 1.6 * wanted
+        apart = [np.abs(one[rows].astype(int) - plain[rows])[inside[rows]].mean() for one in (barred, clean)]
+        assert apart[1] < 0.4 * apart[0]
+        light, own = (model.encode(one[None], read)[1].light for one in (clean, plain))
+        assert np.abs(light - own).mean() < 0.5 * np.abs(model.encode(barred[None], read)[1].light - own).mean()
 
 
 def test_too_few_faces_are_refused(world: World) -> None:

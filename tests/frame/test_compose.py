@@ -302,3 +302,21 @@ def test_a_face_does_not_jump_from_one_blur_to_the_next(
     faces = [no_sharper(sharp, mask, share * usual) for share in np.linspace(0.95, 0.5, 16)]
     steps = [float(np.abs(a - b).mean()) for a, b in pairwise(faces)]
     assert min(steps) > 0 and max(steps) < 2.5 * float(np.median(steps))
+
+
+@pytest.mark.parametrize("yaw", [-0.75, 0.75])
+def test_what_a_turned_head_hides_is_the_other_side(shape: FaceShape, warp: Warp, mask: Floats, yaw: float) -> None:
+    head = turned(shape.mean * 2.0, yaw) + np.array([130, 130, 0])
+    read = shape.read(head[None])
+    grid = warp.to_upright(read.points)[0]
+    seen = warp.seen(grid)
+    front = warp.seen(warp.to_upright(shape.read(shape.mean[None] + [64, 64, 0]).points)[0])
+    assert front[mask > 0.5].min() > 0.95, "from the front everything is seen"
+    halves = zip(np.hsplit(seen, 2), np.hsplit(mask, 2), strict=True)
+    sides = [float(part[weight > 0.5].mean()) for part, weight in halves]
+    assert max(sides) > 0.9 and min(sides) < 0.8
+    photo = np.random.default_rng(0).integers(0, 256, (260, 260, 3), np.uint8)
+    texture = read_texture(photo, read.upright[0], read.points[0], warp).astype(int)
+    hidden = (seen < 0.02) & (seen[:, ::-1] > 0.98) & (mask > 0.5)
+    assert hidden.sum() > 50
+    np.testing.assert_allclose(texture[hidden], texture[:, ::-1][hidden], atol=8)

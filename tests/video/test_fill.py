@@ -18,10 +18,10 @@ from worlds import MARKS, RATE, box_at, covered, face_at
 
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import detector_missing, get_detector
+from ficgan.faces.smooth import SmoothConfig, jitter, smooth_landmarks, smooth_middle
 from ficgan.video.association import Associator
 from ficgan.video.fill import FillConfig, fill_track, fill_tracks, scene_bounds
 from ficgan.video.motion import PLACE, Motion, State, smooth
-from ficgan.video.smooth import OnlineSmoother, SmoothConfig, jitter, smooth_landmarks
 from ficgan.video.tracks import FILLED, PADDED, SEEN, Sighting, Track, TrackSet
 
 
@@ -300,37 +300,22 @@ def test_a_sudden_start_neither_lags_nor_overshoots() -> None:
     """From rest to 20 px a frame, half an eye distance."""
     marks = walk(60, 0.0)
     marks[30:] += np.array([20.0, 0.0]) * np.arange(30)[:, None, None]
-    for smoothed in (smooth_landmarks(marks, RATE), online(marks, 2), online(marks, 0)):
-        assert np.abs(smoothed - marks).max() <= 0.1 * 40 + 1e-6
+    assert np.abs(smooth_landmarks(marks, RATE) - marks).max() <= 0.1 * 40 + 1e-6
 
 
-def online(marks: NDArray, look_ahead: int) -> NDArray:
-    smoother, found = OnlineSmoother(look_ahead, RATE), []
-    for number, one in enumerate(marks):
-        given = smoother.push(one)
-        assert (given is None) == (number < look_ahead)
-        found += [] if given is None else [given]
-    return np.stack(found + smoother.flush())
-
-
-@pytest.mark.parametrize("n", [1, 3, 7, 40])
-@pytest.mark.parametrize("look_ahead", [4, 6])
-def test_with_enough_look_ahead_online_is_offline(n: int, look_ahead: int) -> None:
-    marks = walk(n, noise=1.0)
-    assert SmoothConfig().frames(RATE) == 4
-    np.testing.assert_allclose(online(marks, look_ahead), smooth_landmarks(marks, RATE), atol=1e-9)
-
-
-@pytest.mark.parametrize("look_ahead", [0, 1, 2, 3])
-def test_with_less_look_ahead_there_is_less_jitter_and_no_lag(look_ahead: int) -> None:
-    marks = walk(120, 3.0, 1.0)
-    assert jitter(online(marks, look_ahead)) < jitter(marks)
-    np.testing.assert_allclose(online(walk(60, 9.0), look_ahead), walk(60, 9.0), atol=1e-9)
-
-
-def test_a_negative_look_ahead_is_refused() -> None:
-    with pytest.raises(UsageError, match="look-ahead"):
-        OnlineSmoother(-1, RATE)
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 12), st.integers(0, 11), st.integers(0, 99))
+def test_one_row_of_a_window_is_smoothed_as_in_the_whole(n: int, at: int, seed: int) -> None:
+    """A window that reaches as far as the smoother looks says all about its middle; no row moves beyond the limit."""
+    marks, reach = walk(n + 8, noise=1.0, seed=seed), SmoothConfig().frames(RATE)
+    row = min(at, n + 7)
+    first = max(0, row - reach)
+    alone = smooth_middle(marks[first : row + reach + 1], row - first, np.inf)
+    eyes = np.linalg.norm(marks[row, 1] - marks[row, 0])
+    if np.linalg.norm(alone - marks[row], axis=-1).max() <= SmoothConfig().bound * eyes:
+        np.testing.assert_allclose(alone, smooth_landmarks(marks, RATE)[row], atol=1e-9)
+    near = smooth_middle(marks[first : row + reach + 1], row - first, 0.5)
+    assert np.linalg.norm(near - marks[row], axis=-1).max() <= 0.5 + 1e-9
 
 
 # Containers

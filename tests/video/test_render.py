@@ -158,7 +158,7 @@ def test_without_a_model_and_with_shapeless_landmarks_faces_fall_back(face_model
 def test_a_face_lost_for_a_moment_does_not_flicker(face_model: FaceModel, monkeypatch: pytest.MonkeyPatch) -> None:
     see = face_model.see
 
-    def turned(pairs: Sequence[tuple[Image, Face]]) -> list[Sight]:
+    def turned(pairs: Sequence[tuple[Image, Face]], found=None) -> list[Sight]:
         sights = see(pairs)
         return [replace(one, problem="turned") if n == 3 else one for n, one in enumerate(sights)]
 
@@ -204,3 +204,42 @@ def test_a_grown_box_keeps_the_new_face_and_covers_the_rest(face_model: FaceMode
     far = Face(seen.box + np.array([60, 0, 60, 0], np.float32), seen.landmarks, 0.0)
     (out,) = render([FrameJob(plain.frame, [Appearance(1, "a", far, "ficgan")])])
     assert (out[45:75, 175:205] == 0).all()
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 50])
+def test_every_frame_is_smoothed_over_the_same_neighbours(
+    face_model: FaceModel, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    """Wherever a chunk begins: places over two frames on either side, light over two more; not over gaps and ends."""
+    windows: dict[str, dict[int, tuple[int, ...]]] = {"place": {}, "light": {}}
+    finds: list[int] = []
+
+    def find(pairs: Sequence[tuple[Image, Face]]) -> list[int]:
+        numbers = [round(float(one.box[0])) for _, one in pairs]  # the frame's number is where its face lies
+        finds.extend(numbers)
+        return numbers
+
+    def see(pairs: Sequence[tuple[Image, Face]], found: Sequence[int] | None = None) -> list[Sight]:
+        assert found == [round(float(one.box[0])) for _, one in pairs]
+        return [Sight(np.full(512, number, np.float32)) for number in found]
+
+    def smoothed(found: Sequence[int], at: int) -> int:
+        windows["place"][found[at]] = tuple(found)
+        return found[at]
+
+    def steadied(sights: Sequence[Sight], at: int) -> Sight:
+        windows["light"][int(sights[at].z_id[0])] = tuple(int(one.z_id[0]) for one in sights)
+        return replace(sights[at], problem="no picture is needed here")
+
+    for made in (find, see, smoothed, steadied):
+        monkeypatch.setattr(face_model, made.__name__, made)
+    gone = {9, 10}  # the face is not there
+    jobs = [job(n, *([] if n in gone else [(1, "a", float(n), "ficgan")])) for n in range(20)]
+    render = renderer(face_model)
+    render = Renderer(render.tools, render.settings, reach=2)
+    for begin in range(0, 20, chunk):
+        render(jobs[begin : begin + chunk], jobs[begin + chunk : begin + chunk + 4])
+    runs = [range(9), range(11, 20)]
+    wanted = {n: tuple(m for m in run if abs(m - n) <= 2) for run in runs for n in run}
+    assert windows == {"place": wanted, "light": wanted}
+    assert sorted(finds) == sorted(wanted), "no face is looked for twice"

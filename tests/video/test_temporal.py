@@ -15,6 +15,7 @@ from ficgan import Deidentifier
 from ficgan.config import ModelConfig
 from ficgan.face_model import CropModel, FaceModel, ModelInfo
 from ficgan.faces import Alignment, DetectAt, Face, crop, get_recognizer, paste_back
+from ficgan.faces.smooth import jitter
 from ficgan.identity import IdentityBank
 from ficgan.models import FICGAN
 from ficgan.policy import CORE, Policy, covered
@@ -22,7 +23,6 @@ from ficgan.video import Frame, VideoSettings, VideoTools, analyse_film, open_vi
 from ficgan.video.fill import FillConfig, fill_track
 from ficgan.video.plan import Plan
 from ficgan.video.render import Appearance, FrameJob, Renderer
-from ficgan.video.smooth import jitter
 from ficgan.video.tracks import Sighting, Track
 
 Image = NDArray[np.uint8]
@@ -201,10 +201,15 @@ def test_real_films_are_as_steady_as_their_source(
     settings = deid.video_settings(verify="off", margin=1.0, check=1.0)
     tools = deid.video_tools(settings)
     film = analyse_film(tools, path, tmp_path / "project", settings=settings, end=end)
-    plan, renderer = Plan(film, settings), Renderer(tools, settings)
+    plan = Plan(film, settings)
+    renderer, ahead = Renderer(tools, settings, plan.reach), 2 * plan.reach
     with open_video(path, end=end) as source:
         jobs = [plan.job(frame) for frame in source.frames()]
-    images = [image for begin in range(0, len(jobs), 8) for image in renderer(jobs[begin : begin + 8])]
+    images = [
+        image
+        for begin in range(0, len(jobs), 8)
+        for image in renderer(jobs[begin : begin + 8], jobs[begin + 8 : begin + 8 + ahead])
+    ]
     search = DetectAt(tools.detector, (settings.detect_size,) * 2, enlarge=False)
     found = [(search.detect(job.frame.image), search.detect(image)) for job, image in zip(jobs, images, strict=True)]
     assert renderer.counts["generated"] >= 0.95 * sum(renderer.counts.values())

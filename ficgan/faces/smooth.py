@@ -6,16 +6,13 @@ accelerated motion is left as it is. A point never leaves its measured place by 
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ficgan.errors import UsageError
-
-__all__ = ["OnlineSmoother", "SmoothConfig", "jitter", "smooth_landmarks"]
+__all__ = ["SmoothConfig", "jitter", "smooth_landmarks", "smooth_middle"]
 
 Floats = NDArray[np.float64]
 
@@ -76,45 +73,22 @@ def smooth_landmarks(landmarks: ArrayLike, rate: float, config: SmoothConfig | N
     return _bounded(fitted, marks, config.bound)
 
 
-class OnlineSmoother:
-    """Landmarks of one face, frame after frame, given back `look_ahead` frames later, smoothed for its own time.
+def smooth_middle(window: ArrayLike, at: int, limit: float) -> Floats:
+    """One row of a window of consecutive frames, smoothed.
 
     Args:
-        look_ahead: frames it may wait; 0 gives each back at once. From the window's reach on the result is that of
-            `smooth_landmarks`.
-        rate: frames per second.
-        config: numbers.
+        window: [m,...,D] places, or [m,D] numbers, of m frames.
+        at: the row.
+        limit: how far a place may be moved, in its own unit.
+
+    Returns:
+        float64 [...,D].
     """
-
-    def __init__(self, look_ahead: int, rate: float, config: SmoothConfig | None = None):
-        if look_ahead < 0:
-            raise UsageError(f"The look-ahead is {look_ahead} frames: give 0 or more.")
-        self._config = config or SmoothConfig()
-        self._ahead, self._reach = look_ahead, self._config.frames(rate)
-        self._window: deque[Floats] = deque(maxlen=self._reach + look_ahead + 1)
-        self._waiting = 0
-
-    def push(self, landmarks: ArrayLike) -> Floats | None:
-        """Take the landmarks [5,2] of the next frame; those of `look_ahead` frames before, or None."""
-        self._window.append(np.asarray(landmarks, np.float64))
-        self._waiting += 1
-        return self._oldest() if self._waiting > self._ahead else None
-
-    def flush(self) -> list[Floats]:
-        """What still waits, in order; the face is gone."""
-        rest = []
-        while self._waiting:
-            rest.append(self._oldest())
-        self._window.clear()
-        return rest
-
-    def _oldest(self) -> Floats:
-        at = len(self._window) - self._waiting
-        self._waiting -= 1
-        marks = np.stack(self._window)
-        first = max(0, at - self._reach)
-        window = marks[first : at + self._reach + 1]
-        return _bounded(_fit(window, at - first)[None], marks[at][None], self._config.bound)[0]
+    rows = np.asarray(window, np.float64)
+    move = _fit(rows, at) - rows[at]
+    far = np.linalg.norm(move, axis=-1, keepdims=True)
+    moved: Floats = rows[at] + move * np.minimum(1.0, limit / np.maximum(far, 1e-12))
+    return moved
 
 
 def _fit(window: Floats, at: int) -> Floats:
