@@ -13,8 +13,7 @@ import torch
 from ficgan import __version__
 from ficgan.config import load_config
 from ficgan.errors import FicganError, UsageError
-from ficgan.export import KINDS, Runner, calibrate, drawn_faces, quantise, to_onnx
-from ficgan.export.graph import OPSET
+from ficgan.export import KINDS, OPSET, Runner, calibrate, drawn_faces, quantise, to_onnx
 from ficgan.models import FICGAN, CheckpointHeader
 
 VARIANTS: dict[str, tuple[str, ...]] = {
