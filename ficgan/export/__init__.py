@@ -5,6 +5,6 @@ from ficgan.export.precision import PRECISIONS, calibrate, drawn_faces, quantise
 from ficgan.export.runner import Difference, Runner, differences, race
 
 __all__ = [
-    "KINDS", "OPSET", "PRECISIONS", "Difference", "Runner", "calibrate", "differences", "drawn_faces", "quantise", "race",
-    "to_onnx",
+    "KINDS", "OPSET", "PRECISIONS", "Difference", "Runner", "calibrate", "differences", "drawn_faces", "quantise",
+    "race", "to_onnx",
 ]  # fmt: skip

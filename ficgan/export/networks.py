@@ -45,7 +45,7 @@ class Graph:
     """
 
     def __init__(self, kind: str, *, half: bool = False, stored_half: bool = False) -> None:
-        self.kind, self.half, self.stored_half = name, half, stored_half
+        self.kind, self.half, self.stored_half = kind, half, stored_half
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, onnx.TensorProto] = {}
 

@@ -23,7 +23,7 @@ Array = NDArray[np.float32]
 
 
 class Encoded(NamedTuple):
-    """What the encoder file returns: identity code [B,id_dim], spatial code [B,C,4,4], intermediate latent [B,w_dim]."""
+    """What the encoder file returns: identity code [B,id_dim], spatial code [B,C,4,4], latent w [B,w_dim]."""
 
     z_id: Array
     z_non: Array

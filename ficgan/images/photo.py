@@ -242,7 +242,7 @@ _DROPPED_EXIF = {
 def clean_exif(image: Image.Image, size: tuple[int, int]) -> bytes | None:
     """EXIF that may be kept, as a block for Pillow's writers; None where there is nothing, or nothing readable.
 
-    Left out are the orientation (it is applied), thumbnail, maker note, author, owner, serial numbers, and large values.
+    Left out are the orientation (it is applied), thumbnail, maker note, author, owner, serial numbers, large values.
 
     Args:
         image: the opened file.
