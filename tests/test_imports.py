@@ -20,7 +20,9 @@ SOURCES = sorted(
 MAPPED = ("ops", "configs", "pretrained")
 
 # Room → the rooms it may import; itself always, `cli` whatever it likes, nobody `cli`.
-LEAVES = frozenset({"errors", "config", "device", "precision", "arrays", "registry", "interrupts", "yaml_settings", "files"})
+LEAVES = frozenset(
+    {"errors", "config", "device", "precision", "arrays", "registry", "interrupts", "yaml_settings", "files"}
+)
 ALLOWED: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "files": frozenset({"errors"}),

@@ -76,11 +76,9 @@ class Graph:
         return stored if features else self.to_float(stored, f"{name}/float")
 
     def to_features(self, x: str, name: str) -> str:
-        """Float32 → the type of feature maps."""
         return self.node("Cast", x, name=name, to=TensorProto.FLOAT16) if self.half else x
 
     def to_float(self, x: str, name: str) -> str:
-        """The type of feature maps → float32."""
         return self.node("Cast", x, name=name, to=TensorProto.FLOAT) if self.half else x
 
     def halves(self, x: str, name: str, parts: tuple[str, str]) -> list[str]:
@@ -117,8 +115,6 @@ class Graph:
         helper.set_model_props(model, {"kind": self.kind, **(metadata or {})})
         onnx.checker.check_model(model, full_check=True)
         return model
-
-    # -- layers -----------------------------------------------------------------------------------------------------
 
     def lrelu(self, x: str, name: str) -> str:
         return self.node("LeakyRelu", x, name=name, alpha=LEAK)
@@ -207,10 +203,7 @@ def metadata_of(header: CheckpointHeader, digest: str) -> dict[str, str]:
 def encoder_to_onnx(model: FICGAN, metadata: Mapping[str, str], *, half: bool = False) -> onnx.ModelProto:
     """E and the mapping network: image [B,3,R,R] in [−1, 1] → z_id [B,id_dim], z_non [B,C,4,4], w [B,w_dim].
 
-    Args:
-        model: its weights are copied, gains folded in.
-        metadata: becomes metadata_props, beside `kind` and `precision`.
-        half: weights and feature maps in float16; inputs and outputs stay float32.
+    `half` keeps weights and feature maps in float16; inputs and outputs stay float32.
 
     Raises:
         UsageError: a filter other than 1 3 3 1.
@@ -253,10 +246,7 @@ def _spatial_code(g: Graph, encoder: Encoder, trunk: str) -> str:
 
 
 def generator_to_onnx(model: FICGAN, metadata: Mapping[str, str], *, half: bool = False) -> onnx.ModelProto:
-    """G: w [B,L,w_dim] and z_non [B,C,4,4] → image [B,3,R,R], about [−1, 1].
-
-    The arguments are those of `encoder_to_onnx`. For one w in all layers repeat it L times.
-    """
+    """G: w [B,L,w_dim] and z_non [B,C,4,4] → image [B,3,R,R], about [−1, 1]. For one w in all layers repeat it."""
     generator, config, g = model.generator, model.config, Graph("generator", half=half)
     x = g.conv(generator.start, g.to_features("z_non", "z_non/half"), "start")
     image, side = "", 4

@@ -37,11 +37,7 @@ class Calibration(NamedTuple):
 def drawn_faces(model: FICGAN, number: int, *, seed: int, codes: NDArray[np.floating] | None = None) -> Tensor:
     """Faces that the generator draws, where there are no photos: float32 [number,3,R,R] in [−1, 1].
 
-    Args:
-        model: in evaluation mode, on the CPU.
-        number: how many.
-        seed: of the draw.
-        codes: [N,w_dim] of a bank, of which each face takes one; without them random identity codes are mapped.
+    Each takes one of the `codes` [N,w_dim] of a bank; without them random identity codes are mapped.
 
     Raises:
         UsageError: the codes are of another size than the model's.
@@ -62,11 +58,7 @@ def drawn_faces(model: FICGAN, number: int, *, seed: int, codes: NDArray[np.floa
 
 @torch.inference_mode()
 def calibrate(model: FICGAN, faces: Tensor) -> Calibration:
-    """What both networks get when faces are encoded, and generated with their own, another's and the mean identity.
-
-    Args:
-        model: in evaluation mode, on the CPU.
-        faces: [N,3,R,R] in [−1, 1].
+    """What both networks get when faces [N,3,R,R] are encoded, and generated with their own, another's and the mean w.
 
     Raises:
         UsageError: no faces, or of another size than the model's.

@@ -96,7 +96,7 @@ class IdentityBank:
     def verify(self) -> None:
         """Read all codes: are they finite, and do they have the digest their file states?
 
-        About two seconds for a million codes in memory, and otherwise as long as the disk takes to read 1 GB.
+        About a second for a million codes in memory, and otherwise as long as the disk takes to read 1 GB.
 
         Raises:
             FicganError: they are not, or have not.

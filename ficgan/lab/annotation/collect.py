@@ -40,27 +40,13 @@ __all__ = [
 ]  # fmt: skip
 
 PUBLISHED_ERRORS: dict[str, tuple[int, int, int, int]] = {
-    "irish setter": (12, 3, 0, 0),
-    "gorilla": (32, 7, 0, 0),
-    "cheetah": (3, 1, 0, 0),
-    "basset": (10, 0, 0, 0),
-    "lynx": (9, 1, 0, 0),
-    "rottweiler": (11, 4, 0, 0),
-    "sorrel": (2, 1, 0, 0),
-    "impala": (1, 0, 0, 0),
-    "bernese mt. dog": (20, 3, 0, 0),
-    "silky terrier": (4, 0, 0, 0),
-    "maypole": (0, 0, 7, 5),
-    "basketball": (0, 0, 7, 2),
-    "volleyball": (0, 0, 10, 5),
-    "balance beam": (0, 0, 9, 5),
-    "unicycle": (0, 1, 6, 1),
-    "stage": (0, 0, 0, 0),
-    "torch": (2, 1, 1, 1),
-    "baseball player": (0, 0, 0, 0),
-    "military uniform": (3, 2, 2, 0),
+    "irish setter": (12, 3, 0, 0), "gorilla": (32, 7, 0, 0), "cheetah": (3, 1, 0, 0), "basset": (10, 0, 0, 0),
+    "lynx": (9, 1, 0, 0), "rottweiler": (11, 4, 0, 0), "sorrel": (2, 1, 0, 0), "impala": (1, 0, 0, 0),
+    "bernese mt. dog": (20, 3, 0, 0), "silky terrier": (4, 0, 0, 0), "maypole": (0, 0, 7, 5),
+    "basketball": (0, 0, 7, 2), "volleyball": (0, 0, 10, 5), "balance beam": (0, 0, 9, 5), "unicycle": (0, 1, 6, 1),
+    "stage": (0, 0, 0, 0), "torch": (2, 1, 1, 1), "baseball player": (0, 0, 0, 0), "military uniform": (3, 2, 2, 0),
     "steel drum": (1, 1, 1, 0),
-}
+}  # fmt: skip
 """False positives before and after, false negatives before and after, in 50 validation images of each category; before:
 Amazon Rekognition, after: crowdsourcing."""
 
@@ -235,13 +221,13 @@ def summary(done: Collected) -> dict[str, Any]:
 def score_annotations(
     truth: Records, lists: Mapping[str, Records], *, overlap: float = OVERLAP, names: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Count errors against verified faces.
+    """Count errors against verified faces, in groups of their category (label, else folder).
 
-    A box and a face count as right once, in as many pairs with an IoU of at least `overlap` as there can be.
+    Boxes and faces are paired as often as pairs with an IoU of at least `overlap` allow; what is left over is wrong.
 
     Args:
-        truth: verified faces; its images are judged, in groups of their category (label, else folder).
-        lists: "before" and "after" → boxes; others may be added. Images besides those of the truth are not judged.
+        truth: verified faces; only its images are judged.
+        lists: "before" and "after" → boxes; others may be added.
         overlap: least IoU, above 0 and at most 1.
         names: category → name in the paper's table, such as "n02100877" → "irish setter"; categories of the paper's own
             names need none.
