@@ -122,8 +122,6 @@ class IdentityBank:
         """How many people have each attribute."""
         return dict(zip(self.names, self.attributes.sum(0, dtype=np.int64).tolist(), strict=True))
 
-    # -- making, reading, writing -----------------------------------------------------------------------------------
-
     @classmethod
     def from_codes(
         cls, codes: NDArray[np.floating], people: ArrayLike | None, attributes: ArrayLike | None = None,
@@ -137,8 +135,7 @@ class IdentityBank:
                 as a person of their own; None: all are unknown, so that k counts pictures.
             attributes: [M,A], not 0 where an image shows the attribute; see `majority` for what a person then has.
             names: A attribute names.
-            provenance: where the codes come from; the counts of images and people, and whether these are known, are
-                added.
+            provenance: where the codes come from; the counts of images and people are added.
             columns: A names, alike for attributes that exclude each other, such as Female and Male.
 
         Returns:
@@ -202,8 +199,6 @@ class IdentityBank:
         except FicganError as error:
             raise FicganError(f"{path} is damaged: {error}") from None
         return bank
-
-    # -- use --------------------------------------------------------------------------------------------------------
 
     def query(self, text: str) -> NDArray[np.int64]:
         """People of an attribute group: int64 [M], ascending indices; may be empty.
@@ -369,10 +364,7 @@ def fold(name: str) -> str:
 
 
 def parse_direction(text: str) -> tuple[str, float]:
-    """Read "Female=0.7": an attribute and how far to go along its direction.
-
-    Returns:
-        Name and finite amount; 1 is the distance between the means of those with and without it.
+    """Read "Female=0.7": an attribute and how far to go; 1 is the distance of the means of those with and without it.
 
     Raises:
         UsageError: another form.
@@ -390,7 +382,7 @@ def parse_direction(text: str) -> tuple[str, float]:
 def majority(
     values: NDArray[np.uint8], owner: NDArray[np.int64], people: int, columns: Sequence[str] = ()
 ) -> NDArray[np.uint8]:
-    """Attributes per person, from attributes per image.
+    """Attributes per person, uint8 [N,A] of 0 and 1, from attributes per image.
 
     A person has an attribute that more than half of the images show. Attributes of one column exclude each other
     (Female and Male, the ages): of those a person has the one that most images show, and none where two are level.
@@ -400,9 +392,6 @@ def majority(
         owner: [M], 0 … people − 1.
         people: N.
         columns: A names of columns, alike for attributes that exclude each other; empty: none do.
-
-    Returns:
-        uint8 [N,A] of 0 and 1.
     """
     pictures = np.bincount(owner, minlength=people)
     has = np.zeros((people, values.shape[1]), np.uint8)

@@ -23,13 +23,9 @@ W = TypeVar("W", "torch.Tensor", NDArray[np.float32])
 
 
 def mix_layers(
-    w_s: torch.Tensor,
-    w_m: torch.Tensor,
-    *,
-    num_layers: int,
-    layer: int | None = None,
+    w_s: torch.Tensor, w_m: torch.Tensor, *, num_layers: int, layer: int | None = None,
     band: tuple[int, int] | None = None,
-) -> torch.Tensor:
+) -> torch.Tensor:  # fmt: skip
     """Give every style layer the source's code or the k-same code: [B,L,512], entry [:, n − 1] is style layer n.
 
     Args:
@@ -97,19 +93,10 @@ def exemplar(w_m: W, w_t: W, alpha: float) -> W:
 
 
 def audit(
-    bank: IdentityBank,
-    *,
-    k: int,
-    psi: float | Sequence[float],
-    num_layers: int,
-    seed: int | str,
-    alpha: float | None = None,
-    layer: int | None = None,
-    band: tuple[int, int] | None = None,
-    attributes: str | None = None,
-    directions: Sequence[str] = (),
-    target: str = "bank",
-) -> dict[str, Any]:
+    bank: IdentityBank, *, k: int, psi: float | Sequence[float], num_layers: int, seed: int | str,
+    alpha: float | None = None, layer: int | None = None, band: tuple[int, int] | None = None,
+    attributes: str | None = None, directions: Sequence[str] = (), target: str = "bank",
+) -> dict[str, Any]:  # fmt: skip
     """State, ready for JSON, what was drawn, which layers carry it, and what k does not cover.
 
     Args:

@@ -148,11 +148,8 @@ def compose(
     Args:
         blobs: images to review, in the order of their names.
         detected: what the detector found; images without a record have no boxes.
-        gold: images with verified faces.
-        rules: how batches are made.
-        own_gold: the gold images belong to `blobs`; they are then not reviewed.
+        gold: images with verified faces; `own_gold`: they belong to `blobs`, and are then not reviewed.
         failed: takes a sentence for each image that cannot be read; it is left out.
-        progress: called as progress(done, images, name).
 
     Raises:
         UsageError: fewer usable gold images than a batch needs.

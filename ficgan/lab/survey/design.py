@@ -40,17 +40,11 @@ CHECKS = ("identical", "genders")
 class Rules:
     """How a survey is drawn; the defaults are the paper's where it has any. UsageError for numbers that cannot be."""
 
-    pairs: int = 8
-    """Of a condition in a questionnaire, half of them of one person: even, and a multiple of 4 where the set knows
-    women and men."""
-    checks: int = 2
-    """Attention checks in a questionnaire, alternately the same photo twice and a woman beside a man."""
-    questionnaires: int | None = None
-    """None: as many as conditions, the whole square; 1: one for all, as in the paper."""
-    match: tuple[str, ...] = ()
-    """Columns besides gender, such as "age", in which the two people of a pair of strangers agree."""
-    failures: int = 0
-    """Most attention checks that somebody may fail."""
+    pairs: int = 8  # of a condition in a questionnaire: even, and a multiple of 4 where the set knows women and men
+    checks: int = 2  # attention checks in a questionnaire
+    questionnaires: int | None = None  # None: as many as conditions, the whole square; 1: one for all, as in the paper
+    match: tuple[str, ...] = ()  # columns besides gender, such as "age", in which strangers of a pair agree
+    failures: int = 0  # most attention checks that somebody may fail
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -207,8 +201,6 @@ def draw(
         references: rows of photos that stay clear.
         shown: rows of other photos of the same people, which conditions change.
         groups: column → N texts, "" where unknown.
-        conditions: how many, at least 1.
-        rules: sizes and seed.
 
     Raises:
         UsageError: numbers that cannot be balanced, or more questionnaires than conditions.

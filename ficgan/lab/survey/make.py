@@ -121,9 +121,9 @@ def changes_of(
 
     Args:
         methods: shown anonymised.
-        reversals: METHOD@ATTACKER, where METHOD is a method's label or a method with its parameters.
+        reversals: METHOD@ATTACKER, where METHOD is a method with its parameters, or the label of one of `methods` or
+            `named`.
         control: whether clear pairs are shown, which say how well people can do at all.
-        named: further methods whose labels a reversal may use.
 
     Raises:
         UsageError: a reversal of another form, two conditions of one label, or none.
@@ -150,12 +150,10 @@ def make_survey(
     detector: FaceDetector | None = None, store: Path | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Survey:  # fmt: skip
-    """Draw a survey and make its pictures.
+    """Draw a survey from the tested part of a face set, and make its pictures.
 
     Args:
-        source: the face set; people of a survey come from the tested part of its split.
-        changes: conditions, of `changes_of`.
-        rules: sizes and seed.
+        source, changes, rules: the face set, the conditions of `changes_of`, sizes and seed.
         divided: the split is as `source` says. Else the survey has as many people as it can be given, and background
             and attackers get what is left, where a condition needs them.
         detector: finds the faces of sets that are not aligned; None: the best one here.
@@ -280,10 +278,7 @@ def _with_tokens(
 def write_survey(folder: Path, survey: Survey, *, consent: str = CONSENT) -> list[Path]:
     """Write `pages/TOKEN.html` to hand out, `images/TOKEN.png` and `key.json`, which stay here; returns the pages.
 
-    Args:
-        folder: new or empty.
-        survey: of `make_survey`.
-        consent: text that participants agree to; shown as it is, with its line breaks.
+    `consent` is the text that participants agree to; it is shown as it is, with its line breaks.
 
     Raises:
         InputError: the folder holds something, or cannot be written.
@@ -310,13 +305,7 @@ def _png(pixels: Images) -> bytes:
 
 
 def page_html(questionnaire: Questionnaire, pictures: Mapping[str, bytes], *, consent: str = CONSENT) -> str:
-    """The page of a questionnaire as text.
-
-    Args:
-        questionnaire: the ids and tokens of its items reach the page, and nothing else.
-        pictures: PNG files by token; those of the items are on the page.
-        consent: text that participants agree to.
-    """
+    """The page of a questionnaire, of which it holds ids and tokens and nothing else; `pictures` are PNGs by token."""
     shown = sorted({token for item in questionnaire.items for token in (item.left, item.right)})
     data: dict[str, Any] = {
         "schema": ANSWERS_SCHEMA,
