@@ -61,15 +61,13 @@ class Photo:
         return view
 
     def merge(self, result: NDArray[np.uint8], mask: NDArray[np.bool_] | None = None) -> Pixels:
-        """Bring a changed RGB image back into the file's own pixels.
+        """The file's own pixels, with those of a changed RGB image inside a mask, converted as the file needs.
+
+        Outside the mask the values are the very same, and alpha is never touched.
 
         Args:
             result: uint8 [H,W,3] RGB.
             mask: bool [H,W], true where `result` is to be taken; by default wherever it differs from `rgb`.
-
-        Returns:
-            Like `pixels`: changed values inside the mask, converted as the file needs; the very same values outside.
-            Alpha is never touched.
 
         Raises:
             ValueError: `result` or `mask` does not have the photo's size and type.
@@ -125,14 +123,9 @@ def to_rgb(pixels: Pixels, mode: str, icc: bytes | None) -> NDArray[np.uint8]:
 
 
 def from_rgb(values: NDArray[np.uint8], mode: str, depth: int, icc: bytes | None) -> Pixels:
-    """RGB values as a file of this mode and depth holds them, alpha left out; the arguments are those of `to_rgb`.
+    """RGB values uint8 [N,3] as a file of this mode, depth (8 or 16 bits) and profile holds them, alpha left out.
 
-    Args:
-        values: uint8 [N,3].
-        depth: 8 or 16 bits.
-
-    Returns:
-        [N,1] luminance (ITU-R BT.601), [N,3] RGB or [N,4] CMYK, uint8 or uint16.
+    That is [N,1] luminance (ITU-R BT.601), [N,3] RGB or [N,4] CMYK, uint8 or uint16.
     """
     if mode == "CMYK":
         return _rgb_to_cmyk(values, icc)
@@ -228,10 +221,8 @@ _DROPPED_NAMES = {
 _MAX_VALUE = 4096  # characters or bytes; descriptions are shorter, embedded pictures longer
 
 # EXIF is kept by name, not dropped by name: an unknown tag may be a preview. A TIFF's technical tags are not here.
-_KEPT_TAGS = {
-    0x010E, 0x010F, 0x0110, 0x0131, 0x0132, 0x4746, 0x4749, 0x8298, 0x8825, 0x9C9B, 0x9C9C, 0x9C9F,
-}  # fmt: skip
 # Not among them: Artist, HostComputer ("Ann's phone"), XPAuthor, XPKeywords.
+_KEPT_TAGS = {0x010E, 0x010F, 0x0110, 0x0131, 0x0132, 0x4746, 0x4749, 0x8298, 0x8825, 0x9C9B, 0x9C9C, 0x9C9F}
 _SIZE_TAGS = {ExifTags.Base.ExifImageWidth: 0, ExifTags.Base.ExifImageHeight: 1}
 _DROPPED_EXIF = {
     ExifTags.Base.MakerNote, ExifTags.Base.ExifInteroperabilityOffset, ExifTags.Base.ExifOffset,

@@ -212,9 +212,7 @@ def _pixels(path: Path, upright: Image.Image, source: Image.Image) -> tuple[Pixe
                 pixels = 65535 - pixels
         return pixels, "L"
     if mode in ("I", "F", "LAB", "HSV"):
-        raise InputError(
-            f"{path}: pixels of type {mode} (32-bit, float or L*a*b*); convert it to 8 or 16 bits RGB first"
-        )
+        raise InputError(f"{path}: pixels of type {mode} (32-bit, float or L*a*b*); convert it to 8 or 16 bits RGB")
     clear = upright.has_transparency_data  # alpha, or a palette entry or colour that stands for it
     if mode in ("1", "L", "LA", "La"):
         target = "LA" if clear else "L"
@@ -223,9 +221,7 @@ def _pixels(path: Path, upright: Image.Image, source: Image.Image) -> tuple[Pixe
     return np.array(upright if mode == target else upright.convert(target)), target
 
 
-def _pixels16(
-    path: Path, upright: Image.Image, data: bytes, orientation: int
-) -> tuple[Pixels, str, tuple[str, ...]]:
+def _pixels16(path: Path, upright: Image.Image, data: bytes, orientation: int) -> tuple[Pixels, str, tuple[str, ...]]:
     if isinstance(upright, TiffImagePlugin.TiffImageFile) and upright.tag_v2.get(_PLANAR, 1) == 2:
         raise InputError(f"{path}: 16-bit colour in separate planes, which is not decoded; save it interleaved")
     eight, mode = _pixels(path, upright, upright)
@@ -240,10 +236,7 @@ def _decode16(data: bytes, eight: NDArray[np.uint8], orientation: int) -> NDArra
 
     OpenCV turns some files upright by itself, depending on version and format. The 8-bit decode tells which it did.
 
-    Args:
-        data: the file.
-        eight: uint8 [H,W,3 or 4], the upright image as Pillow decodes it (the high bytes).
-        orientation: EXIF's number, as the image is stored.
+    `eight` [H,W,3 or 4] is the upright image as Pillow decodes it (the high bytes).
     """
     import cv2
 

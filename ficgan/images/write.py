@@ -214,13 +214,7 @@ def _tiff(photo: Photo) -> bytes:
 
 
 def _tiff16(pixels: NDArray[np.uint16], compression: str, tags: Mapping[int, tuple[int, Any]]) -> bytes:
-    """A 16-bit RGB or RGBA TIFF: OpenCV encodes the strips, Pillow writes the directory before them.
-
-    Args:
-        pixels: uint16 [H,W,3 or 4].
-        compression: Pillow's name of a lossless compression; deflate where OpenCV does not know it.
-        tags: tag number → (TIFF type, value).
-    """
+    """OpenCV encodes the strips (deflate where it lacks the compression), Pillow writes the directory before them."""
     import cv2
 
     code = _TIFF_CODES.get(compression, 8)
