@@ -106,8 +106,8 @@ def _fitted(photo: Photo, format: str) -> Photo:
         pixels = to_uint8(pixels)
     if format == "JPEG" and mode in ("LA", "RGBA"):
         raise InputError(f"{photo.path}: JPEG has no transparency; choose a name that ends in .png, .webp or .tif")
-    options, chunks = (photo.options, photo.chunks) if format == photo.format else ({}, ())
-    return replace(photo, format=format, mode=mode, pixels=pixels, icc=icc, options=options, chunks=chunks)
+    photo = photo if format == photo.format else replace(photo, options={}, chunks=())
+    return replace(photo, format=format, mode=mode, pixels=pixels, icc=icc)
 
 
 def _image(pixels: Pixels, mode: str) -> Image.Image:
