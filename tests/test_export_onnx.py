@@ -55,6 +55,7 @@ def rows(text: str) -> list[list[str]]:
     ]
 
 
+@pytest.mark.slow
 def test_all_precisions_with_tables(
     tool: ModuleType, checkpoint: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +135,7 @@ def test_nothing_is_written_when_one_file_cannot_be(
     assert list((checkpoint.parent / "out").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_int8_of_photos(tool: ModuleType, checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, rng = checkpoint.parent / "faces", np.random.default_rng(0)
     folder.mkdir()

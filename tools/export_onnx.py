@@ -27,8 +27,8 @@ from ficgan.data import check_alignment, open_faces
 from ficgan.errors import FicganError, UsageError
 from ficgan.export import PRECISIONS, Difference, Runner, calibrate, differences, drawn_faces, race, to_onnx
 from ficgan.faces import Alignment, crop, get_detector
+from ficgan.files import atomic_write
 from ficgan.identity import IdentityBank
-from ficgan.images.files import atomic_write
 from ficgan.models import FICGAN, CheckpointHeader, InferenceModel, load_checkpoint
 from ficgan.models.io import file_digest
 

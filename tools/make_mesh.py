@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from ficgan.faces.models import onnx_session
-from ficgan.images.files import atomic_write
+from ficgan.files import atomic_write
 
 OUTPUT = Path(__file__).resolve().parent.parent / "pretrained" / "face_mesh.onnx"
 LIMIT = 0.01  # pixels of 256; float32 sums in another order differ by .001

@@ -24,7 +24,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from ficgan.images.files import atomic_write
+from ficgan.files import atomic_write
 
 FOLDER = Path(__file__).resolve().parent.parent / "pretrained"
 SIDE = 150

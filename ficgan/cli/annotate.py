@@ -47,16 +47,16 @@ def detect(
     named, get no record, and make the exit code 3.
     """
     from ficgan.faces import get_detector
-    from ficgan.lab.annotation import detect_set
+    from ficgan.lab.annotation.boxes import detect_set
 
     began = time.monotonic()
     finder = get_detector(detector, threshold=thresh, device=device)
-    with Progress(progress, quiet=quiet) as told:
-        done = detect_set(images, out, finder, progress=told)
+    with Progress(progress, quiet=quiet) as report:
+        done = detect_set(images, out, finder, progress=report)
     faces = sum(len(record.boxes) for record in done.records)
     seconds = round(time.monotonic() - began, 1)
-    said = {"out": str(out), "images": len(done.records), "faces": faces, "failed": len(done.failed)}
-    _end({**said, "resumed": done.resumed, "detector": finder.name, "seconds": seconds}, done.failed)
+    counts = {"out": str(out), "images": len(done.records), "faces": faces, "failed": len(done.failed)}
+    _end({**counts, "resumed": done.resumed, "detector": finder.name, "seconds": seconds}, done.failed)
 
 
 @annotate.command(context_settings=_HELP)
@@ -87,8 +87,8 @@ def page(
     themselves: quality control, no security against somebody who reads their source.
     """
     from ficgan.errors import InputError, UsageError
-    from ficgan.lab.annotation import Rules, read_records, write_pages
-    from ficgan.lab.annotation.detect import listed
+    from ficgan.lab.annotation.boxes import listed, read_records
+    from ficgan.lab.annotation.make import Rules, write_pages
 
     if gold is None and gold_count:
         raise UsageError("--gold names the boxes of verified images; without quality control give --gold-count 0")
@@ -99,14 +99,14 @@ def page(
     verified = read_records(gold) if gold else None
     pool = blobs if gold_images is None else listed(gold_images)
     known = [(blob, record) for blob in pool if verified is not None and (record := verified.find(blob.name))]
-    with Progress(progress, quiet=quiet) as told:
+    with Progress(progress, quiet=quiet) as report:
         key, failed = write_pages(
             out, blobs, detected, known, rules, own_gold=gold_images is None, linked=linked, side=side, note=note,
-            progress=told,
+            progress=report,
         )  # fmt: skip
-    work = sum(item.truth is None for one in key.batches for item in one.items)
-    said = {"pages": str(out / "pages"), "key": str(out / "key.json"), "batches": len(key.batches), "images": work}
-    _end({**said, "gold": len(known), "failed": len(failed)}, failed)
+    work = sum(item.truth is None for batch in key.batches for item in batch.items)
+    summary = {"pages": str(out / "pages"), "key": str(out / "key.json"), "batches": len(key.batches), "images": work}
+    _end({**summary, "gold": len(known), "failed": len(failed)}, failed)
 
 
 @annotate.command(context_settings=_HELP)
@@ -124,22 +124,21 @@ def collect(key: Path, exports: tuple[Path, ...], out: Path, log: Path | None, k
     code 3, as do images that nobody looked at; these keep the detector's boxes, with "workers": 0.
     """
     from ficgan.errors import UsageError
-    from ficgan.lab.annotation import collect as bring_together
-    from ficgan.lab.annotation import read_key, write_records
-    from ficgan.lab.annotation.collect import summary
-    from ficgan.lab.annotation.records import write_json
+    from ficgan.lab.annotation import collect as collecting
+    from ficgan.lab.annotation.boxes import write_records
+    from ficgan.lab.annotation.make import read_key
+    from ficgan.lab.pages import write_json
 
     log = log or out.with_suffix(".log.json")
     if log == out:
         raise UsageError(f"--log and --output are both {out}; give them two names")
-    done = bring_together(read_key(key), exports, union=keep == "any")
-    said = summary(done)
+    done = collecting.collect(read_key(key), exports, union=keep == "any")
+    summary = collecting.summary(done)
     write_records(out, done.records)
-    write_json(log, {**said, "unseen": done.unseen, "log": done.log})
+    write_json(log, {**summary, "unseen": done.unseen, "log": done.log})
     unseen = [f"nobody looked at {name}; its boxes are the detector's" for name in done.unseen]
-    accepted = len(done.accepted)
-    told = {"out": str(out), "log": str(log), **said, "accepted": accepted, "refused": len(done.refused)}
-    _end(told, [reason for _, reason in done.refused] + unseen)
+    counts = {"accepted": len(done.accepted), "refused": len(done.refused)}
+    _end({"out": str(out), "log": str(log), **summary, **counts}, [reason for _, reason in done.refused] + unseen)
 
 
 @annotate.command(context_settings=_HELP)
@@ -156,8 +155,9 @@ def score(truth: Path, before: Path, after: Path, overlap: float, names: Path | 
     Categories are the labels of TRUTH, else the folders of its images (the paper's Table 1).
     """
     from ficgan.errors import InputError
-    from ficgan.lab.annotation import read_records, score_annotations, score_text
-    from ficgan.lab.annotation.records import read_json, write_json
+    from ficgan.lab.annotation.boxes import read_records
+    from ficgan.lab.annotation.collect import score_annotations, score_text
+    from ficgan.lab.pages import read_json, write_json
 
     called = read_json(names) if names else {}
     if not isinstance(called, dict):
@@ -169,9 +169,9 @@ def score(truth: Path, before: Path, after: Path, overlap: float, names: Path | 
     click.echo(score_text(counted))
 
 
-def _end(said: dict[str, Any], problems: list[str]) -> None:
+def _end(summary: dict[str, Any], problems: list[str]) -> None:
     for sentence in problems:
         click.echo(f"Error: {sentence}", err=True)
-    click.echo(json.dumps(said, ensure_ascii=False))
+    click.echo(json.dumps(summary, ensure_ascii=False))
     if problems:
         raise SystemExit(EXIT_SOME_FAILED)

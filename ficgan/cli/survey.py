@@ -70,8 +70,8 @@ def make(
     """
     from ficgan.errors import InputError
     from ficgan.faces import get_detector
-    from ficgan.lab.survey import Rules, changes_of, make_survey, write_survey
-    from ficgan.lab.survey.page import CONSENT
+    from ficgan.lab.survey.design import Rules
+    from ficgan.lab.survey.make import CONSENT, changes_of, make_survey, write_survey
 
     began = time.monotonic()
     rules = Rules(pairs, checks, questionnaires, match, failures, seed)
@@ -82,18 +82,18 @@ def make(
         raise InputError(f"{out} is not empty; two surveys must not mix: choose a new folder")
     text = _text(consent) if consent else CONSENT
     finder = None if source.aligned else get_detector(detector)
-    with Progress(progress, unit="condition", quiet=quiet) as told:
-        made = make_survey(source, changes, rules, divided=data is None, detector=finder, store=store, progress=told)
+    with Progress(progress, unit="condition", quiet=quiet) as report:
+        made = make_survey(source, changes, rules, divided=data is None, detector=finder, store=store, progress=report)
         pages = write_survey(out, made, consent=text)
     notes = [*made.key.notes, *([] if consent else ["The pages have no consent text yet: give --consent."])]
-    said = {
+    summary = {
         "pages": str(out / "pages"), "key": str(out / "key.json"), "questionnaires": len(pages),
-        "conditions": [one.label for one in made.key.conditions],
+        "conditions": [condition.label for condition in made.key.conditions],
         "questions": len(made.key.questionnaires[0].items), "pictures": len(made.pixels),
         "people": len({picture.person for picture in made.key.pictures.values()}), "notes": notes,
         "seconds": round(time.monotonic() - began, 1),
     }  # fmt: skip
-    click.echo(json.dumps(said, ensure_ascii=False))
+    click.echo(json.dumps(summary, ensure_ascii=False))
 
 
 @survey.command(context_settings=_HELP)
@@ -117,10 +117,11 @@ def score(
     the exit code 3.
     """
     from ficgan.errors import InputError
-    from ficgan.images import atomic_write
     from ficgan.lab import readers
     from ficgan.lab.metrics.intervals import Bootstrap
-    from ficgan.lab.survey import collect, judge, read_key, score_survey, score_text
+    from ficgan.lab.pages import write_json
+    from ficgan.lab.survey.design import read_key
+    from ficgan.lab.survey.score import collect, judge, score_survey, score_text
 
     if out is not None and out.exists():
         raise InputError(f"{out} exists already; choose another output")
@@ -130,11 +131,10 @@ def score(
     judged = _thresholds(judged, thresholds)
     scored = score_survey(key, done, judged, bootstrap=Bootstrap(resamples, key.rules.seed))
     if out is not None:
-        with atomic_write(out) as file:
-            file.write((json.dumps(scored, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+        write_json(out, scored)
     click.echo(score_text(scored))
-    for one in done.refused:
-        click.echo(f"Error: {one.sentence}", err=True)
+    for refused in done.refused:
+        click.echo(f"Error: {refused.sentence}", err=True)
     if done.refused:
         raise SystemExit(EXIT_SOME_FAILED)
 

@@ -1,24 +1,186 @@
-"""Encoder (with mapping network) and generator as ONNX models."""
+"""The encoder (with the mapping network) and the generator as ONNX graphs, written from their modules.
+
+Nothing is traced. So the export needs nothing but `onnx`, and does not depend on which exporter a version of torch has.
+Gains are folded into the weights, onnxruntime fuses the activations into the convolutions, and each resampling has the
+form that is fast there.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
 import torch
-from torch import nn
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+from torch import Tensor, nn
 
 from ficgan import __version__
+from ficgan.errors import UsageError
 from ficgan.models import FICGAN, CheckpointHeader, Encoder, FrameFICGAN, Generator
 from ficgan.models.frame import FrameGenerator
 from ficgan.models.generator import StyleLayer
-from ficgan.models.layers import normalise_rms
+from ficgan.models.layers import SQRT_HALF, Conv2d, DownBlock, Linear, normalise_rms
 
-from .graph import SQRT_2, Graph
+__all__ = ["DIGEST", "KINDS", "OPSET", "encoder_to_onnx", "frame_to_onnx", "generator_to_onnx", "metadata_of"]
 
-__all__ = ["KINDS", "encoder_to_onnx", "frame_to_onnx", "generator_to_onnx", "metadata_of"]
+OPSET, IR_VERSION = 20, 9
+"""The newest that the oldest onnxruntime and onnx in pyproject.toml read (1.17 and 1.15)."""
+
+LEAK, SQRT_2 = 0.2, math.sqrt(2)
+
+
+class Graph:
+    """Nodes and constants of one network; names of weights and nodes begin with the path of their module.
+
+    Args:
+        kind: "encoder", "generator", …: the name of the graph, and part of its metadata.
+        half: store weights in float16 and compute feature maps in it. Styles, codes and the sum of RGB outputs stay in
+            float32, where squares and tiny constants need the range.
+        stored_half: store weights in float16 and compute everything in float32.
+    """
+
+    def __init__(self, kind: str, *, half: bool = False, stored_half: bool = False) -> None:
+        self.kind, self.half, self.stored_half = kind, half, stored_half
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: dict[str, onnx.TensorProto] = {}
+
+    def node(self, op: str, *inputs: str, name: str, **attributes: Any) -> str:
+        """Append a node with one output, which takes the node's name."""
+        self.nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attributes))
+        return name
+
+    def constant(self, name: str, value: NDArray[Any]) -> str:
+        """A tensor that is stored as it is; the first one of a name stays."""
+        if name not in self.constants:
+            self.constants[name] = numpy_helper.from_array(np.array(value, order="C"), name)
+        return name
+
+    def number(self, value: float) -> str:
+        """A float32 scalar."""
+        return self.constant(f"number {value:g}", np.array(value, np.float32))
+
+    def weight(self, name: str, value: Tensor, *, features: bool = True) -> str:
+        """A parameter by its path; `features`: it meets feature maps, else it is used in float32."""
+        kind = np.float16 if self.half or self.stored_half else np.float32
+        stored = self.constant(name, value.detach().cpu().numpy().astype(kind))
+        if self.stored_half:
+            whole = f"{name}/float"
+            if not any(node.name == whole for node in self.nodes):
+                self.node("Cast", stored, name=whole, to=TensorProto.FLOAT)
+            return whole
+        return stored if features else self.to_float(stored, f"{name}/float")
+
+    def to_features(self, x: str, name: str) -> str:
+        return self.node("Cast", x, name=name, to=TensorProto.FLOAT16) if self.half else x
+
+    def to_float(self, x: str, name: str) -> str:
+        return self.node("Cast", x, name=name, to=TensorProto.FLOAT) if self.half else x
+
+    def halves(self, x: str, name: str, parts: tuple[str, str]) -> list[str]:
+        """Cut [B,2C] into two of [B,C]."""
+        outputs = [f"{name}/{part}" for part in parts]
+        self.nodes.append(helper.make_node("Split", [x], outputs, name=f"{name}/Split", axis=1, num_outputs=2))
+        return outputs
+
+    def output(self, x: str, name: str) -> None:
+        """Give the result `x` the name of an output."""
+        self.node("Identity", x, name=name)
+
+    def model(
+        self, inputs: Mapping[str, Sequence[int]], outputs: Mapping[str, Sequence[int]],
+        metadata: Mapping[str, str] | None = None,
+    ) -> onnx.ModelProto:  # fmt: skip
+        """The finished model, checked.
+
+        Args:
+            inputs, outputs: name → shape without the batch, which is dynamic; all are float32.
+            metadata: becomes metadata_props, beside `kind`.
+        """
+
+        def values(shapes: Mapping[str, Sequence[int]]) -> list[onnx.ValueInfoProto]:
+            return [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", *s]) for n, s in shapes.items()]
+
+        graph = helper.make_graph(
+            self.nodes, self.kind, values(inputs), values(outputs), initializer=list(self.constants.values())
+        )
+        opset = helper.make_opsetid("", OPSET)
+        model = helper.make_model(
+            graph, opset_imports=[opset], ir_version=IR_VERSION, producer_name="ficgan", producer_version=__version__
+        )
+        helper.set_model_props(model, {"kind": self.kind, **(metadata or {})})
+        onnx.checker.check_model(model, full_check=True)
+        return model
+
+    def lrelu(self, x: str, name: str) -> str:
+        return self.node("LeakyRelu", x, name=name, alpha=LEAK)
+
+    def conv(self, layer: Conv2d, x: str, name: str, gain: float = 1.0, order: Sequence[int] | None = None) -> str:
+        """`Conv2d`. act(x + b)·g = act(g·x + g·b): every gain goes into weight and bias.
+
+        `order` says which channel of the module each channel of `x` is, where they differ.
+        """
+        if layer.down:
+            x = self.downsample(x, layer.weight.shape[1], layer.taps, f"{name}/down")
+        gain *= SQRT_2 if layer.activation == "lrelu" else 1.0
+        kernel = layer.weight if order is None else layer.weight[:, list(order)]
+        terms = [self.weight(f"{name}.weight", kernel.double() * (layer.weight_gain * gain))]
+        if layer.bias is not None:
+            terms.append(self.weight(f"{name}.bias", layer.bias.double() * gain))
+        y = self.node("Conv", x, *terms, name=f"{name}/Conv", pads=[layer.kernel // 2] * 4)
+        return self.lrelu(y, f"{name}/lrelu") if layer.activation == "lrelu" else y
+
+    def linear(self, layer: Linear, x: str, name: str) -> str:
+        """`Linear`, in float32."""
+        gain = SQRT_2 if layer.activation == "lrelu" else 1.0
+        weight = self.weight(f"{name}.weight", layer.weight.double() * (layer.weight_gain * gain), features=False)
+        bias = self.weight(f"{name}.bias", layer.bias.double() * (layer.bias_gain * gain), features=False)
+        y = self.node("Gemm", x, weight, bias, name=f"{name}/Gemm", transB=1)
+        return self.lrelu(y, f"{name}/lrelu") if layer.activation == "lrelu" else y
+
+    def down_block(self, block: DownBlock, x: str, name: str) -> str:
+        wide = self.conv(block.conv1, self.conv(block.conv0, x, f"{name}.conv0"), f"{name}.conv1", SQRT_HALF)
+        return self.node("Add", wide, self.conv(block.skip, x, f"{name}.skip", SQRT_HALF), name=f"{name}/Add")
+
+    def normalise_rms(self, x: str, name: str) -> str:
+        """x / √(mean over channels of x² + 1e-8), in float32."""
+        square = self.node("Mul", x, x, name=f"{name}/square")
+        axes = self.constant("channels", np.array([1], np.int64))
+        mean = self.node("ReduceMean", square, axes, name=f"{name}/mean", keepdims=1)
+        root = self.node("Sqrt", self.node("Add", mean, self.number(1e-8), name=f"{name}/eps"), name=f"{name}/rms")
+        return self.node("Div", x, root, name=f"{name}/Div")
+
+    def downsample(self, x: str, channels: int, taps: Tensor, name: str) -> str:
+        """`ops.downsample2d` with the taps 1 3 3 1: a depthwise convolution."""
+        check_taps(taps)
+        kernel = torch.outer(taps, taps).expand(channels, 1, 4, 4)
+        weight = self.weight(f"taps ×{channels}", kernel)
+        return self.node("Conv", x, weight, name=name, pads=[1] * 4, strides=[2, 2], group=channels)
+
+    def upsample(self, x: str, side: int, taps: Tensor, name: str, *, features: bool = True) -> str:
+        """`ops.upsample2d` with the taps 1 3 3 1 of maps [B,C,side,side], as bilinear doubling.
+
+        That repeats the outermost samples where the filter meets zeros: there it gives x, wanted is 3/4 of it.
+        """
+        check_taps(taps)
+        edge = torch.ones(2 * side)
+        edge[0] = edge[-1] = 0.75
+        scales = self.constant("twice", np.array([1, 1, 2, 2], np.float32))
+        y = self.node("Resize", x, "", scales, name=f"{name}/Resize", mode="linear")
+        kind = "" if features else " float"
+        edges = self.weight(f"edges {2 * side}{kind}", torch.outer(edge, edge), features=features)
+        return self.node("Mul", y, edges, name=name)
+
+
+def check_taps(taps: Tensor) -> None:
+    """The graphs know one filter, the networks' own."""
+    if taps.shape != (4,) or not torch.allclose(taps.double().cpu() * 8, taps.new_tensor([1, 3, 3, 1]).double().cpu()):
+        raise UsageError(f"export knows the taps 1 3 3 1 only, not {taps.tolist()}; give a model with these")
+
 
 KINDS = ("encoder", "generator")
 DIGEST = "checkpoint_sha256"
@@ -26,12 +188,7 @@ DIGEST = "checkpoint_sha256"
 
 
 def metadata_of(header: CheckpointHeader, digest: str) -> dict[str, str]:
-    """What a stranger needs to use the files: the same lines for encoder and generator.
-
-    Args:
-        header: of the checkpoint.
-        digest: sha256 of the checkpoint file.
-    """
+    """What a stranger needs to use the files of both networks; `digest` is the sha256 of the checkpoint file."""
     return {
         DIGEST: digest,
         "alignment": json.dumps(header.alignment, sort_keys=True),
@@ -46,13 +203,7 @@ def metadata_of(header: CheckpointHeader, digest: str) -> dict[str, str]:
 def encoder_to_onnx(model: FICGAN, metadata: Mapping[str, str], *, half: bool = False) -> onnx.ModelProto:
     """E and the mapping network: image [B,3,R,R] in [−1, 1] → z_id [B,id_dim], z_non [B,C,4,4], w [B,w_dim].
 
-    Args:
-        model: its weights are copied, gains folded in.
-        metadata: becomes metadata_props, beside `kind` and `precision`.
-        half: weights and feature maps in float16; inputs and outputs stay float32.
-
-    Returns:
-        Opset `OPSET`, the batch dynamic, float32 at the ends.
+    `half` keeps weights and feature maps in float16; inputs and outputs stay float32.
 
     Raises:
         UsageError: a filter other than 1 3 3 1.
@@ -71,17 +222,12 @@ def encoder_to_onnx(model: FICGAN, metadata: Mapping[str, str], *, half: bool = 
     for index, layer in enumerate(model.mapping.layers):
         w = g.linear(layer, w, f"mapping.{index}")  # type: ignore[arg-type]
     g.output(w, "w")
-    side = config.resolution
-    return g.model(
-        {"image": ["batch", 3, side, side]},
-        {
-            "z_id": ["batch", config.id_dim],
-            "z_non": ["batch", config.spatial_channels, 4, 4],
-            "w": ["batch", config.w_dim],
-        },
-        {"kind": "encoder", "precision": "fp16" if half else "fp32", **metadata},
-        __version__,
-    )
+    outputs = {"z_id": [config.id_dim], "z_non": [config.spatial_channels, 4, 4], "w": [config.w_dim]}
+    return g.model({"image": [3, config.resolution, config.resolution]}, outputs, {**_precision(half), **metadata})
+
+
+def _precision(half: bool) -> dict[str, str]:
+    return {"precision": "fp16" if half else "fp32"}
 
 
 def _spatial_code(g: Graph, encoder: Encoder, trunk: str) -> str:
@@ -100,10 +246,7 @@ def _spatial_code(g: Graph, encoder: Encoder, trunk: str) -> str:
 
 
 def generator_to_onnx(model: FICGAN, metadata: Mapping[str, str], *, half: bool = False) -> onnx.ModelProto:
-    """G: w [B,L,w_dim] and z_non [B,C,4,4] → image [B,3,R,R], about [−1, 1].
-
-    Args and Returns are those of `encoder_to_onnx`. For one w in all layers repeat it L times.
-    """
+    """G: w [B,L,w_dim] and z_non [B,C,4,4] → image [B,3,R,R], about [−1, 1]. For one w in all layers repeat it."""
     generator, config, g = model.generator, model.config, Graph("generator", half=half)
     x = g.conv(generator.start, g.to_features("z_non", "z_non/half"), "start")
     image, side = "", 4
@@ -111,22 +254,12 @@ def generator_to_onnx(model: FICGAN, metadata: Mapping[str, str], *, half: bool 
         x, image = _stage(g, generator, index, to_rgb, x, image, side)
         side *= 2
     g.output(image, "image")
-    return g.model(
-        {
-            "w": ["batch", model.num_layers, config.w_dim],
-            "z_non": ["batch", config.spatial_channels, 4, 4],
-        },
-        {"image": ["batch", 3, config.resolution, config.resolution]},
-        {"kind": "generator", "precision": "fp16" if half else "fp32", **metadata},
-        __version__,
-    )
+    inputs = {"w": [model.num_layers, config.w_dim], "z_non": [config.spatial_channels, 4, 4]}
+    return g.model(inputs, {"image": [3, config.resolution, config.resolution]}, {**_precision(half), **metadata})
 
 
 def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]:
-    """A network in the canonical frame, as what reads a face and what writes one.
-
-    Args:
-        model: its weights are copied, gains folded in.
+    """A network in the canonical frame, as what reads a face and what writes one; the weights are copied.
 
     Returns:
         texture [B,3,R,R] in [−1, 1], code [B,C] → w [B,w_dim], z_non [B,S,4,4]; and
@@ -136,8 +269,7 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
     config, encoder, generator = model.config, model.encoder, model.generator
     frame = config.frame
     assert frame is not None
-    sides: list[int | str] = ["batch", 3, config.resolution, config.resolution]
-    spatial: list[int | str] = ["batch", config.spatial_channels, 4, 4]
+    sides, spatial = [3, config.resolution, config.resolution], [config.spatial_channels, 4, 4]
     g = Graph("read", stored_half=True)
     folded = g.node("SpaceToDepth", "texture", name="folded", blocksize=2)
     x = g.conv(encoder.stem, folded, "encoder.stem", order=[c * 4 + p for p in range(4) for c in range(3)])
@@ -152,19 +284,17 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
     for index, layer in enumerate(model.mapping.layers):
         w = g.linear(layer, w, f"mapping.layers.{index}")  # type: ignore[arg-type]
     g.output(w, "w")
-    codes: dict[str, Sequence[int | str]] = {"w": ["batch", config.w_dim], "z_non": spatial}
-    read = g.model({"texture": sides, "code": ["batch", frame.code_dim]}, codes, {"kind": "read"}, __version__)
+    read = g.model({"texture": sides, "code": [frame.code_dim]}, {"w": [config.w_dim], "z_non": spatial})
 
     g = Graph("write", stored_half=True)
     pyramid = ["linear"]
     for number in range(len(generator.to_rgb)):
-        pyramid.append(
-            g.node("AveragePool", pyramid[-1], name=f"linear/{number}", kernel_shape=[2, 2], strides=[2, 2])
-        )
+        half_side = g.node("AveragePool", pyramid[-1], name=f"linear/{number}", kernel_shape=[2, 2], strides=[2, 2])
+        pyramid.append(half_side)
     x, image, side = g.conv(generator.start, "z_non", "generator.start"), "", 4
     for index, (to_rgb, given) in enumerate(zip(generator.to_rgb, generator.given, strict=True)):
-        told = g.conv(given, pyramid[-1 - index], f"generator.given.{index}")  # type: ignore[arg-type]
-        x = g.node("Add", x, told, name=f"given.{index}")
+        seen = g.conv(given, pyramid[-1 - index], f"generator.given.{index}")  # type: ignore[arg-type]
+        x = g.node("Add", x, seen, name=f"given.{index}")
         x, image = _stage(g, generator, index, to_rgb, x, image, side, "generator.", "moment")
         side *= 2
     g.output(image, "texture")
@@ -176,21 +306,19 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
     limit = g.number(max(generator.limit, 1e-6))
     bounded = g.node("Tanh", g.node("Div", moved, limit, name="shape/part"), name="shape/tanh")
     g.output(g.node("Mul", bounded, limit, name="shape/bounded"), "shape")
-    told_sizes: dict[str, Sequence[int | str]] = {
-        "w": ["batch", model.num_layers, config.w_dim], "moment": ["batch", frame.moment_dim], "z_non": spatial,
-        "linear": sides,
+    inputs = {
+        "w": [model.num_layers, config.w_dim], "moment": [frame.moment_dim], "z_non": spatial, "linear": sides,
     }  # fmt: skip
-    made: dict[str, Sequence[int | str]] = {"texture": sides, "shape": ["batch", frame.shape_dim]}
-    return read, g.model(told_sizes, made, {"kind": "write"}, __version__)
+    return read, g.model(inputs, {"texture": sides, "shape": [frame.shape_dim]})
 
 
 def _stage(
     g: Graph, generator: Generator | FrameGenerator, index: int, to_rgb: nn.Module, x: str, image: str, side: int,
-    path: str = "", told: str = "",
+    path: str = "", beside_w: str = "",
 ) -> tuple[str, str]:  # fmt: skip
     """Two style layers that double the resolution, and the sum of RGB outputs so far."""
     for number in (2 * index, 2 * index + 1):
-        x = _style_layer(g, generator, number, x, side, path, told)
+        x = _style_layer(g, generator, number, x, side, path, beside_w)
         side *= 2 if generator.layers[number].up else 1
     name = f"{path}to_rgb.{index}"
     rgb = g.to_float(g.conv(to_rgb, x, name), f"{name}/float")  # type: ignore[arg-type]
@@ -201,13 +329,13 @@ def _stage(
 
 
 def _style_layer(
-    g: Graph, generator: Generator | FrameGenerator, number: int, x: str, side: int, path: str, told: str
+    g: Graph, generator: Generator | FrameGenerator, number: int, x: str, side: int, path: str, beside_w: str
 ) -> str:
     layer, name = generator.layers[number], f"{path}layers.{number}"
     assert isinstance(layer, StyleLayer)
     w = g.node("Gather", "w", g.constant(f"index {number}", np.array(number, np.int64)), name=f"{name}/w", axis=1)
-    if told:
-        w = g.node("Concat", w, told, name=f"{name}/told", axis=1)
+    if beside_w:
+        w = g.node("Concat", w, beside_w, name=f"{name}/told", axis=1)
     style = g.linear(layer.affine, w, f"{name}.affine")
     weight = layer.weight.detach().double() * layer.weight_gain
     if layer.modulation == "adain":

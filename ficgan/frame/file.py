@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from ficgan.errors import FicganError
+from ficgan.files import atomic_write
 from ficgan.frame.appearance import LIGHT, SMALL, AppearanceModel
 from ficgan.frame.geometry import NUMBERS
 from ficgan.frame.network import FrameNetwork
 from ficgan.identity.file import ModelInfo
-from ficgan.images.files import atomic_write
 
 __all__ = ["FrameConfig", "load_appearance", "save_appearance"]
 

@@ -1,11 +1,8 @@
 """Identity codes: the bank, manifold k-same, layer mixing, exemplars, attribute directions."""
 
-from .account import audit
-from .attributes import parse_direction
-from .bank import IdentityBank
-from .build import encode_faces
-from .ksame import KSameCode, manifold_k_same
-from .mixing import exemplar, mix_layers, parse_band
+from .bank import IdentityBank, encode_faces, parse_direction
+from .ksame import KSameCode
+from .mixing import audit, exemplar, mix_layers, parse_band
 
 __all__ = [
     "IdentityBank",
@@ -13,7 +10,6 @@ __all__ = [
     "audit",
     "encode_faces",
     "exemplar",
-    "manifold_k_same",
     "mix_layers",
     "parse_band",
     "parse_direction",

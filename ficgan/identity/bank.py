@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,10 +18,13 @@ from numpy.typing import ArrayLike, NDArray
 from ficgan.errors import FicganError, UsageError
 
 from . import ksame
-from .attributes import attribute_direction, find_attribute, fold, majority, members, parse_group
 from .file import read_bank, write_bank
-from .gather import CHUNK, all_finite, distances_to, mean_of
-from .ksame import KSameCode
+from .ksame import CHUNK, KSameCode, distances_to, mean_of
+
+if TYPE_CHECKING:
+    import torch
+
+    from ficgan.models import FICGAN
 
 SCHEMA = 1
 """Version of the file layout."""
@@ -34,18 +38,17 @@ class IdentityBank:
     """Identity codes of N different people.
 
     The digest goes into the key of every draw and into every audit: it says which bank was drawn from. A bank in memory
-    computes its own. A file states its digest. A small file is read whole, and `load` refuses it where its codes have
-    another digest. A file too large to be read each time (`file.IN_MEMORY`) is mapped and its word taken: whoever
-    changes its codes and leaves the digest standing changes the faces without a trace, as the draws and the audit hold
-    the stated digest alone. Only `verify` (`ficgan bank show --check`) finds that out. `verified`, and every audit,
-    say whether it was called for this bank.
+    computes its own. A file states its digest. `load` reads a small file whole, and refuses it where its codes have
+    another digest. A larger file (`file.IN_MEMORY`) is mapped, and its digest is believed. Whoever changes its codes
+    and leaves the digest as it is changes the faces without a trace: only `verify` (`ficgan bank show --check`) finds
+    that out. `verified`, and every audit, say whether it was called for this bank.
 
     Args:
         codes: float16 [N,D], the intermediate latent w of each person (D is 512).
         attributes: uint8 [N,A], 1 where a person has the attribute.
         names: A attribute names, different from each other.
         provenance: where the codes come from (JSON): `checkpoint` digest, `data` name and licence, counts of images.
-        stated: digest that a file states of these codes; they are not read, so `verify` alone knows whether it is true
+        stated: digest that a file states of these codes. They are then not read: only `verify` knows whether it is true
             and whether they are finite. None: codes in memory, whose digest is computed.
 
     Raises:
@@ -93,7 +96,7 @@ class IdentityBank:
     def verify(self) -> None:
         """Read all codes: are they finite, and do they have the digest their file states?
 
-        Some 0.6 s for a million codes in memory, and otherwise as long as the disk takes to read 1 GB.
+        About a second for a million codes in memory, and otherwise as long as the disk takes to read 1 GB.
 
         Raises:
             FicganError: they are not, or have not.
@@ -105,7 +108,7 @@ class IdentityBank:
             raise FicganError("the codes of the bank do not have the digest it states; fetch or build it again")
 
     def _finite(self) -> bool:
-        return all(all_finite(self.codes[begin : begin + CHUNK]) for begin in range(0, len(self), CHUNK))
+        return all(np.isfinite(self.codes[begin : begin + CHUNK]).all() for begin in range(0, len(self), CHUNK))
 
     @cached_property
     def _computed_digest(self) -> str:
@@ -119,19 +122,11 @@ class IdentityBank:
         """How many people have each attribute."""
         return dict(zip(self.names, self.attributes.sum(0, dtype=np.int64).tolist(), strict=True))
 
-    # -- making, reading, writing -----------------------------------------------------------------------------------
-
     @classmethod
     def from_codes(
-        cls,
-        codes: NDArray[np.floating],
-        people: ArrayLike | None,
-        attributes: ArrayLike | None = None,
-        names: Sequence[str] = (),
-        provenance: Mapping[str, Any] | None = None,
-        *,
-        columns: Sequence[str] = (),
-    ) -> IdentityBank:
+        cls, codes: NDArray[np.floating], people: ArrayLike | None, attributes: ArrayLike | None = None,
+        names: Sequence[str] = (), provenance: Mapping[str, Any] | None = None, *, columns: Sequence[str] = (),
+    ) -> IdentityBank:  # fmt: skip
         """Average the codes of every person's images, so that k counts people and not pictures.
 
         Args:
@@ -140,8 +135,7 @@ class IdentityBank:
                 as a person of their own; None: all are unknown, so that k counts pictures.
             attributes: [M,A], not 0 where an image shows the attribute; see `majority` for what a person then has.
             names: A attribute names.
-            provenance: where the codes come from; the counts of images and people, and whether these are known, are
-                added.
+            provenance: where the codes come from; the counts of images and people are added.
             columns: A names, alike for attributes that exclude each other, such as Female and Male.
 
         Returns:
@@ -179,13 +173,8 @@ class IdentityBank:
         """
         if not self.verified:
             self.verify()
-        header = {
-            "schema_version": SCHEMA,
-            "names": list(self.names),
-            "digest": self.digest,
-            "provenance": self.provenance,
-        }
-        write_bank(path, self.codes, self.attributes, header)
+        header = {"schema_version": SCHEMA, "names": list(self.names), "digest": self.digest}
+        write_bank(path, self.codes, self.attributes, {**header, "provenance": self.provenance})
 
     @classmethod
     def load(cls, path: str | Path) -> IdentityBank:
@@ -211,21 +200,16 @@ class IdentityBank:
             raise FicganError(f"{path} is damaged: {error}") from None
         return bank
 
-    # -- use --------------------------------------------------------------------------------------------------------
-
     def query(self, text: str) -> NDArray[np.int64]:
-        """People of an attribute group.
+        """People of an attribute group: int64 [M], ascending indices; may be empty.
 
         Args:
             text: "Female,-White": comma is and, a leading minus is not; case does not matter; "" is everybody.
 
-        Returns:
-            int64 [M], ascending indices; may be empty.
-
         Raises:
             UsageError: unknown attribute; one like it and all known ones are named.
         """
-        return members(self.attributes, self._wanted(text))
+        return self._members(self._wanted(text))
 
     def eligible(self, attributes: str | None) -> int:
         """How many people a draw from an attribute group can take; see `query`."""
@@ -237,8 +221,14 @@ class IdentityBank:
         Raises:
             UsageError: unknown attribute, or one that everybody or nobody has.
         """
-        index = find_attribute(name, self.names, lambda: self.counts)
-        return attribute_direction(self.codes, self.attributes[:, index], self.names[index])
+        index = self._index(name)
+        column = self.attributes[:, index] != 0
+        with_it, without = np.flatnonzero(column), np.flatnonzero(~column)
+        if not len(with_it) or not len(without):
+            raise UsageError(
+                f"{self.names[index]} has no direction in this bank: {len(with_it)} of {len(column)} people have it"
+            )
+        return (mean_of(self.codes, with_it) - mean_of(self.codes, without)).astype(np.float32)
 
     def k_same(
         self, k: int, key: str, *, seed: int | str = 0, attributes: str | None = None, psi: float = 0.0
@@ -255,15 +245,11 @@ class IdentityBank:
             attributes: group to draw from, such as "Female,-White"; None is the whole bank.
             psi: ψ ≥ 0; at 1 the codes spread as real people do.
 
-        Returns:
-            The code and what the audit needs.
-
         Raises:
             UsageError: k too small or too large for the group, ψ out of range, or an unknown attribute.
             FicganError: a code drawn is not finite, which only a damaged file that was not verified can have.
 
-        Source:
-            FICGAN, "Manifold k-Same Algorithm" and "Controllability on Facial Attributes" (w'_m).
+        Source: FICGAN, "Manifold k-Same Algorithm" and "Controllability on Facial Attributes" (w'_m).
         """
         psi = ksame.check_psi(psi)
         group = self._group(attributes)
@@ -274,30 +260,56 @@ class IdentityBank:
         w_m = mean_of(self.codes, chosen)
         if not np.isfinite(w_m).all():
             raise FicganError("the bank is damaged: it has codes that are not finite; fetch or build it again")
-        centre, cap = group.spread(self.codes) if psi > 0 else (w_m, math.inf)
+        centre, cap = group.spread if psi > 0 else (w_m, math.inf)
         return KSameCode(
-            w=ksame.restore_variance(w_m, centre, k, psi, cap),
-            k=int(k),
-            psi=psi,
-            commitment=ksame.commitment(seed, self.digest),
-            members_digest=ksame.members_digest(self.digest, chosen),
-            attributes=attributes or None,
-        )
+            ksame.restore_variance(w_m, centre, k, psi, cap), int(k), psi, ksame.commitment(seed, self.digest),
+            ksame.members_digest(self.digest, chosen), attributes or None,
+        )  # fmt: skip
 
     def _group(self, attributes: str | None) -> _Group:
         wanted = self._wanted(attributes or "")
         name = ",".join(sorted(("" if present else "-") + self.names[i] for i, present in wanted.items()))
         group = self._groups.get(name)
         if group is None:
-            index = members(self.attributes, wanted) if wanted else None
-            group = _Group(name, index, len(self) if index is None else len(index))
+            group = _Group(name, self._members(wanted) if wanted else None, self.codes)
             for oldest in list(self._groups)[: 1 - GROUPS]:
                 self._groups.pop(oldest, None)
             self._groups[name] = group
         return group
 
+    def _index(self, name: str) -> int:
+        """Index of an attribute; upper and lower case, spaces and underscores are alike."""
+        known = {fold(n): i for i, n in enumerate(self.names)}
+        if fold(name) in known:
+            return known[fold(name)]
+        if not self.names:
+            raise UsageError(
+                f"attribute {name!r} was asked for, but this bank has no attribute table; build one with labels"
+            )
+        near = difflib.get_close_matches(fold(name), known, n=1, cutoff=0.6)
+        guess = f"did you mean {self.names[known[near[0]]]}? This" if near else "this"
+        listed = ", ".join(f"{n} ({number})" for n, number in self.counts.items())
+        raise UsageError(f"unknown attribute {name!r}; {guess} bank has {listed}")
+
     def _wanted(self, text: str) -> dict[int, bool]:
-        return parse_group(text, self.names, lambda: self.counts)
+        """Index of each attribute of a group → whether it must be there; empty text gives no condition."""
+        wanted: dict[int, bool] = {}
+        for item in map(str.strip, text.split(",") if text.strip() else ()):
+            present, name = not item.startswith("-"), item.removeprefix("-")
+            if not name.strip():
+                raise UsageError(f"attributes {text!r} has an empty name; write for example Female,-White")
+            index = self._index(name)
+            if wanted.setdefault(index, present) != present:
+                raise UsageError(
+                    f"attributes {text!r} wants {self.names[index]} both there and not there; nobody has that"
+                )
+        return wanted
+
+    def _members(self, wanted: dict[int, bool]) -> NDArray[np.int64]:
+        keep = np.ones(len(self), bool)
+        for index, present in wanted.items():
+            keep &= (self.attributes[:, index] != 0) == present
+        return np.flatnonzero(keep).astype(np.int64)
 
     @cached_property
     def _groups(self) -> dict[str, _Group]:
@@ -334,14 +346,89 @@ def _means(codes: NDArray[np.floating], owner: NDArray[np.int64], per_person: ND
 class _Group:
     """People to draw from, and how they spread; computed once per bank."""
 
-    def __init__(self, name: str, index: NDArray[np.int64] | None, size: int) -> None:
-        self.name, self.index, self.size = name, index, size
-        self._spread: tuple[NDArray[np.float64], float] | None = None
+    def __init__(self, name: str, index: NDArray[np.int64] | None, codes: NDArray[np.float16]) -> None:
+        self.name, self.index, self.codes = name, index, codes
+        self.size = len(codes) if index is None else len(index)
 
-    def spread(self, codes: NDArray[np.float16]) -> tuple[NDArray[np.float64], float]:
+    @cached_property
+    def spread(self) -> tuple[NDArray[np.float64], float]:
         """Centre w̄ [D] and the distance from it within which CAP_PERCENTILE per cent of the group lie."""
-        if self._spread is None:
-            centre = mean_of(codes, self.index)
-            cap = float(np.percentile(distances_to(centre, codes, self.index), ksame.CAP_PERCENTILE))
-            self._spread = centre, cap
-        return self._spread
+        centre = mean_of(self.codes, self.index)
+        cap = np.percentile(distances_to(centre, self.codes, self.index), ksame.CAP_PERCENTILE)
+        return centre, float(cap)
+
+
+def fold(name: str) -> str:
+    """The form in which attribute names are compared."""
+    return name.strip().casefold().replace(" ", "_")
+
+
+def parse_direction(text: str) -> tuple[str, float]:
+    """Read "Female=0.7": an attribute and how far to go; 1 is the distance of the means of those with and without it.
+
+    Raises:
+        UsageError: another form.
+    """
+    name, equals, amount = text.partition("=")
+    try:
+        value = float(amount)
+    except ValueError:
+        value = math.nan
+    if not equals or not name.strip() or not math.isfinite(value):
+        raise UsageError(f"attribute direction {text!r} cannot be read; write a name and a number, such as Female=0.7")
+    return name.strip(), value
+
+
+def majority(
+    values: NDArray[np.uint8], owner: NDArray[np.int64], people: int, columns: Sequence[str] = ()
+) -> NDArray[np.uint8]:
+    """Attributes per person, uint8 [N,A] of 0 and 1, from attributes per image.
+
+    A person has an attribute that more than half of the images show. Attributes of one column exclude each other
+    (Female and Male, the ages): of those a person has the one that most images show, and none where two are level.
+
+    Args:
+        values: [M,A], not 0 where the image shows the attribute.
+        owner: [M], 0 … people − 1.
+        people: N.
+        columns: A names of columns, alike for attributes that exclude each other; empty: none do.
+    """
+    pictures = np.bincount(owner, minlength=people)
+    has = np.zeros((people, values.shape[1]), np.uint8)
+    together: dict[str, list[int]] = {}
+    for index, column in enumerate(columns or map(str, range(values.shape[1]))):
+        together.setdefault(column, []).append(index)
+    for group in together.values():
+        shown = np.stack([np.bincount(owner[values[:, i] != 0], minlength=people) for i in group], 1)
+        if len(group) == 1:
+            has[:, group] = 2 * shown > pictures[:, None]
+        else:
+            most = shown.max(1, keepdims=True)
+            has[:, group] = (shown == most) & (most > 0) & ((shown == most).sum(1, keepdims=True) == 1)
+    return has
+
+
+def encode_faces(
+    model: FICGAN, images: torch.Tensor, *, batch: int = 64, device: str = "cpu",
+    progress: Callable[[int, int], None] | None = None,
+) -> NDArray[np.float32]:  # fmt: skip
+    """Intermediate latents w of aligned faces: float32 [N,w_dim].
+
+    Args:
+        model: in evaluation mode, on `device`.
+        images: uint8 [N,3,R,R] at the model's resolution.
+        batch: faces at once.
+        device: where the model is.
+        progress: called as progress(done, N).
+    """
+    import torch
+
+    found = np.empty((len(images), model.config.w_dim), np.float32)
+    with torch.inference_mode():
+        for begin in range(0, len(images), batch):
+            x = images[begin : begin + batch].to(device).float().div_(127.5).sub_(1)
+            codes = model.encode(x.contiguous(memory_format=torch.channels_last))
+            found[begin : begin + batch] = model.map(codes.z_id).float().cpu().numpy()
+            if progress:
+                progress(min(begin + batch, len(images)), len(images))
+    return found

@@ -1,13 +1,15 @@
-"""The file of an identity bank: a safetensors file, written from and read as arrays without copies of them."""
+"""The files of ficgan: the header of any of them, and the identity bank, written and read without copies of its arrays.
+
+They are safetensors files. The safetensors library copies every array it reads. A bank of a million codes has 1 GB, of
+which a draw needs a few MB: so a large bank is mapped instead.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import mmap
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,20 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.errors import FicganError
+from ficgan.errors import FicganError, InputError
+from ficgan.files import atomic_write, file_digest
 
-
-def file_digest(path: str | Path) -> str:
-    """sha256 of a file, hexadecimal.
-
-    Raises:
-        FicganError: it cannot be read.
-    """
-    try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise FicganError(f"{path} cannot be read: {error.strerror or error}") from None
+__all__ = ["ModelInfo", "file_digest", "file_header", "read_bank", "write_bank"]
 
 
 def file_header(path: str | Path) -> tuple[str, dict[str, Any]]:
@@ -58,13 +50,7 @@ def file_header(path: str | Path) -> tuple[str, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What a checkpoint's header says beside its weights.
-
-    Args:
-        alignment: of its crops.
-        data: name, licence and fingerprint of the training data.
-        training: how it was trained.
-    """
+    """What a checkpoint's header says beside its weights: of its crops, its training data and its training."""
 
     alignment: dict[str, Any]
     data: dict[str, Any]
@@ -96,57 +82,37 @@ KINDS = {"codes": ("F16", "<f2"), "attributes": ("U8", "u1")}
 def write_bank(
     path: str | Path, codes: NDArray[np.float16], attributes: NDArray[np.uint8], header: Mapping[str, Any]
 ) -> None:
-    """Write codes, attribute table and JSON header as one safetensors file, whole or not at all.
-
-    Args:
-        path: the file; its folder must exist.
-        codes: [N,D].
-        attributes: [N,A].
-        header: JSON-serialisable.
+    """Write codes [N,D], attribute table [N,A] and JSON header as one safetensors file, whole or not at all.
 
     Raises:
-        FicganError: the file cannot be written.
+        FicganError: the file cannot be written; its folder must exist.
     """
-    path = Path(path)
-    arrays = {
-        name: np.ascontiguousarray(array, KINDS[name][1])
-        for name, array in (("codes", codes), ("attributes", attributes))
-    }
+    given = {"codes": codes, "attributes": attributes}
+    arrays = {name: np.ascontiguousarray(given[name], dtype) for name, (_, dtype) in KINDS.items()}
     metadata = {"format": "ficgan", "kind": "bank", "header": json.dumps(header, sort_keys=True)}
     entries: dict[str, Any] = {"__metadata__": metadata}
     end = 0
     for name, array in arrays.items():
         begin, end = end, end + array.nbytes
         entries[name] = {"dtype": KINDS[name][0], "shape": list(array.shape), "data_offsets": [begin, end]}
-    text = json.dumps(entries).encode()
-    text += b" " * (-len(text) % 8)  # the codes begin at a multiple of 8
+    start = json.dumps(entries).encode()
+    start += b" " * (-len(start) % 8)  # the codes begin at a multiple of 8
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
-    except OSError as error:
-        raise FicganError(f"{path} cannot be written: {error.strerror or error}") from None
-    try:
-        with open(handle, "wb") as file:
-            file.write(len(text).to_bytes(8, "little") + text)
+        with atomic_write(path, overwrite=True) as file:
+            file.write(len(start).to_bytes(8, "little") + start)
             for array in arrays.values():
                 file.write(array.data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
+    except InputError as error:
+        raise FicganError(str(error)) from None
     except OSError as error:
         raise FicganError(f"{path} cannot be written: {error.strerror or error}") from None
-    finally:
-        Path(temporary).unlink(missing_ok=True)
 
 
 def read_bank(path: str | Path) -> tuple[NDArray[np.float16], NDArray[np.uint8], dict[str, Any], bool]:
     """Read a file of `write_bank`; a large one is mapped, so that only what is used of it is ever read.
 
-    Whoever replaces a bank that may be in use must move the new file to its name, as `write_bank` does: the mapped one
-    then lives on. One that is overwritten or cut in place changes under its users, or ends them.
-
-    Args:
-        path: the file.
+    To replace a bank that may be in use, move the new file to its name, as `write_bank` does: the mapped one then lives
+    on. A bank that is overwritten in place changes under its users, and one that is cut in place ends their process.
 
     Returns:
         Codes float16 [N,D], attributes uint8 [N,A], both read-only; the JSON header; and whether the file is mapped.

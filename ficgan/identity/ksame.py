@@ -1,10 +1,16 @@
-"""Manifold k-same: the mean of k identity codes, plain as in the paper or with its variance restored."""
+"""Manifold k-same: the mean of k identity codes, plain as in the paper or with its variance restored.
+
+Sums of codes are exact. Every float16 is a whole multiple of 2⁻²⁴, and float64 holds such multiples exactly below 2²⁹.
+So a mean does not depend on the order, the pieces, the threads or the machine, as long as the absolute values add up
+to less than 2²⁹: for codes of usual size (below 10) that is 50 million people.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -13,42 +19,58 @@ from numpy.typing import NDArray
 
 from ficgan.errors import UsageError
 
-from .gather import mean_of
-
 CAP_PERCENTILE = 95.0
 """No restored code lies farther from the centre than this percentage of the real ones."""
+
+CHUNK = 512
+"""Rows converted at a time, so that a memory-mapped bank stays on disk and a piece stays in the processor's cache."""
 
 
 @dataclass(frozen=True, eq=False)
 class KSameCode:
-    """One k-same draw and what an audit needs to know of it."""
+    """One k-same draw and what an audit needs to know of it.
+
+    Args:
+        w: [512] the code w_m, or the one with its variance restored.
+        k: number of people averaged.
+        psi: share of the population's spread that was restored; 0 is the paper's mean.
+        commitment: hash that binds the seed, see `commitment`.
+        members_digest: sha256 of the bank's digest and the members' indices.
+        attributes: the group the draw was restricted to.
+    """
 
     w: NDArray[np.float32]
-    """[512] the code w_m, or the variance-restored one."""
     k: int
-    """Number of people averaged."""
     psi: float
-    """Share of the population's spread that was restored; 0 is the paper's mean."""
     commitment: str
-    """Hash that binds the seed; see `commitment`."""
     members_digest: str
-    """sha256 of the bank's digest and the members' indices."""
     attributes: str | None
-    """The group the draw was restricted to."""
+
+
+def rows(codes: NDArray[np.floating], index: NDArray[np.int64] | None = None) -> Iterator[NDArray[np.float32]]:
+    """The chosen rows of codes [N,D] (all when None) as float32 [≤CHUNK,D], in order."""
+    for begin in range(0, len(codes) if index is None else len(index), CHUNK):
+        chosen = slice(begin, begin + CHUNK)
+        yield (codes[chosen] if index is None else codes[index[chosen]]).astype(np.float32)
+
+
+def mean_of(codes: NDArray[np.floating], index: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
+    """Mean of the chosen rows of codes [N,D], accumulated in float64: float64 [D]."""
+    total = np.zeros(codes.shape[1], np.float64)
+    for part in rows(codes, index):
+        total += part.sum(0, dtype=np.float64)
+    return total / (len(codes) if index is None else len(index))
+
+
+def distances_to(
+    centre: NDArray[np.float64], codes: NDArray[np.floating], index: NDArray[np.int64] | None = None
+) -> NDArray[np.float64]:
+    """Euclidean distance of the chosen rows of codes [N,D] from a centre [D], computed in float64: float64 [M]."""
+    return np.concatenate([np.linalg.norm(part - centre, axis=1) for part in rows(codes, index)])
 
 
 def check_k(k: int, eligible: int, total: int, attributes: str | None) -> None:
-    """Refuse a k that cannot be drawn.
-
-    Args:
-        k: people to average.
-        eligible: people who have the attributes.
-        total: people in the bank.
-        attributes: the group, None for the whole bank.
-
-    Raises:
-        UsageError: k below 2, or above the number of people there are.
-    """
+    """Refuse a k below 2, or above the `eligible` people with these attributes of the `total` in the bank."""
     if isinstance(k, bool) or int(k) != k or k < 2:
         raise UsageError(f"k is {k}; k-anonymity needs a whole number of at least 2")
     if k > total:
@@ -58,32 +80,18 @@ def check_k(k: int, eligible: int, total: int, attributes: str | None) -> None:
         raise UsageError(f"k is {k}, but only {eligible} of the bank's {total} people have {attributes!r}; {remedy}")
 
 
-def manifold_k_same(codes: NDArray[np.floating], k: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Mean of k codes drawn at random without replacement, w_m.
-
-    Args:
-        codes: [N,512], one per person.
-        k: 2 … N.
-        rng: source of the draw.
-
-    Returns:
-        float32 [512].
-
-    Raises:
-        UsageError: k below 2 or above N.
-
-    Source:
-        FICGAN, "Manifold k-Same Algorithm".
-    """
-    check_k(k, len(codes), len(codes), None)
-    return mean_of(codes, draw_members(len(codes), k, rng)).astype(np.float32)
+def check_psi(psi: float) -> float:
+    """ψ as a float ≥ 0, or a UsageError."""
+    if not (math.isfinite(psi) and psi >= 0):
+        raise UsageError(f"psi is {psi}; give a number from 0 (the plain mean) to 1 (the spread of real people)")
+    return float(psi)
 
 
 def draw_members(n: int, k: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """k different numbers of 0 … n − 1, ascending, every set equally likely.
 
-    Made of the bit generator's raw output alone, whose stream NumPy keeps the same across its versions (it does not
-    promise that of `choice`), so that a draw can be repeated years later. Needs time and memory of order k.
+    It uses only the bit generator's raw output. NumPy keeps that stream the same across its versions, which it does
+    not promise of `choice`, so a draw can be repeated years later. Time and memory are of order k.
     """
     if k > n // 2:
         keep = np.ones(n, bool)
@@ -114,9 +122,6 @@ def restore_variance(
         k: how many.
         psi: ≥ 0.
         cap: largest ‖w − w̄‖.
-
-    Returns:
-        float32 [512].
     """
     if psi == 0:
         return w_m.astype(np.float32)
@@ -125,13 +130,6 @@ def restore_variance(
     if length > cap:
         deviation *= cap / length
     return (centre + deviation).astype(np.float32)
-
-
-def check_psi(psi: float) -> float:
-    """ψ as a float ≥ 0, or a UsageError."""
-    if not (math.isfinite(psi) and psi >= 0):
-        raise UsageError(f"psi is {psi}; give a number from 0 (the plain mean) to 1 (the spread of real people)")
-    return float(psi)
 
 
 @lru_cache(maxsize=64)
@@ -144,9 +142,9 @@ def _stretch(seed: str, bank_digest: str) -> bytes:
 def commitment(seed: int | str, bank_digest: str) -> str:
     """Hash that binds the seed of the draws without stating it.
 
-    Who knows the seed can check that an audit was made with it; nobody can find another seed that fits. The seed is
-    hidden only as far as it cannot be guessed: the hash must repeat, so it has no random salt, and a small number is
-    found by trying (each trial is made to cost some 50 ms). Use a long seed where the draws must stay secret.
+    Who knows the seed can check that an audit was made with it; nobody can find another seed that fits. The hash must
+    repeat, so it has no random salt, and a small number can be found by trying (each trial costs some 50 ms). Use a
+    long seed where the draws must stay secret.
     """
     return hmac.new(_stretch(str(seed), bank_digest), b"commitment", hashlib.sha256).hexdigest()
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ficgan.images.files import atomic_write
-from ficgan.images.metadata import DIGITAL_SOURCE_TYPE
-from ficgan.images.photo import Photo
+from ficgan.files import atomic_write
+from ficgan.images.photo import DIGITAL_SOURCE_TYPE, Photo
 from ficgan.images.read import MAX_PIXELS, READABLE_SUFFIXES, read_image
 from ficgan.images.write import WRITABLE_SUFFIXES, output_suffix, write_image
 

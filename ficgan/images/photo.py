@@ -1,7 +1,10 @@
-"""A photo in memory: its own pixels, an RGB view to work on, and what is needed to write it back as it was."""
+"""A photo in memory: its own pixels, an RGB view to work on, its colours, and the metadata that may stay."""
 
 from __future__ import annotations
 
+import io
+import re
+import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,10 +13,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import ExifTags, Image, ImageCms
 
-from ficgan.images.colour import Pixels, from_rgb, to_rgb
+__all__ = ["DIGITAL_SOURCE_TYPE", "Photo", "Pixels", "clean_exif", "clean_xmp", "tag_xmp", "to_uint8"]
 
-__all__ = ["Photo"]
+Pixels = NDArray[np.uint8] | NDArray[np.uint16]
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,16 +25,16 @@ class Photo:
     """One still image, upright.
 
     Args:
-        path: Where it came from.
+        path: where it came from.
         format: `JPEG`, `PNG`, `WEBP`, `TIFF`, or a format that is only read (`BMP`, `GIF`, `HEIF`, `AVIF`).
         mode: `L`, `LA`, `RGB`, `RGBA` or `CMYK`.
-        pixels: The file's own values, [H,W] for `L`, otherwise [H,W,C]; uint8 or uint16; read-only.
-        options: How the file was coded (Pillow's save options: tables, subsampling, compression …).
-        icc: Colour profile.
+        pixels: the file's own values, [H,W] for `L`, otherwise [H,W,C]; uint8 or uint16; read-only.
+        options: how the file was coded (Pillow's save options: tables, subsampling, compression …).
+        icc: colour profile.
         exif: EXIF without orientation, thumbnails and maker notes; written on request only.
         xmp: XMP without thumbnails, embedded images and names of people; written on request only.
         chunks: PNG chunks that say what the colours mean (gAMA, cHRM, sRGB, cICP).
-        notes: What could not be carried over, one sentence each.
+        notes: what could not be carried over, one sentence each.
     """
 
     path: Path
@@ -57,15 +61,13 @@ class Photo:
         return view
 
     def merge(self, result: NDArray[np.uint8], mask: NDArray[np.bool_] | None = None) -> Pixels:
-        """Bring a changed RGB image back into the file's own pixels.
+        """The file's own pixels, with those of a changed RGB image inside a mask, converted as the file needs.
+
+        Outside the mask the values are the very same, and alpha is never touched.
 
         Args:
             result: uint8 [H,W,3] RGB.
             mask: bool [H,W], true where `result` is to be taken; by default wherever it differs from `rgb`.
-
-        Returns:
-            Like `pixels`: changed values inside the mask (8 bits scaled to 16, colour to luminance, RGB to CMYK as the
-            file needs), the very same values outside; alpha is never touched.
 
         Raises:
             ValueError: `result` or `mask` does not have the photo's size and type.
@@ -88,3 +90,255 @@ class Photo:
             colours = merged[..., : values.shape[1]]  # a view without alpha
             colours[mask] = values
         return merged
+
+
+# -- colours: grey, 16 bits and CMYK to 8-bit RGB and back
+
+
+def to_uint8(pixels: Pixels) -> NDArray[np.uint8]:
+    """16 bits to 8: round(v / 257), exactly; 8 bits pass through."""
+    if pixels.dtype == np.uint8:
+        return pixels.astype(np.uint8, copy=False)
+    wide = pixels.astype(np.uint32)
+    wide *= 255
+    wide += 32895  # (255 v + 32895) >> 16 equals round(v / 257) for every v in 0…65535
+    wide >>= 16
+    return wide.astype(np.uint8)
+
+
+def to_rgb(pixels: Pixels, mode: str, icc: bytes | None) -> NDArray[np.uint8]:
+    """The 8-bit RGB view [H,W,3] of native pixels, alpha ignored.
+
+    Args:
+        pixels: [H,W] or [H,W,C], uint8 or uint16.
+        mode: `L`, `LA`, `RGB`, `RGBA` or `CMYK`.
+        icc: embedded profile; used for CMYK only, where numbers without it mean little.
+    """
+    if mode == "CMYK":
+        return _cmyk_to_rgb(to_uint8(pixels), icc)
+    if mode in ("RGB", "RGBA"):
+        return to_uint8(pixels[..., :3])
+    grey = to_uint8(pixels if mode == "L" else pixels[..., 0])
+    return np.repeat(grey[..., None], 3, axis=2)
+
+
+def from_rgb(values: NDArray[np.uint8], mode: str, depth: int, icc: bytes | None) -> Pixels:
+    """RGB values uint8 [N,3] as a file of this mode, depth (8 or 16 bits) and profile holds them, alpha left out.
+
+    That is [N,1] luminance (ITU-R BT.601), [N,3] RGB or [N,4] CMYK, uint8 or uint16.
+    """
+    if mode == "CMYK":
+        return _rgb_to_cmyk(values, icc)
+    if mode in ("L", "LA"):
+        weights = np.array([19595, 38470, 7471], np.uint32)  # 0.299, 0.587, 0.114 in 1/65536
+        values = ((values.astype(np.uint32) @ weights + 32768) >> 16).astype(np.uint8)[:, None]
+    if depth == 16:  # 0 and 255 become 0 and 65535; `to_uint8` gives the same values back
+        return values.astype(np.uint16) * np.uint16(257)
+    return values
+
+
+def _cmyk_to_rgb(pixels: NDArray[np.uint8], icc: bytes | None) -> NDArray[np.uint8]:
+    profile = _profile(icc)
+    if profile is not None:
+        image = Image.fromarray(pixels, "CMYK")
+        converted = ImageCms.profileToProfile(image, profile, ImageCms.createProfile("sRGB"), outputMode="RGB")
+        assert converted is not None
+        return np.asarray(converted)
+    ink = 255 - pixels.astype(np.uint16)  # no profile: R = (1 − C)(1 − K)
+    return ((ink[..., :3] * ink[..., 3:] + 127) // 255).astype(np.uint8)
+
+
+def _rgb_to_cmyk(values: NDArray[np.uint8], icc: bytes | None) -> NDArray[np.uint8]:
+    profile = _profile(icc)
+    if profile is not None:
+        image = Image.fromarray(np.ascontiguousarray(values)[None])
+        converted = ImageCms.profileToProfile(image, ImageCms.createProfile("sRGB"), profile, outputMode="CMYK")
+        assert converted is not None
+        return np.asarray(converted)[0]
+    light = values.max(axis=1, keepdims=True).astype(np.uint16)  # all common darkness goes into K
+    scaled = (values.astype(np.uint16) * 255 + light // 2) // np.maximum(light, 1)
+    return np.concatenate([255 - np.where(light == 0, 255, scaled), 255 - light], axis=1).astype(np.uint8)
+
+
+def _profile(icc: bytes | None) -> ImageCms.ImageCmsProfile | None:
+    if not icc:
+        return None
+    try:
+        profile = ImageCms.ImageCmsProfile(io.BytesIO(icc))
+        return profile if profile.profile.xcolor_space.strip() == "CMYK" else None
+    except (OSError, ImageCms.PyCMSError):
+        return None
+
+
+# -- metadata: the synthetic-media tag, and what may stay on request
+
+DIGITAL_SOURCE_TYPE = "http://cv.iptc.org/newscodes/digitalsourcetype/compositeWithTrainedAlgorithmicMedia"
+"""IPTC's term for a photo edited with a generative model, such as by inpainting. `compositeSynthetic` is its term for a
+collage with synthetic elements, `trainedAlgorithmicMedia` the one for a picture that is synthetic as a whole."""
+
+_X = "adobe:ns:meta/"
+_RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
+_IPTC_EXT = "http://iptc.org/std/Iptc4xmpExt/2008-02-29/"
+_SOURCE_TYPE = f"{{{_IPTC_EXT}}}DigitalSourceType"
+_ORIENTATION = "{http://ns.adobe.com/tiff/1.0/}Orientation"
+
+# Namespaces whose whole purpose is to embed another picture, or to say who is where in this one.
+_DROPPED_NAMESPACES = (
+    "http://ns.adobe.com/xap/1.0/g/img/",
+    "http://ns.google.com/photos/1.0/image/",
+    "http://ns.google.com/photos/1.0/depthmap/",
+    "http://ns.google.com/photos/1.0/container/",
+    "http://ns.google.com/photos/dd/1.0/",
+    "http://ns.adobe.com/hdr-gain-map/1.0/",
+    "http://ns.adobe.com/xmp/note/",
+    "http://www.metadataworkinggroup.com/schemas/regions/",
+    "http://ns.microsoft.com/photo/",
+    # keywords, which often are names
+    "http://ns.adobe.com/lightroom/1.0/",
+    "http://www.digikam.org/ns/",
+    "http://ns.iview-media.com/mediapro/",
+    "http://ns.acdsee.com/",
+    "http://ns.useplus.org/ldf/",
+)
+# In whatever namespace: EXIF's have changed their addresses with each edition.
+_DROPPED_LOCAL_NAMES = {
+    "Artist", "HostComputer", "CameraOwnerName", "OwnerName", "BodySerialNumber", "SerialNumber", "LensSerialNumber",
+    "ImageUniqueID", "Photographer", "ImageEditor",
+}  # fmt: skip
+_DROPPED_NAMES = {
+    "{http://ns.adobe.com/xap/1.0/}Thumbnails",
+    f"{{{_IPTC_EXT}}}PersonInImage",
+    f"{{{_IPTC_EXT}}}PersonInImageWDetails",
+    f"{{{_IPTC_EXT}}}ImageRegion",
+    # who made it, and with whose device
+    *(f"{{http://purl.org/dc/elements/1.1/}}{name}" for name in ("creator", "contributor", "publisher", "subject")),
+    *(f"{{http://ns.adobe.com/photoshop/1.0/}}{name}" for name in ("AuthorsPosition", "CaptionWriter", "Credit")),
+    *(f"{{http://ns.adobe.com/xap/1.0/rights/}}{name}" for name in ("Owner", "WebStatement")),
+    "{http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/}CreatorContactInfo",
+    _ORIENTATION,
+    _SOURCE_TYPE,  # of the original; ours is set when a face was replaced
+}
+_MAX_VALUE = 4096  # characters or bytes; descriptions are shorter, embedded pictures longer
+
+# EXIF is kept by name, not dropped by name: an unknown tag may be a preview. A TIFF's technical tags are not here.
+# Not among them: Artist, HostComputer ("Ann's phone"), XPAuthor, XPKeywords.
+_KEPT_TAGS = {0x010E, 0x010F, 0x0110, 0x0131, 0x0132, 0x4746, 0x4749, 0x8298, 0x8825, 0x9C9B, 0x9C9C, 0x9C9F}
+_SIZE_TAGS = {ExifTags.Base.ExifImageWidth: 0, ExifTags.Base.ExifImageHeight: 1}
+_DROPPED_EXIF = {
+    ExifTags.Base.MakerNote, ExifTags.Base.ExifInteroperabilityOffset, ExifTags.Base.ExifOffset,
+    0xA420, 0xA430, 0xA431, 0xA435, 0xA437, 0xA438,  # unique id, owner, serial numbers, photographer, editor
+}  # fmt: skip
+
+
+def clean_exif(image: Image.Image, size: tuple[int, int]) -> bytes | None:
+    """EXIF that may be kept, as a block for Pillow's writers; None where there is nothing, or nothing readable.
+
+    Left out are the orientation (it is applied), thumbnail, maker note, author, owner, serial numbers, large values.
+
+    Args:
+        image: the opened file.
+        size: width and height of the upright image, in px.
+    """
+    try:
+        source = image.getexif()
+        kept = Image.Exif()
+        for tag, value in source.items():
+            if tag in _KEPT_TAGS and tag != ExifTags.IFD.GPSInfo and _small(value):
+                kept[tag] = value
+        for group in (ExifTags.IFD.Exif, ExifTags.IFD.GPSInfo):
+            entries = {tag: value for tag, value in source.get_ifd(group).items() if _small(value)}
+            if group == ExifTags.IFD.Exif:
+                entries = {tag: value for tag, value in entries.items() if tag not in _DROPPED_EXIF}
+                entries.update({tag: size[axis] for tag, axis in _SIZE_TAGS.items() if tag in entries})
+            if entries:
+                kept.get_ifd(group).update(entries)
+        return kept.tobytes() if len(kept) or any(kept.get_ifd(group) for group in (0x8769, 0x8825)) else None
+    except Exception:  # Pillow's EXIF parser meets damaged blocks with any of a dozen types
+        return None
+
+
+def clean_xmp(packet: bytes | str | None) -> bytes | None:
+    """The XMP packet of a file as far as it may be kept; None where there is none, or it is not well-formed.
+
+    Left out are thumbnails, embedded pictures, depth and gain maps, face regions, names of people, authors or owners,
+    keywords and serial numbers.
+    """
+    root = _parse(packet)
+    if root is None:
+        return None
+    _prune(root)
+    return _serialise(root) if any(len(d) or len(d.attrib) > 1 for d in root.iter(f"{{{_RDF}}}Description")) else None
+
+
+def tag_xmp(packet: bytes | None = None) -> bytes:
+    """An XMP packet, new or given, with `Iptc4xmpExt:DigitalSourceType`: edited with a generative model.
+
+    Source: IPTC Photo Metadata Standard, Digital Source Type; IPTC NewsCodes, digitalsourcetype.
+    """
+    root = _parse(packet)
+    if root is None:
+        root = ET.Element(f"{{{_X}}}xmpmeta")
+        ET.SubElement(root, f"{{{_RDF}}}RDF")
+    rdf = root if root.tag == f"{{{_RDF}}}RDF" else root.find(f"{{{_RDF}}}RDF")
+    if rdf is None:
+        rdf = ET.SubElement(root, f"{{{_RDF}}}RDF")
+    description = ET.SubElement(rdf, f"{{{_RDF}}}Description", {f"{{{_RDF}}}about": ""})
+    ET.SubElement(description, _SOURCE_TYPE).text = DIGITAL_SOURCE_TYPE
+    return _serialise(root)
+
+
+def _small(value: Any) -> bool:
+    try:
+        return len(value) <= _MAX_VALUE
+    except TypeError:
+        return True  # a number
+
+
+def _parse(packet: bytes | str | None) -> ET.Element | None:
+    if not packet:
+        return None
+    raw = packet.encode() if isinstance(packet, str) else bytes(packet)
+    raw = re.sub(rb"<\?xpacket[^>]*\?>", b"", raw).strip(b"\0 \t\r\n")
+    if b"<!DOCTYPE" in raw or b"<!ENTITY" in raw:  # XMP has neither; entity bombs do
+        return None
+    try:
+        root = ET.fromstring(raw)
+    except (ET.ParseError, ValueError, LookupError):
+        return None
+    return root if root.tag in (f"{{{_X}}}xmpmeta", f"{{{_X}}}xapmeta", f"{{{_RDF}}}RDF") else None
+
+
+def _dropped(name: str) -> bool:
+    local = name.rpartition("}")[2]
+    return name in _DROPPED_NAMES or local in _DROPPED_LOCAL_NAMES or name[1:].startswith(_DROPPED_NAMESPACES)
+
+
+def _prune(element: ET.Element) -> None:
+    for name, value in list(element.attrib.items()):
+        if _dropped(name) or len(value) > _MAX_VALUE:
+            del element.attrib[name]
+    for child in list(element):
+        if _dropped(child.tag) or len(child.text or "") > _MAX_VALUE:
+            element.remove(child)
+        else:
+            _prune(child)
+
+
+_PREFIXES = {
+    "x": _X, "rdf": _RDF, "Iptc4xmpExt": _IPTC_EXT,
+    "Iptc4xmpCore": "http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/",
+    "dc": "http://purl.org/dc/elements/1.1/",
+    "xmp": "http://ns.adobe.com/xap/1.0/",
+    "xmpMM": "http://ns.adobe.com/xap/1.0/mm/",
+    "xmpRights": "http://ns.adobe.com/xap/1.0/rights/",
+    "photoshop": "http://ns.adobe.com/photoshop/1.0/",
+    "tiff": "http://ns.adobe.com/tiff/1.0/",
+    "exif": "http://ns.adobe.com/exif/1.0/",
+}  # fmt: skip
+
+
+def _serialise(root: ET.Element) -> bytes:
+    for prefix, namespace in _PREFIXES.items():  # or ElementTree writes ns0:, which naive readers of XMP do not find
+        ET.register_namespace(prefix, namespace)
+    body = ET.tostring(root, encoding="utf-8", xml_declaration=False)
+    return b'<?xpacket begin="\xef\xbb\xbf" id="W5M0MpCehiHzreSzNTczkc9d"?>\n' + body + b'\n<?xpacket end="w"?>'

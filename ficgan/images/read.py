@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import struct
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
@@ -13,15 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, JpegImagePlugin, MpoImagePlugin, TiffImagePlugin, UnidentifiedImageError
 
 from ficgan.errors import InputError
-from ficgan.images.colour import Pixels
-from ficgan.images.deep import decode16, png_chunks
-from ficgan.images.metadata import clean_exif, clean_xmp
-from ficgan.images.photo import Photo
+from ficgan.images.photo import Photo, Pixels, clean_exif, clean_xmp, to_uint8
 
-__all__ = ["MAX_PIXELS", "READABLE_SUFFIXES", "read_image"]
+__all__ = ["MAX_PIXELS", "PNG_SIGNATURE", "READABLE_SUFFIXES", "png_chunks", "read_image", "swap_red_and_blue"]
 
 MAX_PIXELS = 100_000_000
 
@@ -35,15 +34,17 @@ _FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF", "AVIF", "HEIF")
 _MAGIC = re.compile(rb"\xff\xd8|\x89PNG|RIFF....WEBP|II\*\0|MM\0\*|II\+\0|MM\0\+|BM|GIF8|....ftyp(avif|hei|mif)", re.S)
 _COLOUR_CHUNKS = (b"gAMA", b"cHRM", b"sRGB", b"cICP")
 _TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
+    2: (Image.Transpose.FLIP_LEFT_RIGHT, False, 1, -1),
+    3: (Image.Transpose.ROTATE_180, False, -1, -1),
+    4: (Image.Transpose.FLIP_TOP_BOTTOM, False, -1, 1),
+    5: (Image.Transpose.TRANSPOSE, True, 1, 1),
+    6: (Image.Transpose.ROTATE_270, True, 1, -1),
+    7: (Image.Transpose.TRANSVERSE, True, -1, -1),
+    8: (Image.Transpose.ROTATE_90, True, -1, 1),
 }
+"""EXIF's orientation → what turns the image upright: for Pillow; for arrays a transposition, then steps in y and x."""
 _ORIENTATION, _SUBFILE, _BITS, _PHOTOMETRIC, _PLANAR, _DNG = 0x0112, 0x00FE, 0x0102, 0x0106, 0x011C, 0xC612
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _limit_lock = threading.Lock()
 
 
@@ -52,15 +53,13 @@ def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) ->
 
     Args:
         path: JPEG, PNG, WebP, TIFF, BMP or GIF; HEIC and AVIF where Pillow or pillow-heif can.
-        max_pixels: Larger images are refused from their header, before anything is decoded.
-
-    Returns:
-        The photo.
+        max_pixels: larger images are refused from their header, before anything is decoded.
 
     Raises:
-        InputError: Missing, unreadable, empty, damaged, truncated, too large, not an image, or more than one picture.
+        InputError: missing, unreadable, empty, damaged, truncated, too large, not an image, or more than one picture.
     """
     path = Path(path)
+    too_large = f"{path}: more than {max_pixels / 1e6:g} megapixels; raise --max-megapixels or scale it down"
     data = _read_bytes(path, max_pixels)
     with _limit_lock, warnings.catch_warnings(), _pixel_limit(max_pixels):
         warnings.simplefilter("ignore")  # Pillow warns of odd EXIF and the like; what matters becomes an InputError
@@ -69,7 +68,7 @@ def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) ->
         except InputError:
             raise
         except Image.DecompressionBombError:
-            raise _too_large(path, max_pixels) from None
+            raise InputError(too_large) from None
         except UnidentifiedImageError:
             raise _unidentified(path, data) from None
         except Exception as error:  # a damaged file can raise nearly anything from a decoder
@@ -107,33 +106,25 @@ def _pixel_limit(max_pixels: int) -> Iterator[None]:
 def _decode(path: Path, data: bytes, max_pixels: int) -> Photo:
     with Image.open(io.BytesIO(data), formats=_known_formats()) as image:
         if image.width * image.height > max_pixels:
-            raise _too_large(path, max_pixels)
+            raise Image.DecompressionBombError
         notes = _single_picture(path, image)
-        method = _TURNS.get(_orientation(image))
+        orientation = _orientation(image)
         options = _coding(image, data)
         image.load()
-        if not isinstance(image, TiffImagePlugin.TiffImageFile):  # Pillow turns those itself while loading
-            upright = image.transpose(method) if method is not None else image
-        else:
-            upright = image
+        upright: Image.Image = image
+        if orientation in _TURNS and not isinstance(image, TiffImagePlugin.TiffImageFile):  # Pillow turns TIFF itself
+            upright = image.transpose(_TURNS[orientation][0])
         if options.pop("deep", False):
-            pixels, mode, note = _pixels16(path, upright, data, method)
+            pixels, mode, note = _pixels16(path, upright, data, orientation)
             notes += note
         else:
             pixels, mode = _pixels(path, upright, image)
         pixels.flags.writeable = False
-        return Photo(
-            path=path,
-            format="JPEG" if image.format == "MPO" else str(image.format),
-            mode=mode,
-            pixels=pixels,
-            options=options,
-            icc=image.info.get("icc_profile") or None,
-            exif=clean_exif(image, upright.size),
-            xmp=clean_xmp(image.info.get("xmp")),
-            chunks=tuple(chunk for chunk in png_chunks(data) if chunk[0] in _COLOUR_CHUNKS),
-            notes=notes,
-        )
+        format = "JPEG" if image.format == "MPO" else str(image.format)
+        chunks = tuple(chunk for chunk in png_chunks(data) if chunk[0] in _COLOUR_CHUNKS)
+        icc = image.info.get("icc_profile") or None
+        exif, xmp = clean_exif(image, upright.size), clean_xmp(image.info.get("xmp"))
+        return Photo(path, format, mode, pixels, options, icc, exif, xmp, chunks, notes)
 
 
 def _orientation(image: Image.Image) -> int:
@@ -144,7 +135,7 @@ def _orientation(image: Image.Image) -> int:
 
 
 def _single_picture(path: Path, image: Image.Image) -> tuple[str, ...]:
-    """Refuse files of several pictures; previews of the one picture are not carried over. Returns notes."""
+    """Refuse files of several pictures. Previews of the one picture are not carried over: a note says so."""
     count = getattr(image, "n_frames", 1)
     previews = 0
     if isinstance(image, TiffImagePlugin.TiffImageFile):
@@ -221,9 +212,7 @@ def _pixels(path: Path, upright: Image.Image, source: Image.Image) -> tuple[Pixe
                 pixels = 65535 - pixels
         return pixels, "L"
     if mode in ("I", "F", "LAB", "HSV"):
-        raise InputError(
-            f"{path}: pixels of type {mode} (32-bit, float or L*a*b*); convert it to 8 or 16 bits RGB first"
-        )
+        raise InputError(f"{path}: pixels of type {mode} (32-bit, float or L*a*b*); convert it to 8 or 16 bits RGB")
     clear = upright.has_transparency_data  # alpha, or a palette entry or colour that stands for it
     if mode in ("1", "L", "LA", "La"):
         target = "LA" if clear else "L"
@@ -232,16 +221,61 @@ def _pixels(path: Path, upright: Image.Image, source: Image.Image) -> tuple[Pixe
     return np.array(upright if mode == target else upright.convert(target)), target
 
 
-def _pixels16(
-    path: Path, upright: Image.Image, data: bytes, method: Image.Transpose | None
-) -> tuple[Pixels, str, tuple[str, ...]]:
+def _pixels16(path: Path, upright: Image.Image, data: bytes, orientation: int) -> tuple[Pixels, str, tuple[str, ...]]:
     if isinstance(upright, TiffImagePlugin.TiffImageFile) and upright.tag_v2.get(_PLANAR, 1) == 2:
         raise InputError(f"{path}: 16-bit colour in separate planes, which is not decoded; save it interleaved")
     eight, mode = _pixels(path, upright, upright)
-    deep = decode16(data, eight.astype(np.uint8, copy=False), method) if mode in ("RGB", "RGBA") else None
+    deep = _decode16(data, eight.astype(np.uint8, copy=False), orientation) if mode in ("RGB", "RGBA") else None
     if deep is None:
         return eight, mode, ("16-bit values of this layout cannot be read; kept with 8 bits",)
     return deep, mode, ()
+
+
+def _decode16(data: bytes, eight: NDArray[np.uint8], orientation: int) -> NDArray[np.uint16] | None:
+    """The 16-bit values behind an 8-bit decode; None where OpenCV reads the file differently.
+
+    OpenCV turns some files upright by itself, depending on version and format. The 8-bit decode tells which it did.
+
+    `eight` [H,W,3 or 4] is the upright image as Pillow decodes it (the high bytes).
+    """
+    import cv2
+
+    level = cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
+    try:
+        bgr = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    except cv2.error:
+        return None
+    finally:
+        cv2.utils.logging.setLogLevel(level)
+    if bgr is None or bgr.dtype != np.uint16 or bgr.ndim != 3 or bgr.shape[2] != eight.shape[2]:
+        return None
+    deep = np.ascontiguousarray(swap_red_and_blue(bgr))
+    _, transposed, step_y, step_x = _TURNS.get(orientation, (None, False, 1, 1))
+    turned = (deep.swapaxes(0, 1) if transposed else deep)[::step_y, ::step_x]
+    for candidate in (deep, turned):
+        if candidate.shape == eight.shape and (
+            np.array_equal(candidate >> 8, eight) or np.array_equal(to_uint8(candidate), eight)
+        ):
+            return np.ascontiguousarray(candidate)
+    return None
+
+
+def swap_red_and_blue(pixels: NDArray[Any]) -> NDArray[Any]:
+    """RGB(A) to BGR(A) and back."""
+    return pixels[..., [2, 1, 0, 3][: pixels.shape[2]]]
+
+
+def png_chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Type and content of every chunk of a PNG up to its image data; nothing for other files."""
+    if not data.startswith(PNG_SIGNATURE):
+        return
+    at = len(PNG_SIGNATURE)
+    while at + 8 <= len(data):
+        length, name = struct.unpack_from(">L4s", data, at)
+        if name == b"IDAT":
+            return
+        yield name, data[at + 8 : at + 8 + length]
+        at += length + 12
 
 
 def _known_formats() -> list[str]:
@@ -255,10 +289,6 @@ def _known_formats() -> list[str]:
         else:
             pillow_heif.register_heif_opener()
     return [name for name in _FORMATS if name in Image.OPEN]
-
-
-def _too_large(path: Path, max_pixels: int) -> InputError:
-    return InputError(f"{path}: more than {max_pixels / 1e6:g} megapixels; raise --max-megapixels or scale it down")
 
 
 def _unidentified(path: Path, data: bytes) -> InputError:

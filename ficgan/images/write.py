@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
+import struct
 import zlib
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +17,11 @@ from numpy.typing import NDArray
 from PIL import Image, PngImagePlugin, TiffImagePlugin, TiffTags
 
 from ficgan.errors import InputError, UsageError
-from ficgan.images.colour import Pixels, to_uint8
-from ficgan.images.deep import encode16_png, encode16_tiff
-from ficgan.images.files import atomic_write
-from ficgan.images.metadata import tag_xmp
-from ficgan.images.photo import Photo
+from ficgan.files import atomic_write
+from ficgan.images.photo import Photo, Pixels, tag_xmp, to_uint8
+from ficgan.images.read import PNG_SIGNATURE, READABLE_SUFFIXES, swap_red_and_blue
 
-__all__ = ["WRITABLE_SUFFIXES", "encode_image", "output_suffix", "write_image"]
+__all__ = ["WRITABLE_SUFFIXES", "output_suffix", "write_image"]
 
 _FORMAT_OF = {
     ".jpg": "JPEG", ".jpeg": "JPEG", ".jpe": "JPEG", ".jfif": "JPEG", ".mpo": "JPEG",
@@ -30,57 +32,43 @@ WRITABLE_SUFFIXES = frozenset(_FORMAT_OF)
 _LOSSLESS_TIFF = {"raw", "tiff_lzw", "tiff_adobe_deflate", "tiff_deflate", "packbits", "lzma", "zstd"}
 _MAX_JPEG_XMP = 65_000  # bytes that fit one marker segment
 _XMP_TAG, _ICC_TAG = 700, 34675
+_TIFF_CODES = {"raw": 1, "tiff_lzw": 5, "tiff_adobe_deflate": 8, "tiff_deflate": 8, "packbits": 32773}
 
 
 def output_suffix(path: str | os.PathLike[str]) -> str:
     """The suffix a result takes: the source's own, `.png` where its format is only read (BMP, GIF, HEIC, AVIF)."""
     suffix = Path(path).suffix
-    known_only_to_read = suffix.lower() in {".bmp", ".dib", ".gif", ".heic", ".heif", ".hif", ".avif"}
-    return ".png" if known_only_to_read or not suffix else suffix
+    return ".png" if not suffix or suffix.lower() in READABLE_SUFFIXES - WRITABLE_SUFFIXES else suffix
 
 
 def write_image(
-    path: str | os.PathLike[str],
-    photo: Photo,
-    pixels: NDArray[np.uint8] | None = None,
-    *,
-    mask: NDArray[np.bool_] | None = None,
-    synthetic: bool = False,
-    keep_metadata: bool = False,
+    path: str | os.PathLike[str], photo: Photo, pixels: NDArray[np.uint8] | None = None, *,
+    mask: NDArray[np.bool_] | None = None, synthetic: bool = False, keep_metadata: bool = False,
     overwrite: bool = False,
-) -> bytes:
+) -> bytes:  # fmt: skip
     """Write a photo with changed pixels, coded as its source was: whole, or not at all.
 
     The format is the source's where the suffixes agree, otherwise that of the suffix.
 
     Args:
-        path: The file to make.
-        photo: Where everything but the changed pixels comes from.
+        path: the file to write.
+        photo: where everything but the changed pixels comes from.
         pixels: uint8 [H,W,3] RGB result; None writes the photo unchanged.
         mask: bool [H,W], where `pixels` counts; by default wherever it differs from `photo.rgb`.
-        synthetic: A face was generated: add the XMP tag `Iptc4xmpExt:DigitalSourceType`.
-        keep_metadata: Write the photo's cleaned EXIF and XMP.
-        overwrite: Replace an existing file.
+        synthetic: a face was generated: add the XMP tag `Iptc4xmpExt:DigitalSourceType`.
+        keep_metadata: write the photo's cleaned EXIF and XMP.
+        overwrite: replace an existing file.
 
     Returns:
         The bytes written.
 
     Raises:
-        InputError: The file exists, cannot be written, or its format cannot hold the photo.
-        UsageError: The suffix names no format that can be written.
+        InputError: the file exists, cannot be written, or its format cannot hold the photo.
+        UsageError: the suffix names no format that can be written.
     """
     path = Path(path)
     merged = photo.pixels if pixels is None else photo.merge(pixels, mask)
-    data = encode_image(photo, merged, _format(path, photo), synthetic=synthetic, keep_metadata=keep_metadata)
-    with atomic_write(path, overwrite=overwrite) as file:
-        file.write(data)
-    return data
-
-
-def encode_image(
-    photo: Photo, pixels: Pixels, format: str, *, synthetic: bool = False, keep_metadata: bool = False
-) -> bytes:
-    """The bytes of an image file; `pixels` in the photo's own terms, the rest as in `write_image`."""
+    format = _format(path, photo)
     xmp = photo.xmp if keep_metadata else None
     if synthetic:
         xmp = tag_xmp(xmp)
@@ -88,23 +76,14 @@ def encode_image(
             xmp = tag_xmp()
     elif format == "JPEG" and xmp and len(xmp) > _MAX_JPEG_XMP:
         xmp = None
-    exif = photo.exif if keep_metadata else None
-    options = dict(photo.options) if format == photo.format else {}
-    pixels, mode, icc = _fit(photo, pixels, format)
+    out = _fitted(replace(photo, pixels=merged, exif=photo.exif if keep_metadata else None, xmp=xmp), format)
     try:
-        match format:
-            case "JPEG":
-                return _jpeg(pixels, mode, options, icc, exif, xmp)
-            case "PNG":
-                chunks = photo.chunks if photo.format == "PNG" else ()
-                return _png(pixels, mode, options, icc, exif, xmp, chunks)
-            case "WEBP":
-                return _webp(pixels, mode, options, icc, exif, xmp)
-            case "TIFF":
-                return _tiff(pixels, mode, options, icc, exif, xmp)
+        data = {"JPEG": _jpeg, "PNG": _png, "WEBP": _webp, "TIFF": _tiff}[format](out)
     except (OSError, ValueError, OverflowError) as error:
         raise InputError(f"{photo.path}: cannot be written as {format} ({error})") from error
-    raise UsageError(f"{format} is not written; choose a name that ends in .jpg, .png, .webp or .tif")
+    with atomic_write(path, overwrite=overwrite) as file:
+        file.write(data)
+    return data
 
 
 def _format(path: Path, photo: Photo) -> str:
@@ -118,16 +97,17 @@ def _format(path: Path, photo: Photo) -> str:
     return named
 
 
-def _fit(photo: Photo, pixels: Pixels, format: str) -> tuple[Pixels, str, bytes | None]:
-    """What a format cannot hold is converted: CMYK, and 16 bits."""
-    mode, icc = photo.mode, photo.icc
+def _fitted(photo: Photo, format: str) -> Photo:
+    """What a format cannot hold is converted (CMYK, 16 bits); what belongs to another format is left out."""
+    pixels, mode, icc = photo.pixels, photo.mode, photo.icc
     if format in ("PNG", "WEBP") and mode == "CMYK":
-        pixels, mode, icc = Photo(photo.path, photo.format, mode, pixels, icc=icc).rgb, "RGB", None
+        pixels, mode, icc = photo.rgb, "RGB", None
     if format in ("JPEG", "WEBP"):
         pixels = to_uint8(pixels)
     if format == "JPEG" and mode in ("LA", "RGBA"):
         raise InputError(f"{photo.path}: JPEG has no transparency; choose a name that ends in .png, .webp or .tif")
-    return pixels, mode, icc
+    photo = photo if format == photo.format else replace(photo, options={}, chunks=())
+    return replace(photo, format=format, mode=mode, pixels=pixels, icc=icc)
 
 
 def _image(pixels: Pixels, mode: str) -> Image.Image:
@@ -137,104 +117,135 @@ def _image(pixels: Pixels, mode: str) -> Image.Image:
     return Image.frombuffer(mode, (width, height), pixels.tobytes(), "raw", mode, 0, 1)
 
 
-def _deep_colour(pixels: Pixels, mode: str) -> NDArray[np.uint16] | None:
+def _deep_colour(photo: Photo) -> NDArray[np.uint16] | None:
     """The 16-bit RGB or RGBA that Pillow cannot write (grey with alpha is written as RGBA), None for all else."""
-    if pixels.dtype != np.uint16 or mode == "L":
+    if photo.depth == 8 or photo.mode == "L":
         return None
-    return (pixels[..., [0, 0, 0, 1]] if mode == "LA" else pixels).astype(np.uint16, copy=False)
+    return (photo.pixels[..., [0, 0, 0, 1]] if photo.mode == "LA" else photo.pixels).astype(np.uint16, copy=False)
 
 
-def _save(image: Image.Image, format: str, options: dict[str, Any]) -> bytes:
+def _save(image: Image.Image, format: str, options: Mapping[str, Any]) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, format, **{name: value for name, value in options.items() if value is not None})
     return buffer.getvalue()
 
 
-def _jpeg(
-    pixels: Pixels, mode: str, options: dict[str, Any], icc: bytes | None, exif: bytes | None, xmp: bytes | None
-) -> bytes:
-    if "qtables" not in options:
-        options = {"quality": 95, "subsampling": 0}
-    options = {**options, "icc_profile": icc, "exif": exif, "xmp": xmp}
-    image = _image(pixels, mode)
+def _jpeg(photo: Photo) -> bytes:
+    coding = photo.options if "qtables" in photo.options else {"quality": 95, "subsampling": 0}
+    options = {**coding, "icc_profile": photo.icc, "exif": photo.exif, "xmp": photo.xmp}
+    image = _image(photo.pixels, photo.mode)
     try:
         return _save(image, "JPEG", {**options, "optimize": True})
     except OSError:  # both buffer the whole image, in less than pure noise of the best quality takes
         return _save(image, "JPEG", {**options, "progressive": False})
 
 
-def _png(
-    pixels: Pixels,
-    mode: str,
-    options: dict[str, Any],
-    icc: bytes | None,
-    exif: bytes | None,
-    xmp: bytes | None,
-    chunks: tuple[tuple[bytes, bytes], ...],
-) -> bytes:
-    deep = _deep_colour(pixels, mode)
+def _png(photo: Photo) -> bytes:
+    deep = _deep_colour(photo)
     if deep is not None:
-        extra = list(chunks)
-        if icc:
-            extra.append((b"iCCP", b"ICC Profile\0\0" + zlib.compress(icc)))
-        if "dpi" in options:
-            per_metre = (round(value / 0.0254).to_bytes(4, "big") for value in options["dpi"])
-            extra.append((b"pHYs", b"".join(per_metre) + b"\1"))
-        if exif:
-            extra.append((b"eXIf", exif.removeprefix(b"Exif\0\0")))
-        if xmp:
-            extra.append((b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + xmp))
-        return encode16_png(deep, extra)
+        return _png16(photo, deep)
     info = PngImagePlugin.PngInfo()
-    for name, content in chunks:
+    for name, content in photo.chunks:
         info.add(name, content)
-    if xmp:
-        info.add_itxt("XML:com.adobe.xmp", xmp.decode())
-    return _save(_image(pixels, mode), "PNG", {**options, "icc_profile": icc, "exif": exif, "pnginfo": info})
+    if photo.xmp:
+        info.add_itxt("XML:com.adobe.xmp", photo.xmp.decode())
+    options = {**photo.options, "icc_profile": photo.icc, "exif": photo.exif, "pnginfo": info}
+    return _save(_image(photo.pixels, photo.mode), "PNG", options)
 
 
-def _webp(
-    pixels: Pixels, mode: str, options: dict[str, Any], icc: bytes | None, exif: bytes | None, xmp: bytes | None
-) -> bytes:
-    lossless = options.get("lossless", False)
-    image = _image(pixels, mode)
-    if mode in ("L", "LA"):
-        image = image.convert("RGB" if mode == "L" else "RGBA")
-    # a lossy file does not tell its quality: 90 adds little of its own; `exact` keeps colours below full transparency
-    coding = {"lossless": True, "exact": True, "quality": 75} if lossless else {"quality": 90, "exact": True}
-    return _save(image, "WEBP", {**coding, "icc_profile": icc, "exif": exif, "xmp": xmp})
+def _png16(photo: Photo, deep: NDArray[np.uint16]) -> bytes:
+    """OpenCV encodes the pixels; all other chunks go before its image data."""
+    chunks = list(photo.chunks)
+    if photo.icc:
+        chunks.append((b"iCCP", b"ICC Profile\0\0" + zlib.compress(photo.icc)))
+    if "dpi" in photo.options:
+        per_metre = (round(value / 0.0254).to_bytes(4, "big") for value in photo.options["dpi"])
+        chunks.append((b"pHYs", b"".join(per_metre) + b"\1"))
+    if photo.exif:
+        chunks.append((b"eXIf", photo.exif.removeprefix(b"Exif\0\0")))
+    if photo.xmp:
+        chunks.append((b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + photo.xmp))
+    data = _encode(".png", deep, [])
+    after_header = len(PNG_SIGNATURE) + 25  # IHDR: 4 + 4 + 13 + 4 bytes
+    own = b"".join(
+        struct.pack(">L", len(content)) + name + content + struct.pack(">L", zlib.crc32(name + content))
+        for name, content in chunks
+    )
+    return data[:after_header] + own + data[after_header:]
 
 
-def _tiff(
-    pixels: Pixels, mode: str, options: dict[str, Any], icc: bytes | None, exif: bytes | None, xmp: bytes | None
-) -> bytes:
-    compression = options.get("compression", "tiff_adobe_deflate")
+def _webp(photo: Photo) -> bytes:
+    image = _image(photo.pixels, photo.mode)
+    if photo.mode in ("L", "LA"):
+        image = image.convert("RGB" if photo.mode == "L" else "RGBA")
+    # A lossy file does not tell its quality: 90 adds little of its own. `exact` keeps colours below full transparency.
+    lossless = bool(photo.options.get("lossless", False))
+    coding = {"lossless": lossless, "exact": True, "quality": 75 if lossless else 90}
+    return _save(image, "WEBP", {**coding, "icc_profile": photo.icc, "exif": photo.exif, "xmp": photo.xmp})
+
+
+def _tiff(photo: Photo) -> bytes:
+    compression = photo.options.get("compression", "tiff_adobe_deflate")
     if compression not in _LOSSLESS_TIFF:  # JPEG would change the untouched pixels, fax codes hold one bit
         compression = "tiff_adobe_deflate"
     tags: dict[int, tuple[int, Any]] = {}
-    if xmp:
-        tags[_XMP_TAG] = (TiffTags.BYTE, xmp)
-    if exif:
+    if photo.xmp:
+        tags[_XMP_TAG] = (TiffTags.BYTE, photo.xmp)
+    if photo.exif:
         block = Image.Exif()
-        block.load(exif)
+        block.load(photo.exif)
+        groups = (0x8769, 0x8825)
         for tag, value in block.items():
-            if tag in (0x8769, 0x8825):
-                continue
-            tags[tag] = (TiffTags.lookup(tag).type or TiffTags.UNDEFINED, value)
-        for group in (0x8769, 0x8825):
-            if entries := block.get_ifd(group):
-                tags[group] = (TiffTags.LONG, dict(entries))
-    deep = _deep_colour(pixels, mode)
+            if tag not in groups:
+                tags[tag] = (TiffTags.lookup(tag).type or TiffTags.UNDEFINED, value)
+        tags |= {group: (TiffTags.LONG, dict(entries)) for group in groups if (entries := block.get_ifd(group))}
+    dpi, deep = photo.options.get("dpi"), _deep_colour(photo)
     if deep is not None:
-        if icc:
-            tags[_ICC_TAG] = (TiffTags.UNDEFINED, icc)
-        if "dpi" in options:
-            tags[282], tags[283] = ((TiffTags.RATIONAL, value) for value in options["dpi"])
+        if photo.icc:
+            tags[_ICC_TAG] = (TiffTags.UNDEFINED, photo.icc)
+        if dpi:
+            tags[282], tags[283] = ((TiffTags.RATIONAL, value) for value in dpi)
             tags[296] = (TiffTags.SHORT, 2)
-        return encode16_tiff(deep, compression, tags)
+        return _tiff16(deep, compression, tags)
     directory = TiffImagePlugin.ImageFileDirectory_v2()
+    _set_tags(directory, tags)
+    settings = {"compression": compression, "icc_profile": photo.icc, "tiffinfo": directory, "dpi": dpi}
+    return _save(_image(photo.pixels, photo.mode), "TIFF", settings)
+
+
+def _tiff16(pixels: NDArray[np.uint16], compression: str, tags: Mapping[int, tuple[int, Any]]) -> bytes:
+    """OpenCV encodes the strips (deflate where it lacks the compression), Pillow writes the directory before them."""
+    import cv2
+
+    code = _TIFF_CODES.get(compression, 8)
+    data = _encode(".tiff", pixels, [cv2.IMWRITE_TIFF_COMPRESSION, code, cv2.IMWRITE_TIFF_PREDICTOR, 2])
+    with Image.open(io.BytesIO(data), formats=["TIFF"]) as image:
+        assert isinstance(image, TiffImagePlugin.TiffImageFile)
+        source = image.tag_v2
+    directory = TiffImagePlugin.ImageFileDirectory_v2(data[:8])
+    _set_tags(directory, {tag: (source.tagtype[tag], source[tag]) for tag in source})
+    if pixels.shape[2] == 4:
+        tags = {TiffImagePlugin.EXTRASAMPLES: (TiffTags.SHORT, 2), **tags}  # 2: alpha, not premultiplied
+    _set_tags(directory, tags)
+    spans = zip(source[TiffImagePlugin.STRIPOFFSETS], source[TiffImagePlugin.STRIPBYTECOUNTS], strict=True)
+    strips = [data[start : start + size] for start, size in spans]
+    directory.tagtype[TiffImagePlugin.STRIPOFFSETS] = TiffTags.LONG
+    starts = itertools.accumulate((len(strip) for strip in strips[:-1]), initial=0)
+    directory[TiffImagePlugin.STRIPOFFSETS] = tuple(starts)  # from the end of the directory, where the strips follow
+    order = "<" if data[:2] == b"II" else ">"
+    return data[:4] + struct.pack(order + "L", 8) + directory.tobytes(8) + b"".join(strips)
+
+
+def _set_tags(directory: TiffImagePlugin.ImageFileDirectory_v2, tags: Mapping[int, tuple[int, Any]]) -> None:
     for tag, (kind, value) in tags.items():
         directory.tagtype[tag] = kind
         directory[tag] = value
-    settings = {"compression": compression, "icc_profile": icc, "tiffinfo": directory, "dpi": options.get("dpi")}
-    return _save(_image(pixels, mode), "TIFF", settings)
+
+
+def _encode(suffix: str, pixels: NDArray[np.uint16], parameters: list[int]) -> bytes:
+    import cv2
+
+    done, data = cv2.imencode(suffix, np.ascontiguousarray(swap_red_and_blue(pixels)), parameters)
+    if not done:
+        raise OSError(f"OpenCV could not encode {suffix}")
+    return bytes(data.tobytes())

@@ -21,7 +21,7 @@ SCRIPT = """
 import sys, time
 import numpy as np
 import ficgan.cli.deid as command
-import ficgan.images.files as files
+import ficgan.files as files
 
 class Face: action = "generated"
 class Result:

@@ -254,7 +254,7 @@ def test_a_large_file_of_another_length(path, mapping, change):
 
 
 @settings(
-    max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=10, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(place=st.floats(0, 1, exclude_max=True), value=st.integers(0, 255), cut=st.booleans())
 def test_no_damage_to_a_header_surprises(path, tmp_path, place, value, cut):
@@ -271,6 +271,7 @@ def test_no_damage_to_a_header_surprises(path, tmp_path, place, value, cut):
         assert not cut
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc/self/statm, which this system has not")
 def test_opening_a_large_bank_reads_little_of_it(tmp_path):
     """In a fresh process, which also shows that no torch is needed to open a bank and to draw from it."""

@@ -136,7 +136,7 @@ def test_white_is_zero_and_one_bit(tmp_path: Path) -> None:
     mode=st.sampled_from(["L", "LA", "RGB", "RGBA"]),
     deep=st.booleans(),
 )
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_size_survives_png_and_tiff(tmp_path: Path, width: int, height: int, mode: str, deep: bool) -> None:
     kind = np.uint16 if deep else np.uint8
     shape = (height, width) if mode == "L" else (height, width, len(mode))

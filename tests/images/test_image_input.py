@@ -47,7 +47,7 @@ def one_sentence(error: BaseException, path: Path) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 @given(data=st.data())
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_truncated_files_are_refused_or_complete(tmp_path: Path, name: str, data: st.DataObject) -> None:
     whole = FILES[name]
     cut = data.draw(
@@ -67,7 +67,7 @@ def test_truncated_files_are_refused_or_complete(tmp_path: Path, name: str, data
 
 @pytest.mark.parametrize("name", FILES)
 @given(data=st.data())
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_damaged_files_never_crash(tmp_path: Path, name: str, data: st.DataObject) -> None:
     damaged = bytearray(FILES[name])
     for _ in range(data.draw(st.integers(1, 8))):
@@ -85,7 +85,7 @@ def test_damaged_files_never_crash(tmp_path: Path, name: str, data: st.DataObjec
 
 
 @given(content=st.binary(min_size=1, max_size=300))
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_arbitrary_bytes_are_no_image(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "a.png"
     path.write_bytes(content)

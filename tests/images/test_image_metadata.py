@@ -13,7 +13,7 @@ import pytest
 from PIL import Image, PngImagePlugin
 
 from ficgan.images import DIGITAL_SOURCE_TYPE, read_image, write_image
-from ficgan.images.metadata import clean_xmp, tag_xmp
+from ficgan.images.photo import clean_xmp, tag_xmp
 
 SUFFIXES = [".jpg", ".png", ".webp", ".tif"]
 SECRETS = [b"Canon-Secret", b"ArtistSecret", b"CommentSecret", b"TitleSecret", b"MakerSecret", b"PersonSecret"]

@@ -8,20 +8,20 @@ import pytest
 from survey_world import made_people, made_survey
 
 from ficgan.lab.matrix_config import SetConfig
-from ficgan.lab.survey import Survey, write_survey
+from ficgan.lab.survey.make import Survey, write_survey
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def source(tmp_path_factory: pytest.TempPathFactory) -> SetConfig:
     return made_people(tmp_path_factory.mktemp("world") / "people")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def survey(source: SetConfig) -> Survey:
     return made_survey(source)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def folder(survey: Survey, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("out") / "survey"
     write_survey(out, survey)

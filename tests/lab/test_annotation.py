@@ -36,24 +36,28 @@ from scipy.stats import binomtest
 from ficgan.cli.annotate import annotate
 from ficgan.cli.evaluate import evaluate
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.annotation import (
+from ficgan.lab.annotation.boxes import (
     Record,
     Records,
-    Rules,
-    collect,
+    changes,
     detect_set,
-    read_key,
+    distinct,
+    errors,
+    listed,
+    merge,
+    overlaps,
+    pairs,
     read_records,
+    write_records,
+)
+from ficgan.lab.annotation.collect import (
+    PUBLISHED_ERRORS,
+    PUBLISHED_PER_50,
+    collect,
     score_annotations,
     score_text,
-    write_pages,
-    write_records,
-)  # fmt: skip
-from ficgan.lab.annotation.batches import compose
-from ficgan.lab.annotation.boxes import changes, distinct, errors, merge, overlaps, pairs
-from ficgan.lab.annotation.detect import listed
-from ficgan.lab.annotation.gold import SPOILS, spoil
-from ficgan.lab.annotation.published import PUBLISHED_ERRORS, PUBLISHED_PER_50
+)
+from ficgan.lab.annotation.make import SPOILS, Rules, compose, read_key, spoil, write_pages
 from ficgan.lab.study import open_scenes
 
 Box = tuple[int, int, int, int]
@@ -65,7 +69,7 @@ def boxes(draw: st.DrawFn, most: int = 4) -> NDArray[np.float64]:
     return rows(*((x, y, x + w, y + h) for x, y, w, h in draw(st.lists(corners, max_size=most))))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(boxes(), boxes())
 def test_overlaps_are_what_masks_count(a: NDArray[Any], b: NDArray[Any]) -> None:
     def mask(box: NDArray[Any]) -> NDArray[np.bool_]:
@@ -78,7 +82,7 @@ def test_overlaps_are_what_masks_count(a: NDArray[Any], b: NDArray[Any]) -> None
     np.testing.assert_allclose(overlaps(a, b), np.array(expected).reshape(len(a), len(b)), atol=1e-12)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(boxes(), boxes(), st.sampled_from([0.1, 0.3, 0.5, 1.0]))
 def test_pairs_are_the_best_of_all_assignments(a: NDArray[Any], b: NDArray[Any], least: float) -> None:
     shared = overlaps(a, b)
@@ -93,7 +97,7 @@ def test_pairs_are_the_best_of_all_assignments(a: NDArray[Any], b: NDArray[Any],
     assert sum(shared[i, j] for i, j in found) == pytest.approx(best[1])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(boxes(most=12), boxes(most=12))
 def test_errors_are_what_a_maximum_matching_leaves(a: NDArray[Any], b: NDArray[Any]) -> None:
     graph = csr_matrix(overlaps(a, b) >= 0.3)
@@ -112,7 +116,7 @@ def test_changes_name_what_was_done() -> None:
     assert changes(before, before[::-1]) == []
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(boxes(), boxes())
 def test_changes_make_the_one_list_of_the_other(a: NDArray[Any], b: NDArray[Any]) -> None:
     now = sorted(map(tuple, a.tolist()))
@@ -219,7 +223,7 @@ def test_another_detectors_half_is_not_gone_on_with(tmp_path: Path) -> None:
         detect_set(images, tmp_path / "b.json", Told())
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 3), st.integers(0, 10**6))
 def test_gold_boxes_are_wrong_in_one_place(count: int, seed: int) -> None:
     truth = faces_of(count)

@@ -19,12 +19,11 @@ from page_reader import Page
 from PIL import Image
 from survey_world import SIDE, hand_in
 
-from ficgan.lab.survey import (
-    Survey,
-    collect,
-    page_html,
-)
-from ficgan.lab.survey.page_script import SCRIPT
+from ficgan.lab.pages import page_script, page_template
+from ficgan.lab.survey.make import Survey, page_html
+from ficgan.lab.survey.score import collect
+
+SCRIPT = page_script(page_template("ficgan.lab.survey"))
 
 BROWSER = (Path(__file__).parent / "survey_browser.js").read_text(encoding="utf-8")
 

@@ -13,8 +13,7 @@ import torch
 from ficgan import __version__
 from ficgan.config import load_config
 from ficgan.errors import FicganError, UsageError
-from ficgan.export import KINDS, Runner, calibrate, drawn_faces, quantise, to_onnx
-from ficgan.export.graph import OPSET
+from ficgan.export import KINDS, OPSET, Runner, calibrate, drawn_faces, quantise, to_onnx
 from ficgan.models import FICGAN, CheckpointHeader
 
 VARIANTS: dict[str, tuple[str, ...]] = {
@@ -99,6 +98,7 @@ def test_a_stranger_can_read_what_it_is(tiny: tuple[FICGAN, CheckpointHeader], p
         assert {end.type.tensor_type.elem_type for end in ends} == {onnx.TensorProto.FLOAT}
 
 
+@pytest.mark.slow
 def test_the_smaller_precisions_are_smaller(tiny: tuple[FICGAN, CheckpointHeader]) -> None:
     model, header = make("channel_max=128", "channel_base=4096")
     calibration = calibrate(model, drawn_faces(model, 2, seed=0))

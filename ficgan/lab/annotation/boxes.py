@@ -1,15 +1,32 @@
-"""Which boxes of two lists mean the same face: the question behind gold images, logs, agreement and error counts."""
+"""Face boxes: which of two lists mean the same face, the records of many images as JSON, and what a detector finds.
+
+The file is the list of records that the authors of the ImageNet study released, with a score of each box and the
+detector where there was one. `study.open_scenes` reads what is written here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["OVERLAP", "Boxes", "Change", "changes", "distinct", "errors", "merge", "overlaps", "pairs"]
+from ficgan.data.dataset import decode_rgb
+from ficgan.data.sources import Blob, list_blobs
+from ficgan.errors import InputError
+from ficgan.faces import FaceDetector
+from ficgan.files import atomic_write
+from ficgan.lab.pages import read_json
+
+__all__ = [
+    "OVERLAP", "Boxes", "Change", "Detected", "Record", "Records", "box_rows", "changes", "detect_set", "distinct",
+    "errors", "listed", "merge", "overlaps", "pairs", "read_records", "write_records",
+]  # fmt: skip
 
 Boxes = NDArray[np.float64]
 """[M,4]: x0, y0, x1, y1 in pixels, edges continuous from 0."""
@@ -24,7 +41,7 @@ _TOUCH = 0.1
 
 @dataclass(frozen=True)
 class Change:
-    """What became of one box: "added", "removed" or "moved"; `before` and `after` are x0, y0, x1, y1 or None."""
+    """What became of one box (x0, y0, x1, y1): "added", "removed" or "moved"."""
 
     kind: str
     before: tuple[float, ...] | None
@@ -42,13 +59,7 @@ def overlaps(a: Boxes, b: Boxes) -> NDArray[np.float64]:
 def pairs(a: Boxes, b: Boxes, least: float = OVERLAP) -> list[tuple[int, int]]:
     """One-to-one pairs of boxes with an IoU of at least `least`: as many as there can be, then the largest sum of IoU.
 
-    Args:
-        a: [M,4].
-        b: [N,4].
-        least: above 0, at most 1.
-
-    Returns:
-        (row of a, row of b), by the row of a.
+    The pairs are (row of a, row of b), by the row of a.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -56,7 +67,7 @@ def pairs(a: Boxes, b: Boxes, least: float = OVERLAP) -> list[tuple[int, int]]:
         return []
     shared = overlaps(a, b)
     fits = shared >= least
-    # A pair more outweighs whatever overlap the others lose by it.
+    # One more pair outweighs whatever overlap the others lose by it.
     rows, columns = linear_sum_assignment(np.where(fits, min(shared.shape) + shared, 0.0), maximize=True)
     return [(int(row), int(column)) for row, column in zip(rows, columns, strict=True) if fits[row, column]]
 
@@ -93,16 +104,9 @@ def distinct(boxes: Boxes) -> Boxes:
 def merge(drawn: Sequence[Boxes], least: float = OVERLAP, *, union: bool = False) -> tuple[Boxes, list[int]]:
     """Several people's boxes of one image as one list.
 
-    Boxes that overlap are of one face, which takes the median of its edges. A face stays when at least half of the
-    people drew it: where they are divided it is covered, since a face that is missed costs more than a box too many.
-
-    Args:
-        drawn: one list of boxes a person.
-        least: IoU at which boxes are of one face.
-        union: keep what anybody drew.
-
-    Returns:
-        Boxes [M,4], and how many drew each.
+    Boxes with an IoU of at least `least` are of one face, which takes the median of its edges. A face stays when at
+    least half of the people drew it, or anybody (`union`). Where people are divided it stays, since a face that is
+    missed costs more than a box too many. Returns boxes [M,4], and how many drew each.
     """
     groups: list[list[NDArray[Any]]] = []
     for boxes in drawn:
@@ -119,3 +123,214 @@ def merge(drawn: Sequence[Boxes], least: float = OVERLAP, *, union: bool = False
 
 def _plain(box: NDArray[Any]) -> tuple[float, ...]:
     return tuple(float(value) for value in box)
+
+
+_NAMES, _BOXES, _EDGES = ("file", "url", "path", "name"), ("bboxes", "faces", "boxes"), ("x0", "y0", "x1", "y1")
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """The faces of one image."""
+
+    name: str  # relative to its folder or archive
+    boxes: Boxes  # pixels of the upright image
+    scores: tuple[float, ...] | None = None  # the detector's, one a box; None where nobody gave any
+    more: Mapping[str, Any] = field(default_factory=dict)  # "label", "split", "width", "height", "detector", …
+
+    def to_json(self) -> dict[str, Any]:
+        """A record of the file; coordinates to a hundredth of a pixel."""
+        boxes = [dict(zip(_EDGES, (round(float(v), 2) for v in box), strict=True)) for box in self.boxes]
+        for box, score in zip(boxes, self.scores or (), strict=self.scores is not None):
+            box["score"] = round(score, 4)
+        return {"file": self.name, **self.more, "bboxes": boxes}
+
+    @property
+    def category(self) -> str:
+        """The class: as labelled, else the image's folder; "" where there is neither."""
+        return str(self.more.get("label") or PurePosixPath(self.name).parent.name)
+
+
+class Records(dict[str, Record]):
+    """Records by the name of their image; found also where a record's name lacks the suffix or the class folder."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        super().__init__()
+        self._bare: dict[str, str] = {}
+        for record in records:
+            if record.name in self:
+                raise InputError(f"{record.name} has two records in the annotations; leave one")
+            self[record.name] = record
+            self._bare.setdefault(str(PurePosixPath(record.name).with_suffix("")), record.name)
+
+    def find(self, name: str) -> Record | None:
+        """The record of an image, or None; "val/x" stands for "val/n01440764/x.JPEG" as in the released file."""
+        bare = PurePosixPath(name).with_suffix("")
+        keys = (str(bare), f"{bare.parts[0]}/{bare.name}") if len(bare.parts) > 2 else (str(bare),)
+        known = name if name in self else next((self._bare[key] for key in keys if key in self._bare), None)
+        return None if known is None else self[known]
+
+
+def read_records(path: Path) -> Records:
+    """Annotations from a file: a list of records, or an object of image names and lists of boxes.
+
+    Raises:
+        InputError: unreadable, or a record that names no image, is there twice, or has boxes that are none.
+    """
+    raw = read_json(path)
+    if isinstance(raw, dict):
+        raw = [{"file": name, "bboxes": boxes} for name, boxes in raw.items()]
+    if not isinstance(raw, list) or not all(isinstance(row, dict) for row in raw):
+        raise InputError(f"{path} holds no list of records; each needs the name of an image and its boxes")
+    return Records(_record(row, number, path) for number, row in enumerate(raw, 1))
+
+
+def write_records(path: Path, records: Iterable[Record]) -> None:
+    """Write annotations, whole or not at all; a file of this name is replaced.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    rows = ",\n".join(json.dumps(record.to_json(), ensure_ascii=False, allow_nan=False) for record in records)
+    with atomic_write(path, overwrite=True) as file:
+        file.write(f"[\n{rows}\n]\n".encode())
+
+
+def box_rows(raw: Any, where: str) -> Boxes:
+    """Boxes [M,4] from a list of {"x0", "y0", "x1", "y1"} or [x0, y0, x1, y1].
+
+    Raises:
+        InputError: something else, or numbers that are not finite.
+    """
+    try:
+        rows = [[box[edge] for edge in _EDGES] if isinstance(box, dict) else list(box) for box in raw]
+        if any(isinstance(value, bool | str) for row in rows for value in row):
+            raise ValueError("an edge is no number")
+        boxes = np.array(rows, np.float64).reshape(len(rows), 4)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"the boxes of {where} are not x0, y0, x1, y1 each ({error!r}); correct its record") from None
+    if not np.isfinite(boxes).all():
+        raise InputError(f"a box of {where} is not finite; correct its record")
+    return boxes
+
+
+def _record(row: dict[str, Any], number: int, path: Path) -> Record:
+    key = next((key for key in _NAMES if isinstance(row.get(key), str) and row[key]), None)
+    if key is None:
+        raise InputError(f"record {number} of {path} names no image; it needs one of {', '.join(_NAMES)}")
+    name, faces = row[key].removeprefix("./"), next((name for name in _BOXES if name in row), None)
+    raw = row[faces] if faces else []
+    boxes = box_rows(raw, f"{name} in {path}")
+    full = (boxes[:, 0] < boxes[:, 2]) & (boxes[:, 1] < boxes[:, 3])  # like the authors, leave out what has no area
+    scored = bool(len(raw)) and all(isinstance(box, dict) and isinstance(box.get("score"), int | float) for box in raw)
+    scores = tuple(float(box["score"]) for box, kept in zip(raw, full, strict=True) if kept) if scored else None
+    return Record(name, boxes[full], scores, {k: v for k, v in row.items() if k not in (key, faces)})
+
+
+@dataclass
+class Detected:
+    """What became of a set."""
+
+    records: list[Record] = field(default_factory=list)  # of the images that could be read, in the order of their names
+    failed: list[str] = field(default_factory=list)  # sentences about images that could not be used
+    resumed: int = 0  # images that an interrupted run had done
+
+
+def listed(images: Path) -> list[Blob]:
+    """The images of a folder, tar or zip in the order of their names.
+
+    Raises:
+        InputError: none, or two of one name.
+    """
+    blobs = sorted(list_blobs(images), key=lambda blob: blob.name)
+    for first, second in pairwise(blobs):
+        if first.name == second.name:
+            raise InputError(f"{images} holds {first.name} twice; rename one")
+    return blobs
+
+
+def detect_set(
+    images: Path, out: Path, detector: FaceDetector, *, progress: Callable[[int, int, str], None] | None = None
+) -> Detected:
+    """Detect the faces of all images and write the annotations.
+
+    Each image's record goes to `<out>.part` at once; the same call resumes from it. The annotations appear when all
+    images are done. Damaged images get no record and are tried again by the next run.
+
+    Args:
+        images: folder, tar or zip.
+        out: the JSON file; replaced if there.
+        detector: its `threshold`, where it has one, is recorded.
+        progress: called as progress(done, images, name).
+
+    Raises:
+        InputError: no image, `out` cannot be written, or another detector's work was begun there.
+    """
+    blobs = listed(images)
+    made_by = {"detector": detector.name, "threshold": getattr(detector, "threshold", None)}
+    part, done = out.with_name(f"{out.name}.part"), Detected()
+    known = _resumed(part, made_by)
+    try:
+        with part.open("a", encoding="utf-8") as file:
+            if not known:
+                file.truncate(0)
+                _append(file, made_by)
+            for number, blob in enumerate(blobs, 1):
+                record = known.get((blob.name, blob.size))
+                if record is not None:
+                    done.resumed += 1
+                else:
+                    try:
+                        record = _detect(blob, detector, made_by)
+                    except InputError as error:
+                        done.failed.append(str(error))
+                    else:
+                        _append(file, {"size": blob.size, **record.to_json()})
+                if record is not None:
+                    done.records.append(record)
+                if progress is not None:
+                    progress(number, len(blobs), blob.name)
+    except OSError as error:
+        raise InputError(f"{part} cannot be written ({error.strerror}); choose another output") from error
+    if not done.records:
+        part.unlink(missing_ok=True)
+        raise InputError(f"none of {len(blobs)} images of {images} could be used; the first: {done.failed[0]}")
+    write_records(out, done.records)
+    part.unlink()
+    return done
+
+
+def _detect(blob: Blob, detector: FaceDetector, made_by: dict[str, Any]) -> Record:
+    image = np.array(decode_rgb(blob))
+    faces = detector.detect(image)
+    boxes = np.array([face.box for face in faces], np.float64).reshape(-1, 4)
+    more = {"width": image.shape[1], "height": image.shape[0], **made_by}
+    return Record(blob.name, boxes, tuple(float(face.score) for face in faces), more)
+
+
+def _resumed(part: Path, made_by: dict[str, Any]) -> dict[tuple[str, int], Record]:
+    """The records of an interrupted run, by name and size; a last line that was cut off is dropped from the file."""
+    try:
+        text = part.read_bytes()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise InputError(f"{part} cannot be read ({error.strerror}); remove it") from error
+    whole = text[: text.rfind(b"\n") + 1]
+    try:
+        rows = [json.loads(line) for line in whole.splitlines()]
+        if rows and rows[0] != made_by:
+            raise InputError(f"{part} was begun with other settings ({rows[0]}); remove it, or detect as before")
+        found = {}
+        for row in rows[1:]:
+            size, name, raw = row.pop("size"), row.pop("file"), row.pop("bboxes")
+            found[name, size] = Record(name, box_rows(raw, name), tuple(box["score"] for box in raw), row)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InputError(f"{part} is damaged ({error}); remove it to detect anew") from error
+    if len(whole) < len(text):
+        part.write_bytes(whole)
+    return found
+
+
+def _append(file: IO[str], row: dict[str, Any]) -> None:
+    file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    file.flush()

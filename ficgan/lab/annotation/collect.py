@@ -1,9 +1,14 @@
-"""Exported batches brought together: checked, judged again by their gold images, compared, merged, changes logged."""
+"""Exported batches brought together, and false positives and negatives before and after people corrected the boxes.
+
+Exports are checked, judged again by their gold images, compared, and merged; every change is logged.
+
+Source: Yang et al. 2022, appendix A and Table 1.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -11,72 +16,87 @@ from typing import Any
 
 import numpy as np
 
-from ficgan.errors import InputError
-from ficgan.lab.annotation.batches import Batch, Item, Key
-from ficgan.lab.annotation.boxes import Boxes, changes, distinct, errors, merge, overlaps, pairs
-from ficgan.lab.annotation.page import EXPORT_SCHEMA
-from ficgan.lab.annotation.records import Record, box_rows, read_json
+from ficgan.errors import InputError, UsageError
+from ficgan.lab.annotation.boxes import (
+    OVERLAP,
+    Boxes,
+    Record,
+    Records,
+    box_rows,
+    changes,
+    distinct,
+    errors,
+    merge,
+    overlaps,
+    pairs,
+)
+from ficgan.lab.annotation.make import EXPORT_SCHEMA, Batch, Item, Key
+from ficgan.lab.metrics.intervals import wilson
+from ficgan.lab.pages import read_json, text_table
 
-__all__ = ["Collected", "Export", "collect", "read_export", "summary"]
+__all__ = [
+    "PUBLISHED_ERRORS", "PUBLISHED_PER_50", "Collected", "Export", "collect", "score_annotations", "score_text",
+    "summary",
+]  # fmt: skip
+
+PUBLISHED_ERRORS: dict[str, tuple[int, int, int, int]] = {
+    "irish setter": (12, 3, 0, 0), "gorilla": (32, 7, 0, 0), "cheetah": (3, 1, 0, 0), "basset": (10, 0, 0, 0),
+    "lynx": (9, 1, 0, 0), "rottweiler": (11, 4, 0, 0), "sorrel": (2, 1, 0, 0), "impala": (1, 0, 0, 0),
+    "bernese mt. dog": (20, 3, 0, 0), "silky terrier": (4, 0, 0, 0), "maypole": (0, 0, 7, 5),
+    "basketball": (0, 0, 7, 2), "volleyball": (0, 0, 10, 5), "balance beam": (0, 0, 9, 5), "unicycle": (0, 1, 6, 1),
+    "stage": (0, 0, 0, 0), "torch": (2, 1, 1, 1), "baseball player": (0, 0, 0, 0), "military uniform": (3, 2, 2, 0),
+    "steel drum": (1, 1, 1, 0),
+}  # fmt: skip
+"""False positives before and after, false negatives before and after, in 50 validation images of each category; before:
+Amazon Rekognition, after: crowdsourcing."""
+
+PUBLISHED_PER_50 = (5.50, 1.25, 2.15, 0.95)
+"""The table's last row."""
+NOTE = "Intervals take faces and boxes for independent, which those of a photo are not: they are too narrow for crowds."
 
 
 @dataclass(frozen=True)
 class Export:
-    """One person's work on a batch.
-
-    Args:
-        file: where it was read.
-        batch: of the key.
-        worker: who did it, by their own word.
-        attempt: 1, and one more for every start from scratch; by the page's word.
-        boxes: one [M,4] an image, in the order of the batch.
-        mistakes: gold images that are not right.
-    """
+    """One person's work on a batch."""
 
     file: str
     batch: Batch
-    worker: str
-    attempt: int
-    boxes: tuple[Boxes, ...]
-    mistakes: int
+    worker: str  # by their own word
+    attempt: int  # 1, and one more for every start from scratch; by the page's word
+    boxes: tuple[Boxes, ...]  # one [M,4] an image, in the order of the batch
+    mistakes: int  # gold images that are not right
 
 
 @dataclass
 class Collected:
-    """What came of all exports.
-
-    Attributes:
-        records: final annotations in the order of their names. "workers" says how many looked at an image: at 0 the
-            boxes are the detector's; "verified" ones are the gold images of the set.
-        accepted: the work that counts.
-        refused: (file, sentence).
-        log: {"file", "batch", "worker", "change", "before", "after"} for every box that somebody changed; the worker is
-            "merged" for what the final boxes changed of the detector's.
-        agreement: of each batch that several people did: {"batch", "workers", "images", "matched", "unmatched", "iou"}.
-        unseen: names of images that nobody looked at.
-    """
+    """What came of all exports."""
 
     records: list[Record] = field(default_factory=list)
+    """Final annotations in the order of their names. "workers" says how many looked at an image: at 0 the boxes are the
+    detector's; "verified" ones are the gold images of the set."""
     accepted: list[Export] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
+    """File and sentence."""
     log: list[dict[str, Any]] = field(default_factory=list)
+    """{"file", "batch", "worker", "change", "before", "after"} for every box that somebody changed; the worker is
+    "merged" for what the final boxes changed of the detector's."""
     agreement: list[dict[str, Any]] = field(default_factory=list)
+    """{"batch", "workers", "images", "matched", "unmatched", "iou"} of each batch that several people did."""
     unseen: list[str] = field(default_factory=list)
+    """Names of images that nobody looked at."""
 
 
 def collect(key: Key, files: Sequence[Path], *, union: bool = False) -> Collected:
-    """Bring exported batches together.
+    """Bring exported batches together, in the order in which they came in.
 
-    Args:
-        key: of the pages.
-        files: exports, in the order in which they came in: of two by one worker on one batch the first counts.
-        union: where several people did a batch, keep every box that anybody drew, instead of those of at least half.
+    Of two exports by one worker on one batch the first counts. Where several people did a batch, `union` keeps every
+    box that anybody drew, instead of those of at least half of them.
     """
     out = Collected()
     done: dict[tuple[str, str], str] = {}
     for file in files:
         try:
-            export = read_export(key, file)
+            export = _read_export(key, file)
             who = export.batch.id, export.worker
             if who in done:
                 raise InputError(f"{file} is by {export.worker}, who handed in {done[who]} for the same batch")
@@ -101,13 +121,8 @@ def collect(key: Key, files: Sequence[Path], *, union: bool = False) -> Collecte
     return out
 
 
-def read_export(key: Key, file: Path) -> Export:
-    """One exported batch, checked against the key.
-
-    Raises:
-        InputError: it cannot be read, is of another batch, lacks or repeats images, or has boxes that are none or lie
-            outside of their image.
-    """
+def _read_export(key: Key, file: Path) -> Export:
+    """One exported batch, checked against the key; InputError where the page cannot have written it for this key."""
     raw = read_json(file)
     if not isinstance(raw, dict) or raw.get("schema") != EXPORT_SCHEMA:
         raise InputError(f"{file} is no export of a review page ({EXPORT_SCHEMA}); hand in what the page saved")
@@ -150,13 +165,13 @@ def _finish(out: Collected, batch: Batch, exports: Sequence[Export], key: Key, u
         boxes, votes = merge(drawn, least, union=union) if drawn else (item.shown, [])
         for who, mine in [*((e.worker, e.boxes[row]) for e in exports), *([("merged", boxes)] if exports[1:] else [])]:
             for change in changes(item.shown, mine):
-                said = {"change": change.kind, "before": change.before, "after": change.after}
-                out.log.append({"file": item.name, "batch": batch.id, "worker": who, **said})
+                entry = {"file": item.name, "batch": batch.id, "worker": who, "change": change.kind}
+                out.log.append({**entry, "before": change.before, "after": change.after})
         if not drawn:
             out.unseen.append(item.name)
         size = {"width": item.width, "height": item.height}
-        told = {"votes": votes} if len(drawn) > 1 else {}
-        out.records.append(Record(item.name, boxes, None, {**item.more, **size, "workers": len(drawn), **told}))
+        voted = {"votes": votes} if len(drawn) > 1 else {}
+        out.records.append(Record(item.name, boxes, None, {**item.more, **size, "workers": len(drawn), **voted}))
 
 
 def _agreement(batch: Batch, exports: Sequence[Export], least: float) -> dict[str, Any]:
@@ -188,8 +203,8 @@ def _inside(raw: Any, item: Item, where: str) -> Boxes:
 
 
 def summary(done: Collected) -> dict[str, Any]:
-    """What to say of it in a line of JSON."""
-    kinds = [change["change"] for change in done.log if change["worker"] != "merged"]
+    """All that can be said in a line of JSON."""
+    kinds = Counter(change["change"] for change in done.log if change["worker"] != "merged")
     return {
         "images": len(done.records),
         "unseen": len(done.unseen),
@@ -198,6 +213,104 @@ def summary(done: Collected) -> dict[str, Any]:
             for e in done.accepted
         ],
         "refused": [{"file": file, "reason": reason} for file, reason in done.refused],
-        "changes": {kind: kinds.count(kind) for kind in ("added", "removed", "moved")},
+        "changes": {kind: kinds[kind] for kind in ("added", "removed", "moved")},
         "agreement": done.agreement,
     }
+
+
+def score_annotations(
+    truth: Records, lists: Mapping[str, Records], *, overlap: float = OVERLAP, names: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Count errors against verified faces, in groups of their category (label, else folder).
+
+    Boxes and faces are paired as often as pairs with an IoU of at least `overlap` allow; what is left over is wrong.
+
+    Args:
+        truth: verified faces; only its images are judged.
+        lists: "before" and "after" → boxes; others may be added.
+        overlap: least IoU, above 0 and at most 1.
+        names: category → name in the paper's table, such as "n02100877" → "irish setter"; categories of the paper's own
+            names need none.
+
+    Returns:
+        {"overlap", "note", "categories": [row, …], "all": row}, where a row is {"category", "images", "faces",
+        "published", NAME: {"boxes", "fp", "fn", "fp_per_50", "fn_per_50", "fp_rate", "fn_rate"}}. A rate is
+        {"value", "low", "high", "n"} or None: false positives among boxes, false negatives among faces.
+
+    Raises:
+        UsageError: no image, or an overlap that cannot be.
+        InputError: a list lacks an image of the truth.
+    """
+    if not truth or not lists or not 0 < overlap <= 1:
+        raise UsageError("scoring needs verified images, boxes to judge, and an overlap above 0 and at most 1")
+    groups: dict[str, list[tuple[int, dict[str, tuple[int, int, int]]]]] = defaultdict(list)
+    for record in truth.values():
+        counts = {}
+        for name, some in lists.items():
+            judged = some.find(record.name)
+            if judged is None:
+                raise InputError(f"the boxes {name} correction lack {record.name}; give its record, empty if need be")
+            counts[name] = (len(judged.boxes), *errors(judged.boxes, record.boxes, overlap))
+        groups[record.category].append((len(record.boxes), counts))
+    published = {category: PUBLISHED_ERRORS.get((names or {}).get(category, category)) for category in groups}
+    rows = [_row(category or "–", groups[category], published[category]) for category in sorted(groups)]
+    everything = _row("all", [image for group in groups.values() for image in group], PUBLISHED_PER_50)
+    return {"overlap": overlap, "note": NOTE, "categories": rows, "all": everything}
+
+
+def score_text(score: Mapping[str, Any]) -> str:
+    """The table to read: counts, and for all images errors per 50 images and rates; the paper's figures beside them."""
+    names = [name for name in score["all"] if name not in ("category", "images", "faces", "published")]
+    head = ["category", "images", "faces", *(f"{kind} {name}" for kind in ("FP", "FN") for name in names)]
+    shown = [*score["categories"], score["all"]] if len(score["categories"]) > 1 else [score["all"]]
+    beside = any(row["published"] for row in score["categories"])
+    lines = [[*head, "paper: FP A, H; FN A, H"] if beside else head]
+    for row in shown:
+        counts = [row[name][kind] for kind in ("fp", "fn") for name in names]
+        lines.append([str(value) for value in (row["category"], row["images"], row["faces"], *counts)])
+        if beside:
+            lines[-1].append(_published(row["published"]) if row["category"] != "all" else "–")
+    text = text_table(lines)
+    for name in names:
+        all_images = score["all"][name]
+        text.append(
+            f"{name}: {all_images['fp_per_50']:.2f} false positives and {all_images['fn_per_50']:.2f} false negatives "
+            "per 50 images; "
+            f"{_rate(all_images['fp_rate'])} of boxes are no face, {_rate(all_images['fn_rate'])} of faces have no box"
+        )
+    a, h, less_a, less_h = PUBLISHED_PER_50
+    text.append(f"paper, other images (Table 1, per 50): FP {a:.2f} → {h:.2f}, FN {less_a:.2f} → {less_h:.2f}")
+    return "\n".join([*text, f"IoU ≥ {score['overlap']:g}. {score['note']}"])
+
+
+def _row(
+    category: str, group: list[tuple[int, dict[str, tuple[int, int, int]]]], published: tuple[float, ...] | None
+) -> dict[str, Any]:
+    faces = sum(count for count, _ in group)
+    row: dict[str, Any] = {"category": category, "images": len(group), "faces": faces}
+    row["published"] = dict(zip(("fp_a", "fp_h", "fn_a", "fn_h"), published, strict=True)) if published else None
+    for name in group[0][1]:
+        boxes, more, less = (sum(counts[name][k] for _, counts in group) for k in range(3))
+        per = 50 / len(group)
+        row[name] = {
+            "boxes": boxes, "fp": more, "fn": less, "fp_per_50": more * per, "fn_per_50": less * per,
+            "fp_rate": _share(more, boxes), "fn_rate": _share(less, faces),
+        }  # fmt: skip
+    return row
+
+
+def _share(errors: int, n: int) -> dict[str, float] | None:
+    if not n:
+        return None
+    low, high = wilson(errors, n)
+    return {"value": errors / n, "low": low, "high": high, "n": n}
+
+
+def _rate(share: Mapping[str, float] | None) -> str:
+    if share is None:
+        return "– (none)"
+    return f"{100 * share['value']:.1f} % ({100 * share['low']:.1f}–{100 * share['high']:.1f}, n = {share['n']})"
+
+
+def _published(row: Mapping[str, float] | None) -> str:
+    return f"{row['fp_a']}, {row['fp_h']}; {row['fn_a']}, {row['fn_h']}" if row else "–"

@@ -1,9 +1,9 @@
-"""Who is shown to whom: pairs of faces, conditions in a Latin square, attention checks.
+"""Who is shown to whom: pairs of faces, conditions in a Latin square, attention checks; and the key of a survey.
 
 Every condition has the same number of pairs in every questionnaire, half of them of one person. Pairs lie in as many
-blocks as there are conditions; questionnaire q shows block b under condition (b + q) mod C. So nobody sees a pair, or
-any person, twice, everybody sees each condition equally often, and over all questionnaires each pair is seen under each
-condition: what is difficult about a pair is then no merit of an anonymiser's.
+blocks as there are conditions; questionnaire q shows block b under condition (b + q) mod C. So nobody sees a pair or a
+person twice, and everybody sees each condition equally often. Over all questionnaires each pair is seen under each
+condition, so that an anonymiser gets no credit for pairs that are difficult anyway.
 
 Source: Fantômas, appendix D (eight pairs a method, half women and half men, half of them of one person); the square,
 the matching of strangers and the attention checks are ours.
@@ -13,16 +13,24 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import generator
 from ficgan.errors import InputError, UsageError
+from ficgan.lab.pages import read_json, write_json
 
-__all__ = ["Check", "Design", "Draft", "Pair", "Rules", "draw", "people_needed"]
+__all__ = [
+    "ANSWERS_SCHEMA", "CHECKS", "Check", "Condition", "Design", "Item", "Key", "Pair", "Picture", "Questionnaire",
+    "Rules", "draw", "people_needed", "read_key",
+]  # fmt: skip
 
+KEY_SCHEMA = "ficgan-survey-key/1"
+ANSWERS_SCHEMA = "ficgan-survey-answers/1"
 GENDER = "gender"
 CHECKS = ("identical", "genders")
 """The same photo twice; a woman and a man. In this order, again and again."""
@@ -30,28 +38,13 @@ CHECKS = ("identical", "genders")
 
 @dataclass(frozen=True)
 class Rules:
-    """How a survey is drawn; the defaults are the paper's where it has any.
+    """How a survey is drawn; the defaults are the paper's where it has any. UsageError for numbers that cannot be."""
 
-    Args:
-        pairs: of a condition in a questionnaire; half of them show one person. Even, and a multiple of 4 where the set
-            knows women and men.
-        checks: attention checks in a questionnaire, alternately the same photo twice and a woman beside a man.
-        questionnaires: None: as many as conditions, the whole square; 1: one for all, as in the paper.
-        match: columns besides gender, such as "age", in which the two people of a pair of strangers agree.
-        failures: most attention checks that somebody may fail.
-        seed: of all that is drawn.
-
-    Raises:
-        UsageError: numbers that cannot be.
-
-    Source: Fantômas, appendix D.
-    """
-
-    pairs: int = 8
-    checks: int = 2
-    questionnaires: int | None = None
-    match: tuple[str, ...] = ()
-    failures: int = 0
+    pairs: int = 8  # of a condition in a questionnaire: even, and a multiple of 4 where the set knows women and men
+    checks: int = 2  # attention checks in a questionnaire
+    questionnaires: int | None = None  # None: as many as conditions, the whole square; 1: one for all, as in the paper
+    match: tuple[str, ...] = ()  # columns besides gender, such as "age", in which strangers of a pair agree
+    failures: int = 0  # most attention checks that somebody may fail
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -65,24 +58,15 @@ class Rules:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two photos; `reference` stays clear, `shown` is what a condition changes.
-
-    Args:
-        number: from 0.
-        block: of the square.
-        reference, shown: rows of the set.
-        same: whether they show one person.
-        gender: of both; "" where the set does not know.
-        swapped: the reference stands on the right.
-    """
+    """Two photos, rows of the set; `reference` stays clear, `shown` is what a condition changes."""
 
     number: int
-    block: int
+    block: int  # of the square
     reference: int
     shown: int
     same: bool
-    gender: str
-    swapped: bool
+    gender: str  # of both people; "" where the set does not know
+    swapped: bool  # the reference stands on the right
 
 
 @dataclass(frozen=True)
@@ -100,37 +84,96 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Draft:
-    """A questionnaire before its pictures are made: each pair with the number of its condition, then the checks."""
-
-    pairs: tuple[tuple[Pair, int], ...]
-    checks: tuple[Check, ...]
-
-
-@dataclass(frozen=True)
 class Design:
-    """A whole survey before its pictures are made.
-
-    Attributes:
-        pairs: all of them; each is in every questionnaire.
-        checks: the same in every questionnaire.
-        questionnaires: drafts.
-        notes: what must be known of how it was drawn.
-    """
+    """A whole survey before its pictures are made."""
 
     pairs: tuple[Pair, ...]
-    checks: tuple[Check, ...]
-    questionnaires: tuple[Draft, ...]
-    notes: tuple[str, ...] = ()
+    checks: tuple[Check, ...]  # the same in every questionnaire
+    questionnaires: tuple[tuple[tuple[Pair, int], ...], ...]  # of each, every pair with the number of its condition
+    notes: tuple[str, ...] = ()  # what must be known of how it was drawn
 
 
 @dataclass(frozen=True)
-class _Person:
-    number: int
-    gender: str
-    kind: tuple[str, ...]
-    reference: int
-    shown: int
+class Condition:
+    """What is done to one photo of each pair."""
+
+    label: str
+    method: Mapping[str, Any] = field(default_factory=dict)  # name and settings, no keys; empty for the clear control
+    attacker: str = ""  # who reversed it; "": nobody
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture that is shown. Its token is random: else whoever knows the seed could tell what it stands for."""
+
+    token: str  # its file's name
+    name: str  # of the photo in its set
+    person: int  # number in the set
+    condition: str  # label; "" for photos that are clear in every condition
+    landmarks: tuple[tuple[float, float], ...]  # 5 points, pixels of the picture: where recognisers read it
+
+
+@dataclass(frozen=True)
+class Item:
+    """A question. An attention check has pair −1, no condition and no gender."""
+
+    id: str  # its name on the page
+    pair: int  # the same pair has the same number in all questionnaires
+    condition: str  # label
+    same: bool  # the right answer
+    left: str  # token
+    right: str  # token
+    check: str = ""  # kind of an attention check
+    gender: str = ""  # of both people, "" where unknown
+
+
+@dataclass(frozen=True)
+class Questionnaire:
+    """What one participant is asked. The order of the items says nothing: each page shuffles it anew."""
+
+    token: str
+    items: tuple[Item, ...]
+
+
+@dataclass(frozen=True)
+class Key:
+    """A whole survey: what each token stands for, and the right answers. It stays with the researcher."""
+
+    rules: Rules
+    source: Mapping[str, Any]  # facts of the face set, JSON-ready
+    conditions: tuple[Condition, ...]  # in the order of tables
+    pictures: Mapping[str, Picture]  # by token
+    questionnaires: tuple[Questionnaire, ...]
+    notes: tuple[str, ...] = ()  # sentences that must be known
+
+    def write(self, path: Path) -> None:
+        """Write the key, whole or not at all."""
+        tree = asdict(self)
+        write_json(path, {"schema": KEY_SCHEMA, **tree, "pictures": list(tree["pictures"].values())})
+
+
+def read_key(path: Path) -> Key:
+    """The key of `Key.write`.
+
+    Raises:
+        InputError: missing, damaged, or something else.
+    """
+    raw = read_json(path)
+    if not isinstance(raw, dict) or raw.get("schema") != KEY_SCHEMA:
+        raise InputError(f"{path} is no key of a survey ({KEY_SCHEMA}); name the folder that `survey make` wrote")
+    try:
+        rules = Rules(**{**raw["rules"], "match": tuple(raw["rules"]["match"])})
+        pictures = {
+            row["token"]: Picture(**{**row, "landmarks": tuple((float(x), float(y)) for x, y in row["landmarks"])})
+            for row in raw["pictures"]
+        }
+        questionnaires = tuple(
+            Questionnaire(row["token"], tuple(Item(**item) for item in row["items"])) for row in raw["questionnaires"]
+        )
+        conditions = tuple(Condition(**row) for row in raw["conditions"])
+        return Key(rules, raw["source"], conditions, pictures, questionnaires, tuple(raw["notes"]))
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is damaged ({error!r}); make the survey again") from error
 
 
 def people_needed(conditions: int, rules: Rules) -> int:
@@ -138,14 +181,19 @@ def people_needed(conditions: int, rules: Rules) -> int:
     return conditions * rules.pairs * 3 // 2 + sum(1 + number % 2 for number in range(rules.checks))
 
 
+@dataclass(frozen=True)
+class _Person:
+    number: int
+    gender: str
+    matched: tuple[str, ...]
+    reference: int
+    shown: int
+
+
 def draw(
-    people: NDArray[np.int64],
-    references: NDArray[np.int64],
-    shown: NDArray[np.int64],
-    groups: Mapping[str, Sequence[str]],
-    conditions: int,
-    rules: Rules,
-) -> Design:
+    people: NDArray[np.int64], references: NDArray[np.int64], shown: NDArray[np.int64],
+    groups: Mapping[str, Sequence[str]], conditions: int, rules: Rules,
+) -> Design:  # fmt: skip
     """Draw the pairs, blocks and checks of a survey; nobody is in two of them.
 
     Args:
@@ -153,16 +201,14 @@ def draw(
         references: rows of photos that stay clear.
         shown: rows of other photos of the same people, which conditions change.
         groups: column → N texts, "" where unknown.
-        conditions: how many, at least 1.
-        rules: sizes and seed.
 
     Raises:
         UsageError: numbers that cannot be balanced, or more questionnaires than conditions.
         InputError: too few people, or an unknown column.
     """
-    asked = rules.questionnaires or conditions
-    if asked > conditions:
-        raise UsageError(f"{conditions} conditions make {conditions} questionnaires, not {asked}; ask for fewer")
+    count = rules.questionnaires or conditions
+    if count > conditions:
+        raise UsageError(f"{conditions} conditions make {conditions} questionnaires, not {count}; ask for fewer")
     for column in rules.match:
         if column not in groups:
             raise InputError(f"the set does not know {column!r} of anybody; it has {', '.join(groups) or 'no columns'}")
@@ -176,7 +222,7 @@ def draw(
     if rules.pairs % (2 * len(strata)):
         raise UsageError(f"{rules.pairs} pairs cannot be half women and half men; give a multiple of 4")
     each = conditions * rules.pairs // 2 // len(strata)
-    pools = {one: [person for person in everybody if not genders or person.gender == one] for one in strata}
+    pools = {name: [person for person in everybody if not genders or person.gender == name] for name in strata}
     checks = _checks(pools, rules.checks, len(strata) > 1)
     found: dict[tuple[str, bool], list[tuple[_Person, _Person]]] = {}
     for stratum, pool in pools.items():
@@ -186,10 +232,8 @@ def draw(
         found[stratum, False] = strangers
         found[stratum, True] = [(person, person) for person in left[:each]]
     pairs = _blocks(found, conditions, rules.seed)
-    drafts = tuple(
-        Draft(tuple((pair, (pair.block + number) % conditions) for pair in pairs), checks) for number in range(asked)
-    )
-    return Design(pairs, checks, drafts, tuple(notes))
+    questionnaires = (tuple((pair, (pair.block + q) % conditions) for pair in pairs) for q in range(count))
+    return Design(pairs, checks, tuple(questionnaires), tuple(notes))
 
 
 def _people(
@@ -198,20 +242,20 @@ def _people(
 ) -> tuple[list[_Person], list[str]]:  # fmt: skip
     """Everybody with a photo on both sides, in drawn order; which photos are drawn apart for each of them."""
     rows: tuple[dict[int, list[int]], dict[int, list[int]]] = defaultdict(list), defaultdict(list)
-    for some, side in zip((references, shown), rows, strict=True):
-        for row in sorted(some.tolist()):
+    for photos, side in zip((references, shown), rows, strict=True):
+        for row in sorted(photos.tolist()):
             side[int(people[row])].append(row)
+    on_both_sides = sorted(set(rows[0]) & set(rows[1]) - {-1})
     out = []
-    for number in sorted(set(rows[0]) & set(rows[1]) - {-1}):
+    for number in on_both_sides:
         mine = rows[0][number] + rows[1][number]
-        told = {column: _usual([groups[column][row] for row in mine]) for column in (GENDER, *rules.match)
-                if column in groups}  # fmt: skip
+        known = {name: _usual([groups[name][row] for row in mine]) for name in {GENDER, *rules.match} & set(groups)}
         rng = generator(rules.seed, "survey photos", number)
         first, second = (int(rng.choice(side[number])) for side in rows)
-        kind = tuple(told[column] for column in rules.match)
-        if all(kind):
-            out.append(_Person(number, told.get(GENDER, ""), kind, first, second))
-    missing = len(set(rows[0]) & set(rows[1]) - {-1}) - len(out)
+        matched = tuple(known[column] for column in rules.match)
+        if all(matched):
+            out.append(_Person(number, known.get(GENDER, ""), matched, first, second))
+    missing = len(on_both_sides) - len(out)
     notes = [f"{missing} people of unknown {' or '.join(rules.match)} are left out."] if missing else []
     order = generator(rules.seed, "survey people").permutation(len(out))
     return [out[index] for index in order], notes
@@ -244,15 +288,15 @@ def _checks(pools: dict[str, list[_Person]], count: int, genders: bool) -> tuple
 
 
 def _strangers(pool: Sequence[_Person], wanted: int) -> tuple[list[tuple[_Person, _Person]], list[_Person]]:
-    """At most `wanted` pairs of people of one kind, and everybody else, in the pool's order."""
+    """At most `wanted` pairs of people who agree in what is matched, and everybody else, in the pool's order."""
     waiting: dict[tuple[str, ...], _Person] = {}
     pairs: list[tuple[_Person, _Person]] = []
     for person in pool:
         if len(pairs) == wanted:
             break
-        other = waiting.pop(person.kind, None)
+        other = waiting.pop(person.matched, None)
         if other is None:
-            waiting[person.kind] = person
+            waiting[person.matched] = person
         else:
             pairs.append((other, person))
     used = {person.number for pair in pairs for person in pair}

@@ -1,6 +1,6 @@
-"""What the answers say: how often people see who it is, how sure that is, how much they agree, and recognisers beside.
+"""The answers of a survey, checked and counted, beside what recognisers say of the very same pictures.
 
-Positive is "one person". "Not sure" is counted twice over: as wrong, whatever the pair, and left out.
+Positive is "one person". "Not sure" is counted twice: as wrong, whatever the pair, and left out.
 
 Intervals resample participants and pairs, each by itself, pairs of one person and of two apart, since the design fixes
 how many of each there are (the pigeonhole bootstrap of Owen, Ann. Appl. Stat. 1 (2007)). Where a figure is 0 or 1 no
@@ -12,21 +12,30 @@ all pairs, or over the pairs of one person alone, where precision is 1 by defini
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.anonymizers import Faces
+from ficgan.errors import InputError
 from ficgan.lab.metrics.intervals import Bootstrap, percentiles, recentred
+from ficgan.lab.pages import read_json, text_table
+from ficgan.lab.readers import Reader
 from ficgan.lab.results import Figure
-from ficgan.lab.survey.answers import ANSWERS, Collected, Votes, votes
-from ficgan.lab.survey.judges import Judged
-from ficgan.lab.survey.key import Item, Key
+from ficgan.lab.survey.design import ANSWERS_SCHEMA, Item, Key, Picture, Questionnaire
 
-__all__ = ["METRICS", "figures", "judge_figures", "krippendorff", "not_sure", "score_survey", "score_text"]
+__all__ = [
+    "ANSWERS", "METRICS", "Collected", "Judged", "Participant", "Votes", "collect", "figures", "judge", "judge_figures",
+    "krippendorff", "score_survey", "score_text", "votes",
+]  # fmt: skip
 
+ANSWERS = ("yes", "no", "unsure")
+YES, NO, UNSURE, OPEN = 0, 1, 2, -1
 METRICS = ("F1", "F1 (pairs of one person)", "accuracy", "sensitivity", "specificity")
 NOTES = (
     "Half of the pairs show one person: who always says yes has an accuracy of .5 and an F1 of .667, who tosses a coin "
@@ -36,29 +45,220 @@ NOTES = (
     "A recogniser reads the very pictures that people saw, at the threshold it came with, chosen on other faces; it "
     "cannot say that it is not sure.",
 )
-Counts = NDArray[np.float64]
-"""[…,4]: true positives, false negatives, false positives, true negatives."""
+Reason = Literal["damaged", "repeated", "unfinished", "checks"]
+Booleans = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+
+# -- answers
 
 
 @dataclass(frozen=True)
-class _Cells:
-    """Counts of participants × pairs, [P,M] each, of right and of wrong answers; and which pairs show one person."""
+class Participant:
+    """The answers of the person with a code: item → one of `ANSWERS`."""
 
-    right: NDArray[np.float64]
-    wrong: NDArray[np.float64]
-    same: NDArray[np.bool_]
+    code: str
+    questionnaire: Questionnaire
+    answers: dict[str, str]
+
+    @property
+    def finished(self) -> bool:
+        """Whether every question has an answer."""
+        return len(self.answers) == len(self.questionnaire.items)
+
+    @property
+    def failures(self) -> list[str]:
+        """Kinds of the attention checks that were answered wrongly; "not sure" is wrong."""
+        checks = [item for item in self.questionnaire.items if item.check]
+        right = {True: "yes", False: "no"}
+        return [item.check for item in checks if self.answers.get(item.id) not in (None, right[item.same])]
+
+
+@dataclass(frozen=True)
+class RefusedFile:
+    """A file that does not count, why in a word and in a sentence."""
+
+    file: str
+    reason: Reason
+    sentence: str
+
+
+@dataclass
+class Collected:
+    """What came of all files: participants who count, and files that do not."""
+
+    accepted: list[Participant] = field(default_factory=list)
+    refused: list[RefusedFile] = field(default_factory=list)
+
+    def summary(self) -> dict[str, Any]:
+        """Who counts and who does not, JSON-ready."""
+        reasons = Counter(refused.reason for refused in self.refused)
+        questionnaires = Counter(participant.questionnaire.token for participant in self.accepted)
+        order: tuple[Reason, ...] = ("checks", "unfinished", "repeated", "damaged")
+        return {
+            "accepted": len(self.accepted),
+            "refused": {reason: reasons[reason] for reason in order},
+            "by_questionnaire": dict(sorted(questionnaires.items())),
+            "refusals": [{"file": Path(one.file).name, "reason": one.sentence} for one in self.refused],
+        }
+
+
+def collect(key: Key, files: Sequence[Path]) -> Collected:
+    """Read the files that pages have saved, in the order in which they came in.
+
+    Of two by one code the first finished one counts. Nobody may try again after failing the attention checks.
+    """
+    out, seen = Collected(), dict[str, str]()
+    for path in files:
+        try:
+            participant = _read_answers(key, path)
+        except InputError as error:
+            out.refused.append(RefusedFile(str(path), "damaged", str(error)))
+            continue
+        reason, why = _fault(participant, key, seen)
+        if reason is not None:
+            out.refused.append(RefusedFile(str(path), reason, f"{path} {why}"))
+        else:
+            out.accepted.append(participant)
+        if reason is None or reason == "checks":
+            seen.setdefault(participant.code, path.name)
+    return out
+
+
+def _read_answers(key: Key, path: Path) -> Participant:
+    """One file of answers, checked against the key; InputError where the page cannot have written it for this key."""
+    raw = read_json(path)
+    if not isinstance(raw, dict) or raw.get("schema") != ANSWERS_SCHEMA:
+        raise InputError(f"{path} holds no answers ({ANSWERS_SCHEMA}); hand in what the page saved")
+    asked = next((q for q in key.questionnaires if q.token == raw.get("questionnaire")), None)
+    if asked is None:
+        raise InputError(f"{path} is of questionnaire {raw.get('questionnaire')!r}, which is not of this survey")
+    code, rows = raw.get("participant"), raw.get("answers")
+    if not isinstance(code, str) or not code.strip() or raw.get("consent") is not True:
+        raise InputError(f"{path} does not say who answered, or not that they agreed; leave it out")
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise InputError(f"{path} has no list of answers; hand in what the page saved")
+    known, given = {item.id for item in asked.items}, dict[str, str]()
+    for row in rows:
+        item, word = row.get("item"), row.get("answer")
+        if not isinstance(item, str) or item not in known or item in given or word not in ANSWERS:
+            raise InputError(f"{path} answers {item!r} with {word!r}, which the page cannot; leave it out")
+        given[item] = word
+    return Participant(code.strip(), asked, given)
+
+
+def _fault(participant: Participant, key: Key, seen: dict[str, str]) -> tuple[Reason | None, str]:
+    failures, items = participant.failures, participant.questionnaire.items
+    if participant.code in seen:
+        where = seen[participant.code]
+        return "repeated", f"is by {participant.code}, whose answers are in {where}; nobody counts twice"
+    if len(failures) > key.rules.failures:
+        checks = sum(bool(item.check) for item in items)
+        return "checks", f"fails {len(failures)} of {checks} attention checks; {key.rules.failures} may be failed"
+    if len(participant.answers) < len(items):
+        return "unfinished", f"answers {len(participant.answers)} of {len(items)} questions; it is left out"
+    return None, ""
+
+
+@dataclass(frozen=True)
+class Votes:
+    """The answers of P participants to the M pairs of one condition."""
+
+    answers: NDArray[np.int64]  # [P,M], indices of `ANSWERS`; `OPEN` where somebody was not asked
+    items: tuple[Item, ...]  # one question for a pair stands for those of all questionnaires
+
+    def __len__(self) -> int:
+        return int((self.answers != OPEN).sum())
+
+    @property
+    def same(self) -> Booleans:
+        """[M] whether a pair shows one person."""
+        return np.array([item.same for item in self.items], bool)
+
+    @property
+    def table(self) -> NDArray[np.int64]:
+        """[M,K] how many gave each answer to a pair."""
+        return np.stack([(self.answers == answer).sum(0) for answer in range(len(ANSWERS))], 1)
+
+
+def votes(key: Key, people: Sequence[Participant], label: str) -> Votes:
+    """The answers to the pairs of a condition; pairs that nobody answered are not among them."""
+    items: dict[int, Item] = {}
+    given: dict[tuple[int, int], int] = {}
+    for number, person in enumerate(people):
+        for item in person.questionnaire.items:
+            if item.condition == label and not item.check and item.id in person.answers:
+                items.setdefault(item.pair, item)
+                given[number, item.pair] = ANSWERS.index(person.answers[item.id])
+    answers = [[given.get((number, pair), OPEN) for pair in items] for number in range(len(people))]
+    return Votes(np.array(answers, np.int64).reshape(len(people), len(items)), tuple(items.values()))
+
+
+# -- recognisers
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A recogniser's similarities of pictures, by their (left, right) tokens."""
+
+    name: str
+    metric: str  # "cosine" or "euclidean"
+    threshold: float  # similarity above which two pictures count as one person; it came with the recogniser
+    similarity: dict[tuple[str, str], float]
+
+    def matches(self, item: Item) -> bool:
+        """Whether the two pictures of a question count as one person."""
+        return self.similarity[item.left, item.right] > self.threshold
+
+
+def judge(key: Key, images: Path, readers: Sequence[Reader]) -> list[Judged]:
+    """Have every recogniser read each picture of the folder `images` once, and compare the two of each question.
+
+    Raises:
+        InputError: a picture is missing or damaged.
+    """
+    pairs = sorted({(i.left, i.right) for q in key.questionnaires for i in q.items if not i.check})
+    shown = [key.pictures[token] for token in sorted({token for pair in pairs for token in pair})]
+    row = {picture.token: index for index, picture in enumerate(shown)}
+    faces = _faces(shown, images)
+    left, right = (np.array([row[pair[side]] for pair in pairs], np.int64) for side in (0, 1))
+    out = []
+    for reader in readers:
+        values = reader.embed(faces).astype(np.float64)
+        if reader.metric == "cosine":
+            values /= np.linalg.norm(values, axis=1, keepdims=True).clip(1e-12)
+            similarity = (values[left] * values[right]).sum(1)
+        else:
+            similarity = -np.linalg.norm(values[left] - values[right], axis=1)
+        by_pair = dict(zip(pairs, similarity.tolist(), strict=True))
+        out.append(Judged(reader.name, str(reader.metric), float(reader.threshold), by_pair))
+    return out
+
+
+def _faces(shown: Sequence[Picture], images: Path) -> Faces:
+    from PIL import Image
+
+    pixels = []
+    for picture in shown:
+        path = images / f"{picture.token}.png"
+        try:
+            with Image.open(path) as image:
+                pixels.append(np.asarray(image.convert("RGB")))
+        except OSError as error:
+            raise InputError(f"{path} cannot be read ({error}); keep the survey's folder whole") from error
+    if len({image.shape for image in pixels}) > 1:
+        raise InputError(f"the pictures in {images} differ in size, as the survey's do not; keep its folder as it was")
+    marks = np.array([picture.landmarks for picture in shown], np.float32)
+    return Faces(np.stack(pixels), tuple(picture.token for picture in shown), marks)
+
+
+# -- figures
 
 
 def score_survey(
     key: Key, done: Collected, judged: Sequence[Judged] = (), *, bootstrap: Bootstrap | None = None
 ) -> dict[str, Any]:
-    """All figures of a survey.
-
-    Args:
-        key: of the survey.
-        done: answers, of `collect`.
-        judged: what recognisers say, of `judge`.
-        bootstrap: of the intervals; None: 1000 resamples with the survey's seed.
+    """All figures of a survey; the intervals are by default of 1000 resamples with the survey's seed.
 
     Returns:
         {"participants", "conditions": [{"label", "method", "attacker", "votes", "pairs", "not sure", "as wrong",
@@ -66,86 +266,68 @@ def score_survey(
     """
     bootstrap = bootstrap or Bootstrap(seed=key.rules.seed)
     rows = []
-    everything: list[NDArray[np.int64]] = []
+    tables: list[NDArray[np.int64]] = []
     for condition in key.conditions:
         some = votes(key, done.accepted, condition.label)
-        table = _ballots(some)
-        everything.append(table)
+        tables.append(some.table)
         row = {
             "label": condition.label, "method": dict(condition.method), "attacker": condition.attacker,
-            "votes": len(some), "pairs": len(some.items), "least_votes": min(table.sum(1).tolist(), default=0),
+            "votes": len(some), "pairs": len(some.items), "least_votes": min(some.table.sum(1).tolist(), default=0),
             "not sure": not_sure(some, bootstrap), "as wrong": figures(some, bootstrap, unsure="wrong"),
-            "left out": figures(some, bootstrap, unsure="left out"), "agreement": krippendorff(table, bootstrap),
+            "left out": figures(some, bootstrap, unsure="left out"), "agreement": krippendorff(some.table, bootstrap),
             "judges": {one.name: judge_figures(one, some.items, bootstrap) for one in judged},
         }  # fmt: skip
         rows.append(row)
-    whole = np.concatenate(everything) if everything else np.zeros((0, len(ANSWERS)), np.int64)
     judges = [{"name": one.name, "threshold": one.threshold, "metric": one.metric} for one in judged]
     tree = {
-        "participants": done.summary(), "conditions": rows, "agreement": krippendorff(whole, bootstrap),
-        "judges": judges, "resamples": bootstrap.resamples, "notes": [*NOTES, *key.notes],
+        "participants": done.summary(), "conditions": rows,
+        "agreement": krippendorff(np.concatenate(tables), bootstrap), "judges": judges,
+        "resamples": bootstrap.resamples, "notes": [*NOTES, *key.notes],
     }  # fmt: skip
-    return dict(_plain(tree))
+    plain: dict[str, Any] = _plain(tree)
+    return plain
 
 
 def figures(some: Votes, bootstrap: Bootstrap, *, unsure: str) -> dict[str, Figure]:
-    """The figures of one condition.
-
-    Args:
-        some: answers.
-        bootstrap: of the intervals.
-        unsure: "wrong" or "left out".
-
-    Returns:
-        `METRICS` → figure; its value is None where nothing is to be counted.
-    """
-    cells = _cells(some, unsure == "wrong")
-    counted = cells.right + cells.wrong
-    trials = min(np.count_nonzero(counted.sum(axis)) for axis in (0, 1))
-    return _figures(cells, bootstrap, int(trials))
+    """`METRICS` of one condition, with "not sure" counted as "wrong" or "left out"; None where there are no answers."""
+    right = some.answers == np.where(some.same, YES, NO)
+    wrong = ~right & (some.answers != OPEN)
+    if unsure != "wrong":
+        wrong &= some.answers != UNSURE
+    counted = right | wrong
+    trials = min(int(counted.any(axis).sum()) for axis in (0, 1))
+    return _figures(right, wrong, some.same, bootstrap, trials)
 
 
 def judge_figures(judged: Judged, items: Sequence[Item], bootstrap: Bootstrap) -> dict[str, Figure]:
     """The same figures of a recogniser, which answers each pair once; intervals resample pairs."""
     same = np.array([item.same for item in items], bool)
-    right = np.array([judged.matches(item) == item.same for item in items], np.float64)[None]
-    return _figures(_Cells(right, 1 - right, same), bootstrap, len(items))
-
-
-def _counts(right: NDArray[np.float64], wrong: NDArray[np.float64], same: NDArray[np.bool_]) -> Counts:
-    """[4] true positives, false negatives, false positives, true negatives of cells [P,M]."""
-    r, w = right.sum(0), wrong.sum(0)
-    return np.array([r[same].sum(), w[same].sum(), w[~same].sum(), r[~same].sum()])
+    right = np.array([judged.matches(item) == item.same for item in items], bool)[None]
+    return _figures(right, ~right, same, bootstrap, len(items))
 
 
 def not_sure(some: Votes, bootstrap: Bootstrap) -> Figure:
     """Share of the answers that are "not sure"."""
-    unsure = np.zeros((some.participants, len(some.items)))
-    sure = unsure.copy()
-    chosen = some.answer == ANSWERS.index("unsure")
-    np.add.at(unsure, (some.participant[chosen], some.pair[chosen]), 1)
-    np.add.at(sure, (some.participant[~chosen], some.pair[~chosen]), 1)
     if not len(some):
         return Figure("not sure", None, unit="answers", note="There are no answers to count.")
+    answered, unsure = some.answers != OPEN, some.answers == UNSURE
     # As if "not sure" were the right answer to every pair.
-    drawn = _resampled(_Cells(unsure, sure, some.same), bootstrap)
-    values = np.concatenate([[chosen.mean()], _share(drawn[:, 0] + drawn[:, 3], drawn.sum(1))])
-    trials = min(len(np.unique(some.participant)), len(some.items))
-    low, high = recentred(values, float(values[0]), trials)
-    return Figure("not sure", float(values[0]), low, high, len(some), "answers")
+    drawn = _resampled(unsure, answered & ~unsure, some.same, bootstrap)
+    value = float(unsure.sum() / answered.sum())
+    values = np.concatenate([[value], _share(drawn[:, 0] + drawn[:, 3], drawn.sum(1))])
+    low, high = recentred(values, value, min(int(answered.any(1).sum()), len(some.items)))
+    return Figure("not sure", value, low, high, len(some), "answers")
 
 
 def krippendorff(table: NDArray[np.int64], bootstrap: Bootstrap) -> Figure:
     """Krippendorff's α of nominal answers: 1 where all agree, 0 where they agree as by chance, below where less.
 
-    Unlike Fleiss's κ it takes pairs that were answered by different numbers of people.
+    Unlike Fleiss's κ it takes pairs that were answered by different numbers of people. The value is None where no pair
+    has two answers, or where all answers are alike.
 
     Args:
         table: [M,K], how many gave each answer to a pair.
         bootstrap: over pairs.
-
-    Returns:
-        A figure; its value is None where no pair has two answers, or where all answers are one.
 
     Source: Krippendorff, Content Analysis (2004), ch. 11.
     """
@@ -172,85 +354,63 @@ def score_text(score: dict[str, Any]) -> str:
     names = [one["name"] for one in score["judges"]]
     lines = [[*head, *(f"{name} F1" for name in names), *(f"{name} acc." for name in names)]]
     for row in score["conditions"]:
-        own = [_said(row["as wrong"][name], name in ("F1", "accuracy")) for name in METRICS]
-        told = [_said(row["judges"][name][metric]) for metric in ("F1", "accuracy") for name in names]
-        lines.append([row["label"], str(row["votes"]), *own, _said(row["not sure"]), _said(row["agreement"]), *told])
-    widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
-    text = [f"{people['accepted']} participants count; refused: {refused or 'none'}", ""]
-    text += ["  ".join(v.ljust(w) if k == 0 else v.rjust(w) for k, (v, w) in enumerate(zip(line, widths, strict=True)))
-             for line in lines]  # fmt: skip
+        own = [_cell(row["as wrong"][name], name in ("F1", "accuracy")) for name in METRICS]
+        judged = [_cell(row["judges"][name][metric]) for metric in ("F1", "accuracy") for name in names]
+        lines.append([row["label"], str(row["votes"]), *own, _cell(row["not sure"]), _cell(row["agreement"]), *judged])
+    text = [f"{people['accepted']} participants count; refused: {refused or 'none'}", "", *text_table(lines)]
     notes = ['"Not sure" is counted as wrong here; the file has the figures without it, too.', *score["notes"]]
-    return "\n".join([*text, "", f"agreement over all conditions: α = {_said(score['agreement'])}", *notes])
+    return "\n".join([*text, "", f"agreement over all conditions: α = {_cell(score['agreement'])}", *notes])
 
 
-def _said(figure: dict[str, Any], interval: bool = False) -> str:
+def _cell(figure: dict[str, Any], interval: bool = False) -> str:
     if figure["value"] is None:
         return "–"
     bounds = interval and figure["low"] is not None
     return f"{figure['value']:.2f}" + (f" ({figure['low']:.2f}–{figure['high']:.2f})" if bounds else "")
 
 
-def _ballots(some: Votes) -> NDArray[np.int64]:
-    """[M,K] how many gave each answer to a pair."""
-    out = np.zeros((len(some.items), len(ANSWERS)), np.int64)
-    np.add.at(out, (some.pair, some.answer), 1)
-    return out
-
-
-def _cells(some: Votes, unsure_is_wrong: bool) -> _Cells:
-    truth = np.where(some.same[some.pair], ANSWERS.index("yes"), ANSWERS.index("no"))
-    right = some.answer == truth
-    wrong = ~right if unsure_is_wrong else ~right & (some.answer != ANSWERS.index("unsure"))
-    cells = [np.zeros((some.participants, len(some.items))) for _ in range(2)]
-    for cell, chosen in zip(cells, (right, wrong), strict=True):
-        np.add.at(cell, (some.participant[chosen], some.pair[chosen]), 1)
-    return _Cells(cells[0], cells[1], some.same)
-
-
-def _resampled(cells: _Cells, bootstrap: Bootstrap) -> Counts:
-    """[R,4] the counts of every resample."""
-    resamples = bootstrap.resamples
-    by_person = bootstrap.weights(len(cells.right)).astype(np.float64)
-    out = np.zeros((resamples, 4))
+def _resampled(right: Booleans, wrong: Booleans, same: Booleans, bootstrap: Bootstrap) -> Floats:
+    """[R,4] true positives, false negatives, false positives, true negatives of every resample of cells [P,M]."""
+    by_person = bootstrap.weights(len(right)).astype(np.float64)
+    out = np.zeros((bootstrap.resamples, 4))
     for kind, (first, second) in ((True, (0, 1)), (False, (3, 2))):
-        chosen = np.flatnonzero(cells.same == kind)
+        chosen = np.flatnonzero(same == kind)
         # Another seed, or as many pairs as people would be drawn alike.
-        by_pair = Bootstrap(resamples, bootstrap.seed + 1 + kind).weights(len(chosen)).astype(np.float64)
-        for column, cell in ((first, cells.right), (second, cells.wrong)):
-            out[:, column] = ((by_person @ cell[:, chosen]) * by_pair).sum(1)
+        by_pair = Bootstrap(bootstrap.resamples, bootstrap.seed + 1 + kind).weights(len(chosen)).astype(np.float64)
+        for column, cells in ((first, right), (second, wrong)):
+            out[:, column] = ((by_person @ cells[:, chosen].astype(np.float64)) * by_pair).sum(1)
     return out
 
 
-def _metrics(counted: Counts) -> dict[str, NDArray[np.float64]]:
-    """`METRICS` of counts [R,4]; NaN where nothing is to be counted."""
-    tp, fn, fp, tn = counted.T
-    values = (
-        _share(2 * tp, 2 * tp + fp + fn), _share(2 * tp, 2 * tp + fn), _share(tp + tn, counted.sum(1)),
-        _share(tp, tp + fn), _share(tn, tn + fp),
-    )  # fmt: skip
-    return dict(zip(METRICS, values, strict=True))
-
-
-def _figures(cells: _Cells, bootstrap: Bootstrap, trials: int) -> dict[str, Figure]:
+def _figures(
+    right: Booleans, wrong: Booleans, same: Booleans, bootstrap: Bootstrap, trials: int
+) -> dict[str, Figure]:
+    r, w = right.sum(0), wrong.sum(0)
+    whole = np.array([r[same].sum(), w[same].sum(), w[~same].sum(), r[~same].sum()], np.float64)
     # [1+R,4]: the whole first, then the resamples.
-    counted = np.concatenate([_counts(cells.right, cells.wrong, cells.same)[None], _resampled(cells, bootstrap)])
-    same, other = int(counted[0, :2].sum()), int(counted[0, 2:].sum())
-    of = dict(zip(METRICS, (same + other, same, same + other, same, other), strict=True))
+    counted = np.concatenate([whole[None], _resampled(right, wrong, same, bootstrap)])
+    tp, fn, fp, tn = counted.T
+    positive, negative = int(whole[:2].sum()), int(whole[2:].sum())
+    values = (
+        (_share(2 * tp, 2 * tp + fp + fn), positive + negative), (_share(2 * tp, 2 * tp + fn), positive),
+        (_share(tp + tn, counted.sum(1)), positive + negative), (_share(tp, tp + fn), positive),
+        (_share(tn, tn + fp), negative),
+    )  # fmt: skip
     out = {}
-    for name, values in _metrics(counted).items():
-        if np.isfinite(values[0]):
-            low, high = recentred(values, float(values[0]), trials)
-            out[name] = Figure(name, float(values[0]), low, high, of[name], "answers")
+    for name, (drawn, n) in zip(METRICS, values, strict=True):
+        if np.isfinite(drawn[0]):
+            low, high = recentred(drawn, float(drawn[0]), trials)
+            out[name] = Figure(name, float(drawn[0]), low, high, n, "answers")
         else:
-            out[name] = Figure(name, None, n=of[name], unit="answers", note="There are no answers to count.")
+            out[name] = Figure(name, None, n=n, unit="answers", note="There are no answers to count.")
     return out
 
 
-def _share(above: NDArray[np.float64], below: NDArray[np.float64]) -> NDArray[np.float64]:
+def _share(above: Floats, below: Floats) -> Floats:
     return np.divide(above, below, out=np.full(len(below), np.nan), where=below > 0)
 
 
-def _alpha(unlike: NDArray[np.float64], totals: NDArray[np.float64]) -> NDArray[np.float64]:
+def _alpha(unlike: Floats, totals: Floats) -> Floats:
     """[R] 1 − observed / expected disagreement, of sums [R] and totals of each answer [R,K]."""
     n = totals.sum(1)
     expected = (n**2 - (totals**2).sum(1)) / np.maximum(n - 1, 1)

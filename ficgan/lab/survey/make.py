@@ -1,11 +1,15 @@
-"""From a face set to the pictures of a survey: opened, divided, anonymised, reversed, under tokens that say nothing."""
+"""A survey made: its pictures anonymised and reversed under random tokens, and the pages that participants get.
+
+A page is one self-contained HTML file with nothing from the network. It holds pictures, random ids and the two tokens
+of each question. What a picture is, who is on it and which answer is right stands in the key alone.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import io
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,26 +22,45 @@ from PIL import Image
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces, Images
 from ficgan.errors import UsageError
 from ficgan.faces import FaceDetector
+from ficgan.files import atomic_write
 from ficgan.lab.attackers import attacked, shareable
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, anonymiser_for, known
 from ficgan.lab.matrix_config import MethodConfig, SetConfig, without_folder
 from ficgan.lab.matrix_sets import divide, prepared_set
+from ficgan.lab.pages import data_url, fill_page, new_folder, page_template
 from ficgan.lab.scenarios import SCENARIOS
 from ficgan.lab.sets import Prepared, Split
 from ficgan.lab.sets.split import written
 from ficgan.lab.stored import Store
-from ficgan.lab.survey.design import Check, Design, Pair, Rules, draw, people_needed
-from ficgan.lab.survey.key import Condition, Item, Key, Picture, Questionnaire
+from ficgan.lab.survey.design import (
+    ANSWERS_SCHEMA,
+    Check,
+    Condition,
+    Design,
+    Item,
+    Key,
+    Pair,
+    Picture,
+    Questionnaire,
+    Rules,
+    draw,
+    people_needed,
+)
 from ficgan.registry import parse_spec
 
-__all__ = ["CLEAR", "Change", "Survey", "changes_of", "make_survey", "png"]
+__all__ = ["CLEAR", "CONSENT", "Change", "Survey", "changes_of", "make_survey", "page_html", "write_survey"]
 
 CLEAR = "clear"
 _FOLDER = "folder:"
 _BACKGROUND, _ATTACKER = 200, 1000
 """People for anonymisers that mix in others, and for attackers that learn, where no split is given."""
-Told = Callable[[int, int, str], None]
+
+CONSENT = (
+    "[PLACEHOLDER: no participant may see this page before its consent text stands here. It says who asks and why, who "
+    "has approved the study, what is recorded (answers, times, a code), how long it is kept, whom to ask, and that "
+    "taking part is voluntary and can be ended at any time.]"
+)
 
 
 @dataclass(frozen=True)
@@ -66,7 +89,7 @@ class Change:
 
     @property
     def folder(self) -> str:
-        """Of crops that somebody reversed before; "" where there is none."""
+        """The folder of crops that were reversed before; "" where there is none."""
         return self.attacker.removeprefix(_FOLDER) if self.attacker.startswith(_FOLDER) else ""
 
     @property
@@ -76,7 +99,7 @@ class Change:
 
     @property
     def label(self) -> str:
-        """As tables say it."""
+        """Its name in tables."""
         if self.method is None:
             return CLEAR
         return f"{self.method.title}, reversed by {self.shown}" if self.attacker else self.method.title
@@ -84,12 +107,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Survey:
-    """All that is shown, and what it is.
-
-    Attributes:
-        key: stays with the researcher.
-        pixels: [S,S,3] uint8 RGB by token.
-    """
+    """The key of a survey, which stays with the researcher, and its pictures [S,S,3] uint8 RGB by token."""
 
     key: Key
     pixels: dict[str, Images]
@@ -103,9 +121,9 @@ def changes_of(
 
     Args:
         methods: shown anonymised.
-        reversals: METHOD@ATTACKER, where METHOD is a method's label or a method with its parameters.
+        reversals: METHOD@ATTACKER, where METHOD is a method with its parameters, or the label of one of `methods` or
+            `named`.
         control: whether clear pairs are shown, which say how well people can do at all.
-        named: further methods whose labels a reversal may use.
 
     Raises:
         UsageError: a reversal of another form, two conditions of one label, or none.
@@ -129,15 +147,14 @@ def changes_of(
 
 def make_survey(
     source: SetConfig, changes: Sequence[Change], rules: Rules, *, divided: bool = False,
-    detector: FaceDetector | None = None, store: Path | None = None, progress: Told | None = None,
+    detector: FaceDetector | None = None, store: Path | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
 ) -> Survey:  # fmt: skip
-    """Draw a survey and make its pictures.
+    """Draw a survey from the tested part of a face set, and make its pictures.
 
     Args:
-        source: the face set; people of a survey come from the tested part of its split.
-        changes: conditions, of `changes_of`.
-        rules: sizes and seed.
-        divided: the split is as `source` says; else the survey has as many people as it can be given, and background
+        source, changes, rules: the face set, the conditions of `changes_of`, sizes and seed.
+        divided: the split is as `source` says. Else the survey has as many people as it can be given, and background
             and attackers get what is left, where a condition needs them.
         detector: finds the faces of sets that are not aligned; None: the best one here.
         store: folder that keeps crops and pixels; None: nothing is kept.
@@ -147,8 +164,8 @@ def make_survey(
         UsageError: a setting that cannot work, or an attacker that does not apply.
         InputError: the set cannot be read, or has too few people.
     """
-    told = progress or (lambda done, total, what: None)
-    told(0, len(changes), f"preparing {source.name}")
+    report = progress or (lambda done, total, what: None)
+    report(0, len(changes), f"preparing {source.name}")
     prepared = prepared_set(source, detector, store)
     people, sizes = known(prepared.faces), source.split
     if not divided:
@@ -160,30 +177,23 @@ def make_survey(
     shown: list[dict[int, Images]] = []
     conditions = []
     for done, change in enumerate(changes, 1):
-        faces, method = _apply(bench, change, rows, partial(told, done - 1, len(changes)))
+        faces, method = _apply(bench, change, rows, partial(report, done - 1, len(changes)))
         shown.append(dict(zip(rows.tolist(), faces.images, strict=True)))
         conditions.append(Condition(change.label, _settings(method), change.shown))
-        told(done, len(changes), change.label)
-    return _tokens(prepared, design, tuple(conditions), shown, rules)
-
-
-def png(pixels: Images) -> bytes:
-    """A picture as PNG: always RGB of 8 bits, nothing in it but pixels."""
-    buffer = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(pixels), "RGB").save(buffer, "PNG", optimize=False)
-    return buffer.getvalue()
+        report(done, len(changes), change.label)
+    return _with_tokens(prepared, design, tuple(conditions), shown, rules)
 
 
 def _sizes(people: NDArray[np.int64], changes: Sequence[Change], needed: int) -> dict[str, int]:
-    """People of each part: as many as there are to choose from, less what conditions mix in or learn from."""
+    """People of each part: as many as possible to choose from, less those whom conditions mix in or learn from."""
     made = [change.method.make() for change in changes if change.method is not None]
     learners = [parse_spec(one.attacker)[0] for one in changes if one.attacker and not one.folder]
     background = _BACKGROUND * any("background" in one.traits.needs for one in made)
     attacker = _ATTACKER * any("pairs" in REVERSERS[name].traits.knowledge for name in learners)
     who, counts = np.unique(people[people >= 0], return_counts=True)
-    several = int((counts >= 2).sum())
+    with_two_photos = int((counts >= 2).sum())
     # Half as many again as are needed: women and men are not drawn in equal numbers.
-    test = max(2, min(several, max(needed * 3 // 2, len(who) - background - attacker)))
+    test = max(2, min(with_two_photos, max(needed * 3 // 2, len(who) - background - attacker)))
     rest = max(0, len(who) - test)
     background = min(background, rest // 2 if attacker else rest)
     return {"background": background, "attacker": min(attacker, rest - background), "test": test}
@@ -221,54 +231,86 @@ def _apply(
 def _settings(method: Anonymizer | None) -> dict[str, Any]:
     if method is None:
         return {}
-    told = {key: without_folder(value) for key, value in method.settings().items()}
-    if told.get("command"):
-        told["command"] = str(told["command"]).split()[0]
-    return {"name": method.name, **told}
+    settings = {key: without_folder(value) for key, value in method.settings().items()}
+    if settings.get("command"):
+        settings["command"] = str(settings["command"]).split()[0]
+    return {"name": method.name, **settings}
 
 
-class _Named:
-    """Gives pictures their tokens: one for each photo, condition and place it is needed in."""
-
-    def __init__(self, prepared: Prepared) -> None:
-        self.prepared = prepared
-        self.pictures: dict[str, Picture] = {}
-        self.pixels: dict[str, Images] = {}
-        self._known: dict[tuple[object, ...], str] = {}
-
-    def __call__(self, row: int, condition: str, pixels: Images, use: object = "") -> str:
-        key = row, condition, use
-        if key not in self._known:
-            token = self._known[key] = secrets.token_hex(8)
-            faces = self.prepared.faces
-            marks = tuple((round(float(x), 2), round(float(y), 2)) for x, y in faces.landmarks[row])
-            self.pictures[token] = Picture(token, faces.names[row], int(known(faces)[row]), condition, marks)
-            self.pixels[token] = pixels
-        return self._known[key]
-
-
-def _tokens(
+def _with_tokens(
     prepared: Prepared, design: Design, conditions: tuple[Condition, ...], shown: Sequence[dict[int, Images]],
     rules: Rules,
 ) -> Survey:  # fmt: skip
-    named, clear = _Named(prepared), prepared.faces.images
+    """Pictures and questions under random tokens: one for each photo, condition and place where it is needed."""
+    faces, people = prepared.faces, known(prepared.faces)
+    pictures: dict[str, Picture] = {}
+    pixels: dict[str, Images] = {}
+    tokens: dict[tuple[object, ...], str] = {}
+
+    def picture(row: int, condition: str, image: Images, place: int | None = None) -> str:
+        if (row, condition, place) not in tokens:
+            token = tokens[row, condition, place] = secrets.token_hex(8)
+            marks = tuple((round(float(x), 2), round(float(y), 2)) for x, y in faces.landmarks[row])
+            pictures[token] = Picture(token, faces.names[row], int(people[row]), condition, marks)
+            pixels[token] = image
+        return tokens[row, condition, place]
 
     def question(pair: Pair, number: int) -> Item:
         label = conditions[number].label
-        reference = named(pair.reference, "", clear[pair.reference])
-        changed = named(pair.shown, label, shown[number][pair.shown])
+        reference = picture(pair.reference, "", faces.images[pair.reference])
+        changed = picture(pair.shown, label, shown[number][pair.shown])
         left, right = (changed, reference) if pair.swapped else (reference, changed)
         return Item(secrets.token_hex(6), pair.number, label, pair.same, left, right, "", pair.gender)
 
     def attention(check: Check) -> Item:
-        left, right = (named(row, "", clear[row], side) for side, row in enumerate((check.first, check.second)))
+        left, right = (picture(row, "", faces.images[row], n) for n, row in enumerate((check.first, check.second)))
         return Item(secrets.token_hex(6), -1, "", check.same, left, right, check.kind)
 
-    asked = []
-    for draft in design.questionnaires:
-        items = [question(*one) for one in draft.pairs] + [attention(one) for one in draft.checks]
-        items.sort(key=lambda item: item.id)  # an order that is drawn with the tokens, and says nothing
-        asked.append(Questionnaire(secrets.token_hex(6), tuple(items)))
+    questionnaires = []
+    for pairs in design.questionnaires:
+        items = [question(*pair) for pair in pairs] + [attention(check) for check in design.checks]
+        items.sort(key=lambda item: item.id)  # a random order, which says nothing
+        questionnaires.append(Questionnaire(secrets.token_hex(6), tuple(items)))
     facts = {key: value for key, value in prepared.facts().items() if key != "failures_to_acquire"}
-    key = Key(rules, facts, conditions, named.pictures, tuple(asked), design.notes)
-    return Survey(key, named.pixels)
+    return Survey(Key(rules, facts, conditions, pictures, tuple(questionnaires), design.notes), pixels)
+
+
+def write_survey(folder: Path, survey: Survey, *, consent: str = CONSENT) -> list[Path]:
+    """Write `pages/TOKEN.html` to hand out, `images/TOKEN.png` and `key.json`, which stay here; returns the pages.
+
+    `consent` is the text that participants agree to; it is shown as it is, with its line breaks.
+
+    Raises:
+        InputError: the folder holds something, or cannot be written.
+    """
+    new_folder(folder, "pages", "images")
+    files = {token: _png(pixels) for token, pixels in sorted(survey.pixels.items())}
+    for token, data in files.items():
+        with atomic_write(folder / "images" / f"{token}.png") as file:
+            file.write(data)
+    pages = []
+    for questionnaire in survey.key.questionnaires:
+        pages.append(folder / "pages" / f"{questionnaire.token}.html")
+        with atomic_write(pages[-1]) as file:
+            file.write(page_html(questionnaire, files, consent=consent).encode())
+    survey.key.write(folder / "key.json")
+    return pages
+
+
+def _png(pixels: Images) -> bytes:
+    """A picture as PNG: always RGB of 8 bits, nothing in it but pixels."""
+    buffer = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(pixels), "RGB").save(buffer, "PNG", optimize=False)
+    return buffer.getvalue()
+
+
+def page_html(questionnaire: Questionnaire, pictures: Mapping[str, bytes], *, consent: str = CONSENT) -> str:
+    """The page of a questionnaire, of which it holds ids and tokens and nothing else; `pictures` are PNGs by token."""
+    shown = sorted({token for item in questionnaire.items for token in (item.left, item.right)})
+    data: dict[str, Any] = {
+        "schema": ANSWERS_SCHEMA,
+        "questionnaire": questionnaire.token,
+        "items": [{"id": item.id, "left": item.left, "right": item.right} for item in questionnaire.items],
+        "pictures": {token: data_url("image/png", pictures[token]) for token in shown},
+    }
+    return fill_page(page_template(__package__), data, count=str(len(data["items"])), consent=consent)

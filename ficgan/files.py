@@ -1,7 +1,8 @@
-"""Files that appear whole or not at all."""
+"""Files of any kind: written whole or not at all, and their digest."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 from collections.abc import Iterator
@@ -9,24 +10,34 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from ficgan.errors import InputError
+from ficgan.errors import FicganError, InputError
 
-__all__ = ["atomic_write"]
+__all__ = ["atomic_write", "file_digest"]
+
+
+def file_digest(path: str | os.PathLike[str]) -> str:
+    """sha256 of a file, hexadecimal.
+
+    Raises:
+        FicganError: it cannot be read.
+    """
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise FicganError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iterator[BinaryIO]:
-    """Open a file that takes its name only when the block ends well.
+    """Open a file that takes its name only when the block ends without an error.
 
-    The bytes go to a temporary file in the same folder, are synchronised to disk and then renamed. On any error, Ctrl-C
-    included, the temporary file is removed and `path` is as it was.
+    The bytes go to a temporary file in the same folder. It is synchronised to disk and then renamed. On any error,
+    Ctrl-C included, the temporary file is removed and `path` is as it was.
 
     Args:
-        path: The file to make; its folder must exist.
-        overwrite: Replace an existing file; otherwise that is an error, also when it appears while the block runs.
-
-    Yields:
-        The binary file to write to.
+        path: the file to write; its folder must exist.
+        overwrite: replace an existing file. Otherwise that is an error, also when it appears while the block runs.
 
     Raises:
         InputError: `path` exists already, or cannot be written.

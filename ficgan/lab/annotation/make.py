@@ -1,0 +1,361 @@
+"""Pages on which people correct boxes: batches of images with gold ones among them, and the key that tells them apart.
+
+A page is one self-contained HTML file a batch, without anything from the network. The faces of gold images are known;
+what is shown of them is wrong on purpose, and whoever looks puts it right. The page judges them itself, so their faces
+are in it, encoded so that nobody reads them by accident. This is quality control, not security: anybody can decode them
+or write an export by hand. So collecting judges the exported boxes again, and compares several people's work on a
+batch; neither stops a cheat who reads the page.
+
+Source: Yang et al. 2022, appendix A.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from ficgan.anonymizers import generator
+from ficgan.data.dataset import decode_rgb
+from ficgan.data.sources import Blob
+from ficgan.errors import InputError, UsageError
+from ficgan.files import atomic_write
+from ficgan.lab.annotation.boxes import OVERLAP, Boxes, Record, Records, box_rows, errors, overlaps
+from ficgan.lab.pages import data_url, fill_page, new_folder, page_template, read_json, write_json
+
+__all__ = [
+    "EXPORT_SCHEMA", "SPOILS", "Batch", "Item", "Key", "Rules", "compose", "page_html", "read_key", "spoil",
+    "write_pages",
+]  # fmt: skip
+
+KEY_SCHEMA = "ficgan-annotation-key/1"
+EXPORT_SCHEMA = "ficgan-annotation-export/1"
+_QUALITY = 88
+_TRIES = 100
+_CLEAR = 0.1
+"""A false box has no more IoU than this with any face."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How batches are made and judged; the defaults are the paper's, the overlap is ours.
+
+    UsageError for numbers that cannot be.
+    """
+
+    size: int = 50  # images of a batch, gold ones among them
+    gold: int = 3  # gold images of a batch; 0: no quality control
+    lives: int = 2  # mistakes on gold images that end the game
+    overlap: float = OVERLAP  # least IoU at which a box counts as that of a face
+    most_faces: int = 12  # gold images show at most so many faces: a crowd would judge patience
+    seed: int = 0  # of which gold images, where, and how they are wrong
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.gold < self.size:
+            raise UsageError(f"{self.gold} gold images in a batch of {self.size}; give 0 or more, and fewer than all")
+        if self.lives < 1 or not 0 < self.overlap <= 1 or self.most_faces < 0 or self.seed < 0:
+            raise UsageError("give 1 life or more, an overlap in (0, 1], and most_faces and a seed of 0 or more")
+
+
+@dataclass(frozen=True, eq=False)
+class Item:
+    """One image of a batch."""
+
+    id: str  # its name on the page; tells nothing of its name
+    name: str  # in its folder or archive
+    width: int
+    height: int
+    shown: Boxes  # that the page begins with
+    truth: Boxes | None = None  # the faces of a gold image
+    error: str = ""  # what is wrong with a gold image's boxes
+    more: dict[str, Any] = field(default_factory=dict)  # from the record, for the final annotations
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Images that one person looks through; `id` is a digest of all that is in it, so an older page is told apart."""
+
+    id: str
+    title: str
+    items: tuple[Item, ...]
+
+
+@dataclass(frozen=True)
+class Key:
+    """All batches of a set, in their order."""
+
+    rules: Rules
+    batches: tuple[Batch, ...]
+    verified: tuple[Record, ...] = ()  # gold images that belong to the set, with their faces; they need no review
+
+    def write(self, path: Path) -> None:
+        """Write the key, whole or not at all."""
+        batches = [
+            {"id": batch.id, "title": batch.title, "images": [_item_json(item) for item in batch.items]}
+            for batch in self.batches
+        ]
+        verified = [record.to_json() for record in self.verified]
+        write_json(path, {"schema": KEY_SCHEMA, "rules": asdict(self.rules), "verified": verified, "batches": batches})
+
+
+def read_key(path: Path) -> Key:
+    """The key of `Key.write`.
+
+    Raises:
+        InputError: missing, damaged, or something else.
+    """
+    raw = read_json(path)
+    try:
+        if raw.get("schema") != KEY_SCHEMA:
+            raise InputError(f"{path} is no key of review pages ({KEY_SCHEMA}); name the key.json beside the pages")
+        batches = tuple(
+            Batch(row["id"], row["title"], tuple(_item_from(item, path) for item in row["images"]))
+            for row in raw["batches"]
+        )
+        verified = []
+        for row in raw["verified"]:
+            name, boxes = row.pop("file"), box_rows(row.pop("bboxes"), str(path))
+            verified.append(Record(name, boxes, None, row))
+        return Key(Rules(**raw["rules"]), batches, tuple(verified))
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is damaged ({error!r}); make the pages again") from error
+
+
+def _item_json(item: Item) -> dict[str, Any]:
+    truth = None if item.truth is None else item.truth.tolist()
+    return {**asdict(item), "shown": item.shown.tolist(), "truth": truth}
+
+
+def _item_from(raw: dict[str, Any], path: Path) -> Item:
+    truth = None if raw["truth"] is None else box_rows(raw["truth"], str(path))
+    return Item(**{**raw, "shown": box_rows(raw["shown"], str(path)), "truth": truth})
+
+
+def compose(
+    blobs: Sequence[Blob], detected: Records, gold: Sequence[tuple[Blob, Record]], rules: Rules, *, own_gold: bool,
+    failed: list[str], progress: Callable[[int, int, str], None] | None = None,
+) -> Iterator[tuple[Batch, list[Image.Image]]]:  # fmt: skip
+    """Batches with their pictures, one after another, so that no more than one is in memory.
+
+    Args:
+        blobs: images to review, in the order of their names.
+        detected: what the detector found; images without a record have no boxes.
+        gold: images with verified faces; `own_gold`: they belong to `blobs`, and are then not reviewed.
+        failed: takes a sentence for each image that cannot be read; it is left out.
+
+    Raises:
+        UsageError: fewer usable gold images than a batch needs.
+        InputError: no image can be read.
+    """
+    usable = [(blob, record) for blob, record in gold if len(record.boxes) <= rules.most_faces]
+    if len(usable) < rules.gold:
+        raise UsageError(
+            f"a batch needs {rules.gold} gold images of at most {rules.most_faces} faces, and there are {len(usable)}; "
+            "verify more, or allow fewer gold images or more faces"
+        )
+    known = {blob.name for blob, _ in gold} if own_gold else set()
+    work = [blob for blob in blobs if blob.name not in known]
+    waiting: list[tuple[Item, Image.Image]] = []
+    number = 0
+    for done, blob in enumerate(work, 1):
+        try:
+            picture = decode_rgb(blob)
+        except InputError as error:
+            failed.append(str(error))
+        else:
+            record = detected.find(blob.name) or Record(blob.name, np.empty((0, 4)))
+            waiting.append((_item(blob.name, picture, _clip(record.boxes, picture), record), picture))
+        if progress is not None:
+            progress(done, len(work), blob.name)
+        if waiting and (len(waiting) == rules.size - rules.gold or done == len(work)):
+            number += 1
+            yield _batch(number, waiting, usable, rules)
+            waiting = []
+    if waiting:  # the last image was damaged
+        yield _batch(number + 1, waiting, usable, rules)
+    elif not number:
+        raise InputError(failed[0] if failed else "every image is a gold image; there is nothing to review")
+
+
+def _batch(
+    number: int, work: list[tuple[Item, Image.Image]], gold: Sequence[tuple[Blob, Record]], rules: Rules
+) -> tuple[Batch, list[Image.Image]]:
+    rng = generator(rules.seed, "gold", number)
+    chosen: list[int] = rng.choice(len(gold), rules.gold, replace=False).tolist() if rules.gold else []
+    places: list[int] = sorted(rng.choice(len(work) + rules.gold, rules.gold, replace=False).tolist())
+    mixed = list(work)
+    for place, row in zip(places, chosen, strict=True):
+        blob, record = gold[row]
+        picture = decode_rgb(blob)
+        truth = _clip(record.boxes, picture)
+        shown, error = spoil(truth, *picture.size, rng, overlap=rules.overlap)
+        mixed.insert(place, (_item(blob.name, picture, shown, record, truth, error), picture))
+    content = json.dumps([_item_json(item) for item, _ in mixed] + [asdict(rules), number])
+    digest = hashlib.sha256(content.encode()).hexdigest()[:16]
+    named = [replace(item, id=f"{digest[:6]}-{place:03d}") for place, (item, _) in enumerate(mixed, 1)]
+    return Batch(digest, f"Batch {number}", tuple(named)), [picture for _, picture in mixed]
+
+
+def _item(
+    name: str, picture: Image.Image, shown: Boxes, record: Record, truth: Boxes | None = None, error: str = ""
+) -> Item:
+    more = {key: record.more[key] for key in ("label", "split") if key in record.more}
+    return Item("", name, picture.width, picture.height, shown, truth, error, more)
+
+
+def _clip(boxes: Boxes, picture: Image.Image) -> Boxes:
+    """Inside the image, else as they were: a box that nobody touches must stay the same. Empty ones are dropped."""
+    width, height = picture.size
+    inside = np.clip(boxes, 0, [width, height, width, height])
+    return inside[(inside[:, 0] < inside[:, 2]) & (inside[:, 1] < inside[:, 3])]
+
+
+def spoil(truth: Boxes, width: int, height: int, rng: np.random.Generator, *, overlap: float) -> tuple[Boxes, str]:
+    """The faces [M,4] of a gold image with one error, and its kind: "removed", "shifted" or "added".
+
+    The kind is drawn among those that are possible here. A box is wrong where its IoU is below `overlap`.
+
+    Raises:
+        UsageError: no error can be made, such as in an image of a few pixels.
+    """
+    for kind in rng.permutation(sorted(SPOILS)):
+        shown = SPOILS[str(kind)](truth, width, height, rng)
+        if shown is not None and any(errors(shown, truth, overlap)):
+            return shown, str(kind)
+    raise UsageError(f"no error can be made in a gold image of {width}×{height} px; choose another image")
+
+
+def _removed(truth: Boxes, width: int, height: int, rng: np.random.Generator) -> Boxes | None:
+    return np.delete(truth, rng.integers(len(truth)), axis=0) if len(truth) else None
+
+
+def _shifted(truth: Boxes, width: int, height: int, rng: np.random.Generator) -> Boxes | None:
+    """One box beside its face, by .5 to .9 of its diagonal in any direction, inside the image and off other faces."""
+    for _ in range(_TRIES if len(truth) else 0):
+        row = int(rng.integers(len(truth)))
+        sides = truth[row, 2:] - truth[row, :2]
+        angle, far = rng.uniform(0, 2 * np.pi), rng.uniform(0.5, 0.9) * np.hypot(*sides)
+        box = truth[row] + np.tile([far * np.cos(angle), far * np.sin(angle)], 2)
+        if _inside(box, width, height) and overlaps(box[None], np.delete(truth, row, axis=0)).max(initial=0) <= _CLEAR:
+            shown = truth.copy()
+            shown[row] = box.round(1)
+            return shown
+    return None
+
+
+def _added(truth: Boxes, width: int, height: int, rng: np.random.Generator) -> Boxes | None:
+    """A box as large as a face of the image, or as a tenth to a third of it, where no face is."""
+    for _ in range(_TRIES):
+        if len(truth):
+            row = truth[rng.integers(len(truth))]
+            sides = np.minimum((row[2:] - row[:2]) * rng.uniform(0.8, 1.25), (width, height))
+        else:
+            sides = np.minimum(width, height) * rng.uniform(0.1, 0.33) * np.array([1.0, 1.25])
+        corner = rng.uniform((0, 0), np.maximum((width, height) - sides, 0))
+        box = np.concatenate([corner, corner + sides])
+        if _inside(box, width, height) and overlaps(box[None], truth).max(initial=0) <= _CLEAR:
+            return np.insert(truth, rng.integers(len(truth) + 1), box.round(1), axis=0)
+    return None
+
+
+def _inside(box: Boxes, width: int, height: int) -> bool:
+    # Half a tenth of a pixel is what rounding may add.
+    return bool((box[:2] >= 0).all() and (box[2:] <= np.array([width, height]) - 0.05).all())
+
+
+Spoil = Callable[[Boxes, int, int, np.random.Generator], Boxes | None]
+SPOILS: dict[str, Spoil] = {"removed": _removed, "shifted": _shifted, "added": _added}
+"""A face without a box, a box beside its face, a box without a face."""
+
+
+def write_pages(
+    folder: Path, blobs: Sequence[Blob], detected: Records, gold: Sequence[tuple[Blob, Record]], rules: Rules, *,
+    own_gold: bool = True, linked: bool = False, side: int = 1600, note: str = "",
+    progress: Callable[[int, int, str], None] | None = None,
+) -> tuple[Key, list[str]]:  # fmt: skip
+    """Write `pages/batch-0001.html`, … to hand out, and `key.json`, which stays here, since it holds the truth.
+
+    Args:
+        folder: new or empty.
+        blobs, detected, gold, rules, own_gold: as `compose` takes them.
+        linked: pictures as files in `pages/images`, relative to the page, instead of within it.
+        side: longer side at which pictures are shown at most, pixels; boxes stay in pixels of the image.
+        note: a sentence for the workers, such as what else is to be covered.
+        progress: called as progress(done, images, name).
+
+    Returns:
+        The key, and a sentence for each image that cannot be read; it is in no batch.
+
+    Raises:
+        UsageError: too few gold images.
+        InputError: no image, or the folder holds something, or cannot be written.
+    """
+    new_folder(folder, "pages", *(["pages/images"] if linked else []))
+    pages = folder / "pages"
+    batches, failed = [], list[str]()
+    made = compose(blobs, detected, gold, rules, own_gold=own_gold, failed=failed, progress=progress)
+    for number, (batch, pictures) in enumerate(made, 1):
+        sources = []
+        for item, picture in zip(batch.items, pictures, strict=True):
+            data = _jpeg(picture, side)
+            if linked:
+                with atomic_write(pages / "images" / f"{item.id}.jpg") as file:
+                    file.write(data)
+                sources.append(f"images/{item.id}.jpg")
+            else:
+                sources.append(data_url("image/jpeg", data))
+        with atomic_write(pages / f"batch-{number:04d}.html") as file:
+            file.write(page_html(batch, sources, rules, linked=linked, note=note).encode())
+        batches.append(batch)
+    verified = tuple(record for _, record in gold) if own_gold else ()
+    key = Key(rules, tuple(batches), verified)
+    key.write(folder / "key.json")
+    return key, failed
+
+
+def page_html(batch: Batch, sources: Sequence[str], rules: Rules, *, linked: bool = False, note: str = "") -> str:
+    """The page of a batch as text.
+
+    Args:
+        batch: what is shown; names of files do not reach the page.
+        sources: addresses of the pictures, one an image.
+        rules: lives and overlap.
+        linked: pictures lie beside the page.
+        note: a sentence for the workers.
+    """
+    checks = {place: item.truth.tolist() for place, item in enumerate(batch.items) if item.truth is not None}
+    data = {
+        "schema": EXPORT_SCHEMA, "batch": batch.id, "lives": rules.lives, "overlap": rules.overlap,
+        "checks": base64.b64encode(json.dumps(checks).encode()).decode(),
+        "images": [
+            {"id": item.id, "width": item.width, "height": item.height, "boxes": item.shown.tolist(), "src": source}
+            for item, source in zip(batch.items, sources, strict=True)
+        ],
+    }  # fmt: skip
+    control = (
+        f"Some images have known faces: a mistake there costs one of {rules.lives} lives, and without lives you start "
+        "again from the first image."
+    )
+    return fill_page(
+        page_template(__package__), data, title=batch.title, count=str(len(batch.items)), note=note,
+        control=control if checks else "",
+        pictures="" if linked else " img-src data:;",  # a page from a folder has no origin that 'self' could name
+    )  # fmt: skip
+
+
+def _jpeg(picture: Image.Image, side: int) -> bytes:
+    """A new file without the metadata of the old."""
+    small = picture.copy()
+    small.info.clear()  # a comment would be written again
+    small.thumbnail((side, side), Image.Resampling.LANCZOS)
+    buffer = io.BytesIO()
+    small.save(buffer, "JPEG", quality=_QUALITY)
+    return buffer.getvalue()

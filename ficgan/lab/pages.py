@@ -1,0 +1,93 @@
+"""What the survey and the annotation share: private folders, self-contained pages, JSON files, tables of text."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from ficgan.errors import InputError
+from ficgan.files import atomic_write
+
+__all__ = [
+    "data_url", "fill_page", "new_folder", "page_script", "page_template", "read_json", "text_table", "write_json",
+]  # fmt: skip
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file.
+
+    Raises:
+        InputError: missing or damaged.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} cannot be read as JSON ({error}); check the file") from error
+
+
+def write_json(path: Path, tree: Any) -> None:
+    """Write JSON, whole or not at all; a file of this name is replaced."""
+    with atomic_write(path, overwrite=True) as file:
+        file.write((json.dumps(tree, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+
+
+def new_folder(folder: Path, *inside: str) -> None:
+    """Make a folder for source faces and right answers, which only its owner can open, with folders inside.
+
+    Raises:
+        InputError: it holds something, or cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise InputError(f"{folder} is not empty; the files of two runs must not mix: choose a new folder")
+        folder.chmod(0o700)
+        for name in inside:
+            (folder / name).mkdir()
+    except OSError as error:
+        raise InputError(f"{folder} cannot be made ({error.strerror}); choose another folder") from error
+
+
+def data_url(kind: str, file: bytes) -> str:
+    """A file as an address within the page, such as of kind "image/png"."""
+    return f"data:{kind};base64,{base64.b64encode(file).decode()}"
+
+
+def page_template(package: str) -> str:
+    """The `page.html` of a package."""
+    return files(package).joinpath("page.html").read_text(encoding="utf-8")
+
+
+def page_script(template: str) -> str:
+    """The script of a page. What stands in it above `if (typeof document …)` is pure."""
+    return template.partition("<script>")[2].partition("</script>")[0]
+
+
+def fill_page(template: str, data: Any, **texts: str) -> str:
+    """A page in which {{ name }} stands for a text, {{ script }} for the digest of its script, {{ data }} for its data.
+
+    The page's Content-Security-Policy allows that script and no other. Texts are escaped. In the data "<" is written as
+    an escape, so that no text within can end their element.
+    """
+    digest = base64.b64encode(hashlib.sha256(page_script(template).encode()).digest()).decode()
+    plain = json.dumps(data).replace("<", "\\u003c")
+    values = {name: escape(text) for name, text in texts.items()}
+    values["script"] = f"sha256-{digest}"
+    values["data"] = f'<script id="data" type="application/json">{plain}</script>'
+    return re.sub(r"\{\{ (\w+) \}\}", lambda match: values[match[1]], template)
+
+
+def text_table(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells as lines of text, the first column to the left and the others to the right."""
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return [
+        "  ".join(v.rjust(w) if k else v.ljust(w) for k, (v, w) in enumerate(zip(line, widths, strict=True)))
+        for line in lines
+    ]
