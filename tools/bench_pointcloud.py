@@ -21,9 +21,10 @@ from ficgan.pointcloud.heads import made_head
 from ficgan.pointcloud.landmarks import landmark_file_beside, read_landmarks
 from ficgan.pointcloud.outliers import without_outliers
 from ficgan.pointcloud.prepare import prepare_placed
-from ficgan.pointcloud.projection import project, shaded
+from ficgan.pointcloud.projection import project
 from ficgan.pointcloud.registration import register, with_normals
 from ficgan.pointcloud.sampling import farthest_point_sample
+from ficgan.pointcloud.shading import shaded
 
 Work = Callable[[], object]
 Row = tuple[str, Work, Work | None]

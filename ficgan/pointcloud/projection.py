@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +17,11 @@ from ficgan.errors import InputError, UsageError
 from ficgan.pointcloud.cloud import Cloud
 from ficgan.pointcloud.shading import shaded
 
-__all__ = ["ANGLES", "Camera", "ProjectionConfig", "perspective", "project", "shaded", "splat", "strip", "turned", "views"]
+__all__ = ["ANGLES", "Camera", "ProjectionConfig", "perspective", "project", "splat", "strip", "turned", "views"]
 
 Picture = NDArray[np.uint8]
 Floats = NDArray[np.float64]
 Order = Literal["y", "x", "depth"]
-D = TypeVar("D", bound="Drawing")
 
 ANGLES = range(-10, 11, 2)
 """Degrees of yaw of the pictures that the auto-encoder learns from (thesis, figure 4.26: −10 to 10)."""
@@ -89,7 +88,7 @@ class Drawing:
         """Pixels, in the thesis' picture, of matplotlib's marker with the line around it."""
         return float((np.sqrt(self.point_size) + _LINE_WIDTH) / 2 * _PIXELS_PER_POINT)
 
-    def changed(self: D, changes: dict[str, Any]) -> D:
+    def changed(self, changes: dict[str, Any]) -> Self:
         """The settings with some of them changed.
 
         Raises:
@@ -193,11 +192,12 @@ def project(cloud: Cloud, config: ProjectionConfig | None = None, **changes: Any
     middle, half = config.area
     corner = np.floor(middle - half + 0.5).astype(int)
     (left, top), (right, bottom) = corner, np.maximum(np.floor(middle + half + 0.5).astype(int), corner + 1)
-    picture = np.empty((config.size[1], config.size[0], 3), np.uint8)
-    picture[:] = config.background
     radius = config.thesis_radius * float(np.sqrt(np.prod(config.size) / np.prod(THESIS_SIZE)))
     window = replace(config, size=(int(right - left), int(bottom - top)))  # matplotlib clips to whole pixels
-    picture[top:bottom, left:right] = window.splat(config.places(cloud.points) - corner, cloud, order, radius)
+    drawn = window.splat(config.places(cloud.points) - corner, cloud, order, radius)
+    picture = np.empty((config.size[1], config.size[0], 3), np.uint8)
+    picture[:] = config.background
+    picture[top:bottom, left:right] = drawn
     return picture
 
 
@@ -272,7 +272,7 @@ def strip(pictures: Sequence[Picture], *, gap: int = 0, background: int = 255) -
         background: grey of gaps and of what is left under lower pictures.
 
     """
-    if not pictures or any(picture.ndim != 3 or picture.shape[2] != 3 for picture in pictures):
+    if not pictures or any(p.ndim != 3 or p.shape[2] != 3 or p.dtype != np.uint8 for p in pictures):
         raise InputError("a strip needs at least one picture, each [H,W,3] uint8")
     height = max(len(picture) for picture in pictures)
     padded = [np.pad(p, ((0, height - len(p)), (0, gap), (0, 0)), constant_values=background) for p in pictures]
@@ -330,9 +330,9 @@ def _need_room(radius: float, count: int, size: tuple[int, int], samples: int) -
     need = np.prod(np.array(size) * samples + 2 * margin) * ranks + 8.0 * np.prod(size) * samples
     if radius > widest or need > MOST_BYTES:
         raise UsageError(
-            f"discs of {radius:.3g} pixels on {size[0]}×{size[1]} of {samples}² cells cannot be drawn: {widest} pixels and "
-            f"{MOST_BYTES >> 30} GiB are the most; give smaller points, a smaller picture or fewer samples, or move the "
-            "camera away"
+            f"discs of {radius:.3g} pixels on {size[0]}×{size[1]} of {samples}² cells cannot be drawn: {widest} pixels "
+            f"and {MOST_BYTES >> 30} GiB are the most; give smaller points, a smaller picture or fewer samples, or "
+            "move the camera away"
         )
 
 

@@ -1,7 +1,8 @@
 """Light for clouds without colours, so that detectors and recognisers of photos can read them.
 
-A cloud that is shaded before it is anonymised keeps the light of the clear face in its colours: a leak. `project` shades
-what it is given, after everything that was done to it. To measure the leak, call `shaded` first and anonymise its result.
+A cloud that is shaded before it is anonymised keeps the light of the clear face in its colours: a leak. `project`
+shades what it is given, after everything that was done to it. To measure the leak, call `shaded` first and anonymise
+its result.
 """
 
 from __future__ import annotations

@@ -52,14 +52,9 @@ UNITS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Sample:
-    """Values of clouds of people, by the bootstrap over people.
+    """Values of clouds of people, by the bootstrap over people."""
 
-    Args:
-        people: [N] int64, whose each cloud is.
-        bootstrap: over people.
-    """
-
-    people: NDArray[np.int64]
+    people: NDArray[np.int64]  # [N] whose each cloud is
     bootstrap: Bootstrap
 
     @cached_property
@@ -127,10 +122,7 @@ def mu_utility(detected: float, likeness: float) -> float:
 def privacy(scores: Scores, bootstrap: Bootstrap) -> tuple[Figure, ...]:
     """AUC, EER, leak, rank-1 and their mean of eq. 5.1.
 
-    Args:
-        scores: probes against the gallery; those that were not acquired (nothing could be made of a cloud) are misses
-            in "rank-1 (failures as misses)".
-        bootstrap: over people.
+    Probes that were not acquired (nothing could be made of a cloud) are misses in "rank-1 (failures as misses)".
     """
     area, first = auc(scores, bootstrap=bootstrap), rank(scores, 1, bootstrap=bootstrap)
     out = [area, eer(scores, bootstrap=bootstrap), leak(scores, bootstrap=bootstrap), first]
@@ -150,12 +142,7 @@ def trial(
 ) -> Trial:
     """One attacker's figures and its CMC.
 
-    Args:
-        scores: probes against the gallery.
-        found: [P] whether the detector found a face; None: there is nothing to detect.
-        bootstrap: over people.
-        where: set, method, scenario, recogniser and attacker of the trial.
-        control: see `Trial`.
+    `found` [P] says whether the detector found a face; None: there is nothing to detect.
     """
     figures = privacy(scores, bootstrap)
     if found is not None:
@@ -163,18 +150,11 @@ def trial(
     return Trial(**where, figures=figures, curves={"cmc": cmc(scores)}, control=control)
 
 
-def utility(
-    clear: Record, made: Record, sample: Sample, *, iou: float, miss: float, name: str, method: str
-) -> Utility:
-    """What a method left at one degree.
+def utility(clear: Record, made: Record, sample: Sample, *, iou: float, miss: float, name: str, method: str) -> Utility:
+    """What a method left at one degree, of records [P] of the clear and the anonymised projections of the same clouds.
 
-    Args:
-        clear, made: [P] records of the clear and the anonymised projections of the same clouds.
-        sample: whose they are.
-        iou: least overlap with the box in the clear projection.
-        miss: landmark distance of a face that is not found, pixels.
-        name: of the set.
-        method: label.
+    `iou` is the least overlap with the box in the clear projection that counts as detected, `miss` the landmark
+    distance of a face that is not found, pixels.
     """
     overlap = np.nan_to_num(box_iou(clear["box"], made["box"]), nan=0.0)
     known, count = clear["found"], len(made)

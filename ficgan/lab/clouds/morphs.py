@@ -66,27 +66,16 @@ EDGE = 0.0006
 
 @dataclass(frozen=True)
 class Variety:
-    """How different synthetic people and their scans are.
+    """How different synthetic people and their scans are."""
 
-    Args:
-        beyond: how far a mixture may leave the scanned people: a share of one of them may be as low as minus this.
-        fields: (length scale, amplitude) of the deformations of a person, metres.
-        skewness: share of a deformation's variance that is not mirrored about the symmetry plane.
-        stretch: standard deviation of a person's width, height and depth.
-        mood: a scan of an expression has so much of another, at random.
-        strength: standard deviation of an expression's strength around 1.
-        tilt: degrees, the largest turn of a scan about each axis.
-        noise: standard deviation of a point, metres.
-    """
-
-    beyond: float = 0.3
-    fields: tuple[tuple[float, float], ...] = ((0.04, 0.0012), (0.02, 0.0006))
-    skewness: float = 0.05
-    stretch: float = 0.015
-    mood: float = 0.12
-    strength: float = 0.12
-    tilt: float = 2.0
-    noise: float = 0.00015
+    beyond: float = 0.3  # a share of a scanned person in a mixture may be as low as minus this
+    fields: tuple[tuple[float, float], ...] = ((0.04, 0.0012), (0.02, 0.0006))  # metres: length scale, amplitude
+    skewness: float = 0.05  # share of a deformation's variance that is not mirrored about the symmetry plane
+    stretch: float = 0.015  # standard deviation of a person's width, height and depth
+    mood: float = 0.12  # a scan of an expression has so much of another, at random
+    strength: float = 0.12  # standard deviation of an expression's strength around 1
+    tilt: float = 2.0  # degrees, the largest turn of a scan about each axis
+    noise: float = 0.00015  # metres, standard deviation of a point
 
 
 @dataclass(frozen=True)
@@ -99,24 +88,14 @@ class MorphScan:
 
 @dataclass(frozen=True, eq=False)
 class MorphModel:
-    """People that never were, from a few that were scanned.
+    """People that never were, from a few that were scanned."""
 
-    Args:
-        people: [P,N,3] float32 metres: each person at rest, point i at the same place of the face; canonical frame.
-        moods: [E,N,3] float32: expressions as differences from their own person at rest.
-        names: [E] what each of `moods` is called.
-        marks: [68] which points are the landmarks.
-        covers: [N,6], as of `regions`.
-        tones: [P,N,3] uint8 colours of the people, or None: colours are made up.
-        variety: how different the synthetic ones are.
-    """
-
-    people: NDArray[np.float32]
-    moods: NDArray[np.float32]
-    names: tuple[str, ...]
-    marks: NDArray[np.int64]
-    covers: NDArray[np.float32]
-    tones: NDArray[np.uint8] | None = None
+    people: NDArray[np.float32]  # [P,N,3] metres: each person at rest, point i at the same place; canonical frame
+    moods: NDArray[np.float32]  # [E,N,3] expressions as differences from their own person at rest
+    names: tuple[str, ...]  # [E]
+    marks: NDArray[np.int64]  # [68] which points are the landmarks
+    covers: NDArray[np.float32]  # [N,6], as of `regions`
+    tones: NDArray[np.uint8] | None = None  # [P,N,3] colours of the people; None: colours are made up
     variety: Variety = field(default_factory=Variety)
 
     @property
@@ -140,14 +119,8 @@ class MorphModel:
     def scanned(self, person: int, *, expression: str = NEUTRAL, scan: int = 0) -> MorphScan:
         """A scan of somebody synthetic, with colours (without light) and landmarks.
 
-        Args:
-            person: seed of who it is.
-            expression: one of `expressions`.
-            scan: seed of what differs from one scan of a person to the next: strength of the expression, pose, which
-                places of the surface are sampled, noise.
-
-        Raises:
-            UsageError: an unknown expression.
+        `person` is the seed of who it is, `scan` that of what differs from one scan of a person to the next: strength
+        of the expression, pose, which places of the surface are sampled, noise.
         """
         if expression not in self.expressions:
             raise UsageError(f"no scan shows {expression!r}; use one of {', '.join(self.expressions)}")
@@ -227,7 +200,7 @@ class MorphModel:
             raise InputError(f"{path} is not a model of morphs ({error}); make it with build_morphs") from None
 
 
-# -- building a model ---------------------------------------------------------------------------------------------------
+# -- building a model -------------------------------------------------------------------------------------------------
 
 
 def morphs_of_folder(folder: Path | str, progress: Callable[[int, int], None] | None = None) -> MorphModel:
@@ -257,15 +230,13 @@ def build_morphs(
 ) -> MorphModel:
     """A model of synthetic people from scans of a few. The template is the first neutral scan.
 
+    Colours are mixed from the scans' if all have some. Whoever has no neutral scan is taken to rest in their first.
+
     Args:
         clouds: the scans, each in any frame, metres.
         landmarks: 68 points (or more, which are left out) of each scan, in its frame.
-        people: who each scan shows.
-        expressions: what each shows; "neutral" is rest. Whoever has no neutral scan is taken to rest in their first.
+        people, expressions: who each scan shows, and how.
         progress: called with scans done and scans in all.
-
-    Returns:
-        The model. Colours are mixed from the scans' if all have some.
 
     Raises:
         UsageError: lists of different lengths, or fewer than two people.
@@ -331,19 +302,12 @@ def _moving(points: Array, marks: Array) -> Array:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A cloud with what is needed to smooth over it.
+    """A cloud with what is needed to smooth over it."""
 
-    Args:
-        points: [N,3] metres.
-        normals: [N,3] unit, away from `INSIDE`.
-        average: [N,N] sparse, rows sum to 1: the mean over a point's neighbours.
-        neighbours: [N,k] indices.
-    """
-
-    points: Array
-    normals: Array
-    average: csr_array
-    neighbours: Array
+    points: Array  # [N,3] metres
+    normals: Array  # [N,3] unit, away from `INSIDE`
+    average: csr_array  # [N,N], rows sum to 1: the mean over a point's neighbours
+    neighbours: Array  # [N,k] indices
 
     @classmethod
     def of(cls, points: Array) -> Sheet:
@@ -365,15 +329,11 @@ def _normals(points: Array, near: Array) -> Array:
 
 
 def fitted(template: Sheet, marks: Array, scan: Sheet, goals: Array) -> Array:
-    """The template's points, moved onto a scan.
+    """The template's points [N,3] moved onto a scan; where it has no surface nearby, they follow their neighbours.
 
     Args:
         template, scan: in the canonical frame.
         marks, goals: [L,3] landmarks of the template and of the scan, in the same order.
-
-    Returns:
-        [N,3]: point i is where the template's point i is on the scan. Where the scan has no surface nearby, the points
-        follow their neighbours.
 
     Source:
         Thin plate: Bookstein, "Principal Warps", 1989. The rounds: a light form of Amberg et al., "Optimal Step
@@ -399,18 +359,13 @@ def fitted(template: Sheet, marks: Array, scan: Sheet, goals: Array) -> Array:
     return moved
 
 
-# -- smooth random fields -----------------------------------------------------------------------------------------------
+# -- smooth random fields ---------------------------------------------------------------------------------------------
 
 
 def basis(points: Array, scale: float) -> Array:
-    """Functions whose sums with standard normal weights are a Gaussian process on the points.
+    """Functions [N,K] whose sums with standard normal weights are a Gaussian process on points [N,3].
 
-    Args:
-        points: [N,3] metres.
-        scale: length scale of the kernel exp(−d²/2·scale²), metres.
-
-    Returns:
-        [N,K] float32: basis @ basisᵀ is the kernel, as closely as points 0.9·scale apart tell (Nyström).
+    basis @ basisᵀ is the kernel exp(−d²/2·scale²), as closely as points 0.9·scale apart tell (Nyström).
 
     Source:
         Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, §8.1.
@@ -426,8 +381,7 @@ def basis(points: Array, scale: float) -> Array:
 def mirrored_bases(points: Array, scale: float) -> tuple[Array, Array]:
     """Bases of the two halves of a Gaussian process: what is the same on both sides of z = 0, and what is opposite.
 
-    Returns:
-        [N,K] float32 each: with independent weights, each gives values of variance 1 away from the plane of symmetry.
+    [N,K] each: with independent weights, each gives values of variance 1 away from the plane of symmetry.
     """
     both = basis(np.concatenate([points, points * MIRROR]), scale)
     here, there = both[: len(points)], both[len(points) :]
@@ -438,7 +392,7 @@ def _kernel(a: Array, b: Array, scale: float) -> Array:
     return np.asarray(np.exp(-0.5 * cdist(a, b, "sqeuclidean") / scale**2))
 
 
-# -- colours of people whose scans have none ----------------------------------------------------------------------------
+# -- colours of people whose scans have none --------------------------------------------------------------------------
 
 
 def regions(points: Array, marks: Array) -> NDArray[np.float32]:
@@ -459,12 +413,9 @@ def regions(points: Array, marks: Array) -> NDArray[np.float32]:
 
 
 def albedo(covers: Array, pattern: Array, rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Colours [N,3], without light, of somebody.
+    """Colours [N,3], without light, of somebody with `regions` [N,6].
 
-    Args:
-        covers: as of `regions`.
-        pattern: [N,2] smooth, of variance 1: brighter and darker, redder and paler places.
-        rng: of the tones.
+    The pattern [N,2] is smooth, of variance 1: brighter and darker, redder and paler places.
     """
     tone, hair, iris = rng.random(3)
     skin, dark = between(SKINS, tone), between(HAIRS, hair)

@@ -26,8 +26,8 @@ __all__ = ["DISTORTION", "ClearShape", "PictureJudges", "Record", "ShapeJudges",
 
 Image = NDArray[np.uint8]
 Record = NDArray[np.void]
-"""[N]. Of projections: the fields `made`, `found`, `box`, `marks`, `ssim`, `seconds`, `features`, and `by NAME` for each
-recogniser. Of clouds: `made`, those of `DISTORTION`, and `seen NAME` and `by NAME` for each recogniser."""
+"""[N]. Of projections: the fields `made`, `found`, `box`, `marks`, `ssim`, `seconds`, `features`, and `by NAME` for
+each recogniser. Of clouds: `made`, those of `DISTORTION`, and `seen NAME` and `by NAME` for each recogniser."""
 DISTORTION = ("chamfer", "normal-error", "curvature-error")
 _LEAST = 16
 """Pixels of the shortest side in which SSIM is taken; its window has 11."""
@@ -59,29 +59,17 @@ class Template:
 
 @dataclass
 class PictureJudges:
-    """Detector, recognisers and the network of image features.
-
-    Args:
-        config: of the study.
-        readers: recognisers.
-        detector: in one pass at the study's size and confidence.
-        squeezenet: None where its file is not here.
-        squeezenet_digest: of its file.
-    """
+    """Detector, recognisers and the network of image features."""
 
     config: CloudStudyConfig
     readers: Sequence[Reader]
-    detector: FaceDetector
-    squeezenet: SqueezeNet | None = None
+    detector: FaceDetector  # in one pass at the study's size and confidence
+    squeezenet: SqueezeNet | None = None  # None where its file is not here
     squeezenet_digest: str = ""
 
     @classmethod
     def open(cls, config: CloudStudyConfig) -> PictureJudges:
-        """Those the configuration names.
-
-        Raises:
-            UsageError: one that is not available here.
-        """
+        """Those the configuration names; one that is not available here is a `UsageError`."""
         from ficgan.faces.models import find_model
 
         readers = get_readers(config.recognisers)
@@ -187,19 +175,12 @@ def _likeness(clear: tuple[Image, Record], images: NDArray[np.uint8], template: 
 
 @dataclass
 class ShapeJudges:
-    """Recognisers of shape, who know another scan of each, and distortion.
+    """Recognisers of shape, who know another scan of each, and distortion."""
 
-    Args:
-        names: of `GEOMETRIC_RECOGNISERS`.
-        enrolled: gives the inner parts of the gallery, which icp compares clouds with.
-        example: gives a cloud, from which the lengths of the records are taken.
-        rows: how many are enrolled.
-    """
-
-    names: Sequence[str]
-    enrolled: Callable[[], list[Cloud]]
-    example: Callable[[], Cloud]
-    rows: int
+    names: Sequence[str]  # of `GEOMETRIC_RECOGNISERS`
+    enrolled: Callable[[], list[Cloud]]  # inner parts of the gallery, which icp compares clouds with
+    rows: int  # how many are enrolled
+    example: Callable[[], Cloud]  # from which the lengths of the records are taken
 
     @cached_property
     def dtype(self) -> np.dtype[np.void]:

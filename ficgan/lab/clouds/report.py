@@ -51,9 +51,10 @@ def write_cloud_report(results: Results, out: Path, *, pictures: Path | None = N
     from jinja2 import Environment, StrictUndefined
 
     folder = pictures or out
-    lost = [(name, place) for name, places in results.pictures.items() for place in places if not (folder / place).is_file()]
-    if lost:
-        raise InputError(f"the picture {lost[0][1]} of {lost[0][0]} is not beside the results; run the study again")
+    for name, places in results.pictures.items():
+        for place in places:
+            if not (folder / place).is_file():
+                raise InputError(f"the picture {place} of {name} is not beside the results; run the study again")
     (out / "tables").mkdir(parents=True, exist_ok=True)
     drawn = draw_all(results, out / "figures")
     rows = {
@@ -84,7 +85,7 @@ def _inline(path: Path) -> str:
     return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
 
 
-# -- plots --------------------------------------------------------------------------------------------------------------
+# -- plots ------------------------------------------------------------------------------------------------------------
 
 
 def draw_all(results: Results, folder: Path) -> dict[str, Path]:

@@ -34,9 +34,7 @@ Progress = Callable[[int, int, str], None]
 """(tasks done, tasks in all, what is being done)."""
 
 
-def run_cloud_study(
-    config: CloudStudyConfig, out: Path, *, jobs: int = 1, progress: Progress | None = None
-) -> Results:
+def run_cloud_study(config: CloudStudyConfig, out: Path, *, jobs: int = 1, progress: Progress | None = None) -> Results:
     """Run a study, or go on with one that was interrupted: what lies in `out` is not computed again.
 
     Args:
@@ -152,24 +150,15 @@ _STEPS: dict[str, Callable[[CloudStudy, int], object]] = {
 
 @dataclass
 class _Bench:
-    """Recognisers of one kind, of pictures or of shapes, and what they read.
-
-    Args:
-        study: whose.
-        in_space: of shapes.
-        set: its name in tables.
-        probes, gallery: rows of the study's scans; the gallery is empty where it is photos.
-        degrees: at which the methods are read.
-        known: [G], who is enrolled; None where there is nobody to compare with.
-    """
+    """Recognisers of one kind, of pictures or of shapes, and what they read."""
 
     study: CloudStudy
-    in_space: bool
-    set: str
-    probes: Sequence[int]
-    gallery: Sequence[int]
-    degrees: list[int]
-    known: Record | None
+    in_space: bool  # recognisers of shapes
+    set: str  # its name in tables
+    probes: Sequence[int]  # rows of the study's scans
+    gallery: Sequence[int]  # rows of the study's scans; empty where it is photos
+    degrees: list[int]  # at which the methods are read
+    known: Record | None  # [G] who is enrolled; None where there is nobody to compare with
 
     def __post_init__(self) -> None:
         clouds, config = self.study.clouds, self.study.config
@@ -183,12 +172,7 @@ class _Bench:
         return np.stack([read(row, method, degrees, attacker) for row in rows])
 
     def attacks(self, method: str, made: Record) -> list[Trial]:
-        """Trials of everybody who attacks a method: as it is, after its inverses, and with a gallery treated alike.
-
-        Args:
-            method: of the study.
-            made: [P,degrees].
-        """
+        """Trials of all who attack a method [P,degrees]: as it is, after its inverses, with a gallery treated alike."""
         config, out = self.study.config, []
         costly = config.costly_degrees
         back, parrots = {}, {}
@@ -216,10 +200,10 @@ class _Bench:
         """One for each recogniser.
 
         Args:
-            record: [P] of the probes.
+            record: [P] of the probes, or of those at some places.
             method, scenario, attacker, control: of `Trial`.
-            known: [G] enrolled in place of the clear gallery; none where fewer than two were made or seen.
-            probes: places of those in `record`; None: all.
+            known: [G] enrolled in place of the clear gallery.
+            probes: the places; None: all.
         """
         people, out = self.people if probes is None else self.people[probes], []
         for name, scores in self._scores(record, people, known):
@@ -228,9 +212,7 @@ class _Bench:
             out.append(trial(scores, found, self.sample.bootstrap, where=where, control=control))
         return out
 
-    def _scores(
-        self, record: Record, people: NDArray[np.int64], known: Record | None
-    ) -> Iterator[tuple[str, Scores]]:
+    def _scores(self, record: Record, people: NDArray[np.int64], known: Record | None) -> Iterator[tuple[str, Scores]]:
         """Of each recogniser that has something to tell the gallery's people apart by."""
         gallery, enrolled = self.known if known is None else known, self.enrolled
         assert gallery is not None
@@ -239,8 +221,9 @@ class _Bench:
             for reader in self.study.judges.readers if known is None or kept.sum() > 1 else ():
                 faces, others = record[f"by {reader.name}"], gallery[f"by {reader.name}"][kept]
                 made = record["made"]
-                yield reader.name, Scores.compare(
-                    faces, others, people, enrolled[kept], metric=reader.metric, acquired=made
+                yield (
+                    reader.name,
+                    Scores.compare(faces, others, people, enrolled[kept], metric=reader.metric, acquired=made),
                 )
             return
         for name in self.study.shapes.names:

@@ -30,21 +30,13 @@ _IMAGES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff"}
 
 @dataclass(frozen=True)
 class Scan:
-    """One cloud of one person, or a photo.
-
-    Args:
-        person: who.
-        expression: what distinguishes it from the person's other scans.
-        path: its file; None: it is made.
-        number: of a made person.
-        digest: of its contents, or of what it is made from.
-    """
+    """One cloud of one person, or a photo."""
 
     person: str
-    expression: str
-    path: Path | None = None
-    number: int = 0
-    digest: str = ""
+    expression: str  # what distinguishes it from the person's other scans
+    path: Path | None = None  # None: it is made
+    number: int = 0  # of a made person
+    digest: str = ""  # of its contents, or of what it is made from
 
     @property
     def name(self) -> str:
@@ -54,26 +46,16 @@ class Scan:
 
 @dataclass(frozen=True)
 class CloudSet:
-    """Clouds and their parts in a study.
-
-    Args:
-        name: for tables.
-        scans: all, the target's too.
-        gallery, probes: rows of `scans`; no row is in both. Without photos every probe's person is in the gallery.
-        target: row of the face that merge-2-faces mixes in; None where there is nobody to spare.
-        photos: the gallery instead, where there are any.
-        synthetic: how the people are made; None: they are real.
-        model: file of the morphs, where they are morphs.
-    """
+    """Clouds and their parts in a study; no row is both enrolled and looked for."""
 
     name: str
-    scans: tuple[Scan, ...]
-    gallery: tuple[int, ...]
-    probes: tuple[int, ...]
-    target: int | None = None
-    photos: tuple[Scan, ...] = ()
-    synthetic: SyntheticConfig | None = None
-    model: Path | None = None
+    scans: tuple[Scan, ...]  # all, the target's too
+    gallery: tuple[int, ...]  # rows of `scans`; without photos every probe's person is in it
+    probes: tuple[int, ...]  # rows of `scans`
+    target: int | None = None  # row of the face that merge-2-faces mixes in
+    photos: tuple[Scan, ...] = ()  # the gallery instead, where there are any
+    synthetic: SyntheticConfig | None = None  # how the people are made; None: they are real
+    model: Path | None = None  # file of the morphs, where they are morphs
 
     @cached_property
     def people(self) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -43,27 +43,19 @@ class Parts:
 
 @dataclass(eq=False)
 class CloudStudy:
-    """What a study works with.
-
-    Args:
-        config: of the study.
-        clouds: whose.
-        judges: who reads projections.
-        store: where records are kept.
-        template: where faces lie in clear projections; None until these have been read, or where there is none.
-    """
+    """What a study works with."""
 
     config: CloudStudyConfig
     clouds: CloudSet
     judges: PictureJudges
     store: Store
-    template: Template | None = None
+    template: Template | None = None  # None until the clear projections have been read, or where no face is in them
 
     def __post_init__(self) -> None:
         self._remembered = lru_cache(_KEPT)(self._prepare)
         self._inner = lru_cache(None)(lambda row: self.prepared(row).inner)
 
-    # -- clouds -----------------------------------------------------------------------------------------------------
+    # -- clouds -------------------------------------------------------------------------------------------------------
 
     def prepared(self, row: int) -> Parts:
         """A scan in the canonical frame, thinned, without outliers, in two parts, with colours.
@@ -133,7 +125,7 @@ class CloudStudy:
         length = len(self.prepared(row).inner)
         return [_unpacked(one) for one in self.kept(key, lambda: np.stack([_packed(one, length) for one in make()]))]
 
-    # -- projections ------------------------------------------------------------------------------------------------
+    # -- projections --------------------------------------------------------------------------------------------------
 
     def picture(self, row: int, inner: Cloud | None = None, **drawn: Any) -> Image:
         """The projection of a scan: clear, or with another inner part."""
@@ -151,7 +143,7 @@ class CloudStudy:
             return self.picture(row, outer.take(np.zeros(0, np.intp)))
         return np.full_like(self.picture(row), 255)
 
-    # -- records of projections --------------------------------------------------------------------------------------
+    # -- records of projections ---------------------------------------------------------------------------------------
 
     def clear(self, row: int) -> Record:
         """What is read in a scan's clear projection: a record [1]."""
@@ -230,18 +222,22 @@ class CloudStudy:
             return (), ()
         named = list(dict.fromkeys(clouds.scans[row].person for row in clouds.probes))[: geometry.people or None]
         people = set(named) if geometry.people else set(clouds.people)
-        probes, gallery = ([r for r in rows if clouds.scans[r].person in people] for rows in (clouds.probes, clouds.gallery))
-        return tuple(probes), tuple(gallery)
+
+        def among(rows: Sequence[int]) -> tuple[int, ...]:
+            return tuple(row for row in rows if clouds.scans[row].person in people)
+
+        return among(clouds.probes), among(clouds.gallery)
 
     @cached_property
     def shapes(self) -> ShapeJudges:
         """Who compares clouds."""
         assert self.config.geometry is not None
         gallery = self.in_space[1]
+        example = self.clouds.probes[0]
+        enrolled = partial(self.inner_parts, gallery)
         return ShapeJudges(
-            self.config.geometry.recognisers, lambda: self.inner_parts(gallery),
-            lambda: self.prepared(self.clouds.probes[0]).inner, len(gallery),
-        )  # fmt: skip
+            self.config.geometry.recognisers, enrolled, len(gallery), lambda: self.prepared(example).inner
+        )
 
     def shaped(self, row: int, method: str = "", degrees: Sequence[int] = (), attacker: str = "") -> Record:
         """What is read in a scan's clouds, clear [1] or under a method [degrees]; distortion is a probe's."""

@@ -228,7 +228,7 @@ def _spelt(figure: Figure) -> str:
     return short(figure.value) + interval
 
 
-# -- caveats ------------------------------------------------------------------------------------------------------------
+# -- caveats ----------------------------------------------------------------------------------------------------------
 
 
 def caveats(
@@ -364,12 +364,13 @@ def _detection(study: CloudStudy, made: Mapping[str, Record], clear: Record, kno
     where = "as if the whole image were a face, as in the thesis"
     if study.config.undetected == "template" and study.template is not None:
         where = "at the place where faces lie in clear projections (a miss of the detector is no privacy)"
-    out = [f"In {(~found).sum()} of {found.size} anonymised projections no face was found; recognisers read them {where}."]
-    missed, lost = int((~clear["found"]).sum()), int((~known["found"]).sum())
-    if missed or lost:
+    lost = f"In {(~found).sum()} of {found.size} anonymised projections no face was found"
+    out = [f"{lost}; recognisers read them {where}."]
+    missed, unread = int((~clear["found"]).sum()), int((~known["found"]).sum())
+    if missed or unread:
         out.append(
-            f"In {missed} of {len(clear)} clear projections and {lost} gallery images no face was found; they are read "
-            "likewise, and count as not detected."
+            f"In {missed} of {len(clear)} clear projections and {unread} gallery images no face was found; they are "
+            "read likewise, and count as not detected."
         )
     if failed := int((~there).sum()):
         out.append(f"Of {failed} clouds a method made nothing at its degree; these are not compared with anybody.")

@@ -30,7 +30,7 @@ __all__ = [
 Images = NDArray[np.uint8]
 Swept = Iterator[tuple[int, Cloud | None]]
 
-# -- the methods --------------------------------------------------------------------------------------------------------
+# -- the methods ------------------------------------------------------------------------------------------------------
 
 
 def anonymiser(method: str, degree: int, *, seed: int = 0, target: Cloud | None = None) -> CloudAnonymizer:
@@ -53,14 +53,6 @@ def sweep(
 
     Each is what the method gives, up to rounding of the last digit. The degrees of smooth-knn share one search for
     neighbours, those of merge-2-faces one registration and one search, those of pmp one tetrahedralisation.
-
-    Args:
-        method: of `CLOUD_ANONYMIZERS`.
-        degrees: in any order.
-        cloud: inner part of a face.
-        seed: of what is drawn.
-        target: of merge-2-faces.
-        name: of the cloud.
     """
     made = {degree: anonymiser(method, degree, seed=seed, target=target) for degree in sorted(degrees)}
     shared = {"smooth-knn": _smoothed, "merge-2-faces": _merged}.get(method)
@@ -135,7 +127,7 @@ def time_alone(
     return time.perf_counter() - begun
 
 
-# -- inverses -----------------------------------------------------------------------------------------------------------
+# -- inverses ---------------------------------------------------------------------------------------------------------
 
 _FLOOR = 0.02
 """Factors of tapering below which a point is not brought back: it would fly away with its rounding."""
@@ -145,21 +137,13 @@ _OTHERS = 8
 
 @dataclass(frozen=True)
 class Inverse:
-    """An attacker who has the cloud and knows the degree (as who tries all 35), unless `says` tells otherwise.
+    """An attacker who has the cloud and knows the degree (as who tries all 35), unless `says` tells otherwise."""
 
-    Args:
-        method: that is taken back.
-        says: what is done, for the report.
-        exact: it gives the face back, wherever that is possible.
-        quick: tried at every degree; else at the costly ones.
-        alike: what comes back bears the method's traces: a gallery is treated alike where it can be.
-    """
-
-    method: str
-    says: str
-    exact: bool = False
-    quick: bool = False
-    alike: bool = False
+    method: str  # that is taken back
+    says: str  # what is done, for the report
+    exact: bool = False  # it gives the face back, wherever that is possible
+    quick: bool = False  # tried at every degree; else at the costly ones
+    alike: bool = False  # what comes back bears the method's traces: a gallery is treated alike where it can be
 
 
 INVERSES: dict[str, Inverse] = {
@@ -176,13 +160,7 @@ INVERSES: dict[str, Inverse] = {
 
 
 def inverses(config: CloudStudyConfig, method: str = "", *, alike: bool = False) -> list[str]:
-    """Names of a study's inverses.
-
-    Args:
-        config: of the study.
-        method: that they take back; "": any of the study's.
-        alike: only those that a gallery is read after, too.
-    """
+    """Names of a study's inverses, or of those of one method; `alike`: only those that a gallery is read after, too."""
     methods = (method,) if method else config.methods
     return [n for n, i in INVERSES.items() if config.inverses and i.method in methods and (i.alike or not alike)]
 
@@ -193,15 +171,7 @@ def inverse_degrees(config: CloudStudyConfig, attacker: str) -> list[int]:
 
 
 def take_back(study: CloudStudy, row: int, attacker: str, degree: int, cloud: Cloud | None) -> Cloud | None:
-    """What an attacker makes of an anonymised cloud; points that do not come back stay where they are.
-
-    Args:
-        study: whose scans these are.
-        row: of the scan.
-        attacker: of `INVERSES`.
-        degree: of the method.
-        cloud: None where the method made nothing.
-    """
+    """What an attacker makes of an anonymised cloud; points that do not come back stay where they are."""
     from ficgan.pointcloud import attack
 
     if cloud is None:
@@ -235,7 +205,7 @@ def _others(study: CloudStudy, row: int) -> list[int]:
     return [other for person, other in known.items() if person != scans[row].person][:_OTHERS]
 
 
-# -- the thesis' auto-encoder (§4.3.5): learnt from some people, tried on others ----------------------------------------
+# -- the thesis' auto-encoder (§4.3.5): learnt from some people, tried on others --------------------------------------
 
 _TESTED, _WATCHED = 0.1, 0.1
 """Shares of the people that are tried on, and that training is watched on (§4.3.5.1: 80, 10, 10 %)."""
@@ -245,29 +215,15 @@ _WIDEST = 10.0
 
 @dataclass(frozen=True)
 class Guesses:
-    """What was read in the auto-encoder's guesses.
+    """What was read in the auto-encoder's guesses."""
 
-    Args:
-        probes: [T] places of the tried probes among the study's.
-        records: (method, degree) → [T].
-        record: of the training, with "people": how many it learnt from, and was watched on, and tried on.
-    """
-
-    probes: NDArray[np.intp]
-    records: dict[tuple[str, int], Record]
-    record: dict[str, Any]
+    probes: NDArray[np.intp]  # [T] places of the tried probes among the study's
+    records: dict[tuple[str, int], Record]  # (method, degree) → [T]
+    record: dict[str, Any]  # of the training, with "people": how many it learnt from, and was tried on
 
 
 def split(people: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Who is learnt from (and watched on), and who is tried on: disjoint people.
-
-    Args:
-        people: [P] of the probes.
-        seed: of who is who.
-
-    Raises:
-        UsageError: fewer than three people.
-    """
+    """Who is learnt from (and watched on), and who is tried on: disjoint people of the probes' [P]."""
     known = np.random.default_rng([seed, 80_10_10]).permutation(np.unique(people))
     if len(known) < 3:
         raise UsageError(f"{len(known)} people cannot be split into learnt from, watched on and tried; give at least 3")
@@ -283,7 +239,7 @@ def lesson_rows(study: CloudStudy) -> tuple[int, ...]:
 
 
 def lessons(study: CloudStudy, row: int) -> Images:
-    """Views of a scan that the auto-encoder learns from: [1 + methods·degrees, views, S, S, 3], the clear ones first."""
+    """Views of a scan that the auto-encoder learns from [1 + methods·degrees, views, S, S, 3], clear ones first."""
     settings, methods, degrees = _settings(study)
 
     def draw() -> Images:
@@ -304,10 +260,7 @@ def lessons(study: CloudStudy, row: int) -> Images:
 def train_and_guess(study: CloudStudy, out: Path, say: Callable[[str], object]) -> Guesses:
     """Train the auto-encoder and read its guesses at the people it did not learn from.
 
-    Args:
-        study: whose people these are.
-        out: the study's folder; an interrupted training goes on from what is there.
-        say: progress.
+    An interrupted training goes on from what lies in the study's folder.
     """
     from ficgan.anonymizers import Faces
     from ficgan.lab.attacks import ThesisAutoEncoder
