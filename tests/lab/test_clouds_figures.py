@@ -40,7 +40,7 @@ def records(count: int, seed: int = 0) -> Any:
 
 def utility(clear: Any, made: Any) -> Any:
     sample = Sample(np.arange(len(clear)), FEW)
-    return room.utility(clear, made, sample, iou=0.5, miss=40.0, name="s", method="m 1").figures
+    return room.utility(clear, made, sample, 0.5, 40.0, name="s", method="m 1").figures
 
 
 @pytest.mark.parametrize(

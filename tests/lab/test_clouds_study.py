@@ -77,14 +77,14 @@ def test_parrots_enrol_what_the_method_makes_of_the_gallery(ran: Any, monkeypatc
     whose = {(f"{method} 12", "parrot") for method in METHODS} | {("uniform-noise 12", "parrot, denoise")}
     assert tried == {(*one, reader) for one in whose for reader in ("thumb", "depth (3D)")}
     clouds_world.install(monkeypatch)
-    study_ = open_study(study(root / "people"), root / "out")
-    rows, found = study_.clouds.gallery, []
-    for probe in study_.clouds.probes:
-        seen = [study_.picture_of(r, next(iter(study_.swept(r, "uniform-noise", [12])))[1], "uniform-noise", 12)
+    opened = open_study(study(root / "people"), root / "out")
+    rows, found = opened.clouds.gallery, []
+    for probe in opened.clouds.probes:
+        seen = [opened.picture_of(r, next(iter(opened.swept(r, "uniform-noise", [12])))[1], "uniform-noise", 12)
                 for r in (probe, *rows)]  # fmt: skip
         mine, *others = [clouds_world.Thumb().embed(one, np.zeros((1, 5, 2)))[0].astype(float) for one in seen]
         alike = [mine @ one / np.linalg.norm(mine) / np.linalg.norm(one) for one in others]
-        found.append(study_.clouds.scans[rows[int(np.argmax(alike))]].person == study_.clouds.scans[probe].person)
+        found.append(opened.clouds.scans[rows[int(np.argmax(alike))]].person == opened.clouds.scans[probe].person)
     one = next(t for t in results.trials if (t.method, t.attacker) == ("uniform-noise 12", "parrot"))
     assert value_of(one.figures, "rank-1") == pytest.approx(np.mean(found))
 
@@ -163,7 +163,7 @@ def test_what_is_there_is_not_computed_again(ran: Any, monkeypatch: pytest.Monke
     # The guesses of the auto-encoder are not kept, but it is: clouds are read for them.
     kept, reads = CloudStudy.prepared, []
     monkeypatch.setattr(CloudStudy, "prepared", lambda self, row: reads.append(row) or kept(self, row))
-    monkeypatch.setattr("ficgan.lab.clouds.run._pictures", lambda study_, out: results.pictures)
+    monkeypatch.setattr("ficgan.lab.clouds.run._pictures", lambda opened, out: results.pictures)
     again = run_cloud_study(study(root / "people", attack=ATTACK), root / "out")
     assert again.trials == results.trials and again.utilities == results.utilities
     clouds = open_study(study(root / "people", attack=ATTACK), root / "out").clouds
@@ -244,7 +244,7 @@ def test_an_image_without_a_face_is_read_where_faces_are() -> None:
     assert place[:, 1].max() > 300 and place[:, 0].mean() == pytest.approx(389 / 2, abs=5)
 
 
-def test_a_study_goes_on_with_more_processes(tmp_path: Path) -> None:
+def test_a_broken_scan_fails_the_study_and_is_named(tmp_path: Path) -> None:
     folder = clouds_world.write_people(tmp_path / "people", 3, 400)
     broken = folder / "p0_smile.ply"
     broken.write_bytes(b"ply\nformat ascii 1.0\nend_header\n")
@@ -254,23 +254,27 @@ def test_a_study_goes_on_with_more_processes(tmp_path: Path) -> None:
             run_cloud_study(study(folder, methods=["tapering"], geometry=None), tmp_path / "out")
 
 
-def test_photos_are_enrolled_in_place_of_projections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("names", "right"),
+    [(("p0", "p1", "p2"), 1.0), pytest.param(("p1", "p2", "p0"), 0.0, marks=pytest.mark.slow)],
+)
+def test_photos_are_enrolled_in_place_of_projections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], right: float
+) -> None:
     clouds_world.install(monkeypatch)
     monkeypatch.setattr("ficgan.faces.get_detector", lambda name: clouds_world.Box())
     folder = clouds_world.write_people(tmp_path / "people", 3, 700)
-    one = study(folder, methods=["uniform-noise"], degrees=[1], geometry=None, pictures=0)
-    study_ = open_study(one, tmp_path / "drawn")
-    for names, right in ((("p0", "p1", "p2"), 1.0), (("p1", "p2", "p0"), 0.0)):
-        photos = tmp_path / f"photos-{right}"
-        for row, person in zip(study_.clouds.gallery, names, strict=True):
-            (photos / person).mkdir(parents=True)
-            Image.fromarray(study_.picture(row)).save(photos / person / "a.png")
-        results = run_cloud_study(one.model_copy(update={"photos": photos}), tmp_path / f"out-{right}")
-        facts = results.sets["people"]
-        assert facts["gallery_kind"] == "photos" and (facts["gallery"], facts["probes"]) == (3, 6)
-        for found in results.trials:
-            if found.recogniser == "thumb" and found.scenario in ("clear", "naive"):
-                assert value_of(found.figures, "rank-1") == right
+    config = study(folder, methods=["uniform-noise"], degrees=[1], geometry=None, pictures=0)
+    drawn = open_study(config, tmp_path / "drawn")
+    for row, person in zip(drawn.clouds.gallery, names, strict=True):
+        (tmp_path / "photos" / person).mkdir(parents=True)
+        Image.fromarray(drawn.picture(row)).save(tmp_path / "photos" / person / "a.png")
+    results = run_cloud_study(config.model_copy(update={"photos": tmp_path / "photos"}), tmp_path / "out")
+    facts = results.sets["people"]
+    assert facts["gallery_kind"] == "photos" and (facts["gallery"], facts["probes"]) == (3, 6)
+    for found in results.trials:
+        if found.recogniser == "thumb" and found.scenario in ("clear", "naive"):
+            assert value_of(found.figures, "rank-1") == right
 
 
 @pytest.mark.parametrize("shade", ["before", "after"])
@@ -283,13 +287,13 @@ def test_light_is_of_the_clear_shape_or_of_what_is_left(
         plain = Cloud(read_cloud(path).points)
         path.unlink()
         write_cloud(path, plain)
-    study_ = open_study(study(folder, methods=["uniform-noise"], shade=shade, geometry=None), tmp_path / "out")
-    row = study_.clouds.probes[0]
-    (_, made), (_, more) = study_.swept(row, "uniform-noise", [1, 35])
+    opened = open_study(study(folder, methods=["uniform-noise"], shade=shade, geometry=None), tmp_path / "out")
+    row = opened.clouds.probes[0]
+    (_, made), (_, more) = opened.swept(row, "uniform-noise", [1, 35])
     assert made is not None and more is not None
     if shade == "before":  # noise moves points, not what they look like
         assert made.colors is not None and more.colors is not None
         np.testing.assert_array_equal(made.colors, more.colors)
     else:
         assert made.colors is None and more.colors is None
-        assert study_.picture(row, more).min() < 200  # and yet it is drawn, with light
+        assert opened.picture(row, more).min() < 200  # and yet it is drawn, with light

@@ -150,7 +150,7 @@ def trial(
     return Trial(**where, figures=figures, curves={"cmc": cmc(scores)}, control=control)
 
 
-def utility(clear: Record, made: Record, sample: Sample, *, iou: float, miss: float, name: str, method: str) -> Utility:
+def utility(clear: Record, made: Record, sample: Sample, iou: float, miss: float, *, name: str, method: str) -> Utility:
     """What a method left at one degree, of records [P] of the clear and the anonymised projections of the same clouds.
 
     `iou` is the least overlap with the box in the clear projection that counts as detected, `miss` the landmark

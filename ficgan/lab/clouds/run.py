@@ -149,7 +149,7 @@ _STEPS: dict[str, Callable[[CloudStudy, int], object]] = {
 
 
 @dataclass
-class _Bench:
+class _Recognisers:
     """Recognisers of one kind, of pictures or of shapes, and what they read."""
 
     study: CloudStudy
@@ -173,7 +173,8 @@ class _Bench:
 
     def attacks(self, method: str, made: Record) -> list[Trial]:
         """Trials of all who attack a method [P,degrees]: as it is, after its inverses, with a gallery treated alike."""
-        config, out = self.study.config, []
+        config = self.study.config
+        out: list[Trial] = []
         costly = config.costly_degrees
         back, parrots = {}, {}
         for name in inverses(config, method):
@@ -219,12 +220,9 @@ class _Bench:
         if not self.in_space:
             kept = np.ones(len(gallery), bool) if known is None else known["made"]
             for reader in self.study.judges.readers if known is None or kept.sum() > 1 else ():
-                faces, others = record[f"by {reader.name}"], gallery[f"by {reader.name}"][kept]
-                made = record["made"]
-                yield (
-                    reader.name,
-                    Scores.compare(faces, others, people, enrolled[kept], metric=reader.metric, acquired=made),
-                )
+                faces, others, made = record[f"by {reader.name}"], gallery[f"by {reader.name}"][kept], record["made"]
+                scores = Scores.compare(faces, others, people, enrolled[kept], metric=reader.metric, acquired=made)
+                yield reader.name, scores
             return
         for name in self.study.shapes.names:
             if known is None or (name != "icp" and known[f"seen {name}"].sum() > 1):
@@ -248,33 +246,34 @@ def _results(study: CloudStudy, guesses: Guesses | None, jobs: int) -> Results:
     known = np.concatenate(photos or [study.clear(row) for row in clouds.gallery])
     clear = np.concatenate([study.clear(row) for row in clouds.probes])
     degrees = sorted(config.degrees)
-    bench = _Bench(study, False, clouds.name, clouds.probes, clouds.gallery, degrees, known)
-    results.trials += bench.trials(clear, CLEAR, "clear", control="ceiling")
+    recognisers = _Recognisers(study, False, clouds.name, clouds.probes, clouds.gallery, degrees, known)
+    results.trials += recognisers.trials(clear, CLEAR, "clear", control="ceiling")
     grey = study.judges.read([np.full((*THESIS_SIZE[::-1], 3), 127, np.uint8)], study.template)
-    results.trials += bench.trials(np.repeat(grey, len(clear)), CONSTANT, "constant", control="negative")
+    results.trials += recognisers.trials(np.repeat(grey, len(clear)), CONSTANT, "constant", control="negative")
     # What hair, neck and ears tell where the face is left out, of clear faces and among each other.
     around, others = ([study.surroundings(row) for row in rows] for rows in (clouds.probes, study.parrots))
-    for attacker, enrolled in {"": None, "parrot": np.concatenate(others)}.items() if others else [("", None)]:
-        where = {"control": "surroundings", "known": enrolled}
-        results.trials += bench.trials(np.concatenate(around), SURROUNDINGS, "surroundings", attacker, **where)
+    lots: list[tuple[str, Record | None]] = [("", None)]
+    if others:
+        lots.append((parrot_of(""), np.concatenate(others)))
+    for attacker, enrolled in lots:
+        results.trials += recognisers.trials(
+            np.concatenate(around), SURROUNDINGS, "surroundings", attacker, control="surroundings", known=enrolled
+        )
     made: dict[str, Record] = {}
     for method in config.methods:
-        made[method] = bench.stacked(clouds.probes, method, degrees)
+        made[method] = recognisers.stacked(clouds.probes, method, degrees)
         made[method]["seconds"] = np.nan
         for place, row in enumerate(clouds.probes):
             if study.is_timed(row):
                 made[method]["seconds"][place] = study.seconds(row, method)
         for place, degree in enumerate(degrees):
-            results.methods[label(method, degree)] = _facts(method, degree, config.seed)
-            results.utilities.append(
-                utility(
-                    clear, made[method][:, place], bench.sample, iou=config.iou, miss=config.miss, name=clouds.name,
-                    method=label(method, degree),
-                )
-            )  # fmt: skip
-        results.trials += bench.attacks(method, made[method])
+            name, record = label(method, degree), made[method][:, place]
+            results.methods[name] = _facts(method, degree, config.seed)
+            left = utility(clear, record, recognisers.sample, config.iou, config.miss, name=clouds.name, method=name)
+            results.utilities.append(left)
+        results.trials += recognisers.attacks(method, made[method])
     if guesses is not None:
-        results.trials += _guessed(bench, guesses, made)
+        results.trials += _guessed(recognisers, guesses, made)
         results.provenance["thesis_autoencoder"] = guesses.record
     if config.geometry is not None:
         _add_space(study, results)
@@ -282,16 +281,17 @@ def _results(study: CloudStudy, guesses: Guesses | None, jobs: int) -> Results:
     return results
 
 
-def _guessed(bench: _Bench, guesses: Guesses, made: dict[str, Record]) -> list[Trial]:
+def _guessed(recognisers: _Recognisers, guesses: Guesses, made: dict[str, Record]) -> list[Trial]:
     """The auto-encoder's trials, on the people it did not learn from, against the whole gallery."""
     out = []
     for (method, degree), record in guesses.records.items():
-        before = made[method][guesses.probes, bench.degrees.index(degree)]["ssim"]
+        before = made[method][guesses.probes, recognisers.degrees.index(degree)]["ssim"]
         likeness = (
             Figure("ssim of the guess", float(record["ssim"].mean()), n=len(record), unit="clouds"),
             Figure("ssim before", float(before.mean()), n=len(record), unit="clouds"),
         )
-        tried = bench.trials(record, label(method, degree), "reversed", "thesis-autoencoder", probes=guesses.probes)
+        name = label(method, degree)
+        tried = recognisers.trials(record, name, "reversed", "thesis-autoencoder", probes=guesses.probes)
         out += [replace(one, figures=one.figures + likeness) for one in tried]
     return out
 
@@ -308,18 +308,18 @@ def _add_space(study: CloudStudy, results: Results) -> None:
         name = f"{clouds.name}, {len(gallery)} of them in space"
         facts = {**clouds.facts(), "people": len(gallery), "gallery": len(gallery), "probes": len(probes)}
         results.sets[name] = {**facts, "probe_people": len(np.unique(clouds.numbers(probes)))}
-    bench = _Bench(study, True, name, probes, gallery, costly, known)
+    recognisers = _Recognisers(study, True, name, probes, gallery, costly, known)
     if known is not None:
-        results.trials += bench.trials(clear, CLEAR, "clear", control="ceiling")
+        results.trials += recognisers.trials(clear, CLEAR, "clear", control="ceiling")
     left = {use.method: place for place, use in enumerate(results.utilities)}
     for method in study.config.methods:
-        made = bench.stacked(probes, method, costly)
+        made = recognisers.stacked(probes, method, costly)
         if known is not None:
-            results.trials += bench.attacks(method, made)
+            results.trials += recognisers.attacks(method, made)
         for place, degree in enumerate(costly):
             at = left[label(method, degree)]
             use = results.utilities[at]
-            results.utilities[at] = replace(use, figures=use.figures + distortion(made[:, place], bench.sample))
+            results.utilities[at] = replace(use, figures=use.figures + distortion(made[:, place], recognisers.sample))
 
 
 def _facts(method: str, degree: int, seed: int) -> dict[str, Any]:

@@ -289,12 +289,12 @@ def train_and_guess(study: CloudStudy, out: Path, say: Callable[[str], object]) 
             whole = [_put_back(guess, image, settings) for guess, image in zip(guesses, images, strict=True)]
             for degree, record in zip(degrees, study.read(row, whole, np.ones(len(whole), bool)), strict=True):
                 records.setdefault((method, degree), []).append(record[None])
-    told = {
+    record = {
         **{k: v for k, v in trained.record.items() if k != "plan"}, **trained.settings(),
         "people": {"learnt from or watched on": len(learnt), "tried on": len(tried)},
         "views": settings.views, "degrees": degrees, "methods": methods,
     }  # fmt: skip
-    return Guesses(probes, {key: np.concatenate(some) for key, some in records.items()}, told)
+    return Guesses(probes, {key: np.concatenate(some) for key, some in records.items()}, record)
 
 
 def _settings(study: CloudStudy) -> tuple[AttackConfig, list[str], list[int]]:
