@@ -203,7 +203,7 @@ class MorphModel:
 # -- building a model -------------------------------------------------------------------------------------------------
 
 
-def morphs_of_folder(folder: Path | str, progress: Callable[[int, int], None] | None = None) -> MorphModel:
+def morphs_of_folder(folder: Path | str, progress: Callable[[int, int], object] | None = None) -> MorphModel:
     """A model from a folder of scans PERSON_EXPRESSION.ply (or another kind), each with a file of landmarks beside it.
 
     Raises:
@@ -226,7 +226,7 @@ def build_morphs(
     people: Sequence[str],
     expressions: Sequence[str],
     *,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], object] | None = None,
 ) -> MorphModel:
     """A model of synthetic people from scans of a few. The template is the first neutral scan.
 

@@ -257,7 +257,7 @@ def lessons(study: CloudStudy, row: int) -> Images:
     return study.kept(["lessons", every, settings.views, settings.size, settings.window], draw)
 
 
-def train_and_guess(study: CloudStudy, out: Path, say: Callable[[str], object]) -> Guesses:
+def train_and_guess(study: CloudStudy, out: Path, say: Callable[[str], None]) -> Guesses:
     """Train the auto-encoder and read its guesses at the people it did not learn from.
 
     An interrupted training goes on from what lies in the study's folder.
