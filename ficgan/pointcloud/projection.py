@@ -206,11 +206,7 @@ def views(
 ) -> list[Picture]:
     """Front views of the head turned by several angles of yaw (thesis, figure 4.26).
 
-    A cloud without colours is shaded once, before it is turned: its light turns with it.
-
-    Args:
-        cloud, config, changes: see `project`; the yaw is replaced.
-        angles: degrees of yaw.
+    A cloud without colours is shaded once, before it is turned: its light turns with it. The rest is as in `project`.
     """
     config, cloud = (config or ProjectionConfig()).changed(changes), _coloured(cloud)
     return [project(cloud, replace(config, yaw=float(angle))) for angle in angles]
@@ -264,14 +260,7 @@ def _coloured(cloud: Cloud) -> Cloud:
 
 
 def strip(pictures: Sequence[Picture], *, gap: int = 0, background: int = 255) -> Picture:
-    """One picture of several [H,W,3], from left to right; lower ones stand at the upper edge.
-
-    Args:
-        pictures: uint8, at least one.
-        gap: pixels between two.
-        background: grey of gaps and of what is left under lower pictures.
-
-    """
+    """One picture of several [H,W,3], from left to right, with a gap in pixels; lower ones stand at the upper edge."""
     if not pictures or any(p.ndim != 3 or p.shape[2] != 3 or p.dtype != np.uint8 for p in pictures):
         raise InputError("a strip needs at least one picture, each [H,W,3] uint8")
     height = max(len(picture) for picture in pictures)
