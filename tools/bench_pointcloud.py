@@ -14,16 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from ficgan.pointcloud import CLOUD_ANONYMIZERS, Cloud, alpha_shape, read_cloud
+from ficgan.pointcloud import CLOUD_ANONYMIZERS, Cloud, alpha_shape, merged, read_cloud
 from ficgan.pointcloud.frame import Placed, canonical
 from ficgan.pointcloud.geometry import cloud_distances
 from ficgan.pointcloud.heads import made_head
 from ficgan.pointcloud.landmarks import landmark_file_beside, read_landmarks
 from ficgan.pointcloud.outliers import without_outliers
 from ficgan.pointcloud.prepare import prepare_placed
-from ficgan.pointcloud.projection import project_parts, shaded
+from ficgan.pointcloud.projection import project
 from ficgan.pointcloud.registration import register, with_normals
 from ficgan.pointcloud.sampling import farthest_point_sample
+from ficgan.pointcloud.shading import shaded
 
 Work = Callable[[], object]
 Row = tuple[str, Work, Work | None]
@@ -99,7 +100,7 @@ def rows(scan: Placed, face: Cloud, target: Cloud, outer: Cloud, open3d: Any) ->
     yield pair("merge-2-faces, registered", lambda: merge(face), "merged")
     lit, around = shaded(face), shaded(outer) if len(outer) > 3 else outer
     yield pair("shading", lambda: shaded(bare))
-    yield pair("projection", lambda: project_parts(lit, around))
+    yield pair("projection", lambda: project(merged(lit, around)))
     yield pair("distances, both directions", lambda: cloud_distances(face, target), "distances")
 
 

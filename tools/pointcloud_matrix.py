@@ -47,7 +47,7 @@ def main() -> int:
 
     try:
         config = CloudStudyConfig.read("pointcloud-small" if given.small else "pointcloud", changes)
-        results = run_cloud_study(config, given.out, jobs=given.jobs, told=told)
+        results = run_cloud_study(config, given.out, jobs=given.jobs, progress=told)
         page = write_cloud_report(results, given.out)[0]
     except FicganError as error:
         print(error, file=sys.stderr)

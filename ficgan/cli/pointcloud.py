@@ -283,7 +283,7 @@ def evaluate(
         return
     jobs = jobs or min(8, os.cpu_count() or 1)
     with Progress(progress, unit="task", quiet=quiet) as told:
-        results = run_cloud_study(study, out, jobs=jobs, told=told)
+        results = run_cloud_study(study, out, jobs=jobs, progress=told)
         files = write_cloud_report(results, out)
     summary = {
         "results": "results.json", "report": [str(path.relative_to(out)) for path in files],

@@ -108,10 +108,7 @@ def weights(distance: Floats, scale: float) -> Floats:
 def _usual() -> tuple[Floats, Mask]:
     """The foremost x of the usual made head in each cell, and where there is one."""
     from ficgan.pointcloud.frame import landmark_frame
-    from ficgan.pointcloud.heads.features import Expression, Features
-    from ficgan.pointcloud.heads.marks import marked
-    from ficgan.pointcloud.heads.sheets import HEAD, mesh
-    from ficgan.pointcloud.heads.surface import Surface
+    from ficgan.pointcloud.heads import HEAD, Expression, Features, Surface, marked, mesh
 
     face = Surface(Features(), Expression())
     frame = landmark_frame(FaceLandmarks.of_points(marked(face)))

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from ficgan.cli.main import main
 from ficgan.pointcloud import Cloud, read_cloud, write_cloud
-from ficgan.pointcloud.heads.features import EXPRESSIONS
+from ficgan.pointcloud.heads import EXPRESSIONS
 
 SMALL = ("--method", "smooth-knn", "--points", 1000)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ficgan.faces import Face
 from ficgan.lab.clouds.config import CloudStudyConfig
-from ficgan.lab.clouds.reading import Eyes
+from ficgan.lab.clouds.reading import PictureJudges
 from ficgan.lab.readers import Reader
 
 FIVE = np.array([[0.3, 0.4], [0.7, 0.4], [0.5, 0.6], [0.35, 0.75], [0.65, 0.75]])
@@ -54,5 +54,14 @@ class Thumb:
         return np.repeat((small - 200).reshape(1, -1), len(landmarks), axis=0)
 
 
-def eyes(config: CloudStudyConfig) -> Eyes:
-    return Eyes(config, [Reader(Thumb(), "thumb", "thumb", "thumb-1")], Box())  # type: ignore[arg-type]
+def judges(config: CloudStudyConfig) -> PictureJudges:
+    return PictureJudges(config, [Reader(Thumb(), "thumb", "thumb", "thumb-1")], Box())  # type: ignore[arg-type]
+
+
+def install(patch: Any = None) -> None:
+    """These judges in place of whatever a configuration names."""
+    made = classmethod(lambda cls, config: judges(config))
+    if patch is None:
+        PictureJudges.open = made  # type: ignore[method-assign, assignment]
+    else:
+        patch.setattr(PictureJudges, "open", made)

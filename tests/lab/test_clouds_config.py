@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from ficgan import configs
+from ficgan.cli.main import main
 from ficgan.errors import UsageError
 from ficgan.lab.clouds import CloudStudyConfig
 from ficgan.lab.clouds.config import METHODS
@@ -68,3 +71,13 @@ def test_overrides_reach_into_parts(tmp_path: Path) -> None:
 def test_no_folder_of_this_machine_is_told() -> None:
     config = CloudStudyConfig.parse({"clouds": "/secret/place/scans", "recognisers": ["onnx:/secret/a.onnx"]})
     assert "secret" not in str(config.to_dict())
+
+
+def test_the_command_checks_and_prints_the_configuration(tmp_path: Path) -> None:
+    words = ["pointcloud", "evaluate", "degrees=[3]", "--scans", str(tmp_path), "--morphs", "5", "--judge", "dlib"]
+    done = CliRunner().invoke(main, [*words, "-o", str(tmp_path / "out"), "--dry-run"])
+    printed = json.loads(done.stdout)
+    assert done.exit_code == 0 and printed["dry_run"] and printed["degrees"] == [3]
+    assert printed["synthetic"] == {"scans": tmp_path.name, "people": 5, "seed": 0} and printed["clouds"] is None
+    done = CliRunner().invoke(main, ["pointcloud", "evaluate", "-o", str(tmp_path / "out"), "--morphs", "5"])
+    assert done.exit_code == 2 and "give --scans" in done.stderr

@@ -10,20 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from ficgan.lab.clouds.figures import (
-    METRICS,
-    Rules,
-    distances,
-    mu_privacy,
-    mu_utility,
-    privacy,
-    trial,
-    utility,
-    value_of,
-)
-from ficgan.lab.clouds.sampling import Sample
+from ficgan.lab.clouds import figures as room
+from ficgan.lab.clouds.figures import METRICS, Sample, mu_privacy, mu_utility, privacy, trial, value_of
+from ficgan.lab.clouds.reading import ClearShape
 from ficgan.lab.metrics.intervals import Bootstrap
 from ficgan.lab.metrics.scores import Scores
+from ficgan.pointcloud.cloud import Cloud
+from ficgan.pointcloud.geometry import chamfer, curvature_error, normal_error
 
 DTYPE: Any = np.dtype(
     [
@@ -43,6 +36,11 @@ def records(count: int, seed: int = 0) -> Any:
     out["ssim"], out["seconds"] = 1, 0.5
     out["features"] = rng.standard_normal((count, 6))
     return out
+
+
+def utility(clear: Any, made: Any) -> Any:
+    sample = Sample(np.arange(len(clear)), FEW)
+    return room.utility(clear, made, sample, 0.5, 40.0, name="s", method="m 1").figures
 
 
 @pytest.mark.parametrize(
@@ -82,7 +80,7 @@ def test_detection_asks_for_the_place() -> None:
     made["box"][1] = [150, 120, 250, 260]  # half beside: IoU 1/3
     made["box"][2] = [110, 120, 210, 260]  # a tenth beside: IoU 9/11
     clear["found"][3] = False  # nothing to compare with
-    left = utility(clear, made, np.arange(8), Rules(bootstrap=FEW), name="s", method="m 1").figures
+    left = utility(clear, made)
     assert value_of(left, "delta-detection") == pytest.approx(5 / 8)
     assert value_of(left, "detection-drop") == pytest.approx(7 / 8 - 5 / 8)
     assert value_of(left, "box-iou") == pytest.approx((0 + 1 / 3 + 9 / 11 + 4) / 7)
@@ -95,14 +93,14 @@ def test_a_lost_face_is_forty_pixels_away() -> None:
     made["found"][:2] = False
     made["marks"][:2] = np.nan
     clear["found"][4] = False
-    assert distances(clear, made, 40.0) == pytest.approx([40, 40, 5, 5, np.nan], nan_ok=True)
-    left = utility(clear, made, np.arange(5), Rules(bootstrap=FEW), name="s", method="m 1").figures
+    assert room.landmark_distances(clear, made, 40.0) == pytest.approx([40, 40, 5, 5, np.nan], nan_ok=True)
+    left = utility(clear, made)
     assert value_of(left, "landmark-distance") == pytest.approx((5 + 40) / 2)
 
 
 def test_equal_projections_are_no_distance_apart_and_every_metric_is_told() -> None:
     clear = records(8)
-    left = utility(clear, clear, np.arange(8), Rules(bootstrap=FEW), name="s", method="m 1").figures
+    left = utility(clear, clear)
     assert value_of(left, "fd-squeezenet") == pytest.approx(0, abs=1e-4)
     assert value_of(left, "delta-detection") == value_of(left, "mu-utility") == 1
     assert {one.metric for one in left} <= set(METRICS)
@@ -111,11 +109,11 @@ def test_equal_projections_are_no_distance_apart_and_every_metric_is_told() -> N
 def test_times_of_some_people_are_of_those() -> None:
     made = records(6)
     made["seconds"] = [0.1, 0.3, np.nan, np.nan, np.nan, np.nan]
-    left = utility(records(6), made, np.arange(6), Rules(bootstrap=FEW), name="s", method="m 1").figures
+    left = utility(records(6), made)
     assert value_of(left, "seconds") == pytest.approx(0.2)
     assert value_of(left, "seconds-sd") == pytest.approx(0.1)
     made["seconds"] = np.nan
-    left = utility(records(6), made, np.arange(6), Rules(bootstrap=FEW), name="s", method="m 1").figures
+    left = utility(records(6), made)
     assert value_of(left, "seconds") is None
 
 
@@ -138,7 +136,7 @@ def test_a_trial_counts_what_was_not_detected() -> None:
     assert one.curves["cmc"][0] == [1.0, 1.0]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=30), st.integers(1, 6))
 def test_means_and_medians_lie_in_their_intervals(values: list[float], people: int) -> None:
     sample = Sample(np.arange(len(values)) % people, FEW)
@@ -163,3 +161,29 @@ def test_values_that_are_missing_leave_no_figure() -> None:
     assert sample.mean("m", [np.nan] * 3).value is None
     assert sample.median("m", [np.nan] * 3).value is None
     assert sample.share("m", []).value is None
+
+
+@pytest.fixture
+def ball(rng: np.random.Generator) -> Cloud:
+    points = rng.standard_normal((600, 3))
+    return Cloud(0.1 * points / np.linalg.norm(points, axis=1, keepdims=True))
+
+
+def test_distortion_is_what_the_room_of_clouds_measures(ball: Cloud, rng: np.random.Generator) -> None:
+    other = ball.with_points(ball.points + 0.002 * rng.standard_normal((600, 3)))
+    apart, turned, bent = ClearShape.of(ball).measure(other)
+    assert apart == pytest.approx(1000 * chamfer(other, ball))
+    assert turned == pytest.approx(normal_error(other, ball))
+    assert bent == pytest.approx(curvature_error(other, ball))
+
+
+def test_a_cloud_is_no_distance_from_itself_and_a_shift_is_its_length(ball: Cloud) -> None:
+    assert ClearShape.of(ball).measure(ball) == pytest.approx((0, 0, 0), abs=1e-4)
+    larger = ball.with_points(1.01 * ball.points)
+    assert ClearShape.of(ball).measure(larger)[0] == pytest.approx(1.0, rel=1e-6)
+
+
+def test_points_on_a_line_have_no_surface(ball: Cloud) -> None:
+    line = Cloud(np.linspace([0, 0, 0], [0.1, 0, 0], 50))
+    apart, turned, bent = ClearShape.of(ball).measure(line)
+    assert apart > 0 and np.isnan(turned) and np.isnan(bent)

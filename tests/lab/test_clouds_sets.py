@@ -11,7 +11,7 @@ from PIL import Image
 
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.clouds import CloudStudyConfig, open_clouds
-from ficgan.lab.clouds.sets import parts_of
+from ficgan.lab.clouds.sets import people_of_names
 
 
 def study(folder: Path, **more: object) -> CloudStudyConfig:
@@ -28,7 +28,7 @@ def study(folder: Path, **more: object) -> CloudStudyConfig:
     ],
 )
 def test_names_tell_people_and_expressions(names: list[str], expected: list[tuple[str, str]]) -> None:
-    assert parts_of(names) == expected
+    assert people_of_names(names) == expected
 
 
 def test_nobody_is_compared_with_their_own_scan(tmp_path: Path) -> None:

@@ -12,19 +12,20 @@ import pytest
 from PIL import Image
 
 from ficgan.errors import InputError
-from ficgan.lab.clouds import CloudStudyConfig, plots, run_cloud_study, write_cloud_report
-from ficgan.lab.clouds import lab as labs
+from ficgan.lab.clouds import CloudStudyConfig, report, run_cloud_study, write_cloud_report
 from ficgan.lab.clouds.figures import METRICS, mu_privacy, value_of
-from ficgan.lab.clouds.inverses import INVERSES, inverses
-from ficgan.lab.clouds.lab import Lab
-from ficgan.lab.clouds.labels import needs_cloud
-from ficgan.lab.clouds.plots import correlations
-from ficgan.lab.clouds.reading import Eyes, Template
-from ficgan.lab.clouds.tables import controls, points, strongest, summary
+from ficgan.lab.clouds.reading import Template
+from ficgan.lab.clouds.report import correlations
+from ficgan.lab.clouds.study import CloudStudy, open_study
+from ficgan.lab.clouds.tables import controls, needs_cloud, points, strongest, summary
+from ficgan.lab.clouds.treatments import INVERSES, inverses
 from ficgan.lab.results import Figure, Results, Trial
 from ficgan.pointcloud import Cloud, read_cloud, write_cloud
 
 METHODS = ["uniform-noise", "tapering", "merge-2-faces"]
+ATTACK = {
+    "epochs": 2, "degrees": [12], "views": 2, "size": 16, "device": "cpu", "methods": ["uniform-noise", "tapering"]
+}  # fmt: skip
 
 
 def study(folder: Path, **more: Any) -> CloudStudyConfig:
@@ -40,9 +41,11 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Any:
     root = tmp_path_factory.mktemp("clouds")
     clouds_world.write_people(root / "people", 4, 700)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Eyes, "open", classmethod(lambda cls, config: clouds_world.eyes(config)))
+        clouds_world.install(patch)
         told: list[tuple[int, int, str]] = []
-        results = run_cloud_study(study(root / "people"), root / "out", told=lambda *one: told.append(one))
+        results = run_cloud_study(
+            study(root / "people", attack=ATTACK), root / "out", progress=lambda *one: told.append(one)
+        )
         yield root, results, told
 
 
@@ -73,15 +76,15 @@ def test_parrots_enrol_what_the_method_makes_of_the_gallery(ran: Any, monkeypatc
     tried = {(t.method, t.attacker, t.recogniser) for t in results.trials if t.scenario == "parrot"}
     whose = {(f"{method} 12", "parrot") for method in METHODS} | {("uniform-noise 12", "parrot, denoise")}
     assert tried == {(*one, reader) for one in whose for reader in ("thumb", "depth (3D)")}
-    monkeypatch.setattr(Eyes, "open", classmethod(lambda cls, config: clouds_world.eyes(config)))
-    lab = labs.open_lab(study(root / "people"), root / "out")
-    rows, found = lab.clouds.gallery, []
-    for probe in lab.clouds.probes:
-        seen = [lab.picture_of(r, next(iter(lab.swept(r, "uniform-noise", [12])))[1], "uniform-noise", 12)
+    clouds_world.install(monkeypatch)
+    opened = open_study(study(root / "people"), root / "out")
+    rows, found = opened.clouds.gallery, []
+    for probe in opened.clouds.probes:
+        seen = [opened.picture_of(r, next(iter(opened.swept(r, "uniform-noise", [12])))[1], "uniform-noise", 12)
                 for r in (probe, *rows)]  # fmt: skip
         mine, *others = [clouds_world.Thumb().embed(one, np.zeros((1, 5, 2)))[0].astype(float) for one in seen]
         alike = [mine @ one / np.linalg.norm(mine) / np.linalg.norm(one) for one in others]
-        found.append(lab.clouds.scans[rows[int(np.argmax(alike))]].person == lab.clouds.scans[probe].person)
+        found.append(opened.clouds.scans[rows[int(np.argmax(alike))]].person == opened.clouds.scans[probe].person)
     one = next(t for t in results.trials if (t.method, t.attacker) == ("uniform-noise 12", "parrot"))
     assert value_of(one.figures, "rank-1") == pytest.approx(np.mean(found))
 
@@ -136,37 +139,53 @@ def test_who_has_the_target_reads_merged_faces_like_clear_ones(ran: Any) -> None
     assert worst["mu-privacy low"] <= worst["mu-privacy"] <= worst["mu-privacy high"]
 
 
+def test_guesses_are_tried_on_the_others_against_everybody(ran: Any) -> None:
+    results = ran[1]
+    found = [one for one in results.trials if one.attacker == "thesis-autoencoder"]
+    assert {one.method for one in found} == {"uniform-noise 12", "tapering 12"}
+    record = results.provenance["thesis_autoencoder"]
+    assert record["people"] == {"learnt from or watched on": 2, "tried on": 1}
+    assert record["pairs"] == 2 * 2 * 2
+    assert all(any(f.metric == "ssim of the guess" for f in one.figures) for one in found)
+    assert any("did not learn from" in line for line in results.caveats)
+
+
 def test_inverses_are_for_whom_they_are_asked() -> None:
-    assert inverses(study(Path("x"))) == {
-        "untaper": "tapering", "guess_taper": "tapering", "unmerge": "merge-2-faces", "denoise": "uniform-noise"
-    }  # fmt: skip
-    assert inverses(study(Path("x"), inverses=False)) == {}
-    assert inverses(study(Path("x"), methods=["pmp", "merge-2-faces"])) == {"unmerge": "merge-2-faces"}
+    assert inverses(study(Path("x"))) == ["untaper", "guess_taper", "unmerge", "denoise"]
+    assert inverses(study(Path("x")), "tapering") == ["untaper", "guess_taper"]
+    assert inverses(study(Path("x")), alike=True) == ["denoise"]
+    assert inverses(study(Path("x"), inverses=False)) == []
+    assert inverses(study(Path("x"), methods=["pmp", "merge-2-faces"])) == ["unmerge"]
 
 
 def test_what_is_there_is_not_computed_again(ran: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     root, results, _ = ran
-    monkeypatch.setattr(Lab, "prepared", lambda self, row: pytest.fail("a cloud was read again"))
-    monkeypatch.setattr("ficgan.lab.clouds.run._pictures", lambda lab, out: results.pictures)
-    monkeypatch.setattr("ficgan.lab.clouds.space._dtype", lambda lab: pytest.fail("compared again"))
-    monkeypatch.setattr("ficgan.lab.clouds.collect._Bench.constant", lambda self, reader: results.trials[1])
-    again = run_cloud_study(study(root / "people"), root / "out")
+    # The guesses of the auto-encoder are not kept, but it is: clouds are read for them.
+    kept, reads = CloudStudy.prepared, []
+    monkeypatch.setattr(CloudStudy, "prepared", lambda self, row: reads.append(row) or kept(self, row))
+    monkeypatch.setattr("ficgan.lab.clouds.run._pictures", lambda opened, out: results.pictures)
+    again = run_cloud_study(study(root / "people", attack=ATTACK), root / "out")
     assert again.trials == results.trials and again.utilities == results.utilities
+    clouds = open_study(study(root / "people", attack=ATTACK), root / "out").clouds
+    tried = {one.n for t in again.trials if t.scenario == "reversed" for one in t.figures if one.metric == "rank-1"}
+    assert len({clouds.scans[row].person for row in reads}) == 1 and tried == {1}
+    trained = "thesis_autoencoder"
+    assert again.provenance[trained]["seconds"] == results.provenance[trained]["seconds"]  # read, not trained again
 
 
 def test_every_plot_is_drawn(ran: Any) -> None:
     from matplotlib.figure import Figure as Canvas
 
     rows = points(ran[1])
-    assert [stem for stem, (_, size, draw) in plots.PLOTS.items() if not draw(ran[1], rows, Canvas(size))] == []
+    assert [stem for stem, (_, size, draw) in report.PLOTS.items() if not draw(ran[1], rows, Canvas(size))] == []
     nothing = Results("t")
-    assert [stem for stem, (_, size, draw) in plots.PLOTS.items() if draw(nothing, [], Canvas(size))] == []
+    assert [stem for stem, (_, size, draw) in report.PLOTS.items() if draw(nothing, [], Canvas(size))] == []
 
 
 def test_the_page_stands_alone(ran: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root, results, _ = ran
-    few = {stem: plots.PLOTS[stem] for stem in ("trade-off", "correlations")}
-    monkeypatch.setattr(plots, "PLOTS", few)  # to draw all of them takes ten seconds
+    few = {"correlations": report.PLOTS["correlations"]}
+    monkeypatch.setattr(report, "PLOTS", few)  # to draw all of them takes ten seconds
     read = Results.read(root / "out" / "results.json")
     assert read.trials == results.trials
     page = write_cloud_report(read, tmp_path, pictures=root / "out")[0].read_text()
@@ -216,62 +235,65 @@ def test_methods_are_summed_up_where_they_hide_enough(ran: Any) -> None:
 def test_an_image_without_a_face_is_read_where_faces_are() -> None:
     config = study(Path("x"))
     box, marks = np.array([10, 10, 50, 60], np.float32), np.full((5, 2), 20, np.float32)
-    looked = clouds_world.eyes(config)
+    looked = clouds_world.judges(config)
     record = looked.read([np.full((515, 389, 3), 255, np.uint8)], template=Template(box, marks))
     assert not record["found"][0] and record["made"][0]
     assert (looked.where_lost(np.zeros((515, 389, 3), np.uint8), Template(box, marks)) == 20).all()
-    whole = clouds_world.eyes(study(Path("x"), undetected="whole"))
+    whole = clouds_world.judges(study(Path("x"), undetected="whole"))
     place = whole.where_lost(np.zeros((515, 389, 3), np.uint8), Template(box, marks))
     assert place[:, 1].max() > 300 and place[:, 0].mean() == pytest.approx(389 / 2, abs=5)
 
 
-def test_a_study_goes_on_with_more_processes(tmp_path: Path) -> None:
+def test_a_broken_scan_fails_the_study_and_is_named(tmp_path: Path) -> None:
     folder = clouds_world.write_people(tmp_path / "people", 3, 400)
     broken = folder / "p0_smile.ply"
     broken.write_bytes(b"ply\nformat ascii 1.0\nend_header\n")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Eyes, "open", classmethod(lambda cls, config: clouds_world.eyes(config)))
+        clouds_world.install(patch)
         with pytest.raises(Exception, match="p0"):
             run_cloud_study(study(folder, methods=["tapering"], geometry=None), tmp_path / "out")
-    labs.open_lab.cache_clear()
 
 
-def test_photos_are_enrolled_in_place_of_projections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Eyes, "open", classmethod(lambda cls, config: clouds_world.eyes(config)))
+@pytest.mark.parametrize(
+    ("names", "right"),
+    [(("p0", "p1", "p2"), 1.0), pytest.param(("p1", "p2", "p0"), 0.0, marks=pytest.mark.slow)],
+)
+def test_photos_are_enrolled_in_place_of_projections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], right: float
+) -> None:
+    clouds_world.install(monkeypatch)
     monkeypatch.setattr("ficgan.faces.get_detector", lambda name: clouds_world.Box())
     folder = clouds_world.write_people(tmp_path / "people", 3, 700)
-    one = study(folder, methods=["uniform-noise"], degrees=[1], geometry=None, pictures=0)
-    lab = labs.open_lab(one, tmp_path / "drawn")
-    for names, right in ((("p0", "p1", "p2"), 1.0), (("p1", "p2", "p0"), 0.0)):
-        photos = tmp_path / f"photos-{right}"
-        for row, person in zip(lab.clouds.gallery, names, strict=True):
-            (photos / person).mkdir(parents=True)
-            Image.fromarray(lab.picture(row)).save(photos / person / "a.png")
-        results = run_cloud_study(one.model_copy(update={"photos": photos}), tmp_path / f"out-{right}")
-        facts = results.sets["people"]
-        assert facts["gallery_kind"] == "photos" and (facts["gallery"], facts["probes"]) == (3, 6)
-        for found in results.trials:
-            if found.recogniser == "thumb" and found.scenario in ("clear", "naive"):
-                assert value_of(found.figures, "rank-1") == right
+    config = study(folder, methods=["uniform-noise"], degrees=[1], geometry=None, pictures=0)
+    drawn = open_study(config, tmp_path / "drawn")
+    for row, person in zip(drawn.clouds.gallery, names, strict=True):
+        (tmp_path / "photos" / person).mkdir(parents=True)
+        Image.fromarray(drawn.picture(row)).save(tmp_path / "photos" / person / "a.png")
+    results = run_cloud_study(config.model_copy(update={"photos": tmp_path / "photos"}), tmp_path / "out")
+    facts = results.sets["people"]
+    assert facts["gallery_kind"] == "photos" and (facts["gallery"], facts["probes"]) == (3, 6)
+    for found in results.trials:
+        if found.recogniser == "thumb" and found.scenario in ("clear", "naive"):
+            assert value_of(found.figures, "rank-1") == right
 
 
 @pytest.mark.parametrize("shade", ["before", "after"])
 def test_light_is_of_the_clear_shape_or_of_what_is_left(
     tmp_path: Path, shade: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Eyes, "open", classmethod(lambda cls, config: clouds_world.eyes(config)))
+    clouds_world.install(monkeypatch)
     folder = clouds_world.write_people(tmp_path, 2, 700)
     for path in folder.iterdir():
         plain = Cloud(read_cloud(path).points)
         path.unlink()
         write_cloud(path, plain)
-    lab = labs.open_lab(study(folder, methods=["uniform-noise"], shade=shade, geometry=None), tmp_path / "out")
-    row = lab.clouds.probes[0]
-    (_, made), (_, more) = lab.swept(row, "uniform-noise", [1, 35])
+    opened = open_study(study(folder, methods=["uniform-noise"], shade=shade, geometry=None), tmp_path / "out")
+    row = opened.clouds.probes[0]
+    (_, made), (_, more) = opened.swept(row, "uniform-noise", [1, 35])
     assert made is not None and more is not None
     if shade == "before":  # noise moves points, not what they look like
         assert made.colors is not None and more.colors is not None
         np.testing.assert_array_equal(made.colors, more.colors)
     else:
         assert made.colors is None and more.colors is None
-        assert lab.picture(row, more).min() < 200  # and yet it is drawn, with light
+        assert opened.picture(row, more).min() < 200  # and yet it is drawn, with light

@@ -10,9 +10,17 @@ from scipy.spatial import cKDTree
 
 from ficgan.errors import UsageError
 from ficgan.pointcloud.frame import landmark_frame
-from ficgan.pointcloud.heads import EXPRESSIONS, Expression, Features, MadeHead, made_head
-from ficgan.pointcloud.heads.sheets import mesh, scanned
-from ficgan.pointcloud.heads.surface import CENTRE, Surface
+from ficgan.pointcloud.heads import (
+    CENTRE,
+    EXPRESSIONS,
+    Expression,
+    Features,
+    MadeHead,
+    Surface,
+    made_head,
+    mesh,
+    scanned,
+)
 from ficgan.pointcloud.landmarks import FaceLandmarks
 
 

@@ -6,18 +6,9 @@ Source:
     Point-cloud thesis, chapters 4.2 and 5.3.
 """
 
-from ficgan.lab.clouds.config import AttackConfig, CloudStudyConfig, GeometryConfig, SyntheticConfig
-from ficgan.lab.clouds.page import write_cloud_report
+from ficgan.lab.clouds.config import CloudStudyConfig
+from ficgan.lab.clouds.report import write_cloud_report
 from ficgan.lab.clouds.run import run_cloud_study
 from ficgan.lab.clouds.sets import CloudSet, open_clouds
 
-__all__ = [
-    "AttackConfig",
-    "CloudSet",
-    "CloudStudyConfig",
-    "GeometryConfig",
-    "SyntheticConfig",
-    "open_clouds",
-    "run_cloud_study",
-    "write_cloud_report",
-]
+__all__ = ["CloudSet", "CloudStudyConfig", "open_clouds", "run_cloud_study", "write_cloud_report"]

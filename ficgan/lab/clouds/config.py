@@ -1,4 +1,4 @@
-"""Every number of the evaluation of anonymised point clouds; the defaults are the thesis' protocol."""
+"""Every setting of the evaluation of anonymised point clouds; the defaults are the thesis' protocol."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class CloudStudyConfig(_Frozen):
     timed: int = Field(3, ge=0)
     """On so many people every anonymisation is timed alone, nothing remembered from the one before."""
     inverses: bool = True
-    """Whether clouds are also read after the inverses of their methods; see `ficgan.lab.clouds.inverses`."""
+    """Whether clouds are also read after the inverses of their methods."""
     parrot: bool = True
     """Whether the gallery is also anonymised, as its probes are; not where it is photos."""
     costly: tuple[int, ...] = (1, 5, 10, 15, 20, 25, 30, 35)
@@ -120,32 +120,29 @@ class CloudStudyConfig(_Frozen):
 
     @field_validator("degrees", mode="before")
     @classmethod
-    def _spelt(cls, value: Any) -> Any:
+    def _all_up_to(cls, value: Any) -> Any:
         return tuple(range(1, value + 1)) if isinstance(value, int) else value
 
     @model_validator(mode="after")
     def _sound(self) -> CloudStudyConfig:
         if (self.clouds is None) == (self.synthetic is None):
             raise ValueError("give either clouds, a folder of scans, or synthetic")
-        for part, values in self._degrees().items():
-            if not all(one in DEGREES for one in values):
+        attack = self.attack or AttackConfig(degrees=self.degrees, methods=self.methods)
+        for part, values in {"degrees": self.degrees, "costly": self.costly, "attack.degrees": attack.degrees}.items():
+            if not set(values) <= set(DEGREES):
                 raise ValueError(f"{part} must lie between {DEGREES[0]} and {DEGREES[-1]}")
             if len(set(values)) != len(values):
                 raise ValueError(f"{part} names a degree twice")
-        for name in (*self.methods, *(self.attack.methods if self.attack else ())):
+        for name in (*self.methods, *attack.methods):
             if name not in METHODS:
                 raise ValueError(f"there is no point-cloud anonymiser {name!r}; {hint(name, METHODS)}")
         if len(set(self.methods)) != len(self.methods):
             raise ValueError("methods names one thing twice")
-        if self.attack and not set(self.attack.methods) <= set(self.methods):
+        if not set(attack.methods) <= set(self.methods):
             raise ValueError("attack.methods names a method that the study does not have")
-        if self.attack and not set(self.attack.degrees) & set(self.degrees):
+        if not set(attack.degrees) & set(self.degrees):
             raise ValueError("attack.degrees has no degree in common with degrees; give one that it has")
         return self
-
-    def _degrees(self) -> dict[str, tuple[int, ...]]:
-        found = {"degrees": self.degrees, "costly": self.costly}
-        return found | ({"attack.degrees": self.attack.degrees} if self.attack else {})
 
     @property
     def costly_degrees(self) -> list[int]:
@@ -164,8 +161,7 @@ class CloudStudyConfig(_Frozen):
             UsageError: unreadable, an unknown key, or a value that does not fit.
         """
         tree = read_tree(path, kind="eval", prefix="pointcloud")
-        tree = override(tree, overrides, example="pictures=3")
-        return cls.parse(tree, where=str(path))
+        return cls.parse(override(tree, overrides, example="pictures=3"), where=str(path))
 
     @classmethod
     def parse(cls, tree: dict[str, Any], *, where: str = "the study's configuration") -> CloudStudyConfig:

@@ -1,27 +1,25 @@
-"""The thesis' figures of one method at one degree, from what was read in its projections."""
+"""The thesis' figures of one method at one degree, with intervals by the bootstrap over people."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from ficgan.lab.clouds.sampling import Sample, none
+from ficgan.lab.clouds.reading import DISTORTION, Record
 from ficgan.lab.metrics.distribution import frechet_distance, frechet_floor
 from ficgan.lab.metrics.geometry import box_iou, landmark_distance
 from ficgan.lab.metrics.identification import cmc, rank
-from ficgan.lab.metrics.intervals import BOOTSTRAP, Bootstrap
+from ficgan.lab.metrics.intervals import Bootstrap, percentiles, proportion, ratios
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.metrics.verification import auc, eer, leak
 from ficgan.lab.results import Figure, Trial, Utility
 
-__all__ = ["METRICS", "UNITS", "Rules", "mu_privacy", "mu_utility", "privacy", "trial", "utility", "value_of"]
-
-Record = NDArray[np.void]
-"""What was read in projections; see `ficgan.lab.clouds.reading`."""
+__all__ = ["METRICS", "UNITS", "Sample", "mu_privacy", "mu_utility", "privacy", "trial", "utility", "value_of"]
 
 METRICS: dict[str, str] = {
     "AUC": "probability that a genuine score is above an impostor's; ½ is chance (§5.3.1)",
@@ -53,18 +51,56 @@ UNITS: dict[str, str] = {
 
 
 @dataclass(frozen=True)
-class Rules:
-    """What counts as detected.
+class Sample:
+    """Values of clouds of people, by the bootstrap over people."""
 
-    Args:
-        iou: least overlap with the box in the clear projection.
-        miss: landmark distance of a face that is not found, pixels.
-        bootstrap: over people.
-    """
+    people: NDArray[np.int64]  # [N] whose each cloud is
+    bootstrap: Bootstrap
 
-    iou: float = 0.5
-    miss: float = 40.0
-    bootstrap: Bootstrap = BOOTSTRAP
+    @cached_property
+    def _who(self) -> NDArray[np.intp]:
+        found: NDArray[np.intp] = np.unique(self.people, return_inverse=True)[1].ravel()
+        return found
+
+    @cached_property
+    def _drawn(self) -> NDArray[np.float32]:
+        return self.bootstrap.weights(int(self._who.max(initial=-1)) + 1)
+
+    def mean(self, metric: str, values: ArrayLike, note: str = "") -> Figure:
+        """Mean of the finite values [N]."""
+        x = np.asarray(values, np.float64)
+        used = np.isfinite(x)
+        if not used.any():
+            return _none(metric, note or "no cloud has it")
+        sums, counts = self._sum(np.where(used, x, 0.0)), self._sum(used)
+        low, high = percentiles(ratios(self._drawn, sums, counts)) if np.count_nonzero(counts) > 1 else (None, None)
+        return Figure(metric, float(x[used].mean()), low, high, int(used.sum()), "clouds", note)
+
+    def share(self, metric: str, hits: ArrayLike, note: str = "") -> Figure:
+        """Share of values [N] that are true."""
+        x = np.asarray(hits, bool)
+        if not len(x):
+            return _none(metric, "there are no clouds")
+        low, high = proportion(self._drawn, self._sum(x), self._sum(np.ones(len(x))))
+        return Figure(metric, float(x.mean()), low, high, len(x), "clouds", note)
+
+    def median(self, metric: str, values: ArrayLike, note: str = "") -> Figure:
+        """Median of the finite values [N]; of an even number the mean of the middle two."""
+        x = np.asarray(values, np.float64)
+        used = np.flatnonzero(np.isfinite(x))
+        if not len(used):
+            return _none(metric, note or "no cloud has it")
+        low, high = None, None
+        if len(np.unique(self._who[used])) > 1:
+            order = used[np.argsort(x[used])]
+            heaped = np.cumsum(self._drawn[:, self._who[order]], axis=1, dtype=np.float64)
+            whole = heaped[:, -1:]
+            picked = [x[order][np.argmax(heaped >= edge, axis=1)] for edge in (whole / 2, whole / 2 + 0.5)]
+            low, high = percentiles(np.where(whole[:, 0] > 0, (picked[0] + picked[1]) / 2, np.nan))
+        return Figure(metric, float(np.median(x[used])), low, high, len(used), "clouds", note)
+
+    def _sum(self, values: ArrayLike) -> NDArray[np.float64]:
+        return np.bincount(self._who, np.asarray(values, np.float64), self._drawn.shape[1]).astype(np.float64)
 
 
 def mu_privacy(area: float, first: float) -> float:
@@ -86,21 +122,19 @@ def mu_utility(detected: float, likeness: float) -> float:
 def privacy(scores: Scores, bootstrap: Bootstrap) -> tuple[Figure, ...]:
     """AUC, EER, leak, rank-1 and their mean of eq. 5.1.
 
-    Args:
-        scores: probes against the gallery; those that were not acquired (nothing could be made of a cloud) are misses
-            in "rank-1 (failures as misses)".
+    Probes that were not acquired (nothing could be made of a cloud) are misses in "rank-1 (failures as misses)".
     """
     area, first = auc(scores, bootstrap=bootstrap), rank(scores, 1, bootstrap=bootstrap)
     out = [area, eer(scores, bootstrap=bootstrap), leak(scores, bootstrap=bootstrap), first]
     if not scores.acquired.all():
         out.append(rank(scores, 1, failures=True, bootstrap=bootstrap))
     if area.value is None or first.value is None:
-        return (*out, none("mu-privacy", area.note or first.note))
-    mean = mu_privacy(area.value, first.value)
-    ends: list[float | None] = [None, None]
-    if None not in (area.low, area.high, first.low, first.high):
-        ends = [mu_privacy(a, b) for a, b in ((area.high, first.high), (area.low, first.low))]  # type: ignore[arg-type]
-    return (*out, Figure("mu-privacy", mean, ends[0], ends[1], first.n, first.unit))
+        return (*out, _none("mu-privacy", area.note or first.note))
+    low: float | None = None
+    high: float | None = None
+    if area.low is not None and area.high is not None and first.low is not None and first.high is not None:
+        low, high = mu_privacy(area.high, first.high), mu_privacy(area.low, first.low)
+    return (*out, Figure("mu-privacy", mu_privacy(area.value, first.value), low, high, first.n, first.unit))
 
 
 def trial(
@@ -108,10 +142,7 @@ def trial(
 ) -> Trial:
     """One attacker's figures and its CMC.
 
-    Args:
-        scores: probes against the gallery.
-        found: [P] whether the detector found a face; None: there is nothing to detect.
-        where: set, method, scenario, recogniser and attacker of the trial.
+    `found` [P] says whether the detector found a face; None: there is nothing to detect.
     """
     figures = privacy(scores, bootstrap)
     if found is not None:
@@ -119,42 +150,45 @@ def trial(
     return Trial(**where, figures=figures, curves={"cmc": cmc(scores)}, control=control)
 
 
-def utility(clear: Record, made: Record, people: NDArray[np.int64], rules: Rules, *, name: str, method: str) -> Utility:
-    """What a method left at one degree.
+def utility(clear: Record, made: Record, sample: Sample, iou: float, miss: float, *, name: str, method: str) -> Utility:
+    """What a method left at one degree, of records [P] of the clear and the anonymised projections of the same clouds.
 
-    Args:
-        clear, made: [P] records of the clear and the anonymised projections of the same clouds.
-        people: [P] whose they are.
-        rules: what counts as detected.
-        name: of the set.
-        method: label.
+    `iou` is the least overlap with the box in the clear projection that counts as detected, `miss` the landmark
+    distance of a face that is not found, pixels.
     """
-    sample = Sample(people, rules.bootstrap)
     overlap = np.nan_to_num(box_iou(clear["box"], made["box"]), nan=0.0)
-    known = clear["found"]
-    base = float(known.mean())
-    note = f"{base:.3f} of the clear projections" + _failed(made)
-    detected = sample.share("delta-detection", known & made["found"] & (overlap >= rules.iou), note)
-    assert detected.value is not None
+    known, count = clear["found"], len(made)
+    base, lost = float(known.mean()), int((~made["made"]).sum())
+    note = f"{base:.3f} of the clear projections"
+    if lost:
+        note += f"; of {lost} clouds nothing could be made, and the outer part alone was projected"
+    detected = sample.share("delta-detection", known & made["found"] & (overlap >= iou), note)
+    ssim, seconds = sample.mean("ssim", made["ssim"]), np.where(made["made"], made["seconds"], np.nan)
     figures = [
         detected,
-        Figure("detection-drop", base - detected.value, n=len(made), unit="clouds"),
+        Figure("detection-drop", base - (detected.value or 0.0), n=count, unit="clouds"),
         sample.mean("box-iou", np.where(known, overlap, np.nan)),
-        sample.median("landmark-distance", distances(clear, made, rules.miss), f"{rules.miss:g} px where no face is"),
-        sample.mean("ssim", made["ssim"]),
-        *_distance(clear, made),
-        *_times(made, sample),
+        sample.median("landmark-distance", landmark_distances(clear, made, miss), f"{miss:g} px where no face is"),
+        ssim,
+        _frechet(clear, made),
+        sample.mean("seconds", seconds),
     ]
-    likeness = value_of(figures, "ssim")
-    if likeness is None:
-        figures.append(none("mu-utility", "there is no SSIM"))
+    if np.isfinite(seconds).any():
+        timed = int(np.isfinite(seconds).sum())
+        figures.append(Figure("seconds-sd", float(np.nanstd(seconds)), n=timed, unit="clouds"))
+    if ssim.value is None or detected.value is None:
+        figures.append(_none("mu-utility", "there is no SSIM"))
     else:
-        mean = mu_utility(detected.value, likeness)
-        figures.append(Figure("mu-utility", mean, n=len(made), unit="clouds"))
+        figures.append(Figure("mu-utility", mu_utility(detected.value, ssim.value), n=count, unit="clouds"))
     return Utility(name, method, tuple(figures))
 
 
-def distances(clear: Record, made: Record, miss: float) -> NDArray[np.float64]:
+def distortion(record: Record, sample: Sample) -> tuple[Figure, ...]:
+    """Mean distortion in space of the clouds of which something could be made."""
+    return tuple(sample.mean(name, np.where(record["made"], record[name], np.nan)) for name in DISTORTION)
+
+
+def landmark_distances(clear: Record, made: Record, miss: float) -> NDArray[np.float64]:
     """[P] mean distance of five landmarks, pixels; `miss` where a face is not found, NaN where the clear one is not."""
     apart = landmark_distance(clear["marks"], made["marks"])
     return np.where(clear["found"], np.where(made["found"], apart, miss), np.nan)
@@ -162,28 +196,19 @@ def distances(clear: Record, made: Record, miss: float) -> NDArray[np.float64]:
 
 def value_of(figures: Sequence[Figure], metric: str) -> float | None:
     """Of that metric; None where there is none."""
-    return next((one.value for one in figures if one.metric == metric), None)
+    return next((figure.value for figure in figures if figure.metric == metric), None)
 
 
-def _failed(made: Record) -> str:
-    lost = int((~made["made"]).sum())
-    return f"; of {lost} clouds nothing could be made, and the outer part alone was projected" if lost else ""
-
-
-def _distance(clear: Record, made: Record) -> list[Figure]:
+def _frechet(clear: Record, made: Record) -> Figure:
     name = "fd-squeezenet"
     if "features" not in (made.dtype.names or ()):
-        return [none(name, "squeezenet11_features.onnx is in none of the model folders ($FICGAN_MODELS)")]
+        return _none(name, "squeezenet11_features.onnx is in none of the model folders ($FICGAN_MODELS)")
     if len(made) < 4:
-        return [none(name, f"{len(made)} projections are too few")]
-    x, y = (np.asarray(one["features"], np.float64) for one in (clear, made))
+        return _none(name, f"{len(made)} projections are too few")
+    x, y = (np.asarray(record["features"], np.float64) for record in (clear, made))
     note = f"two halves of the clear projections are {frechet_floor(x):.3g} apart"
-    return [Figure(name, frechet_distance(x, y), n=len(made), unit="clouds", note=note)]
+    return Figure(name, frechet_distance(x, y), n=len(made), unit="clouds", note=note)
 
 
-def _times(made: Record, sample: Sample) -> list[Figure]:
-    seconds: Any = np.where(made["made"], made["seconds"], np.nan)
-    mean = sample.mean("seconds", seconds)
-    if mean.value is None:
-        return [mean]
-    return [mean, Figure("seconds-sd", float(np.nanstd(seconds)), n=mean.n, unit="clouds")]
+def _none(metric: str, why: str) -> Figure:
+    return Figure(metric, None, unit="clouds", note=why)

@@ -1,17 +1,17 @@
-"""Who looks at projections, and what they read in them, as records that can be kept."""
+"""What is read in projections and in clouds, as records that can be kept."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.arrays import resize
+from ficgan.errors import InputError
 from ficgan.faces import DetectAt, FaceDetector, get_detector
 from ficgan.faces.alignment import ARCFACE_POINTS
 from ficgan.lab.clouds.config import CloudStudyConfig
@@ -20,24 +20,22 @@ from ficgan.lab.metrics.geometry import detect_faces
 from ficgan.lab.metrics.perceptual import SqueezeNet
 from ficgan.lab.readers import Reader, get_readers
 from ficgan.lab.stored import files_digest
+from ficgan.pointcloud.cloud import Cloud
 
-__all__ = ["Eyes", "Record", "Template", "square", "squares"]
+__all__ = ["DISTORTION", "ClearShape", "PictureJudges", "Record", "ShapeJudges", "Template"]
 
 Image = NDArray[np.uint8]
 Record = NDArray[np.void]
-"""[N] of the fields `made`, `found`, `box`, `marks`, `ssim`, `seconds`, `features`, and `by NAME` for each reader."""
+"""[N]. Of projections: the fields `made`, `found`, `box`, `marks`, `ssim`, `seconds`, `features`, and `by NAME` for
+each recogniser. Of clouds: `made`, those of `DISTORTION`, and `seen NAME` and `by NAME` for each recogniser."""
+DISTORTION = ("chamfer", "normal-error", "curvature-error")
 _LEAST = 16
 """Pixels of the shortest side in which SSIM is taken; its window has 11."""
 
 
 @dataclass(frozen=True)
 class Template:
-    """Where faces lie in clear projections.
-
-    Args:
-        box: [4] x0, y0, x1, y1, pixels.
-        marks: [5,2] pixels.
-    """
+    """Where faces lie in clear projections: box [4] x0, y0, x1, y1 and marks [5,2], pixels."""
 
     box: NDArray[np.float32]
     marks: NDArray[np.float32]
@@ -51,49 +49,41 @@ class Template:
         seen = clear[clear["found"]]
         if not len(seen):
             return None
-        box, marks = (np.median(seen[name], axis=0).round().astype(np.float32) for name in ("box", "marks"))
-        return cls(box, marks)
+        return cls(*(np.median(seen[name], axis=0).round().astype(np.float32) for name in ("box", "marks")))
 
+    @property
     def key(self) -> list[Any]:
         """JSON-ready."""
         return [self.box.tolist(), self.marks.tolist()]
 
 
 @dataclass
-class Eyes:
-    """Detector, recognisers and the network of image features.
-
-    Args:
-        config: of the study.
-        readers: recognisers.
-        detector: in one pass at the study's size and confidence.
-        squeezenet: None where its file is not here.
-        squeezenet_digest: of its file.
-    """
+class PictureJudges:
+    """Detector, recognisers and the network of image features."""
 
     config: CloudStudyConfig
     readers: Sequence[Reader]
-    detector: FaceDetector
-    squeezenet: SqueezeNet | None = None
+    detector: FaceDetector  # in one pass at the study's size and confidence
+    squeezenet: SqueezeNet | None = None  # None where its file is not here
     squeezenet_digest: str = ""
 
     @classmethod
-    def open(cls, config: CloudStudyConfig) -> Eyes:
-        """Those the configuration names.
+    def open(cls, config: CloudStudyConfig) -> PictureJudges:
+        """Those the configuration names; one that is not available here is a `UsageError`."""
+        from ficgan.faces.models import find_model
 
-        Raises:
-            UsageError: one that is not available here.
-        """
         readers = get_readers(config.recognisers)
         detector = get_detector(config.detector, threshold=config.confidence)
         once: Any = getattr(detector, "once", None)
         quick = DetectAt(once() if once else detector, (config.look, config.look))
-        path = _squeezenet()
-        net = None if path is None else SqueezeNet(path)
-        return cls(config, readers, quick, net, "" if path is None else str(files_digest(str(path))))
+        path = find_model("squeezenet*_features.onnx")
+        if path is None:
+            return cls(config, readers, quick)
+        return cls(config, readers, quick, SqueezeNet(path), str(files_digest(str(path))))
 
+    @property
     def key(self) -> list[Any]:
-        """Of everything that a record depends on besides the image."""
+        """Of everything that a record depends on besides the image; JSON-ready."""
         config = self.config
         return [
             [reader.digest for reader in self.readers], self.detector.name, config.confidence, config.look,
@@ -116,49 +106,40 @@ class Eyes:
         return np.dtype(fields)
 
     def read(
-        self,
-        images: Sequence[Image],
-        *,
-        clear: tuple[Image, Record] | None = None,
-        template: Template | None = None,
-        perception: bool = True,
+        self, images: Sequence[Image], template: Template | None, clear: tuple[Image, Record] | None = None
     ) -> Record:
         """What is read in projections, all of one size.
 
         Args:
             images: H×W×3 uint8 RGB.
-            clear: the clear projection of the same cloud and its record [1]: the SSIM is taken to it, within its box.
             template: for images in which no face is found.
-            perception: whether SqueezeNet looks at them.
+            clear: the clear projection of the same cloud and its record [1]: the SSIM is taken to it, within its box.
         """
         out: Record = np.zeros(len(images), self.dtype)
         out["made"], out["seconds"], out["ssim"] = True, np.nan, np.nan
         if not len(images):
             return out
         stack = np.stack(images)
-        near = self._expected(stack, clear, template)
+        height, width = stack.shape[1:3]
+        near = np.full((5, 2), (width / 2, height / 2), np.float32)  # of several faces the one nearest to here is taken
+        if clear is not None and clear[1]["found"][0]:
+            near = clear[1]["marks"][0]
+        elif template is not None:
+            near = template.marks
         seen = detect_faces(self.detector, stack, np.broadcast_to(near, (len(stack), 5, 2)))
         out["found"], out["box"], out["marks"] = seen.found, seen.boxes, seen.landmarks
-        lost = self.where_lost(stack[0], template)
-        marks = np.where(seen.found[:, None, None], seen.landmarks, lost)
+        marks = np.where(seen.found[:, None, None], seen.landmarks, self.where_lost(stack[0], template))
         for reader in self.readers:
-            out[f"by {reader.name}"] = _embedded(reader, stack, marks)
+            out[f"by {reader.name}"] = embedded(reader, stack, marks)
         if clear is not None:
             out["ssim"] = _likeness(clear, stack, template)
-        if perception and self.squeezenet is not None:
-            out["features"] = self.squeezenet.read(squares(stack, self.squeezenet.size)).features
+        if self.squeezenet is not None:
+            side = max(height, width)
+            top, left = (side - height) // 2, (side - width) // 2
+            around = ((top, side - height - top), (left, side - width - left), (0, 0))
+            squares = [resize(np.pad(x, around, constant_values=255), self.squeezenet.size) for x in stack]
+            out["features"] = self.squeezenet.read(np.stack(squares)).features
         return out
-
-    def _expected(
-        self, images: NDArray[np.uint8], clear: tuple[Image, Record] | None, template: Template | None
-    ) -> NDArray[np.float32]:
-        """[5,2]: of several faces found, the one nearest to here is taken."""
-        if clear is not None and clear[1]["found"][0]:
-            return clear[1]["marks"][0]
-        if template is not None:
-            return template.marks
-        height, width = images.shape[1:3]
-        return np.full((5, 2), (width / 2, height / 2), np.float32)
 
     def where_lost(self, image: Image, template: Template | None) -> NDArray[np.float32]:
         """[5,2]: at which landmarks an image without a face is read."""
@@ -171,22 +152,8 @@ class Eyes:
         return ((np.asarray(ARCFACE_POINTS) + 0.5) * side / 112 + corner - 0.5).astype(np.float32)
 
 
-def square(image: Image) -> Image:
-    """H×W×3 on a white square of the longer side, in its middle."""
-    height, width = image.shape[:2]
-    side = max(height, width)
-    top, left = (side - height) // 2, (side - width) // 2
-    out = np.full((side, side, 3), 255, np.uint8)
-    out[top : top + height, left : left + width] = image
-    return out
-
-
-def squares(images: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
-    """[N,H,W,3] → [N,side,side,3], see `square`."""
-    return np.stack([resize(square(image), side) for image in images])
-
-
-def _embedded(reader: Reader, images: NDArray[np.uint8], marks: NDArray[np.float32]) -> NDArray[np.float32]:
+def embedded(reader: Reader, images: NDArray[np.uint8], marks: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Embeddings [N,D] of images [N,H,W,3] at landmarks [N,5,2]."""
     each: Any = getattr(reader.recognizer, "embed_each", None)
     if each is not None:
         found: NDArray[np.float32] = each(images, marks)
@@ -198,18 +165,110 @@ def _likeness(clear: tuple[Image, Record], images: NDArray[np.uint8], template: 
     """[N] SSIM within the box of the clear projection; within the template's, else all of it, where it has none."""
     image, record = clear
     height, width = image.shape[:2]
-    box = np.array([0, 0, width, height], np.float64)
-    if record["found"][0]:
-        box = record["box"][0].astype(np.float64)
-    elif template is not None:
-        box = template.box.astype(np.float64)
-    x0, y0 = np.floor(box[:2]).clip(0).astype(int)
-    x1, y1 = max(int(np.ceil(box[2])), x0 + _LEAST), max(int(np.ceil(box[3])), y0 + _LEAST)
-    part = images[:, y0:y1, x0:x1]
-    return ssim(np.broadcast_to(image[y0:y1, x0:x1], part.shape), part)
+    box = np.array([0, 0, width, height]) if template is None else template.box
+    x0, y0, x1, y1 = (record["box"][0] if record["found"][0] else box).astype(np.float64)
+    left, top = max(int(np.floor(x0)), 0), max(int(np.floor(y0)), 0)
+    right, bottom = max(int(np.ceil(x1)), left + _LEAST), max(int(np.ceil(y1)), top + _LEAST)
+    part = images[:, top:bottom, left:right]
+    return ssim(np.broadcast_to(image[top:bottom, left:right], part.shape), part)
 
 
-def _squeezenet() -> Path | None:
-    from ficgan.faces.models import find_model
+@dataclass
+class ShapeJudges:
+    """Recognisers of shape, who know another scan of each, and distortion."""
 
-    return find_model("squeezenet*_features.onnx")
+    names: Sequence[str]  # of `GEOMETRIC_RECOGNISERS`
+    enrolled: Callable[[], list[Cloud]]  # inner parts of the gallery, which icp compares clouds with
+    rows: int  # how many are enrolled
+    example: Callable[[], Cloud]  # from which the lengths of the records are taken
+
+    @cached_property
+    def dtype(self) -> np.dtype[np.void]:
+        """Of the records."""
+        from ficgan.pointcloud.geometry import GEOMETRIC_RECOGNISERS
+
+        fields: list[Any] = [("made", bool), *((name, np.float32) for name in DISTORTION)]
+        for name in self.names:
+            length = self.rows if name == "icp" else len(GEOMETRIC_RECOGNISERS[name]().describe(self.example()))
+            # Depths are millimetres, of which halves of a hundredth matter; shares and unit vectors need fewer digits.
+            kind = np.float32 if name in ("depth", "icp") else np.float16
+            fields += [(f"seen {name}", bool), (f"by {name}", kind, (length,))]
+        return np.dtype(fields)
+
+    def read(self, clouds: Sequence[Cloud | None], source: ClearShape | None = None, *, enrolled: bool) -> Record:
+        """What recognisers see in clouds, and how far these are from their source, where there is one.
+
+        Args:
+            clouds: None where a method made nothing.
+            source: the clear cloud.
+            enrolled: the clouds are the gallery's; pairs of them are not compared.
+        """
+        from ficgan.pointcloud.geometry import GEOMETRIC_RECOGNISERS, IcpRecogniser
+
+        out: Record = np.zeros(len(clouds), self.dtype)
+        for name in DISTORTION:
+            out[name] = np.nan
+        for place, cloud in enumerate(clouds):
+            out["made"][place] = cloud is not None
+            if cloud is None:
+                continue
+            if source is not None:
+                for name, value in zip(DISTORTION, source.measure(cloud), strict=True):
+                    out[name][place] = value
+            for name in self.names:
+                if name == "icp" and enrolled:
+                    continue
+                try:
+                    if name == "icp":
+                        out["by icp"][place] = IcpRecogniser().compare(self.enrolled(), [cloud])[0]
+                    else:
+                        out[f"by {name}"][place] = GEOMETRIC_RECOGNISERS[name]().describe(cloud)
+                    out[f"seen {name}"][place] = True
+                except InputError:
+                    out[f"seen {name}"][place] = False
+        return out
+
+    @staticmethod
+    def compare(name: str, record: Record, gallery: Record) -> NDArray[np.float32]:
+        """[P,G] scores; a gallery cloud without an upper face is unlike everybody, and no part of the mean face."""
+        from ficgan.pointcloud.geometry import GEOMETRIC_RECOGNISERS
+
+        probes = record[f"by {name}"].astype(np.float32)
+        if name == "icp":
+            return np.asarray(probes)
+        seen = gallery[f"seen {name}"]
+        scores = np.full((len(record), len(gallery)), -1e9, np.float32)
+        scores[:, seen] = GEOMETRIC_RECOGNISERS[name]().compare(gallery[seen][f"by {name}"].astype(np.float32), probes)
+        return scores
+
+
+@dataclass(frozen=True)
+class ClearShape:
+    """What anonymised clouds are measured against: a cloud with normals, and its mean curvature, computed once."""
+
+    cloud: Cloud
+    curvature: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, cloud: Cloud) -> ClearShape:
+        """Of a clear cloud."""
+        from ficgan.pointcloud.geometry import curvature
+        from ficgan.pointcloud.registration import with_normals
+
+        fitted = with_normals(cloud)
+        return cls(fitted, curvature(fitted).mean)
+
+    def measure(self, cloud: Cloud) -> tuple[float, float, float]:
+        """Chamfer distance in mm, normal error in degrees, curvature error in 1/m; NaN where there is no surface."""
+        from ficgan.pointcloud.geometry import chamfer, curvature, normal_error
+        from ficgan.pointcloud.neighbours import nearest
+        from ficgan.pointcloud.registration import with_normals
+
+        apart = 1000 * chamfer(cloud, self.cloud)
+        try:
+            fitted = with_normals(cloud)
+            rows = nearest(self.cloud.points, cloud.points, 1)[1][:, 0]
+            bent = float(np.abs(curvature(fitted).mean - self.curvature[rows]).mean())
+            return apart, normal_error(fitted, self.cloud), bent
+        except InputError:  # all on one line
+            return apart, float("nan"), float("nan")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,31 +14,34 @@ from numpy.typing import NDArray
 
 from ficgan.errors import FicganError
 from ficgan.images import atomic_write
-from ficgan.lab.clouds.caveats import caveats
-from ficgan.lab.clouds.collect import Collected, collect
 from ficgan.lab.clouds.config import CloudStudyConfig
-from ficgan.lab.clouds.inverses import INVERSES, inverses
-from ficgan.lab.clouds.lab import Lab, open_lab
-from ficgan.lab.clouds.reading import Template
+from ficgan.lab.clouds.figures import Sample, distortion, trial, utility
+from ficgan.lab.clouds.reading import Record, ShapeJudges, Template
 from ficgan.lab.clouds.sets import open_clouds
-from ficgan.lab.clouds.space import compare_one, compared_in, looked_for
+from ficgan.lab.clouds.study import CloudStudy, open_study
+from ficgan.lab.clouds.tables import CLEAR, CONSTANT, IN_SPACE, SURROUNDINGS, caveats, label, parrot_of
+from ficgan.lab.clouds.treatments import Guesses, inverse_degrees, inverses, lesson_rows, lessons, train_and_guess
+from ficgan.lab.metrics.intervals import Bootstrap
+from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.processes import Say, run_tasks
-from ficgan.lab.results import Results
+from ficgan.lab.results import Figure, Results, Trial
+from ficgan.pointcloud.base import CLOUD_ANONYMIZERS
+from ficgan.pointcloud.projection import THESIS_SIZE
 
-__all__ = ["Told", "run_cloud_study"]
+__all__ = ["Progress", "run_cloud_study"]
 
-Told = Callable[[int, int, str], None]
-"""Progress: (tasks done, tasks in all, what is being done)."""
+Progress = Callable[[int, int, str], None]
+"""(tasks done, tasks in all, what is being done)."""
 
 
-def run_cloud_study(config: CloudStudyConfig, out: Path, *, jobs: int = 1, told: Told | None = None) -> Results:
+def run_cloud_study(config: CloudStudyConfig, out: Path, *, jobs: int = 1, progress: Progress | None = None) -> Results:
     """Run a study, or go on with one that was interrupted: what lies in `out` is not computed again.
 
     Args:
         config: what to run.
         out: folder for `results.json` and the store of what was read; made if missing.
         jobs: processes; each computes with an equal share of the cores.
-        told: called in this process.
+        progress: called in this process.
 
     Returns:
         The results, also written to `out/results.json`; `write_cloud_report` makes a page of them.
@@ -49,161 +53,302 @@ def run_cloud_study(config: CloudStudyConfig, out: Path, *, jobs: int = 1, told:
     """
     begun = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
-    say = _Progress(told)
+    done, total = 0, 1
+
+    def say(text: str) -> None:
+        if progress:
+            progress(done, total, text)
+
+    def run(step: str, rows: Sequence[int]) -> None:
+        """Run a step on scans to the end, and only then say what failed."""
+        nonlocal done
+        work = [(index, (config, out, step, row, study.template)) for index, row in enumerate(rows)]
+        failures = []
+        for _, problem in run_tasks(_task, work, jobs=jobs, say=say):
+            done += 1
+            say("")
+            failures += [problem] if problem else []
+        if failures:
+            more = f" ({len(failures) - 1} more failed)" if len(failures) > 1 else ""
+            raise FicganError(f"{failures[0]}{more}; what is finished is kept in {out}, run again after mending it")
+
     say("looking at the clouds")
-    open_lab.cache_clear()  # the folder of clouds may have changed since an earlier study in this process
+    open_study.cache_clear()  # the folder of clouds may have changed since an earlier study in this process
     open_clouds(config, out, say)
-    lab = open_lab(config, out)
-    rows = (*lab.clouds.gallery, *lab.clouds.probes)
-    attack = () if config.attack is None else _attack_rows(lab)
-    space = () if config.geometry is None else looked_for(lab)
-    compared = compared_in(lab) if space else ()
-    tasks = (lab.clouds.photos, rows, lab.clouds.probes, lab.parrots, attack, compared)
-    say.total = sum(map(len, tasks)) + 1
-
-    _each(_photo, [(config, out, index) for index in range(len(lab.clouds.photos))], out, jobs, say)
-    _each(_clear, [(config, out, row, None) for row in rows], out, jobs, say)
-    template = Template.of(np.concatenate([lab.clear(row) for row in rows]))
-    for row in rows:
-        if template is not None and not lab.clear(row)["found"][0]:
-            lab.clear(row, template)
-    timed = set(lab.clouds.probes[: config.timed])
-    work = [(config, out, row, template, row in timed) for row in lab.clouds.probes]
-    _each(_subject, work, out, jobs, say)
-    _each(_enrolled, [(config, out, row, template) for row in lab.parrots], out, jobs, say)
-    found = Collected.read(lab, template, sorted(timed))
-    if attack:
-        from ficgan.lab.clouds.attack import lessons_of, reverse
-
-        _each(lessons_of, [(config, out, row) for row in attack], out, jobs, say)
-        found.reversed = reverse(lab, attack, template, out, say)
-    if space:
-        _each(compare_one, [(config, out, row) for row in compared], out, jobs, say)
-        found.space = space
+    study = open_study(config, out)
+    rows = (*study.clouds.gallery, *study.clouds.probes)
+    probes, gallery = study.in_space
+    steps = {
+        "photo": range(len(study.clouds.photos)), "clear": rows, "anonymised": study.clouds.probes,
+        "parrot": study.parrots, "lessons": lesson_rows(study) if config.attack else (),
+        "space": probes + (gallery if study.parrots else ()),
+    }  # fmt: skip
+    total += sum(map(len, steps.values()))
+    run("photo", steps["photo"])
+    run("clear", rows)
+    study.template = Template.of(np.concatenate([study.clear(row) for row in rows]))
+    for step in ("anonymised", "parrot", "lessons"):
+        run(step, steps[step])
+    guesses = train_and_guess(study, out, say) if config.attack else None
+    run("space", steps["space"])
     say("figures")
-    results = collect(lab, found)
-    results.pictures = _pictures(lab, out)
-    results.provenance |= _provenance(config, lab, jobs, time.monotonic() - begun)
-    results.caveats = caveats(config, results, found)
+    results = _results(study, guesses, jobs)
+    results.pictures = _pictures(study, out)
+    results.provenance["seconds"] = round(time.monotonic() - begun, 1)
     with atomic_write(out / "results.json", overwrite=True) as file:
         file.write(results.to_json().encode())
-    say.done = say.total
+    done = total
     say("done")
     return results
 
 
-class _Progress:
-    """Tasks done so far; called with what is at work."""
-
-    def __init__(self, told: Told | None) -> None:
-        self.told, self.done, self.total = told, 0, 1
-
-    def __call__(self, text: str) -> None:
-        if self.told:
-            self.told(self.done, self.total, text)
-
-
-def _each(task: Callable[..., str], work: Sequence[tuple[Any, ...]], out: Path, jobs: int, say: _Progress) -> None:
-    """Run tasks to the end, and only then say what failed.
-
-    Raises:
-        FicganError: some did.
-    """
-    failures = []
-    for _, problem in run_tasks(task, list(enumerate(work)), jobs=jobs, say=say):
-        say.done += 1
-        say("")
-        failures += [problem] if problem else []
-    if failures:
-        more = f" ({len(failures) - 1} more failed)" if len(failures) > 1 else ""
-        raise FicganError(f"{failures[0]}{more}; what is finished is kept in {out}, run again after mending it")
-
-
-def _photo(config: CloudStudyConfig, out: Path, index: int, say: Say) -> str:
-    return _tried(lambda: open_lab(config, out).photo(index))
-
-
-def _clear(config: CloudStudyConfig, out: Path, row: int, template: Template | None, say: Say) -> str:
-    lab = open_lab(config, out)
-    say(f"clear {lab.clouds.scans[row].name}")
-    return _tried(lambda: lab.clear(row, template))
-
-
-def _subject(config: CloudStudyConfig, out: Path, row: int, template: Template | None, timed: bool, say: Say) -> str:
-    """Every method at every degree on one probe."""
-    lab = open_lab(config, out)
-
-    def work() -> None:
-        for method in config.methods:
-            say(f"{method} on {lab.clouds.scans[row].name}")
-            lab.anonymised(row, method, template)
-            if timed:
-                lab.seconds(row, method)
-        for attacker in inverses(config):
-            say(f"{attacker} on {lab.clouds.scans[row].name}")
-            lab.inverted(row, attacker, template)
-        lab.surroundings(row, template)
-
-    return _tried(work)
-
-
-def _enrolled(config: CloudStudyConfig, out: Path, row: int, template: Template | None, say: Say) -> str:
-    """Every method on one scan of the gallery, as a parrot enrols it."""
-    lab = open_lab(config, out)
-
-    def work() -> None:
-        say(f"parrot of {lab.clouds.scans[row].name}")
-        for method in config.methods:
-            lab.anonymised(row, method, template, config.costly_degrees)
-        for attacker in inverses(config):
-            if INVERSES[attacker].alike:
-                lab.inverted(row, attacker, template)
-        lab.surroundings(row, template)
-
-    return _tried(work)
-
-
-def _tried(work: Callable[[], object]) -> str:
+def _task(config: CloudStudyConfig, out: Path, step: str, row: int, template: Template | None, say: Say) -> str:
+    """One step on one scan, by itself or in another process; what went wrong, or ""."""
+    study = open_study(config, out)
+    study.template = template
+    name = study.clouds.photos[row].name if step == "photo" else study.clouds.scans[row].name
+    say(f"{step}: {name}")
     try:
-        work()
+        _STEPS[step](study, row)
     except FicganError as error:
         return str(error)
     return ""
 
 
-def _attack_rows(lab: Lab) -> tuple[int, ...]:
-    from ficgan.lab.clouds.attack import learnt_from
+def _anonymised(study: CloudStudy, row: int) -> None:
+    """Every method and inverse on one probe."""
+    for method in study.config.methods:
+        study.pictured(row, method, sorted(study.config.degrees))
+        if study.is_timed(row):
+            study.seconds(row, method)
+        for attacker in inverses(study.config, method):
+            study.pictured(row, method, inverse_degrees(study.config, attacker), attacker)
+    study.surroundings(row)
 
-    return learnt_from(lab)
+
+def _parrot(study: CloudStudy, row: int) -> None:
+    """Every method on one scan of the gallery, as a parrot enrols it."""
+    for method in study.config.methods:
+        for attacker in ("", *inverses(study.config, method, alike=True)):
+            study.pictured(row, method, study.config.costly_degrees, attacker)
+    study.surroundings(row)
 
 
-def _pictures(lab: Lab, out: Path) -> dict[str, list[str]]:
+def _space(study: CloudStudy, row: int) -> None:
+    """One probe's clouds, or those of one scan of the gallery, under every method."""
+    study.shaped(row)
+    for method in study.config.methods:
+        for attacker in ("", *inverses(study.config, method, alike=row not in study.clouds.probes)):
+            study.shaped(row, method, study.config.costly_degrees, attacker)
+
+
+_STEPS: dict[str, Callable[[CloudStudy, int], object]] = {
+    "photo": CloudStudy.photo, "clear": CloudStudy.clear, "anonymised": _anonymised, "parrot": _parrot,
+    "lessons": lessons, "space": _space,
+}  # fmt: skip
+
+
+@dataclass
+class _Recognisers:
+    """Recognisers of one kind, of pictures or of shapes, and what they read."""
+
+    study: CloudStudy
+    in_space: bool  # recognisers of shapes
+    set: str  # its name in tables
+    probes: Sequence[int]  # rows of the study's scans
+    gallery: Sequence[int]  # rows of the study's scans; empty where it is photos
+    degrees: list[int]  # at which the methods are read
+    known: Record | None  # [G] who is enrolled; None where there is nobody to compare with
+
+    def __post_init__(self) -> None:
+        clouds, config = self.study.clouds, self.study.config
+        self.people = clouds.numbers(self.probes)
+        self.enrolled = clouds.numbers(self.gallery) if self.gallery else clouds.numbers_of(clouds.photos)
+        self.sample = Sample(self.people, Bootstrap(config.resamples, config.seed))
+
+    def stacked(self, rows: Sequence[int], method: str, degrees: Sequence[int], attacker: str = "") -> Record:
+        """[rows,degrees]."""
+        read = self.study.shaped if self.in_space else self.study.pictured
+        return np.stack([read(row, method, degrees, attacker) for row in rows])
+
+    def attacks(self, method: str, made: Record) -> list[Trial]:
+        """Trials of all who attack a method [P,degrees]: as it is, after its inverses, with a gallery treated alike."""
+        config = self.study.config
+        out: list[Trial] = []
+        costly = config.costly_degrees
+        back, parrots = {}, {}
+        for name in inverses(config, method):
+            degrees = [degree for degree in inverse_degrees(config, name) if degree in self.degrees]
+            back[name] = degrees, self.stacked(self.probes, method, degrees, name)
+        if self.study.parrots:
+            for name in ("", *inverses(config, method, alike=True)):
+                parrots[name] = self.stacked(self.gallery, method, costly, name)
+        for place, degree in enumerate(self.degrees):
+            what = label(method, degree)
+            read = {"": made[:, place]}
+            read |= {name: record[:, tried.index(degree)] for name, (tried, record) in back.items() if degree in tried}
+            for name, record in read.items():
+                out += self.trials(record, what, "inverse" if name else "naive", name)
+            for name in parrots if degree in costly else ():
+                known = parrots[name][:, costly.index(degree)]
+                out += self.trials(read[name], what, "parrot", parrot_of(name), known=known)
+        return out
+
+    def trials(
+        self, record: Record, method: str, scenario: str, attacker: str = "", *, control: str = "",
+        known: Record | None = None, probes: NDArray[np.intp] | None = None,
+    ) -> list[Trial]:  # fmt: skip
+        """One for each recogniser.
+
+        Args:
+            record: [P] of the probes, or of those at some places.
+            method, scenario, attacker, control: of `Trial`.
+            known: [G] enrolled in place of the clear gallery.
+            probes: the places; None: all.
+        """
+        people, out = self.people if probes is None else self.people[probes], []
+        for name, scores in self._scores(record, people, known):
+            where = {"set": self.set, "method": method, "scenario": scenario, "recogniser": name, "attacker": attacker}
+            found = None if self.in_space else record["found"]
+            out.append(trial(scores, found, self.sample.bootstrap, where=where, control=control))
+        return out
+
+    def _scores(self, record: Record, people: NDArray[np.int64], known: Record | None) -> Iterator[tuple[str, Scores]]:
+        """Of each recogniser that has something to tell the gallery's people apart by."""
+        gallery, enrolled = self.known if known is None else known, self.enrolled
+        assert gallery is not None
+        if not self.in_space:
+            kept = np.ones(len(gallery), bool) if known is None else known["made"]
+            for reader in self.study.judges.readers if known is None or kept.sum() > 1 else ():
+                faces, others, made = record[f"by {reader.name}"], gallery[f"by {reader.name}"][kept], record["made"]
+                scores = Scores.compare(faces, others, people, enrolled[kept], metric=reader.metric, acquired=made)
+                yield reader.name, scores
+            return
+        for name in self.study.shapes.names:
+            if known is None or (name != "icp" and known[f"seen {name}"].sum() > 1):
+                matrix, seen = ShapeJudges.compare(name, record, gallery), record[f"seen {name}"]
+                scores = Scores.from_matrix(matrix, people, enrolled, metric="euclidean", acquired=seen)
+                yield name + IN_SPACE, scores
+
+
+def _results(study: CloudStudy, guesses: Guesses | None, jobs: int) -> Results:
+    """Trials, utilities, controls and caveats of a study."""
+    from ficgan import __version__
+
+    clouds, config = study.clouds, study.config
+    results = Results(config.title, sets={clouds.name: clouds.facts()})
+    results.provenance = {
+        "ficgan": __version__, "python": platform.python_version(), "machine": platform.machine(),
+        "settings": config.to_dict(), "detector": study.judges.detector.name,
+        "recognisers": [reader.name for reader in study.judges.readers], "jobs": jobs,
+    }  # fmt: skip
+    photos = [study.photo(index) for index in range(len(clouds.photos))]
+    known = np.concatenate(photos or [study.clear(row) for row in clouds.gallery])
+    clear = np.concatenate([study.clear(row) for row in clouds.probes])
+    degrees = sorted(config.degrees)
+    recognisers = _Recognisers(study, False, clouds.name, clouds.probes, clouds.gallery, degrees, known)
+    results.trials += recognisers.trials(clear, CLEAR, "clear", control="ceiling")
+    grey = study.judges.read([np.full((*THESIS_SIZE[::-1], 3), 127, np.uint8)], study.template)
+    results.trials += recognisers.trials(np.repeat(grey, len(clear)), CONSTANT, "constant", control="negative")
+    # What hair, neck and ears tell where the face is left out, of clear faces and among each other.
+    around, others = ([study.surroundings(row) for row in rows] for rows in (clouds.probes, study.parrots))
+    lots: list[tuple[str, Record | None]] = [("", None)]
+    if others:
+        lots.append((parrot_of(""), np.concatenate(others)))
+    for attacker, enrolled in lots:
+        results.trials += recognisers.trials(
+            np.concatenate(around), SURROUNDINGS, "surroundings", attacker, control="surroundings", known=enrolled
+        )
+    made: dict[str, Record] = {}
+    for method in config.methods:
+        made[method] = recognisers.stacked(clouds.probes, method, degrees)
+        made[method]["seconds"] = np.nan
+        for place, row in enumerate(clouds.probes):
+            if study.is_timed(row):
+                made[method]["seconds"][place] = study.seconds(row, method)
+        for place, degree in enumerate(degrees):
+            name, record = label(method, degree), made[method][:, place]
+            results.methods[name] = _facts(method, degree, config.seed)
+            left = utility(clear, record, recognisers.sample, config.iou, config.miss, name=clouds.name, method=name)
+            results.utilities.append(left)
+        results.trials += recognisers.attacks(method, made[method])
+    if guesses is not None:
+        results.trials += _guessed(recognisers, guesses, made)
+        results.provenance["thesis_autoencoder"] = guesses.record
+    if config.geometry is not None:
+        _add_space(study, results)
+    results.caveats = caveats(study, results, made, clear, known, guesses)
+    return results
+
+
+def _guessed(recognisers: _Recognisers, guesses: Guesses, made: dict[str, Record]) -> list[Trial]:
+    """The auto-encoder's trials, on the people it did not learn from, against the whole gallery."""
+    out = []
+    for (method, degree), record in guesses.records.items():
+        before = made[method][guesses.probes, recognisers.degrees.index(degree)]["ssim"]
+        likeness = (
+            Figure("ssim of the guess", float(record["ssim"].mean()), n=len(record), unit="clouds"),
+            Figure("ssim before", float(before.mean()), n=len(record), unit="clouds"),
+        )
+        name = label(method, degree)
+        tried = recognisers.trials(record, name, "reversed", "thesis-autoencoder", probes=guesses.probes)
+        out += [replace(one, figures=one.figures + likeness) for one in tried]
+    return out
+
+
+def _add_space(study: CloudStudy, results: Results) -> None:
+    """Add trials of the recognisers of shape, and distortion, to a study's results."""
+    clouds, costly = study.clouds, study.config.costly_degrees
+    probes, gallery = study.in_space
+    known = np.concatenate([study.shaped(row) for row in gallery]) if len(gallery) > 1 else None
+    clear = np.concatenate([study.shaped(row) for row in probes])
+    name = clouds.name
+    if len(gallery) < len(clouds.gallery):
+        # Fewer enrolled people are easier to tell apart: figures must not stand beside those of all.
+        name = f"{clouds.name}, {len(gallery)} of them in space"
+        facts = {**clouds.facts(), "people": len(gallery), "gallery": len(gallery), "probes": len(probes)}
+        results.sets[name] = {**facts, "probe_people": len(np.unique(clouds.numbers(probes)))}
+    recognisers = _Recognisers(study, True, name, probes, gallery, costly, known)
+    if known is not None:
+        results.trials += recognisers.trials(clear, CLEAR, "clear", control="ceiling")
+    left = {use.method: place for place, use in enumerate(results.utilities)}
+    for method in study.config.methods:
+        made = recognisers.stacked(probes, method, costly)
+        if known is not None:
+            results.trials += recognisers.attacks(method, made)
+        for place, degree in enumerate(costly):
+            at = left[label(method, degree)]
+            use = results.utilities[at]
+            results.utilities[at] = replace(use, figures=use.figures + distortion(made[:, place], recognisers.sample))
+
+
+def _facts(method: str, degree: int, seed: int) -> dict[str, Any]:
+    traits = CLOUD_ANONYMIZERS[method].traits
+    value = traits.of_degree(degree)
+    return {
+        "name": method, "title": traits.title, "family": traits.family, "source": traits.source, "keyed": False,
+        "stochastic": traits.stochastic, "domain": "cloud", "strength": traits.strength,
+        "parameter": f"{traits.strength} = {value:.4g}",
+        "settings": {"degree": degree, traits.strength: value, "seed": seed},
+    }  # fmt: skip
+
+
+def _pictures(study: CloudStudy, out: Path) -> dict[str, list[str]]:
     """Strips of projections, a row for each method: clear, then five degrees; none unless they are asked for."""
     from PIL import Image as Pictures
 
     from ficgan.pointcloud.projection import strip
 
-    config = lab.config
     shown: dict[str, list[str]] = {}
-    degrees = sorted(config.degrees)
+    degrees = sorted(study.config.degrees)
     picked = [degrees[i] for i in np.unique(np.linspace(0, len(degrees) - 1, 5).round().astype(int))]
-    for row in lab.clouds.probes[: config.pictures]:
-        for method in config.methods:
-            images: list[NDArray[np.uint8]] = [lab.picture(row)]
-            images += [lab.picture_of(row, made, method, degree) for degree, made in lab.swept(row, method, picked)]
+    for row in study.clouds.probes[: study.config.pictures]:
+        for method in study.config.methods:
+            swept = study.swept(row, method, picked)
+            images = [study.picture(row), *(study.picture_of(row, made, method, degree) for degree, made in swept)]
             name = f"pictures/{method}-{row:04d}.png"
             (out / "pictures").mkdir(exist_ok=True)
             with atomic_write(out / name, overwrite=True) as file:
                 Pictures.fromarray(strip(images)[::2, ::2]).save(file, format="PNG")
             shown.setdefault(f"{method}: clear, degrees {', '.join(map(str, picked))}", []).append(name)
     return shown
-
-
-def _provenance(config: CloudStudyConfig, lab: Lab, jobs: int, seconds: float) -> dict[str, Any]:
-    from ficgan import __version__
-
-    return {
-        "ficgan": __version__, "python": platform.python_version(), "machine": platform.machine(),
-        "settings": config.to_dict(), "detector": lab.eyes.detector.name,
-        "recognisers": [reader.name for reader in lab.eyes.readers], "jobs": jobs, "seconds": round(seconds, 1),
-    }  # fmt: skip

@@ -1,26 +1,24 @@
-"""Whose clouds are looked at: scans in a folder, morphs of scans, made heads; who is enrolled and who is looked for."""
+"""Whose clouds are read: scans in a folder, morphs of scans, made heads; who is enrolled and who is looked for."""
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.clouds.config import CloudStudyConfig, SyntheticConfig
-from ficgan.lab.stored import digest
+from ficgan.lab.stored import digest, files_digest
+from ficgan.pointcloud.cloud import Cloud
+from ficgan.pointcloud.landmarks import FaceLandmarks, landmark_file_beside, read_landmarks
 
-if TYPE_CHECKING:
-    from ficgan.pointcloud.cloud import Cloud
-
-__all__ = ["CloudSet", "Photo", "Scan", "open_clouds", "parts_of"]
+__all__ = ["CloudSet", "Scan", "open_clouds", "people_of_names"]
 
 _HEADS = ("neutral", "smile")
 _MORPHS = ("neutral", "other")
@@ -32,21 +30,13 @@ _IMAGES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff"}
 
 @dataclass(frozen=True)
 class Scan:
-    """One cloud of one person.
-
-    Args:
-        person: who.
-        expression: what distinguishes it from the person's other scans.
-        path: its file; None: it is made.
-        number: of a made person.
-        digest: of its contents, or of what it is made from.
-    """
+    """One cloud of one person, or a photo."""
 
     person: str
-    expression: str
-    path: Path | None = None
-    number: int = 0
-    digest: str = ""
+    expression: str  # what distinguishes it from the person's other scans
+    path: Path | None = None  # None: it is made
+    number: int = 0  # of a made person
+    digest: str = ""  # of its contents, or of what it is made from
 
     @property
     def name(self) -> str:
@@ -55,36 +45,17 @@ class Scan:
 
 
 @dataclass(frozen=True)
-class Photo:
-    """A photo of a person for the gallery."""
-
-    person: str
-    path: Path
-    digest: str
-
-
-@dataclass(frozen=True)
 class CloudSet:
-    """Clouds and their parts in a study.
-
-    Args:
-        name: for tables.
-        scans: all, the target's too.
-        gallery, probes: rows of `scans`; no row is in both. Without photos every probe's person is in the gallery.
-        target: row of the face that merge-2-faces mixes in; None where there is nobody to spare.
-        photos: the gallery instead, where there are any.
-        synthetic: how the people are made; None: they are real.
-        model: file of the morphs, where they are morphs.
-    """
+    """Clouds and their parts in a study; no row is both enrolled and looked for."""
 
     name: str
-    scans: tuple[Scan, ...]
-    gallery: tuple[int, ...]
-    probes: tuple[int, ...]
-    target: int | None = None
-    photos: tuple[Photo, ...] = ()
-    synthetic: SyntheticConfig | None = None
-    model: Path | None = None
+    scans: tuple[Scan, ...]  # all, the target's too
+    gallery: tuple[int, ...]  # rows of `scans`; without photos every probe's person is in it
+    probes: tuple[int, ...]  # rows of `scans`
+    target: int | None = None  # row of the face that merge-2-faces mixes in
+    photos: tuple[Scan, ...] = ()  # the gallery instead, where there are any
+    synthetic: SyntheticConfig | None = None  # how the people are made; None: they are real
+    model: Path | None = None  # file of the morphs, where they are morphs
 
     @cached_property
     def people(self) -> tuple[str, ...]:
@@ -92,49 +63,61 @@ class CloudSet:
         named = {self.scans[row].person for row in (*self.gallery, *self.probes)} | {p.person for p in self.photos}
         return tuple(sorted(named))
 
-    def numbers(self, named: Sequence[Scan | Photo]) -> NDArray[np.int64]:
-        """[N] number of the person of each."""
-        place = {person: index for index, person in enumerate(self.people)}
-        return np.array([place[one.person] for one in named], np.int64)
+    def numbers(self, rows: Sequence[int]) -> NDArray[np.int64]:
+        """[N] number of the person of each row."""
+        return self.numbers_of([self.scans[row] for row in rows])
+
+    def numbers_of(self, scans: Sequence[Scan]) -> NDArray[np.int64]:
+        """[N] number of the person of each scan or photo."""
+        return np.array([self.people.index(scan.person) for scan in scans], np.int64)
 
     @cached_property
     def digest(self) -> str:
         """Of the scans, photos and parts."""
-        return digest(
-            [[s.digest for s in self.scans], self.gallery, self.probes, self.target, [p.digest for p in self.photos]]
-        )
+        scans, photos = ([scan.digest for scan in some] for some in (self.scans, self.photos))
+        return digest([scans, self.gallery, self.probes, self.target, photos])
 
     def facts(self) -> dict[str, Any]:
         """JSON-ready, for the report."""
-        real = self.synthetic is None
-        kind = "scans" if real else "made heads" if self.synthetic.scans is None else "morphs of scans"  # type: ignore[union-attr]
+        made = "made heads" if self.model is None else "morphs of scans"
         return {
-            "kind": kind, "scans": len(self.scans), "people": len(self.people), "probes": len(self.probes),
-            "probe_people": len({self.scans[row].person for row in self.probes}),
+            "kind": "scans" if self.synthetic is None else made, "scans": len(self.scans), "people": len(self.people),
+            "probes": len(self.probes), "probe_people": len({self.scans[row].person for row in self.probes}),
             "gallery": len(self.photos) or len(self.gallery),
             "gallery_kind": "photos" if self.photos else "projections",
             "target": None if self.target is None else self.scans[self.target].name, "digest": self.digest,
         }  # fmt: skip
 
-    def load(self, row: int) -> tuple[Cloud, Any]:
-        """A scan and its landmarks.
-
-        Returns:
-            The cloud, in metres, and `FaceLandmarks` in its frame, or None.
-        """
+    def load(self, row: int) -> tuple[Cloud, FaceLandmarks | None]:
+        """A scan, in metres, and its landmarks in its frame."""
         scan = self.scans[row]
         if scan.path is not None:
             from ficgan.pointcloud.files import read_cloud
-            from ficgan.pointcloud.landmarks import landmark_file_beside, read_landmarks
 
             beside = landmark_file_beside(scan.path)
             return read_cloud(scan.path), None if beside is None else read_landmarks(beside)
         assert self.synthetic is not None
-        return _made(self.synthetic, scan, self.model)
+        seed = self.synthetic.seed * _SEEDS + scan.number
+        calm = scan.expression == "neutral"
+        if self.model is None:
+            from ficgan.pointcloud.heads import made_head
+
+            head = made_head(seed, expression=0.0 if calm else 0.5, scan=0 if calm else 1, noise=0.0002)
+            return head.cloud, FaceLandmarks.of_points(head.landmarks)
+        from ficgan.pointcloud.shading import shaded
+
+        model = _model(self.model)
+        # Probes show expressions that both sides of the face share, else whatever there is.
+        even = [name for name in model.expressions if name != "neutral" and not name.startswith(("left", "right"))]
+        moods = even or model.expressions
+        mood = "neutral" if calm else moods[scan.number % len(moods)]
+        made = model.scanned(seed, expression=mood, scan=0 if calm else 1)
+        # Colours of morphs are without light; a scanner's are not.
+        return shaded(made.cloud, tone=None), FaceLandmarks.of_points(made.landmarks)
 
 
 def open_clouds(
-    config: CloudStudyConfig, folder: Path | None = None, say: Callable[[str], None] | None = None
+    config: CloudStudyConfig, folder: Path | None = None, say: Callable[[str], object] = lambda text: None
 ) -> CloudSet:
     """The clouds a configuration asks for; their contents are read later.
 
@@ -150,28 +133,17 @@ def open_clouds(
     merging = "merge-2-faces" in config.methods
     model = None
     if config.synthetic is not None:
-        scans = _synthetic(config.synthetic, merging and config.target is None)
+        scans, model = _synthetic(config.synthetic, merging and config.target is None, folder, say)
         name = f"{config.synthetic.people} synthetic people"
-        model = _morphs(config.synthetic, folder, say or (lambda text: None))
     else:
         assert config.clouds is not None
         scans, name = _in_folder(config.clouds), config.clouds.name
     photos = () if config.photos is None else _photos(config.photos)
     target = _target(config, scans) if merging else None
     away = None if target is None else scans[target].person
-    left = [row for row, scan in enumerate(scans) if scan.person != away]
-    gallery, probes = _parts([scans[row] for row in left], photos)
+    gallery, probes = _parts(scans, [row for row, scan in enumerate(scans) if scan.person != away], photos)
     kept = tuple(photo for photo in photos if photo.person != away)
-    out = CloudSet(
-        name,
-        scans,
-        tuple(left[i] for i in gallery),
-        tuple(left[i] for i in probes),
-        target,
-        kept,
-        config.synthetic,
-        model,
-    )
+    out = CloudSet(name, scans, gallery, probes, target, kept, config.synthetic, model)
     if len(out.people) < 2 or not out.probes:
         raise InputError(
             f"{name}: {len(out.people)} people can be told apart and {len(out.probes)} scans looked for; give at least "
@@ -180,86 +152,75 @@ def open_clouds(
     return out
 
 
-def parts_of(names: Sequence[str]) -> list[tuple[str, str]]:
+def people_of_names(names: Sequence[str]) -> list[tuple[str, str]]:
     """Person and expression of files by their names without suffix, relative to the folder.
 
     PERSON/EXPRESSION, or PERSON_EXPRESSION; where every file of a flat folder has the same PERSON_, as id_000 and
     id_001, the whole name is the person.
     """
     flat = [name for name in names if "/" not in name]
-    before = Counter(name.partition("_")[0] for name in flat)
-    alone = len(flat) > 1 and len(before) == 1
+    alone = len(flat) > 1 and len({name.partition("_")[0] for name in flat}) == 1
     out = []
     for name in names:
         folder, slash, rest = name.rpartition("/")
-        if slash:
-            out.append((folder.rpartition("/")[2], rest))
-        else:
-            person, _, expression = name.partition("_")
-            out.append((name, "") if alone else (person, expression))
+        person, _, expression = name.partition("_")
+        out.append((folder.rpartition("/")[2], rest) if slash else (name, "") if alone else (person, expression))
     return out
 
 
 def _in_folder(folder: Path) -> tuple[Scan, ...]:
     from ficgan.pointcloud.files import FORMATS
-    from ficgan.pointcloud.landmarks import landmark_file_beside
 
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}; name one with clouds")
     found = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix.lower() in FORMATS)
     beside = {path: landmark_file_beside(path) for path in found}
-    marks = set(beside.values())
     # NAME.landmarks.txt and NAME_landmarks_mm.txt are no clouds, though tables may be.
-    files = [path for path in found if path not in marks and "landmarks" not in path.stem]
+    files = [path for path in found if path not in beside.values() and "landmarks" not in path.stem]
     if not files:
         raise InputError(f"{folder} holds no point clouds; known are {', '.join(sorted(FORMATS))}")
-    names = parts_of([path.relative_to(folder).with_suffix("").as_posix() for path in files])
-    out = []
-    for path, (person, expression) in zip(files, names, strict=True):
-        contents = [path, *filter(None, [beside[path]])]
-        out.append(Scan(person, expression, path, digest=digest([_of_file(one) for one in contents])))
-    return tuple(out)
+    return _named(folder, files, [[path, *filter(None, [beside[path]])] for path in files])
 
 
-def _of_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _photos(folder: Path) -> tuple[Photo, ...]:
+def _photos(folder: Path) -> tuple[Scan, ...]:
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}; name one that holds a folder of photos for each person")
-    files = sorted(p for p in folder.glob("*/*") if p.suffix.lower() in _IMAGES)
-    files += sorted(p for p in folder.glob("*") if p.suffix.lower() in _IMAGES)  # PERSON.jpg, PERSON_….jpg
+    files = [p for pattern in ("*/*", "*") for p in sorted(folder.glob(pattern)) if p.suffix.lower() in _IMAGES]
     if not files:
         raise InputError(f"{folder} holds no photos; put those of each person into a folder of the person's name")
-    names = parts_of([path.relative_to(folder).with_suffix("").as_posix() for path in files])
-    return tuple(Photo(person, path, _of_file(path)) for path, (person, _) in zip(files, names, strict=True))
+    return _named(folder, files, [[path] for path in files])
 
 
-def _target(config: CloudStudyConfig, scans: Sequence[Scan]) -> int | None:
+def _named(folder: Path, files: Sequence[Path], contents: Sequence[Sequence[Path]]) -> tuple[Scan, ...]:
+    names = people_of_names([path.relative_to(folder).with_suffix("").as_posix() for path in files])
+    digests = [digest([files_digest(str(one.absolute())) for one in some]) for some in contents]
+    return tuple(Scan(*name, path, digest=of) for name, path, of in zip(names, files, digests, strict=True))
+
+
+def _target(config: CloudStudyConfig, scans: Sequence[Scan]) -> int:
     """The row of merge-2-faces' other face: of the person who is named, or who can be missed most."""
     count = Counter(scan.person for scan in scans)
-    if config.target is not None:
-        rows = [row for row, scan in enumerate(scans) if scan.person == config.target]
-        if not rows:
-            raise UsageError(f"there is no person {config.target!r} to be the target; there are {', '.join(count)}")
-        return _calm(scans, rows)
-    single = [person for person, number in count.items() if number == 1]
-    person = single[0] if single and len(single) < len(count) else list(count)[-1]
+    person = config.target
+    if person is None:
+        single = [name for name, number in count.items() if number == 1]
+        person = single[0] if single and len(single) < len(count) else list(count)[-1]
+    if person not in count:
+        raise UsageError(f"there is no person {person!r} to be the target; there are {', '.join(count)}")
     return _calm(scans, [row for row, scan in enumerate(scans) if scan.person == person])
 
 
-def _parts(scans: Sequence[Scan], photos: Sequence[Photo]) -> tuple[list[int], list[int]]:
+def _parts(
+    scans: Sequence[Scan], rows: Sequence[int], photos: Sequence[Scan]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Rows of the gallery and of the probes: with photos every scan is a probe, else all but one of each person."""
     if photos:
         known = {photo.person for photo in photos}
-        return [], [row for row, scan in enumerate(scans) if scan.person in known]
-    rows: dict[str, list[int]] = {}
-    for row, scan in enumerate(scans):
-        rows.setdefault(scan.person, []).append(row)
-    gallery = [_calm(scans, mine) for mine in rows.values()]
-    return gallery, [row for row in range(len(scans)) if row not in set(gallery)]
+        return (), tuple(row for row in rows if scans[row].person in known)
+    of: dict[str, list[int]] = {}
+    for row in rows:
+        of.setdefault(scans[row].person, []).append(row)
+    gallery = tuple(_calm(scans, mine) for mine in of.values())
+    return gallery, tuple(row for row in rows if row not in gallery)
 
 
 def _calm(scans: Sequence[Scan], rows: Sequence[int]) -> int:
@@ -267,63 +228,34 @@ def _calm(scans: Sequence[Scan], rows: Sequence[int]) -> int:
     return next((row for row in rows if "neutral" in scans[row].expression), rows[0])
 
 
-def _synthetic(config: SyntheticConfig, spare: bool) -> tuple[Scan, ...]:
-    """Everybody twice, and, where a target is needed, one more person."""
-    origin = "" if config.scans is None else digest([scan.digest for scan in _in_folder(config.scans)])
-    moods = _HEADS if config.scans is None else _MORPHS
-    return tuple(
+def _synthetic(
+    config: SyntheticConfig, spare: bool, folder: Path | None, say: Callable[[str], object]
+) -> tuple[tuple[Scan, ...], Path | None]:
+    """Everybody twice, and, where a target is needed, one more person; and the morphs' model, built where missing."""
+    model, origin = None, ""
+    if config.scans is not None:
+        from ficgan.lab.clouds.morphs import morphs_of_folder
+
+        if folder is None:
+            raise UsageError("morphs of scans need a folder for their model; run the study with an output folder")
+        origin = digest([scan.digest for scan in _in_folder(config.scans)])
+        model = folder / f"morphs-{origin}.npz"
+        if not model.is_file():
+            folder.mkdir(parents=True, exist_ok=True)
+            made = morphs_of_folder(config.scans, lambda done, total: say(f"morphs of scans: {done}/{total}"))
+            part = model.with_name(f".{model.name}.partial.npz")
+            made.save(part)
+            part.replace(model)
+    scans = tuple(
         Scan(f"{number:04d}", mood, number=number, digest=digest([origin, config.seed, number, mood]))
         for number in range(config.people + spare)
-        for mood in moods
+        for mood in (_HEADS if config.scans is None else _MORPHS)
     )
-
-
-def _made(config: SyntheticConfig, scan: Scan, model: Path | None) -> tuple[Cloud, Any]:
-    from ficgan.pointcloud.landmarks import FaceLandmarks
-
-    seed = config.seed * _SEEDS + scan.number
-    if model is None:
-        from ficgan.pointcloud.heads import made_head
-
-        calm = scan.expression == _HEADS[0]
-        head = made_head(seed, expression=0.0 if calm else 0.5, scan=0 if calm else 1, noise=0.0002)
-        return head.cloud, FaceLandmarks.of_points(head.landmarks)
-    from ficgan.pointcloud.projection import ShadingConfig, shaded
-
-    found = _model(model)
-    calm = scan.expression == _MORPHS[0]
-    mood = "neutral" if calm else _moods(found.expressions)[scan.number % len(_moods(found.expressions))]
-    made = found.scanned(seed, expression=mood, scan=0 if calm else 1)
-    # Colours of morphs are without light; a scanner's are not.
-    return shaded(made.cloud, ShadingConfig(tone=None)), FaceLandmarks.of_points(made.landmarks)
-
-
-def _moods(known: Sequence[str]) -> list[str]:
-    """Expressions of the probes: those that both sides of the face share, else whatever there is."""
-    even = [name for name in known if name != "neutral" and not name.startswith(("left", "right"))]
-    return even or list(known)
-
-
-def _morphs(config: SyntheticConfig, folder: Path | None, say: Callable[[str], None]) -> Path | None:
-    """The model of morphs as a file in `folder`; built, in a minute, where it is not there."""
-    if config.scans is None:
-        return None
-    from ficgan.pointcloud.morphs import morphs_of_folder
-
-    if folder is None:
-        raise UsageError("morphs of scans need a folder for their model; run the study with an output folder")
-    path = folder / f"morphs-{digest([scan.digest for scan in _in_folder(config.scans)])}.npz"
-    if not path.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        model = morphs_of_folder(config.scans, progress=lambda done, total: say(f"morphs of scans: {done}/{total}"))
-        part = path.with_name(f".{path.name}.partial.npz")
-        model.save(part)
-        part.replace(path)
-    return path
+    return scans, model
 
 
 @lru_cache(maxsize=1)
 def _model(path: Path) -> Any:
-    from ficgan.pointcloud.morphs import MorphModel
+    from ficgan.lab.clouds.morphs import MorphModel
 
     return MorphModel.load(path)

@@ -11,14 +11,21 @@ import pytest
 from scipy.spatial import cKDTree
 
 from ficgan.errors import InputError, UsageError
+from ficgan.lab.clouds.morphs import (
+    MorphModel,
+    Sheet,
+    Variety,
+    _inside,
+    basis,
+    build_morphs,
+    fitted,
+    mirrored_bases,
+    morphs_of_folder,
+)
 from ficgan.pointcloud.cloud import Cloud
 from ficgan.pointcloud.frame import landmark_frame
 from ficgan.pointcloud.heads import MadeHead, made_head
 from ficgan.pointcloud.landmarks import FaceLandmarks
-from ficgan.pointcloud.morphs import MorphModel, Variety, build_morphs, morphs_of_folder
-from ficgan.pointcloud.morphs.correspondence import Sheet, fitted
-from ficgan.pointcloud.morphs.fields import basis, mirrored_bases
-from ficgan.pointcloud.morphs.paint import _inside
 
 POINTS = 4000
 SHOWN = [(0, "neutral"), (0, "smiling"), (1, "neutral"), (1, "pouting"), (2, "neutral")]
@@ -33,7 +40,7 @@ def heads() -> list[MadeHead]:
 def model(heads: list[MadeHead]) -> MorphModel:
     return build_morphs(
         [head.cloud for head in heads],
-        [head.landmarks for head in heads],
+        [FaceLandmarks.of_points(head.landmarks) for head in heads],
         [str(seed) for seed, _ in SHOWN],
         [shown for _, shown in SHOWN],
     )
@@ -65,8 +72,8 @@ def test_landmarks_alone_carry_an_affine_map() -> None:
 
 def test_one_person_twice_is_nearer_than_two(model: MorphModel) -> None:
     people = range(6)
-    gallery = [cKDTree(model.sample(person, points=2500).points) for person in people]
-    probes = [_inner(model.sample(person, scan=1, points=2500).points) for person in people]
+    gallery = [cKDTree(model.scanned(person).cloud.points[:2500]) for person in people]
+    probes = [_inner(model.scanned(person, scan=1).cloud.points[:2500]) for person in people]
     apart = np.array([[tree.query(probe)[0].mean() for tree in gallery] for probe in probes])
     assert (apart.argmin(axis=1) == np.arange(len(people))).all()
 
@@ -115,18 +122,17 @@ def test_expressions_are_the_scans_and_leave_the_rest(model: MorphModel) -> None
 
 
 def test_scans_repeat_with_their_seeds(model: MorphModel) -> None:
-    one, again = model.sample(2, scan=3, points=500), model.sample(2, scan=3, points=500)
+    one, again = model.scanned(2, scan=3).cloud, model.scanned(2, scan=3).cloud
     np.testing.assert_array_equal(one.points, again.points)
     np.testing.assert_array_equal(one.colors, again.colors)
-    assert not np.array_equal(one.points, model.sample(2, scan=4, points=500).points)
-    assert len(model.sample(2)) == POINTS and model.sample(2, colour=False).colors is None
+    assert len(one) == POINTS and not np.array_equal(one.points, model.scanned(2, scan=4).cloud.points)
 
 
 def test_file_round_trip_without_pickle(model: MorphModel, tmp_path: Path) -> None:
     model.save(tmp_path / "model.npz")
     back = MorphModel.load(tmp_path / "model.npz")
     assert back.variety == model.variety and back.names == model.names
-    np.testing.assert_array_equal(back.sample(1, points=300).points, model.sample(1, points=300).points)
+    np.testing.assert_array_equal(back.scanned(1).cloud.points, model.scanned(1).cloud.points)
     with np.load(tmp_path / "model.npz", allow_pickle=False) as held:
         assert all(held[name].dtype != object for name in held.files)
     for spoil in (b"", b"PK\x03\x04 no"):
@@ -138,8 +144,8 @@ def test_file_round_trip_without_pickle(model: MorphModel, tmp_path: Path) -> No
 def test_colours_come_from_the_scans_where_they_have_some() -> None:
     heads = [made_head(seed, points=1500) for seed in range(2)]
     plain = [replace(h.cloud, colors=np.full((1500, 3), (10, 200, 30), np.uint8)) for h in heads]
-    model = build_morphs(plain, [h.landmarks for h in heads], ["a", "b"], ["neutral"] * 2)
-    colors = model.sample(0).colors
+    model = build_morphs(plain, [FaceLandmarks.of_points(h.landmarks) for h in heads], ["a", "b"], ["neutral"] * 2)
+    colors = model.scanned(0).cloud.colors
     assert colors is not None
     assert np.abs(np.median(colors, axis=0) - [10, 200, 30]).max() < 20
 
@@ -151,32 +157,24 @@ def test_inside_a_polygon() -> None:
 
 
 Wrong = Callable[[list[MadeHead]], object]
+FIVE = [36, 45, 30, 48, 54]
+
+
+def marks(heads: list[MadeHead]) -> FaceLandmarks:
+    return FaceLandmarks.of_points(heads[0].landmarks)
+
+
+def twice(cloud: Cloud, landmarks: FaceLandmarks) -> object:
+    return build_morphs([cloud] * 2, [landmarks] * 2, ["a", "b"], ["neutral"] * 2)
 
 
 @pytest.mark.parametrize(
     ("wrong", "error", "words"),
     [
         (lambda h: build_morphs([h[0].cloud], [], ["a"], ["neutral"]), UsageError, "one length"),
-        (lambda h: build_morphs([h[0].cloud], [h[0].landmarks], ["a"], ["neutral"]), UsageError, "two people"),
-        (
-            lambda h: build_morphs([h[0].cloud] * 2, [h[0].landmarks] * 2, ["a", "b"], ["neutral"] * 2, template=2),
-            UsageError,
-            "template",
-        ),
-        (
-            lambda h: build_morphs(
-                [h[0].cloud] * 2, [h[0].landmarks[[36, 45, 30, 48, 54]]] * 2, ["a", "b"], ["neutral"] * 2
-            ),
-            InputError,
-            "landmarks",
-        ),
-        (
-            lambda h: build_morphs(
-                [Cloud(h[0].cloud.points + 0.5)] * 2, [h[0].landmarks] * 2, ["a", "b"], ["neutral"] * 2
-            ),
-            InputError,
-            "landmarks",
-        ),
+        (lambda h: build_morphs([h[0].cloud], [marks(h)], ["a"], ["neutral"]), UsageError, "two people"),
+        (lambda h: twice(h[0].cloud, FaceLandmarks.of_points(h[0].landmarks[FIVE])), InputError, "landmarks"),
+        (lambda h: twice(Cloud(h[0].cloud.points + 0.5), marks(h)), InputError, "landmarks"),
     ],
 )
 def test_refuses_what_cannot_be_morphed(
@@ -188,9 +186,7 @@ def test_refuses_what_cannot_be_morphed(
 
 def test_refuses_what_cannot_be_sampled(model: MorphModel, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="neutral, pouting, smiling"):
-        model.sample(0, expression="sneezing")
-    with pytest.raises(UsageError, match="1 to 4000"):
-        model.sample(0, points=POINTS + 1)
+        model.scanned(0, expression="sneezing")
     with pytest.raises(InputError, match="has no scans"):
         morphs_of_folder(tmp_path)
 
@@ -211,5 +207,5 @@ def test_real_scans(shared_data: Path) -> None:
 
 def _framed(model: MorphModel, person: int, scan: int) -> np.ndarray:
     """Points of a scan, its small turn undone by its landmarks."""
-    scanned = model.scanned(person, scan=scan, colour=False)
+    scanned = model.scanned(person, scan=scan)
     return scanned.cloud.moved(landmark_frame(FaceLandmarks.of_points(scanned.landmarks))).points

@@ -1,0 +1,304 @@
+"""One study's clouds, judges and store: whatever is computed of a scan is computed here, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.errors import InputError
+from ficgan.lab.clouds.config import CloudStudyConfig
+from ficgan.lab.clouds.reading import ClearShape, Image, PictureJudges, Record, ShapeJudges, Template
+from ficgan.lab.clouds.sets import CloudSet, open_clouds
+from ficgan.lab.clouds.treatments import INVERSES, drawn_as, inverse_key, sweep, take_back, time_alone
+from ficgan.lab.stored import Store
+from ficgan.pointcloud.cloud import Cloud, merged
+
+__all__ = ["CloudStudy", "Parts", "open_study"]
+
+_STEPS = 3
+"""Raised where code that makes what is stored changes its results."""
+_KEPT = 4
+"""Prepared clouds that are remembered."""
+_PACKED = np.dtype([("made", bool), ("coloured", bool), ("points", np.float32, (3,)), ("colors", np.uint8, (3,))])
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A prepared face in the canonical frame: what is anonymised, and what is not, which may be empty."""
+
+    inner: Cloud
+    outer: Cloud
+
+    @property
+    def whole(self) -> Cloud:
+        """Both."""
+        return merged(self.inner, self.outer)
+
+
+@dataclass(eq=False)
+class CloudStudy:
+    """What a study works with."""
+
+    config: CloudStudyConfig
+    clouds: CloudSet
+    judges: PictureJudges
+    store: Store
+    template: Template | None = None  # None until the clear projections have been read, or where no face is in them
+
+    def __post_init__(self) -> None:
+        self._remembered = lru_cache(_KEPT)(self._prepare)
+        self._inner = lru_cache(None)(lambda row: self.prepared(row).inner)
+
+    # -- clouds -------------------------------------------------------------------------------------------------------
+
+    def prepared(self, row: int) -> Parts:
+        """A scan in the canonical frame, thinned, without outliers, in two parts, with colours.
+
+        Raises:
+            InputError: a scan that cannot be used; the message begins with its name.
+        """
+        try:
+            return self._remembered(row)
+        except InputError as error:
+            raise InputError(f"{self.clouds.scans[row].name}: {error}") from None
+
+    def _prepare(self, row: int) -> Parts:
+        from ficgan.pointcloud.frame import Placed
+        from ficgan.pointcloud.prepare import prepare, prepare_placed
+        from ficgan.pointcloud.shading import shaded
+
+        cloud, landmarks = self.clouds.load(row)
+        there = self.config.prepared
+        made = prepare_placed(Placed(cloud, np.eye(4), "given")) if there else prepare(cloud, landmarks)
+        inner, outer = made.inner, made.outer
+        if self.config.shade == "before" and (inner.colors is None or (len(outer) and outer.colors is None)):
+            whole = shaded(merged(inner, outer))
+            inner, outer = whole.take(np.arange(len(inner))), whole.take(np.arange(len(inner), len(whole)))
+        return Parts(inner, outer)
+
+    def inner_parts(self, rows: Iterable[int]) -> list[Cloud]:
+        """Inner parts of scans, which are remembered: every probe is compared with all of the gallery."""
+        return [self._inner(row) for row in rows]
+
+    @cached_property
+    def target(self) -> Cloud | None:
+        """The inner part of the face that merge-2-faces mixes in."""
+        return None if self.clouds.target is None else self.prepared(self.clouds.target).inner
+
+    @property
+    def parrots(self) -> tuple[int, ...]:
+        """Rows of the gallery that are also enrolled anonymised."""
+        return self.clouds.gallery if self.config.parrot else ()
+
+    def is_timed(self, row: int) -> bool:
+        """Whether anonymisations of a scan are timed."""
+        return row in self.clouds.probes[: self.config.timed]
+
+    def _drawing(self, row: int, method: str) -> dict[str, Any]:
+        """What a method's results depend on besides the cloud and the degree."""
+        target = self.target if method == "merge-2-faces" else None
+        return {"seed": self.config.seed, "target": target, "name": self.clouds.scans[row].name}
+
+    def swept(self, row: int, method: str, degrees: Iterable[int]) -> list[tuple[int, Cloud | None]]:
+        """The inner part of a scan under one method at several degrees, ascending; None: the method made nothing."""
+        return list(sweep(method, degrees, self.prepared(row).inner, **self._drawing(row, method)))
+
+    def treated(self, row: int, method: str, degrees: Sequence[int], attacker: str = "") -> list[Cloud | None]:
+        """The inner part of a scan under a method, and, where one is named, after an inverse of the method.
+
+        What a slow inverse makes is kept, to single precision.
+        """
+
+        def make() -> list[Cloud | None]:
+            made = self.swept(row, method, degrees)
+            return [take_back(self, row, attacker, degree, cloud) if attacker else cloud for degree, cloud in made]
+
+        if not attacker or INVERSES[attacker].quick:
+            return make()
+        key = ["recovered", *self.method_key(row, method, degrees), *inverse_key(self, row, attacker)]
+        length = len(self.prepared(row).inner)
+        return [_unpacked(one) for one in self.kept(key, lambda: np.stack([_packed(one, length) for one in make()]))]
+
+    # -- projections --------------------------------------------------------------------------------------------------
+
+    def picture(self, row: int, inner: Cloud | None = None, **drawn: Any) -> Image:
+        """The projection of a scan: clear, or with another inner part."""
+        from ficgan.pointcloud.projection import project
+
+        parts = self.prepared(row)
+        return project(parts.whole if inner is None else merged(inner, parts.outer), **drawn)
+
+    def picture_of(self, row: int, inner: Cloud | None, method: str, degree: int) -> Image:
+        """With the outer part alone, or nothing, where nothing could be made."""
+        outer = self.prepared(row).outer
+        if inner is not None:
+            return self.picture(row, inner, **drawn_as(method, degree))
+        if len(outer):
+            return self.picture(row, outer.take(np.zeros(0, np.intp)))
+        return np.full_like(self.picture(row), 255)
+
+    # -- records of projections ---------------------------------------------------------------------------------------
+
+    def clear(self, row: int) -> Record:
+        """What is read in a scan's clear projection: a record [1]."""
+
+        def read(template: Template | None) -> Record:
+            key = ["clear", None if template is None else template.key, *self._scan_key(row)]
+            return self.kept(key, lambda: self.judges.read([self.picture(row)], template))
+
+        record = read(None)
+        return record if self.template is None or record["found"][0] else read(self.template)
+
+    def photo(self, index: int) -> Record:
+        """What is read in a gallery photo: a record [1]; of the whole image where no face is found."""
+        from ficgan.faces import get_detector
+        from ficgan.images import read_image
+
+        photo = self.clouds.photos[index]
+
+        def read() -> Record:
+            assert photo.path is not None
+            image = read_image(photo.path).rgb
+            faces = get_detector(self.config.detector).detect(image)
+            record: Record = np.zeros(1, self.judges.dtype)
+            record["made"], record["found"] = True, bool(faces)
+            marks = faces[0].landmarks if faces else self.judges.where_lost(image, None)
+            for reader in self.judges.readers:
+                record[f"by {reader.name}"] = reader.recognizer.embed(image, marks[None])
+            return record
+
+        return self.kept(["photo", photo.digest, *self.judges.key], read)
+
+    def surroundings(self, row: int) -> Record:
+        """What is read where the face is left out, and hair, neck and ears alone are drawn: a record [1]."""
+        key = ["surroundings", self._template_key, *self._scan_key(row)]
+        made = np.ones(1, bool)
+        return self.kept(key, lambda: self.read(row, [self.picture_of(row, None, "", 0)], made))
+
+    def pictured(self, row: int, method: str, degrees: Sequence[int], attacker: str = "") -> Record:
+        """What is read in a scan's projections under a method, or after its inverse: a record [degrees]."""
+
+        def read() -> Record:
+            clouds = self.treated(row, method, degrees, attacker)
+            images = [self.picture_of(row, cloud, method, d) for d, cloud in zip(degrees, clouds, strict=True)]
+            return self.read(row, images, np.array([cloud is not None for cloud in clouds]))
+
+        key = [self._template_key, *self.method_key(row, method, degrees), *inverse_key(self, row, attacker)]
+        return self.kept(["pictured", *key], read)
+
+    def read(self, row: int, images: Sequence[Image], made: NDArray[np.bool_]) -> Record:
+        """What is read in projections of a treated scan: a record [N]; not kept."""
+        record = self.judges.read(images, self.template, (self.picture(row), self.clear(row)))
+        record["made"] = made
+        return record
+
+    def seconds(self, row: int, method: str) -> NDArray[np.float64]:
+        """[degrees of the study] time of each anonymisation alone."""
+        degrees = sorted(self.config.degrees)
+
+        def measure() -> NDArray[np.float64]:
+            inner, drawing = self.prepared(row).inner, self._drawing(row, method)
+            time_alone(method, degrees[0], inner, **drawing)  # what is imported on first use
+            return np.array([time_alone(method, degree, inner, **drawing) for degree in degrees])
+
+        return self.kept(["seconds", *self.method_key(row, method, degrees)], measure)
+
+    # -- records of clouds --------------------------------------------------------------------------------------------
+
+    @cached_property
+    def in_space(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Rows of the probes whose clouds are compared, and of the gallery they are compared with.
+
+        Everybody, or, where the configuration says so, the first so many people.
+        """
+        clouds, geometry = self.clouds, self.config.geometry
+        if geometry is None:
+            return (), ()
+        named = list(dict.fromkeys(clouds.scans[row].person for row in clouds.probes))[: geometry.people or None]
+        people = set(named) if geometry.people else set(clouds.people)
+
+        def among(rows: Sequence[int]) -> tuple[int, ...]:
+            return tuple(row for row in rows if clouds.scans[row].person in people)
+
+        return among(clouds.probes), among(clouds.gallery)
+
+    @cached_property
+    def shapes(self) -> ShapeJudges:
+        """Who compares clouds."""
+        assert self.config.geometry is not None
+        gallery = self.in_space[1]
+        example = self.clouds.probes[0]
+        enrolled = partial(self.inner_parts, gallery)
+        return ShapeJudges(
+            self.config.geometry.recognisers, enrolled, len(gallery), lambda: self.prepared(example).inner
+        )
+
+    def shaped(self, row: int, method: str = "", degrees: Sequence[int] = (), attacker: str = "") -> Record:
+        """What is read in a scan's clouds, clear [1] or under a method [degrees]; distortion is a probe's."""
+        enrolled = row in self.clouds.gallery
+        names = list(self.shapes.names)
+        pairs = [self.clouds.scans[other].digest for other in self.in_space[1]] if "icp" in names else None
+
+        def read() -> Record:
+            if not method:
+                return self.shapes.read([self.prepared(row).inner], enrolled=enrolled)
+            source = None if enrolled or attacker else self._clear_shape(row)
+            return self.shapes.read(self.treated(row, method, degrees, attacker), source, enrolled=enrolled)
+
+        of = self.method_key(row, method, degrees) if method else self._scan_key(row)
+        return self.kept(["space", names, pairs, enrolled, *of, *inverse_key(self, row, attacker)], read)
+
+    @cached_property
+    def _clear_shape(self) -> Callable[[int], ClearShape]:
+        return lru_cache(1)(lambda row: ClearShape.of(self.prepared(row).inner))
+
+    # -- keys ---------------------------------------------------------------------------------------------------------
+
+    def kept(self, key: list[Any], make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+        """An array of this study that is computed once."""
+        return self.store.array([_STEPS, *key], make)
+
+    @property
+    def _template_key(self) -> list[Any] | None:
+        return None if self.template is None else self.template.key
+
+    def _scan_key(self, row: int) -> list[Any]:
+        """JSON-ready; what everything that is read of a scan depends on."""
+        from ficgan import __version__
+
+        config = self.config
+        return [__version__, self.clouds.scans[row].digest, config.shade, config.prepared, *self.judges.key]
+
+    def method_key(self, row: int, method: str, degrees: Sequence[int]) -> list[Any]:
+        """JSON-ready; what the anonymised clouds of a scan depend on, and who reads them."""
+        target = self.clouds.target
+        mixed = self.clouds.scans[target].digest if method == "merge-2-faces" and target is not None else None
+        return [*self._scan_key(row), method, list(degrees), self.config.seed, self.clouds.scans[row].name, mixed]
+
+
+def _packed(cloud: Cloud | None, length: int) -> NDArray[np.void]:
+    """A cloud of that length as an array, or none."""
+    out: NDArray[np.void] = np.zeros(length, _PACKED)
+    if cloud is not None:
+        out["made"], out["points"] = True, cloud.points
+        if cloud.colors is not None:
+            out["coloured"], out["colors"] = True, cloud.colors
+    return out
+
+
+def _unpacked(packed: NDArray[np.void]) -> Cloud | None:
+    if not packed["made"][0]:
+        return None
+    return Cloud(packed["points"].astype(np.float64), packed["colors"].copy() if packed["coloured"][0] else None)
+
+
+@lru_cache(maxsize=1)
+def open_study(config: CloudStudyConfig, out: Path) -> CloudStudy:
+    """The study of a configuration in this process, with its folder."""
+    return CloudStudy(config, open_clouds(config, out), PictureJudges.open(config), Store(out / "store"))

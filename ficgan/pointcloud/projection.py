@@ -1,0 +1,369 @@
+"""Pictures of point clouds: the thesis' orthographic projection, turned views, a camera, pictures side by side.
+
+Source:
+    Point-cloud thesis, §4.3.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.errors import InputError, UsageError
+from ficgan.pointcloud.cloud import Cloud
+from ficgan.pointcloud.shading import shaded
+
+__all__ = ["ANGLES", "Camera", "ProjectionConfig", "perspective", "project", "splat", "strip", "turned", "views"]
+
+Picture = NDArray[np.uint8]
+Floats = NDArray[np.float64]
+Order = Literal["y", "x", "depth"]
+
+ANGLES = range(-10, 11, 2)
+"""Degrees of yaw of the pictures that the auto-encoder learns from (thesis, figure 4.26: −10 to 10)."""
+THESIS_SIZE = (389, 515)
+THESIS_PER_METRE = 496 / 0.5  # pixels, upright
+NEAR = 0.05
+"""Metres; what is nearer to a camera is cut."""
+MOST_BYTES = 4 << 30
+"""Of memory that drawing may take."""
+_PIXELS_PER_POINT = 100 / 72
+"""At matplotlib's 100 dots per inch."""
+_LINE_WIDTH = 1.0
+"""Points; matplotlib draws a line of this width around a marker, half of it outside."""
+_LARGEST_POINT = int((THESIS_SIZE[0] / _PIXELS_PER_POINT - _LINE_WIDTH) ** 2)
+"""Points² of a disc as wide as the thesis' picture; discs grow with the picture."""
+_RADIUS_STEP = 0.5
+"""Where every point has a radius of its own, radii are rounded to this many cells, and equal ones drawn together."""
+_LARGE = 16
+"""Cells from which on a step is a 32nd of the radius, so there are few steps however large discs grow."""
+_LEAST_WIDE = 512
+"""Pixels that the radius of a disc may have, however small the picture; else as many as the picture is wide or high."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """Settings of any picture of a cloud.
+
+    Args:
+        size: width and height in pixels.
+        point_size: marker area, points² (thesis: 25, and up to 60 for sparse results).
+        background: grey or RGB.
+        yaw: degrees the head is turned about the upright axis through the nose tip; above 0 towards the viewer's right.
+        pitch: degrees the head is raised.
+        samples: cells per pixel in each direction (see `splat`); 1 is fastest and has hard edges.
+
+    Raises:
+        UsageError: numbers that cannot work.
+    """
+
+    size: tuple[int, int] = THESIS_SIZE
+    point_size: float = 25.0
+    background: int | tuple[int, int, int] = 255
+    yaw: float = 0.0
+    pitch: float = 0.0
+    samples: int = 2
+
+    def __post_init__(self) -> None:
+        if len(self.size) != 2 or min(self.size) < 1 or any(side != int(side) for side in self.size):
+            raise UsageError(f"the size of the picture is {self.size}; give a width and a height, whole and above 0")
+        if not 0 < self.point_size <= _LARGEST_POINT:
+            raise UsageError(
+                f"the point size is {self.point_size:g}; give a number above 0, and at most {_LARGEST_POINT}, whose "
+                "disc is as wide as the picture"
+            )
+        if np.shape(self.background) not in ((), (3,)) or np.min(self.background) < 0 or np.max(self.background) > 255:
+            raise UsageError(f"the background is {self.background}; give a grey from 0 to 255, or three numbers of RGB")
+        if not np.isfinite([self.yaw, self.pitch]).all():
+            raise UsageError(f"yaw and pitch are {self.yaw} and {self.pitch}; give degrees")
+        if not 1 <= self.samples <= 8:
+            raise UsageError(f"the number of cells per pixel is {self.samples}; give 1 to 8")
+
+    @property
+    def thesis_radius(self) -> float:
+        """Pixels, in the thesis' picture, of matplotlib's marker with the line around it."""
+        return float((np.sqrt(self.point_size) + _LINE_WIDTH) / 2 * _PIXELS_PER_POINT)
+
+    def changed(self, changes: dict[str, Any]) -> Self:
+        """The settings with some of them changed.
+
+        Raises:
+            UsageError: a name that is no setting.
+        """
+        known = {field.name for field in fields(self)}
+        if unknown := sorted(set(changes) - known):
+            raise UsageError(f"a projection has no setting {unknown[0]!r}; it has {', '.join(sorted(known))}")
+        return replace(self, **changes)
+
+    def splat(self, places: Floats, cloud: Cloud, order: NDArray[np.intp], radius: float | Floats) -> Picture:
+        """Draw points of a cloud, given the places of all of them, in an order."""
+        assert cloud.colors is not None
+        return splat(
+            places[order], cloud.colors[order], radius, self.size, background=self.background, samples=self.samples
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectionConfig(Drawing):
+    """How a cloud becomes a picture; the thesis' numbers.
+
+    Args:
+        limits: metres from the nose tip to the side and to the upper edge of the drawn area.
+        order: what is drawn last lies on top: "y", the highest; "x" or "depth", the nearest to the viewer.
+
+    Source:
+        Point-cloud thesis, §4.3.2; the order by x is for PMP with α > .03.
+    """
+
+    limits: tuple[float, float] = (0.18, 0.25)
+    order: Order = "y"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.limits) != 2 or not all(0 < limit < np.inf for limit in self.limits):
+            raise UsageError(f"the limits of the picture are {self.limits}; give two lengths above 0, in metres")
+        if self.order not in get_args(Order):
+            raise UsageError(f"the order of drawing is {self.order!r}; use one of {', '.join(get_args(Order))}")
+
+    @property
+    def area(self) -> tuple[Floats, Floats]:
+        """Middle and half size [2] of the drawn area, pixels from the upper left edge."""
+        # Of matplotlib's 640×480 pixels the axes take 496×369.6 from (80, 52.8). The tight box begins 10 pixels outside
+        # them and is cut to whole pixels. Of 516 the thesis has 515; the lost one is the upper edge, once turned.
+        scale = np.array(self.size) / THESIS_SIZE
+        return scale * (194.2, 257.0), scale * (369.6 / 2, 496 / 2)
+
+    def places(self, points: Floats) -> Floats:
+        """Columns and rows [N,2], pixel centres at integers, of points [N,3] of the turned head."""
+        middle, half = self.area
+        return np.asarray(middle - 0.5 - points[:, [2, 1]] * (half / self.limits))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Camera(Drawing):
+    """A pinhole camera on the axis through the nose tip, and how points are drawn.
+
+    Pixels are square. A disc has in metres the size it has upright in the thesis' picture, so it grows with the face.
+
+    Args:
+        distance: metres from the camera to the nose tip.
+        fov: degrees from the lower to the upper edge of the picture.
+    """
+
+    distance: float = 1.0
+    fov: float = 28.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (np.isfinite(self.distance) and self.distance > NEAR):
+            raise UsageError(f"the camera is {self.distance} m away; give more than {NEAR} m")
+        if not 0 < self.fov < 180:
+            raise UsageError(f"the field of view is {self.fov} degrees; give more than 0 and less than 180")
+
+
+def project(cloud: Cloud, config: ProjectionConfig | None = None, **changes: Any) -> Picture:
+    """The front view of a face, drawn as the thesis draws it: a scatter plot of y and z, turned upright.
+
+    The area within the limits fills the same pixels as in a matplotlib figure of the default size saved with a tight
+    bounding box: 369.6×496 of 389×515, the rest is background. Columns run along −z, rows along −y.
+
+    Args:
+        cloud: in the canonical frame; one without colours is shaded first.
+        config: None: the thesis'.
+        changes: settings to change, such as point_size=40 or yaw=10.
+
+    Returns:
+        [height,width,3] uint8 RGB.
+
+    Raises:
+        InputError: the cloud is empty, or has neither colours nor a surface.
+        UsageError: settings that cannot work.
+
+    Source:
+        Point-cloud thesis, eq. 4.3 (along x in place of z).
+    """
+    config = (config or ProjectionConfig()).changed(changes)
+    cloud = turned(_coloured(cloud), config.yaw, config.pitch)
+    order = np.argsort(cloud.points[:, 1 if config.order == "y" else 0], kind="stable")
+    middle, half = config.area
+    corner = np.floor(middle - half + 0.5).astype(int)
+    (left, top), (right, bottom) = corner, np.maximum(np.floor(middle + half + 0.5).astype(int), corner + 1)
+    radius = config.thesis_radius * float(np.sqrt(np.prod(config.size) / np.prod(THESIS_SIZE)))
+    window = replace(config, size=(int(right - left), int(bottom - top)))  # matplotlib clips to whole pixels
+    drawn = window.splat(config.places(cloud.points) - corner, cloud, order, radius)
+    picture = np.empty((config.size[1], config.size[0], 3), np.uint8)
+    picture[:] = config.background
+    picture[top:bottom, left:right] = drawn
+    return picture
+
+
+def views(
+    cloud: Cloud, angles: Iterable[float] = ANGLES, config: ProjectionConfig | None = None, **changes: Any
+) -> list[Picture]:
+    """Front views of the head turned by several angles of yaw (thesis, figure 4.26).
+
+    A cloud without colours is shaded once, before it is turned: its light turns with it. The rest is as in `project`.
+    """
+    config, cloud = (config or ProjectionConfig()).changed(changes), _coloured(cloud)
+    return [project(cloud, replace(config, yaw=float(angle))) for angle in angles]
+
+
+def perspective(cloud: Cloud, camera: Camera | None = None, **changes: Any) -> Picture:
+    """The face as a camera before it sees it; of the discs over a pixel the one nearest to the camera is seen.
+
+    Args:
+        cloud: in the canonical frame; one without colours is shaded first.
+        camera: None: a metre away, so that the picture holds half a metre at the nose tip.
+        changes: fields of the camera, such as distance=0.4 or yaw=30.
+
+    Raises:
+        InputError: the cloud is empty, or none of it lies before the camera.
+        UsageError: settings that cannot work.
+    """
+    camera = (camera or Camera()).changed(changes)
+    cloud = turned(_coloured(cloud), camera.yaw, camera.pitch)
+    depth = camera.distance - cloud.points[:, 0]
+    order = np.argsort(-depth, kind="stable")
+    order = order[depth[order] > NEAR]
+    if len(order) == 0:
+        raise InputError(f"no point lies more than {NEAR} m before the camera; move it away, or check the cloud's unit")
+    focal_length = camera.size[1] / 2 / np.tan(np.radians(camera.fov) / 2)
+    scale = focal_length / np.maximum(depth, NEAR)
+    places = (np.array(camera.size) - 1) / 2 - cloud.points[:, [2, 1]] * scale[:, None]
+    return camera.splat(places, cloud, order, camera.thesis_radius / THESIS_PER_METRE * scale[order])
+
+
+def turned(cloud: Cloud, yaw: float, pitch: float = 0.0) -> Cloud:
+    """The head turned about the nose tip: first raised, then turned aside.
+
+    Args:
+        cloud: in the canonical frame.
+        yaw: degrees; above 0 the face looks towards the viewer's right.
+        pitch: degrees; above 0 it looks up.
+    """
+    if yaw == 0 and pitch == 0:
+        return cloud
+    (s, t), (c, d) = np.sin(np.radians([yaw, pitch])), np.cos(np.radians([yaw, pitch]))
+    transform = np.eye(4)
+    transform[:3, :3] = np.array([[c, 0, s], [0, 1, 0], [-s, 0, c]]) @ np.array([[d, -t, 0], [t, d, 0], [0, 0, 1]])
+    return cloud.moved(transform)
+
+
+def _coloured(cloud: Cloud) -> Cloud:
+    if len(cloud) == 0:
+        raise InputError("a cloud of no points cannot be drawn; give one with points")
+    return shaded(cloud) if cloud.colors is None else cloud
+
+
+def strip(pictures: Sequence[Picture], *, gap: int = 0, background: int = 255) -> Picture:
+    """One picture of several [H,W,3], from left to right, with a gap in pixels; lower ones stand at the upper edge."""
+    if not pictures or any(p.ndim != 3 or p.shape[2] != 3 or p.dtype != np.uint8 for p in pictures):
+        raise InputError("a strip needs at least one picture, each [H,W,3] uint8")
+    height = max(len(picture) for picture in pictures)
+    padded = [np.pad(p, ((0, height - len(p)), (0, gap), (0, 0)), constant_values=background) for p in pictures]
+    whole = np.concatenate(padded, axis=1)
+    return np.ascontiguousarray(whole[:, : whole.shape[1] - gap])
+
+
+def splat(
+    places: NDArray[np.floating],
+    colors: NDArray[np.uint8],
+    radius: float | NDArray[np.floating],
+    size: tuple[int, int],
+    *,
+    background: int | tuple[int, int, int] = 255,
+    samples: int = 2,
+) -> Picture:
+    """Draw points as filled discs, each over all that come before it: [height,width,3] RGB.
+
+    Every point's rank is written at its cell, and the ranks are dilated by a disc: the highest rank that reaches a cell
+    is the last point drawn over it. So the time depends on the picture and the radius, hardly on the number of points.
+
+    Args:
+        places: [N,2], column and row in pixels, pixel centres at integers; points outside are cut.
+        colors: [N,3] RGB.
+        radius: of the discs in pixels, one or [N].
+        size: width and height in pixels.
+        background: grey or RGB where no disc lies.
+        samples: cells per pixel in each direction; edges are blended over samples² cells, and places rounded to a cell.
+
+    Raises:
+        UsageError: so large a picture or discs that they cannot be drawn.
+    """
+    width, height = size
+    radii = np.asarray(radius, np.float64)
+    _need_room(float(radii.max()), len(places), size, samples)
+    # A cell's centre lies at (index + .5)/samples − .5 pixels.
+    cells = np.floor((np.asarray(places, np.float64) + 0.5) * samples)
+    ranks = _highest_ranks(cells, radii * samples, (width * samples, height * samples))
+    palette = np.zeros((len(colors) + 1, 4), np.uint8)  # four bytes, so that one look-up copies a whole colour
+    palette[0, :3], palette[1:, :3] = background, colors
+    drawn = np.take(palette.view(np.uint32)[:, 0], ranks)
+    blocks = drawn.view(np.uint8).reshape(height, samples, width, samples, 4)[..., :3]
+    if samples == 1:
+        return np.ascontiguousarray(blocks[:, 0, :, 0])
+    total = np.zeros((height, width, 3), np.uint16)
+    for row, column in np.ndindex(samples, samples):
+        total += blocks[:, row, :, column]
+    return ((total + samples**2 // 2) // samples**2).astype(np.uint8)
+
+
+def _need_room(radius: float, count: int, size: tuple[int, int], samples: int) -> None:
+    """Refuse what would take minutes or all memory; every doubling of runs in `_dilate` is kept."""
+    margin, widest = radius * samples, max(*size, _LEAST_WIDE)
+    ranks = (2 if count < 2**16 - 1 else 4) * (2 + np.log2(2 * margin + 1))
+    need = np.prod(np.array(size) * samples + 2 * margin) * ranks + 8.0 * np.prod(size) * samples
+    if radius > widest or need > MOST_BYTES:
+        raise UsageError(
+            f"discs of {radius:.3g} pixels on {size[0]}×{size[1]} of {samples}² cells cannot be drawn: {widest} pixels "
+            f"and {MOST_BYTES >> 30} GiB are the most; give smaller points, a smaller picture or fewer samples, or "
+            "move the camera away"
+        )
+
+
+def _stepped(radius: Floats) -> Floats:
+    """Radii in cells, rounded so that many are alike."""
+    even = np.maximum(np.round(radius / _RADIUS_STEP), 1) * _RADIUS_STEP
+    growth = 1 + _RADIUS_STEP / _LARGE
+    steps = np.round(np.log(np.maximum(radius, _LARGE) / _LARGE) / np.log(growth))
+    return np.where(radius < _LARGE, even, _LARGE * growth**steps)
+
+
+def _highest_ranks(cells: Floats, radius: Floats, size: tuple[int, int]) -> NDArray[np.unsignedinteger]:
+    """[height,width] of the highest rank (1…N; 0: none) whose disc covers a cell."""
+    width, height = size
+    out = np.zeros((height, width), np.uint16 if len(cells) < 2**16 - 1 else np.uint32)
+    radius = _stepped(radius) if radius.ndim else radius
+    for reach in np.unique(radius):
+        margin = int(reach)
+        inside = np.all((cells >= -margin) & (cells < np.array([width, height]) + margin), axis=1)
+        ranks = np.flatnonzero(inside & (radius == reach))
+        columns, rows = (cells[ranks] + margin).astype(np.intp).T
+        seeds = np.zeros((height + 2 * margin, width + 2 * margin), out.dtype)
+        np.maximum.at(seeds, (rows, columns), (ranks + 1).astype(out.dtype))
+        _dilate(seeds, float(reach), out)
+    return out
+
+
+def _dilate(seeds: NDArray[np.unsignedinteger], radius: float, out: NDArray[np.unsignedinteger]) -> None:
+    """Raise `out` to the maximum of `seeds` over a disc; `seeds` is wider by the whole radius on each side.
+
+    A row of the disc is a run of cells. Maxima over runs of 2, 4, 8… cells come by doubling; any run is two of those.
+    """
+    margin = int(radius)
+    height, width = out.shape
+    powers = {1: seeds}
+    for away in range(margin, -1, -1):
+        half = int(np.sqrt(radius**2 - away**2))
+        length, power = 2 * half + 1, 1 << ((2 * half + 1).bit_length() - 1)
+        while (last := max(powers)) < power:
+            powers[2 * last] = np.maximum(powers[last][:, :-last], powers[last][:, last:])
+        first, second = margin - half, margin - half + length - power
+        for row in {margin - away, margin + away}:
+            band = powers[power][row : row + height]
+            np.maximum(out, band[:, first : first + width], out=out)
+            np.maximum(out, band[:, second : second + width], out=out)
