@@ -16,8 +16,7 @@ from ficgan.anonymizers import generator
 from ficgan.anonymizers.obfuscation import obfuscate_blur, obfuscate_overlay
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.study import open_scenes
-from ficgan.lab.study.scenes import covered_share
-from ficgan.lab.study.variants import Pictures, central_view, random_view, with_decoys
+from ficgan.lab.study.scenes import Pictures, central_view, covered_share, random_view, with_decoys
 
 box = st.tuples(*[st.integers(-5, 25)] * 4)
 
