@@ -88,13 +88,13 @@ def fantomas(
         data, layout=layout, labels=labels, aligned=aligned, detector=detector, resamples=resamples, judges=judges,
         people=people, size=size, only=only, extra=extra, preset=preset, general=general, utility=utility,
     )  # fmt: skip
-    with Progress(progress, unit="task", quiet=quiet) as told:
+    with Progress(progress, unit="task", quiet=quiet) as report:
         jobs = jobs or min(8, os.cpu_count() or 1)
         elsewhere = None
         if other is not None:
-            elsewhere = run_matrix(experiment.learnt_on(config, other), out, jobs=jobs, progress=told)
-        results = run_matrix(config, out, jobs=jobs, progress=told)
-        transferred = experiment.fantomas_transfer(config, out, told) if transfer else []
+            elsewhere = run_matrix(experiment.learnt_on(config, other), out, jobs=jobs, progress=report)
+        results = run_matrix(config, out, jobs=jobs, progress=report)
+        transferred = experiment.fantomas_transfer(config, out, report) if transfer else []
     results.caveats = [*experiment.fantomas_caveats(results), *results.caveats]
     found = experiment.verdicts(results)
     e4 = [experiment.transfer_table(transferred), experiment.elsewhere_table(results, elsewhere)]
@@ -142,8 +142,8 @@ def ficgan(
         data, layout, labels, part, skip, limit, size, aligned, judges, attributes, checkpoint, bank, k, layers,
         tuple(_ablation(text) for text in ablations), detector, device, resamples, seed,
     )  # fmt: skip
-    with Progress(progress, unit="setting", quiet=quiet) as told:
-        run = run_ficgan(config, out, told)
+    with Progress(progress, unit="setting", quiet=quiet) as report:
+        run = run_ficgan(config, out, report)
     _finish(run.results, out, ficgan_tables(run), started, lambda: draw_figure_4(run, out / "figures"))
 
 
@@ -192,8 +192,8 @@ def revelio(
         data, layout=layout, labels=labels, aligned=aligned, detector=detector, resamples=resamples, judges=judges,
         **values,
     )  # fmt: skip
-    with Progress(progress, unit="part", quiet=quiet) as told:
-        run = run_revelio(config, out, told)
+    with Progress(progress, unit="part", quiet=quiet) as report:
+        run = run_revelio(config, out, report)
     _finish(run.results, out, run.tables, started, lambda: draw_revelio(run.experiment, run.outcomes, out))
 
 
@@ -219,8 +219,8 @@ def obfuscation(
 
     started = time.monotonic()
     config = _study(images, annotations, file, overrides)
-    with Progress(progress, unit="%", quiet=quiet) as told:
-        results, tables = run_obfuscation(config, out, lambda what, share: told(round(100 * share), 100, what))
+    with Progress(progress, unit="%", quiet=quiet) as report:
+        results, tables = run_obfuscation(config, out, lambda what, share: report(round(100 * share), 100, what))
     _finish(results, out, tables, started)
 
 
@@ -257,9 +257,9 @@ def _finish(
 
     with atomic_write(out / "results.json", overwrite=True) as file:
         file.write(results.to_json().encode())
-    told = {"title": results.title, "caveats": results.caveats, "tables": tables, "provenance": results.provenance}
+    tree = {"title": results.title, "caveats": results.caveats, "tables": tables, "provenance": results.provenance}
     with atomic_write(out / "paper.json", overwrite=True) as file:
-        file.write(json.dumps(told, indent=1, allow_nan=False, ensure_ascii=False).encode())
+        file.write(json.dumps(tree, indent=1, allow_nan=False, ensure_ascii=False).encode())
     try:
         from ficgan.lab.report import write_report
 

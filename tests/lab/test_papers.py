@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from network_world import write_network
 from PIL import Image
@@ -145,6 +145,7 @@ def test_the_full_protocol_is_the_papers() -> None:
     assert (whole.background, whole.attacker, whole.test, whole.enrolment) == (200, 4500, 300, 0.75)
 
 
+@settings(max_examples=10, deadline=None)
 @given(st.integers(3, 4999))
 def test_a_scaled_split_uses_everybody_once(total: int) -> None:
     parts = scaled(SplitConfig(), total)
@@ -324,11 +325,10 @@ def _invoke(*arguments: object) -> Any:
 
 
 @pytest.mark.usefixtures("_judge")
-def test_fantomas_from_end_to_end(people: Path, tmp_path: Path) -> None:
+def test_fantomas_from_end_to_end(people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = (
         "fantomas", "--data", people, "--labels", people / "labels.csv", "--aligned", "--size", SIDE, "-o", tmp_path,
-        "--only", "Gaussian Noise", "--method", "Solid=solid", "--only", "Solid", "--jobs", 1,
-        "--resamples", 100, "--quiet",
+        "--only", "Solid", "--method", "Solid=solid", "--scale", 24, "--jobs", 1, "--resamples", 50, "--quiet",
     )  # fmt: skip
     done = _invoke(*command)
     assert done.exit_code == 0, done.output
@@ -341,7 +341,10 @@ def test_fantomas_from_end_to_end(people: Path, tmp_path: Path) -> None:
     assert (permuted["reversible?"], permuted["attacker"]) == ("yes", "learn-permutation")
     assert rows["Solid"]["reversible?"] == "no"  # one colour: nothing is left to reverse
     assert rows["Solid"]["paper"] == "–"
+    assert len(list((tmp_path / "figures" / "methods").glob("*.svg"))) == 2
     tasks = {path: path.stat().st_mtime_ns for path in (tmp_path / "tasks").iterdir()}
+    monkeypatch.setattr("ficgan.lab.report.write_report", lambda *_, **__: [])
+    monkeypatch.setattr("ficgan.lab.papers.fantomas.draw_fantomas", lambda *_: [])
     assert _invoke(*command).exit_code == 0
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "tasks").iterdir()} == tasks
 

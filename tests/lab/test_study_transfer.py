@@ -55,7 +55,7 @@ def slow_precision(found: list[tuple[np.ndarray, np.ndarray]], truths: list[np.n
 corner = st.tuples(st.integers(0, 6), st.integers(0, 6), st.integers(2, 5), st.integers(2, 5))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     st.lists(st.tuples(st.lists(corner, max_size=4), st.lists(corner, max_size=5)), min_size=1, max_size=4),
     st.integers(0, 99),

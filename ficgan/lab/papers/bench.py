@@ -173,7 +173,6 @@ class Attack:
 
     @property
     def label(self) -> str:
-        """For tables."""
         return self.opponent.title
 
     @property

@@ -132,12 +132,10 @@ class Found:
     attributes: dict[str, Kept] = field(default_factory=dict)
 
     def figure(self, metric: str) -> Figure | None:
-        """Of that metric, where it has a value."""
         return next((one for one in self.figures if one.metric == metric and one.value is not None), None)
 
     @classmethod
     def read(cls, raw: dict[str, Any]) -> Found:
-        """From JSON."""
         return cls(
             {name: tuple(Figure(**one) for one in some) for name, some in raw["judges"].items()},
             tuple(Figure(**one) for one in raw["figures"]),
@@ -168,7 +166,6 @@ class Run:
 
     @property
     def main(self) -> dict[Setting, Found]:
-        """Of the model itself, without the ablations."""
         return {setting: one for setting, one in self.found.items() if setting.model == "FICGAN"}
 
     def by_layer(self, code: str) -> dict[int, Found]:
@@ -195,12 +192,10 @@ class Stage:
 
     @cached_property
     def clear(self) -> Readings:
-        """What the judges of utility read in the clear faces."""
         return self.judges.read(self.faces)
 
     @cached_property
     def source(self) -> dict[str, Embeddings]:
-        """Embeddings of the clear faces by each recogniser."""
         return {reader.name: reader.embed(self.faces) for reader in self.readers}
 
     @cached_property

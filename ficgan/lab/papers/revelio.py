@@ -195,7 +195,6 @@ class World:
         return written(made, faces.people, {"world": "Revelio, section 5.1"}, faces.names)
 
     def facts(self, people: NDArray[np.int64]) -> dict[str, Any]:
-        """Images and people of each part."""
         parts = {"reference": self.reference, "closed": self.closed, "outside": self.outside}
         return {name: {"images": len(rows), "people": len(np.unique(people[rows]))} for name, rows in parts.items()}
 
@@ -268,7 +267,6 @@ class Experiment:
 
     @property
     def bootstrap(self) -> Bootstrap:
-        """Over people."""
         return Bootstrap(max(1, self.paper.resamples), self.paper.seed)
 
     def blur(self, level: str) -> Treatment:
@@ -280,11 +278,9 @@ class Experiment:
         return Treatment(f"K {kernel}", scaled_blur(GaussianBlur(kernel=kernel), self.paper.size))
 
     def attack(self, label: str, spec: str, how: Treatment) -> Attack:
-        """An attacker that learns from the reference in a treatment."""
         return attack_on(self.bench, spec, how, self.world.reference, label=label, progress=self.progress)
 
     def restorer(self, how: Treatment) -> Attack:
-        """Revelio, trained on a treatment."""
         return self.attack(*self.paper.restorer, how)
 
     def seen(self, how: Treatment, rows: Rows) -> Faces:
@@ -292,7 +288,6 @@ class Experiment:
         return treated(self.bench, how, rows)
 
     def clear(self, rows: Rows) -> Faces:
-        """Rows as they are."""
         return self.bench.prepared.faces.take(rows)
 
     def report(self, done: int, total: int, what: str) -> None:
@@ -370,13 +365,13 @@ def run_revelio(paper: RevelioPaper, out: Path, progress: Progress | None = None
             outcomes[part] = Outcome([Trial(**from_json(one)) for one in entry["trials"]], entry["facts"])
             seconds[part] = entry["seconds"]
     facts, world = experiment.bench.prepared.facts(), experiment.world.facts(experiment.bench.people)
-    told = {key: value for key, value in asdict(paper).items() if key not in ("data", "labels")}
-    told |= {"attackers": [[label, without_folder(spec)] for label, spec in paper.named]}
-    told["judges"] = [reader.name for reader in experiment.bench.readers]
+    given = {key: value for key, value in asdict(paper).items() if key not in ("data", "labels")}
+    given |= {"attackers": [[label, without_folder(spec)] for label, spec in paper.named]}
+    given["judges"] = [reader.name for reader in experiment.bench.readers]
     results = Results(
         "Revelio: are blurred faces restored and named?",
         revelio_caveats(paper, facts, world, outcomes),
-        origin(told, time.monotonic() - started) | {"set": {**facts, "world": world}, "part_seconds": seconds},
+        origin(given, time.monotonic() - started) | {"set": {**facts, "world": world}, "part_seconds": seconds},
         trials=[trial for one in outcomes.values() for trial in one.trials],
     )
     return RevelioRun(results, revelio_tables(paper, outcomes), experiment, outcomes)

@@ -156,7 +156,6 @@ def _controls(experiment: Experiment, level: str) -> list[Trial]:
 
 
 def _mean_face(experiment: Experiment) -> NDArray[np.uint8]:
-    """The mean of the reference's photos."""
     rows = experiment.world.reference
     blocks = (experiment.clear(rows[begin : begin + _BLOCK]).images for begin in range(0, len(rows), _BLOCK))
     return np.rint(sum(block.sum(0, dtype=np.float64) for block in blocks) / len(rows)).astype(np.uint8)
@@ -363,10 +362,10 @@ def kernel(experiment: Experiment) -> Outcome:
     for label, blur in transfers(size).items():
         answer = scale * float(estimator.regress(blur(parts[2])).mean())
         theirs = published.REVELIO_TRANSFER.get(label)
-        said = f"says {answer:.1f}; a perfect estimator {scale * equivalent_kernel(blur, kernels):.1f}"
-        said += f"; the paper's {theirs}" if theirs else ""
+        answered = f"says {answer:.1f}; a perfect estimator {scale * equivalent_kernel(blur, kernels):.1f}"
+        answered += f"; the paper's {theirs}" if theirs else ""
         more.append(
-            {"": f"here, of “{label}”", column: said, "photos": str(len(tested)), "estimator": estimator.network}
+            {"": f"here, of “{label}”", column: answered, "photos": str(len(tested)), "estimator": estimator.network}
         )
     out = Outcome(facts={
         "row": {column: text, "photos": photos, "estimator": estimator.network}, "more": more,

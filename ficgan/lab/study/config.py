@@ -129,5 +129,4 @@ class StudyConfig(_Task):
         return check(cls, tree, where=where)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON- and YAML-ready."""
         return self.model_dump(mode="json")

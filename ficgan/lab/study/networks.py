@@ -23,7 +23,6 @@ _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def network_names() -> list[str]:
-    """All classifiers that can be asked for."""
     from torchvision import models
 
     return [NARROW, *models.list_models(module=models)]

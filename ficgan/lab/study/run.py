@@ -84,7 +84,6 @@ class StudyResult:
     seconds: float = 0.0
 
     def to_dict(self) -> Row:
-        """JSON-ready."""
         return asdict(self)
 
 

@@ -6,7 +6,7 @@ import csv
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -65,7 +65,6 @@ class Scenes:
 
     @property
     def faced(self) -> NDArray[np.bool_]:
-        """Whether an image shows a face."""
         return np.array([len(scene.boxes) > 0 for scene in self.items], bool)
 
     @property
@@ -78,7 +77,6 @@ class Scenes:
         return digest.hexdigest()
 
     def take(self, rows: Iterable[int]) -> Scenes:
-        """The images at `rows`, in that order."""
         return replace(self, items=tuple(self.items[int(row)] for row in rows))
 
     def split(self, name: str) -> Scenes:
@@ -178,36 +176,30 @@ def with_decoys(scenes: Scenes, seed: int = 0) -> Scenes:
 
 
 class Pictures:
-    """The pictures of a set in a variant, obfuscated at full resolution on demand; at most `room` bytes are kept."""
+    """Pictures [H,W,3] uint8 RGB by number, made on demand; at most `room` bytes are kept."""
 
-    def __init__(
-        self, scenes: Scenes, variant: Variant, room: float = math.inf, blur: Literal["paper", "released"] = "paper"
-    ) -> None:
-        self.scenes, self.variant, self._blur = scenes, variant, blur
+    def __init__(self, make: Callable[[int], Image], count: int, room: float = math.inf) -> None:
+        self._make, self._count, self._room = make, count, room
         self._kept: dict[int, Image] = {}
-        self._room = room
+
+    @classmethod
+    def of(
+        cls, scenes: Scenes, variant: Variant, room: float = math.inf, blur: Literal["paper", "released"] = "paper"
+    ) -> Pictures:
+        """The pictures of a set in one variant, obfuscated at full resolution."""
+        return cls(lambda row: _obfuscated(scenes.items[row], variant, blur), len(scenes), room)
 
     def __len__(self) -> int:
-        return len(self.scenes)
+        return self._count
 
     def __getitem__(self, index: int) -> Image:
-        """Picture [H,W,3] uint8 RGB."""
         if index in self._kept:
             return self._kept[index]
-        picture = self._obfuscated(self.scenes.items[index])
+        picture = self._make(index)
         if picture.nbytes <= self._room:
             self._room -= picture.nbytes
             self._kept[index] = picture
         return picture
-
-    def _obfuscated(self, scene: Scene) -> Image:
-        from ficgan.anonymizers.obfuscation import obfuscate_blur, obfuscate_overlay
-
-        if self.variant == "original" or not len(scene.boxes):
-            return scene.load()
-        if self.variant == "blurred":
-            return obfuscate_blur(scene.load(), scene.boxes, self._blur)
-        return obfuscate_overlay(scene.load(), scene.boxes, "mean" if self.variant == "overlaid" else self.variant)
 
     def fill(self) -> None:
         """Make all pictures for which there is room, so that processes forked after this share them."""
@@ -215,6 +207,16 @@ class Pictures:
             self[index]
             if index not in self._kept:
                 return
+
+
+def _obfuscated(scene: Scene, variant: Variant, blur: Literal["paper", "released"]) -> Image:
+    from ficgan.anonymizers.obfuscation import obfuscate_blur, obfuscate_overlay
+
+    if variant == "original" or not len(scene.boxes):
+        return scene.load()
+    if variant == "blurred":
+        return obfuscate_blur(scene.load(), scene.boxes, blur)
+    return obfuscate_overlay(scene.load(), scene.boxes, "mean" if variant == "overlaid" else variant)
 
 
 def random_view(picture: Image, crop: int, rng: np.random.Generator, min_scale: float = 0.08) -> Image:

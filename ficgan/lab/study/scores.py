@@ -102,12 +102,10 @@ class Evaluation:
 
     @classmethod
     def of(cls, logits: NDArray[np.float32], labels: NDArray[np.int64]) -> Evaluation:
-        """Of a network's outputs [N,C]."""
         top5 = hits(logits, labels, TOP) if logits.shape[1] > TOP else None
         return cls(hits(logits, labels), top5, tuple(class_precisions(logits, labels)))
 
     def hits(self, metric: str) -> NDArray[np.bool_] | None:
-        """[N] of "top1" or "top5"."""
         return self.top1 if metric == "top1" else self.top5
 
 

@@ -212,8 +212,8 @@ class Grid:
         settings = {key: value for key, value in config.to_dict().items() if key not in _FREE}
         self.key = digest([settings, train.fingerprint, evaluation.fingerprint])
         room = config.cache_gb * 2**30 / (len(config.train_on) + len(config.evaluate_on))
-        self._train = {variant: Pictures(train, variant, room, config.blur) for variant in config.train_on}
-        self._evaluate = {variant: Pictures(evaluation, variant, room, config.blur) for variant in config.evaluate_on}
+        self._train = {one: Pictures.of(train, one, room, config.blur) for one in config.train_on}
+        self._evaluate = {one: Pictures.of(evaluation, one, room, config.blur) for one in config.evaluate_on}
 
     def cell(self, network: str, variant: Variant, seed: int, progress: Share | None = None) -> Cell:
         """One cell: read if it is there whole, else trained (resumed from the last epoch kept) and evaluated.

@@ -67,7 +67,7 @@ class Transfer:
             train, evaluation = halves(scenes, task.holdout, task.train_split, task.eval_split)
             self.scenes = (train.take(_some(len(train), task)), evaluation)
             self.train, self.evaluation = (
-                _Half(Pictures(one, "original", study.cache_gb * 2**29), np.arange(len(one)), one.labels)
+                _Half(Pictures.of(one, "original", study.cache_gb * 2**29), np.arange(len(one)), one.labels)
                 for one in self.scenes
             )
             self.outputs = len(scenes.classes)
@@ -151,25 +151,6 @@ class Transfer:
         return value
 
 
-class _Squares:
-    """Aligned faces of a `FaceData`, decoded when asked for, kept while there are fewer than `most`."""
-
-    def __init__(self, data: Any, most: float) -> None:
-        self._data, self._most = data, most
-        self._kept: dict[int, Image] = {}
-
-    def __len__(self) -> int:
-        return len(self._data)
-
-    def __getitem__(self, index: int) -> Image:
-        if index in self._kept:
-            return self._kept[index]
-        square: Image = self._data.load(index).permute(1, 2, 0).contiguous().numpy()
-        if len(self._kept) < self._most:
-            self._kept[index] = square
-        return square
-
-
 def _attributes(task: TransferConfig, study: StudyConfig) -> tuple[_Half, _Half, int, str]:
     """Both halves, how many attributes there are, and the data's fingerprint."""
     from ficgan.data import open_faces
@@ -196,7 +177,11 @@ def _attributes(task: TransferConfig, study: StudyConfig) -> tuple[_Half, _Half,
         rows = np.flatnonzero(splits == task.train_split), np.flatnonzero(splits == task.eval_split)
     if not (len(rows[0]) and len(rows[1])):
         raise UsageError(f"task {task.name} has {len(rows[0])} training and {len(rows[1])} evaluation images")
-    source = _Squares(data, study.cache_gb * 2**30 / (3 * data.resolution**2))
+
+    def square(row: int) -> Image:
+        return data.load(row).permute(1, 2, 0).contiguous().numpy()
+
+    source = Pictures(square, len(data), study.cache_gb * 2**30)
     targets = labels.attributes.astype(np.float32)
     train, evaluation = (_Half(source, some, targets[some]) for some in (rows[0][_some(len(rows[0]), task)], rows[1]))
     return train, evaluation, len(labels.attribute_names), data.fingerprint
