@@ -328,7 +328,7 @@ def _invoke(*arguments: object) -> Any:
 def test_fantomas_from_end_to_end(people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = (
         "fantomas", "--data", people, "--labels", people / "labels.csv", "--aligned", "--size", SIDE, "-o", tmp_path,
-        "--only", "Solid", "--method", "Solid=solid", "--scale", 24, "--jobs", 1, "--resamples", 50, "--quiet",
+        "--only", "Solid", "--method", "Solid=solid", "--jobs", 1, "--resamples", 50, "--quiet",
     )  # fmt: skip
     done = _invoke(*command)
     assert done.exit_code == 0, done.output

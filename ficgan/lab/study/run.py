@@ -318,9 +318,9 @@ def obfuscation_tables(study: StudyResult) -> list[Row]:
     rows = []
     for title, printed in PUBLISHED_CORRELATIONS.items():
         area = "area" if title.startswith("blurred area") else "object"
-        found = next((one[area]["classes"] for one in blurred if one[area] is not None), {})
+        by_metric: Row = next((one[area]["classes"] for one in blurred if one[area] is not None), {})
         for metric, value in printed.items():
-            r = (found.get(metric) or {"r": None})["r"]
+            r = (by_metric.get(metric) or {"r": None})["r"]
             here_r = "–" if r is None else f"{r:.2f}"
             rows.append({"r over classes": title, "of": metric, "here": here_r, "paper": f"{value:.2f}"})
     note = "Pearson's r between what faces cover of a class and the drop of its accuracy, blurred throughout."

@@ -231,10 +231,10 @@ def correlations(
     known, labels = np.isfinite(shares), scenes.labels
     out: Row = {"classes": {}, "images": {}, "images_with_faces": {}}
     for name in ("top1", "top5"):
-        if pairs[0][0].hits(name) is None:
+        if not (both := _hits(pairs, name)):
             out = {part: found | {name: None} for part, found in out.items()}
             continue
-        lost = np.mean([np.subtract(a.hits(name), b.hits(name), dtype=float) for a, b in pairs], axis=0)
+        lost = np.mean([a.astype(float) - b for a, b in both], axis=0)
         classes = [mine for label in range(len(scenes.classes)) if (mine := known & (labels == label)).any()]
         means = [shares[mine].mean() for mine in classes], [lost[mine].mean() for mine in classes]
         faces = known & (shares > 0)
@@ -248,10 +248,15 @@ def _lost(pairs: Pairs, mine: NDArray[np.bool_]) -> Row:
     """Paired top-1 and top-5 drops of some images; None where there are none, or no top-5."""
     out: Row = {"top1": None, "top5": None}
     for name in out:
-        known = [(a.hits(name), b.hits(name)) for a, b in pairs]
-        if mine.any() and all(a is not None and b is not None for a, b in known):
-            out[name] = spread([a[mine].mean() - b[mine].mean() for a, b in known])  # type: ignore[index]
+        if mine.any() and (both := _hits(pairs, name)):
+            out[name] = spread([a[mine].mean() - b[mine].mean() for a, b in both])
     return out
+
+
+def _hits(pairs: Pairs, metric: str) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+    """Before and after, [N] each; none where there is no top-5."""
+    both = [(a.hits(metric), b.hits(metric)) for a, b in pairs]
+    return [(a, b) for a, b in both if a is not None and b is not None]
 
 
 def _paired(cells: Sequence[Cell], network: str, before: Side, after: Side) -> Pairs:

@@ -188,7 +188,7 @@ def _views(
 
     loader: Any = torch.utils.data.DataLoader(
         _Views(pictures, view),  # type: ignore[arg-type]
-        batch_size=None, sampler=chunks, collate_fn=torch.from_numpy, num_workers=workers,  # type: ignore[arg-type]
+        batch_size=None, sampler=chunks, collate_fn=torch.from_numpy, num_workers=workers,
         # Forked, so that pictures already in memory are shared and nothing need be sent.
         multiprocessing_context="fork" if workers else None,
         generator=torch.Generator().manual_seed(0),  # else it would draw from the network's own
