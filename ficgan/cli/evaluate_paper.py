@@ -81,31 +81,26 @@ def fantomas(
     Todt and others 2024 (Fantômas), experiments E1–E3: on CelebA in the paper, any set with identities will do.
     """
     from ficgan.lab.matrix import run_matrix
-    from ficgan.lab.papers.fantomas import fantomas_caveats, fantomas_matrix, fantomas_tables
-    from ficgan.lab.papers.fantomas_attackers import (
-        attacker_tables,
-        draw_fantomas,
-        elsewhere_table,
-        transfer_table,
-    )
-    from ficgan.lab.papers.fantomas_transfer import fantomas_transfer, learnt_on
-    from ficgan.lab.papers.reversible import verdicts
+    from ficgan.lab.papers import fantomas as experiment
 
     started = time.monotonic()
-    config = fantomas_matrix(
+    config = experiment.fantomas_matrix(
         data, layout=layout, labels=labels, aligned=aligned, detector=detector, resamples=resamples, judges=judges,
         people=people, size=size, only=only, extra=extra, preset=preset, general=general, utility=utility,
     )  # fmt: skip
-    with Progress(progress, unit="task", quiet=quiet) as told:
+    with Progress(progress, unit="task", quiet=quiet) as report:
         jobs = jobs or min(8, os.cpu_count() or 1)
-        elsewhere = None if other is None else run_matrix(learnt_on(config, other), out, jobs=jobs, progress=told)
-        results = run_matrix(config, out, jobs=jobs, progress=told)
-        learnt_elsewhere = fantomas_transfer(config, out, told) if transfer else []
-    results.caveats = [*fantomas_caveats(results), *results.caveats]
-    found = verdicts(results)
-    e4 = [transfer_table(learnt_elsewhere), elsewhere_table(results, elsewhere)]
-    tables = [*fantomas_tables(results), *attacker_tables(results, found), *e4]
-    _finish(results, out, tables, started, lambda: draw_fantomas(results, found, out / "figures" / "methods"))
+        elsewhere = None
+        if other is not None:
+            elsewhere = run_matrix(experiment.learnt_on(config, other), out, jobs=jobs, progress=report)
+        results = run_matrix(config, out, jobs=jobs, progress=report)
+        transferred = experiment.fantomas_transfer(config, out, report) if transfer else []
+    results.caveats = [*experiment.fantomas_caveats(results), *results.caveats]
+    found = experiment.verdicts(results)
+    e4 = [experiment.transfer_table(transferred), experiment.elsewhere_table(results, elsewhere)]
+    tables = [*experiment.fantomas_tables(results), *experiment.attacker_tables(results, found), *e4]
+    figures = out / "figures" / "methods"
+    _finish(results, out, tables, started, lambda: experiment.draw_fantomas(results, found, figures))
 
 
 @paper.command(context_settings=_HELP)
@@ -140,16 +135,15 @@ def ficgan(
     will do.
     """
     from ficgan.lab.papers.ficgan import FicganPaper, run_ficgan
-    from ficgan.lab.papers.ficgan_tables import ficgan_tables
-    from ficgan.lab.papers.figure_4 import draw_figure_4
+    from ficgan.lab.papers.ficgan_tables import draw_figure_4, ficgan_tables
 
     started = time.monotonic()
     config = FicganPaper(
         data, layout, labels, part, skip, limit, size, aligned, judges, attributes, checkpoint, bank, k, layers,
         tuple(_ablation(text) for text in ablations), detector, device, resamples, seed,
     )  # fmt: skip
-    with Progress(progress, unit="setting", quiet=quiet) as told:
-        run = run_ficgan(config, out, told)
+    with Progress(progress, unit="setting", quiet=quiet) as report:
+        run = run_ficgan(config, out, report)
     _finish(run.results, out, ficgan_tables(run), started, lambda: draw_figure_4(run, out / "figures"))
 
 
@@ -184,9 +178,8 @@ def revelio(
     Zhai and others (Revelio), Tables 1 to 7, Figures 4 to 7, 13 and 15: on CelebA-HQ in the paper, any set with
     identities will do. For testing one's own blur, never for naming people in others' photos.
     """
-    from ficgan.lab.papers.revelio import RevelioPaper, run_revelio
-    from ficgan.lab.papers.revelio_figures import draw_revelio
-    from ficgan.lab.papers.revelio_lab import settings
+    from ficgan.lab.papers.revelio import RevelioPaper, run_revelio, settings
+    from ficgan.lab.papers.revelio_tables import draw_revelio
 
     started = time.monotonic()
     given = {
@@ -199,9 +192,9 @@ def revelio(
         data, layout=layout, labels=labels, aligned=aligned, detector=detector, resamples=resamples, judges=judges,
         **values,
     )  # fmt: skip
-    with Progress(progress, unit="part", quiet=quiet) as told:
-        run = run_revelio(config, out, told)
-    _finish(run.results, out, run.tables, started, lambda: draw_revelio(run.lab, run.outcomes, out))
+    with Progress(progress, unit="part", quiet=quiet) as report:
+        run = run_revelio(config, out, report)
+    _finish(run.results, out, run.tables, started, lambda: draw_revelio(run.experiment, run.outcomes, out))
 
 
 @paper.command(context_settings=_HELP)
@@ -222,12 +215,12 @@ def obfuscation(
     Yang and others 2022, Tables 3, 8 and 9, Figures 3 and 4: on ImageNet in the paper, any scenes with face boxes will
     do.
     """
-    from ficgan.lab.papers.obfuscation import run_obfuscation
+    from ficgan.lab.study import run_obfuscation
 
     started = time.monotonic()
     config = _study(images, annotations, file, overrides)
-    with Progress(progress, unit="%", quiet=quiet) as told:
-        results, tables = run_obfuscation(config, out, lambda what, share: told(round(100 * share), 100, what))
+    with Progress(progress, unit="%", quiet=quiet) as report:
+        results, tables = run_obfuscation(config, out, lambda what, share: report(round(100 * share), 100, what))
     _finish(results, out, tables, started)
 
 
@@ -264,9 +257,9 @@ def _finish(
 
     with atomic_write(out / "results.json", overwrite=True) as file:
         file.write(results.to_json().encode())
-    told = {"title": results.title, "caveats": results.caveats, "tables": tables, "provenance": results.provenance}
+    tree = {"title": results.title, "caveats": results.caveats, "tables": tables, "provenance": results.provenance}
     with atomic_write(out / "paper.json", overwrite=True) as file:
-        file.write(json.dumps(told, indent=1, allow_nan=False, ensure_ascii=False).encode())
+        file.write(json.dumps(tree, indent=1, allow_nan=False, ensure_ascii=False).encode())
     try:
         from ficgan.lab.report import write_report
 

@@ -26,7 +26,7 @@ from ficgan.lab.manifest import MANIFEST, Manifest, photo_keys
 from ficgan.lab.matrix import run_matrix
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, SetConfig
 from ficgan.lab.matrix_sets import divided_set, opened
-from ficgan.lab.papers.preset import scaled
+from ficgan.lab.papers.bench import scaled
 from ficgan.lab.results import Results
 from ficgan.lab.scenarios import get_scenarios
 from ficgan.lab.sets import open_set

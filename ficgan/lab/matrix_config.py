@@ -173,7 +173,7 @@ def load_matrix(path: str | Path) -> MatrixConfig:
     """Read and check a matrix; relative paths in it count from the file's folder.
 
     Args:
-        path: a YAML file. Configurations that come with the package have no sets: `papers.preset.with_data`.
+        path: a YAML file. Configurations that come with the package have no sets: `papers.bench.with_data`.
 
     Raises:
         UsageError: unreadable, an unknown key, method, parameter or scenario.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -23,16 +25,14 @@ from ficgan.cli.evaluate_paper import paper
 from ficgan.errors import InputError, UsageError
 from ficgan.lab import readers, reversal
 from ficgan.lab.metrics.judges import Judges
-from ficgan.lab.papers import revelio, revelio_lab
-from ficgan.lab.papers import revelio_published as printed
-from ficgan.lab.papers.revelio import RevelioPaper, revelio_matrix, run_revelio
-from ficgan.lab.papers.revelio_figures import draw_revelio
-from ficgan.lab.papers.revelio_lab import attacker, settings
-from ficgan.lab.papers.revelio_world import divide
-from ficgan.lab.papers.transfer import Attack
+from ficgan.lab.papers import published as printed
+from ficgan.lab.papers import revelio
+from ficgan.lab.papers.bench import Attack, with_data
+from ficgan.lab.papers.revelio import RevelioPaper, RevelioRun, attacker, divide, run_revelio, settings
+from ficgan.lab.papers.revelio_tables import _plotted, draw_revelio, revelio_caveats
 from ficgan.lab.readers import Reader
 from ficgan.lab.report.headline import controls
-from ficgan.lab.results import Trial
+from ficgan.lab.results import Figure, Trial
 from ficgan.lab.sets import Prepared
 
 SIDE, PEOPLE, EACH = 32, 16, 4
@@ -51,11 +51,11 @@ def _text(shared_data: Path) -> str:
 @pytest.mark.parametrize(
     ("table", "first", "last"),
     [
-        (printed.FINE_TUNING, "Model\tPSNR", "TABLE 2"),
-        (printed.LIGHT, "Methods\tPSNR", "GT\t"),
-        (printed.OPEN_WORLD, "Setting\tPSNR", "TABLE 5"),
-        (printed.DEFENCES, "Defense\tPSNR", "TABLE 6"),
-        (printed.ADAPTIVE, "Attack\tPSNR", "TABLE 7"),
+        (printed.REVELIO_FINE_TUNING, "Model\tPSNR", "TABLE 2"),
+        (printed.REVELIO_LIGHT, "Methods\tPSNR", "GT\t"),
+        (printed.REVELIO_OPEN_WORLD, "Setting\tPSNR", "TABLE 5"),
+        (printed.REVELIO_DEFENCES, "Defense\tPSNR", "TABLE 6"),
+        (printed.REVELIO_ADAPTIVE, "Attack\tPSNR", "TABLE 7"),
     ],
 )
 def test_tables_are_the_papers(shared_data: Path, table: printed.Printed, first: str, last: str) -> None:
@@ -68,17 +68,17 @@ def test_table_4_is_the_papers(shared_data: Path) -> None:
     text = _text(shared_data)
     body = text[: text.index("TABLE 4: ")]
     body = body[body.rindex("Methods\tPSNR") :]
-    assert _numbers(body[: body.index("GT\t")]) == [_of(row) for row in printed.HEAVY.rows]
+    assert _numbers(body[: body.index("GT\t")]) == [_of(row) for row in printed.REVELIO_HEAVY.rows]
 
 
 def test_table_1_and_the_text_are_the_papers(shared_data: Path) -> None:
     text = _text(shared_data)
     body = text[text.index("Kernel Size\tK = 37") : text.index("TABLE 1")]
-    assert _numbers(body) == [_of(row) for row in printed.IRA.rows]
-    told = printed.OUT_OF_DISTRIBUTION
+    assert _numbers(body) == [_of(row) for row in printed.REVELIO_IRA.rows]
+    told = printed.REVELIO_DETECTION
     assert f"$d = {told['threshold']}$" in text
     assert f"a TPR of {told['TPR']}, an FPR of {told['FPR']}, and an overall detection accuracy of 90%" in text
-    assert f"The mean absolute error (MAE) is only {printed.KERNEL['mean absolute error']}" in text
+    assert f"The mean absolute error (MAE) is only {printed.REVELIO_KERNEL_ERROR}" in text
     assert "mismatches within the mean absolute error (MAE) of 6" in text
 
 
@@ -107,6 +107,7 @@ def _made(counts: list[int]) -> Prepared:
     return Prepared(Faces(images, names, people=people), (0, 0, 8, 8), np.arange(len(people)))
 
 
+@hypothesis_settings(max_examples=10, deadline=None)
 @given(st.lists(st.integers(1, 6), min_size=8, max_size=30), st.integers(1, 30), st.integers(0, 3))
 def test_nobody_is_on_both_sides(counts: list[int], probes: int, seed: int) -> None:
     counts = [2, 2, 2, 2, *counts]
@@ -204,12 +205,14 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def _judge(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def _judge() -> Iterator[None]:
     judge = Reader(Coarse(), "coarse", "coarse", "coarse-1")  # type: ignore[arg-type]
-    monkeypatch.setattr(revelio_lab, "get_readers", lambda names: [judge])
-    monkeypatch.setattr(readers, "get_readers", lambda names, device="cpu": [judge])
-    monkeypatch.setattr(reversal, "_judges", lambda: Judges(missing={"squeezenet": "not here"}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(revelio, "get_readers", lambda names: [judge])
+        patch.setattr(readers, "get_readers", lambda names, device="cpu": [judge])
+        patch.setattr(reversal, "_judges", lambda: Judges(missing={"squeezenet": "not here"}))
+        yield
 
 
 def _paper(people: Path, **more: Any) -> RevelioPaper:
@@ -225,22 +228,31 @@ def _value(trial: Trial, metric: str) -> float | None:
     return next(one.value for one in trial.figures if one.metric == metric)
 
 
-def _rows(run: Any, title: str) -> list[dict[str, Any]]:
+def _rows(run: RevelioRun, title: str) -> list[dict[str, Any]]:
     return next(table["rows"] for table in run.tables if title in table["title"])
 
 
-@pytest.mark.usefixtures("_judge")
-def test_parts_fill_their_tables_and_others_say_that_they_were_not_run(people: Path, tmp_path: Path) -> None:
-    run = run_revelio(_paper(people, parts=("base", "retrieval", "sweep", "ood")), tmp_path)
+DONE = ("base", "retrieval", "sweep", "defences", "ood")
+ASKED = {
+    "parts": DONE, "adapted": ("jpeg", "rotation"), "control_epochs": 1,
+    "attackers": ("bicubic", "autoencoder:size=32,linear=none,epochs=1", "Revelio=ridge"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(people: Path, tmp_path_factory: pytest.TempPathFactory, _judge: None) -> RevelioRun:
+    return run_revelio(_paper(people, **ASKED), tmp_path_factory.mktemp("out"))
+
+
+def test_parts_fill_their_tables_and_others_are_marked_as_not_run(run: RevelioRun) -> None:
     done = {row["part"]: row[""] for row in _rows(run, "What was run")}
-    assert done == dict.fromkeys(("base", "retrieval", "sweep", "ood"), "done") | {
-        part: f"not run: part {part} was not asked for" for part in ("fine-tuning", "kernel", "defences")
+    assert done == dict.fromkeys(DONE, "done") | {
+        part: f"not run: part {part} was not asked for" for part in ("fine-tuning", "kernel")
     }
     first = {row["method"]: row for row in _rows(run, "Table 1")}
     beside = {"Clear", "Constant grey", "Mean face", "Chance", "Block permutation, undone"}
     beside |= {"Kernel estimated, not told"}
-    assert set(first) == {"bicubic", *beside, *(row["method"] for row in printed.IRA.rows)}
-    assert first["Block permutation, undone"]["light: here"] == "not run: control_epochs is 0"
+    assert set(first) == {"bicubic", *beside, *(row["method"] for row in printed.REVELIO_IRA.rows)}
     assert first["Revelio"]["heavy: paper"] == "0.959 [0.899, 0.984]"
     assert "majority of 2 guesses" in first["Revelio"]["heavy: here"]
     assert first["PULSE"]["light: here"] == "not run: no attacker called PULSE was given"
@@ -249,7 +261,7 @@ def test_parts_fill_their_tables_and_others_say_that_they_were_not_run(people: P
         for row in table["rows"]:
             assert list(row) == list(table["rows"][0]), table["title"]
             assert all(str(value) for key, value in row.items()), (table["title"], row)
-    assert all("not run" in row["PSNR"] for row in _rows(run, "Table 6"))
+    assert all("not run" in row["PSNR"] for row in _rows(run, "Table 2"))
     kernels = [row["kernel at 256 px"] for row in _rows(run, "Figure 15")]
     assert kernels[:11] == [f"K {kernel}" for kernel in range(71, 92, 2)]
     world = run.results.provenance["set"]["world"]
@@ -259,19 +271,25 @@ def test_parts_fill_their_tables_and_others_say_that_they_were_not_run(people: P
     scenarios = {trial.scenario.partition(",")[0] for trial in run.results.trials}
     assert scenarios == {"closed world", "open world"}
     json.dumps(run.tables, allow_nan=False)
-    names = {path.name for path in draw_revelio(run.lab, run.outcomes, tmp_path)}
+    third = {row["method"]: row for row in _rows(run, "Table 3")}
+    assert first["Fantômas"]["training"] == third["Fantômas"]["training"] == "1 epochs"
+    assert first["Blurred"]["training"] == third["Blurred"]["training"] == "–"
+    opponent = SimpleNamespace(fitted=SimpleNamespace(epochs=9, record={"epochs": 3, "ended": "2 minutes were over"}))
+    assert Attack(opponent).training == "3 epochs of 9: 2 minutes were over"  # type: ignore[arg-type]
+
+
+def test_plots_and_strips_are_drawn(run: RevelioRun, tmp_path: Path) -> None:
+    names = {path.name for path in draw_revelio(run.experiment, run.outcomes, tmp_path)}
     assert {"figure-7.svg", "figure-7.png", "figure-15.svg", "heavy.png", "light.png", "READ-FIRST.txt"} <= names
     with Image.open(tmp_path / "pictures" / "heavy.png") as strip:
-        assert strip.size == (4 * 132 - 4, 2 * 132 - 4)
+        assert strip.size == (5 * 132 - 4, 2 * 132 - 4)
 
 
-@pytest.mark.usefixtures("_judge")
-def test_retrieval_is_that_of_a_slow_loop(people: Path, tmp_path: Path) -> None:
-    run = run_revelio(_paper(people, parts=("retrieval", "ood")), tmp_path)
-    lab = run.lab
+def test_retrieval_is_that_of_a_slow_loop(run: RevelioRun) -> None:
+    lab = run.experiment
     how, rows = lab.blur("heavy"), lab.world.closed
     guesses = lab.restorer(how).guess(lab.seen(how, rows), rows)
-    reference = lab.bench.prepared.faces.take(lab.world.reference).images.reshape(-1, 4, 8, 4, 8, 3).mean((2, 4))
+    reference = lab.clear(lab.world.reference).images.reshape(-1, 4, 8, 4, 8, 3).mean((2, 4))
     hits, lowest = 0, []
     for image, person in zip(guesses.images, lab.bench.people[rows], strict=True):
         code = image.reshape(4, 8, 4, 8, 3).mean((1, 3))
@@ -288,40 +306,71 @@ def test_retrieval_is_that_of_a_slow_loop(people: Path, tmp_path: Path) -> None:
     assert "too good" in curve["note"]
 
 
-@pytest.mark.usefixtures("_judge")
-def test_what_is_done_is_kept_and_read_again(people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    once = run_revelio(_paper(people, parts=("base",)), tmp_path)
+def test_what_is_done_is_kept_and_what_failed_is_tried_again(
+    run: RevelioRun, people: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[str] = []
-    real = revelio._made
-    monkeypatch.setattr(revelio, "_made", lambda lab, part: asked.append(part) or real(lab, part))
-    again = run_revelio(_paper(people, parts=("defences",), adapted=("jpeg",)), tmp_path)
-    assert asked == ["defences"]
-    assert again.outcomes["base"].trials == once.outcomes["base"].trials
-    rows = {row["defence"]: row for row in _rows(again, "Table 6")}
+    real, out = revelio._run_part, run.experiment.out
+    monkeypatch.setattr(revelio, "_run_part", lambda lab, part: asked.append(part) or real(lab, part))
+    again = run_revelio(_paper(people, **{**ASKED, "parts": ("defences", "fine-tuning"), "pictures": 0}), out)
+    assert asked == ["fine-tuning"]
+    assert {part: again.outcomes[part].trials for part in DONE} == {p: run.outcomes[p].trials for p in DONE}
+    assert "no diffusion" in _rows(again, "Table 2")[1]["PSNR"]
+    run_revelio(_paper(people, **{**ASKED, "parts": ("retrieval",), "seed": 1}), out)
+    assert asked == ["fine-tuning", "retrieval"]  # other settings, another run
+    attackers = (f"Mine=external:folder={out / 'none'}", "Revelio=ridge")
+    for _ in range(2):
+        failed = run_revelio(_paper(people, parts=("base",), attackers=attackers), out)
+        rows = {row["method"]: row for row in _rows(failed, "Table 1")}
+        assert rows["Mine"]["light: here"].startswith("not run: ")
+        assert rows["Block permutation, undone"]["light: here"] == "not run: control_epochs is 0"
+    assert asked[2:] == ["base", "base"]
+    program = _paper(people, parts=("retrieval",), attackers=("external:command=cp -r {input}/. {output}",))
+    for _ in range(2):
+        assert all("not run" in row["PSNR"] for row in _rows(run_revelio(program, out), "Table 6"))
+    assert asked[4:] == ["retrieval", "retrieval"]
+
+
+def test_defences_met_and_learnt(run: RevelioRun) -> None:
+    rows = {row["defence"]: row for row in _rows(run, "Table 6")}
     assert {"rotation", "noise", "jpeg", "box blur", "none", "secret"} <= set(rows)
     assert rows["jpeg"]["IRA"].endswith("| 0")
-    assert "not run" not in _rows(again, "Table 7")[0]["PSNR"]
-    learnt = {row["defence"]: row["PSNR"] for row in _rows(again, "Table 7")}
+    learnt = {row["defence"]: row["PSNR"] for row in _rows(run, "Table 7")}
     assert list(learnt) == ["jpeg", "rotation", "noise", "box blur", "secret"]
-    assert all(text.startswith("not run") for name, text in learnt.items() if name != "jpeg")
-    run_revelio(_paper(people, parts=("base",), seed=1), tmp_path)
-    assert asked == ["defences", "base"]  # other settings, another run
-    fine = run_revelio(_paper(people, parts=("fine-tuning",)), tmp_path)
-    assert "no diffusion" in _rows(fine, "Table 2")[1]["PSNR"]
-
-
-@pytest.mark.usefixtures("_judge")
-def test_what_has_learnt_turned_faces_gives_upright_ones(people: Path, tmp_path: Path) -> None:
-    run = run_revelio(_paper(people, parts=("defences",), adapted=("rotation",)), tmp_path)
+    assert all(text.startswith("not run") == (name not in ("jpeg", "rotation")) for name, text in learnt.items())
 
     def likeness(scenario: str, method: str) -> float:
         (trial,) = [
             one for one in run.outcomes["defences"].trials
             if (one.scenario, one.method) == (scenario, method) and one.attacker != "not restored"
         ]  # fmt: skip
-        return next(one.value for one in trial.figures if one.metric == "PSNR") or 0.0
+        return _value(trial, "PSNR") or 0.0
 
+    # What has learnt turned faces gives upright ones.
     assert likeness("closed world, adaptive attack", "rotation") > likeness("closed world, defences", "none") - 2
+
+
+def test_controls_stand_beside_the_attackers(run: RevelioRun) -> None:
+    lab, trials = run.experiment, [one for one in run.outcomes["base"].trials if one.method == "heavy"]
+    found = {one.attacker: one for one in trials}
+    assert _value(found["Clear"], "IRA") == 1.0
+    assert (_value(found["Block permutation, undone"], "IRA") or 0) > (_value(found["Constant grey"], "IRA") or 0)
+    enrolled, tested = (lab.bench.people[rows] for rows in (lab.world.reference, lab.world.closed))
+    share = np.mean([(enrolled == person).sum() / len(enrolled) for person in tested])
+    assert _value(found["Chance"], "IRA") == pytest.approx(share)
+    checks = [one for one in controls(run.results) if one.name.startswith("closed world")]
+    assert len(checks) == 6
+    assert all(one.holds for one in checks)
+    same, other = (_value(found[name], "IDD") or 0 for name in ("Same person, another photo", "Strangers"))
+    assert 0 < same < other
+    clear = lab.bench.prepared.faces.take(lab.world.closed).images.astype(float)
+    mean = lab.bench.prepared.faces.take(lab.world.reference).images.astype(float).mean(0)
+    ratio = 10 * np.log10(255**2 / ((clear - mean) ** 2).mean((1, 2, 3)))
+    assert _value(found["Mean face"], "PSNR") == pytest.approx(ratio.mean(), abs=0.01)
+    rows = {row["method"]: row for row in _rows(run, "Table 4")}
+    assert rows["Strangers"]["IDD"].endswith("*")  # the judge was not trained by angles
+    assert rows["Strangers"]["PSNR"] == "–"
+    assert "* | 1.5" in rows["Blurred"]["IDD"]
 
 
 @pytest.mark.usefixtures("_judge")
@@ -359,9 +408,9 @@ def test_the_kernel_estimator_is_told_of(people: Path, tmp_path: Path, monkeypat
     rows = _rows(run, "Figure 13")
     assert rows[0]["mean absolute error, pixels of 256"].startswith(f"{16 / count:.3f} ")
     assert "says 37.0" in rows[2]["mean absolute error, pixels of 256"]
-    assert draw_revelio(run.lab, run.outcomes, tmp_path)[0].name == "figure-13.png"
+    assert draw_revelio(run.experiment, run.outcomes, tmp_path)[0].name == "figure-13.png"
     assert facts["chosen rightly"] == {"light": 1.0, "heavy": 0.0}
-    lab = run.lab
+    lab = run.experiment
     guesses = lab.restorer(lab.blur("light")).guess(lab.seen(lab.blur("heavy"), lab.world.closed), lab.world.closed)
     clear = lab.bench.prepared.faces.take(lab.world.closed).images
     error = ((guesses.images.astype(float) - clear) ** 2).mean((1, 2, 3))
@@ -373,50 +422,9 @@ def test_the_kernel_estimator_is_told_of(people: Path, tmp_path: Path, monkeypat
 
 
 @pytest.mark.usefixtures("_judge")
-def test_controls_stand_beside_the_attackers(people: Path, tmp_path: Path) -> None:
-    run = run_revelio(_paper(people, parts=("base",), control_epochs=1), tmp_path)
-    lab, trials = run.lab, [one for one in run.outcomes["base"].trials if one.method == "heavy"]
-    found = {one.attacker: one for one in trials}
-    assert _value(found["Clear"], "IRA") == 1.0
-    assert (_value(found["Block permutation, undone"], "IRA") or 0) > (_value(found["Constant grey"], "IRA") or 0)
-    enrolled, tested = (lab.bench.people[rows] for rows in (lab.world.reference, lab.world.closed))
-    share = np.mean([(enrolled == person).sum() / len(enrolled) for person in tested])
-    assert _value(found["Chance"], "IRA") == pytest.approx(share)
-    checks = [one for one in controls(run.results) if one.name.startswith("closed world")]
-    assert len(checks) == 6
-    assert all(one.holds for one in checks)
-    same, other = (_value(found[name], "IDD") or 0 for name in ("Same person, another photo", "Strangers"))
-    assert 0 < same < other
-    clear = lab.bench.prepared.faces.take(lab.world.closed).images.astype(float)
-    mean = lab.bench.prepared.faces.take(lab.world.reference).images.astype(float).mean(0)
-    ratio = 10 * np.log10(255**2 / ((clear - mean) ** 2).mean((1, 2, 3)))
-    assert _value(found["Mean face"], "PSNR") == pytest.approx(ratio.mean(), abs=0.01)
-    rows = {row["method"]: row for row in _rows(run, "Table 4")}
-    assert rows["Strangers"]["IDD"].endswith("*")  # the judge was not trained by angles
-    assert rows["Strangers"]["PSNR"] == "–"
-    assert "* | 1.5" in rows["Blurred"]["IDD"]
-
-
-@pytest.mark.usefixtures("_judge")
-def test_what_failed_is_tried_again(people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    real = revelio._made
-    monkeypatch.setattr(revelio, "_made", lambda lab, part: asked.append(part) or real(lab, part))
-    told = _paper(people, parts=("base",), attackers=(f"Mine=external:folder={tmp_path / 'none'}", "Revelio=ridge"))
-    for _ in range(2):
-        rows = {row["method"]: row for row in _rows(run_revelio(told, tmp_path), "Table 1")}
-        assert rows["Mine"]["light: here"].startswith("not run: ")
-    assert asked == ["base", "base"]
-    program = _paper(people, parts=("retrieval",), attackers=("external:command=cp -r {input}/. {output}",))
-    for _ in range(2):
-        run_revelio(program, tmp_path)
-    assert asked[2:] == ["retrieval", "retrieval"]
-
-
-@pytest.mark.usefixtures("_judge")
 def test_thresholds_are_chosen_on_other_people(people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judge = Reader(Coarse(), "dlib", "dlib", "coarse-1")  # type: ignore[arg-type]
-    monkeypatch.setattr(revelio_lab, "get_readers", lambda names: [judge])
+    monkeypatch.setattr(revelio, "get_readers", lambda names: [judge])
     run = run_revelio(_paper(people, parts=("ood",), identities=6, outside=8, outsiders=4), tmp_path)
     rows = [row for row in _rows(run, "Figure 7") if row[""].startswith("here")]
     assert len(rows) == 2
@@ -431,19 +439,8 @@ def test_thresholds_are_chosen_on_other_people(people: Path, tmp_path: Path, mon
 def test_the_papers_attacker_learns_as_long_as_the_papers() -> None:
     for name in ("revelio256", "revelio256-palette"):
         text = configs.read(name, "attack")
-        assert yaml.safe_load(text)["attacker"]["epochs"] == printed.PROTOCOL["epochs"]
+        assert yaml.safe_load(text)["attacker"]["epochs"] == printed.REVELIO_EPOCHS
         assert "Zhang" not in text
-
-
-@pytest.mark.usefixtures("_judge")
-def test_tables_tell_how_long_was_learnt_and_why_it_ended(people: Path, tmp_path: Path) -> None:
-    short = "autoencoder:size=32,linear=none,epochs=1"
-    run = run_revelio(_paper(people, parts=("base",), attackers=(short,)), tmp_path)
-    rows = {row["method"]: row for title in ("Table 1", "Table 3") for row in _rows(run, title)}
-    assert rows["Fantômas"]["training"] == "1 epochs"
-    assert rows["Blurred"]["training"] == "–"
-    opponent = SimpleNamespace(fitted=SimpleNamespace(epochs=9, record={"epochs": 3, "ended": "2 minutes were over"}))
-    assert Attack("x", opponent).training == "3 epochs of 9: 2 minutes were over"  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("_judge")
@@ -461,24 +458,17 @@ def test_the_command_writes_tables_and_figures(people: Path, tmp_path: Path) -> 
     assert "Revelio, Table 1" in (tmp_path / "report.html").read_text()
 
 
-def test_the_matrix_has_both_blurs_in_the_sets_pixels(people: Path) -> None:
-    config = revelio_matrix(people, size=64, aligned=True)
-    (light, heavy) = (method.make() for method in config.methods)
-    assert isinstance(light, GaussianBlur)
-    assert isinstance(heavy, GaussianBlur)
-    assert light.axes()[0][1] == pytest.approx(5.9 / 4)
-    assert heavy.axes()[0][1] == pytest.approx(12.5 / 4)
-    assert all("size=64" in text for text in config.general)
+def test_the_small_preset_has_both_blurs_in_its_pixels(people: Path) -> None:
+    for light, heavy in ([method.make() for method in with_data("revelio64", people, aligned=True).methods],):
+        assert isinstance(light, GaussianBlur) and isinstance(heavy, GaussianBlur)
+        assert light.axes()[0][1] == pytest.approx(5.9 / 4)
+        assert heavy.axes()[0][1] == pytest.approx(12.5 / 4)
 
 
 def test_caveats_name_no_folder_and_plots_name_the_stand_in() -> None:
-    from ficgan.lab.papers.revelio_caveats import revelio_caveats
-    from ficgan.lab.papers.revelio_figures import _measured
-    from ficgan.lab.results import Figure, Trial
-
     world = {part: {"images": 9, "people": 3} for part in ("reference", "closed", "outside")}
     protocol = RevelioPaper(Path("faces"), judges=("onnx:/somewhere/private/judge.onnx",))
     told = " ".join(revelio_caveats(protocol, {"name": "faces"}, world, {}))
     assert "onnx:judge.onnx" in told and "private" not in told
     trial = Trial("set", "K 81", "sweep", "judge", figures=(Figure("FD-like (SqueezeNet)", 3.0), Figure("LPIPS", 0.1)))
-    assert _measured([trial], "FID") == "FD-like (SqueezeNet)" and _measured([trial], "LPIPS") == "LPIPS"
+    assert _plotted([trial], "FID") == "FD-like (SqueezeNet)" and _plotted([trial], "LPIPS") == "LPIPS"

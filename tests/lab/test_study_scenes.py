@@ -16,13 +16,12 @@ from ficgan.anonymizers import generator
 from ficgan.anonymizers.obfuscation import obfuscate_blur, obfuscate_overlay
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.study import open_scenes
-from ficgan.lab.study.scenes import covered_share
-from ficgan.lab.study.variants import Pictures, central_view, random_view, with_decoys
+from ficgan.lab.study.scenes import Pictures, central_view, covered_share, random_view, with_decoys
 
 box = st.tuples(*[st.integers(-5, 25)] * 4)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.lists(box, max_size=6), st.tuples(*[st.integers(0, 8)] * 2, *[st.integers(9, 20)] * 2))
 def test_covered_share_is_what_a_mask_counts(boxes: list[tuple[int, ...]], within: tuple[int, ...]) -> None:
     boxes = [b for b in boxes if b[0] < b[2] and b[1] < b[3]]
@@ -113,12 +112,12 @@ def test_holdout_takes_its_share_of_every_class_and_repeats(tmp_path: Path) -> N
 def test_pictures_are_obfuscated_at_full_resolution_and_kept_within_their_room(tmp_path: Path) -> None:
     scenes = open_scenes(*write_scenes(tmp_path, in_face=True))
     image, boxes = scenes.items[3].load(), np.array([FACE])
-    assert np.array_equal(Pictures(scenes, "original")[3], image)
-    assert np.array_equal(Pictures(scenes, "blurred")[3], obfuscate_blur(image, boxes))
-    assert np.array_equal(Pictures(scenes, "blurred", blur="released")[3], obfuscate_blur(image, boxes, "released"))
-    assert np.array_equal(Pictures(scenes, "green")[3], obfuscate_overlay(image, boxes, "green"))
-    assert np.array_equal(Pictures(scenes, "overlaid")[3], Pictures(scenes, "mean")[3])
-    roomy, tight = Pictures(scenes, "red"), Pictures(scenes, "red", room=2.5 * image.nbytes)
+    assert np.array_equal(Pictures.of(scenes, "original")[3], image)
+    assert np.array_equal(Pictures.of(scenes, "blurred")[3], obfuscate_blur(image, boxes))
+    assert np.array_equal(Pictures.of(scenes, "blurred", blur="released")[3], obfuscate_blur(image, boxes, "released"))
+    assert np.array_equal(Pictures.of(scenes, "green")[3], obfuscate_overlay(image, boxes, "green"))
+    assert np.array_equal(Pictures.of(scenes, "overlaid")[3], Pictures.of(scenes, "mean")[3])
+    roomy, tight = Pictures.of(scenes, "red"), Pictures.of(scenes, "red", room=2.5 * image.nbytes)
     roomy.fill()
     tight.fill()
     assert (len(roomy._kept), len(tight._kept)) == (len(scenes), 2)
@@ -133,7 +132,7 @@ def test_decoys_go_to_images_without_faces_only(tmp_path: Path) -> None:
     assert np.array_equal(decoyed.items[1].boxes, [[4, 5, 9.5, 20]])  # all images have one size here
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(0, 999))
 def test_random_views_are_of_the_picture(width: int, height: int, seed: int) -> None:
     picture = np.full((height, width, 3), 77, np.uint8)

@@ -15,18 +15,25 @@ from ficgan.lab import reversal
 from ficgan.lab.bench import Bench
 from ficgan.lab.metrics.intervals import Bootstrap, wilson
 from ficgan.lab.metrics.judges import Judges
-from ficgan.lab.papers.fantomas_attackers import (
+from ficgan.lab.papers.bench import (
+    NOT_ANGULAR,
+    Treatment,
+    attack_on,
+    read_trials,
+    share_figure,
+    transfer,
+    treated,
+)  # fmt: skip
+from ficgan.lab.papers.fantomas import (
+    attacker_kind,
     attacker_tables,
     draw_fantomas,
     elsewhere_table,
-    kind,
     transfer_table,
-)
-from ficgan.lab.papers.revelio_defended import ATTACKER, DEFENCES, PUBLISHER, defended, turned_back
-from ficgan.lab.papers.revelio_lab import Lab, RevelioPaper
-from ficgan.lab.papers.revelio_world import World
-from ficgan.lab.papers.transfer import NOT_ANGULAR, attack_on, by_people, read_trials, transfer
-from ficgan.lab.papers.treatment import CLEAR, Treatment, treated, treatment
+    verdicts,
+)  # fmt: skip
+from ficgan.lab.papers.revelio import Experiment, RevelioPaper, World
+from ficgan.lab.papers.revelio_parts import ATTACKER, DEFENCES, PUBLISHER, defended, turned_back
 from ficgan.lab.readers import Reader
 from ficgan.lab.report.headline import figure
 from ficgan.lab.results import Figure, Results, Trial
@@ -76,7 +83,7 @@ def _of(trial: Trial, metric: str) -> Figure:
 
 def test_figures_are_those_of_a_slow_loop(bench: Bench) -> None:
     rows = bench.split.probe
-    seen = treated(bench, treatment("gaussian-noise:sigma=90"), rows)
+    seen = treated(bench, Treatment.of("gaussian-noise:sigma=90"), rows)
     (trial,) = read_trials(bench, seen, rows, method="noise", attacker="nobody")
     enrolled, reader = bench.prepared.faces.take(bench.split.gallery), bench.readers[0]
     assert enrolled.people is not None
@@ -102,12 +109,12 @@ def test_figures_are_those_of_a_slow_loop(bench: Bench) -> None:
 def test_photos_of_one_person_are_no_independent_trials() -> None:
     people = np.repeat(np.arange(10), 10)
     right = people < 5  # all photos of a person fall alike
-    one = by_people("IRA", right, people, Bootstrap(2000, 0))
+    one = share_figure("IRA", right, people, Bootstrap(2000, 0))
     assert one.value == 0.5
     drawn = np.random.default_rng(1).binomial(10, 0.5, 20000) / 10
     assert (one.low, one.high) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])), abs=0.051)
-    assert (by_people("IRA", right | True, people, Bootstrap(20, 0)).low) == pytest.approx(wilson(10, 10)[0])
-    assert by_people("IRA", right[:0], people[:0], Bootstrap(20, 0)).value is None
+    assert (share_figure("IRA", right | True, people, Bootstrap(20, 0)).low) == pytest.approx(wilson(10, 10)[0])
+    assert share_figure("IRA", right[:0], people[:0], Bootstrap(20, 0)).value is None
 
 
 def test_angles_of_a_judge_that_was_not_trained_by_them_are_marked(bench: Bench) -> None:
@@ -122,7 +129,7 @@ def test_angles_of_a_judge_that_was_not_trained_by_them_are_marked(bench: Bench)
 
 
 def test_another_background_makes_other_pixels(bench: Bench) -> None:
-    how, rows, people = treatment("k-same-pixel:k=2"), bench.split.probe, bench.people
+    how, rows, people = Treatment.of("k-same-pixel:k=2"), bench.split.probe, bench.people
     seen = []
     for some in ((0, 1, 2, 3), (4, 5, 6, 7)):
         split = Split(np.flatnonzero(np.isin(people, some)), NONE, bench.split.gallery, rows, NONE)
@@ -133,10 +140,10 @@ def test_another_background_makes_other_pixels(bench: Bench) -> None:
 
 
 def test_what_was_learnt_is_reversed_and_another_permutation_is_not(bench: Bench) -> None:
-    learnt, other = treatment("block-permutation:block=8"), treatment("block-permutation:block=4")
+    learnt, other = Treatment.of("block-permutation:block=8"), Treatment.of("block-permutation:block=4")
     said: list[str] = []
     trials = transfer(
-        bench, "learn-permutation", [learnt, other], [learnt], told=lambda done, total, what: said.append(what)
+        bench, "learn-permutation", [learnt, other], [learnt], progress=lambda done, total, what: said.append(what)
     )
     assert [(one.attacker, one.method) for one in trials] == [(learnt.label,) * 2, (other.label, learnt.label)]
     assert _of(trials[0], "IRA").value == 1.0
@@ -156,13 +163,14 @@ def test_strangers_have_no_rank(bench: Bench) -> None:
 def test_an_attacker_without_lessons_is_one_sentence(bench: Bench) -> None:
     made = Split(NONE, NONE, bench.split.gallery, bench.split.probe, NONE)
     bench.split = written(made, bench.people, {}, bench.prepared.faces.names)
+    blocks = [Treatment.of("block-permutation:block=8")]
     with pytest.raises(UsageError, match="no faces to the attacker"):
-        transfer(bench, "ridge", [CLEAR], [CLEAR])
+        transfer(bench, "ridge", blocks, blocks)
 
 
 def test_several_guesses_are_read_one_by_one(bench: Bench) -> None:
     rows = bench.split.probe
-    how = treatment("pixelation:size=8")
+    how = Treatment.of("pixelation:size=8")
     seen = treated(bench, how, rows)
     attack = attack_on(bench, "ridge", how, bench.split.attacker)
     codes = attack.codes(seen, rows, 3)["coarse"]
@@ -173,40 +181,36 @@ def test_several_guesses_are_read_one_by_one(bench: Bench) -> None:
 # Treatments
 
 
-def test_steps_follow_one_another(bench: Bench) -> None:
-    faces = bench.prepared.faces.take(range(3))
-    how = treatment("pixelation:size=8 + gaussian-noise:sigma=3", "both")
-    first = ANONYMIZERS.make("pixelation", size=8)(faces)
-    expected = ANONYMIZERS.make("gaussian-noise", sigma=3)(faces.with_images(first))
-    np.testing.assert_array_equal(how(faces), expected)
+def test_a_treatment_changes_the_square_alone_as_its_anonymiser_does(bench: Bench) -> None:
+    how, faces = Treatment.of("pixelation:size=8", "small"), bench.prepared.faces.take(range(3))
+    expected = ANONYMIZERS.make("pixelation", size=8)(faces)
     np.testing.assert_array_equal(treated(bench, how, np.arange(3)).images, expected)
-    assert how.label == "both"
+    assert how.label == "small"
 
 
 def test_marks_tell_steps_and_parameters_apart() -> None:
-    blur = GaussianBlur(kernel=9)
     marks = {
-        treatment("pixelation:size=8").mark, treatment("pixelation:size=4").mark, CLEAR.mark,
-        *(Treatment("", (Defended(defence=text, key=key),)).mark
+        Treatment.of("pixelation:size=8").mark, Treatment.of("pixelation:size=4").mark,
+        *(Treatment("", Defended(defence=text, key=key)).mark
           for text in ("noise:sigma=0.1", "noise:sigma=0.2", "jpeg:quality=10") for key in ("", "hush")),
-        *(Treatment("", steps).mark for steps in ((blur, Defended()), (Defended(), blur))),
+        *(Treatment("", one).mark for one in (GaussianBlur(kernel=9), Defended(method=GaussianBlur(kernel=9)))),
     }  # fmt: skip
-    assert len(marks) == 11
-    assert treatment("pixelation:size=8", "a").mark == treatment("pixelation:size=8", "b").mark
+    assert len(marks) == 10
+    assert Treatment.of("pixelation:size=8", "a").mark == Treatment.of("pixelation:size=8", "b").mark
     with pytest.raises(UsageError, match="did you mean pixelation"):
-        treatment("pixelatoin:size=8")
+        Treatment.of("pixelatoin:size=8")
 
 
 def test_the_attacker_repeats_what_is_not_drawn_and_never_what_the_publisher_drew(bench: Bench, tmp_path: Path) -> None:
     world = World(NONE, NONE, NONE)
-    lab = Lab(RevelioPaper(tmp_path, size=SIDE), bench, world, tmp_path)
+    lab = Experiment(RevelioPaper(tmp_path, size=SIDE), bench, world, tmp_path)
     faces = bench.prepared.faces.take(range(12))
-    (blur,) = lab.blur("light").steps
+    blur = lab.blur("light").anonymizer
     for name in DEFENCES:
         published, learnt = (defended(lab, name, key=key) for key in (PUBLISHER, ATTACKER))
         assert published.label == learnt.label == name
-        once, other = published(faces), learnt(faces)
-        np.testing.assert_array_equal(once[5:], published(faces.take(range(5, 12))))
+        once, other = published.anonymizer(faces), learnt.anonymizer(faces)
+        np.testing.assert_array_equal(once[5:], published.anonymizer(faces.take(range(5, 12))))
         same = [bool((a == b).all()) for a, b in zip(once, other, strict=True)]
         assert not any(same) if name in ("noise", "secret") else all(same), name
         if name == "none":
@@ -216,7 +220,7 @@ def test_the_attacker_repeats_what_is_not_drawn_and_never_what_the_publisher_dre
             assert (turned_back(lab, faces.with_images(once), np.arange(12), published).images == blur(faces)).all()
         if name == "secret":
             back = turned_back(lab, faces.with_images(once), np.arange(12), published).images
-            step = published.steps[0]
+            step = published.anonymizer
             assert isinstance(step, Defended)
             drawn = [step.defence.drawn(generator(0, PUBLISHER, "defence", "random", face)) for face in faces.names]  # type: ignore[union-attr]
             turned = np.array([isinstance(one, Rotation) for one in drawn])
@@ -256,8 +260,6 @@ def _results() -> Results:
 
 
 def test_each_attacker_has_its_column_and_questions_their_answers() -> None:
-    from ficgan.lab.papers.reversible import verdicts
-
     results = _results()
     every, layer, parrots, special = attacker_tables(results, verdicts(results))
     blocks, blur = every["rows"]
@@ -275,7 +277,7 @@ def test_each_attacker_has_its_column_and_questions_their_answers() -> None:
         ("yes", "undecided"), ("yes", "no"),
     ]  # fmt: skip
     assert [row["made for it is better?"] for row in special["rows"]] == ["yes"]
-    assert kind(results.trials[4]) == "autoencoder"
+    assert attacker_kind(results.trials[4]) == "autoencoder"
 
 
 def test_bars_are_drawn_for_each_method(tmp_path: Path) -> None:

@@ -1,57 +1,80 @@
-"""Fantômas (Todt et al. 2024), experiments E1–E3: the matrix, and the table of what was reversed beside the claim."""
+"""Fantômas (Todt et al. 2024), E1–E4: its matrix (which `ficgan.lab.matrix` runs), verdicts, tables and plots."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ficgan.errors import UsageError
-from ficgan.lab.matrix_config import MatrixConfig, MethodConfig
-from ficgan.lab.papers.preset import with_data
-from ficgan.lab.papers.published import (
-    FANTOMAS_BY_ENROLMENT,
-    FANTOMAS_CLAIMS,
-    FANTOMAS_PARAMETERS,
-    FANTOMAS_SPLIT,
-)
-from ficgan.lab.papers.reversible import RULE, Verdict, verdicts
+from ficgan.lab.attacks import REVERSERS
+from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, SetConfig
+from ficgan.lab.matrix_sets import open_bench
+from ficgan.lab.papers import published
+from ficgan.lab.papers.bench import COLOURS, Progress, Row, Treatment, save_plot, transfer, with_data
+from ficgan.lab.papers.published import FANTOMAS_CLAIMS, FANTOMAS_REVERSIBLE, FANTOMAS_SPLIT
+from ficgan.lab.report.headline import controls, figure
 from ficgan.lab.report.tables import spelled
-from ficgan.lab.results import Results
+from ficgan.lab.results import Figure, Results, Trial
 from ficgan.registry import parse_spec
 
-__all__ = ["fantomas_caveats", "fantomas_matrix", "fantomas_tables"]
+__all__ = [
+    "Verdict", "attacker_tables", "draw_fantomas", "elsewhere_table", "fantomas_caveats", "fantomas_matrix",
+    "fantomas_tables", "fantomas_transfer", "learnt_on", "transfer_table", "verdicts",
+]  # fmt: skip
 
 PRESETS = {"fantomas": 224, "fantomas64": 64, "fantomas-full": 224}
 """Configuration → the side that its parameters in pixels are meant for."""
-CONTROL = "Block Permutation"
+POSITIVE, POSITIVE_LABEL = "block-permutation", "Block Permutation"
+"""The positive control: the anonymiser that every competent attacker reverses (6.1.1)."""
 # Parameters in pixels of 224, and the power of the side that they go with: DP-Pix's m counts pixels of an area, so that
 # its noise, 255·m/(b²·ε), stays what it is.
 _PIXELS = {
     "block-permutation": {"block": 1}, "pixel-relocation": {"steps": 1}, "k-rtio": {"block": 1},
     "dp-pix": {"block": 1, "m": 2},
 }  # fmt: skip
+MET = "Gaussian Blur 29"
+_BLUR = "gaussian-blur:variant=as_released,kernel="
+LEARNT = {
+    **{f"Gaussian Blur {kernel}": f"{_BLUR}{kernel}" for kernel in (21, 25, 29, 33, 37)},
+    "Gaussian Noise 200": "gaussian-noise:variant=as_released,sigma=200",
+    "DP Snow 0.5": "dp-snow:variant=as_released,delta=0.5",
+    "Pixelation 16": "pixelation:variant=as_released,size=16",
+}
+"""Section 7.2, E4; all of these mean the same in crops of any size."""
+RULE = (
+    "A method counts as reversible where, for one judge, the lower end of the 95 % interval of rank-1 on the best "
+    "reversed probes lies above the upper end of that on anonymised probes; it is decided only where clear probes are "
+    "recognised, constant ones are at chance and block permutation, the positive control, is itself reversible by this "
+    "rule. The best of several attackers is taken without correction; intervals that do not overlap are stricter than "
+    "a test at 5 %, which covers a handful. “No” means: not by these attackers."
+)
+GENERAL, SPECIALISED = "reversed-general", "reversed-specialised"
+REVERSED = (GENERAL, SPECIALISED)
+_MODEL, _CONV, _PIX2PIX = "autoencoder", "autoencoder:linear=none", "pix2pix"
+NAMES = {_MODEL: "auto-encoder", _CONV: "conv AE", _PIX2PIX: "Pix2Pix"}
+"""What the paper calls its general attackers."""
+UTILITY = ("lpips", "lpips-squeezenet", "attributes-balanced", "ssim")
+_BARS = {
+    "base": (COLOURS[7], "clear images"), "seen": (COLOURS[0], "anonymised images"),
+    SPECIALISED: (COLOURS[4], "made for it"), GENERAL: (COLOURS[1], "general"),
+}  # fmt: skip
 
 
 def fantomas_matrix(
-    data: Path | str,
-    *,
-    preset: str = "fantomas",
-    people: int | None = None,
-    size: int | None = None,
-    only: Sequence[str] = (),
-    extra: Sequence[str] = (),
-    judges: Sequence[str] = ("dlib",),
-    general: Sequence[str] = (),
-    **more: Any,
-) -> MatrixConfig:
+    data: Path | str, *, preset: str = "fantomas", people: int | None = None, size: int | None = None,
+    only: Sequence[str] = (), extra: Sequence[str] = (), judges: Sequence[str] = ("dlib",),
+    general: Sequence[str] = (), **more: Any,
+) -> MatrixConfig:  # fmt: skip
     """The protocol on a face set: 200 + 4,500 + 300 people, 224 px, parameters of Table 3 as the program has them.
 
     Args:
-        data: of faces with identities, several images of each; CelebA in the paper.
+        data: faces with identities, several images of each; CelebA in the paper.
         preset: "fantomas" (linear attackers), "fantomas64" or "fantomas-full" (the learned ones, too).
-        people: fewer in all; the split shrinks with them, see `scaled`.
-        size: another side of the crops; parameters in pixels shrink with it.
+        people, size: fewer in all, or another side of the crops; the split, or parameters in pixels, shrink with them.
         only: labels or names of the methods to run; block permutation, the positive control, is always run.
         extra: further methods as LABEL=NAME:PARAMETER=VALUE,…: Fawkes, DeepPrivacy and CIAGAN need something of their
             own, such as "Fawkes=fawkes:verifier=onnx:PATH" or "CIAGAN=external:folder=PATH".
@@ -65,8 +88,8 @@ def fantomas_matrix(
     if preset not in PRESETS:
         raise UsageError(f"there is no configuration {preset!r} of this paper; there are {', '.join(PRESETS)}")
     config = with_data(preset, data, people=people, size=size, judges=judges, general=list(general) or None, **more)
-    side = config.sets[0].size
-    known = [_sized(method, side, PRESETS[preset]) for method in config.methods]
+    factor = config.sets[0].size / PRESETS[preset]
+    known = [_sized(method, factor) for method in config.methods]
     chosen = _chosen([*known, *map(_extra, extra)], only)
     for method in chosen:
         method.make()
@@ -76,28 +99,164 @@ def fantomas_matrix(
                 f"{method.title} is made against {shared[0]}, which cannot judge it too; take another judge"
             )
     try:
-        return MatrixConfig.model_validate(
-            {**config.model_dump(), "methods": [method.model_dump() for method in chosen]}
-        )
+        return MatrixConfig.model_validate(config.model_dump() | {"methods": [one.model_dump() for one in chosen]})
     except ValueError as error:  # two of one label
         raise UsageError(f"{error.errors()[0]['msg'] if hasattr(error, 'errors') else error}") from None
 
 
-def fantomas_tables(results: Results) -> list[dict[str, Any]]:
-    """Tables for a page: what was reversed beside the paper's claim, and the parameters of Table 3 beside ours.
+def _sized(method: MethodConfig, factor: float) -> MethodConfig:
+    """The same in pixels of another crop."""
+    given = method.parameters
+    powers = _PIXELS.get(method.method, {})
+    changed = {key: max(1, round(given[key] * factor**power)) for key, power in powers.items()}
+    return method.model_copy(update={"parameters": {**given, **changed}})
+
+
+def _extra(text: str) -> MethodConfig:
+    label, equals, spec = text.partition("=")
+    if not (equals and label.strip() and spec.strip()) or ":" in label:
+        raise UsageError(f"the method {text!r} is not of the form LABEL=NAME:PARAMETER=VALUE,…")
+    name, parameters = parse_spec(spec)
+    return MethodConfig.model_validate({"method": name, "label": label.strip(), "parameters": parameters})
+
+
+def _chosen(methods: Sequence[MethodConfig], only: Sequence[str]) -> list[MethodConfig]:
+    plain = [{_slug(method.title), _slug(method.method)} for method in methods]
+    wanted = {_slug(name): name for name in only}
+    for slug, name in wanted.items():
+        if not any(slug in names for names in plain):
+            raise UsageError(f"there is no method {name!r} here; there are {', '.join(m.title for m in methods)}")
+    pairs = zip(methods, plain, strict=True)
+    return [one for one, names in pairs if not only or names & set(wanted) or one.label == POSITIVE_LABEL]
+
+
+def learnt_on(config: MatrixConfig, other: Path) -> MatrixConfig:
+    """The same matrix, its general attackers trained on another set of faces with identities (E4.2)."""
+    taught = SetConfig(name=other.absolute().stem, path=str(other)).model_dump(exclude_unset=True)
+    sets = [SetConfig.model_validate({**one.model_dump(), "learn_from": taught}) for one in config.sets]
+    return config.model_copy(update={"sets": sets, "scenarios": ["clear", "naive", GENERAL], "utility": False})
+
+
+def fantomas_transfer(config: MatrixConfig, out: Path, progress: Progress | None = None) -> list[Trial]:
+    """E4.1: every general attacker that learns from pairs, trained eight times and tried on Gaussian Blur 29.
+
+    The first set, the judges and the general attackers of `fantomas_matrix`; the matrix's store in `out` is used.
+
+    Source: Fantômas, Figures 12 (the auto-encoder) and 17 (Pix2Pix).
+    """
+    bench = open_bench(config, config.sets[0], out)
+    met = [Treatment.of(LEARNT[MET], MET)]
+    learnt = [Treatment.of(text, label) for label, text in LEARNT.items()]
+    trials: list[Trial] = []
+    for spec in config.general:
+        if "pairs" in REVERSERS[parse_spec(spec)[0]].traits.knowledge:
+            trials += transfer(bench, spec, learnt, met, scenario=f"transfer: {spec}", progress=progress)
+    return trials
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a method is reversible on a set, by one judge; figures are rank-1, None where there is none.
 
     Args:
-        results: of `fantomas_matrix`, run.
+        best, attacker: the strongest reversal that knows no background set, and whose it is.
+        gain: reversibility of that attack, (best − naive) / clear, its interval of the same people in all three.
+        known: of the subtraction of a known background set.
+        reversible, reversible_known: of `best` and `known` by `RULE`; None where it is undecided, and `why`.
     """
+
+    set: str
+    method: str
+    judge: str
+    clear: Figure | None = None
+    naive: Figure | None = None
+    parrot: Figure | None = None
+    best: Figure | None = None
+    attacker: str = ""
+    gain: Figure | None = None
+    known: Figure | None = None
+    reversible: bool | None = None
+    reversible_known: bool | None = None
+    why: str = ""
+
+
+def verdicts(results: Results) -> list[Verdict]:
+    """One for each set, method and judge of a matrix with Fantômas's scenarios."""
+    out = []
+    for name in results.sets:
+        here = [trial for trial in results.trials if trial.set == name]
+        for judge in dict.fromkeys(trial.recogniser for trial in here if trial.recogniser):
+            mine = [trial for trial in here if trial.recogniser == judge]
+            lacking = _lacking(results, name, judge, mine)
+            out += [_verdict(name, method, judge, mine, lacking) for method in results.methods]
+    return out
+
+
+def _verdict(name: str, method: str, judge: str, trials: list[Trial], lacking: str) -> Verdict:
+    own = [trial for trial in trials if trial.method == method]
+    naive, parrot, known = (_best(own, scenario)[0] for scenario in ("naive", "parrot-enrol", "background-known"))
+    best, trial = _best(own, *REVERSED)
+    found, found_known = _above(best, naive), _above(known, naive)
+    why = lacking
+    if not lacking and found is None:
+        why = "no reversal was measured" if best is None else "too few people for an interval"
+    return Verdict(
+        name, method, judge, _best(trials, "clear")[0], naive, parrot, best, trial.attacker if trial else "",
+        figure(trial.figures, "reversibility") if trial else None, known, None if lacking else found,
+        None if lacking else found_known, why,
+    )  # fmt: skip
+
+
+def _lacking(results: Results, name: str, judge: str, trials: list[Trial]) -> str:
+    """Why nothing can be decided by this judge; "" where all controls hold."""
+    held = {one.name: one for one in controls(results) if (one.set, one.judge) == (name, judge)}
+    for control in ("clear", "constant"):
+        if control not in held:
+            return f"the control {control!r} was not run"
+        if not held[control].holds:
+            return f"the control {control!r} does not hold: {held[control].value:.3f} is not {held[control].expected}"
+    method = next((label for label, facts in results.methods.items() if facts["name"] == POSITIVE), None)
+    if method is None:
+        return "the positive control, block permutation, was not run"
+    own = [trial for trial in trials if trial.method == method]
+    if _above(_best(own, *REVERSED)[0], _best(own, "naive")[0]):
+        return ""
+    return f"the positive control, {method}, was not reversed: these attackers prove nothing here"
+
+
+def _rank(trial: Trial) -> Figure | None:
+    return figure(trial.figures, "rank-1")
+
+
+def _best(trials: Iterable[Trial], *scenarios: str) -> tuple[Figure | None, Trial | None]:
+    """The highest rank-1 of these scenarios, and the trial it is of."""
+    ranks = [(found, one) for one in trials if one.scenario in scenarios and (found := _rank(one)) is not None]
+    known = [(found, one) for found, one in ranks if found.value is not None]
+    return max(known, key=lambda pair: pair[0].value or 0.0, default=(None, None))
+
+
+def _above(a: Figure | None, b: Figure | None) -> bool | None:
+    """Whether the first interval lies above the second; None where one is missing."""
+    return None if a is None or b is None or a.low is None or b.high is None else a.low > b.high
+
+
+def _yes(value: bool | None, unknown: str = "undecided") -> str:
+    return unknown if value is None else "yes" if value else "no"
+
+
+def fantomas_tables(results: Results) -> list[dict[str, Any]]:
+    """What was reversed beside the paper's claim, how many are reversible, the parameters of Table 3 beside ours."""
     found = verdicts(results)
     rows = [
         {
             "set": one.set, "method": one.method, "judge": one.judge, "clear": spelled(one.clear),
             "naive": spelled(one.naive), "parrot": spelled(one.parrot), "best reversal": spelled(one.best),
-            "attacker": one.attacker,
-            "reversibility, paired": spelled(one.gain), "reversible?": _word(one.reversible, one.why),
-            "background known": spelled(one.known), "reversible then?": _word(one.reversible_known, one.why, none="–"),
-            "paper": _claim(one.method), "paper says": _said(one.method),
+            "attacker": one.attacker, "reversibility, paired": spelled(one.gain),
+            "reversible?": _yes(one.reversible, f"undecided: {one.why}"),
+            "background known": spelled(one.known), "reversible then?": _yes(one.reversible_known, "–"),
+            "paper": ("reversible" if one.method in FANTOMAS_REVERSIBLE else "not reversible")
+            if one.method in FANTOMAS_CLAIMS else "–",
+            "paper says": FANTOMAS_CLAIMS.get(one.method, ""),
         }
         for one in found
     ]  # fmt: skip
@@ -114,23 +273,44 @@ def fantomas_tables(results: Results) -> list[dict[str, Any]]:
         "note": f"At another size than {FANTOMAS_SPLIT['size']} px, parameters in pixels are scaled with it. The "
         "paper's DP Snow replaces, and the program keeps, the share δ.",
         "rows": [
-            {
-                "method": label,
-                "here": ", ".join(f"{key} {value}" for key, value in facts["settings"].items()),
-                "paper": ", ".join(f"{key} {value}" for key, value in FANTOMAS_PARAMETERS.get(label, {}).items())
-                or "–",
-            }
+            {"method": label, "here": _listed(facts["settings"]),
+             "paper": _listed(published.FANTOMAS_PARAMETERS.get(label, {})) or "–"}
             for label, facts in results.methods.items()
         ],
-    }
+    }  # fmt: skip
     return [claims, _counts(found), parameters]
+
+
+def _listed(parameters: dict[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in parameters.items())
+
+
+def _counts(found: Sequence[Verdict]) -> Row:
+    """How many of the fifteen are reversible, by any judge."""
+    decided: dict[str, bool] = {}
+    for one in found:
+        if one.method in FANTOMAS_CLAIMS and one.reversible is not None:
+            decided[one.method] = decided.get(one.method, False) or one.reversible
+    agree = sum((label in FANTOMAS_REVERSIBLE) == value for label, value in decided.items())
+    both = published.FANTOMAS_BY_ENROLMENT
+    return {
+        "title": "How many are reversible (Fantômas, abstract and section 11)",
+        "note": "A method counts once, by any judge. The paper also states, of its own reversed images and all fifteen "
+        f"methods, {100 * both['clear']:.1f} % with clear and {100 * both['anonymised']:.1f} % with anonymised images "
+        "enrolled (4.3).",
+        "rows": [
+            {"": "paper", "decided": len(FANTOMAS_CLAIMS), "reversible": len(FANTOMAS_REVERSIBLE),
+             "agrees with the paper": "–"},
+            {"": "here", "decided": len(decided), "reversible": sum(decided.values()),
+             "agrees with the paper": f"{agree} of {len(decided)}"},
+        ],
+    }  # fmt: skip
 
 
 def fantomas_caveats(results: Results) -> list[str]:
     """What must be read with these tables, besides the results' own caveats."""
     out = []
-    missing = [label for label in FANTOMAS_CLAIMS if label not in results.methods]
-    if missing:
+    if missing := [label for label in FANTOMAS_CLAIMS if label not in results.methods]:
         out.append(f"{len(missing)} of the fifteen methods were not run: {', '.join(missing)}.")
     for name, facts in results.sets.items():
         parts = facts["split"]["parts"]
@@ -144,83 +324,221 @@ def fantomas_caveats(results: Results) -> list[str]:
             )
     if any(facts["name"] == "k-rtio" for facts in results.methods.values()):
         out.append("k-RTIO lays the background's faces over a face here; the paper takes a set of overlay images.")
+    judges = sorted({trial.recogniser for trial in results.trials if trial.recogniser})
     out.append(
         "Crops are aligned to five points here; the paper cuts the smallest upright square around the face. Judges are "
-        f"{', '.join(sorted({trial.recogniser for trial in results.trials if trial.recogniser}))}; the paper takes the "
-        "mean of Facenet, VGG-Face2 and ArcFace."
+        f"{', '.join(judges)}; the paper takes the mean of Facenet, VGG-Face2 and ArcFace."
     )
     return out
 
 
-def _counts(found: Sequence[Verdict]) -> dict[str, Any]:
-    """How many of the fifteen are reversible, by any judge."""
-    decided: dict[str, bool] = {}
-    for one in found:
-        if one.method in FANTOMAS_CLAIMS and one.reversible is not None:
-            decided[one.method] = decided.get(one.method, False) or one.reversible
-    wanted = {label: claim.reversible for label, claim in FANTOMAS_CLAIMS.items()}
-    agree = sum(wanted[label] == value for label, value in decided.items())
-    both = FANTOMAS_BY_ENROLMENT
+def attacker_tables(results: Results, found: Sequence[Verdict]) -> list[dict[str, Any]]:
+    """Every attacker by method, and E2.2, E3.1 and E3.2."""
+    empty = [{"": "not run"}]
+    columns = dict.fromkeys(_column(one) for one in results.trials if one.scenario in REVERSED and one.attacker)
+    every: list[Row] = []
+    layer: list[Row] = []
+    special: list[Row] = []
+    for head, own in _by_method(results):
+        seen = {name: next((spelled(_rank(one)) for one in own if one.scenario == scenario), "not run")
+                for name, scenario in (("naive", "naive"), ("parrot", "parrot-enrol"))}  # fmt: skip
+        cells = {_column(one): spelled(_rank(one)) for one in own if one.scenario in REVERSED}
+        missing = {column: "not made for it" if column.startswith("(") else "not run" for column in columns}
+        every.append(head | seen | missing | cells)
+
+        ranks = {attacker_kind(one): _rank(one) for one in own if one.scenario == GENERAL}
+        far = results.methods[head["method"]]["name"] in (POSITIVE, "pixel-relocation")
+        row = head | {"moves pixels far": _yes(far)}
+        row |= {title: spelled(ranks.get(kind)) or "not run" for kind, title in NAMES.items()}
+        better = {f"auto-encoder better than {NAMES[kind]}?": _yes(_above(ranks.get(_MODEL), ranks.get(kind)))
+                  for kind in (_PIX2PIX, _CONV)}  # fmt: skip
+        layer.append(row | better)
+
+        (a, made), (b, general) = _best(own, SPECIALISED), _best(own, GENERAL)
+        if made is not None:
+            special.append(head | {
+                "best made for it": spelled(a), "which": made.attacker, "best general": spelled(b) or "not run",
+                "which general": general.attacker if general else "–", "made for it is better?": _yes(_above(a, b)),
+                "general is better?": _yes(_above(b, a)),
+            })  # fmt: skip
+    parrots = [
+        {"set": one.set, "method": one.method, "judge": one.judge, "naive": spelled(one.naive),
+         "parrot": spelled(one.parrot), "best reversal": spelled(one.best), "by": one.attacker,
+         "above naive?": _yes(_above(one.best, one.naive)), "above the parrot?": _yes(_above(one.best, one.parrot))}
+        for one in found
+    ]  # fmt: skip
+    return [
+        {
+            "title": "Every attacker (Fantômas, Figures 8 to 10 and 18 to 30)",
+            "note": "rank-1, mean over people, with 95 % intervals. General attackers know nothing of the method; "
+            "specialised ones, in brackets, were made for some methods.",
+            "rows": every or empty,
+        },
+        {
+            "title": "Does the linear layer undo what is moved far? (Fantômas, E2.2)",
+            "note": "Yes: the whole 95 % interval lies above the other's. The paper: large differences for Block "
+            "Permutation and Pixel Relocation, and of the layer itself also for DP Pix, Eye Mask, k-RTIO and "
+            "Pixelation (7.5.2).",
+            "rows": sorted(layer, key=lambda row: row["moves pixels far"] != "yes") or empty,
+        },
+        {
+            "title": "Reversal against naive and parrot recognition (Fantômas, E3.1)",
+            "note": "Yes: the whole 95 % interval lies above. The paper: above naive everywhere; parrots do better for "
+            "Eye Mask, DeepPrivacy, CIAGAN and k-Same-Eigen (7.5.2).",
+            "rows": parrots or empty,
+        },
+        {
+            "title": "Attackers made for a method against general ones (Fantômas, E3.2)",
+            "note": "The paper: often as expected (made for it is better), with cases in which general ones match or "
+            "outperform (7.5.2).",
+            "rows": special or [{"": "not run: no attacker made for a method was tried"}],
+        },
+    ]
+
+
+def _by_method(results: Results) -> Iterator[tuple[Row, list[Trial]]]:
+    """Set, method and judge as a row begins with them, and their trials."""
+    for name in results.sets:
+        for method in results.methods:
+            own = [one for one in results.trials if (one.set, one.method) == (name, method)]
+            for judge in dict.fromkeys(one.recogniser for one in own if one.recogniser):
+                head = {"set": name, "method": method, "judge": judge}
+                yield head, [one for one in own if one.recogniser == judge]
+
+
+def attacker_kind(trial: Trial) -> str:
+    """A learned attacker's name without the size and length of its training; any other as it is."""
+    name, _, rest = trial.attacker.partition(":")
+    kept = [part for part in rest.split(",") if part.startswith("linear=") and part != "linear=full"]
+    return f"{name}:{kept[0]}" if kept and name == _MODEL else name if name in NAMES else trial.attacker
+
+
+def _column(trial: Trial) -> str:
+    name = NAMES.get(attacker_kind(trial), trial.attacker)
+    return name if trial.scenario == GENERAL else f"({name})"
+
+
+def transfer_table(trials: Iterable[Trial]) -> dict[str, Any]:
+    """E4.1: attackers that have learnt other parameters or methods than those they meet; of `fantomas_transfer`."""
+    rows = [
+        {
+            "attacker": trial.scenario.partition(": ")[2], "learnt": trial.attacker, "met": trial.method,
+            "judge": trial.recogniser,
+            **{name: spelled(figure(trial.figures, name)) for name in ("rank-1", "IDD", "SSIM")},
+        }
+        for trial in trials
+    ]  # fmt: skip
     return {
-        "title": "How many are reversible (Fantômas, abstract and section 11)",
-        "note": "A method counts once, by any judge. The paper also states, of its own reversed images and all fifteen "
-        f"methods, {100 * both['clear']:.1f} % with clear and {100 * both['anonymised']:.1f} % with anonymised images "
-        "enrolled (4.3).",
-        "rows": [
-            {"": "paper", "decided": len(wanted), "reversible": sum(wanted.values()), "agrees with the paper": "–"},
-            {"": "here", "decided": len(decided), "reversible": sum(decided.values()),
-             "agrees with the paper": f"{agree} of {len(decided)}"},
-        ],
-    }  # fmt: skip
-
-
-def _sized(method: MethodConfig, size: int, of: int) -> MethodConfig:
-    """The same in pixels of another crop."""
-    factor = size / of
-    changed = {
-        key: max(1, round(method.parameters[key] * factor**power))
-        for key, power in _PIXELS.get(method.method, {}).items()
+        "title": "Learnt on one anonymisation, tried on another (Fantômas, E4.1, Figures 12 and 17)",
+        "note": "The paper expects that accuracy falls as parameters get less alike, and that nothing is reversed "
+        "where the method is another. It prints no numbers.",
+        "rows": rows or [{"": "not run: ask for it with --transfer, and with an attacker that learns from pairs"}],
     }
-    return method.model_copy(update={"parameters": {**method.parameters, **changed}})
 
 
-def _extra(text: str) -> MethodConfig:
-    label, equals, spec = text.partition("=")
-    if not (equals and label.strip() and spec.strip()) or ":" in label:
-        raise UsageError(f"the method {text!r} is not of the form LABEL=NAME:PARAMETER=VALUE,…")
-    name, parameters = parse_spec(spec)
-    return MethodConfig.model_validate({"method": name, "label": label.strip(), "parameters": parameters})
+def elsewhere_table(results: Results, elsewhere: Results | None) -> dict[str, Any]:
+    """E4.2: general attackers that have learnt another set (`learnt_on`), beside the same that have learnt this one."""
+    rows = []
+    for other in [] if elsewhere is None else elsewhere.trials:
+        attacker, learnt, source = other.attacker.partition(": learnt on ")
+        if other.scenario != GENERAL or not learnt:
+            continue
+        same = _identity(replace(other, attacker=attacker))
+        here = next((_rank(one) for one in results.trials if _identity(one) == same), None)
+        there = _rank(other)
+        values = [one.value for one in (here, there) if one is not None and one.value is not None]
+        rows.append({
+            "method": other.method, "attacker": attacker, "judge": other.recogniser,
+            "learnt here": spelled(here) or "not run", "learnt elsewhere": spelled(there), "on": source,
+            "lost": f"{values[0] - values[1]:+.3f}" if len(values) == 2 else "–",
+        })  # fmt: skip
+    return {
+        "title": "Learnt on another set of faces (Fantômas, E4.2, Figure 11)",
+        "note": "rank-1. The paper trains on DigiFace-1M (computer-made faces) and expects a slightly lower accuracy "
+        "that generally still works; its figure prints no numbers.",
+        "rows": rows or [{"": "not run: give another set with --learn-from"}],
+    }
 
 
-def _chosen(methods: Sequence[MethodConfig], only: Sequence[str]) -> list[MethodConfig]:
-    if not only:
-        return list(methods)
-    wanted = {_plain(name) for name in only}
-    for name in only:
-        if not any(_plain(name) in _names(method) for method in methods):
-            raise UsageError(f"there is no method {name!r} here; there are {', '.join(m.title for m in methods)}")
-    return [method for method in methods if wanted & _names(method) or method.label == CONTROL]
+def _identity(trial: Trial) -> tuple[str, ...]:
+    return (trial.set, trial.method, trial.scenario, trial.recogniser, trial.attacker, trial.control)
 
 
-def _names(method: MethodConfig) -> set[str]:
-    return {_plain(method.title), _plain(method.method)}
+def draw_fantomas(results: Results, found: Sequence[Verdict], folder: Path) -> list[Path]:
+    """Figures 8 to 10 for each method, and Figure 14 where utility was measured; PNG and SVG."""
+    written: list[Path] = []
+    for name in results.sets:
+        for method in results.methods:
+            if bars := _bars(results, name, method):
+                stem = folder / f"{_slug(name)}-{_slug(method)}"
+                written += save_plot(stem, partial(_draw_bars, bars, method), (0.9 * max(6, len(bars)) + 1, 4.2))
+        metric, points = _points(results, found, name)
+        if points:
+            stem = folder / f"{_slug(name)}-reversibility-utility"
+            written += save_plot(stem, partial(_draw_points, metric, points), (6.4, 4.6))
+    return written
 
 
-def _plain(text: str) -> str:
-    return text.strip().lower().replace(" ", "-")
+def _bars(results: Results, name: str, method: str) -> list[tuple[str, str, Figure]]:
+    """(label, kind, rank-1) from left to right, by the first judge; none where nothing was reversed."""
+    judge = next((one.recogniser for one in results.trials if one.set == name and one.recogniser), "")
+    here = [one for one in results.trials if (one.set, one.recogniser) == (name, judge)]
+    own = [one for one in here if one.method == method]
+    picked: list[tuple[str, str, Figure | None]] = [("clear", "base", _best(here, "clear")[0])]
+    picked += [(label, "seen", _best(own, scenario)[0])
+               for label, scenario in (("naive", "naive"), ("parrot", "parrot-enrol"))]  # fmt: skip
+    picked += [(_column(one).strip("()"), one.scenario, _rank(one)) for one in own if one.scenario in REVERSED]
+    bars = [(label, kind, one) for label, kind, one in picked if one is not None and one.value is not None]
+    return bars if any(kind in REVERSED for _, kind, _ in bars) else []
 
 
-def _word(value: bool | None, why: str, none: str = "") -> str:
-    if value is None:
-        return none or f"undecided: {why}"
-    return "yes" if value else "no"
+def _spread(one: Figure) -> tuple[float, list[list[float]]]:
+    """The value, and how far its interval reaches below and above."""
+    value = one.value or 0.0
+    low, high = (value if end is None else end for end in (one.low, one.high))
+    return value, [[max(0.0, value - low)], [max(0.0, high - value)]]
 
 
-def _claim(method: str) -> str:
-    claim = FANTOMAS_CLAIMS.get(method)
-    return "–" if claim is None else "reversible" if claim.reversible else "not reversible"
+def _draw_bars(bars: Sequence[tuple[str, str, Figure]], method: str, canvas: Any) -> None:
+    axes = canvas.subplots()
+    labelled: set[str] = set()
+    for at, (_, kind, one) in enumerate(bars):
+        (value, reach), (colour, words) = _spread(one), _BARS[kind]
+        label = None if kind in labelled else words
+        axes.bar(at, value, color=colour, yerr=reach, capsize=3, ecolor="0.45", label=label)
+        labelled.add(kind)
+    axes.set_xticks(range(len(bars)), [label for label, _, _ in bars], rotation=35, ha="right", fontsize=8)
+    axes.set(ylim=(0, 1.05), ylabel="rank-1, 95 % interval", title=method)
+    axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    axes.grid(axis="y", alpha=0.3)
 
 
-def _said(method: str) -> str:
-    claim = FANTOMAS_CLAIMS.get(method)
-    return "" if claim is None else claim.said
+def _points(results: Results, found: Sequence[Verdict], name: str) -> tuple[str, list[tuple[str, float, Figure]]]:
+    """The utility metric, and (method, utility, reversibility) of the first judge."""
+    uses = {one.method: {f.metric: f.value for f in one.figures} for one in results.utilities if one.set == name}
+    metric = next((m for m in UTILITY if any(use.get(m) is not None for use in uses.values())), "")
+    here = [one for one in found if one.set == name]
+    points = []
+    for one in here:
+        use = uses.get(one.method, {}).get(metric)
+        if one.judge == here[0].judge and use is not None and one.gain is not None and one.gain.value is not None:
+            points.append((one.method, use, one.gain))
+    return metric, points
+
+
+def _draw_points(metric: str, points: Sequence[tuple[str, float, Figure]], canvas: Any) -> None:
+    axes = canvas.subplots()
+    for method, use, gain in points:
+        value, reach = _spread(gain)
+        axes.errorbar(use, value, yerr=reach, fmt="o", color=COLOURS[0], ecolor="0.7", markersize=4)
+        axes.annotate(method, (use, value), fontsize=6, xytext=(3, 3), textcoords="offset points")
+    axes.axhline(0, color="0.6", linewidth=1)
+    axes.set(
+        xlabel=f"utility: {metric}{' (less is better)' if metric.startswith('lpips') else ''}",
+        ylabel="reversibility: (best − naive) / clear", title="Fantômas, Figure 14, with a measured utility",
+    )  # fmt: skip
+    axes.grid(alpha=0.3)
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

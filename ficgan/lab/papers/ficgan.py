@@ -1,61 +1,61 @@
-"""FICGAN (Jeong et al. 2021), on a face set: every layer index, for the k-same code and for swaps."""
+"""FICGAN (Jeong et al. 2021), on a face set: every layer index, for the k-same code and for swaps.
+
+Each setting is measured face by face, source against output of the same photo, and kept in a file of its own.
+"""
 
 from __future__ import annotations
 
-import platform
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.anonymizers import Faces, generator
+from ficgan.anonymizers import Faces, Images, generator
+from ficgan.arrays import content_key
 from ficgan.deidentify import Deidentifier, Ficgan, refuse_trainer
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import crop, get_detector, transform_points
 from ficgan.lab.basics import reconstruct
 from ficgan.lab.caveats import FICGAN_LEAK, NOT_HANDLED
 from ficgan.lab.metrics.intervals import Bootstrap
-from ficgan.lab.metrics.utility import Judges
-from ficgan.lab.papers.sweep import Found, Stage, anonymised
-from ficgan.lab.readers import get_readers
-from ficgan.lab.results import Results, Trial, Utility
+from ficgan.lab.metrics.semantics import kept
+from ficgan.lab.metrics.utility import Judges, Readings, compare
+from ficgan.lab.papers.bench import Progress, Rows, anonymised, mean_figure, origin, share_figure, write_file
+from ficgan.lab.readers import Embeddings, Reader, get_readers
+from ficgan.lab.results import Figure, Results, Trial, Utility
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
-from ficgan.lab.stored import digest, fingerprint
+from ficgan.lab.stored import VERSION, digest, fingerprint
 
-__all__ = ["SAME_PHOTO", "FicganPaper", "Progress", "Run", "Setting", "run_ficgan"]
+__all__ = ["SAME_PHOTO", "FicganPaper", "Found", "Kept", "Run", "Setting", "Stage", "run_ficgan"]
 
-Progress = Callable[[int, int, str], None]
 SAME_PHOTO = "same-photo"
 """Name of the comparison: the output against its own source, as the paper's ID similarity."""
 FEW = 3000
 """Images of CelebA-HQ's test part; Fréchet distances of fewer are biased upwards."""
+CODES = {"w_m": 0.0, "w_t": 1.0}
+"""The k-same code and an arbitrary person's: the alpha of `Ficgan` that gives them."""
+_SHOWN = frozenset({
+    "attributes", "attributes-balanced", "attributes-accuracy", "fid", "fd-squeezenet", "lpips", "lpips-squeezenet",
+    "ssim",
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
 class FicganPaper:
-    """What is measured.
+    """What is measured; the options of `ficgan-eval paper ficgan`.
 
     Args:
-        data: faces, as of `open_set`; FFHQ or CelebA-HQ in the paper.
-        layout, labels: as of `open_set`.
-        part: only this part of the set's own division, such as "test".
         skip: leave out so many images, the first by name: 60,000 leaves what the paper tests on of FFHQ.
-        limit: at most so many images, drawn with the seed.
-        size: side of the crops, pixels.
-        aligned: the images are aligned as the default template.
         judges: recognisers that had no part in training.
-        attributes: trained attribute classifier; without one there are no attribute figures.
         checkpoint, bank: of the model; the embedded ones if empty.
-        k: people averaged.
         layers: values of i; none: all from 0 to L − 1.
         ablations: (name, checkpoint, bank) of Table 2.
-        detector: of faces.
-        device: of the model.
-        resamples: of the bootstrap.
         seed: of the k-same draws, of the images drawn and of the bootstrap.
     """
 
@@ -87,24 +87,60 @@ class FicganPaper:
         if self.skip < 0 or self.size < 32:
             raise UsageError(f"skip is {self.skip} and size {self.size}; give at least 0 and 32")
 
+    def shareable(self) -> dict[str, Any]:
+        """The settings without folders of this machine."""
+        tree = asdict(self)
+        for key in ("data", "labels", "attributes", "checkpoint", "bank"):
+            tree[key] = Path(tree[key]).name if tree[key] else None
+        tree["judges"] = [f"onnx:{Path(one[5:]).name}" if one.startswith("onnx:") else one for one in self.judges]
+        tree["ablations"] = [[one[0], *(Path(file).name for file in one[1:])] for one in self.ablations]
+        return {**tree, "digest": digest(tree)}
+
 
 @dataclass(frozen=True)
 class Setting:
-    """One way to run the model.
-
-    Args:
-        label: as tables say it.
-        code: "w_m", the k-same code, or "w_t", another person's.
-        layer: i.
-        model: "FICGAN", or the name of an ablation.
-        anonymizer: ready to use.
-    """
+    """One way to run the model ("FICGAN", or an ablation): a code of `CODES` and the layer index i."""
 
     label: str
     code: str
     layer: int
     model: str
     anonymizer: Ficgan
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Shares of images with an attribute, and without, as read in the source, where it is still so; None: of none."""
+
+    there: float | None
+    lacking: float | None
+    images: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was measured of one setting.
+
+    Args:
+        judges: name of a recogniser → its figures "ID cosine" and "match rate" of source and output.
+        figures: utility figures and "mse".
+        attributes: name → how it fared.
+    """
+
+    judges: dict[str, tuple[Figure, ...]]
+    figures: tuple[Figure, ...]
+    attributes: dict[str, Kept] = field(default_factory=dict)
+
+    def figure(self, metric: str) -> Figure | None:
+        return next((one for one in self.figures if one.metric == metric and one.value is not None), None)
+
+    @classmethod
+    def read(cls, raw: dict[str, Any]) -> Found:
+        return cls(
+            {name: tuple(Figure(**one) for one in some) for name, some in raw["judges"].items()},
+            tuple(Figure(**one) for one in raw["figures"]),
+            {name: Kept(**one) for name, one in raw["attributes"].items()},
+        )
 
 
 @dataclass(frozen=True)
@@ -116,8 +152,7 @@ class Run:
         found: setting → figures, in the order they were run.
         strangers: every photo against another person's: what chance gives.
         reconstruction: G(E(x)).
-        layers: values of i that were run.
-        num_layers: L.
+        layers, num_layers: values of i that were run, and L.
         classifier: what stands in the attribute classifier's header; None without one.
     """
 
@@ -129,66 +164,134 @@ class Run:
     num_layers: int
     classifier: dict[str, Any] | None
 
+    @property
+    def main(self) -> dict[Setting, Found]:
+        return {setting: one for setting, one in self.found.items() if setting.model == "FICGAN"}
+
     def by_layer(self, code: str) -> dict[int, Found]:
-        """i → figures of the model itself with "w_m" or "w_t"."""
-        return {one.layer: what for one, what in self.found.items() if (one.model, one.code) == ("FICGAN", code)}
+        """i → figures of the model itself with a code."""
+        return {setting.layer: one for setting, one in self.main.items() if setting.code == code}
+
+
+@dataclass
+class Stage:
+    """Clear crops and who looks at them; what is found is kept in `folder`, a file for each setting.
+
+    Args:
+        labels: [N,A], 0 or 1, in the order of the classifier's attributes; None where the set does not have them all.
+        context: JSON-ready; what else the outcome depends on, such as the attribute classifier's digest.
+    """
+
+    faces: Faces
+    readers: Sequence[Reader]
+    judges: Judges
+    folder: Path
+    labels: NDArray[np.uint8] | None = None
+    context: Any = None
+    bootstrap: Bootstrap = field(default_factory=Bootstrap)
+
+    @cached_property
+    def clear(self) -> Readings:
+        return self.judges.read(self.faces)
+
+    @cached_property
+    def source(self) -> dict[str, Embeddings]:
+        return {reader.name: reader.embed(self.faces) for reader in self.readers}
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the pixels, the people, the readers and the context."""
+        pixels = [content_key(image) for image in self.faces.images]
+        people = None if self.faces.people is None else self.faces.people.tolist()
+        others = [reader.digest for reader in self.readers], asdict(self.bootstrap), self.context
+        return digest([VERSION, pixels, list(self.faces.names), people, self.judges.missing, others])
+
+    def measure(self, key: Any, make: Callable[[], Images]) -> Found:
+        """Figures of the output [N,S,S,3] that `make` gives; kept under `key`, all it depends on besides the faces."""
+        path = self.folder / f"{digest([self.digest, key])}.json"
+        try:
+            return Found.read(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, KeyError, TypeError):
+            found = self._measured(self.faces.with_images(make()))
+        write_file(path, json.dumps(asdict(found), allow_nan=False).encode())
+        return found
+
+    def _measured(self, output: Faces) -> Found:
+        seen = self.judges.read(output, against=self.clear)
+        figures = compare(self.clear, seen, labels=self.labels, bootstrap=self.bootstrap)
+        pairs = zip(self.faces.images, output.images, strict=True)
+        error = [((a.astype(np.float32) - b) ** 2).mean(dtype=np.float64) / 127.5**2 for a, b in pairs]
+        attributes = {}
+        if seen.attributes is not None and self.clear.attributes is not None:
+            having = (self.clear.attributes >= 0.5).sum(0)
+            shares = kept(self.clear.attributes, seen.attributes, seen.attribute_names)
+            attributes = {
+                name: Kept(there, lacking, int(images))
+                for (name, (there, lacking, _)), images in zip(shares.items(), having, strict=True)
+            }
+        mse = mean_figure("mse", np.array(error), self.faces.people, self.bootstrap, "of pixels on [−1, 1]")
+        judges = {reader.name: self._read(reader, output) for reader in self.readers}
+        return Found(judges, (*(one for one in figures if one.metric in _SHOWN), mse), attributes)
+
+    def _read(self, reader: Reader, output: Faces) -> tuple[Figure, ...]:
+        a, b = (values.astype(np.float64) for values in (self.source[reader.name], reader.embed(output)))
+        cosine = (a * b).sum(1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)).clip(1e-12)
+        similarity = cosine if reader.metric == "cosine" else -np.linalg.norm(a - b, axis=1)
+        note = "" if reader.metric == "cosine" else "cosine of embeddings that are compared by distance"
+        people = self.faces.people
+        return (
+            mean_figure("ID cosine", cosine, people, self.bootstrap, note),
+            share_figure("match rate", similarity > reader.threshold, people, self.bootstrap),
+        )
 
 
 def run_ficgan(config: FicganPaper, out: Path, progress: Progress | None = None) -> Run:
-    """Measure every setting, or go on: what was measured before is read from `out/tasks`.
-
-    Args:
-        config: what to run.
-        out: folder for what is found and for the prepared crops.
-        progress: called as progress(done, total, what).
+    """Measure every setting, or resume: what was measured before is read from `out/tasks`.
 
     Raises:
         UsageError: a value that cannot work, or a judge that trained the model.
         InputError: data or model that cannot be read.
     """
+    from ficgan.models.io import file_digest
+
     began = time.monotonic()
-    say = progress or (lambda done, total, what: None)
-    say(0, 1, "preparing faces")
+    report = progress or (lambda done, total, what: None)
+    report(0, 1, "preparing faces")
     _refuse_trainers(config)
     prepared, rows = _faces(config, out)
     faces = prepared.faces.take(rows)
     judges = Judges.find(attributes=config.attributes)
     judges.detector = judges.age_gender = None  # the paper has no figures of them
-    stage = Stage(
-        faces,
-        get_readers(config.judges),
-        judges,
-        out / "tasks",
-        _labels(prepared, rows, judges),
-        _context(config, judges),
-        Bootstrap(config.resamples, config.seed),
-    )
+    context = [None if config.attributes is None else file_digest(config.attributes), judges.attributes is not None]
+    bootstrap = Bootstrap(config.resamples, config.seed)
+    readers = get_readers(config.judges)
+    stage = Stage(faces, readers, judges, out / "tasks", _labels(prepared, rows, judges), context, bootstrap)
     deid = Deidentifier.from_pretrained(
         config.checkpoint or None, config.bank or None, verify=False, k=config.k, layer=0, psi=0, seed=config.seed,
         detector=config.detector, device=config.device,
     )  # fmt: skip
-    total_layers = deid.model.num_layers
-    layers = tuple(sorted(set(config.layers))) or tuple(range(total_layers))
-    if layers[-1] >= total_layers:
-        raise UsageError(f"layer {layers[-1]} cannot be i: this model has layers 1…{total_layers}")
+    count = deid.model.num_layers
+    layers = tuple(sorted(set(config.layers))) or tuple(range(count))
+    if layers[-1] >= count:
+        raise UsageError(f"layer {layers[-1]} cannot be i: this model has layers 1…{count}")
     settings = list(_settings(config, layers))
     total = len(settings) + 2
-    say(0, total, "strangers")
+    report(0, total, "strangers")
     strangers = stage.measure("strangers", lambda: np.roll(faces.images, 1, axis=0))
-    say(1, total, "reconstruction")
+    report(1, total, "reconstruction")
     rebuilt = _reconstruction(stage, deid)
     found = {}
     for number, setting in enumerate(settings):
-        say(number + 2, total, setting.label)
+        report(number + 2, total, setting.label)
         key = fingerprint(setting.anonymizer)
         found[setting] = stage.measure(key, lambda one=setting: anonymised(one.anonymizer, faces))  # type: ignore[misc]
-    say(total, total, "")
+    report(total, total, "")
     classifier = None if judges.attributes is None else judges.attributes.training
     results = _results(config, prepared, faces, found, time.monotonic() - began)
-    return Run(results, found, strangers, rebuilt, layers, total_layers, classifier)
+    return Run(results, found, strangers, rebuilt, layers, count, classifier)
 
 
-def _faces(config: FicganPaper, out: Path) -> tuple[Prepared, NDArray[np.int64]]:
+def _faces(config: FicganPaper, out: Path) -> tuple[Prepared, Rows]:
     """Prepared crops, and the rows that are measured in an order in which neighbours are strangers."""
     whole = open_set(config.data, layout=config.layout, labels=config.labels)
     whole = whole.only(config.part) if config.part else whole
@@ -207,29 +310,23 @@ def _faces(config: FicganPaper, out: Path) -> tuple[Prepared, NDArray[np.int64]]
     return prepared, generator(config.seed, "order").permutation(len(prepared))
 
 
-def _labels(prepared: Prepared, rows: NDArray[np.int64], judges: Judges) -> NDArray[np.uint8] | None:
+def _labels(prepared: Prepared, rows: Rows, judges: Judges) -> NDArray[np.uint8] | None:
     names = () if judges.attributes is None else judges.attributes.names
     if not names or any(name not in prepared.attributes for name in names):
         return None
     return np.stack([prepared.attributes[name][rows] for name in names], 1).astype(np.uint8)
 
 
-def _context(config: FicganPaper, judges: Judges) -> Any:
-    from ficgan.models.io import file_digest
-
-    return [None if config.attributes is None else file_digest(config.attributes), judges.attributes is not None]
-
-
 def _settings(config: FicganPaper, layers: Sequence[int]) -> Iterator[Setting]:
-    common = {"k": config.k, "seed": config.seed, "device": config.device, "psi": 0.0}
-    base = Ficgan(**common, checkpoint=config.checkpoint, bank=config.bank)  # type: ignore[arg-type]
-    codes = (("w_m", 0.0), ("w_t", 1.0))
-    for code, alpha in codes:
+    base = Ficgan(
+        k=config.k, seed=config.seed, device=config.device, psi=0.0, checkpoint=config.checkpoint, bank=config.bank
+    )
+    for code, alpha in CODES.items():
         for layer in layers:
             yield Setting(f"FICGAN {code}, i = {layer}", code, layer, "FICGAN", replace(base, layer=layer, alpha=alpha))
     for name, checkpoint, bank in config.ablations:
-        for code, alpha in codes:
-            model = Ficgan(**common, checkpoint=checkpoint, bank=bank, layer=0, alpha=alpha)  # type: ignore[arg-type]
+        for code, alpha in CODES.items():
+            model = replace(base, checkpoint=checkpoint, bank=bank, layer=0, alpha=alpha)
             yield Setting(f"{name} {code}, i = 0", code, 0, name, model)
 
 
@@ -256,8 +353,6 @@ def _refuse_trainers(config: FicganPaper) -> None:
 def _results(
     config: FicganPaper, prepared: Prepared, faces: Faces, found: dict[Setting, Found], seconds: float
 ) -> Results:
-    from ficgan import __version__
-
     facts = prepared.facts()
     name = str(facts["name"])
     nobody = {"people": 0, "images": 0}
@@ -266,13 +361,7 @@ def _results(
     results = Results(
         "FICGAN: tables and figures of the paper",
         sets={name: {**facts, "size": config.size, "context": 1.0, "split": {"parts": parts}}},
-        provenance={
-            "ficgan": __version__,
-            "python": platform.python_version(),
-            "machine": platform.machine(),
-            "settings": _shareable(config),
-            "seconds": round(seconds, 1),
-        },
+        provenance=origin(config.shareable(), seconds),
     )
     for setting, one in found.items():
         traits = asdict(setting.anonymizer.traits)
@@ -282,35 +371,21 @@ def _results(
             Trial(name, setting.label, SAME_PHOTO, judge, figures=some) for judge, some in one.judges.items()
         ]
         results.utilities.append(Utility(name, setting.label, one.figures))
-    results.caveats = [*_caveats(name, len(faces), facts), FICGAN_LEAK, NOT_HANDLED]
-    return results
-
-
-def _caveats(name: str, count: int, facts: dict[str, Any]) -> list[str]:
-    out = []
-    if count < FEW:
-        out.append(
-            f"{name}: {count} images are measured; the paper has {FEW:,} of CelebA-HQ and 10,000 of FFHQ. Figures on "
-            "so few show how the software behaves."
+    if len(faces) < FEW:
+        results.caveats.append(
+            f"{name}: {len(faces)} images are measured; the paper has {FEW:,} of CelebA-HQ and 10,000 of FFHQ. Figures "
+            "on so few show how the software behaves."
         )
     if missed := len(facts["failures_to_acquire"]):
-        out.append(f"{name}: in {missed} of {missed + count} images no face was found; they are left out.")
-    out.append(
+        results.caveats.append(
+            f"{name}: in {missed} of {missed + len(faces)} images no face was found; they are left out."
+        )
+    results.caveats += [
         "ID similarity here is of source and output of one photo; it says nothing of how well a person is found among "
-        "others, for which there are the attacks of `ficgan-eval run`."
-    )
-    out.append(
+        "others, for which there are the attacks of `ficgan-eval run`.",
         "Outputs are finished crops with the generated face blended in; the paper judges the network's whole images, "
-        "at 256 px."
-    )
-    return out
-
-
-def _shareable(config: FicganPaper) -> dict[str, Any]:
-    """The settings without folders of this machine."""
-    tree = asdict(config)
-    for key in ("data", "labels", "attributes", "checkpoint", "bank"):
-        tree[key] = Path(tree[key]).name if tree[key] else None
-    tree["judges"] = [f"onnx:{Path(one[5:]).name}" if one.startswith("onnx:") else one for one in config.judges]
-    tree["ablations"] = [[one[0], *(Path(file).name for file in one[1:])] for one in config.ablations]
-    return {**tree, "digest": digest(tree)}
+        "at 256 px.",
+        FICGAN_LEAK,
+        NOT_HANDLED,
+    ]
+    return results

@@ -1,169 +1,49 @@
-"""Revelio (Zhai et al.): restoring blurred faces and naming them; part after part, each kept when it is done."""
+"""Revelio (Zhai et al.): restoring blurred faces and naming them. Settings, who is who, and running the parts."""
 
 from __future__ import annotations
 
 import json
-import platform
-import re
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from importlib import import_module
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ficgan.errors import FicganError
-from ficgan.images import atomic_write
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.anonymizers import Faces, GaussianBlur, generator
+from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.lab.attacks import REVERSERS
-from ficgan.lab.matrix_config import MatrixConfig, without_folder
-from ficgan.lab.papers.preset import with_data
-from ficgan.lab.papers.revelio_base import Outcome
-from ficgan.lab.papers.revelio_caveats import revelio_caveats
-from ficgan.lab.papers.revelio_lab import PARTS, Lab, RevelioPaper, attacker, open_lab
-from ficgan.lab.papers.revelio_tables import revelio_tables
+from ficgan.lab.attacks.blurs import scaled_blur
+from ficgan.lab.attacks.diffusion.revelio import Revelio
+from ficgan.lab.attacks.learned import Learned
+from ficgan.lab.bench import Bench
+from ficgan.lab.matrix_config import without_folder
+from ficgan.lab.metrics.intervals import Bootstrap
+from ficgan.lab.papers import published
+from ficgan.lab.papers.bench import Attack, Progress, Rows, Treatment, attack_on, origin, treated, write_file
+from ficgan.lab.readers import get_readers
 from ficgan.lab.results import Results, Trial, from_json
-from ficgan.lab.stored import VERSION, digest, files_digest, fingerprint
+from ficgan.lab.sets import Prepared
+from ficgan.lab.sets.split import Split, written
+from ficgan.lab.stored import VERSION, Store, digest, files_digest, fingerprint
 from ficgan.registry import parse_spec
+from ficgan.yaml_settings import hint, override, read_tree
 
-__all__ = ["PARTS", "RevelioPaper", "RevelioRun", "revelio_matrix", "run_revelio"]
+__all__ = [
+    "ADAPTABLE", "NAMES", "PARTS", "Experiment", "Outcome", "RevelioPaper", "RevelioRun", "World", "attacker", "divide",
+    "open_experiment", "run_revelio", "settings",
+]  # fmt: skip
 
-Told = Callable[[int, int, str], None]
-_ROOM = "ficgan.lab.papers"
+PARTS = ("base", "retrieval", "fine-tuning", "kernel", "sweep", "defences", "ood")
+"""Tables 1, 3 and 4 with one guess; Table 1 with many; Table 2; Figure 13; Figures 15 and 16; Tables 6 and 7; Figure 7
+and Table 5."""
 _REVISION = 2
-"""Raised where a part comes to say something else of the same settings."""
-_MADE_BY = {
-    "base": ("revelio_base", "base"), "retrieval": ("revelio_open", "retrieval"),
-    "fine-tuning": ("revelio_tuned", "fine_tuning"), "kernel": ("revelio_kernel", "kernel"),
-    "sweep": ("revelio_swept", "sweep"), "defences": ("revelio_swept", "defences"), "ood": ("revelio_open", "ood"),
-}  # fmt: skip
-
-
-def revelio_matrix(data: Path | str, *, size: int = 256, **more: Any) -> MatrixConfig:
-    """The two blurs as a matrix, attackers that learn from people who are in no gallery: the open world's view.
-
-    Args:
-        data: faces with identities.
-        size: side of the crops, pixels; blurs are scaled from 256 to it.
-        more: as of `with_data`.
-
-    Raises:
-        UsageError: a value that cannot work.
-    """
-    from ficgan.anonymizers import GaussianBlur
-    from ficgan.lab.attacks.blurs import scaled_blur
-
-    config = with_data("revelio", data, size=size, **more)
-    general = [re.sub(r"size=\d+,?", "", text).rstrip(":,") for text in config.general]
-    methods = []
-    for method in config.methods:
-        made = method.make()
-        if isinstance(made, GaussianBlur):
-            method = method.model_copy(update={"parameters": scaled_blur(made, size).settings()})
-        methods.append(method.model_dump())
-    sized = [attacker(text, size)[1] for text in general]
-    return MatrixConfig.model_validate({**config.model_dump(), "methods": methods, "general": sized})
-
-
-@dataclass
-class RevelioRun:
-    """What was found.
-
-    Attributes:
-        results: for a page.
-        tables: beside the printed ones.
-        lab: set, people, attackers.
-        outcomes: part → what it found; of the parts that are done.
-    """
-
-    results: Results
-    tables: list[dict[str, Any]]
-    lab: Lab
-    outcomes: dict[str, Outcome]
-
-
-def run_revelio(paper: RevelioPaper, out: Path, progress: Told | None = None) -> RevelioRun:
-    """Run the parts asked for, or go on with them.
-
-    Args:
-        paper: settings.
-        out: folder for the parts that are done, and the store of all that is computed.
-        progress: called as progress(done, total, what).
-
-    Returns:
-        Results and tables. Of parts that were not asked for, the kept ones of
-        the same settings are shown, too; the others say that they were not run.
-
-    Raises:
-        UsageError, InputError: settings or data that cannot work.
-        FicganError: a part failed; the finished ones are kept.
-    """
-    started = time.monotonic()
-    out.mkdir(parents=True, exist_ok=True)
-    lab = open_lab(paper, out, progress)
-    outcomes: dict[str, Outcome] = {}
-    seconds: dict[str, float] = {}
-    for number, part in enumerate(PARTS):
-        entry = _read(lab, part)
-        if entry is None and part in paper.parts:
-            began = time.monotonic()
-            if progress:
-                progress(number, len(PARTS), f"part {part}")
-            entry = _keep(lab, part, _with_training(lab, part, _made(lab, part)), time.monotonic() - began)
-        if entry is not None:
-            outcomes[part] = Outcome([Trial(**from_json(one)) for one in entry["trials"]], entry["facts"])
-            seconds[part] = entry["seconds"]
-    results = _results(lab, outcomes, seconds, time.monotonic() - started)
-    return RevelioRun(results, revelio_tables(paper, outcomes), lab, outcomes)
-
-
-def _made(lab: Lab, part: str) -> Outcome:
-    module, function = _MADE_BY[part]
-    make: Callable[[Lab], Outcome] = getattr(import_module(f"{_ROOM}.{module}"), function)
-    try:
-        return make(lab)
-    except FicganError as error:
-        raise FicganError(f"part {part}: {error}; what is done is kept in {lab.out}, mend it and run again") from error
-
-
+"""Raised where a part comes to report something else of the same settings."""
 _LEARNT = {"retrieval": ("light", "heavy"), "fine-tuning": ("heavy",), "sweep": ("light", "heavy"),
            "defences": ("light",), "ood": ("heavy",)}  # fmt: skip
 """Blurs that the attacker has learnt for a part."""
-
-
-def _with_training(lab: Lab, part: str, made: Outcome) -> Outcome:
-    """With how long the attacker has learnt."""
-    if made.whole and part in _LEARNT:
-        label = lab.paper.restorer[0]
-        told = {f"{label}, {level}": lab.restorer(lab.blur(level)).training for level in _LEARNT[part]}
-        made.facts = {**made.facts, "training": told}
-    return made
-
-
-def _marks(lab: Lab, part: str) -> list[str | None]:
-    """Fingerprints of the attackers of a part; None for a program, of which nobody knows what it does next time."""
-    specs = [spec for _, spec in (lab.paper.named if part == "base" else [lab.paper.restorer])]
-    return [fingerprint(REVERSERS.make(name, **given)) for name, given in map(parse_spec, specs)]
-
-
-def _key(lab: Lab, part: str) -> str:
-    """Of everything a part's outcome depends on."""
-    from ficgan import __version__
-
-    paper = lab.paper
-    told = asdict(paper)
-    for name in ("data", "layout", "labels", "identity", "people", "parts", "pictures", "detector"):
-        del told[name]
-    if part != "base":  # the others see Revelio alone
-        told["attackers"] = list(paper.restorer)
-    for name, needed in _NEEDED.items():
-        if part not in needed:
-            del told[name]
-    if "estimator_weights" in told:
-        told["estimator_weights"] = [paper.estimator_weights, files_digest(paper.estimator_weights)]
-    judges = [reader.digest for reader in lab.bench.readers]
-    return digest([VERSION, _REVISION, __version__, part, told, lab.bench.digest, judges, _marks(lab, part)])
-
-
 _NEEDED: dict[str, tuple[str, ...]] = {
     "candidates": ("retrieval", "fine-tuning", "ood"), "sweep": ("sweep",), "estimator": ("kernel",),
     "fine_tuned": ("fine-tuning",), "tune_steps": ("fine-tuning",), "tune_rate": ("fine-tuning",),
@@ -171,49 +51,385 @@ _NEEDED: dict[str, tuple[str, ...]] = {
     "estimator_network": ("kernel",), "estimator_weights": ("kernel",),
 }  # fmt: skip
 """Settings that only some parts depend on."""
+ADAPTABLE = ("rotation", "noise", "jpeg", "box blur", "secret")
+"""Defences that there are, as tables call them."""
+MOST_LINEAR = 224
+"""Side at which the auto-encoder works at most: its linear layer grows with the fourth power."""
+NAMES = {"identity": "Blurred", "autoencoder": "Fantômas", Revelio.name: "Revelio"}
+"""What the paper calls them."""
 
 
-def _file(lab: Lab, part: str) -> Path:
-    return lab.out / "parts" / f"{part}-{_key(lab, part)}.json"
+@dataclass(frozen=True)
+class RevelioPaper:
+    """What is run; the defaults are the paper's protocol.
+
+    Args:
+        size: side of the crops, pixels; blurs are scaled from 256 to it.
+        attackers: LABEL=SPEC or SPEC, reversers; the one called Revelio is attacked with in all parts but the base.
+        probes, identities, outside, outsiders: as of `divide`.
+        candidates: guesses at each face.
+        sweep: photos on which other kernels are tried.
+        estimator: photos that the kernel estimator learns from, chooses by and is tested on.
+        estimator_network, estimator_weights: its network, and the file of a pretrained one; as of `KernelEstimator`.
+        fine_tuned: at most so many photos of the closed world are restored by models fine-tuned for them.
+        tune_steps, tune_rate: of the fine-tuning for one identity, which the paper leaves open; a rate of 0 is a tenth
+            of the attacker's.
+        adapted, adapt_epochs: defences that the attacker adapts to ("secret" is the randomised one), and how long.
+        control_epochs: of the attacker's training on permuted blocks, which it must undo; 0: no such control.
+        resamples, seed: of the bootstrap; the seed of the draws, too.
+        pictures: rows of the picture strips; they show real people.
+    """
+
+    data: Path
+    layout: str = "auto"
+    labels: Path | None = None
+    identity: str | None = None
+    people: int | None = None
+    size: int = published.REVELIO_SIZE
+    aligned: bool = False
+    judges: tuple[str, ...] = ("dlib",)
+    attackers: tuple[str, ...] = ("autoencoder", "revelio")
+    parts: tuple[str, ...] = PARTS
+    probes: int = published.REVELIO_CLOSED["images"]
+    identities: int = published.REVELIO_CLOSED["people"]
+    outside: int = published.REVELIO_OUTSIDE["images"]
+    outsiders: int = published.REVELIO_OUTSIDE["people"]
+    candidates: int = published.REVELIO_CANDIDATES
+    sweep: int = published.REVELIO_SWEEP["images"]
+    estimator: tuple[int, int, int] = published.REVELIO_KERNEL_IMAGES
+    estimator_network: str = "windowed"
+    estimator_weights: str = ""
+    fine_tuned: int = published.REVELIO_CLOSED["images"]
+    tune_steps: int = 100
+    tune_rate: float = 0.0
+    adapted: tuple[str, ...] = ADAPTABLE
+    adapt_epochs: float = 100
+    control_epochs: int = 0
+    detector: str = "auto"
+    resamples: int = 1000
+    seed: int = 0
+    pictures: int = 4
+
+    def __post_init__(self) -> None:
+        for part in self.parts:
+            if part not in PARTS:
+                raise UsageError(f"there is no part {part!r} of this paper; there are {', '.join(PARTS)}")
+        for name in self.adapted:
+            if name not in ADAPTABLE:
+                raise UsageError(f"there is no defence {name!r} to adapt to; there are {', '.join(ADAPTABLE)}")
+        if self.candidates < 1 or self.size < 32:
+            raise UsageError(f"{self.candidates} candidates at {self.size} px cannot be; give at least 1, and 32 px")
+        if len({label for label, _ in self.named}) < len(self.attackers):
+            raise UsageError("two attackers have one label; write LABEL=NAME:PARAMETER=VALUE,… to tell them apart")
+
+    @property
+    def named(self) -> list[tuple[str, str]]:
+        """(label, specification) of each attacker, without the blurred image itself."""
+        return [attacker(text, self.size) for text in self.attackers]
+
+    @property
+    def restorer(self) -> tuple[str, str]:
+        """The attacker that the paper proposes: that called Revelio, else the last one."""
+        if not self.attackers:
+            raise UsageError("no attacker was named; give at least one, such as revelio")
+        return next((one for one in self.named if one[0] == NAMES[Revelio.name]), self.named[-1])
 
 
-def _read(lab: Lab, part: str) -> dict[str, Any] | None:
-    if None in _marks(lab, part):
+def attacker(text: str, size: int) -> tuple[str, str]:
+    """Label and specification of LABEL=SPEC or SPEC; one that trains a network works at the size of the crops."""
+    label, equals, spec = text.partition("=")
+    if not equals or ":" in label:
+        label, spec = "", text
+    name, parameters = parse_spec(spec)
+    label = label.strip() or (NAMES.get(name, spec) if not parameters or name in NAMES else spec)
+    cls: Any = REVERSERS[name]
+    if issubclass(cls, Learned) and "size" not in parameters:
+        side = min(size, MOST_LINEAR) if name == "autoencoder" else size
+        spec += f"{',' if parameters else ':'}size={side}"
+    return label, spec
+
+
+def settings(preset: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """Numbers of a packaged configuration with a section `paper`, and KEY=VALUE overrides: fields of `RevelioPaper`.
+
+    Raises:
+        UsageError: no such configuration, or an unknown key.
+    """
+    from ficgan import configs
+
+    trees = {name: read_tree(name, kind="eval") for name in configs.names("eval")}
+    ours = {name: tree["paper"] for name, tree in trees.items() if "paper" in tree}
+    if preset not in ours:
+        raise UsageError(f"there is no configuration {preset!r} of this paper; there are {', '.join(ours)}")
+    tree = override(ours[preset], overrides, example="sweep=20")
+    known = [one.name for one in fields(RevelioPaper)]
+    for key, value in tree.items():
+        if key not in known:
+            raise UsageError(f"this paper has no setting {key!r}; {hint(key, known)}")
+        sample = getattr(RevelioPaper, key, None)
+        if isinstance(sample, tuple):
+            tree[key] = tuple(value) if isinstance(value, list) else (value,)
+        elif isinstance(sample, (int, float)) and not isinstance(value, (int, float)):
+            raise UsageError(f"the setting {key} is {value!r}; give a number")
+    return tree
+
+
+@dataclass(frozen=True)
+class World:
+    """Who is who: rows of a set.
+
+    Args:
+        reference: what the attacker is trained on and looks people up in.
+        closed: photos of people who have others in the reference; none of these photos is in it.
+        outside: photos of people of whom there is none in the reference.
+    """
+
+    reference: Rows
+    closed: Rows
+    outside: Rows
+
+    def split(self, faces: Faces) -> Split:
+        """As a bench takes it: reference is attacker and gallery at once, which is the closed world's grant."""
+        assert faces.people is not None
+        made = Split(np.zeros(0, np.int64), self.reference, self.reference, self.closed, self.outside)
+        return written(made, faces.people, {"world": "Revelio, section 5.1"}, faces.names)
+
+    def facts(self, people: NDArray[np.int64]) -> dict[str, Any]:
+        parts = {"reference": self.reference, "closed": self.closed, "outside": self.outside}
+        return {name: {"images": len(rows), "people": len(np.unique(people[rows]))} for name, rows in parts.items()}
+
+
+def divide(
+    prepared: Prepared, *, probes: int = 97, identities: int = 50, outside: int = 97, outsiders: int = 91, seed: int = 0
+) -> World:
+    """Draw the people and photos that are attacked; all others are the attacker's reference.
+
+    In a small set at most a quarter of the people are kept out of the reference. Of a person of the closed world at
+    most half of the photos are taken away. A picture that is attacked is nowhere in the reference, whatever its name.
+    People unknown (−1) are left out.
+
+    Args:
+        probes, identities: photos and people of the closed world.
+        outside, outsiders: photos and people outside the reference.
+
+    Source: Revelio, sections 5.1 and 5.5.
+    """
+    people = prepared.faces.people
+    assert people is not None
+    who, counts = np.unique(people[people >= 0], return_counts=True)
+    several = who[counts >= 2]
+    if len(who) < 4 or not len(several):
+        raise InputError(
+            f"{len(who)} people, {len(several)} of them with two photos, make no closed world and no open one; give a "
+            "set of at least 4 people, some with several photos"
+        )
+    rng = generator(seed, "revelio")
+    strangers = rng.permutation(who)[: max(1, min(outsiders, len(who) // 4))]
+    known = rng.permutation(several[~np.isin(several, strangers)])[:identities]
+    if not len(known):
+        raise InputError("nobody with two photos is left for the closed world; give a larger set")
+    closed = _rounds(people, known, probes, rng, keep_half=True)
+    away = _rounds(people, strangers, outside, rng, keep_half=False)
+    reference = np.flatnonzero((people >= 0) & ~np.isin(people, strangers))
+    digests, attacked = np.array(prepared.digests()), np.concatenate([closed, away])
+    reference = reference[~np.isin(digests[reference], digests[attacked])]  # equal pixel for pixel
+    closed = closed[np.isin(people[closed], people[reference])]
+    if len(reference) < 2 or not len(closed):
+        raise InputError("every photo of the people of the closed world is in the set twice; give another set")
+    return World(reference, closed, away)
+
+
+def _rounds(people: NDArray[np.int64], of: Rows, total: int, rng: np.random.Generator, *, keep_half: bool) -> Rows:
+    """One photo of each person, then a second one of each, until there are enough."""
+    stacks = [list(rng.permutation(np.flatnonzero(people == person))) for person in of]
+    if keep_half:
+        stacks = [stack[: max(1, len(stack) // 2)] for stack in stacks]
+    drawn: list[int] = []
+    while len(drawn) < total and any(stacks):
+        for stack in stacks:
+            if stack and len(drawn) < total:
+                drawn.append(int(stack.pop()))
+    return np.array(sorted(drawn), np.int64)
+
+
+@dataclass
+class Experiment:
+    """What every part works with.
+
+    In the bench the reference is what attackers learn from and what judges know: the closed world.
+    """
+
+    paper: RevelioPaper
+    bench: Bench
+    world: World
+    out: Path
+    progress: Progress | None = None
+
+    @property
+    def bootstrap(self) -> Bootstrap:
+        return Bootstrap(max(1, self.paper.resamples), self.paper.seed)
+
+    def blur(self, level: str) -> Treatment:
+        """ "light" or "heavy", in the set's pixels."""
+        return self.kernel(published.BLURS[level])
+
+    def kernel(self, kernel: int) -> Treatment:
+        """A blur that is to the face what this kernel is to one of 256 pixels."""
+        return Treatment(f"K {kernel}", scaled_blur(GaussianBlur(kernel=kernel), self.paper.size))
+
+    def attack(self, label: str, spec: str, how: Treatment) -> Attack:
+        return attack_on(self.bench, spec, how, self.world.reference, label=label, progress=self.progress)
+
+    def restorer(self, how: Treatment) -> Attack:
+        return self.attack(*self.paper.restorer, how)
+
+    def seen(self, how: Treatment, rows: Rows) -> Faces:
+        """Rows as the attacker sees them."""
+        return treated(self.bench, how, rows)
+
+    def clear(self, rows: Rows) -> Faces:
+        return self.bench.prepared.faces.take(rows)
+
+    def report(self, done: int, total: int, what: str) -> None:
+        if self.progress:
+            self.progress(done, total, what)
+
+
+def open_experiment(paper: RevelioPaper, out: Path, progress: Progress | None = None) -> Experiment:
+    """Faces made ready, divided, and judged; crops, treated images and trained attackers are kept in `out/store`."""
+    from ficgan.faces import get_detector
+    from ficgan.lab.sets import Quick, open_set, prepare
+
+    for _, spec in paper.named:
+        name, parameters = parse_spec(spec)
+        REVERSERS.make(name, **parameters)
+    readers = get_readers(paper.judges)
+    faces = open_set(
+        paper.data, layout=paper.layout, labels=paper.labels, identity=paper.identity, limit_people=paper.people
+    )
+    finder = None if paper.aligned else Quick(get_detector(paper.detector))
+    if progress:
+        progress(0, 1, f"preparing {faces.name}")
+    prepared = prepare(faces, size=paper.size, detector=finder, cache=out / "store", aligned=paper.aligned)
+    world = divide(
+        prepared, probes=paper.probes, identities=paper.identities, outside=paper.outside,
+        outsiders=paper.outsiders, seed=paper.seed,
+    )  # fmt: skip
+    split, store = world.split(prepared.faces), Store(out / "store")
+    bench = Bench(prepared, split, readers, None, store, seed=paper.seed, resamples=paper.resamples)
+    return Experiment(paper, bench, world, out, progress)
+
+
+@dataclass
+class Outcome:
+    """What a part found; where something failed that may go well another time it is not `whole`, and not kept."""
+
+    trials: list[Trial] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    whole: bool = True
+
+
+@dataclass
+class RevelioRun:
+    """What was found: results for a page, tables beside the printed ones, outcomes of the parts that are done."""
+
+    results: Results
+    tables: list[dict[str, Any]]
+    experiment: Experiment
+    outcomes: dict[str, Outcome]
+
+
+def run_revelio(paper: RevelioPaper, out: Path, progress: Progress | None = None) -> RevelioRun:
+    """Run the parts asked for, or resume them.
+
+    Of parts that were not asked for, the kept ones of the same settings are shown, too; the tables of the others are
+    marked as not run. What is computed is kept in `out`.
+
+    Raises:
+        UsageError, InputError: settings or data that cannot work.
+        FicganError: a part failed; the finished ones are kept.
+    """
+    from ficgan.lab.papers.revelio_tables import revelio_caveats, revelio_tables
+
+    started = time.monotonic()
+    out.mkdir(parents=True, exist_ok=True)
+    experiment = open_experiment(paper, out, progress)
+    outcomes: dict[str, Outcome] = {}
+    seconds: dict[str, float] = {}
+    for number, part in enumerate(PARTS):
+        entry = _kept(experiment, part)
+        if entry is None and part in paper.parts:
+            experiment.report(number, len(PARTS), f"part {part}")
+            entry = _run_part(experiment, part)
+        if entry is not None:
+            outcomes[part] = Outcome([Trial(**from_json(one)) for one in entry["trials"]], entry["facts"])
+            seconds[part] = entry["seconds"]
+    facts, world = experiment.bench.prepared.facts(), experiment.world.facts(experiment.bench.people)
+    given = {key: value for key, value in asdict(paper).items() if key not in ("data", "labels")}
+    given |= {"attackers": [[label, without_folder(spec)] for label, spec in paper.named]}
+    given["judges"] = [reader.name for reader in experiment.bench.readers]
+    results = Results(
+        "Revelio: are blurred faces restored and named?",
+        revelio_caveats(paper, facts, world, outcomes),
+        origin(given, time.monotonic() - started) | {"set": {**facts, "world": world}, "part_seconds": seconds},
+        trials=[trial for one in outcomes.values() for trial in one.trials],
+    )
+    return RevelioRun(results, revelio_tables(paper, outcomes), experiment, outcomes)
+
+
+def _run_part(experiment: Experiment, part: str) -> dict[str, Any]:
+    from ficgan.lab.papers.revelio_parts import MAKE
+
+    began = time.monotonic()
+    try:
+        made = MAKE[part](experiment)
+    except FicganError as error:
+        raise FicganError(
+            f"part {part}: {error}; what is done is kept in {experiment.out}, mend it and run again"
+        ) from error
+    if made.whole and part in _LEARNT:
+        label = experiment.paper.restorer[0]
+        levels = {f"{label}, {level}": experiment.restorer(experiment.blur(level)) for level in _LEARNT[part]}
+        made = replace(made, facts={**made.facts, "training": {name: one.training for name, one in levels.items()}})
+    text = json.dumps({
+        "trials": [asdict(one) for one in made.trials], "facts": made.facts,
+        "seconds": round(time.monotonic() - began, 1),
+    }, allow_nan=False)  # fmt: skip
+    if made.whole and None not in _marks(experiment, part):
+        write_file(_file(experiment, part), text.encode())
+    entry: dict[str, Any] = json.loads(text)
+    return entry
+
+
+def _kept(experiment: Experiment, part: str) -> dict[str, Any] | None:
+    if None in _marks(experiment, part):
         return None
     try:
-        entry: dict[str, Any] = json.loads(_file(lab, part).read_text(encoding="utf-8"))
+        entry: dict[str, Any] = json.loads(_file(experiment, part).read_text(encoding="utf-8"))
         return entry
     except (OSError, ValueError):
         return None
 
 
-def _keep(lab: Lab, part: str, outcome: Outcome, seconds: float) -> dict[str, Any]:
-    entry = {"trials": [asdict(one) for one in outcome.trials], "facts": outcome.facts, "seconds": round(seconds, 1)}
-    if outcome.whole and None not in _marks(lab, part):
-        path = _file(lab, part)
-        path.parent.mkdir(exist_ok=True)
-        with atomic_write(path, overwrite=True) as file:
-            file.write(json.dumps(entry, allow_nan=False).encode())
-    loaded: dict[str, Any] = json.loads(json.dumps(entry))
-    return loaded
+def _marks(experiment: Experiment, part: str) -> list[str | None]:
+    """Fingerprints of the attackers of a part; None for a program, of which nobody knows what it does next time."""
+    specs = [spec for _, spec in (experiment.paper.named if part == "base" else [experiment.paper.restorer])]
+    return [fingerprint(REVERSERS.make(name, **given)) for name, given in map(parse_spec, specs)]
 
 
-def _results(lab: Lab, outcomes: dict[str, Outcome], seconds: dict[str, float], total: float) -> Results:
+def _file(experiment: Experiment, part: str) -> Path:
+    """Named by everything that the part's outcome depends on."""
     from ficgan import __version__
 
-    paper, bench = lab.paper, lab.bench
-    facts = bench.prepared.facts()
-    told = {key: value for key, value in asdict(paper).items() if key not in ("data", "labels")}
-    told |= {"attackers": [[label, without_folder(spec)] for label, spec in paper.named]}
-    told["judges"] = [reader.name for reader in bench.readers]
-    world = lab.world.facts(bench.people)
-    results = Results(
-        "Revelio: are blurred faces restored and named?",
-        provenance={
-            "ficgan": __version__, "python": platform.python_version(), "machine": platform.machine(),
-            "settings": told, "set": {**facts, "world": world}, "part_seconds": seconds, "seconds": round(total, 1),
-        },
-        trials=[trial for one in outcomes.values() for trial in one.trials],
-    )  # fmt: skip
-    results.caveats = revelio_caveats(paper, facts, world, outcomes)
-    return results
+    paper, bench = experiment.paper, experiment.bench
+    given = asdict(paper)
+    for name in ("data", "layout", "labels", "identity", "people", "parts", "pictures", "detector"):
+        del given[name]
+    if part != "base":  # the others see Revelio alone
+        given["attackers"] = list(paper.restorer)
+    given = {name: value for name, value in given.items() if part in _NEEDED.get(name, PARTS)}
+    if "estimator_weights" in given:
+        given["estimator_weights"] = [paper.estimator_weights, files_digest(paper.estimator_weights)]
+    judges = [reader.digest for reader in bench.readers]
+    key = digest([VERSION, _REVISION, __version__, part, given, bench.digest, judges, _marks(experiment, part)])
+    return experiment.out / "parts" / f"{part}-{key}.json"

@@ -5,19 +5,11 @@ network looks.
 """
 
 from ficgan.lab.study.config import VARIANTS, StudyConfig, TransferConfig
-from ficgan.lab.study.gradcam import grad_cam, panel
-from ficgan.lab.study.run import StudyResult, run_study
+from ficgan.lab.study.networks import grad_cam, panel
+from ficgan.lab.study.run import StudyResult, run_obfuscation, run_study
 from ficgan.lab.study.scenes import Scene, Scenes, open_scenes
 
 __all__ = [
-    "VARIANTS",
-    "Scene",
-    "Scenes",
-    "StudyConfig",
-    "StudyResult",
-    "TransferConfig",
-    "grad_cam",
-    "open_scenes",
-    "panel",
-    "run_study",
-]
+    "VARIANTS", "Scene", "Scenes", "StudyConfig", "StudyResult", "TransferConfig", "grad_cam", "open_scenes", "panel",
+    "run_obfuscation", "run_study",
+]  # fmt: skip

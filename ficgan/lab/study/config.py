@@ -1,4 +1,4 @@
-"""Every number of the obfuscation study; the defaults are the paper's recipe."""
+"""Settings of the obfuscation study; the defaults are the paper's recipe."""
 
 from __future__ import annotations
 
@@ -15,36 +15,40 @@ __all__ = ["VARIANTS", "StudyConfig", "TransferConfig", "Variant"]
 Variant = Literal["original", "blurred", "overlaid", "red", "green", "blue", "mean"]
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
 """`overlaid` and `mean` are the same picture (average colour of ImageNet); the paper's tables use both words."""
-
-# Networks whose learning rate starts at .01 in section 4; all others start at .1.
 _SLOW = ("alexnet", "squeezenet", "vgg")
+"""Networks whose learning rate starts at .01 (section 4); all others start at .1."""
 
 
-class _Frozen(BaseModel):
+class _Task(BaseModel):
+    """What the study and its transfer tasks share."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    images: Path
+    """Folder, tar or zip; a class is the folder of an image unless the annotations name it."""
+    train_split: str = "train"
+    eval_split: str = "val"
+    holdout: float = Field(0.0, ge=0, lt=1)
+    """Share set aside for evaluation, drawn once, instead of the set's own splits."""
+    epochs: int = Field(90, ge=0)
+    drop_every: int = Field(30, ge=1)
+    """The learning rate falls to a tenth after every so many epochs."""
+    batch: int = Field(256, ge=2)
+    weight_decay: float = Field(1e-4, ge=0)
 
-class TransferConfig(_Frozen):
+
+class TransferConfig(_Task):
     """One downstream task that the networks of the grid are fine-tuned on (section 5, appendix E)."""
 
     name: str = Field(pattern=r"^\w[\w.-]*$")
     kind: Literal["classification", "attributes", "detection"]
-    images: Path
-    """Folder, tar or zip."""
     labels: Path | None = None
     """Classification: annotations as `open_scenes` reads them, or None for a folder per class. Attributes: a label file
-    as `ficgan.data` reads it. Detection: annotations with face boxes, which are the objects to be found."""
-    train_split: str = "train"
-    eval_split: str = "val"
-    holdout: float = Field(0.0, ge=0, lt=1)
-    """Share set aside for evaluation instead of the set's own splits; people are kept apart where they are known."""
+    as `ficgan.data` reads it; a holdout keeps people apart. Detection: annotations with boxes of faces to be found."""
     train_images: int = Field(0, ge=0)
     """Train on so many images, drawn once; 0: all. The paper takes 5,000 of CelebA."""
     epochs: int = Field(90, ge=1)
-    drop_every: int = Field(30, ge=1)
-    batch: int = Field(256, ge=2)
     lr: float = Field(0.01, gt=0)
-    weight_decay: float = Field(1e-4, ge=0)
     size: int = Field(600, ge=32)
     """Detection: shorter side at which images are looked at, pixels."""
     anchors: tuple[int, int, int, int, int] = (32, 64, 128, 256, 512)
@@ -56,25 +60,17 @@ class TransferConfig(_Frozen):
     )  # fmt: skip
 
 
-class StudyConfig(_Frozen):
+class StudyConfig(_Task):
     """What is trained on what, and how (Yang et al. 2022, section 4)."""
 
-    images: Path
-    """Folder, tar or zip; a class is the folder of an image unless the annotations name it."""
     annotations: Path
     """Face boxes; see `open_scenes`."""
     objects: Path | None = None
     """Folder of the localisation task's XML files, for the object area that faces cover; None: unknown."""
-    train_split: str = "train"
-    eval_split: str = "val"
-    holdout: float = Field(0.0, ge=0, lt=1)
-    """Share of every class set aside for evaluation, drawn once with seed 0, instead of the set's own splits."""
     decoys: bool = False
     """Obfuscate images without a face at boxes of other images, so that the mark itself tells nothing of the class."""
-
     blur: Literal["paper", "released"] = "paper"
     """What the blur's reach is measured by: a box's diagonal (paper), its longer side (the released program)."""
-
     networks: tuple[str, ...] = Field(("resnet18",), min_length=1)
     """Names of torchvision's classifiers, or `narrow-resnet`, this package's small one."""
     weights: Path | None = None
@@ -85,20 +81,12 @@ class StudyConfig(_Frozen):
     """Shorter side before the central crop at evaluation, pixels."""
     min_scale: float = Field(0.08, gt=0, le=1)
     """Smallest share of the image's area that a random training crop has."""
-
     train_on: tuple[Variant, ...] = Field(("original", "blurred", "overlaid"), min_length=1)
     evaluate_on: tuple[Variant, ...] = Field(VARIANTS, min_length=1)
     seeds: tuple[int, ...] = Field((0, 1, 2), min_length=1)
-
-    epochs: int = Field(90, ge=0)
-    drop_every: int = Field(30, ge=1)
-    """The learning rate falls to a tenth after every so many epochs."""
-    batch: int = Field(256, ge=2)
     lr: float | None = Field(None, gt=0)
     """None: .01 for AlexNet, SqueezeNet and VGG, .1 for all others."""
     momentum: float = Field(0.9, ge=0, lt=1)
-    weight_decay: float = Field(1e-4, ge=0)
-
     area_edges: tuple[float, ...] = (0.0, 0.01, 0.02, 0.04, 0.08)
     """Left edges of the groups of Figure 3, shares of the image's area; the last group is open. The paper gives the
     first and the last group; those between are read off."""
@@ -118,30 +106,22 @@ class StudyConfig(_Frozen):
         if len({task.name for task in self.transfer}) != len(self.transfer):
             raise ValueError("two transfer tasks have one name")
         for name in ("networks", "seeds", "train_on", "evaluate_on"):
-            values = getattr(self, name)
-            if len(set(values)) != len(values):
+            if len(set(getattr(self, name))) != len(getattr(self, name)):
                 raise ValueError(f"{name} names one thing twice")
         return self
 
     def learning_rate(self, network: str) -> float:
         """The initial rate for a network: as set, else the paper's (section 4)."""
-        if self.lr is not None:
-            return self.lr
-        return 0.01 if network.startswith(_SLOW) else 0.1
+        return self.lr if self.lr is not None else 0.01 if network.startswith(_SLOW) else 0.1
 
     @classmethod
     def read(cls, path: Path | str, overrides: Sequence[str] = ()) -> StudyConfig:
-        """A YAML file with the fields above; paths in it are relative to the working folder.
-
-        Args:
-            path: the file.
-            overrides: "key=value" strings; values are read as YAML.
+        """A YAML file with the fields above and "key=value" overrides; paths are relative to the working folder.
 
         Raises:
             UsageError: unreadable, an unknown key, or a value that does not fit.
         """
-        tree = override(read_tree(path), overrides, example="epochs=10")
-        return cls.parse(tree, where=str(path))
+        return check(cls, override(read_tree(path), overrides, example="epochs=10"), where=str(path))
 
     @classmethod
     def parse(cls, tree: dict[str, Any], *, where: str = "the study's configuration") -> StudyConfig:
@@ -149,5 +129,4 @@ class StudyConfig(_Frozen):
         return check(cls, tree, where=where)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON- and YAML-ready."""
         return self.model_dump(mode="json")

@@ -1,38 +1,35 @@
-"""Classifiers by name: torchvision's, without weights, and one small enough to train in minutes on a CPU."""
+"""Classifiers by name: torchvision's, without weights, and a small one; and where they look (Grad-CAM)."""
 
 from __future__ import annotations
 
 import difflib
 from collections import OrderedDict
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ficgan.errors import InputError, UsageError
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.errors import FicganError, InputError, UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-__all__ = ["NARROW", "load_weights", "make_network", "network_names", "replace_head", "to_input"]
+__all__ = ["grad_cam", "load_weights", "make_network", "network_names", "panel", "replace_head", "to_input"]
 
 NARROW = "narrow-resnet"
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def network_names() -> list[str]:
-    """All classifiers that can be asked for."""
     from torchvision import models
 
     return [NARROW, *models.list_models(module=models)]
 
 
 def make_network(name: str, classes: int, *, seed: int, weights: Path | None = None) -> nn.Module:
-    """A classifier with fresh weights, the same for the same seed.
-
-    Args:
-        name: one of `network_names`.
-        classes: outputs.
-        seed: of the weights.
-        weights: safetensors file to begin from; its head is left out where it has another size.
+    """A classifier with weights drawn by the seed, or of a safetensors file, whose head is left out if it does not fit.
 
     Raises:
         UsageError: unknown name.
@@ -43,9 +40,8 @@ def make_network(name: str, classes: int, *, seed: int, weights: Path | None = N
 
     if name not in network_names():
         near = difflib.get_close_matches(name, network_names(), n=1)
-        raise UsageError(
-            f"there is no network {name!r}; " + (f"did you mean {near[0]}?" if near else "see torchvision.models")
-        )
+        help_ = f"did you mean {near[0]}?" if near else "see torchvision.models"
+        raise UsageError(f"there is no network {name!r}; {help_}")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if name == NARROW:
@@ -60,11 +56,7 @@ def make_network(name: str, classes: int, *, seed: int, weights: Path | None = N
 
 
 def load_weights(network: nn.Module, tensors: dict[str, Tensor], *, where: str) -> None:
-    """Put weights into a network; tensors of the head that have another size are left as they are.
-
-    Raises:
-        InputError: anything else does not fit.
-    """
+    """Put weights into a network but for a head of another size; `InputError` if anything else does not fit."""
     own = network.state_dict()
     head = {f"{_head(network)}.weight", f"{_head(network)}.bias"}
     other = [key for key in own if key not in tensors or tensors[key].shape != own[key].shape]
@@ -81,7 +73,6 @@ def replace_head(network: nn.Module, outputs: int, *, seed: int) -> nn.Module:
     from torch import nn
 
     name = _head(network)
-    parent = network.get_submodule(name.rpartition(".")[0])
     old = network.get_submodule(name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -91,7 +82,7 @@ def replace_head(network: nn.Module, outputs: int, *, seed: int) -> nn.Module:
         else:
             assert isinstance(old, nn.Conv2d)
             new = nn.Conv2d(old.in_channels, outputs, 1)
-    setattr(parent, name.rpartition(".")[2], new)
+    setattr(network.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2], new)
     return network
 
 
@@ -99,8 +90,7 @@ def to_input(images: Tensor) -> Tensor:
     """[B,S,S,3] uint8 RGB → float [B,3,S,S], channels last in memory, normalised by ImageNet's mean and deviation."""
     import torch
 
-    mean = torch.tensor(_MEAN, device=images.device).view(1, 3, 1, 1)
-    std = torch.tensor(_STD, device=images.device).view(1, 3, 1, 1)
+    mean, std = (torch.tensor(values, device=images.device).view(1, 3, 1, 1) for values in (_MEAN, _STD))
     x = images.permute(0, 3, 1, 2).float().div_(255.0).sub_(mean).div_(std)
     return x.contiguous(memory_format=torch.channels_last)
 
@@ -114,24 +104,16 @@ def _narrow(classes: int) -> nn.Module:
     from torchvision.models.resnet import BasicBlock
 
     def stage(inside: int, outside: int, stride: int) -> nn.Module:
-        through = None
+        shortcut = None
         if stride != 1 or inside != outside:
-            through = nn.Sequential(nn.Conv2d(inside, outside, 1, stride, bias=False), nn.BatchNorm2d(outside))
-        return nn.Sequential(BasicBlock(inside, outside, stride, through))
+            shortcut = nn.Sequential(nn.Conv2d(inside, outside, 1, stride, bias=False), nn.BatchNorm2d(outside))
+        return nn.Sequential(BasicBlock(inside, outside, stride, shortcut))
 
     parts: OrderedDict[str, nn.Module] = OrderedDict(
-        conv1=nn.Conv2d(3, 16, 5, 2, 2, bias=False),
-        bn1=nn.BatchNorm2d(16),
-        relu=nn.ReLU(inplace=True),
-        maxpool=nn.MaxPool2d(3, 2, 1),
-        layer1=stage(16, 16, 1),
-        layer2=stage(16, 32, 2),
-        layer3=stage(32, 64, 2),
-        layer4=stage(64, 128, 2),
-        avgpool=nn.AdaptiveAvgPool2d(1),
-        flatten=nn.Flatten(),
-        fc=nn.Linear(128, classes),
-    )
+        conv1=nn.Conv2d(3, 16, 5, 2, 2, bias=False), bn1=nn.BatchNorm2d(16), relu=nn.ReLU(inplace=True),
+        maxpool=nn.MaxPool2d(3, 2, 1), layer1=stage(16, 16, 1), layer2=stage(16, 32, 2), layer3=stage(32, 64, 2),
+        layer4=stage(64, 128, 2), avgpool=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten(), fc=nn.Linear(128, classes),
+    )  # fmt: skip
     return nn.Sequential(parts)
 
 
@@ -156,3 +138,84 @@ def _tensors(path: Path) -> dict[str, Tensor]:
             f"weights {path} cannot be read ({error}); give a .safetensors file of the network's state "
             "(pickled .pth files are not read: save them with safetensors.torch.save_file)"
         ) from error
+
+
+def grad_cam(network: nn.Module, images: Tensor, classes: Sequence[int] | None = None, layer: str = "") -> Tensor:
+    """ReLU(Σ_k α_k·A_k) with α_k the mean gradient of the class's output with respect to feature map A_k.
+
+    Args:
+        network: a classifier.
+        images: [B,3,H,W], normalised.
+        classes: B classes to explain; None: the one with the highest output.
+        layer: name of the module whose output is A; empty: the last one that has positions left.
+
+    Returns:
+        [B,h,w] float at the layer's resolution, not normalised, without gradient.
+
+    Source: Selvaraju et al. 2017, Eq. 1 and 2.
+    """
+    import torch
+
+    kept: list[Tensor] = []
+
+    def keep(_: Any, __: Any, out: Any) -> None:
+        if isinstance(out, torch.Tensor) and out.ndim == 4 and out.shape[2] * out.shape[3] > 1 and out.requires_grad:
+            kept[:] = [out]
+
+    modules = dict(network.named_modules())
+    if layer and layer not in modules:
+        raise UsageError(f"the network has no layer {layer!r}; it ends in {', '.join(list(modules)[-3:])}")
+    hooked = [modules[layer]] if layer else [module for name, module in modules.items() if name]
+    hooks = [module.register_forward_hook(keep) for module in hooked]
+    try:
+        with torch.enable_grad():
+            scores = network.eval()(images.detach().requires_grad_(True))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not kept:
+        raise UsageError(f"{layer or 'the network'} has no feature map with positions; name a convolutional layer")
+    chosen = scores.argmax(1) if classes is None else torch.as_tensor(classes, device=scores.device)
+    own = scores.gather(1, chosen[:, None]).sum()  # images do not see each other, so one sum gives each its gradient
+    (gradient,) = torch.autograd.grad(own, kept[0])
+    return (gradient.mean((2, 3), keepdim=True) * kept[0]).sum(1).relu().detach()
+
+
+def panel(
+    columns: Sequence[tuple[str, nn.Module, Sequence[NDArray[np.uint8]]]], path: Path, *,
+    classes: Sequence[int] | None = None, class_names: Sequence[str] = (),
+) -> None:  # fmt: skip
+    """Figure 5 as a PNG: a row for each image, a pair of columns (picture, picture with its map) for each variant.
+
+    Args:
+        columns: (title, network, pictures [S,S,3] uint8 RGB of what the network sees), the same images in each.
+        path: file to write.
+        classes: what to explain, one for each image; None: what each network takes the picture for.
+        class_names: to print the network's answer with; empty: numbers.
+    """
+    import torch
+
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise FicganError("panels need matplotlib; install ficgan[eval]") from None
+    rows = len(columns[0][2])
+    figure = Figure(figsize=(3.2 * len(columns), 1.75 * rows + 0.3), layout="constrained")
+    axes = figure.subplots(rows, 2 * len(columns), squeeze=False)
+    for place, (title, network, pictures) in enumerate(columns):
+        inputs = to_input(torch.from_numpy(np.stack(pictures)))
+        maps = grad_cam(network, inputs, classes)[:, None]
+        heat = torch.nn.functional.interpolate(maps, inputs.shape[2:], mode="bilinear", align_corners=False)
+        with torch.inference_mode():
+            chances = network(inputs).softmax(1)
+        axes[0, 2 * place].set_title(title, fontsize=8)
+        for row, (plain, mixed) in enumerate(axes[:, 2 * place : 2 * place + 2]):
+            plain.imshow(pictures[row])
+            mixed.imshow(pictures[row])
+            mixed.imshow((heat[row, 0] / heat[row].max().clamp(1e-12)).numpy(), cmap="jet", alpha=0.45, vmin=0, vmax=1)
+            best = int(chances[row].argmax())
+            answer = class_names[best] if class_names else best
+            mixed.set_title(f"{answer} {float(chances[row, best]):.2f}", fontsize=7)
+            plain.set_axis_off()
+            mixed.set_axis_off()
+    figure.savefig(path, dpi=110)

@@ -1,6 +1,4 @@
-"""Images of a classification task with the faces in them: an ImageNet tree with the released face annotations, or any
-folder or archive with a table of boxes.
-"""
+"""Images of a classification task with their faces, their obfuscated variants, and what of them a network sees."""
 
 from __future__ import annotations
 
@@ -8,10 +6,10 @@ import csv
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +18,12 @@ from ficgan.anonymizers import generator
 from ficgan.data.dataset import decode_rgb
 from ficgan.data.sources import Blob, list_blobs
 from ficgan.errors import InputError, UsageError
+from ficgan.lab.study.config import Variant
 
-__all__ = ["Boxes", "Image", "Scene", "Scenes", "covered_share", "halves", "open_scenes"]
+__all__ = [
+    "Boxes", "Image", "Pictures", "Scene", "Scenes", "central_view", "covered_share", "halves", "open_scenes",
+    "random_view", "with_decoys",
+]  # fmt: skip
 
 Image = NDArray[np.uint8]
 """[H,W,3] RGB."""
@@ -42,23 +44,13 @@ class Scene:
     objects: Boxes | None = None
 
     def load(self) -> Image:
-        """Decoded at full resolution.
-
-        Raises:
-            InputError: damaged.
-        """
+        """Decoded at full resolution; `InputError` where it is damaged."""
         return np.array(decode_rgb(self.blob))
 
 
 @dataclass(frozen=True)
 class Scenes:
-    """Images in the order of their names.
-
-    Attributes:
-        items: the images.
-        classes: class names; `Scene.label` counts in them.
-        empty_boxes: annotated boxes without area, which were left out as the authors do.
-    """
+    """Images in the order of their names; boxes without area are only counted, as the authors leave them out."""
 
     items: tuple[Scene, ...]
     classes: tuple[str, ...]
@@ -72,6 +64,10 @@ class Scenes:
         return np.array([scene.label for scene in self.items], np.int64)
 
     @property
+    def faced(self) -> NDArray[np.bool_]:
+        return np.array([len(scene.boxes) > 0 for scene in self.items], bool)
+
+    @property
     def fingerprint(self) -> str:
         """sha256 over names, sizes in bytes, classes and boxes: 64 hex digits."""
         digest = hashlib.sha256("\0".join(self.classes).encode())
@@ -81,15 +77,10 @@ class Scenes:
         return digest.hexdigest()
 
     def take(self, rows: Iterable[int]) -> Scenes:
-        """The images at `rows`, in that order."""
         return replace(self, items=tuple(self.items[int(row)] for row in rows))
 
     def split(self, name: str) -> Scenes:
-        """The images of one split.
-
-        Raises:
-            UsageError: there are none.
-        """
+        """The images of one split; `UsageError` where there are none."""
         rows = [row for row, scene in enumerate(self.items) if scene.split == name]
         if not rows:
             known = ", ".join(sorted({scene.split for scene in self.items if scene.split})) or "none at all"
@@ -97,45 +88,35 @@ class Scenes:
         return self.take(rows)
 
     def holdout(self, share: float, seed: int = 0) -> tuple[Scenes, Scenes]:
-        """Training and evaluation images: of every class a share, at least one image, goes to evaluation.
-
-        Raises:
-            UsageError: a class has one image only.
-        """
+        """Training and evaluation images: of every class a share, at least one image, goes to evaluation."""
         chosen: set[int] = set()
-        for label, title in enumerate(self.classes):
-            rows = np.flatnonzero(self.labels == label)
-            if len(rows) == 0:  # a part of a set may lack a class
-                continue
+        labels = self.labels
+        for label in np.unique(labels):
+            rows, title = np.flatnonzero(labels == label), self.classes[label]
             if len(rows) == 1:
                 raise UsageError(f"class {title!r} has one image only; a holdout needs at least 2 of every class")
             count = min(max(1, round(share * len(rows))), len(rows) - 1)
             chosen.update(generator(seed, "holdout", title).permutation(rows)[:count].tolist())
-        rest = [row for row in range(len(self)) if row not in chosen]
-        return self.take(rest), self.take(sorted(chosen))
+        return self.take(row for row in range(len(self)) if row not in chosen), self.take(sorted(chosen))
 
 
 def open_scenes(path: Path | str, annotations: Path | str | None = None, objects: Path | str | None = None) -> Scenes:
-    """Open a classification set with its faces.
+    """Open a classification set, a folder, tar or zip, with its faces; images without a record have no faces.
 
     Annotations are a JSON list of records. The name of an image stands under `url`, `path` or `file`; its faces under
     `bboxes` or `faces` as {"x0", "y0", "x1", "y1"} or [x0, y0, x1, y1] in pixels; `label`, `split` and `objects` (boxes
     of the object) may be there too. The released ImageNet file has `url` (such as "train/n01440764/x.JPEG" or
     "val/x.JPEG") and `bboxes`. A CSV with columns file, label and, if wanted, split will do where there are no boxes.
-
-    Args:
-        path: folder, tar or zip. Where a record names no class it is the image's folder, and the split the one above.
-        annotations: JSON or CSV; None where no faces are needed. Images without a record have no faces.
-        objects: folder of PASCAL-VOC XML files, one for an image, as ILSVRC's localisation task has them.
+    Where a record names no class it is the image's folder, and the split the one above. `objects` is a folder of
+    PASCAL-VOC XML files, one for an image, as ILSVRC's localisation task has them.
 
     Raises:
         InputError: unreadable, no record fits an image, or an image has no class.
     """
     records = _by_key(_read(Path(annotations))) if annotations is not None else {}
     xml = {file.stem: file for file in Path(objects).rglob("*.xml")} if objects is not None else {}
-    blobs = sorted(list_blobs(Path(path)), key=lambda blob: blob.name)
     found, matched, empty = [], 0, 0
-    for blob in blobs:
+    for blob in sorted(list_blobs(Path(path)), key=lambda blob: blob.name):
         record = next((records[key] for key in _keys(blob.name) if key in records), None)
         matched += record is not None
         record = record or {}
@@ -153,10 +134,9 @@ def open_scenes(path: Path | str, annotations: Path | str | None = None, objects
         found.append((blob, str(label), split, boxes, inside))
     if records and not matched:
         raise InputError(f"no record of {annotations} names an image of {path}; are they of the same set?")
-    classes = tuple(sorted({label for _, label, *_ in found}))
-    index = {label: number for number, label in enumerate(classes)}
+    index = {label: number for number, label in enumerate(sorted({label for _, label, *_ in found}))}
     items = (Scene(blob.name, blob, index[label], split, faces, inside) for blob, label, split, faces, inside in found)
-    return Scenes(tuple(items), classes, empty)
+    return Scenes(tuple(items), tuple(index), empty)
 
 
 def halves(scenes: Scenes, holdout: float, train: str, evaluation: str) -> tuple[Scenes, Scenes]:
@@ -165,12 +145,7 @@ def halves(scenes: Scenes, holdout: float, train: str, evaluation: str) -> tuple
 
 
 def covered_share(boxes: Boxes, within: Sequence[float] | NDArray[Any]) -> float:
-    """Share of a rectangle's area that the union of boxes covers.
-
-    Args:
-        boxes: [M,4] pixels; they may overlap and reach outside.
-        within: x0, y0, x1, y1; of a whole image 0, 0, W, H.
-    """
+    """Share of the rectangle `within` (x0, y0, x1, y1) that the union of boxes [M,4] covers; they may reach outside."""
     x0, y0, x1, y1 = (float(value) for value in within)
     inside = np.clip(boxes.astype(np.float64).reshape(-1, 2, 2), (x0, y0), (x1, y1)).reshape(-1, 4)
     xs, ys = np.unique(inside[:, 0::2]), np.unique(inside[:, 1::2])
@@ -181,6 +156,103 @@ def covered_share(boxes: Boxes, within: Sequence[float] | NDArray[Any]) -> float
         rows = slice(np.searchsorted(ys, top), np.searchsorted(ys, bottom))
         grid[rows, np.searchsorted(xs, left) : np.searchsorted(xs, right)] = True
     return float(np.diff(ys) @ grid @ np.diff(xs)) / ((x1 - x0) * (y1 - y0))
+
+
+def with_decoys(scenes: Scenes, seed: int = 0) -> Scenes:
+    """The same images, where those without a face have the boxes of an image with faces, drawn once.
+
+    Where faces are in some classes only, the mark of obfuscation tells the class; with decoys it does not. Boxes are
+    carried over as shares of the image's sides.
+    """
+    donors = [scene for scene in scenes.items if len(scene.boxes)]
+    items = []
+    for scene in scenes.items:
+        if donors and not len(scene.boxes):
+            donor = donors[int(generator(seed, "decoy", scene.name).integers(len(donors)))]
+            scale = np.divide(scene.load().shape[1::-1], donor.load().shape[1::-1])  # width and height
+            scene = replace(scene, boxes=donor.boxes * np.tile(scale, 2).astype(np.float32))
+        items.append(scene)
+    return replace(scenes, items=tuple(items))
+
+
+class Pictures:
+    """Pictures [H,W,3] uint8 RGB by number, made on demand; at most `room` bytes are kept."""
+
+    def __init__(self, make: Callable[[int], Image], count: int, room: float = math.inf) -> None:
+        self._make, self._count, self._room = make, count, room
+        self._kept: dict[int, Image] = {}
+
+    @classmethod
+    def of(
+        cls, scenes: Scenes, variant: Variant, room: float = math.inf, blur: Literal["paper", "released"] = "paper"
+    ) -> Pictures:
+        """The pictures of a set in one variant, obfuscated at full resolution."""
+        return cls(lambda row: _obfuscated(scenes.items[row], variant, blur), len(scenes), room)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> Image:
+        if index in self._kept:
+            return self._kept[index]
+        picture = self._make(index)
+        if picture.nbytes <= self._room:
+            self._room -= picture.nbytes
+            self._kept[index] = picture
+        return picture
+
+    def fill(self) -> None:
+        """Make all pictures for which there is room, so that processes forked after this share them."""
+        for index in range(len(self)):
+            self[index]
+            if index not in self._kept:
+                return
+
+
+def _obfuscated(scene: Scene, variant: Variant, blur: Literal["paper", "released"]) -> Image:
+    from ficgan.anonymizers.obfuscation import obfuscate_blur, obfuscate_overlay
+
+    if variant == "original" or not len(scene.boxes):
+        return scene.load()
+    if variant == "blurred":
+        return obfuscate_blur(scene.load(), scene.boxes, blur)
+    return obfuscate_overlay(scene.load(), scene.boxes, "mean" if variant == "overlaid" else variant)
+
+
+def random_view(picture: Image, crop: int, rng: np.random.Generator, min_scale: float = 0.08) -> Image:
+    """A random crop, resized with antialiasing and mirrored half of the time: [crop,crop,3] uint8.
+
+    The crop has `min_scale` to all of the picture's area and sides in a ratio of 3:4 to 4:3; where ten draws do not
+    fit into the picture, it is the largest central one.
+    """
+    height, width = picture.shape[:2]
+    for _ in range(10):
+        area = height * width * rng.uniform(min_scale, 1.0)
+        ratio = math.exp(rng.uniform(math.log(3 / 4), math.log(4 / 3)))
+        w, h = max(1, round(math.sqrt(area * ratio))), max(1, round(math.sqrt(area / ratio)))
+        if w <= width and h <= height:
+            left, top = int(rng.integers(width - w + 1)), int(rng.integers(height - h + 1))
+            break
+    else:
+        w, h = min(width, round(height * 4 / 3)), min(height, round(width * 4 / 3))
+        left, top = (width - w) // 2, (height - h) // 2
+    view = _resized(picture, (left, top, left + w, top + h), crop)
+    return view[:, ::-1] if rng.random() < 0.5 else view
+
+
+def central_view(picture: Image, crop: int, resize: int) -> Image:
+    """The picture with its shorter side at `resize`, then its central square: [crop,crop,3] uint8, resampled once."""
+    height, width = picture.shape[:2]
+    side = crop * min(height, width) / resize
+    left, top = (width - side) / 2, (height - side) / 2
+    box = (max(left, 0.0), max(top, 0.0), min(left + side, float(width)), min(top + side, float(height)))
+    return _resized(picture, box, crop)
+
+
+def _resized(picture: Image, box: tuple[float, float, float, float], side: int) -> Image:
+    from PIL import Image as Pillow
+
+    return np.asarray(Pillow.fromarray(picture).resize((side, side), Pillow.Resampling.BILINEAR, box=box))
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
@@ -214,12 +286,13 @@ def _keys(name: str) -> tuple[str, ...]:
 
 
 def _boxes(raw: Any, where: str) -> tuple[Boxes, int]:
+    """Boxes with an area, and how many have none."""
     try:
         rows = [[box[k] for k in ("x0", "y0", "x1", "y1")] if isinstance(box, dict) else list(box) for box in raw]
         boxes = np.array(rows, np.float32).reshape(len(rows), 4)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"the boxes of {where} are not x0, y0, x1, y1 each ({error!r}); correct its record") from None
-    if not all(math.isfinite(value) for value in boxes.ravel()):
+    if not np.isfinite(boxes).all():
         raise InputError(f"a box of {where} is not finite; correct its record")
     full = (boxes[:, 0] < boxes[:, 2]) & (boxes[:, 1] < boxes[:, 3])
     return boxes[full], int((~full).sum())

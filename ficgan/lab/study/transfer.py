@@ -1,10 +1,12 @@
-"""Transfer: networks trained on original, blurred or overlaid images, or not at all, fine-tuned on another task."""
+"""Transfer: networks trained on original, blurred or overlaid images, or not at all, fine-tuned on another task.
+
+The tasks are classification, attributes of faces, and detection of faces by a Faster R-CNN on a network of the grid.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,68 +16,46 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import generator
 from ficgan.errors import InputError, UsageError
+from ficgan.images import atomic_write
+from ficgan.lab.stored import digest
 from ficgan.lab.study.config import StudyConfig, TransferConfig
-from ficgan.lab.study.detection import (
-    detection_batches,
-    detection_loss,
-    detection_precision,
-    detections,
-    make_detector,
-)
-from ficgan.lab.study.fit import Recipe, Source, fit, outputs, training_batches
-from ficgan.lab.study.grid import Cell
 from ficgan.lab.study.networks import make_network, replace_head
-from ficgan.lab.study.scenes import halves, open_scenes
-from ficgan.lab.study.scores import average_precision, hits, spread
-from ficgan.lab.study.variants import Pictures
+from ficgan.lab.study.scenes import Boxes, Image, Pictures, Scenes, halves, open_scenes
+from ficgan.lab.study.scores import Cell, average_precision, hits, spread
+from ficgan.lab.study.training import Recipe, Share, Source, fit, load_cell, outputs, training_batches
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
-    from ficgan.data import FaceData
+__all__ = ["Transfer", "detection_batches", "detection_precision", "make_detector"]
 
-__all__ = ["Transfer"]
+Found = tuple[NDArray[Any], NDArray[Any]]
+"""Boxes [K,4] and scores [K] of one image."""
 
 
 @dataclass(frozen=True)
 class _Half:
-    """Images of a task and what is asked of them: classes [N] int64, attributes [N,A] float32."""
+    """Some images of a task and what is asked of them: classes [N] int64, attributes [N,A] float32."""
 
-    pictures: Source
+    source: Source
+    rows: NDArray[np.int64]
     targets: NDArray[Any]
 
-    def take(self, rows: NDArray[np.int64]) -> _Half:
-        return _Half(_Rows(self.pictures, rows), self.targets[rows])
-
-
-class _Rows:
-    """Some pictures of a source."""
-
-    def __init__(self, source: Source, rows: NDArray[np.int64]) -> None:
-        self._source, self._rows = source, rows
-
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.rows)
 
-    def __getitem__(self, index: int) -> NDArray[np.uint8]:
-        return self._source[int(self._rows[index])]
+    def __getitem__(self, index: int) -> Image:
+        return self.source[int(self.rows[index])]
 
 
 class Transfer:
-    """One downstream task.
-
-    Args:
-        task: what.
-        study: what the networks were trained by; its crop, seeds and networks hold here too.
-        out: folder; results go to `out/transfer/NAME`.
-        device: resolved.
-    """
+    """One downstream task of a study; results go to `out/transfer/NAME`."""
 
     def __init__(self, task: TransferConfig, study: StudyConfig, out: Path, device: str) -> None:
         self.task, self.study, self.device = task, study, device
         self.folder = out / "transfer" / task.name
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.outputs = 1
+        self.metric = {"classification": "top1", "attributes": "mAP", "detection": "AP@.5"}[task.kind]
         if task.kind == "attributes":
             self.train, self.evaluation, self.outputs, data = _attributes(task, study)
         else:
@@ -83,48 +63,50 @@ class Transfer:
             data = scenes.fingerprint
             if task.kind == "detection":
                 # An image without a box may yet show a face that nobody marked; it would teach the wrong thing.
-                scenes = scenes.take(row for row, one in enumerate(scenes.items) if len(one.boxes))
+                scenes = scenes.take(np.flatnonzero(scenes.faced))
             train, evaluation = halves(scenes, task.holdout, task.train_split, task.eval_split)
             self.scenes = (train.take(_some(len(train), task)), evaluation)
             self.train, self.evaluation = (
-                _Half(Pictures(one, "original", study.cache_gb * 2**29), one.labels) for one in self.scenes
+                _Half(Pictures.of(one, "original", study.cache_gb * 2**29), np.arange(len(one)), one.labels)
+                for one in self.scenes
             )
             self.outputs = len(scenes.classes)
-        settings = [task.model_dump(mode="json"), study.crop, study.resize, study.min_scale, data]
-        self.key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+        self.key = digest([task.model_dump(mode="json"), study.crop, study.resize, study.min_scale, data])
 
-    @property
-    def metric(self) -> str:
-        """What the figures are."""
-        return {"classification": "top1", "attributes": "mAP", "detection": "AP@.5"}[self.task.kind]
+    def rows(self, cells: Sequence[Cell], classes: int, progress: Share | None = None) -> list[dict[str, Any]]:
+        """A row for each network and pretraining: {"network", "pretrained", "metric", "mean", "sem", "n"}."""
+        by_name = {(cell.network, cell.variant, cell.seed): cell for cell in cells}
+        pairs = [(network, pretrained) for network in self.study.networks for pretrained in self.task.pretrained]
+        rows = []
+        for number, (network, pretrained) in enumerate(pairs):
+            values = []
+            for seed in self.study.seeds:
+                cell = None if pretrained == "none" else by_name.get((network, pretrained, seed))
+                if pretrained != "none" and cell is None:
+                    raise UsageError(f"task {self.task.name} begins from {pretrained} weights; train on them too")
+                values.append(self.figure(network, seed, cell, classes))
+                if progress:
+                    progress((number + len(values) / len(self.study.seeds)) / len(pairs))
+            row = {"network": network, "pretrained": pretrained, "metric": self.metric, **spread(values)}
+            rows.append({**row, "evaluated": len(self.evaluation)})
+        return rows
 
     def figure(self, network: str, seed: int, cell: Cell | None, classes: int) -> float:
-        """The metric after fine-tuning one network; read where it was computed before.
+        """The metric after fine-tuning a cell's network, or an untrained one; read where it was computed before."""
+        from ficgan.models.io import file_digest
 
-        Args:
-            network: its name.
-            seed: of the new head and of the order of images.
-            cell: what it was trained on; None: nothing.
-            classes: outputs it was trained with.
-
-        Raises:
-            UsageError: the folder holds the figure of another configuration.
-        """
-        name = f"{network}-{cell.variant if cell else 'none'}-seed{seed}"
-        path, key = self.folder / f"{name}.json", f"{self.key} {_digest(cell)}"
+        path = self.folder / f"{network}-{cell.variant if cell else 'none'}-seed{seed}.json"
+        key = f"{self.key} {file_digest(cell.path) if cell else 'none'}"
         if path.is_file():
             kept = json.loads(path.read_text(encoding="utf-8"))
             if kept["key"] != key:
                 raise UsageError(f"{path} is of another configuration; choose another output folder or remove it")
             return float(kept["value"])
-        model = cell.load(classes) if cell else make_network(network, classes, seed=seed)
+        model = load_cell(cell.path, network, classes) if cell else make_network(network, classes, seed=seed)
         state = path.with_suffix(".state")
-        if self.task.kind == "detection":
-            value = self._detect(model.to(self.device), seed, state, key)
-        else:
-            value = self._classify(replace_head(model, self.outputs, seed=seed).to(self.device), seed, state, key)
-        told = {"key": key, "metric": self.metric, "value": value}
-        path.write_text(json.dumps(told, allow_nan=False), encoding="utf-8")
+        value = (self._detect if self.task.kind == "detection" else self._classify)(model, seed, state, key)
+        with atomic_write(path, overwrite=True) as file:
+            file.write(json.dumps({"key": key, "metric": self.metric, "value": value}, allow_nan=False).encode())
         state.unlink(missing_ok=True)
         return value
 
@@ -136,85 +118,41 @@ class Transfer:
         from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
         study, several = self.study, self.task.kind == "attributes"
+        model = replace_head(model, self.outputs, seed=seed).to(self.device)
         how: Callable[..., Any] = binary_cross_entropy_with_logits if several else cross_entropy
         shared: dict[str, Any] = {"crop": study.crop, "batch": self.task.batch, "device": self.device}
         shared["workers"] = study.workers
-        batches = training_batches(
-            self.train.pictures, self.train.targets, min_scale=study.min_scale, seed=seed, **shared
-        )
+        batches = training_batches(self.train, self.train.targets, min_scale=study.min_scale, seed=seed, **shared)
         loss = lambda net, images, wanted: how(net(images), wanted)  # noqa: E731
         fit(model, batches, loss, self._recipe(), seed=seed, state=state, key=key)
-        said = outputs(model, self.evaluation.pictures, resize=study.resize, **shared)
-        wanted = self.evaluation.targets
+        logits, wanted = outputs(model, self.evaluation, resize=study.resize, **shared), self.evaluation.targets
         if not several:
-            return float(hits(said, wanted).mean())
-        values = [average_precision(said[:, a], wanted[:, a] > 0) for a in range(self.outputs)]
+            return float(hits(logits, wanted).mean())
+        values = [average_precision(logits[:, a], wanted[:, a] > 0) for a in range(self.outputs)]
         if not (known := [value for value in values if value is not None]):
             raise InputError(f"no attribute of task {self.task.name} is true of any evaluation image; hold out more")
         return float(np.mean(known))
 
     def _detect(self, model: nn.Module, seed: int, state: Path, key: str) -> float:
-        task = self.task
-        detector = make_detector(
-            model, size=task.size, anchors=task.anchors, seed=seed, proposals=task.proposals
-        ).to(self.device)
-        train, evaluation = self.scenes
+        import torch
+
+        task, (train, evaluation) = self.task, self.scenes
+        detector = make_detector(model, size=task.size, anchors=task.anchors, seed=seed, proposals=task.proposals)
+        detector.to(self.device)
         batches = detection_batches(train, batch=task.batch, seed=seed, device=self.device)
-        fit(detector, batches, detection_loss, self._recipe(), seed=seed, state=state, key=key)
-        found = detections(detector, evaluation, device=self.device)
-        value = detection_precision(found, [one.boxes for one in evaluation.items])
+        fit(detector, batches, _detection_loss, self._recipe(), seed=seed, state=state, key=key)
+        found = []
+        with torch.inference_mode():
+            for scene in evaluation.items:
+                (one,) = detector([_tensor(scene.load(), self.device)])
+                found.append((one["boxes"].cpu().numpy(), one["scores"].cpu().numpy()))
+        value = detection_precision(found, [scene.boxes for scene in evaluation.items])
         assert value is not None  # only images with boxes are here
         return value
 
-    def rows(
-        self, cells: Sequence[Cell], classes: int, progress: Callable[[float], None] | None = None
-    ) -> list[dict[str, Any]]:
-        """A row for each network and pretraining: {"network", "pretrained", "metric", "mean", "sem", "n"}.
-
-        Raises:
-            UsageError: a pretraining was asked for that the grid does not have.
-        """
-        by_name = {(cell.network, cell.variant, cell.seed): cell for cell in cells}
-        study, rows = self.study, []
-        total = len(study.networks) * len(self.task.pretrained) * len(study.seeds)
-        done = 0
-        for network in study.networks:
-            for pretrained in self.task.pretrained:
-                values = []
-                for seed in study.seeds:
-                    cell = None if pretrained == "none" else by_name.get((network, pretrained, seed))
-                    if pretrained != "none" and cell is None:
-                        raise UsageError(f"task {self.task.name} begins from {pretrained} weights; train on them too")
-                    values.append(self.figure(network, seed, cell, classes))
-                    done += 1
-                    if progress:
-                        progress(done / total)
-                row = {"network": network, "pretrained": pretrained, "metric": self.metric}
-                rows.append({**row, **spread(values).to_dict(), "evaluated": len(self.evaluation.pictures)})
-        return rows
-
-
-class _Squares:
-    """Aligned faces, decoded when asked for, kept while there is room."""
-
-    def __init__(self, data: FaceData, room: float) -> None:
-        self._data = data
-        self._most = room / (3 * data.resolution**2)
-        self._kept: dict[int, NDArray[np.uint8]] = {}
-
-    def __len__(self) -> int:
-        return len(self._data)
-
-    def __getitem__(self, index: int) -> NDArray[np.uint8]:
-        if index in self._kept:
-            return self._kept[index]
-        square = self._data.load(index).permute(1, 2, 0).contiguous().numpy()
-        if len(self._kept) < self._most:
-            self._kept[index] = square
-        return square
-
 
 def _attributes(task: TransferConfig, study: StudyConfig) -> tuple[_Half, _Half, int, str]:
+    """Both halves, how many attributes there are, and the data's fingerprint."""
     from ficgan.data import open_faces
 
     if task.labels is None:
@@ -239,9 +177,14 @@ def _attributes(task: TransferConfig, study: StudyConfig) -> tuple[_Half, _Half,
         rows = np.flatnonzero(splits == task.train_split), np.flatnonzero(splits == task.eval_split)
     if not (len(rows[0]) and len(rows[1])):
         raise UsageError(f"task {task.name} has {len(rows[0])} training and {len(rows[1])} evaluation images")
-    whole = _Half(_Squares(data, study.cache_gb * 2**30), labels.attributes.astype(np.float32))
-    train = rows[0][_some(len(rows[0]), task)]
-    return whole.take(train), whole.take(rows[1]), len(labels.attribute_names), data.fingerprint
+
+    def square(row: int) -> Image:
+        return data.load(row).permute(1, 2, 0).contiguous().numpy()
+
+    source = Pictures(square, len(data), study.cache_gb * 2**30)
+    targets = labels.attributes.astype(np.float32)
+    train, evaluation = (_Half(source, some, targets[some]) for some in (rows[0][_some(len(rows[0]), task)], rows[1]))
+    return train, evaluation, len(labels.attribute_names), data.fingerprint
 
 
 def _some(count: int, task: TransferConfig) -> NDArray[np.int64]:
@@ -251,7 +194,104 @@ def _some(count: int, task: TransferConfig) -> NDArray[np.int64]:
     return np.sort(generator(0, "subset", task.name).permutation(count)[: task.train_images])
 
 
-def _digest(cell: Cell | None) -> str:
-    from ficgan.models.io import file_digest
+def make_detector(
+    classifier: nn.Module, *, size: int, anchors: Sequence[int], seed: int, proposals: int = 1000
+) -> nn.Module:
+    """A Faster R-CNN with a feature pyramid for one class of objects, on a classifier's layers, which are shared.
 
-    return file_digest(cell.path) if cell else "none"
+    Args:
+        classifier: a ResNet of torchvision or `narrow-resnet`.
+        size, anchors: shorter side at which images are looked at, and five sides of anchors at that size, pixels.
+        proposals: how many reach the head at most.
+    """
+    import torch
+    from torchvision.models.detection import FasterRCNN
+    from torchvision.models.detection.anchor_utils import AnchorGenerator
+    from torchvision.models.detection.backbone_utils import BackboneWithFPN
+    from torchvision.models.feature_extraction import create_feature_extractor
+
+    names = ("layer1", "layer2", "layer3", "layer4")
+    if any(name not in dict(classifier.named_children()) for name in names):
+        raise UsageError("detection needs a ResNet (layer1 to layer4), as the paper's; choose one for this task")
+    probe = torch.zeros(1, 3, 64, 64, device=next(classifier.parameters()).device)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        maps = create_feature_extractor(classifier.eval(), list(names))(probe)
+        widths = [maps[name].shape[1] for name in names]
+        layers = {name: str(index) for index, name in enumerate(names)}
+        backbone = BackboneWithFPN(classifier, layers, widths, min(256, widths[-1] // 2))
+        ratios = ((0.5, 1.0, 2.0),) * len(anchors)
+        return FasterRCNN(
+            backbone, num_classes=2, min_size=size, max_size=round(size * 5 / 3),
+            rpn_anchor_generator=AnchorGenerator(tuple((side,) for side in anchors), ratios),
+            rpn_pre_nms_top_n_train=2 * proposals, rpn_post_nms_top_n_train=proposals,
+            rpn_pre_nms_top_n_test=proposals, rpn_post_nms_top_n_test=proposals,
+        )  # fmt: skip
+
+
+def detection_batches(
+    scenes: Scenes, *, batch: int, seed: int, device: str
+) -> Callable[[int], Iterator[tuple[list[Tensor], list[dict[str, Tensor]]]]]:
+    """Epochs of whole images, mirrored half of the time, with their boxes; the same for the same (seed, epoch)."""
+    import torch
+
+    def epoch(number: int) -> Iterator[tuple[list[Tensor], list[dict[str, Tensor]]]]:
+        order = generator(seed, "order", number).permutation(len(scenes))
+        for begin in range(0, len(order), batch):
+            images, targets = [], []
+            for row in order[begin : begin + batch].tolist():
+                image, boxes = scenes.items[row].load(), scenes.items[row].boxes
+                if generator(seed, "mirror", number, row).random() < 0.5:
+                    x0, y0, x1, y1 = boxes.T
+                    image, boxes = image[:, ::-1], np.stack([image.shape[1] - x1, y0, image.shape[1] - x0, y1], 1)
+                images.append(_tensor(image, device))
+                labels = torch.ones(len(boxes), dtype=torch.int64, device=device)
+                targets.append({"boxes": torch.from_numpy(np.array(boxes)).to(device), "labels": labels})
+            yield images, targets
+
+    return epoch
+
+
+def _detection_loss(detector: nn.Module, images: Any, targets: Any) -> Tensor:
+    """Sum of the detector's losses; batch norms keep their statistics, which a batch of two images would ruin."""
+    from torch import nn
+
+    for module in detector.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.eval()
+    return sum(detector(images, targets).values())
+
+
+def _tensor(image: Image, device: str) -> Tensor:
+    import torch
+
+    return torch.from_numpy(np.ascontiguousarray(image)).to(device).permute(2, 0, 1).float().div_(255.0)
+
+
+def detection_precision(found: Sequence[Found], truths: Sequence[Boxes], overlap: float = 0.5) -> float | None:
+    """Average precision of boxes as PASCAL VOC counts it since 2010: area under the precision envelope.
+
+    From the highest score down, a box is right where the annotated box that it overlaps most has an IoU of at least
+    `overlap` and was not found before. Found are, for each image, boxes [K,4] and scores [K]; truths are boxes [M,4].
+    None where nothing is annotated. Source: Everingham et al. 2010, section 4.2.
+    """
+    import torch
+    from torchvision.ops import box_iou
+
+    wanted = sum(len(boxes) for boxes in truths)
+    if not wanted:
+        return None
+    scores, right = [], []
+    for (boxes, confidence), truth in zip(found, truths, strict=True):
+        shared = box_iou(*(torch.from_numpy(np.asarray(one, np.float64)) for one in (boxes, truth))).numpy()
+        taken: set[int] = set()
+        for k in np.argsort(-np.asarray(confidence), kind="stable"):
+            best = int(shared[k].argmax()) if len(truth) else -1
+            hit = best >= 0 and shared[k, best] >= overlap and best not in taken
+            taken |= {best} if hit else set()
+            scores.append(float(confidence[k]))
+            right.append(hit)
+    hit_counts = np.cumsum(np.array(right, bool)[np.argsort(-np.array(scores), kind="stable")])
+    precision = hit_counts / np.arange(1, len(hit_counts) + 1)
+    envelope = np.maximum.accumulate(precision[::-1])[::-1]
+    return float(np.sum(np.diff(hit_counts, prepend=0) * envelope) / wanted)

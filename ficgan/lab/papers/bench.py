@@ -1,0 +1,347 @@
+"""What the papers' experiments share: packaged settings on a face set, treatments of faces, attackers tried on them."""
+
+from __future__ import annotations
+
+import io
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces, Images
+from ficgan.errors import UsageError
+from ficgan.images import atomic_write
+from ficgan.lab.attacks import REVERSERS, Pairs
+from ficgan.lab.bench import Bench, anonymiser_for, known
+from ficgan.lab.learning import Lessons, Opponent
+from ficgan.lab.matrix_config import MatrixConfig, SplitConfig
+from ficgan.lab.metrics.identification import hits, rank
+from ficgan.lab.metrics.intervals import Bootstrap, percentiles, proportion, ratios
+from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.readers import Embeddings, Reader
+from ficgan.lab.results import Figure, Trial
+from ficgan.lab.reversal import fidelity_figures, identity_distance
+from ficgan.lab.scenarios import get_scenarios
+from ficgan.lab.sets import open_set
+from ficgan.lab.stored import fingerprint
+from ficgan.registry import parse_spec
+
+__all__ = [
+    "COLOURS", "NOT_ANGULAR", "Attack", "Progress", "Row", "Rows", "Treatment", "anonymised", "attack_on", "distance",
+    "identified", "mean_figure", "origin", "read_trials", "save_plot", "scaled", "share_figure", "transfer", "treated",
+    "with_data", "write_file",
+]  # fmt: skip
+
+Progress = Callable[[int, int, str], None]
+"""Called as progress(done, total, what)."""
+Row = dict[str, Any]
+Rows = NDArray[np.int64]
+LEAST_BACKGROUND = 12
+"""People whose faces k-same with the usual k = 10 needs, and two who may drop out because no face is found."""
+TESTED = 0.25
+"""Share of the people that are tested where there are too few for the whole protocol."""
+NOT_ANGULAR = "the judge was not trained by angles"
+"""Note of an IDD that cannot be compared with ArcFace's."""
+TOGETHER = 8
+"""Faces whose guesses are held at once."""
+CHUNK = 256
+"""Faces that are anonymised together; with alpha = 1 they are each other's targets."""
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
+"""Told apart by the colour-blind (Okabe and Ito 2008)."""
+
+
+def with_data(
+    name: str, data: Path | str, *, layout: str = "auto", labels: Path | str | None = None,
+    identity: str | None = None, people: int | None = None, size: int | None = None, aligned: bool = False,
+    judges: Sequence[str] = (), detector: str | None = None, attributes: Path | str | None = None, **more: Any,
+) -> MatrixConfig:  # fmt: skip
+    """A packaged preset, of `ficgan.configs.names("eval")`, on a face set; the split is scaled to the people there are.
+
+    A preset is a matrix without `sets`; under `set` it may say what its set shall be like. Paths count from the working
+    folder. Where a value is None or empty, the preset's holds; `more` are other values of the matrix.
+
+    Raises:
+        UsageError: no such preset, or a value that cannot work.
+        InputError: the data cannot be read.
+    """
+    tree = _preset(name)
+    wanted: dict[str, Any] = tree.pop("set", {})
+    split = SplitConfig(**wanted.pop("split", {}))
+    total = split.background + split.attacker + split.test
+    if people is not None and people < 2:
+        raise UsageError(f"{people} people are too few to evaluate on; give at least 2")
+    faces = open_set(data, layout=layout, labels=labels, identity=identity)
+    limit = min(people or total, total, faces.identities)
+    labels, attributes = (None if path is None else str(path) for path in (labels, attributes))
+    tree["sets"] = [wanted | {
+        "name": faces.name, "path": str(data), "layout": layout, "labels": labels, "identity": identity,
+        "limit_people": max(2, limit), "size": size or wanted.get("size", 128), "aligned": aligned,
+        "split": scaled(split, limit).model_dump(),
+    }]  # fmt: skip
+    given = {"recognisers": list(judges) or None, "detector": detector, "attributes": attributes, **more}
+    tree.update({key: value for key, value in given.items() if value is not None})
+    try:
+        config = MatrixConfig.model_validate(tree)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UsageError(f"{'.'.join(str(part) for part in first['loc']) or name}: {first['msg']}") from None
+    get_scenarios(config.scenarios)
+    return config
+
+
+def _preset(name: str) -> dict[str, Any]:
+    from ficgan import configs
+
+    if name not in configs.names("eval"):
+        raise UsageError(f"there is no configuration {name!r}; there are {', '.join(configs.names('eval'))}")
+    tree: dict[str, Any] = yaml.safe_load(configs.read(name, "eval"))
+    tree.pop("paper", None)  # numbers of a paper's own protocol, which a matrix does not have
+    if "sets" in tree:
+        raise UsageError(f"the configuration {name} names its own sets; it takes no other data")
+    return tree
+
+
+def scaled(split: SplitConfig, people: int) -> SplitConfig:
+    """The split of a protocol for fewer people than it asks for.
+
+    All three parts shrink together, but not below what gives a figure at all: a quarter of the people, at most as many
+    as the protocol has, are tested, and k-same finds its background.
+    """
+    total = split.background + split.attacker + split.test
+    if people >= total:
+        return split
+    test = min(split.test, max(2, round(TESTED * people)))
+    least = min(LEAST_BACKGROUND, split.background, people // 3)
+    background = max(least, round(split.background * people / total))
+    attacker = max(0, people - background - test)
+    return split.model_copy(update={"background": background, "test": test, "attacker": attacker})
+
+
+@dataclass(frozen=True)
+class Treatment:
+    """What was done to faces before an attacker sees them."""
+
+    label: str
+    anonymizer: Anonymizer
+
+    @classmethod
+    def of(cls, text: str, label: str = "") -> Treatment:
+        """An anonymiser as NAME or NAME:PARAMETER=VALUE,…; `label` is for tables."""
+        name, parameters = parse_spec(text)
+        return cls(label or text, ANONYMIZERS.make(name, **parameters))
+
+    @property
+    def mark(self) -> str:
+        """Digest of the anonymiser and its parameters; `UsageError` where it runs a program."""
+        if (mark := fingerprint(self.anonymizer)) is None:
+            raise UsageError(
+                f"{self.anonymizer.name} runs a program, whose output cannot be kept; give it a folder of images"
+            )
+        return mark
+
+
+def treated(bench: Bench, how: Treatment, rows: Rows) -> Faces:
+    """Rows of the set after the treatment, the square that is replaced alone; kept in the bench's store."""
+    part = bench.part(rows)
+    needs_background = "background" in how.anonymizer.traits.needs  # the split decides who that is
+    made_of = bench.digest if needs_background else bench.prepared.digest
+    key = ["treated", made_of, list(part.region), how.mark, rows.tolist()]
+    ready = anonymiser_for(bench, how.anonymizer)
+    images = bench.store.array(key, lambda: part.with_regions(ready(part.regions())).images)
+    return bench.prepared.faces.take(rows).with_images(images)
+
+
+def anonymised(anonymizer: Anonymizer, faces: Faces) -> Images:
+    """All faces in chunks, so that memory is bounded by the output."""
+    out = np.empty_like(faces.images)
+    for rows in np.array_split(np.arange(len(faces)), max(1, -(-len(faces) // CHUNK))):
+        out[rows] = anonymizer(faces.take(rows))
+    return out
+
+
+@dataclass(frozen=True)
+class Attack:
+    """An attacker of a bench; it is trained when a guess is asked for that is not kept already."""
+
+    opponent: Opponent
+
+    @property
+    def label(self) -> str:
+        return self.opponent.title
+
+    @property
+    def mark(self) -> list[Any]:
+        """What its guesses depend on besides what it sees."""
+        learnt = self.opponent.lessons
+        return [fingerprint(self.opponent.reverser), None if learnt is None else learnt.digest]
+
+    @property
+    def training(self) -> str:
+        """How long it has been trained, and why that ended; "–" where no network is."""
+        made: Any = self.opponent.fitted
+        record = getattr(made, "record", None)
+        if not record or "epochs" not in record:
+            return "–"
+        ended = record.get("ended", "all epochs")
+        return f"{record['epochs']} epochs" + ("" if ended == "all epochs" else f" of {made.epochs}: {ended}")
+
+    def guess(self, seen: Faces, rows: Rows) -> Faces:
+        """Its one guess at each of the images at `rows` as they are `seen`."""
+        part = self.opponent.bench.part(rows, seen.images)
+        return part.with_regions(self.opponent.guess(part.regions()))
+
+    def codes(self, seen: Faces, rows: Rows, n: int) -> dict[str, Embeddings]:
+        """What readers read in n guesses at each image: reader → [N,n,D]; an attacker's only guess is read n times."""
+        bench = self.opponent.bench
+        found: dict[str, list[Embeddings]] = {reader.name: [] for reader in bench.readers}
+        for begin in range(0, len(rows), TOGETHER):
+            some = np.arange(begin, min(begin + TOGETHER, len(rows)))
+            part = bench.part(rows[some], seen.images[some])
+            several = self.opponent.candidates(part.regions(), n)
+            restored = [part.with_regions(several[:, index]) for index in range(n)]
+            for reader in bench.readers:
+                found[reader.name].append(np.stack([bench.embed(reader, one) for one in restored], axis=1))
+        return {name: np.concatenate(parts) for name, parts in found.items()}
+
+
+def attack_on(
+    bench: Bench, spec: str, how: Treatment, rows: Rows, *, label: str = "", progress: Progress | None = None
+) -> Attack:
+    """An attacker, NAME or NAME:PARAMETER=VALUE,…, to be trained on the images at `rows` in a treatment."""
+    name, parameters = parse_spec(spec)
+    reverser = REVERSERS.make(name, **parameters)
+    lessons = None
+    if reverser.traits.knowledge & {"pairs", "background"}:
+        seen = bench.part(rows, treated(bench, how, rows).images)
+        lessons = Lessons(Pairs(seen.regions(), bench.part(rows).regions()), bench.background)
+    report = (lambda text: None) if progress is None else (lambda text: progress(0, 1, text))
+    return Attack(Opponent(label or spec, reverser, lessons, bench, report))
+
+
+def transfer(
+    bench: Bench, attacker: str, trained_on: Sequence[Treatment], tested_on: Sequence[Treatment], *,
+    probes: Rows | None = None, scenario: str = "transfer", progress: Progress | None = None,
+) -> list[Trial]:  # fmt: skip
+    """An attacker that learnt each of some treatments of the bench's attacker rows, tried on each of others.
+
+    Returns:
+        A trial for each pair and judge: method is the label of what is seen, attacker that of what was learnt.
+
+    Source: Fantômas, E4.1 (Figures 12 and 17); Revelio, appendix C and section 6.
+    """
+    rows = bench.split.probe if probes is None else probes
+    if not len(bench.split.attacker):
+        raise UsageError("the split leaves no faces to the attacker; set split.attacker")
+    out: list[Trial] = []
+    for number, learnt in enumerate(trained_on):
+        label = f"{attacker} on {learnt.label}"
+        attack = attack_on(bench, attacker, learnt, bench.split.attacker, label=label, progress=progress)
+        for index, shown in enumerate(tested_on):
+            if progress:
+                done, total = number * len(tested_on) + index, len(trained_on) * len(tested_on)
+                progress(done, total, f"{label} against {shown.label}")
+            guesses = attack.guess(treated(bench, shown, rows), rows)
+            out += read_trials(bench, guesses, rows, method=shown.label, attacker=learnt.label, scenario=scenario)
+    return out
+
+
+def read_trials(
+    bench: Bench, guesses: Faces, rows: Rows, *, method: str, attacker: str, scenario: str = "transfer"
+) -> list[Trial]:
+    """A trial for each judge of guesses at the images at `rows`, identified against the clear gallery.
+
+    Figures: rank-1 (mean over people), share of images identified, how far guesses resemble the clear faces.
+    """
+    pixels = fidelity_figures(bench, rows, guesses)
+    return [
+        Trial(bench.name, method, scenario, reader.name, attacker, (*_identity(bench, guesses, rows, reader), *pixels))
+        for reader in bench.readers
+    ]
+
+
+def _identity(bench: Bench, guesses: Faces, rows: Rows, reader: Reader) -> tuple[Figure, ...]:
+    bootstrap = Bootstrap(max(1, bench.resamples), bench.seed)
+    gallery, people = bench.prepared.faces.take(bench.split.gallery), bench.people[rows]
+    seen, enrolled = (bench.embed(reader, faces) for faces in (guesses, gallery))
+    idd = distance(bench, reader, guesses, rows, bootstrap)
+    if not np.isin(people, known(gallery)).any():
+        return (Figure("IRA", None, unit="images", note="none of these people is enrolled"), idd)
+    scores = Scores.compare(seen, enrolled, people, known(gallery), metric=reader.metric)
+    return rank(scores, 1, bootstrap=bootstrap), identified(scores, "one guess, nearest image", bootstrap), idd
+
+
+def distance(bench: Bench, reader: Reader, guesses: Faces, rows: Rows, bootstrap: Bootstrap) -> Figure:
+    """IDD of guesses at the images at `rows`; a note marks judges whose angles mean something else than ArcFace's."""
+    seen, source = (bench.embed(reader, faces) for faces in (guesses, bench.prepared.faces.take(rows)))
+    idd = identity_distance(seen, source, bench.people[rows], bootstrap)
+    return idd if reader.metric == "cosine" else replace(idd, note=NOT_ANGULAR)
+
+
+def identified(scores: Scores, note: str, bootstrap: Bootstrap) -> Figure:
+    """IRA: the share of images whose nearest person is the right one (Revelio, section 5.2); its interval by people."""
+    return share_figure("IRA", hits(scores, 1), scores.people, bootstrap, note)
+
+
+def share_figure(metric: str, right: NDArray[Any], people: Rows | None, bootstrap: Bootstrap, note: str = "") -> Figure:
+    """The share of images [N] that are right; see `mean_figure`. Where all or none are, Wilson's interval."""
+    return _mean(metric, right, people, bootstrap, note, proportion)
+
+
+def mean_figure(metric: str, values: NDArray[Any], people: Rows | None, bootstrap: Bootstrap, note: str = "") -> Figure:
+    """The mean of values [N] of images, its interval by resampling people: photos of one are no independent trials.
+
+    Where people [N] are None, or some are unknown (−1), every image counts as a person.
+    """
+    return _mean(metric, values, people, bootstrap, note, lambda *drawn: percentiles(ratios(*drawn)))
+
+
+def _mean(
+    metric: str, values: NDArray[Any], people: Rows | None, bootstrap: Bootstrap, note: str,
+    interval: Callable[..., Any],
+) -> Figure:  # fmt: skip
+    if not len(values):
+        return Figure(metric, None, unit="images", note="there is no such face here")
+    who = np.arange(len(values)) if people is None or (people < 0).any() else people
+    _, cluster = np.unique(who, return_inverse=True)
+    sums, counts = np.bincount(cluster, values.astype(np.float64)), np.bincount(cluster).astype(np.float64)
+    low, high = interval(bootstrap.weights(len(sums)), sums, counts)
+    return Figure(metric, float(np.mean(values, dtype=np.float64)), low, high, len(values), "images", note)
+
+
+def origin(settings: Any, seconds: float) -> dict[str, Any]:
+    """Provenance of results: versions, machine, settings, seconds."""
+    from ficgan import __version__
+
+    return {
+        "ficgan": __version__, "python": platform.python_version(), "machine": platform.machine(),
+        "settings": settings, "seconds": round(seconds, 1),
+    }  # fmt: skip
+
+
+def write_file(path: Path, data: bytes) -> Path:
+    """Write a file whole or not at all; its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path, overwrite=True) as file:
+        file.write(data)
+    return path
+
+
+def save_plot(stem: Path, draw: Callable[[Any], None], size: tuple[float, float]) -> list[Path]:
+    """A plot as PNG and SVG, drawn on a matplotlib Figure of a size in inches; `stem` has no suffix."""
+    from matplotlib.figure import Figure as Canvas
+
+    canvas = Canvas(figsize=size, layout="constrained")
+    draw(canvas)
+    written = []
+    for suffix in (".png", ".svg"):
+        data = io.BytesIO()
+        fixed: dict[str, Any] = {"metadata": {"Date": None}} if suffix == ".svg" else {"dpi": 130}
+        canvas.savefig(data, format=suffix[1:], **fixed)
+        written.append(write_file(stem.with_suffix(suffix), data.getvalue()))
+    return written

@@ -1,0 +1,306 @@
+"""Training by the paper's recipe, resumable from epoch to epoch, and the grid of everything that is trained."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.anonymizers import generator
+from ficgan.errors import FicganError, UsageError
+from ficgan.lab.stored import digest
+from ficgan.lab.study.config import StudyConfig, Variant
+from ficgan.lab.study.networks import load_weights, make_network, to_input
+from ficgan.lab.study.scenes import Image, Pictures, Scenes, central_view, random_view
+from ficgan.lab.study.scores import METRICS, Cell, Evaluation
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+__all__ = ["Grid", "Recipe", "Share", "Source", "fit", "load_cell", "outputs", "training_batches"]
+
+Share = Callable[[float], None]
+"""Called with the share of the work that is done, in [0, 1]."""
+CELL, STATE = "study-cell", "study-state"
+_FREE = {
+    "device", "workers", "cache_gb",  # where the work runs and how much memory it may take change nothing
+    "transfer", "train_on", "evaluate_on", "seeds", "networks", "area_edges",  # these can be added to
+    "images", "annotations", "objects", "train_split", "eval_split",  # the images are in the fingerprints
+}  # fmt: skip
+
+
+class Source(Protocol):
+    """Pictures [H,W,3] uint8 RGB by number."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Image: ...
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """SGD whose rate falls to a tenth every `drop_every` epochs."""
+
+    epochs: int
+    drop_every: int
+    lr: float
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+
+
+def fit(
+    network: nn.Module, epoch: Callable[[int], Iterable[tuple[Any, Any]]],
+    loss: Callable[[nn.Module, Any, Any], Tensor], recipe: Recipe, *, seed: int, state: Path | None = None,
+    key: str = "", save_seconds: float = 60.0, progress: Share | None = None,
+) -> nn.Module:  # fmt: skip
+    """Train in place; where a state of the same key lies, resume from it.
+
+    Args:
+        epoch: number of an epoch → its batches, the same whenever it is asked for.
+        loss: of (network, inputs, targets), a scalar.
+        seed: of what the network itself draws (dropout).
+        state: file for the state after an epoch; None keeps none. A state of another key is refused.
+        save_seconds: the state is written after the first epoch that ends so many seconds after the last writing.
+    """
+    import torch
+
+    optimiser = torch.optim.SGD(
+        network.parameters(), recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay
+    )
+    first = _resume(network, optimiser, state, key)
+    saved = time.monotonic()
+    devices = sorted({p.device.index or 0 for p in network.parameters() if p.device.type == "cuda"})
+    for number in range(first, recipe.epochs):
+        for group in optimiser.param_groups:
+            group["lr"] = recipe.lr * 0.1 ** (number // recipe.drop_every)
+        network.train()
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(int(generator(seed, "epoch", number).integers(2**62)))
+            for inputs, targets in epoch(number):
+                value = loss(network, inputs, targets)
+                optimiser.zero_grad(set_to_none=True)
+                value.backward()
+                optimiser.step()
+            # Looked at once an epoch: a look waits for the device.
+            if not math.isfinite(float(value.detach())):
+                raise FicganError(
+                    f"training has diverged in epoch {number + 1} at learning rate {recipe.lr}; set a lower lr"
+                )
+        if state is not None and number + 1 < recipe.epochs and time.monotonic() - saved >= save_seconds:
+            _save(network, optimiser, state, key, number + 1)
+            saved = time.monotonic()
+        if progress:
+            progress((number + 1) / recipe.epochs)
+    return network.eval()
+
+
+def _save(network: nn.Module, optimiser: Any, path: Path, key: str, epochs: int) -> None:
+    from ficgan.models import save_tensors
+
+    tensors = {f"network.{name}": tensor for name, tensor in network.state_dict().items()}
+    for number, parameter in enumerate(network.parameters()):
+        if (momentum := optimiser.state[parameter].get("momentum_buffer")) is not None:
+            tensors[f"momentum.{number}"] = momentum
+    save_tensors(path, tensors, {"key": key, "epochs": epochs}, kind=STATE)
+
+
+def _resume(network: nn.Module, optimiser: Any, path: Path | None, key: str) -> int:
+    """Epochs that are done already."""
+    from ficgan.models import load_tensors
+
+    if path is None or not path.is_file():
+        return 0
+    tensors, header = load_tensors(path, kind=STATE)
+    if header.get("key") != key:
+        raise UsageError(f"{path} is the state of another training; choose another output folder or remove it")
+    network.load_state_dict(_weights(tensors))
+    for number, parameter in enumerate(network.parameters()):
+        if f"momentum.{number}" in tensors:
+            optimiser.state[parameter]["momentum_buffer"] = tensors[f"momentum.{number}"].to(parameter.device)
+    return int(header["epochs"])
+
+
+def _weights(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix("network."): t for name, t in tensors.items() if name.startswith("network.")}
+
+
+def training_batches(
+    pictures: Source, targets: NDArray[Any], *, crop: int, min_scale: float, batch: int, seed: int, device: str,
+    workers: int = 0,
+) -> Callable[[int], Iterator[tuple[Tensor, Tensor]]]:  # fmt: skip
+    """Number of an epoch → batches (float [B,3,crop,crop] normalised, targets) of random crops.
+
+    Order and crops depend on (seed, epoch, image) alone, so variants see the same ones. Targets are [N] int64 classes
+    or [N,A] float32 attributes. A last batch of one image is left out, which no batch norm can learn from.
+    """
+    import torch
+
+    def epoch(number: int) -> Iterator[tuple[Tensor, Tensor]]:
+        order = generator(seed, "order", number).permutation(len(pictures))
+        def view(picture: Image, row: int) -> Image:
+            return random_view(picture, crop, generator(seed, "crop", number, row), min_scale)
+
+        chunks = [rows for rows in _chunks(order, batch) if len(rows) > 1]
+        for rows, images in zip(chunks, _views(pictures, view, chunks, workers), strict=True):
+            yield to_input(images.to(device)), torch.from_numpy(targets[rows]).to(device)
+
+    return epoch
+
+
+def outputs(
+    network: nn.Module, pictures: Source, *, crop: int, resize: int, batch: int, device: str, workers: int = 0
+) -> NDArray[np.float32]:
+    """The network's outputs for the central crops: [N,C] float32, before softmax."""
+    import torch
+
+    chunks = _chunks(np.arange(len(pictures)), batch)
+    views = _views(pictures, lambda picture, _: central_view(picture, crop, resize), chunks, workers)
+    network.eval()
+    with torch.inference_mode():
+        return torch.cat([network(to_input(images.to(device))).float().cpu() for images in views]).numpy()
+
+
+def _chunks(order: NDArray[np.int64], batch: int) -> list[list[int]]:
+    return [order[begin : begin + batch].tolist() for begin in range(0, len(order), batch)]
+
+
+class _Views:
+    """Views of pictures as a data set of torch's loader: numbers → [B,crop,crop,3] uint8."""
+
+    def __init__(self, pictures: Source, view: Callable[[Image, int], Image]) -> None:
+        self._pictures, self._view = pictures, view
+
+    def __getitem__(self, rows: list[int]) -> NDArray[np.uint8]:
+        return np.stack([self._view(self._pictures[row], row) for row in rows])
+
+
+def _views(
+    pictures: Source, view: Callable[[Image, int], Image], chunks: list[list[int]], workers: int
+) -> Iterator[Tensor]:
+    import torch
+
+    loader: Any = torch.utils.data.DataLoader(
+        _Views(pictures, view),  # type: ignore[arg-type]
+        batch_size=None, sampler=chunks, collate_fn=torch.from_numpy, num_workers=workers,
+        # Forked, so that pictures already in memory are shared and nothing need be sent.
+        multiprocessing_context="fork" if workers else None,
+        generator=torch.Generator().manual_seed(0),  # else it would draw from the network's own
+    )  # fmt: skip
+    yield from loader
+
+
+class Grid:
+    """Every network trained on every variant with every seed, each evaluated on every variant.
+
+    A cell is one training; it is kept in `out/cells` and never computed twice.
+    """
+
+    def __init__(self, config: StudyConfig, train: Scenes, evaluation: Scenes, out: Path, device: str) -> None:
+        self.config, self.train, self.evaluation, self.device = config, train, evaluation, device
+        self.folder = out / "cells"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{self.folder} cannot be made ({error.strerror}); choose another folder") from None
+        settings = {key: value for key, value in config.to_dict().items() if key not in _FREE}
+        self.key = digest([settings, train.fingerprint, evaluation.fingerprint])
+        room = config.cache_gb * 2**30 / (len(config.train_on) + len(config.evaluate_on))
+        self._train = {one: Pictures.of(train, one, room, config.blur) for one in config.train_on}
+        self._evaluate = {one: Pictures.of(evaluation, one, room, config.blur) for one in config.evaluate_on}
+
+    def cell(self, network: str, variant: Variant, seed: int, progress: Share | None = None) -> Cell:
+        """One cell: read if it is there whole, else trained (resumed from the last epoch kept) and evaluated.
+
+        `UsageError` where the folder holds this cell of another configuration or of other images.
+        """
+        config, name = self.config, f"{network}-{variant}-seed{seed}"
+        path, state = self.folder / f"{name}.safetensors", self.folder / f"{name}.state"
+        evaluations = self._found(path)
+        missing = [wanted for wanted in config.evaluate_on if wanted not in evaluations]
+        if missing:
+            classes = len(self.train.classes)
+            if path.is_file():
+                model = load_cell(path, network, classes).to(self.device)
+            else:
+                model = make_network(network, classes, seed=seed, weights=config.weights).to(self.device)
+                self._learn(model, network, variant, seed, state, f"{self.key} {name}", progress)
+            shared: dict[str, Any] = {"crop": config.crop, "resize": config.resize, "batch": config.batch}
+            shared |= {"device": self.device, "workers": config.workers}
+            for wanted in missing:
+                logits = outputs(model, self._evaluate[wanted], **shared)
+                evaluations[wanted] = Evaluation.of(logits, self.evaluation.labels)
+            header = {"key": self.key, "network": network, "variant": variant, "seed": seed}
+            _keep(path, model, header, evaluations)
+            state.unlink(missing_ok=True)
+        # What this study asks for, in its order; a file may hold more.
+        return Cell(network, variant, seed, path, {wanted: evaluations[wanted] for wanted in config.evaluate_on})
+
+    def _learn(
+        self, model: nn.Module, network: str, variant: Variant, seed: int, state: Path, key: str,
+        progress: Share | None,
+    ) -> None:  # fmt: skip
+        from torch.nn.functional import cross_entropy
+
+        config = self.config
+        self._train[variant].fill()
+        batches = training_batches(
+            self._train[variant], self.train.labels, crop=config.crop, min_scale=config.min_scale, batch=config.batch,
+            seed=seed, device=self.device, workers=config.workers,
+        )  # fmt: skip
+        rate = config.learning_rate(network)
+        recipe = Recipe(config.epochs, config.drop_every, rate, config.momentum, config.weight_decay)
+        loss = lambda net, images, labels: cross_entropy(net(images), labels)  # noqa: E731
+        fit(model, batches, loss, recipe, seed=seed, state=state, key=key, progress=progress)
+
+    def _found(self, path: Path) -> dict[str, Evaluation]:
+        from ficgan.models import load_tensors
+
+        if not path.is_file():
+            return {}
+        tensors, header = load_tensors(path, kind=CELL)
+        if header.get("key") != self.key:
+            raise UsageError(
+                f"{path} was trained by another configuration or on other images; choose another output folder"
+            )
+        try:
+            found = {}
+            for name, figures in header["figures"].items():
+                top5 = tensors[f"top5.{name}"].numpy() if f"top5.{name}" in tensors else None
+                found[name] = Evaluation(tensors[f"top1.{name}"].numpy(), top5, tuple(figures["class_ap"]))
+            return found
+        except KeyError as error:
+            raise FicganError(f"{path} is incomplete ({error}); remove it and run the study again") from None
+
+
+def _keep(path: Path, model: nn.Module, header: dict[str, Any], evaluations: dict[str, Evaluation]) -> None:
+    import torch
+
+    from ficgan.models import save_tensors
+
+    tensors = {f"network.{name}": tensor for name, tensor in model.state_dict().items()}
+    figures: dict[str, Any] = {}
+    for name, one in evaluations.items():
+        for top in ("top1", "top5"):
+            if (hit := one.hits(top)) is not None:
+                tensors[f"{top}.{name}"] = torch.from_numpy(hit)
+        figures[name] = {metric: of(one) for metric, of in METRICS.items()} | {"class_ap": list(one.precisions)}
+    header = {**header, "figures": figures}
+    save_tensors(path, tensors, header, kind=CELL)
+    # The same figures for people; what is read again is the file above.
+    path.with_suffix(".json").write_text(json.dumps(header, indent=1, allow_nan=False), encoding="utf-8")
+
+
+def load_cell(path: Path, network: str, classes: int) -> nn.Module:
+    """The trained network of a cell, on the CPU, for evaluation."""
+    from ficgan.models import load_tensors
+
+    model = make_network(network, classes, seed=0)
+    load_weights(model, _weights(load_tensors(path, kind=CELL)[0]), where=str(path))
+    return model.eval()
