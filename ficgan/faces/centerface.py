@@ -30,8 +30,9 @@ def missing() -> str | None:
 
 def build(threshold: float | None, scale: float | None, device: str) -> FaceDetector:
     """The detector; see `ficgan.faces.get_detector`."""
-    search = _CenterFace(device, _THRESHOLD if threshold is None else threshold)
-    return PyramidDetector("centerface", search, threshold=search.threshold, scale=scale, plan=_PLAN)
+    threshold = _THRESHOLD if threshold is None else threshold
+    search = _CenterFace(device, threshold / 2)
+    return PyramidDetector("centerface", search, threshold=threshold, scale=scale, plan=_PLAN)
 
 
 class _CenterFace:

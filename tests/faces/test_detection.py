@@ -169,12 +169,12 @@ def test_damaged_model_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path
 # --- the search over scales and tiles, with a search that needs no network ---
 
 
-def bright_squares(image: Image) -> NDArray[np.float64]:
-    """Stands for a network: connected bright patches, whatever their number."""
+def bright_squares(image: Image, level: int = 128) -> NDArray[np.float64]:
+    """Stands for a network: connected patches above a brightness, whatever their number."""
     from scipy.ndimage import find_objects, label
 
     rows = []
-    for y, x in find_objects(label(image[..., 0] > 128)[0]):
+    for y, x in find_objects(label(image[..., 0] > level)[0]):
         middle = [(x.start + x.stop) / 2 - 0.5, (y.start + y.stop) / 2 - 0.5]
         rows.append([x.start, y.start, x.stop, y.stop, 0.9, *(middle * 5)])
     return np.array(rows).reshape(-1, 15)
@@ -198,6 +198,40 @@ def test_every_place_is_searched_once(width: int, height: int, x: float, y: floa
     assert len(faces) == 1
     assert np.abs(faces[0].box - (left, top, left + side, top + side)).max() <= 1.5
     assert np.abs(faces[0].landmarks - (left + side / 2 - 0.5, top + side / 2 - 0.5)).max() <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("scene", "looks"),
+    [
+        ([(200, 0.9)], 1),  # one clear face of the usual size
+        ([(200, 0.9), (20, 0.9)], 2),  # a small one beside it: more small ones are looked for
+        ([(400, 0.9)], 3),  # a large one: reduced pictures, too
+        ([(200, 0.45)], 4),  # doubtful
+        ([(200, 0.9), (60, 0.3)], 4),  # something that may be a face
+        ([], 4),
+    ],
+)
+def test_a_second_look_needs_a_reason(scene: list[tuple[int, float]], looks: int) -> None:
+    """The faces are the same, whatever it takes: each shape of a scene is one face at its place, if it is one."""
+    image = np.zeros((600, 900, 3), np.uint8)
+    for number, (side, score) in enumerate(scene):
+        image[50 : 50 + side, 30 + 500 * number : 30 + 500 * number + side] = round(255 * score)
+    sizes: list[int] = []
+
+    def search(view: Image) -> NDArray[np.float64]:
+        sizes.append(view.size)
+        rows = bright_squares(view, 50)
+        for row in rows:
+            x, y = ((row[:2] + row[2:4]) / 2).astype(int)
+            row[4] = view[y, x, 0] / 255
+        return rows[rows[:, 4] > 0.2]
+
+    quick = PyramidDetector("squares", search, threshold=0.4, scale=None, plan=Plan(enlarge=1.5), thorough=False)
+    found = quick.detect(image)
+    assert len(sizes) == looks
+    assert len(found) == sum(score >= 0.4 for _, score in scene)
+    for face in found:
+        assert min(abs(float(face.box[2] - face.box[0]) - side) for side, _ in scene) < 4
 
 
 @given(st.integers(1, 5000), st.integers(1, 5000), st.integers(64, 1000))
