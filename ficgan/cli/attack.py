@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -59,16 +60,14 @@ def list_(what: str) -> None:
 
     WHAT: attackers, or configs for `ficgan-attack train`.
     """
-    if what == "configs":
-        from ficgan import configs
-
-        for name in configs.names("attack"):
-            click.echo(f"{name}\t{configs.read(name, 'attack').splitlines()[0].removeprefix('#').strip()}")
-        return
+    from ficgan.cli.evaluate import attackers, configurations
     from ficgan.lab.attacks import REVERSERS, Learned
-    from ficgan.lab.catalogue import catalogue
 
-    for name, title in catalogue("attackers"):
+    if what == "configs":
+        for name, title in configurations("attack"):
+            click.echo(f"{name}\t{title}")
+        return
+    for name, title in attackers():
         trained = issubclass(REVERSERS[name], Learned)
         click.echo(f"{name}\t{title}{' [to be trained]' if trained else ''}")
 
@@ -99,7 +98,7 @@ def train(
     anonymizer.kernel=9. People are divided; those to be tested on are never trained on, and RUN/manifest.json says who
     was. Prints one line of JSON when done; RUN/attacker.safetensors is the attacker.
     """
-    from ficgan.lab.attack_config import load_attack, parameter_count
+    from ficgan.lab.matrix_config import load_attack, parameter_count
 
     started = time.monotonic()
     settings = load_attack(config, overrides)
@@ -117,9 +116,10 @@ def train(
             settings, data, layout=layout, labels=labels, limit_people=people, aligned=aligned, licence=licence
         )
         try:
-            trained = train_attacker(job, out, device=device, told=_seldom(told))
+            trained = train_attacker(job, out, device=device, progress=_seldom(told))
         except KeyboardInterrupt as stop:
-            raise type(stop)(f"go on with: {_again()}") from None
+            again = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+            raise type(stop)(f"go on with: {again}") from None
     record = {key: value for key, value in trained.record.items() if key != "plan"}
     done = {"attacker": str(out / WEIGHTS), "name": trained.name, **record}
     click.echo(json.dumps({**done, "command_seconds": round(time.monotonic() - started, 1)}))
@@ -226,6 +226,7 @@ def evaluate(
     face for everybody. The people whom the training kept out of its set are tested; where somebody would be whom the
     attacker learnt from, the command refuses. Prints one line of JSON when done.
     """
+    from ficgan.cli.evaluate import write_pages
     from ficgan.device import resolve_device
     from ficgan.lab.attacking import evaluate_attacker
 
@@ -238,26 +239,16 @@ def evaluate(
             pictures=pictures, jobs=min(jobs, os.cpu_count() or 1), seed=seed, device=device, progress=told,
             layout=layout, labels=labels, limit_people=people, aligned=aligned,
         )  # fmt: skip
-    files = _report(results, out) if report else []
-    summary = {"results": "results.json", "report": files, "reversed": _figures(results)}
-    click.echo(json.dumps({**summary, "seconds": round(time.monotonic() - started, 1)}))
-
-
-def _report(results: Any, out: Path) -> list[str]:
-    from ficgan.cli.evaluate import _report as write
-
-    return [str(path.relative_to(out)) for path in write(results, out)]
-
-
-def _figures(results: Any) -> list[dict[str, Any]]:
-    """Rank-1 of every trial, for the last line."""
-    return [
+    files = [str(path.relative_to(out)) for path in write_pages(results, out)] if report else []
+    reversals = [
         {"method": trial.method, "scenario": trial.scenario, "attacker": trial.attacker, "judge": trial.recogniser,
          "rank-1": one.value, "low": one.low, "high": one.high}
         for trial in results.trials
         for one in trial.figures
         if one.metric == "rank-1"
     ]  # fmt: skip
+    summary = {"results": "results.json", "report": files, "reversed": reversals}
+    click.echo(json.dumps({**summary, "seconds": round(time.monotonic() - started, 1)}))
 
 
 def _seldom(told: Progress) -> Callable[[int, int, str], None]:
@@ -271,13 +262,6 @@ def _seldom(told: Progress) -> Callable[[int, int, str], None]:
             told(done, total, stage)
 
     return say
-
-
-def _again() -> str:
-    """The command as it was typed."""
-    import sys
-
-    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,22 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.anonymizers import Anonymizer
 from ficgan.arrays import content_key
 from ficgan.errors import FicganError, UsageError
 from ficgan.images import atomic_write
-from ficgan.lab.attack_config import AttackConfig, AttackSet
 from ficgan.lab.attackers import titles
 from ficgan.lab.attacks import Pairs
 from ficgan.lab.attacks.learned import Learned, read_header, save_attacker
-from ficgan.lab.bench import Bench, Subject, anonymiser_for
+from ficgan.lab.bench import Bench, Subject, anonymiser_for, divided_set, opened
 from ficgan.lab.manifest import MANIFEST, Manifest, photo_keys
-from ficgan.lab.matrix import run_matrix
-from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, SetConfig
-from ficgan.lab.matrix_sets import divided_set, opened
+from ficgan.lab.matrix import Progress, run_matrix
+from ficgan.lab.matrix_config import AttackConfig, AttackSet, MatrixConfig, MethodConfig, SetConfig, get_scenarios
 from ficgan.lab.papers.preset import scaled
 from ficgan.lab.results import Results
-from ficgan.lab.scenarios import get_scenarios
 from ficgan.lab.sets import open_set
 from ficgan.lab.stored import Store, digest, files_digest
 
@@ -36,7 +32,6 @@ __all__ = ["WEIGHTS", "Job", "evaluate_attacker", "make_job", "train_attacker"]
 
 WEIGHTS = "attacker.safetensors"
 EVALUATION = "evaluation.json"
-Told = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
@@ -73,14 +68,14 @@ def make_job(config: AttackConfig, data: Path, **given: Any) -> Job:
     return Job(config, one.model_copy(update=change))
 
 
-def train_attacker(job: Job, out: Path, *, device: str = "auto", told: Told | None = None) -> Learned:
+def train_attacker(job: Job, out: Path, *, device: str = "auto", progress: Progress | None = None) -> Learned:
     """Train, or go on with a training that was interrupted.
 
     Args:
         job: of `make_job`.
         out: folder of the run: manifest, statistics, state, weights; `store` holds the crops.
         device: of the network.
-        told: progress.
+        progress: called as progress(done, total, what).
 
     Raises:
         UsageError: the split leaves nobody to learn from, or the folder holds another run.
@@ -89,9 +84,10 @@ def train_attacker(job: Job, out: Path, *, device: str = "auto", told: Told | No
     config = job.config
     attacker = dataclasses.replace(config.learner(), device=device)
     out.mkdir(parents=True, exist_ok=True)
-    if told:
-        told(0, 1, "preparing faces")
-    bench = _bench(job.one, config.detector, out)
+    report = progress or (lambda done, total, what: None)
+    report(0, 1, "preparing faces")
+    prepared, parts = divided_set(job.one, config.detector, out)
+    bench = Bench(prepared, parts, (), None, Store(out / "store"))
     if not len(bench.split.attacker):
         raise UsageError("the split leaves nobody to learn from; set set.split.attacker, or give a set of more people")
     manifest = _manifest(job, bench)
@@ -102,12 +98,14 @@ def train_attacker(job: Job, out: Path, *, device: str = "auto", told: Told | No
     elif (out / WEIGHTS).exists():
         raise UsageError(f"{out} holds an attacker of which nothing is known; use another folder")
     if not manifest.photos:
-        manifest = dataclasses.replace(manifest, photos=photo_keys(job.one, _names(bench)))
+        given = {prepared.faces.names[row] for row in _given(bench)}
+        manifest = dataclasses.replace(manifest, photos=photo_keys(job.one, given))
     manifest.write(out / MANIFEST)
-    if told:
-        told(0, 1, "anonymising faces")
-    pairs = _pairs(bench, anonymiser_for(bench, config.anonymizer.make()))
-    trained = attacker.fit(pairs, workspace=out, told=told)
+    report(0, 1, "anonymising faces")
+    rows = bench.split.attacker
+    anonymised = Subject(bench, anonymiser_for(bench, config.anonymizer.make())).anonymised(rows).images
+    pairs = Pairs(bench.part(rows, anonymised).regions(), bench.part(rows).regions(), bench.background)
+    trained = attacker.fit(pairs, workspace=out, told=progress)
     about = _about(config, manifest)
     if not (out / WEIGHTS).exists() or read_header(out / WEIGHTS).get("about") != about:
         save_attacker(trained, out / WEIGHTS, about)
@@ -117,7 +115,7 @@ def train_attacker(job: Job, out: Path, *, device: str = "auto", told: Told | No
 def evaluate_attacker(
     file: Path, data: Path, out: Path, *, methods: Sequence[str] = (), judges: Sequence[str] = ("dlib",),
     scenarios: Sequence[str] = (), resamples: int = 1000, pictures: int = 0, jobs: int = 1, seed: int = 0,
-    device: str = "auto", progress: Told | None = None, **given: Any,
+    device: str = "auto", progress: Progress | None = None, **given: Any,
 ) -> Results:  # fmt: skip
     """Figures of one trained attacker on people it never saw, beside what everybody sees and the controls.
 
@@ -150,7 +148,7 @@ def evaluate_attacker(
     config = MatrixConfig(
         title=f"{header['attacker']} against {', '.join(methods) or manifest.config['anonymizer']['method']}",
         sets=[asked.placed(data, data.absolute().stem, **given)],
-        methods=[_method(one) for one in methods] or [_attacked(manifest)],
+        methods=[MethodConfig.model_validate(one) for one in methods] or [_attacked(manifest)],
         scenarios=["clear", "constant", "naive", "reversed-general", *scenarios],
         recognisers=list(judges),
         detector=manifest.config["detector"],
@@ -168,18 +166,6 @@ def evaluate_attacker(
     return _finished(results, out, spec, header)
 
 
-def _bench(one: SetConfig, detector: str, folder: Path) -> Bench:
-    prepared, parts = divided_set(one, detector, folder)
-    return Bench(prepared, parts, (), None, Store(folder / "store"))
-
-
-def _pairs(bench: Bench, anonymizer: Anonymizer) -> Pairs:
-    """The attacker's people, as an evaluation anonymises them."""
-    rows = bench.split.attacker
-    anonymised = Subject(bench, anonymizer).anonymised(rows).images
-    return Pairs(bench.part(rows, anonymised).regions(), bench.part(rows).regions(), bench.background)
-
-
 def _manifest(job: Job, bench: Bench) -> Manifest:
     from ficgan import __version__
 
@@ -190,18 +176,14 @@ def _manifest(job: Job, bench: Bench) -> Manifest:
     placed = AttackSet(**job.one.model_dump(exclude={"path", "name", "labels"}))
     config = job.config.model_copy(update={"set": placed}).shareable()
     config["set"]["identity"] = job.one.identity
-    told, asked = job.config.anonymizer.shown, job.config.anonymizer.parameters
-    withheld = sorted(key for key, value in asked.items() if told.get(key) != value)
+    shown_parameters, asked = job.config.anonymizer.shown, job.config.anonymizer.parameters
+    withheld = sorted(key for key, value in asked.items() if shown_parameters.get(key) != value)
     return Manifest(config, data, split.manifest, tuple(learnt), withheld=tuple(withheld), version=__version__)
 
 
 def _given(bench: Bench) -> NDArray[np.int64]:
     """Rows that the attacker or the anonymiser's background is given."""
     return np.sort(np.concatenate([bench.split.attacker, bench.split.background]))
-
-
-def _names(bench: Bench) -> set[str]:
-    return {bench.prepared.faces.names[row] for row in _given(bench)}
 
 
 def _same_run(before: Manifest, now: Manifest, out: Path) -> None:
@@ -229,11 +211,7 @@ def _attacked(manifest: Manifest) -> MethodConfig:
     if manifest.withheld:
         name, told = manifest.config["anonymizer"]["method"], ", ".join(manifest.withheld)
         raise UsageError(f"the attacker was trained against {name} with {told} given; repeat it: --method {name}:…")
-    return _method(manifest.config["anonymizer"])
-
-
-def _method(given: str | dict[str, Any]) -> MethodConfig:
-    return MethodConfig.model_validate(given)
+    return MethodConfig.model_validate(manifest.config["anonymizer"])
 
 
 def _mark(file: Path, config: MatrixConfig) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from ficgan.faces import Face, FaceDetector, Recognizer
 
 __all__ = ["Row", "measure_aligned", "measure_photos"]
 
+LEAST_SIDE = 128
+"""Of aligned crops that judges see, px; models of more see and are judged at their own size."""
 Image = NDArray[np.uint8]
 Progress = Callable[[int, int], None]
 

@@ -24,9 +24,8 @@ from ficgan.cli.attack import NOTICE, attack
 from ficgan.errors import UsageError
 from ficgan.faces import Alignment, Face
 from ficgan.lab import matrix, matrix_sets, readers
-from ficgan.lab.attack_config import load_attack
 from ficgan.lab.attacks.learned import files, read_header
-from ficgan.lab.matrix_config import MatrixConfig
+from ficgan.lab.matrix_config import MatrixConfig, load_attack
 
 PEOPLE, EACH, SIDE = 24, 4, 32
 CONFIG = {

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from ficgan.lab.inference import _auc, binary_labels, infer
+from ficgan.lab.attributes import _auc, binary_labels, infer
 
 
 @given(st.integers(0, 10_000), st.integers(2, 40))

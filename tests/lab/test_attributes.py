@@ -12,8 +12,16 @@ from sklearn.metrics import accuracy_score, roc_auc_score
 from ficgan.anonymizers import Faces
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.lab import attributes as module
-from ficgan.lab.attribute_network import MARGIN, SIZE, AttributeNetwork, probabilities
-from ficgan.lab.attributes import AttributeClassifier, auc, split_people, train_attributes
+from ficgan.lab.attributes import (
+    MARGIN,
+    SIZE,
+    AttributeClassifier,
+    AttributeNetwork,
+    auc,
+    probabilities,
+    split_people,
+    train_attributes,
+)
 
 
 def painted(rng: np.random.Generator, count: int, side: int = 64) -> tuple[Faces, dict[str, np.ndarray]]:
@@ -32,7 +40,7 @@ def trained(tmp_path_factory) -> tuple[Path, dict, Faces, dict]:
     out = tmp_path_factory.mktemp("attributes") / "attributes.safetensors"
     steps: list[tuple[int, int]] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ficgan.lab.attribute_network._BATCH", 16)  # more steps of fewer images
+        patch.setattr("ficgan.lab.attributes._BATCH", 16)  # more steps of fewer images
         report = train_attributes(
             faces, attributes, out, source={"name": "painted"}, epochs=5, progress=lambda *step: steps.append(step)
         )

@@ -23,8 +23,8 @@ from ficgan.identity import IdentityBank
 from ficgan.lab.bars import BARS, BarsConfig, Clip, Control, Line, Report, Sheet, run_bars, to_json, write_bars
 from ficgan.lab.bars import lab as lab_room
 from ficgan.lab.bars import run as run_room
+from ficgan.lab.readers import ShapeRecognizer
 from ficgan.lab.results import Figure
-from ficgan.lab.shape import ShapeRecognizer
 from ficgan.models import FICGAN, CheckpointHeader, save_checkpoint
 
 

@@ -15,16 +15,14 @@ import pytest
 
 from ficgan.errors import InputError, UsageError
 from ficgan.lab import matrix, matrix_sets, readers
-from ficgan.lab.attackers import titles
+from ficgan.lab.attackers import halves, lessons, titles
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.attacks.learned.base import held_out
 from ficgan.lab.bench import Subject, anonymiser_for
-from ficgan.lab.learning import halves, lessons
 from ficgan.lab.matrix_config import MatrixConfig, load_matrix
-from ficgan.lab.processes import run_tasks
 from ficgan.lab.report.headline import figure
 from ficgan.lab.results import Results, Trial
-from ficgan.lab.stored import Store
+from ficgan.lab.stored import Store, run_tasks
 
 METHOD = "block-permutation (block 8)"
 

@@ -358,7 +358,7 @@ def _classifier(folder: Path) -> Path:
     """One that has learnt nothing: what it reads is arbitrary, and changes with the pixels."""
     import torch
 
-    from ficgan.lab.attribute_network import AttributeNetwork
+    from ficgan.lab.attributes import AttributeNetwork
 
     torch.manual_seed(1)
     path = folder / "attributes.safetensors"

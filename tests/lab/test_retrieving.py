@@ -16,15 +16,15 @@ from scipy.stats import binomtest
 from sklearn.metrics import roc_auc_score
 
 from ficgan.lab import matrix, matrix_sets, readers
+from ficgan.lab.attackers import halves
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.bench import Subject, anonymiser_for
-from ficgan.lab.learning import halves
 from ficgan.lab.matrix_config import MatrixConfig
 from ficgan.lab.metrics.intervals import Bootstrap
 from ficgan.lab.report import write_report
 from ficgan.lab.report.tables import given_back, retrieved
 from ficgan.lab.results import Figure, Results, Trial
-from ficgan.lab.retrieving import RETRIEVAL, Read, retrieval_figures, spread, stranger_figures
+from ficgan.lab.reversal import RETRIEVAL, Read, retrieval_figures, spread, stranger_figures
 
 BOOTSTRAP = Bootstrap(100, 0)
 

@@ -17,13 +17,12 @@ from ficgan.faces import Mesh
 from ficgan.lab import shape, shape_attack
 from ficgan.lab.bars import naming
 from ficgan.lab.bench import Bench
+from ficgan.lab.matrix_config import get_scenarios
 from ficgan.lab.metrics.intervals import Bootstrap
-from ficgan.lab.readers import Reader, get_readers
+from ficgan.lab.probe import JUDGES, ShapeAttack, standardised
+from ficgan.lab.readers import Reader, ShapeRecognizer, Shapes, get_readers
 from ficgan.lab.results import Figure
-from ficgan.lab.scenarios import get_scenarios
 from ficgan.lab.sets import Prepared, split
-from ficgan.lab.shape import ShapeRecognizer, Shapes
-from ficgan.lab.shape_attack import JUDGES, ShapeAttack, standardised
 from ficgan.lab.stored import Store
 from ficgan.lab.trials import run_trials
 

@@ -18,7 +18,7 @@ from ficgan.lab.clouds.config import AttackConfig, CloudStudyConfig
 from ficgan.lab.clouds.lab import Lab, open_lab
 from ficgan.lab.clouds.reading import Record, Template
 from ficgan.lab.clouds.sweep import drawn_as
-from ficgan.lab.processes import Say
+from ficgan.lab.stored import Say
 from ficgan.pointcloud.cloud import Cloud, merged
 
 __all__ = ["Reversed", "learnt_from", "lessons_of", "reverse", "split"]

@@ -21,8 +21,8 @@ from ficgan.lab.clouds.lab import Lab, open_lab
 from ficgan.lab.clouds.reading import Template
 from ficgan.lab.clouds.sets import open_clouds
 from ficgan.lab.clouds.space import compare_one, compared_in, looked_for
-from ficgan.lab.processes import Say, run_tasks
 from ficgan.lab.results import Results
+from ficgan.lab.stored import Say, run_tasks
 
 __all__ = ["Told", "run_cloud_study"]
 

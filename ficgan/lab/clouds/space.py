@@ -20,8 +20,8 @@ from ficgan.lab.clouds.labels import CLEAR, IN_SPACE, label, parrot_of
 from ficgan.lab.clouds.sampling import Sample
 from ficgan.lab.metrics.intervals import Bootstrap
 from ficgan.lab.metrics.scores import Scores
-from ficgan.lab.processes import Say
 from ficgan.lab.results import Figure, Results, Trial, Utility
+from ficgan.lab.stored import Say
 from ficgan.pointcloud.cloud import Cloud
 
 __all__ = ["add_space", "compare_one", "compared_in", "looked_for"]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ficgan.lab.attacks import REVERSERS
+from ficgan.lab.bench import open_bench
 from ficgan.lab.matrix_config import MatrixConfig, SetConfig
-from ficgan.lab.matrix_sets import open_bench
 from ficgan.lab.papers.transfer import transfer
 from ficgan.lab.papers.treatment import Treatment, treatment
 from ficgan.lab.results import Trial

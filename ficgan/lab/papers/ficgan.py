@@ -17,12 +17,11 @@ from ficgan.deidentify import Deidentifier, Ficgan, refuse_trainer
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import crop, get_detector, transform_points
 from ficgan.lab.basics import reconstruct
-from ficgan.lab.caveats import FICGAN_LEAK, NOT_HANDLED
 from ficgan.lab.metrics.intervals import Bootstrap
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.papers.sweep import Found, Stage, anonymised
 from ficgan.lab.readers import get_readers
-from ficgan.lab.results import Results, Trial, Utility
+from ficgan.lab.results import FICGAN_LEAK, NOT_HANDLED, Results, Trial, Utility
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
 from ficgan.lab.stored import digest, fingerprint
 

@@ -10,8 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from ficgan.errors import UsageError
-from ficgan.lab.matrix_config import MatrixConfig, SplitConfig
-from ficgan.lab.scenarios import get_scenarios
+from ficgan.lab.matrix_config import MatrixConfig, SplitConfig, get_scenarios
 from ficgan.lab.sets import open_set
 
 __all__ = ["scaled", "with_data"]

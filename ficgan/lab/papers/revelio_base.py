@@ -13,9 +13,8 @@ from ficgan.lab.papers.revelio_lab import NAMES, Lab
 from ficgan.lab.papers.revelio_published import BLURS
 from ficgan.lab.papers.transfer import identified, read_trials
 from ficgan.lab.papers.treatment import Treatment
-from ficgan.lab.readers import Reader
+from ficgan.lab.readers import Reader, retrain_head
 from ficgan.lab.results import Figure, Trial
-from ficgan.lab.retrain import retrain_head
 
 __all__ = ["BASE", "Outcome", "base", "refused"]
 

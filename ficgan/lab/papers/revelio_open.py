@@ -16,7 +16,7 @@ from ficgan.lab.papers.revelio_published import BLURS, OUT_OF_DISTRIBUTION
 from ficgan.lab.papers.transfer import Attack, by_people, read_trials
 from ficgan.lab.readers import Reader
 from ficgan.lab.results import Figure, Trial
-from ficgan.lab.retrieving import Read, stranger_figures
+from ficgan.lab.reversal import Read, stranger_figures
 
 __all__ = ["AT_PAPER", "OPEN", "STRANGERS", "VOTED", "elected", "ood", "retrieval"]
 

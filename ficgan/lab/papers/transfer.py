@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces
 from ficgan.errors import UsageError
+from ficgan.lab.attackers import Lessons, Opponent
 from ficgan.lab.attacks import REVERSERS, Pairs
 from ficgan.lab.bench import Bench, known
-from ficgan.lab.learning import Lessons, Opponent
 from ficgan.lab.metrics.identification import hits, rank
 from ficgan.lab.metrics.intervals import BOOTSTRAP, Bootstrap, proportion
 from ficgan.lab.metrics.scores import Scores

@@ -20,10 +20,8 @@ from ficgan.errors import UsageError
 from ficgan.faces import FaceDetector
 from ficgan.lab.attackers import attacked, shareable
 from ficgan.lab.attacks import REVERSERS
-from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, anonymiser_for, known
-from ficgan.lab.matrix_config import MethodConfig, SetConfig, without_folder
-from ficgan.lab.matrix_sets import divide, prepared_set
-from ficgan.lab.scenarios import SCENARIOS
+from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, anonymiser_for, divide, known, prepared_set
+from ficgan.lab.matrix_config import SCENARIOS, MethodConfig, SetConfig, without_folder
 from ficgan.lab.sets import Prepared, Split
 from ficgan.lab.sets.split import written
 from ficgan.lab.stored import Store
