@@ -140,6 +140,8 @@ def _first_figures(
     for name in judges:
         refuse_trainer(deid.header, name)
     chosen = layers or tuple(sorted({0, min(4, deid.model.num_layers - 1), deid.model.num_layers - 1}))
+    for layer in chosen:
+        deid.face_model.check_layer(layer)
     report: dict[str, object] = {"checkpoint": deid.digests.get("checkpoint"), "detector": deid.detector.name}
     if aligned:
         faces = open_faces(aligned, resolution=max(deid.model.resolution, lab.basics.LEAST_SIDE))

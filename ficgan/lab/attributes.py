@@ -319,7 +319,7 @@ def _measure(
 ) -> dict[str, Any]:
     right = ((read >= 0.5) == (labels > 0)).mean(0)
     commoner = ((known.mean(0) >= 0.5) == (labels > 0)).mean(0)  # the answer is the training set's, not the test's
-    areas = [auc(read[:, column], labels[:, column] > 0) for column in range(len(names))]
+    areas = [auc(read[:, column], labels[:, column]) for column in range(len(names))]
     told = [area for area in areas if area is not None]
     return {
         "accuracy": round(float(right.mean()), 4),
@@ -430,16 +430,16 @@ def _ridge(x: NDArray[np.floating], wanted: NDArray[np.bool_]) -> NDArray[np.flo
 
 
 def auc(
-    scores: NDArray[np.floating], labels: NDArray[np.bool_], weights: NDArray[np.integer] | None = None
+    scores: NDArray[np.floating], labels: NDArray[Any], weights: NDArray[np.integer] | None = None
 ) -> float | None:
     """Probability that an image with the attribute scores above one without, ties counted half; None without both.
 
     Each image counts `weights` times.
     """
-    counted = np.ones(len(scores)) if weights is None else weights.astype(np.float64)
+    counted, truth = np.ones(len(scores)) if weights is None else weights.astype(np.float64), labels > 0
     values, index = np.unique(scores, return_inverse=True)
-    having = np.bincount(index, counted * labels, len(values))
-    lacking = np.bincount(index, counted * ~labels, len(values))
+    having = np.bincount(index, counted * truth, len(values))
+    lacking = np.bincount(index, counted * ~truth, len(values))
     pairs = having.sum() * lacking.sum()
     below = np.cumsum(lacking) - lacking
     return float((having * (below + lacking / 2)).sum() / pairs) if pairs else None

@@ -228,6 +228,8 @@ def test_measure_reports_every_setting(checkpoint: Path, faces: Path, tmp_path: 
             str(faces),
             "--k",
             "5",
+            "--limit",
+            "3",
         ],
     )
     assert done.exit_code == 0, done.output
@@ -279,7 +281,7 @@ def test_judges_see_crops_of_the_models_size(
     monkeypatch.setattr(ficgan.lab, "measure_aligned", note)
     files = ["--checkpoint", str(checkpoint), "--bank", str(tmp_path / "bank.safetensors"), "--aligned", str(faces)]
     for least, side in ((128, 128), (8, 16)):
-        monkeypatch.setattr("ficgan.cli.measure.LEAST_SIDE", least)
+        monkeypatch.setattr("ficgan.lab.basics.LEAST_SIDE", least)
         done = CliRunner().invoke(measure, [*files, "--k", "5"])
         assert done.exit_code == 0, done.output
         assert seen.pop() == side

@@ -22,7 +22,8 @@ from ficgan import configs
 from ficgan.cli.evaluate_paper import paper
 from ficgan.deidentify import Ficgan
 from ficgan.errors import InputError, UsageError
-from ficgan.lab import matrix_sets, readers
+from ficgan.lab import bench as lab_bench
+from ficgan.lab import readers
 from ficgan.lab.attributes import AttributeClassifier
 from ficgan.lab.matrix_config import SplitConfig
 from ficgan.lab.metrics.intervals import Bootstrap
@@ -86,8 +87,8 @@ def _judge(monkeypatch: pytest.MonkeyPatch) -> None:
     judge = readers.Reader(Textures(), "textures", "textures", "textures-1")  # type: ignore[arg-type]
     monkeypatch.setattr(readers, "get_readers", lambda names, device="cpu": [judge])
     monkeypatch.setattr(experiment, "get_readers", lambda names, device="cpu": [judge])
-    monkeypatch.setattr(matrix_sets, "_detector", lambda name: _Finds())
-    matrix_sets._cached_bench.cache_clear()
+    monkeypatch.setattr(lab_bench, "_detector", lambda name: _Finds())
+    lab_bench._cached_bench.cache_clear()
 
 
 # What is printed
