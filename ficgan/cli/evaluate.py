@@ -107,9 +107,7 @@ def list_(what: str) -> None:
     "-o", "--output", "out", required=True, type=click.Path(path_type=Path, file_okay=False),
     help="Folder for results.json, the report and what is kept to go on; an interrupted run goes on from it.",
 )  # fmt: skip
-@click.option(
-    "--jobs", type=click.IntRange(1), help="Processes.  [default: as many as there are cores, at most 8]"
-)
+@click.option("--jobs", type=click.IntRange(1), help="Processes.  [default: as many as there are cores, at most 8]")
 @click.option("--data", type=click.Path(path_type=Path), help="Face set, for a CONFIG that comes with ficgan.")
 @click.option("--layout", default="auto", show_default=True, help="How --data lies: celeba, lfw, ffhq, folders, …")
 @click.option("--labels", type=click.Path(path_type=Path), help="Label file or folder, where not beside --data.")
@@ -140,12 +138,12 @@ def run(
         click.echo(json.dumps({"tasks": tasks, "scenarios": matrix.scenarios, "dry_run": True}))
         return
     jobs = jobs or min(8, os.cpu_count() or 1)
-    with Progress(progress, unit="task", quiet=quiet) as told:
-        results = run_matrix(matrix, out, jobs=jobs, progress=told)
+    with Progress(progress, unit="task", quiet=quiet) as reporter:
+        results = run_matrix(matrix, out, jobs=jobs, progress=reporter)
         files = [str(path.relative_to(out)) for path in write_pages(results, out)] if report else []
         nothing = results.methods_without_a_figure()
         for label, why in nothing.items():
-            told.error(f"{label} has no figure at all: {why}")
+            reporter.error(f"{label} has no figure at all: {why}")
     refused = sum(figure.value is None for trial in results.trials for figure in trial.figures)
     summary = {
         "results": "results.json", "report": files, "trials": len(results.trials), "refused_figures": refused,

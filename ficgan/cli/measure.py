@@ -35,13 +35,9 @@ _BARS: tuple[Any, ...] = (
 @click.option("--aligned", multiple=True, type=_PATH, help="Folder, zip or tar of aligned faces.")
 @click.option("--photos", type=_PATH, help="Folder of photos, each of one other person (with --bars: of anybody).")
 @click.option(
-    "--judge",
-    "judges",
-    multiple=True,
-    default=("dlib",),
-    show_default=True,
+    "--judge", "judges", multiple=True, default=("dlib",), show_default=True,
     help="dlib, insightface, shape or onnx:PATH; must have had no part in training.",
-)
+)  # fmt: skip
 @click.option("--layer", "layers", multiple=True, type=click.IntRange(0), help="i, repeatable.  [default: 0, 4, L−1]")
 @click.option("--detector", default="auto", show_default=True, help="auto, insightface, yunet, centerface or dlib.")
 @click.option("--k", default=3000, show_default=True, type=click.IntRange(2), help="People averaged.")
@@ -77,17 +73,17 @@ def measure(
         return
     if out is None:
         raise UsageError("the table of bars is written into a folder; give -o")
-    with Progress(progress, unit="step", quiet=quiet) as told:
+    with Progress(progress, unit="step", quiet=quiet) as reporter:
         shown = () if photos is None else (photos,)
-        summary = _whole_table(out, clips, told, photos=shown, psi=psi, train=train, attributes=attributes, **common)
+        summary = _whole_table(out, clips, reporter, photos=shown, psi=psi, train=train, attributes=attributes, **common)
     click.echo(json.dumps(summary))
 
 
-def _whole_table(out: Path, clips: tuple[Path, ...], told: Progress, **settings: Any) -> dict[str, Any]:
+def _whole_table(out: Path, clips: tuple[Path, ...], reporter: Progress, **settings: Any) -> dict[str, Any]:
     from ficgan.lab.bars import BarsConfig, run_bars, write_bars
 
     config = BarsConfig(clips=tuple(_clip(path) for path in clips), **settings)
-    report = run_bars(config, told)
+    report = run_bars(config, reporter)
     written = write_bars(report, out)
     return {
         "bars": [path.name for path in written],

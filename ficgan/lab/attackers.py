@@ -102,7 +102,7 @@ class Opponent:
             return self.reverser.fit(pairs)
         waiting = f"{self.title}: waiting for another process that trains it"
         with self.bench.store.workspace(["attacker", *self._mark], waiting=lambda: self.say(waiting)) as folder:
-            return self.reverser.fit(pairs, workspace=folder, told=_seldom(self.title, self.say))
+            return self.reverser.fit(pairs, workspace=folder, told=_throttled(self.title, self.say))
 
     def guess(self, faces: Faces) -> Images:
         """Its best guesses [N,S,S,3] uint8 RGB."""
@@ -147,14 +147,6 @@ def lessons(
     change: Callable[[Faces], Faces] = lambda faces: faces,
 ) -> Lessons:
     """Pairs of the attacker's people, or of the other set that it learns from; no probe is ever among them.
-
-    Args:
-        bench: set, split, and perhaps the other set.
-        subject: whose pixels are kept.
-        maker: by which they are anonymised.
-        same: False where that is not quite the attacked method.
-        victims: the enrolled photos of the known half of the people are added, see `halves`.
-        change: what befalls the anonymised crops before they are learnt from.
 
     Raises:
         Refused: there is nobody to learn from.
@@ -202,17 +194,17 @@ def _apart(bench: Bench, part: Prepared) -> Prepared:
     return dataclasses.replace(part, faces=dataclasses.replace(part.faces, people=people))
 
 
-def _seldom(title: str, say: Callable[[str], None]) -> Callable[[int, int, str], None]:
+def _throttled(title: str, say: Callable[[str], None]) -> Callable[[int, int, str], None]:
     """Progress of a training in words, every few seconds."""
     last = -_EVERY
 
-    def told(done: int, total: int, stage: str) -> None:
+    def report(done: int, total: int, stage: str) -> None:
         nonlocal last
         if time.monotonic() - last >= _EVERY or done >= total:
             last = time.monotonic()
             say(f"{title}: {stage}, {done} of {total}")
 
-    return told
+    return report
 
 
 # -- attacking --------------------------------------------------------------------------------------------------------
@@ -357,8 +349,8 @@ def _shown(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _spelled(name: str, given: dict[str, str]) -> str:
-    told = ",".join(f"{key}={value}" for key, value in given.items())
-    return f"{name}:{told}" if told else name
+    parameters = ",".join(f"{key}={value}" for key, value in given.items())
+    return f"{name}:{parameters}" if parameters else name
 
 
 def _compressed(bench: Bench, subject: Subject, method: Anonymizer, rows: Rows) -> list[Attempt]:

@@ -51,8 +51,6 @@ def make_job(config: AttackConfig, data: Path, **given: Any) -> Job:
     """A configuration on the set at `data`.
 
     Args:
-        config: checked.
-        data: folder, zip or tar.
         given: layout, labels, limit_people, aligned, licence from the command line; None: the configuration's.
 
     Raises:
@@ -72,10 +70,7 @@ def train_attacker(job: Job, out: Path, *, device: str = "auto", progress: Progr
     """Train, or go on with a training that was interrupted.
 
     Args:
-        job: of `make_job`.
         out: folder of the run: manifest, statistics, state, weights; `store` holds the crops.
-        device: of the network.
-        progress: called as progress(done, total, what).
 
     Raises:
         UsageError: the split leaves nobody to learn from, or the folder holds another run.
@@ -121,16 +116,8 @@ def evaluate_attacker(
 
     Args:
         file: weights; the manifest lies beside them.
-        data: the set it was trained on, whose tested people were kept from it, or another set.
-        out: folder of the results.
         methods: anonymisers that are attacked; none: the one it was trained against.
-        judges: recognisers.
-        scenarios: beside the controls, naive reading and the attack, such as retrieval.
-        resamples, seed: of the bootstrap.
         pictures: examples written; they show faces.
-        jobs: processes.
-        device: of the attacker's network.
-        progress: called with each task.
         given: layout, labels, limit_people, aligned from the command line; None: as in the training.
 
     Raises:
@@ -209,8 +196,8 @@ def _attacked(manifest: Manifest) -> MethodConfig:
         UsageError: it had a key or named files, of which the manifest holds nothing.
     """
     if manifest.withheld:
-        name, told = manifest.config["anonymizer"]["method"], ", ".join(manifest.withheld)
-        raise UsageError(f"the attacker was trained against {name} with {told} given; repeat it: --method {name}:…")
+        name, withheld = manifest.config["anonymizer"]["method"], ", ".join(manifest.withheld)
+        raise UsageError(f"the attacker was trained against {name} with {withheld} given; repeat it: --method {name}:…")
     return MethodConfig.model_validate(manifest.config["anonymizer"])
 
 

@@ -113,13 +113,9 @@ def fit(
     """Train with binary cross-entropy on shifted, mirrored, recoloured images; keep the epoch that was best on others.
 
     Args:
-        network: trained in place, on the device where it is.
         images: [N,72,72,3] uint8 RGB: SIZE with MARGIN all around.
         labels: [N,A], 0 or 1.
         held: images [M,64,64,3] and labels [M,A] of other people, by whose cross-entropy the epoch is chosen.
-        epochs: passes over the images.
-        seed: of order, shifts and dropout.
-        progress: called as progress(done, total) with steps.
 
     Returns:
         The epoch that was kept, counted from 1, and its cross-entropy.
@@ -236,14 +232,8 @@ def train_attributes(
     People are split: 70 % to train, 10 % to choose the epoch, 20 % to measure.
 
     Args:
-        faces: N crops with landmarks and people, as `ficgan.lab.sets.prepare` gives them.
         attributes: name → [N], 0 or 1.
-        out: safetensors file to write.
-        source: what is said of the data (name, licence, digest); kept in the file.
-        epochs: passes over the training images.
-        seed: of the split and of training.
-        device: of torch.
-        progress: called as progress(done, total) with steps.
+        source: facts of the data (name, licence, digest); kept in the file.
 
     Returns:
         What stands in the file's header: data, splits, and under "test" accuracy, that of always saying the commoner
@@ -301,7 +291,6 @@ def split_people(
     Args:
         people: [N], one number per person.
         shares: of the people, summing to 1.
-        seed: of the draw.
 
     Raises:
         InputError: fewer than ten people.
@@ -320,11 +309,11 @@ def _measure(
     right = ((read >= 0.5) == (labels > 0)).mean(0)
     commoner = ((known.mean(0) >= 0.5) == (labels > 0)).mean(0)  # the answer is the training set's, not the test's
     areas = [auc(read[:, column], labels[:, column]) for column in range(len(names))]
-    told = [area for area in areas if area is not None]
+    measured = [area for area in areas if area is not None]
     return {
         "accuracy": round(float(right.mean()), 4),
         "commoner_answer": round(float(commoner.mean()), 4),
-        "mean_auc": round(float(np.mean(told)), 4) if told else None,
+        "mean_auc": round(float(np.mean(measured)), 4) if measured else None,
         "attributes": {
             name: {
                 "accuracy": round(float(right[column]), 4),
@@ -346,7 +335,7 @@ def _inputs(faces: Faces, margin: int) -> NDArray[np.uint8]:
     return out
 
 
-# -- attribute inference: what can be told of a person from an anonymised face, without knowing who it is (WP216) -----
+# -- attribute inference: what an anonymised face tells of a person whom nobody names (WP216) ------------------------
 
 
 def binary_labels(
@@ -359,10 +348,10 @@ def binary_labels(
     """
     out = {name: (np.asarray(values) > 0).astype(np.int8) for name, values in attributes.items()}
     for column, values in groups.items():
-        told = np.array(values, dtype=object)
+        labels = np.array(values, dtype=object)
         known = sorted({value for value in values if value})
         for value in known[:1] if len(known) == 2 else known:
-            out[f"{column}={value}"] = np.where(told == "", -1, told == value).astype(np.int8)
+            out[f"{column}={value}"] = np.where(labels == "", -1, labels == value).astype(np.int8)
     return out
 
 
@@ -386,7 +375,6 @@ def infer(
         train_people: [M] of the attacker's faces.
         people: [N] of the probes; resampled as wholes for the interval.
         resamples: of the bootstrap; 0 for no interval.
-        seed: of the bootstrap.
 
     Returns:
         A figure "inference of NAME" for each attribute that ten people on both sides have, and ten have not; .5 is

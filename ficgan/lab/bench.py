@@ -330,11 +330,7 @@ def divided_set(config: SetConfig, detector: str, out: Path) -> tuple[Prepared, 
 
 
 def describe(config: MatrixConfig, one: SetConfig, out: Path) -> dict[str, Any]:
-    """What a report says of a set of a matrix, with the digest of all in it that a trial depends on.
-
-    Raises:
-        UsageError, InputError: as of `open_bench`.
-    """
+    """What a report says of a set of a matrix, with the digest of all in it that a trial depends on."""
     prepared, parts, other = _checked(config, one, out)
     facts = prepared.facts()
     lessons: dict[str, Any] = {}
@@ -359,8 +355,6 @@ def open_bench(config: MatrixConfig, one: SetConfig, out: Path) -> Bench:
     """A set of a matrix with all that its trials need: split, judges, attackers, and the set that these learn from.
 
     Args:
-        config: checked matrix.
-        one: of its sets.
         out: folder of the matrix; `out/store` keeps crops, pixels and embeddings.
 
     Raises:

@@ -86,7 +86,6 @@ def photo_keys(one: SetConfig, names: Set[str]) -> tuple[str, ...]:
 
     Args:
         one: the set; which of its people and photos it asks for is left aside.
-        names: of the images.
     """
     faces = _all_of(one)
     return tuple(sorted(_keys(faces, [row for row, name in enumerate(faces.names) if name in names])))
@@ -98,8 +97,6 @@ def refuse_the_known(specs: Sequence[str], one: SetConfig, prepared: Prepared, s
     Args:
         specs: attackers, NAME:PARAMETER=VALUE,…
         one: where the set lies; all photos of a tested person are looked at, whether or not they are tested, too.
-        prepared: its crops.
-        split: gallery and probe are tested.
 
     Raises:
         UsageError: one did, or there is no manifest that tells.

@@ -123,10 +123,7 @@ def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Prog
     """Run or resume an evaluation.
 
     Args:
-        config: checked matrix.
-        out: folder for `results.json`, the finished tasks and the store of pixels and embeddings.
         jobs: processes; each computes with an equal share of the cores.
-        progress: called in this process.
 
     Returns:
         The results, also written to `out/results.json`.

@@ -433,7 +433,6 @@ def load_attack(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Atta
     """Read a configuration, apply dotted overrides, check everything.
 
     Args:
-        name_or_path: a name in `configs/attack/` or the path of a YAML file.
         overrides: "dotted.key=value" texts such as attacker.epochs=5; values are read as YAML.
 
     Raises:

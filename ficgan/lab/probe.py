@@ -165,8 +165,6 @@ def fit_probe(
             perceptron after it, trained to classify the people by the cosine with a centre each, without a margin.
         blocks: one or more codes [N,D]; each is standardised and whitened by itself.
         people: [N] who they are.
-        seed: of the network's weights and order.
-        whiten: `whitening`, or what remembers its results.
 
     Raises:
         UsageError: "linear", and too few people with two images.
@@ -188,7 +186,6 @@ def whitening(codes: NDArray[np.floating], *, each: int = _IMAGES_EACH) -> Chang
 
     Args:
         codes: [N,D] of the attacker's people.
-        each: images that each component needs.
 
     Returns:
         A function [M,D] → [M,K] float32; columns that never vary count for nothing.
@@ -324,7 +321,6 @@ class ShapeAttack:
 
         Args:
             published: shapes of the N pictures; only those of the probes count.
-            bootstrap: draws people.
         """
         enrolled, seen = self.clear.take(self.gallery), published.take(self.probe)
         unread = int((~seen.readable).sum()), int((~enrolled.readable).sum())

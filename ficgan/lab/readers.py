@@ -310,11 +310,7 @@ def retrain_network(
     """The judge's whole network fine-tuned on anonymised faces with an additive angular margin.
 
     Args:
-        reader: a judge made of an ONNX file.
-        anonymised: the attacker's anonymised faces with their people.
         epochs, batch, rate: of SGD with momentum .9, weight decay 5e-4 and a cosine schedule.
-        seed: of order and classifier.
-        device: where it trains.
 
     Returns:
         A function faces → embeddings [N,D] (compare by cosine), and a note for the table.

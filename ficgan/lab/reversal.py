@@ -59,7 +59,6 @@ def fidelity_figures(bench: Bench, rows: NDArray[np.int64], faces: Faces) -> tup
     Args:
         bench: its clear faces; what is computed is kept in its store.
         rows: int64 [N], which faces these are.
-        faces: N crops as an attacker gives them back, or anonymised ones.
 
     Returns:
         Means with 95 % intervals by people; empty where the bench does not ask for them.
@@ -125,9 +124,9 @@ def _perceived(
         distances = np.full(len(guess), np.nan) if seen.distances is None else seen.distances
         return np.column_stack([distances, seen.features]).astype(np.float32)
 
-    told = [squeezenet.size, squeezenet.measures]
-    seen = bench.store.array(["squeezenet", *told, content(guess), content(clear)], look)
-    before = bench.store.array(["squeezenet", *told, content(clear)], lambda: _of_clear(squeezenet, clear).features)
+    network = ["squeezenet", squeezenet.size, squeezenet.measures]
+    seen = bench.store.array([*network, content(guess), content(clear)], look)
+    before = bench.store.array([*network, content(clear)], lambda: _of_clear(squeezenet, clear).features)
     note = "not the published one" if squeezenet.measures else judges.missing["distances"]
     out.append(mean_figure(LPIPS_LIKE, seen[:, 0].astype(np.float64), people, bootstrap, note))
     return [*out, _frechet(FD_LIKE, seen[:, 1:], before)]
@@ -268,11 +267,6 @@ def stranger_figures(
     Only `known` people are left in the gallery. The probes' people are halved, and the threshold that each half is
     told by is the one of the best balanced accuracy on the other half.
 
-    Args:
-        read: with all people in the gallery.
-        known: people who stay in it.
-        bootstrap: its seed draws the halves.
-
     Returns:
         TPR, FPR, accuracy, AUC and threshold, and the curve as [FPR, TPR] points.
 
@@ -285,7 +279,7 @@ def stranger_figures(
         return tuple(Figure(f"stranger {what}", None, note=why) for what in ("TPR", "FPR", "accuracy", "AUC")), []
     least = retrieve(read.candidates, read.gallery[kept], read.enrolled[kept], read.metric).lowest.astype(np.float64)
     flagged, thresholds = np.zeros(len(least), bool), []
-    for half in (halves_, ~halves_):  # told by the threshold of the other half
+    for half in (halves_, ~halves_):  # decided by the threshold of the other half
         thresholds.append(choose_threshold(least[~half & ~stranger], least[~half & stranger]))
         flagged[half] = least[half] > thresholds[-1]
     curve = ood_curve(least[~stranger], least[stranger])
@@ -314,10 +308,10 @@ def _named(
     if not closed:
         return [(title, (*retrieval_figures(read, bootstrap), *figures), curves)]
     parts = [(f"{title} (known)", read.of(known)), (f"{title} (unknown)", read.of(unknown))]
-    told = [(name, retrieval_figures(part, bootstrap)) for name, part in parts if len(part.people)]
+    identified = [(name, retrieval_figures(part, bootstrap)) for name, part in parts if len(part.people)]
     return [
         (name, (*own, *figures) if first else own, curves if first else {})
-        for first, (name, own) in zip((True, False), told, strict=False)
+        for first, (name, own) in zip((True, False), identified, strict=False)
     ]
 
 

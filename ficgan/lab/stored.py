@@ -28,9 +28,9 @@ VERSION = 2
 Say = Callable[[str], object]
 """Called with what is at work."""
 _LISTEN = 0.5
-"""Seconds between two looks at what the processes have to say."""
+"""Seconds between two looks at the messages of the processes."""
 _queue: Any = None
-"""In a process of the pool: what is said there goes through it."""
+"""In a process of the pool: its messages go through it."""
 
 
 class Store:
@@ -50,7 +50,6 @@ class Store:
 
         Args:
             key: JSON-ready; everything the array depends on.
-            make: computes it.
         """
         if self.folder is None:
             return make()
@@ -73,7 +72,6 @@ class Store:
 
         Args:
             key: JSON-ready; everything that what is made there depends on.
-            waiting: called once where another process is at work in it.
         """
         if self.folder is None:
             yield None
@@ -176,9 +174,7 @@ def run_tasks(
 
     Args:
         task: called as task(*arguments, say); it, its arguments and its result can be pickled.
-        group: numbers and arguments.
         jobs: processes; each computes with an equal share of the cores.
-        say: called in this process with what the tasks say.
     """
     if jobs <= 1 or len(group) <= 1:
         for index, arguments in group:

@@ -46,13 +46,6 @@ def run_trials(
 ) -> list[Trial]:
     """Trials of one anonymiser, or of the clear images where it is None.
 
-    Args:
-        bench: set, split, judges.
-        anonymizer: ready to use, see `anonymiser_for`.
-        label: of the method.
-        scenarios: to run, in this order.
-        progress: called with each scenario's name before it begins, and with what takes long in it.
-
     Returns:
         A trial per scenario, attacker and judge; none where a scenario has no meaning for the method. A scenario that
         cannot be run has one trial with a figure that says why.
@@ -206,9 +199,9 @@ def _groups(
         values = bench.prepared.groups.get(column)
         if values is None:
             continue
-        told = np.array([values[row] for row in rows], dtype=object)
-        for value in sorted({one for one in told if one}):
-            mask = told == value
+        labels = np.array([values[row] for row in rows], dtype=object)
+        for value in sorted({label for label in labels if label}):
+            mask = labels == value
             people = len(np.unique(bench.people[rows[mask]]))
             if people < LEAST_GROUP:
                 short = f"{people} people are too few for a figure of their own"

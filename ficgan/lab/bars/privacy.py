@@ -329,10 +329,7 @@ def towards(bench: BarsBench, anonymizer: Anonymizer, row: str, wanted: Targets)
     """Mean cosine of each output to the clear face of the next person, its target.
 
     Args:
-        bench: faces of different people, as of `BarsBench.one_each`.
         anonymizer: the model with alpha above 0, or one that knows no target.
-        row: swap or exemplar.
-        wanted: of `targets`.
     """
     made = bench.prepared.anonymise(anonymizer)  # all at once: the next row is the target
     seen = bench.recognised(made)
@@ -343,7 +340,6 @@ def draws(bench: BarsBench, draw: Callable[[int], Anonymizer], count: int = DRAW
     """Row draws: mean cosine of all pairs of `count` outputs of each source.
 
     Args:
-        bench: faces of different people.
         draw: seed → the anonymiser with it.
         count: draws, at least 2.
     """
@@ -365,11 +361,6 @@ def policy(bench: BarsBench, deid: Deidentifier, layer: int) -> tuple[Figures, F
     """Rows retried and masked, with the gate and its ladder at work, judged by the gate itself.
 
     A photo in which no face is found counts for neither row; it is among the pictures as it would be published.
-
-    Args:
-        bench: whole crops are given to the policy as aligned ones, others as photos.
-        deid: with the policy on.
-        layer: i.
 
     Returns:
         The rows, and the published pictures.
@@ -396,14 +387,7 @@ def policy(bench: BarsBench, deid: Deidentifier, layer: int) -> tuple[Figures, F
 def nearest(
     bench: BarsBench, train: Embeddings, reader: Reader, outputs: Anonymizer, sticker: Anonymizer
 ) -> tuple[Figures, Figures, Controls]:
-    """Row memorised: how like its nearest training face each output is, the sticker's, and that of clear faces.
-
-    Args:
-        bench: held-out faces of different people.
-        train: embeddings of the training faces by the reader.
-        reader: a recogniser.
-        outputs, sticker: what makes them.
-    """
+    """Row memorised: how like its nearest training face each output is, the sticker's, and that of clear faces."""
     key = ("memorised", reader.name)
 
     def figure(faces: Faces) -> Figure:

@@ -97,10 +97,6 @@ class BarsConfig:
 def run_bars(config: BarsConfig, progress: Progress | None = None) -> Report:
     """Measure every row; the sheet says why where a row cannot be measured.
 
-    Args:
-        config: what to measure.
-        progress: called as progress(done, total, what).
-
     Raises:
         UsageError: a value that cannot work, or a judge that trained the model.
         InputError: data or a model that cannot be read.

@@ -166,7 +166,6 @@ def sharpness_at(images: Images, weights: NDArray[np.float32], ring: int) -> tup
     Args:
         images: [N,S,S,3] uint8 RGB.
         weights: [N,S,S], how much of each pixel was replaced.
-        ring: pixels beyond the mask that count as around it.
 
     Returns:
         Two float64 [N], grey levels squared: inside (weight 1) and around (weight 0), each a pixel away from where the
@@ -317,10 +316,6 @@ def steadiness(
 
     Args:
         frames: H×W×3 uint8 RGB, in order.
-        deid: verification off.
-        layer: i.
-        readers: recognisers.
-        rate: frames per second.
     """
     deid.layer = layer
     outputs = [one.image for one in deid.stream(frames, rate)]
