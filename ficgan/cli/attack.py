@@ -117,16 +117,16 @@ def train(
         click.echo(json.dumps({**settings.shareable(), "network_parameters": count, "dry_run": True}))
         return
     from ficgan.device import resolve_device
-    from ficgan.lab.attacking import WEIGHTS, make_job, train_attacker
+    from ficgan.lab.attacking import WEIGHTS, train_attacker
 
     resolve_device(device)
     with Progress(progress, unit="step", quiet=quiet) as reporter:
         reporter.info(NOTICE)
-        job = make_job(
-            settings, data, layout=layout, labels=labels, limit_people=people, aligned=aligned, licence=licence
-        )
         try:
-            trained = train_attacker(job, out, device=device, progress=_throttled(reporter))
+            trained = train_attacker(
+                settings, data, out, device=device, progress=_throttled(reporter),
+                layout=layout, labels=labels, limit_people=people, aligned=aligned, licence=licence,
+            )  # fmt: skip
         except KeyboardInterrupt as stop:
             again = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
             raise type(stop)(f"go on with: {again}") from None

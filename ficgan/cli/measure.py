@@ -74,8 +74,8 @@ def measure(
     if out is None:
         raise UsageError("the table of bars is written into a folder; give -o")
     with Progress(progress, unit="step", quiet=quiet) as reporter:
-        shown = () if photos is None else (photos,)
-        summary = _whole_table(out, clips, reporter, photos=shown, psi=psi, train=train, attributes=attributes, **common)
+        common |= {"photos": () if photos is None else (photos,), "psi": psi, "train": train, "attributes": attributes}
+        summary = _whole_table(out, clips, reporter, **common)
     click.echo(json.dumps(summary))
 
 

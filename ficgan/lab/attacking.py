@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,64 +27,40 @@ from ficgan.lab.results import Results
 from ficgan.lab.sets import open_set
 from ficgan.lab.stored import Store, digest, files_digest
 
-__all__ = ["WEIGHTS", "Job", "evaluate_attacker", "make_job", "train_attacker"]
+__all__ = ["WEIGHTS", "evaluate_attacker", "train_attacker"]
 
 WEIGHTS = "attacker.safetensors"
 EVALUATION = "evaluation.json"
 
 
-@dataclass(frozen=True)
-class Job:
-    """A configuration on its set.
+def train_attacker(
+    config: AttackConfig, data: Path, out: Path, *, device: str = "auto", progress: Progress | None = None, **given: Any
+) -> Learned:
+    """Train, or resume an interrupted training.
 
     Args:
         config: checked.
-        one: the set, its split scaled to the people there are.
-    """
-
-    config: AttackConfig
-    one: SetConfig
-
-
-def make_job(config: AttackConfig, data: Path, **given: Any) -> Job:
-    """A configuration on the set at `data`.
-
-    Args:
+        data: the set: folder, zip or tar.
+        out: folder of the run: manifest, statistics, state, weights; `store` holds the crops.
+        device: of the network.
+        progress: called as progress(done, total, what).
         given: layout, labels, limit_people, aligned, licence from the command line; None: the configuration's.
 
     Raises:
-        UsageError, InputError: the set cannot be opened.
-    """
-    given = {key: str(value) if isinstance(value, Path) else value for key, value in given.items()}
-    one = config.set.placed(data, Path(data).name or str(data), **given)
-    faces = open_set(one.path, layout=one.layout, labels=one.labels, identity=one.identity)
-    wanted = one.split
-    total = wanted.background + wanted.attacker + wanted.test
-    people = max(2, min(one.limit_people or total, total, faces.identities))
-    change = {"name": faces.name, "limit_people": people, "split": scaled(wanted, people)}
-    return Job(config, one.model_copy(update=change))
-
-
-def train_attacker(job: Job, out: Path, *, device: str = "auto", progress: Progress | None = None) -> Learned:
-    """Train, or go on with a training that was interrupted.
-
-    Args:
-        out: folder of the run: manifest, statistics, state, weights; `store` holds the crops.
-
-    Raises:
         UsageError: the split leaves nobody to learn from, or the folder holds another run.
+        InputError: the set cannot be opened.
         FicganError: of the training.
     """
-    config = job.config
+    one = _placed(config.set, data, given)
     attacker = dataclasses.replace(config.learner(), device=device)
     out.mkdir(parents=True, exist_ok=True)
     report = progress or (lambda done, total, what: None)
     report(0, 1, "preparing faces")
-    prepared, parts = divided_set(job.one, config.detector, out)
+    prepared, parts = divided_set(one, config.detector, out)
     bench = Bench(prepared, parts, (), None, Store(out / "store"))
     if not len(bench.split.attacker):
         raise UsageError("the split leaves nobody to learn from; set set.split.attacker, or give a set of more people")
-    manifest = _manifest(job, bench)
+    manifest = _manifest(config, one, bench)
     if (out / MANIFEST).exists():
         before = Manifest.read(out / MANIFEST)
         _same_run(before, manifest, out)
@@ -93,8 +68,8 @@ def train_attacker(job: Job, out: Path, *, device: str = "auto", progress: Progr
     elif (out / WEIGHTS).exists():
         raise UsageError(f"{out} holds an attacker of which nothing is known; use another folder")
     if not manifest.photos:
-        given = {prepared.faces.names[row] for row in _given(bench)}
-        manifest = dataclasses.replace(manifest, photos=photo_keys(job.one, given))
+        names = {prepared.faces.names[row] for row in _given(bench)}
+        manifest = dataclasses.replace(manifest, photos=photo_keys(one, names))
     manifest.write(out / MANIFEST)
     report(0, 1, "anonymising faces")
     rows = bench.split.attacker
@@ -153,19 +128,30 @@ def evaluate_attacker(
     return _finished(results, out, spec, header)
 
 
-def _manifest(job: Job, bench: Bench) -> Manifest:
+def _placed(wanted: AttackSet, data: Path, given: Mapping[str, Any]) -> SetConfig:
+    """The set at `data`, its split scaled to the people there are."""
+    texts = {key: str(value) if isinstance(value, Path) else value for key, value in given.items()}
+    one = wanted.placed(data, data.name or str(data), **texts)
+    faces = open_set(one.path, layout=one.layout, labels=one.labels, identity=one.identity)
+    total = one.split.background + one.split.attacker + one.split.test
+    people = max(2, min(one.limit_people or total, total, faces.identities))
+    change = {"name": faces.name, "limit_people": people, "split": scaled(one.split, people)}
+    return one.model_copy(update=change)
+
+
+def _manifest(config: AttackConfig, one: SetConfig, bench: Bench) -> Manifest:
     from ficgan import __version__
 
     facts, split = bench.prepared.facts(), bench.split
     shown = ("name", "layout", "digest", "pixels", "faces", "people", "detector", "alignment")
-    data = {**{key: facts.get(key) for key in shown}, "licence": job.one.licence or facts["licence"]}
+    data = {**{key: facts.get(key) for key in shown}, "licence": one.licence or facts["licence"]}
     learnt = sorted({content_key(image) for image in bench.prepared.faces.images[_given(bench)]})
-    placed = AttackSet(**job.one.model_dump(exclude={"path", "name", "labels"}))
-    config = job.config.model_copy(update={"set": placed}).shareable()
-    config["set"]["identity"] = job.one.identity
-    shown_parameters, asked = job.config.anonymizer.shown, job.config.anonymizer.parameters
+    placed = AttackSet(**one.model_dump(exclude={"path", "name", "labels"}))
+    tree = config.model_copy(update={"set": placed}).shareable()
+    tree["set"]["identity"] = one.identity
+    shown_parameters, asked = config.anonymizer.shown, config.anonymizer.parameters
     withheld = sorted(key for key, value in asked.items() if shown_parameters.get(key) != value)
-    return Manifest(config, data, split.manifest, tuple(learnt), withheld=tuple(withheld), version=__version__)
+    return Manifest(tree, data, split.manifest, tuple(learnt), withheld=tuple(withheld), version=__version__)
 
 
 def _given(bench: Bench) -> NDArray[np.int64]:
