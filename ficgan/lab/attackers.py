@@ -48,7 +48,7 @@ _EVERY = 2.0
 
 @dataclass(frozen=True)
 class Lessons:
-    """Pairs, and what they are known by.
+    """Pairs that attackers learn from.
 
     Args:
         pairs: without a background set.
@@ -66,7 +66,7 @@ class Lessons:
 
     @cached_property
     def digest(self) -> list[Any]:
-        """Of pixels, landmarks and people."""
+        """Depends on pixels, landmarks and people."""
         who = hashlib.sha256(np.ascontiguousarray(known(self.pairs.clear)).data).hexdigest()
         enrolled = [] if self.pairs.enrolled is None else [self.pairs.enrolled.tolist()]
         return [content(self.pairs.anonymised), content(self.pairs.clear), who, self.pairs.same, *enrolled]
@@ -74,7 +74,7 @@ class Lessons:
 
 @dataclass(frozen=True)
 class Opponent:
-    """A reverser and what it may learn from; what it is asked is the replaced square alone.
+    """A reverser and what it may learn from; it is given the replaced square alone.
 
     A network is trained when it is first needed, in a folder of the store, and its guesses are kept there too.
 
@@ -94,7 +94,7 @@ class Opponent:
 
     @cached_property
     def fitted(self) -> Reverser:
-        """It, having learnt."""
+        """The reverser after its training."""
         if self.lessons is None:
             return self.reverser
         pairs = self.lessons.granted(self.reverser)
@@ -105,7 +105,7 @@ class Opponent:
             return self.reverser.fit(pairs, workspace=folder, told=_throttled(self.title, self.say))
 
     def guess(self, faces: Faces) -> Images:
-        """Its best guesses [N,S,S,3] uint8 RGB."""
+        """One guess at each face: [N,S,S,3] uint8 RGB."""
         if not self._kept:
             return self.fitted.guess(faces)
         key = ["guess", *self._mark, content(faces), list(faces.names)]
@@ -129,7 +129,7 @@ class Opponent:
 
     @property
     def _kept(self) -> bool:
-        """Whether guesses are worth keeping; those of linear attackers are sooner made than read."""
+        """Whether guesses are kept; those of linear attackers take less time to make than to read."""
         return isinstance(self.reverser, (Learned, Trained))
 
     @cached_property
@@ -226,7 +226,7 @@ class Attempt:
 
 
 def attacked(bench: Bench, subject: Subject, scenario: Scenario, rows: Rows) -> list[Attempt]:
-    """Attempts at the probes `rows` in a scenario; several where several attackers try.
+    """What each attacker of a scenario makes of the probes `rows`.
 
     Raises:
         NotApplicable: the scenario has no meaning for the method.
@@ -264,7 +264,7 @@ def _by_halves(bench: Bench, title: str, rows: Rows, faces: Faces) -> list[Attem
 
 
 def opponents(bench: Bench, subject: Subject, method: Anonymizer, kind: Attacker) -> list[Opponent]:
-    """The attackers of a kind of scenario, and what each may learn from.
+    """The attackers of a kind of scenario with the pairs that each may learn from.
 
     Raises:
         NotApplicable: there is none against this method.
@@ -337,7 +337,7 @@ def shareable(text: str) -> str:
 
 
 def in_region(bench: Bench, rows: Rows, faces: Faces, change: Callable[[Faces], Images]) -> Faces:
-    """Faces with the replaced square changed once more."""
+    """Faces with their replaced square changed by a function."""
     part = bench.part(rows, faces.images)
     return part.with_regions(change(part.regions()))
 
@@ -354,7 +354,7 @@ def _spelled(name: str, given: dict[str, str]) -> str:
 
 
 def _compressed(bench: Bench, subject: Subject, method: Anonymizer, rows: Rows) -> list[Attempt]:
-    """What JPEG files leave to the attackers made for the method, who learn from JPEG files too, and to its key."""
+    """The right key and the attackers made for the method, on JPEG files; attackers learn from such files, too."""
     probes, out = _as_jpeg(subject.anonymised(rows)), []
     if method.traits.keyed:
         out.append(Attempt("right key", rows, in_region(bench, rows, probes, method.invert)))
@@ -410,7 +410,7 @@ def _specialised(bench: Bench, method: Anonymizer) -> list[str]:
 
 
 def _made(text: str, method: Anonymizer) -> Reverser:
-    """The reverser; one that knows the method's parameters, such as k, takes those it shares from it."""
+    """The reverser; where it knows the method's parameters, such as k, it takes them from the method."""
     name, given = parse_spec(text)
     made = REVERSERS.make(name, **given)
     if "parameters" not in made.traits.knowledge:
@@ -432,7 +432,7 @@ def _weaker(method: Anonymizer) -> Anonymizer:
 
 
 def _other_key(method: Anonymizer) -> Anonymizer:
-    """With another key; where a parameter is the key, as the steps of a relocation are, with another of these."""
+    """The method with another key; where its strength serves as the key, with another strength."""
     if getattr(method, "variant", "") == "as_released" and method.traits.strength:
         return _weaker(method)
     return another_key(method)

@@ -168,7 +168,7 @@ def _same_run(before: Manifest, now: Manifest, out: Path) -> None:
 
 
 def _about(config: AttackConfig, manifest: Manifest) -> dict[str, Any]:
-    """What stands in the header of the weights: of what was attacked and of whom was learnt from."""
+    """Header of the weights: what was attacked, and on whose faces it was trained."""
     data = {key: manifest.data[key] for key in ("name", "licence", "digest", "faces", "people")}
     tree = {"anonymizer": manifest.config["anonymizer"], "set": manifest.config["set"], "data": data}
     about = {**tree, "split_sha256": manifest.split["sha256"], "ficgan": manifest.version, "title": config.title}
@@ -188,7 +188,7 @@ def _attacked(manifest: Manifest) -> MethodConfig:
 
 
 def _mark(file: Path, config: MatrixConfig) -> dict[str, Any]:
-    """What tells one evaluation from another; digests, for methods may have keys."""
+    """What distinguishes one evaluation from another; as digests, because methods may have keys."""
     one = config.sets[0]
     asked = one.model_dump(mode="json", exclude={"name", "path", "labels", "licence"})
     faces = opened(one)
@@ -208,7 +208,7 @@ def _mark(file: Path, config: MatrixConfig) -> dict[str, Any]:
 
 
 def _claim(out: Path, mark: dict[str, Any]) -> None:
-    """Results of another evaluation, or of anything else, are not overwritten."""
+    """Claim the folder for this evaluation; other results are not overwritten."""
     path = out / EVALUATION
     if (out / "results.json").exists():
         try:
@@ -229,7 +229,7 @@ def _claim(out: Path, mark: dict[str, Any]) -> None:
 
 
 def _finished(results: Results, out: Path, spec: str, header: dict[str, Any]) -> Results:
-    """Tables say the attacker's name, not where its file lies."""
+    """Results whose tables name the attacker, not its file."""
     called, title = f"{header['attacker']} (trained)", titles([spec, "mean-face"])[spec]
     results.trials = [
         dataclasses.replace(trial, attacker=trial.attacker.replace(title, called)) for trial in results.trials

@@ -121,7 +121,7 @@ class Bench(FaceBench):
 
     @cached_property
     def digest(self) -> str:
-        """Of the set's pixels and of its split, on which backgrounds depend."""
+        """Depends on the set's pixels and on its split, from which backgrounds come."""
         return digest([self.prepared.digest, self.split.digest])
 
     @cached_property
@@ -196,8 +196,10 @@ class Subject:
         return self.bench.prepared.faces.take(rows)
 
     def anonymised(self, rows: Rows, anonymizer: Anonymizer | None = None) -> Faces:
-        """Rows of the tested or of the attacker. Each of the two is anonymised in one go, whatever part of it is asked
-        for: methods that look at the whole set (genuine k-same, swaps) then do the same to gallery and probe.
+        """Rows of the tested people or of the attacker's, anonymised.
+
+        Each of the two groups is anonymised at once, whichever rows are wanted: methods that look at the whole set
+        (genuine k-same, swaps) then do the same to gallery and probe.
         """
         maker = anonymizer or self.anonymizer
         if maker is None:
@@ -255,7 +257,7 @@ def content(faces: Faces) -> str:
 
 
 def known(faces: Faces) -> NDArray[np.int64]:
-    """Who they are; sets without people are refused before."""
+    """People [N] of faces; sets without people were refused before."""
     assert faces.people is not None
     return faces.people
 
@@ -389,7 +391,7 @@ def _cached_bench(text: str, name: str, out: Path) -> Bench:
 
 
 def _checked(config: MatrixConfig, one: SetConfig, out: Path) -> tuple[Prepared, Split, Prepared | None]:
-    """A set, its split, and the other set that attackers learn from; nobody tested has been learnt from."""
+    """A set, its split, and the set that attackers learn from; refuses trained attackers who know a tested person."""
     prepared, parts = divided_set(one, config.detector, out)
     refuse_the_known(config.named_attackers, one, prepared, parts)
     return prepared, parts, _lessons(one, prepared, config.detector, out)

@@ -170,7 +170,7 @@ def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Prog
 
 
 def check_paths(config: MatrixConfig) -> None:
-    """Whether what the matrix names is there.
+    """Check that the files the matrix names are there.
 
     Raises:
         UsageError: no attribute classifier at the path given.
@@ -194,7 +194,7 @@ def _run(task: Task, say: Say) -> str:
 
 
 def _check(config: MatrixConfig) -> None:
-    """Before any image is read: judges and classifier can be opened, and no judge helped a method."""
+    """Check, before any image is read, that judges and classifier can be opened and that no judge helped a method."""
     check_paths(config)
     judges = readers.get_readers(tuple(config.recognisers))
     if config.attributes is not None:
@@ -292,7 +292,7 @@ def _clear(bench: Bench, attributes: str | None) -> Readings:
 
 
 def _utility(config: MatrixConfig, bench: Bench, anonymizer: Anonymizer | None, label: str) -> Utility:
-    """Every utility figure on the probes; None as the anonymiser gives the clear images' own."""
+    """Every utility figure on the probes; without an anonymiser, of the clear images."""
     clear, rows = _clear(bench, config.attributes), bench.split.probe
     faces = clear.faces if anonymizer is None else pixels_of(bench, anonymizer, rows)
     seen = _judges(config.attributes).read(faces, against=clear)

@@ -476,7 +476,7 @@ def _needs_none(name: str, knowledge: frozenset[Any]) -> str:
 
 
 def _opened(place: str, given: Any) -> Any:
-    """A short form as a section, so that there is room for more."""
+    """A short form as a section, so that an override can add parameters."""
     if place not in ("attacker", "anonymizer") or not isinstance(given, str):
         return given
     name, parameters = parse_spec(given)

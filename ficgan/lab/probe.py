@@ -144,7 +144,7 @@ def _spans(layers: list[int]) -> str:
 
 
 def _once(whiten: Whiten) -> Whiten:
-    """The same, worked out once for each block: z_non stands in two codes, and every code is probed three times."""
+    """`whiten` with its results kept: z_non stands in two codes, and every code is probed three times."""
     known: dict[int, tuple[NDArray[np.floating], Change]] = {}
 
     def remembered(codes: NDArray[np.floating]) -> Change:
@@ -158,7 +158,7 @@ def _once(whiten: Whiten) -> Whiten:
 def fit_probe(
     kind: Kind, blocks: Blocks, people: NDArray[np.integer], *, seed: int = 0, whiten: Whiten | None = None
 ) -> Probe:
-    """A function of codes under which one person's are alike, learnt on other people than it is tested on.
+    """A function of codes under which one person's are alike; it learns on other people than it is tested on.
 
     Args:
         kind: "cosine" learns nothing but the whitening; "linear" is Fisher's discriminant after it; "network" a small
@@ -343,7 +343,7 @@ class ShapeAttack:
         return out
 
     def _learnt(self, shapes: Shapes, people: NDArray[np.integer], seed: int) -> tuple[dict[str, Probe], int]:
-        """A head of each judge, and of how many people it learnt."""
+        """The probe of each judge, and how many people taught it."""
         rows = np.flatnonzero(shapes.readable)
         rows = rows[np.isin(people[rows], several(people[rows]))]
         x, who = shapes.points[rows], people[rows]
@@ -365,7 +365,7 @@ class ShapeAttack:
 
 
 def several(people: NDArray[np.integer]) -> NDArray[np.integer]:
-    """Those of whom there are two images or more."""
+    """People with two images or more."""
     who, counts = np.unique(people, return_counts=True)
     return who[counts > 1]
 

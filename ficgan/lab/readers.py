@@ -133,7 +133,7 @@ class Shapes:
     readable: NDArray[np.bool_]
 
     def take(self, rows: Any) -> Shapes:
-        """The same of some faces."""
+        """Shapes of some of the faces."""
         return Shapes(self.points[rows], self.readable[rows])
 
     def __add__(self, other: Shapes) -> Shapes:
@@ -161,7 +161,7 @@ class ShapeRecognizer:
 
     @property
     def digest(self) -> str:
-        """Of what the embeddings depend on besides the pictures."""
+        """Depends on the mesh network and on the mean face."""
         mean, spread = _yardstick()
         state = hashlib.sha256(mean.tobytes() + spread.tobytes())
         state.update(file_digest(pretrained.path("mesh")).encode())
@@ -289,7 +289,7 @@ def discriminant(
 
 
 def retrain_head(seen: Embeddings, people: NDArray[np.integer]) -> tuple[Callable[[Embeddings], Embeddings], str]:
-    """What re-weights a judge's embeddings by what tells people apart after anonymisation.
+    """A linear map of a judge's embeddings, learnt from anonymised faces.
 
     Args:
         seen: [N,D] embeddings of the attacker's anonymised faces of the people [N].

@@ -54,7 +54,7 @@ def _judges() -> Judges:
 
 
 def fidelity_figures(bench: Bench, rows: NDArray[np.int64], faces: Faces) -> tuple[Figure, ...]:
-    """Every metric of `REVERSAL` but IDD, which each judge has of its own; within the replaced square.
+    """Every metric of `REVERSAL` within the replaced square but IDD, which each judge measures for itself.
 
     Args:
         bench: its clear faces; what is computed is kept in its store.
@@ -195,7 +195,7 @@ class Read:
     metric: Any
 
     def of(self, who: NDArray[np.int64]) -> Read:
-        """The probes of these people, before the whole gallery."""
+        """Probes of these people only, with the whole gallery."""
         mine = np.isin(self.people, who)
         return Read(self.candidates[mine], self.people[mine], self.gallery, self.enrolled, self.metric)
 
@@ -262,7 +262,7 @@ def retrieval_figures(read: Read, bootstrap: Bootstrap) -> tuple[Figure, ...]:
 def stranger_figures(
     read: Read, known: NDArray[np.int64], bootstrap: Bootstrap
 ) -> tuple[tuple[Figure, ...], list[list[float]]]:
-    """Whether the least distance tells people who are not enrolled (positive) from those who are.
+    """How well the least distance separates people who are not enrolled (positive) from those who are.
 
     Only `known` people are left in the gallery. The probes' people are halved, and the threshold that each half is
     told by is the one of the best balanced accuracy on the other half.

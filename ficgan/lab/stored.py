@@ -155,7 +155,7 @@ def _file_digest(path: Path, size: int, changed: int) -> str:
 
 
 def files_digest(text: str) -> list[str]:
-    """Of the contents of the files a parameter names; folders by names, sizes and times of their files."""
+    """Digests of the files a parameter names; folders count by names, sizes and times of their files."""
     out = []
     for path in files_in(text):
         state = path.stat()
@@ -170,7 +170,7 @@ def files_digest(text: str) -> list[str]:
 def run_tasks(
     task: Callable[..., str], group: Sequence[tuple[int, tuple[Any, ...]]], *, jobs: int, say: Say
 ) -> Iterator[tuple[int, str]]:
-    """(number of the task, what it returned) as each ends.
+    """Run tasks; yields (number of the task, what it returned) as each ends.
 
     Args:
         task: called as task(*arguments, say); it, its arguments and its result can be pickled.
@@ -213,7 +213,7 @@ def _in_process(task: Callable[..., str], arguments: tuple[Any, ...]) -> str:
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """Processes started meanwhile compute with so many threads."""
+    """Processes started within compute with so many threads."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     before = {name: os.environ.get(name) for name in names}
     os.environ.update({name: str(count) for name in names})

@@ -125,7 +125,7 @@ def _read(
 
 
 def _figures(bench: Bench, scores: Scores, threshold: float | None, resamples: int) -> tuple[Figure, ...]:
-    """Read at the source's landmarks, found or not; what is lost where a face must be found is `_without_face`'s."""
+    """Privacy figures at the source's landmarks, whether or not a face is found; `_without_face` counts failures."""
     figures = privacy_figures(scores, threshold=threshold, seed=bench.seed, resamples=resamples)
     return tuple(one for one in figures if not one.metric.endswith(FAILURES) and one.metric != "failures to acquire")
 
@@ -142,7 +142,7 @@ def _without_face(
     bench: Bench, probe: Embeddings, gallery: Embeddings, people: Rows, enrolled: Rows,
     metric: Any, found: NDArray[np.bool_],
 ) -> tuple[Figure, ...]:  # fmt: skip
-    """The same where an attacker must first find the face: probes without one are misses."""
+    """Rank-1 where an attacker must first find the face: probes without a face are misses."""
     bootstrap = bench.bootstrap
     if not found.any():
         nothing = Figure(f"rank-1{FAILURES}", 0.0, n=len(np.unique(people)), note="no face is found in any probe")
