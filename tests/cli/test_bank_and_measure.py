@@ -176,6 +176,7 @@ def test_bank_of_a_bank_is_refused(faces: Path, tmp_path: Path) -> None:
     assert done.exit_code == 1 and "holds a ficgan bank, not a model" in done.stderr
 
 
+@pytest.mark.slow
 def test_measure_of_the_embedded_model(portraits: Path) -> None:
     """Faces that `ficgan align` made, and says so, are what it needs."""
     done = CliRunner().invoke(measure, ["--aligned", str(portraits), "--layer", "0", "--k", "500", "--limit", "3"])

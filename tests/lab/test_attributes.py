@@ -87,6 +87,7 @@ def test_a_classifier_is_the_same_after_its_file_and_in_any_batch(trained, tmp_p
     assert classifier.predict(some.take([])).shape == (0, 3)
 
 
+@pytest.mark.slow
 def test_training_repeats_with_its_seed(tmp_path):
     faces, attributes = painted(np.random.default_rng(1), 80)
     first, again, other = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -267,8 +268,9 @@ def test_shapes_of_the_bars_learn_elsewhere_where_there_is_more() -> None:
     lessons = judge.read(others.images, others.landmarks), np.asarray(others.people)
     few = lessons[0].take(np.arange(22)), lessons[1][:22]
     for given, note in ((lessons, "24 people enrolled, learnt on 30"), (few, "12 people enrolled, learnt on 12")):
-        taught = bench(people(24, 2), lessons=given).shape_attack
-        assert f"{note} others" in taught.ranks(made.clear_shapes, DRAWN)["nearest"].note
+        taught = replace(made, lessons=given)
+        taught.clear_shapes = made.clear_shapes
+        assert f"{note} others" in taught.shape_attack.ranks(made.clear_shapes, DRAWN)["nearest"].note
     small = bench(people(12, 2), lessons=lessons)
     informed = privacy.shape(small, small.faces)["shape-informed", "LDA"]
     assert informed.value is None and "there are 6" in informed.note
