@@ -124,9 +124,9 @@ def _perceived(
         distances = np.full(len(guess), np.nan) if seen.distances is None else seen.distances
         return np.column_stack([distances, seen.features]).astype(np.float32)
 
-    network = ["squeezenet", squeezenet.size, squeezenet.measures]
-    seen = bench.store.array([*network, content(guess), content(clear)], look)
-    before = bench.store.array([*network, content(clear)], lambda: _of_clear(squeezenet, clear).features)
+    prefix = ["squeezenet", squeezenet.size, squeezenet.measures]
+    seen = bench.store.array([*prefix, content(guess), content(clear)], look)
+    before = bench.store.array([*prefix, content(clear)], lambda: _of_clear(squeezenet, clear).features)
     note = "not the published one" if squeezenet.measures else judges.missing["distances"]
     out.append(mean_figure(LPIPS_LIKE, seen[:, 0].astype(np.float64), people, bootstrap, note))
     return [*out, _frechet(FD_LIKE, seen[:, 1:], before)]
