@@ -10,7 +10,7 @@ import yaml
 
 from ficgan import configs
 from ficgan.errors import UsageError
-from ficgan.lab.attack_config import load_attack, parameter_count, parse_attack
+from ficgan.lab.matrix_config import load_attack, parameter_count, parse_attack
 
 NAMES = configs.names("attack")
 # By hand: convolutions k²·in·out + out; the linear layer (9·S²/16)² + 9·S²/16.

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from ficgan.anonymizers import ANONYMIZERS, Faces
+from ficgan.cli.evaluate import anonymizers
 from ficgan.deidentify import Ficgan, KSameAppearance
 from ficgan.errors import UsageError
 from ficgan.faces import Alignment, crop, get_detector
 from ficgan.frame_model import FrameModel
-from ficgan.lab.catalogue import catalogue
 from ficgan.lab.matrix_config import MethodConfig
 from ficgan.yaml_settings import read_tree
 
@@ -59,7 +59,7 @@ def test_another_embedded_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_it_is_listed_and_part_of_the_first_look() -> None:
-    line = dict(catalogue("anonymizers"))["k-same-appearance"]
+    line = dict(anonymizers())["k-same-appearance"]
     assert "k-Same-Appearance" in line and "needs model" in line and "checkpoint" not in line
     methods = [MethodConfig.model_validate(one) for one in read_tree("quick", kind="eval")["methods"]]
     assert {"ficgan", "k-same-appearance"} <= {method.method for method in methods}

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import json
 import os
 import shlex
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
+import numpy as np
+from numpy.typing import NDArray
 
 from ficgan import __version__
+from ficgan.anonymizers import Faces
 from ficgan.cli._errors import EXIT_SOME_FAILED, handle_errors
 from ficgan.cli._options import TALK, options
 from ficgan.cli._params import Box
 from ficgan.cli._progress import Progress
+from ficgan.cli._trees import mirrored
+from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.images import READABLE_SUFFIXES, atomic_write, read_image
+
+if TYPE_CHECKING:
+    from ficgan.lab.attacks import Reverser
 
 __all__ = ["NOTICE", "attack"]
 
@@ -59,16 +73,14 @@ def list_(what: str) -> None:
 
     WHAT: attackers, or configs for `ficgan-attack train`.
     """
-    if what == "configs":
-        from ficgan import configs
-
-        for name in configs.names("attack"):
-            click.echo(f"{name}\t{configs.read(name, 'attack').splitlines()[0].removeprefix('#').strip()}")
-        return
+    from ficgan.cli.evaluate import attackers, configurations
     from ficgan.lab.attacks import REVERSERS, Learned
-    from ficgan.lab.catalogue import catalogue
 
-    for name, title in catalogue("attackers"):
+    if what == "configs":
+        for name, title in configurations("attack"):
+            click.echo(f"{name}\t{title}")
+        return
+    for name, title in attackers():
         trained = issubclass(REVERSERS[name], Learned)
         click.echo(f"{name}\t{title}{' [to be trained]' if trained else ''}")
 
@@ -78,12 +90,9 @@ def list_(what: str) -> None:
 @click.argument("overrides", metavar="[KEY=VALUE]...", nargs=-1)
 @options(_SET)
 @click.option(
-    "--out",
-    "-o",
-    required=True,
-    type=click.Path(path_type=Path, file_okay=False),
+    "--out", "-o", required=True, type=click.Path(path_type=Path, file_okay=False),
     help="Folder of the run; the same command goes on where it was interrupted.",
-)
+)  # fmt: skip
 @click.option("--licence", help="Terms of the data, where nothing beside them says; kept in the weights.")
 @_DEVICE
 @click.option("--dry-run", is_flag=True, help="Check and print the configuration; read no image.")
@@ -99,7 +108,7 @@ def train(
     anonymizer.kernel=9. People are divided; those to be tested on are never trained on, and RUN/manifest.json says who
     was. Prints one line of JSON when done; RUN/attacker.safetensors is the attacker.
     """
-    from ficgan.lab.attack_config import load_attack, parameter_count
+    from ficgan.lab.matrix_config import load_attack, parameter_count
 
     started = time.monotonic()
     settings = load_attack(config, overrides)
@@ -108,18 +117,19 @@ def train(
         click.echo(json.dumps({**settings.shareable(), "network_parameters": count, "dry_run": True}))
         return
     from ficgan.device import resolve_device
-    from ficgan.lab.attacking import WEIGHTS, make_job, train_attacker
+    from ficgan.lab.attacking import WEIGHTS, train_attacker
 
     resolve_device(device)
-    with Progress(progress, unit="step", quiet=quiet) as told:
-        told.info(NOTICE)
-        job = make_job(
-            settings, data, layout=layout, labels=labels, limit_people=people, aligned=aligned, licence=licence
-        )
+    with Progress(progress, unit="step", quiet=quiet) as reporter:
+        reporter.info(NOTICE)
         try:
-            trained = train_attacker(job, out, device=device, told=_seldom(told))
+            trained = train_attacker(
+                settings, data, out, device=device, progress=_throttled(reporter),
+                layout=layout, labels=labels, limit_people=people, aligned=aligned, licence=licence,
+            )  # fmt: skip
         except KeyboardInterrupt as stop:
-            raise type(stop)(f"go on with: {_again()}") from None
+            again = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+            raise type(stop)(f"go on with: {again}") from None
     record = {key: value for key, value in trained.record.items() if key != "plan"}
     done = {"attacker": str(out / WEIGHTS), "name": trained.name, **record}
     click.echo(json.dumps({**done, "command_seconds": round(time.monotonic() - started, 1)}))
@@ -129,26 +139,20 @@ def train(
 @click.argument("attacker")
 @click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, type=_PATH)
 @click.option(
-    "-o",
-    "--output",
-    "out",
-    required=True,
-    type=click.Path(path_type=Path, file_okay=False),
+    "-o", "--output", "out", required=True, type=click.Path(path_type=Path, file_okay=False),
     help="Folder for the guesses, PNG; nothing in it is overwritten.",
-)
+)  # fmt: skip
 @click.option("--aligned", is_flag=True, help="The inputs are square face crops as the attacker was trained on.")
 @click.option("--box", type=Box(), help="The anonymised face in every input, px; nothing is detected.")
 @click.option("--detector", default="auto", show_default=True, help="Finds the faces: auto, yunet, dlib, …")
 @click.option(
-    "--candidates",
-    default=1,
-    show_default=True,
-    type=click.IntRange(1, 99),
+    "--candidates", default=1, show_default=True, type=click.IntRange(1, 99),
     help="Guesses at each face, NAME-01.png, …; for attackers that can give several.",
-)
+)  # fmt: skip
 @click.option(
-    "--seed", type=click.IntRange(0), help="Of the guesses, for attackers that draw.  [default: that of the training]"
-)
+    "--seed", type=click.IntRange(0),
+    help="Of the guesses, for attackers that draw.  [default: that of the training]",
+)  # fmt: skip
 @_DEVICE
 @options(TALK)
 @handle_errors
@@ -161,14 +165,12 @@ def run(
     ATTACKER: attacker.safetensors of `ficgan-attack train`, or NAME:PARAMETER=VALUE,… of one that learns nothing.
     INPUT: images of anonymised faces, folders of them. Prints one line of JSON when done.
     """
-    from ficgan.cli.attack_run import Finder, attacker_of, guess_all, plan_inputs
-
     made = attacker_of(attacker, candidates=candidates, seed=seed, device=device)
     plan = plan_inputs(inputs, out)
     finder = Finder(aligned=aligned, box=box, detector=detector, size=getattr(made, "size", 224))
-    with Progress(progress, unit="image", quiet=quiet) as told:
-        told.info(NOTICE)
-        summary = guess_all(made, plan, out, finder, candidates, told)
+    with Progress(progress, unit="image", quiet=quiet) as reporter:
+        reporter.info(NOTICE)
+        summary = guess_all(made, plan, out, finder, candidates, reporter)
     click.echo(json.dumps({"attacker": made.name, **summary}))
     if summary["failed"]:
         raise SystemExit(EXIT_SOME_FAILED)
@@ -178,37 +180,23 @@ def run(
 @click.argument("attacker", type=_PATH)
 @options(_SET)
 @click.option(
-    "-o",
-    "--output",
-    "out",
-    required=True,
-    type=click.Path(path_type=Path, file_okay=False),
+    "-o", "--output", "out", required=True, type=click.Path(path_type=Path, file_okay=False),
     help="Folder for results.json and the report; other results there are not overwritten.",
-)
+)  # fmt: skip
 @click.option(
-    "--judge",
-    "judges",
-    multiple=True,
-    default=("dlib",),
-    show_default=True,
+    "--judge", "judges", multiple=True, default=("dlib",), show_default=True,
     help="dlib, insightface, shape or onnx:PATH, repeatable; must have had no part in training.",
-)
+)  # fmt: skip
 @click.option(
-    "--method",
-    "methods",
-    multiple=True,
-    metavar="NAME:KEY=VALUE,…",
+    "--method", "methods", multiple=True, metavar="NAME:KEY=VALUE,…",
     help="Anonymiser that is attacked, repeatable.  [default: the one it was trained against]",
-)
+)  # fmt: skip
 @click.option("--scenario", "scenarios", multiple=True, help="A further scenario, such as retrieval, repeatable.")
 @click.option("--resamples", default=1000, show_default=True, type=click.IntRange(1), help="Of the bootstrap.")
 @click.option(
-    "--pictures",
-    default=0,
-    show_default=True,
-    type=click.IntRange(0, 64),
+    "--pictures", default=0, show_default=True, type=click.IntRange(0, 64),
     help="Examples in the report; they show the faces of the set.",
-)
+)  # fmt: skip
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the bootstrap.")
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(1), help="Processes; each holds the network.")
 @_DEVICE
@@ -226,58 +214,210 @@ def evaluate(
     face for everybody. The people whom the training kept out of its set are tested; where somebody would be whom the
     attacker learnt from, the command refuses. Prints one line of JSON when done.
     """
+    from ficgan.cli.evaluate import write_pages
     from ficgan.device import resolve_device
     from ficgan.lab.attacking import evaluate_attacker
 
     started = time.monotonic()
     resolve_device(device)
-    with Progress(progress, unit="task", quiet=quiet) as told:
-        told.info(NOTICE)
+    with Progress(progress, unit="task", quiet=quiet) as reporter:
+        reporter.info(NOTICE)
         results = evaluate_attacker(
             attacker, data, out, methods=methods, judges=judges, scenarios=scenarios, resamples=resamples,
-            pictures=pictures, jobs=min(jobs, os.cpu_count() or 1), seed=seed, device=device, progress=told,
+            pictures=pictures, jobs=min(jobs, os.cpu_count() or 1), seed=seed, device=device, progress=reporter,
             layout=layout, labels=labels, limit_people=people, aligned=aligned,
         )  # fmt: skip
-    files = _report(results, out) if report else []
-    summary = {"results": "results.json", "report": files, "reversed": _figures(results)}
-    click.echo(json.dumps({**summary, "seconds": round(time.monotonic() - started, 1)}))
-
-
-def _report(results: Any, out: Path) -> list[str]:
-    from ficgan.cli.evaluate import _report as write
-
-    return [str(path.relative_to(out)) for path in write(results, out)]
-
-
-def _figures(results: Any) -> list[dict[str, Any]]:
-    """Rank-1 of every trial, for the last line."""
-    return [
+    files = [str(path.relative_to(out)) for path in write_pages(results, out)] if report else []
+    reversals = [
         {"method": trial.method, "scenario": trial.scenario, "attacker": trial.attacker, "judge": trial.recogniser,
          "rank-1": one.value, "low": one.low, "high": one.high}
         for trial in results.trials
         for one in trial.figures
         if one.metric == "rank-1"
     ]  # fmt: skip
+    summary = {"results": "results.json", "report": files, "reversed": reversals}
+    click.echo(json.dumps({**summary, "seconds": round(time.monotonic() - started, 1)}))
 
 
-def _seldom(told: Progress) -> Callable[[int, int, str], None]:
-    """Steps are many: some of them are said, and the last one."""
-    said = 0.0
+def _throttled(reporter: Progress) -> Callable[[int, int, str], None]:
+    """Reports some of many steps, and always the last one."""
+    reported = 0.0
 
     def say(done: int, total: int, stage: str) -> None:
-        nonlocal said
-        if not 0 < done < total or time.monotonic() - said >= EVERY:
-            said = time.monotonic()
-            told(done, total, stage)
+        nonlocal reported
+        if not 0 < done < total or time.monotonic() - reported >= EVERY:
+            reported = time.monotonic()
+            reporter(done, total, stage)
 
     return say
 
 
-def _again() -> str:
-    """The command as it was typed."""
-    import sys
+# -- the work of `run` ------------------------------------------------------------------------------------------------
 
-    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+Image = NDArray[np.uint8]
+Planned = list[tuple[Path, Path]]
+"""(input, name of its guesses below the output folder, without suffix)."""
+
+
+def attacker_of(text: str, *, candidates: int = 1, seed: int | None = None, device: str = "auto") -> Reverser:
+    """An attacker that can be put to work: from its file, or by name.
+
+    Raises:
+        UsageError: one that must learn first, several candidates of one that gives one, a seed where nothing is drawn.
+        FicganError: the file cannot be read.
+    """
+    from ficgan.lab.attacks import REVERSERS, Learned, load_attacker
+    from ficgan.registry import parse_spec
+
+    made: Reverser
+    if text.endswith(".safetensors") or Path(text).is_file():
+        made = load_attacker(text, device=device)
+    else:
+        name, parameters = parse_spec(text)
+        made = REVERSERS.make(name, **parameters)
+        if isinstance(made, Learned):
+            raise UsageError(f"{name} must be trained: `ficgan-attack train`, then give its attacker.safetensors")
+        lacks = made.traits.knowledge & {"pairs", "background", "key"}
+        if lacks:
+            raise UsageError(
+                f"{name} needs {' and '.join(sorted(lacks))} and keeps no file; it is put to work by `ficgan-eval run`"
+            )
+    if candidates > 1 and not made.traits.several:
+        raise UsageError(f"{made.name} has one guess at a face; leave out --candidates")
+    if seed is None:
+        return made
+    seeded = any(field.name == "seed" for field in dataclasses.fields(made))
+    if not seeded or (isinstance(made, Learned) and made.deterministic):
+        raise UsageError(f"{made.name} draws nothing; leave out --seed")
+    drawing: Any = made
+    return cast("Reverser", dataclasses.replace(drawing, seed=seed))
+
+
+def plan_inputs(inputs: Sequence[Path], out: Path) -> Planned:
+    """Every image with the name of its guesses; trees are mirrored.
+
+    Raises:
+        UsageError: an input is not there or a folder holds no image, two would have one name, or a result exists.
+    """
+    files = mirrored(inputs, READABLE_SUFFIXES, what="image", advice="give anonymised faces, or folders of them")
+    found = [(path, place.with_suffix("")) for path, place in files]
+    names: dict[Path, Path] = {}
+    for path, name in found:
+        if name in names:
+            raise UsageError(f"the guesses at {path} and {names[name]} would have one name; give them in two commands")
+        names[name] = path
+        marks = ("", "-01", "-f1", "-f1-01")
+        taken = [here for mark in marks if (here := out / name.parent / f"{name.name}{mark}.png").exists()]
+        if taken:
+            raise UsageError(f"{taken[0]} exists; choose another output folder")
+    return found
+
+
+@dataclass(frozen=True)
+class Finder:
+    """Cuts the anonymised faces out of an image.
+
+    Args:
+        aligned: the image is a face crop.
+        box: x0, y0, x1, y1 of the face in every image; None: a detector finds the faces.
+        detector: its name.
+        size: side of the crops of faces that are detected, pixels.
+    """
+
+    aligned: bool = False
+    box: tuple[float, float, float, float] | None = None
+    detector: str = "auto"
+    size: int = 224
+
+    def __post_init__(self) -> None:
+        if self.aligned and self.box is not None:
+            raise UsageError("--aligned and --box contradict each other; give one of them")
+
+    @cached_property
+    def _finds(self) -> Any:
+        from ficgan.faces import get_detector
+
+        return get_detector(self.detector)
+
+    def crops(self, image: Image) -> Iterator[Image]:
+        """Square crops [S,S,3].
+
+        Raises:
+            InputError: a crop that is not square, a box outside the image, or no face.
+        """
+        if self.aligned:
+            if image.shape[0] != image.shape[1]:
+                raise InputError(f"it has {image.shape[1]}×{image.shape[0]} pixels, and an aligned crop is square")
+            yield image
+        elif self.box is not None:
+            yield _square(image, self.box)
+        else:
+            yield from self._detected(image)
+
+    def _detected(self, image: Image) -> Iterator[Image]:
+        from ficgan.faces import Alignment, crop
+
+        faces = self._finds.detect(image)
+        if not faces:
+            raise InputError("no face was found in it; give --aligned for face crops, or --box where the face is")
+        for face in faces:
+            yield crop(image, Alignment().matrix(face.landmarks, self.size), self.size)
+
+
+def guess_all(
+    attacker: Reverser, plan: Planned, out: Path, finder: Finder, candidates: int, progress: Progress
+) -> dict[str, Any]:
+    """Guess at every face of every image; an unusable image is reported, and the others go on.
+
+    Returns:
+        Counts for the last line.
+    """
+    faces = written = failed = 0
+    for number, (path, name) in enumerate(plan):
+        progress(number, len(plan), str(path))
+        try:
+            crops = list(finder.crops(read_image(path).rgb))
+            for index, crop in enumerate(crops):
+                label = name.name if len(crops) == 1 else f"{name.name}-f{index + 1}"
+                guesses = attacker.reverse(Faces(crop[None], (str(name.parent / label),)), candidates)[0]
+                written += _write(out / name.parent, label, guesses)
+                faces += 1
+        except UsageError:
+            raise
+        except FicganError as error:
+            failed += 1
+            text = str(error)
+            progress.error(text if str(path) in text else f"{path}: {text}")
+    progress(len(plan), len(plan), "")
+    return {"inputs": len(plan), "faces": faces, "written": written, "failed": failed, "output": str(out)}
+
+
+def _write(folder: Path, label: str, guesses: NDArray[np.uint8]) -> int:
+    from PIL import Image as Pillow
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FicganError(f"{folder} cannot be made ({error.strerror}); choose another output folder") from None
+    for index, guess in enumerate(guesses):
+        data = io.BytesIO()
+        Pillow.fromarray(guess).save(data, format="PNG")
+        name = label if len(guesses) == 1 else f"{label}-{index + 1:02d}"
+        with atomic_write(folder / f"{name}.png") as file:
+            file.write(data.getvalue())
+    return len(guesses)
+
+
+def _square(image: Image, box: tuple[float, float, float, float]) -> Image:
+    """The square around a box, at the image's own resolution; beyond the image its edge pixels are repeated."""
+    x0, y0, x1, y1 = box
+    height, width = image.shape[:2]
+    if x0 >= width or y0 >= height or x1 <= 0 or y1 <= 0:
+        raise InputError(f"the box lies outside its {width}×{height} pixels; give another --box")
+    side = max(2, round(max(x1 - x0, y1 - y0)))
+    left, top = round((x0 + x1 - side) / 2), round((y0 + y1 - side) / 2)
+    rows, columns = (np.arange(start, start + side) for start in (top, left))
+    return np.ascontiguousarray(image[rows.clip(0, height - 1)[:, None], columns.clip(0, width - 1)])
 
 
 if __name__ == "__main__":

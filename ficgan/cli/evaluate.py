@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +19,66 @@ from ficgan.cli.annotate import annotate
 from ficgan.cli.evaluate_paper import paper
 from ficgan.cli.survey import survey
 
-__all__ = ["evaluate"]
+__all__ = ["attackers", "configurations", "evaluate", "write_pages"]
 
 _HELP = {"help_option_names": ["-h", "--help"]}
+
+
+Catalogue = Iterator[tuple[str, str]]
+"""Names, each with a line."""
+
+
+def anonymizers() -> Catalogue:
+    from ficgan import lab  # noqa: F401 (knows all anonymisers)
+    from ficgan.anonymizers import ANONYMIZERS
+
+    for name in ANONYMIZERS:
+        cls = ANONYMIZERS[name]
+        marks: list[str] = [cls.traits.family]
+        marks += ["keyed"] if cls.traits.keyed else []
+        marks += ["stochastic"] if cls.traits.stochastic else []
+        marks += [f"needs {', '.join(sorted(cls.traits.needs))}"] if cls.traits.needs else []
+        public = [field for field, limits in cls.parameters() if not limits["secret"]]
+        defaults = ", ".join(f"{field.name}={field.default}" for field in public)
+        yield name, f"{cls.traits.title} ({'; '.join(marks)}){f' [{defaults}]' if defaults else ''}"
+
+
+def attackers() -> Catalogue:
+    from ficgan.lab.attacks import REVERSERS
+
+    for name in REVERSERS:
+        traits = REVERSERS[name].traits
+        against = ", ".join(sorted(traits.against)) or "any method"
+        yield name, f"{traits.title} (against {against}; knows {', '.join(sorted(traits.knowledge)) or 'nothing'})"
+
+
+def scenarios() -> Catalogue:
+    from ficgan.lab.matrix_config import SCENARIOS
+
+    for scenario in SCENARIOS.values():
+        yield scenario.name, f"{scenario.title} (attacker knows {scenario.knowledge})"
+
+
+def metrics() -> Catalogue:
+    from ficgan.lab.metrics.privacy import PRIVACY
+    from ficgan.lab.metrics.utility import UTILITY
+    from ficgan.lab.reversal import RETRIEVAL, REVERSAL
+
+    for metric in (*PRIVACY, *REVERSAL, *RETRIEVAL, *UTILITY):
+        yield metric.name, f"{metric.title} ({metric.kind}; {metric.better} is better)"
+
+
+def configurations(kind: str = "eval") -> Catalogue:
+    from ficgan import configs
+
+    for name in configs.names(kind):
+        yield name, configs.read(name, kind).splitlines()[0].removeprefix("#").strip()
+
+
+CATALOGUES: dict[str, Callable[[], Catalogue]] = {
+    "anonymizers": anonymizers, "scenarios": scenarios, "metrics": metrics, "attackers": attackers,
+    "configs": configurations,
+}  # fmt: skip
 
 
 @click.group("eval", context_settings=_HELP)
@@ -33,13 +93,11 @@ evaluate.add_command(survey)
 
 
 @evaluate.command("list", context_settings=_HELP)
-@click.argument("what", type=click.Choice(["anonymizers", "scenarios", "metrics", "attackers", "configs"]))
+@click.argument("what", type=click.Choice(list(CATALOGUES)))
 @handle_errors
 def list_(what: str) -> None:
     """Say what there is, a line each: name, tab, title."""
-    from ficgan.lab.catalogue import catalogue
-
-    for name, title in catalogue(what):
+    for name, title in CATALOGUES[what]():
         click.echo(f"{name}\t{title}")
 
 
@@ -49,9 +107,7 @@ def list_(what: str) -> None:
     "-o", "--output", "out", required=True, type=click.Path(path_type=Path, file_okay=False),
     help="Folder for results.json, the report and what is kept to go on; an interrupted run goes on from it.",
 )  # fmt: skip
-@click.option(
-    "--jobs", type=click.IntRange(1), help="Processes.  [default: as many as there are cores, at most 8]"
-)
+@click.option("--jobs", type=click.IntRange(1), help="Processes.  [default: as many as there are cores, at most 8]")
 @click.option("--data", type=click.Path(path_type=Path), help="Face set, for a CONFIG that comes with ficgan.")
 @click.option("--layout", default="auto", show_default=True, help="How --data lies: celeba, lfw, ffhq, folders, …")
 @click.option("--labels", type=click.Path(path_type=Path), help="Label file or folder, where not beside --data.")
@@ -72,9 +128,6 @@ def run(
     Finished tasks are kept in the output folder under a digest of everything they depend on: the same command goes on
     where it was interrupted. Prints one line of JSON when done.
     """
-    import json
-    import time
-
     from ficgan.lab.matrix import check_paths, run_matrix
 
     started = time.monotonic()
@@ -85,12 +138,12 @@ def run(
         click.echo(json.dumps({"tasks": tasks, "scenarios": matrix.scenarios, "dry_run": True}))
         return
     jobs = jobs or min(8, os.cpu_count() or 1)
-    with Progress(progress, unit="task", quiet=quiet) as told:
-        results = run_matrix(matrix, out, jobs=jobs, progress=told)
-        files = [str(path.relative_to(out)) for path in _report(results, out)] if report else []
+    with Progress(progress, unit="task", quiet=quiet) as reporter:
+        results = run_matrix(matrix, out, jobs=jobs, progress=reporter)
+        files = [str(path.relative_to(out)) for path in write_pages(results, out)] if report else []
         nothing = results.methods_without_a_figure()
         for label, why in nothing.items():
-            told.error(f"{label} has no figure at all: {why}")
+            reporter.error(f"{label} has no figure at all: {why}")
     refused = sum(figure.value is None for trial in results.trials for figure in trial.figures)
     summary = {
         "results": "results.json", "report": files, "trials": len(results.trials), "refused_figures": refused,
@@ -136,19 +189,18 @@ def report(results: tuple[Path, ...], out: Path | None, sidecars: Path | None) -
 
     RESULTS: results.json of a run, or its folder; several are laid side by side.
     """
-    import json
-
     from ficgan.lab.report import merge
     from ficgan.lab.results import Results
 
     files = [path / "results.json" if path.is_dir() else path for path in results]
     read = [Results.read(path) for path in files]
     folder = out or files[0].parent
-    written = _report(merge(read), folder, sidecars=sidecars, pictures=[path.parent for path in files])
+    written = write_pages(merge(read), folder, sidecars=sidecars, pictures=[path.parent for path in files])
     click.echo(json.dumps({"report": [str(path.relative_to(folder)) for path in written]}))
 
 
-def _report(results: Any, out: Path, **more: Any) -> list[Path]:
+def write_pages(results: Any, out: Path, **more: Any) -> list[Path]:
+    """The report of results, see `ficgan.lab.report.write_report`."""
     from ficgan.errors import FicganError
 
     try:

@@ -15,8 +15,6 @@ from ficgan.cli._progress import Progress
 
 __all__ = ["measure"]
 
-LEAST_SIDE = 128
-"""Of the crops that judges see, px; models of more see and are judged at their own size."""
 CLIP_FRAMES = 75
 """Of a clip, the first so many: three seconds of most films."""
 _PATH = click.Path(path_type=Path)
@@ -37,13 +35,9 @@ _BARS: tuple[Any, ...] = (
 @click.option("--aligned", multiple=True, type=_PATH, help="Folder, zip or tar of aligned faces.")
 @click.option("--photos", type=_PATH, help="Folder of photos, each of one other person (with --bars: of anybody).")
 @click.option(
-    "--judge",
-    "judges",
-    multiple=True,
-    default=("dlib",),
-    show_default=True,
+    "--judge", "judges", multiple=True, default=("dlib",), show_default=True,
     help="dlib, insightface, shape or onnx:PATH; must have had no part in training.",
-)
+)  # fmt: skip
 @click.option("--layer", "layers", multiple=True, type=click.IntRange(0), help="i, repeatable.  [default: 0, 4, L−1]")
 @click.option("--detector", default="auto", show_default=True, help="auto, insightface, yunet, centerface or dlib.")
 @click.option("--k", default=3000, show_default=True, type=click.IntRange(2), help="People averaged.")
@@ -79,23 +73,23 @@ def measure(
         return
     if out is None:
         raise UsageError("the table of bars is written into a folder; give -o")
-    with Progress(progress, unit="step", quiet=quiet) as told:
-        shown = () if photos is None else (photos,)
-        summary = _whole_table(out, clips, told, photos=shown, psi=psi, train=train, attributes=attributes, **common)
+    with Progress(progress, unit="step", quiet=quiet) as reporter:
+        common |= {"photos": () if photos is None else (photos,), "psi": psi, "train": train, "attributes": attributes}
+        summary = _whole_table(out, clips, reporter, **common)
     click.echo(json.dumps(summary))
 
 
-def _whole_table(out: Path, clips: tuple[Path, ...], told: Progress, **settings: Any) -> dict[str, Any]:
-    from ficgan.lab.bars import BarsConfig, counts, missed, run_bars, write_bars
+def _whole_table(out: Path, clips: tuple[Path, ...], reporter: Progress, **settings: Any) -> dict[str, Any]:
+    from ficgan.lab.bars import BarsConfig, run_bars, write_bars
 
     config = BarsConfig(clips=tuple(_clip(path) for path in clips), **settings)
-    report = run_bars(config, told)
+    report = run_bars(config, reporter)
     written = write_bars(report, out)
     return {
         "bars": [path.name for path in written],
         "checkpoint": report.facts["checkpoint"],
-        "verdicts": counts(report),
-        "missed": missed(report),
+        "verdicts": report.verdicts,
+        "missed": report.missed,
         "left_out": len(report.sheet.left_out),
         "seconds": report.facts["seconds"],
     }
@@ -123,11 +117,11 @@ def _first_figures(
 ) -> dict[str, object]:  # fmt: skip
     import numpy as np
 
+    from ficgan import lab
     from ficgan.data import check_alignment, open_faces
     from ficgan.deidentify import Deidentifier, refuse_trainer
     from ficgan.errors import UsageError
     from ficgan.images import read_image
-    from ficgan.lab import measure_aligned, measure_photos
     from ficgan.lab.readers import get_judge
 
     readers = [get_judge(name) for name in judges]
@@ -142,18 +136,20 @@ def _first_figures(
     for name in judges:
         refuse_trainer(deid.header, name)
     chosen = layers or tuple(sorted({0, min(4, deid.model.num_layers - 1), deid.model.num_layers - 1}))
+    for layer in chosen:
+        deid.face_model.check_layer(layer)
     report: dict[str, object] = {"checkpoint": deid.digests.get("checkpoint"), "detector": deid.detector.name}
     if aligned:
-        faces = open_faces(aligned, resolution=max(deid.model.resolution, LEAST_SIDE))
+        faces = open_faces(aligned, resolution=max(deid.model.resolution, lab.basics.LEAST_SIDE))
         check_alignment(faces, deid.alignment)
         faces = faces.subset(range(min(limit or len(faces), len(faces))))
         crops = np.ascontiguousarray(faces.resident().permute(0, 2, 3, 1).numpy())
-        rows = measure_aligned(deid, crops, layers=chosen, judges=readers, detector=deid.detector)
+        rows = lab.measure_aligned(deid, crops, layers=chosen, judges=readers, detector=deid.detector)
         report["aligned"] = [row.to_dict() for row in rows]
     if photos is not None:
         paths = sorted(path for path in photos.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg", ".png", ".webp"))
         images = [read_image(path).rgb for path in paths[:limit]]
         if len(images) < 2:
             raise UsageError(f"{photos} holds {len(images)} photos; give a folder with at least 2")
-        report["photos"] = [row.to_dict() for row in measure_photos(deid, images, layers=chosen, judges=readers)]
+        report["photos"] = [row.to_dict() for row in lab.measure_photos(deid, images, layers=chosen, judges=readers)]
     return report

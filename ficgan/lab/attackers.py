@@ -1,39 +1,34 @@
-"""What attackers make of anonymised probes before a judge reads them."""
+"""What attackers learn from, how they learn it, and what they make of anonymised probes before a judge reads them."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.anonymizers import Anonymizer, Faces, Images
+from ficgan.anonymizers import Anonymizer, Faces, Images, generator
 from ficgan.anonymizers.defended import Jpeg
-from ficgan.lab.attacks import REVERSERS, Reverser, another_key
-from ficgan.lab.attacks.learned import Learned, read_header
-from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, known
-from ficgan.lab.learning import Lessons, Opponent, halves, lessons
-from ficgan.lab.matrix_config import without_folder
+from ficgan.lab.attacks import REVERSERS, Pairs, Reverser, another_key
+from ficgan.lab.attacks.learned import Learned, Trained, read_header
+from ficgan.lab.attacks.learned.trainer import WEIGHTS
+from ficgan.lab.bench import Bench, NotApplicable, Refused, Rows, Subject, content, known
+from ficgan.lab.matrix_config import SCENARIOS, Attacker, Scenario, without_folder
 from ficgan.lab.results import Trial
-from ficgan.lab.scenarios import Attacker, Scenario, get_scenarios
-from ficgan.lab.stored import digest
+from ficgan.lab.sets import Prepared
+from ficgan.lab.stored import digest, fingerprint
 from ficgan.registry import parse_spec
 
 __all__ = [
-    "Attempt",
-    "attacked",
-    "by_halves",
-    "in_region",
-    "opponents",
-    "shareable",
-    "titles",
-    "training_of",
-    "with_trainings",
-]
+    "Attempt", "Lessons", "Opponent", "attacked", "halves", "in_region", "lessons", "opponents", "shareable", "titles",
+    "training_of", "with_trainings",
+]  # fmt: skip
 
 DRAWS = 8
 """Anonymisations of one image that are averaged."""
@@ -43,25 +38,195 @@ MISMATCH = 0.7
 """Strength at which a mismatched attacker has learnt, relative to the attacked one's."""
 LONGEST = 40
 """Letters of an attacker's name in a table."""
+_BLOCK = 8
+"""Probes whose candidates are drawn together and kept: what an interrupted run does not draw again."""
+_EVERY = 2.0
+"""Seconds between two reports of a training."""
+
+# -- learning ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Lessons:
+    """Pairs that attackers learn from.
+
+    Args:
+        pairs: without a background set.
+        background: the anonymiser's, for attackers that are granted it.
+    """
+
+    pairs: Pairs
+    background: Faces
+
+    def granted(self, reverser: Reverser) -> Pairs:
+        """The pairs as this attacker gets them."""
+        if "background" not in reverser.traits.knowledge:
+            return self.pairs
+        return dataclasses.replace(self.pairs, background=self.background)
+
+    @cached_property
+    def digest(self) -> list[Any]:
+        """Depends on pixels, landmarks and people."""
+        who = hashlib.sha256(np.ascontiguousarray(known(self.pairs.clear)).data).hexdigest()
+        enrolled = [] if self.pairs.enrolled is None else [self.pairs.enrolled.tolist()]
+        return [content(self.pairs.anonymised), content(self.pairs.clear), who, self.pairs.same, *enrolled]
+
+
+@dataclass(frozen=True)
+class Opponent:
+    """A reverser and what it may learn from; it is given the replaced square alone.
+
+    A network is trained when it is first needed, in a folder of the store, and its guesses are kept there too.
+
+    Args:
+        title: for tables.
+        reverser: as the configuration has it.
+        lessons: None where it learns nothing.
+        bench: its store.
+        say: called with how far a training is.
+    """
+
+    title: str
+    reverser: Reverser
+    lessons: Lessons | None
+    bench: Bench
+    say: Callable[[str], None]
+
+    @cached_property
+    def fitted(self) -> Reverser:
+        """The reverser after its training."""
+        if self.lessons is None:
+            return self.reverser
+        pairs = self.lessons.granted(self.reverser)
+        if not isinstance(self.reverser, Learned):
+            return self.reverser.fit(pairs)
+        waiting = f"{self.title}: waiting for another process that trains it"
+        with self.bench.store.workspace(["attacker", *self._mark], waiting=lambda: self.say(waiting)) as folder:
+            return self.reverser.fit(pairs, workspace=folder, told=_throttled(self.title, self.say))
+
+    def guess(self, faces: Faces) -> Images:
+        """One guess at each face: [N,S,S,3] uint8 RGB."""
+        if not self._kept:
+            return self.fitted.guess(faces)
+        key = ["guess", *self._mark, content(faces), list(faces.names)]
+        return self.bench.store.array(key, lambda: self.fitted.guess(faces))
+
+    def candidates(self, faces: Faces, count: int) -> NDArray[np.uint8]:
+        """Guesses [N,count,S,S,3] uint8 RGB at each face."""
+        if not self._kept:
+            return self.fitted.reverse(faces, count)
+        out = np.empty((len(faces), count, *faces.images.shape[1:]), np.uint8)
+        for begin in range(0, len(faces), _BLOCK):
+            rows = np.arange(begin, min(begin + _BLOCK, len(faces)))
+            part = faces.take(rows)
+            self.say(f"{self.title}: {count} guesses at each of {len(faces)} faces, {begin} done")
+            key = ["candidates", *self._mark, content(part), list(part.names), count]
+            out[rows] = self.bench.store.array(key, partial(self._draw, part, count))
+        return out
+
+    def _draw(self, faces: Faces, count: int) -> NDArray[np.uint8]:
+        return self.fitted.reverse(faces, count)
+
+    @property
+    def _kept(self) -> bool:
+        """Whether guesses are kept; those of linear attackers take less time to make than to read."""
+        return isinstance(self.reverser, (Learned, Trained))
+
+    @cached_property
+    def _mark(self) -> list[Any]:
+        return [fingerprint(self.reverser), None if self.lessons is None else self.lessons.digest]
+
+
+def lessons(
+    bench: Bench,
+    subject: Subject,
+    maker: Anonymizer,
+    *,
+    same: bool = True,
+    victims: bool = False,
+    change: Callable[[Faces], Faces] = lambda faces: faces,
+) -> Lessons:
+    """Pairs of the attacker's people, or of the other set that it learns from; no probe is ever among them.
+
+    Raises:
+        Refused: there is nobody to learn from.
+    """
+    parts = []
+    if bench.lessons is not None:
+        parts.append((subject.lessons(maker), bench.lessons))
+    elif len(bench.split.attacker):
+        parts.append((subject.anonymised(bench.split.attacker, maker), bench.part(bench.split.attacker)))
+    enrolled = halves(bench)[0] if victims else None
+    if enrolled is not None:
+        rows = bench.split.gallery[np.isin(bench.people[bench.split.gallery], enrolled)]
+        parts.append((subject.anonymised(rows, maker), bench.part(rows)))
+    if not parts:
+        raise Refused("the split leaves no faces to the attacker; set split.attacker")
+    seen = [dataclasses.replace(part, faces=change(faces)).regions() for faces, part in parts]
+    clear = joined([_apart(bench, part).regions() for _, part in parts])
+    return Lessons(Pairs(joined(seen), clear, same=same, enrolled=enrolled), bench.background)
+
+
+def halves(bench: Bench) -> tuple[Rows, Rows]:
+    """People of the evaluation whom a closed-world attacker knows, and whom it does not; drawn by the bench's seed."""
+    who = np.unique(bench.people[bench.split.probe])
+    order = generator(bench.seed, "closed world").permutation(who)
+    return np.sort(order[: (len(who) + 1) // 2]), np.sort(order[(len(who) + 1) // 2 :])
+
+
+def joined(several: Sequence[Faces]) -> Faces:
+    """Faces of several sets as one."""
+    if len(several) == 1:
+        return several[0]
+    return Faces(
+        np.concatenate([one.images for one in several]),
+        tuple(name for one in several for name in one.names),
+        np.concatenate([one.landmarks for one in several]),
+        np.concatenate([known(one) for one in several]),
+    )
+
+
+def _apart(bench: Bench, part: Prepared) -> Prepared:
+    """People of another set get numbers that nobody here has."""
+    if part is not bench.lessons:
+        return part
+    people = known(part.faces) + 1 + int(bench.people.max())
+    return dataclasses.replace(part, faces=dataclasses.replace(part.faces, people=people))
+
+
+def _throttled(title: str, say: Callable[[str], None]) -> Callable[[int, int, str], None]:
+    """Progress of a training in words, every few seconds."""
+    last = -_EVERY
+
+    def report(done: int, total: int, stage: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _EVERY or done >= total:
+            last = time.monotonic()
+            say(f"{title}: {stage}, {done} of {total}")
+
+    return report
+
+
+# -- attacking --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """What one attacker has made of some probes.
+    """Crops of some probes as one attacker gives them back.
 
     Args:
-        attacker: for tables; "" where there is none.
+        attacker: its name for tables; "" where there is none.
         rows: int64 [N], which probes.
         faces: N crops as they are read.
     """
 
     attacker: str
-    rows: NDArray[np.int64]
+    rows: Rows
     faces: Faces
 
 
-def attacked(bench: Bench, subject: Subject, scenario: Scenario, rows: NDArray[np.int64]) -> list[Attempt]:
-    """Attempts at the probes `rows` in a scenario; several where several attackers try.
+def attacked(bench: Bench, subject: Subject, scenario: Scenario, rows: Rows) -> list[Attempt]:
+    """What each attacker of a scenario makes of the probes `rows`.
 
     Raises:
         NotApplicable: the scenario has no meaning for the method.
@@ -87,19 +252,19 @@ def attacked(bench: Bench, subject: Subject, scenario: Scenario, rows: NDArray[n
     for opponent in opponents(bench, subject, method, kind):
         guess = in_region(bench, rows, anonymised, opponent.guess)
         closed = kind == "closed"
-        out += by_halves(bench, opponent.title, rows, guess) if closed else [Attempt(opponent.title, rows, guess)]
+        out += _by_halves(bench, opponent.title, rows, guess) if closed else [Attempt(opponent.title, rows, guess)]
     return out
 
 
-def by_halves(bench: Bench, title: str, rows: NDArray[np.int64], faces: Faces) -> list[Attempt]:
+def _by_halves(bench: Bench, title: str, rows: Rows, faces: Faces) -> list[Attempt]:
     """Probes of the people whom a closed-world attacker knows, and apart from them those of the others."""
     parts = [np.flatnonzero(np.isin(bench.people[rows], half)) for half in halves(bench)]
     named = zip(("known", "unknown"), parts, strict=True)
-    return [Attempt(f"{title} ({told})", rows[part], faces.take(part)) for told, part in named if len(part)]
+    return [Attempt(f"{title} ({name})", rows[part], faces.take(part)) for name, part in named if len(part)]
 
 
 def opponents(bench: Bench, subject: Subject, method: Anonymizer, kind: Attacker) -> list[Opponent]:
-    """The attackers of a kind of scenario, and what each may learn from.
+    """The attackers of a kind of scenario with the pairs that each may learn from.
 
     Raises:
         NotApplicable: there is none against this method.
@@ -127,41 +292,28 @@ def opponents(bench: Bench, subject: Subject, method: Anonymizer, kind: Attacker
 
 
 def with_trainings(bench: Bench, trials: Sequence[Trial]) -> list[Trial]:
-    """Trials of networks that were trained here, with a word at their rank-1 on how long and why no longer.
+    """Trials whose attacker was trained on the bench, with a note at their rank-1: how long, and why no longer."""
 
-    Args:
-        bench: on which `run_trials` made them.
-        trials: in any order.
-    """
-    return [_annotated(trial, training_of(bench, trial)) for trial in trials]
+    def noted(trial: Trial, note: str) -> Trial:
+        figures = tuple(
+            dataclasses.replace(one, note="; ".join(filter(None, [one.note, note]))) if one.metric == "rank-1" else one
+            for one in trial.figures
+        )
+        return dataclasses.replace(trial, figures=figures)
+
+    return [noted(trial, note) if (note := training_of(bench, trial)) else trial for trial in trials]
 
 
 def training_of(bench: Bench, trial: Trial) -> str:
     """For how long the attacker of a trial was trained on the bench; "" where it was not, or nothing was kept."""
-    from ficgan.lab.attacks.learned.trainer import WEIGHTS
-
-    (scenario,) = get_scenarios([trial.scenario])
     # Closed worlds have two trials, of the people known and of the others.
     title = trial.attacker.removesuffix(" (known)").removesuffix(" (unknown)")
-    key = bench.trainings.get((scenario.attacker, title))
+    key = bench.trainings.get((SCENARIOS[trial.scenario].attacker, title))
     path = None if key is None else bench.store.kept_in(key, WEIGHTS)
-    return "" if path is None else _told(read_header(path)["training"])
-
-
-def _told(record: dict[str, Any]) -> str:
+    record = {} if path is None else read_header(path)["training"]
     if "epochs" not in record:
         return ""
     return f"trained {record['epochs']} epochs, ended: {record.get('ended') or 'all epochs'}"
-
-
-def _annotated(trial: Trial, note: str) -> Trial:
-    if not note:
-        return trial
-    figures = tuple(
-        dataclasses.replace(one, note="; ".join(filter(None, [one.note, note]))) if one.metric == "rank-1" else one
-        for one in trial.figures
-    )
-    return dataclasses.replace(trial, figures=figures)
 
 
 def titles(specs: Sequence[str]) -> dict[str, str]:
@@ -184,8 +336,8 @@ def shareable(text: str) -> str:
     return text if text == "auto" else _spelled(*_shown(text))
 
 
-def in_region(bench: Bench, rows: NDArray[np.int64], faces: Faces, change: Callable[[Faces], Images]) -> Faces:
-    """Faces with the replaced square changed once more."""
+def in_region(bench: Bench, rows: Rows, faces: Faces, change: Callable[[Faces], Images]) -> Faces:
+    """Faces with their replaced square changed by a function."""
     part = bench.part(rows, faces.images)
     return part.with_regions(change(part.regions()))
 
@@ -197,12 +349,12 @@ def _shown(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _spelled(name: str, given: dict[str, str]) -> str:
-    told = ",".join(f"{key}={value}" for key, value in given.items())
-    return f"{name}:{told}" if told else name
+    parameters = ",".join(f"{key}={value}" for key, value in given.items())
+    return f"{name}:{parameters}" if parameters else name
 
 
-def _compressed(bench: Bench, subject: Subject, method: Anonymizer, rows: NDArray[np.int64]) -> list[Attempt]:
-    """What JPEG files leave to the attackers made for the method, who learn from JPEG files too, and to its key."""
+def _compressed(bench: Bench, subject: Subject, method: Anonymizer, rows: Rows) -> list[Attempt]:
+    """The right key and the attackers made for the method, on JPEG files; attackers learn from such files, too."""
     probes, out = _as_jpeg(subject.anonymised(rows)), []
     if method.traits.keyed:
         out.append(Attempt("right key", rows, in_region(bench, rows, probes, method.invert)))
@@ -258,7 +410,7 @@ def _specialised(bench: Bench, method: Anonymizer) -> list[str]:
 
 
 def _made(text: str, method: Anonymizer) -> Reverser:
-    """The reverser; one that knows the method's parameters, such as k, takes those it shares from it."""
+    """The reverser; where it knows the method's parameters, such as k, it takes them from the method."""
     name, given = parse_spec(text)
     made = REVERSERS.make(name, **given)
     if "parameters" not in made.traits.knowledge:
@@ -280,13 +432,13 @@ def _weaker(method: Anonymizer) -> Anonymizer:
 
 
 def _other_key(method: Anonymizer) -> Anonymizer:
-    """With another key; where a parameter is the key, as the steps of a relocation are, with another of these."""
+    """The method with another key; where its strength serves as the key, with another strength."""
     if getattr(method, "variant", "") == "as_released" and method.traits.strength:
         return _weaker(method)
     return another_key(method)
 
 
-def _averaged(subject: Subject, method: Anonymizer, rows: NDArray[np.int64]) -> Faces:
+def _averaged(subject: Subject, method: Anonymizer, rows: Rows) -> Faces:
     if not method.traits.stochastic:
         raise NotApplicable(f"{method.name} draws nothing: all its results of one image are alike")
     total = np.zeros_like(subject.clear(rows).images, dtype=np.float32)

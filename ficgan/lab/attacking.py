@@ -5,96 +5,62 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.anonymizers import Anonymizer
 from ficgan.arrays import content_key
 from ficgan.errors import FicganError, UsageError
 from ficgan.images import atomic_write
-from ficgan.lab.attack_config import AttackConfig, AttackSet
 from ficgan.lab.attackers import titles
 from ficgan.lab.attacks import Pairs
 from ficgan.lab.attacks.learned import Learned, read_header, save_attacker
-from ficgan.lab.bench import Bench, Subject, anonymiser_for
+from ficgan.lab.bench import Bench, Subject, anonymiser_for, divided_set, opened
 from ficgan.lab.manifest import MANIFEST, Manifest, photo_keys
-from ficgan.lab.matrix import run_matrix
-from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, SetConfig
-from ficgan.lab.matrix_sets import divided_set, opened
+from ficgan.lab.matrix import Progress, run_matrix
+from ficgan.lab.matrix_config import AttackConfig, AttackSet, MatrixConfig, MethodConfig, SetConfig, get_scenarios
 from ficgan.lab.papers.bench import scaled
 from ficgan.lab.results import Results
-from ficgan.lab.scenarios import get_scenarios
 from ficgan.lab.sets import open_set
 from ficgan.lab.stored import Store, digest, files_digest
 
-__all__ = ["WEIGHTS", "Job", "evaluate_attacker", "make_job", "train_attacker"]
+__all__ = ["WEIGHTS", "evaluate_attacker", "train_attacker"]
 
 WEIGHTS = "attacker.safetensors"
 EVALUATION = "evaluation.json"
-Told = Callable[[int, int, str], None]
 
 
-@dataclass(frozen=True)
-class Job:
-    """A configuration on its set.
-
-    Args:
-        config: checked.
-        one: the set, its split scaled to the people there are.
-    """
-
-    config: AttackConfig
-    one: SetConfig
-
-
-def make_job(config: AttackConfig, data: Path, **given: Any) -> Job:
-    """A configuration on the set at `data`.
+def train_attacker(
+    config: AttackConfig, data: Path, out: Path, *, device: str = "auto", progress: Progress | None = None, **given: Any
+) -> Learned:
+    """Train, or resume an interrupted training.
 
     Args:
         config: checked.
-        data: folder, zip or tar.
+        data: the set: folder, zip or tar.
+        out: folder of the run: manifest, statistics, state, weights; `store` holds the crops.
+        device: of the network.
+        progress: called as progress(done, total, what).
         given: layout, labels, limit_people, aligned, licence from the command line; None: the configuration's.
 
     Raises:
-        UsageError, InputError: the set cannot be opened.
-    """
-    given = {key: str(value) if isinstance(value, Path) else value for key, value in given.items()}
-    one = config.set.placed(data, Path(data).name or str(data), **given)
-    faces = open_set(one.path, layout=one.layout, labels=one.labels, identity=one.identity)
-    wanted = one.split
-    total = wanted.background + wanted.attacker + wanted.test
-    people = max(2, min(one.limit_people or total, total, faces.identities))
-    change = {"name": faces.name, "limit_people": people, "split": scaled(wanted, people)}
-    return Job(config, one.model_copy(update=change))
-
-
-def train_attacker(job: Job, out: Path, *, device: str = "auto", told: Told | None = None) -> Learned:
-    """Train, or go on with a training that was interrupted.
-
-    Args:
-        job: of `make_job`.
-        out: folder of the run: manifest, statistics, state, weights; `store` holds the crops.
-        device: of the network.
-        told: progress.
-
-    Raises:
         UsageError: the split leaves nobody to learn from, or the folder holds another run.
+        InputError: the set cannot be opened.
         FicganError: of the training.
     """
-    config = job.config
+    one = _placed(config.set, data, given)
     attacker = dataclasses.replace(config.learner(), device=device)
     out.mkdir(parents=True, exist_ok=True)
-    if told:
-        told(0, 1, "preparing faces")
-    bench = _bench(job.one, config.detector, out)
+    report = progress or (lambda done, total, what: None)
+    report(0, 1, "preparing faces")
+    prepared, parts = divided_set(one, config.detector, out)
+    bench = Bench(prepared, parts, (), None, Store(out / "store"))
     if not len(bench.split.attacker):
         raise UsageError("the split leaves nobody to learn from; set set.split.attacker, or give a set of more people")
-    manifest = _manifest(job, bench)
+    manifest = _manifest(config, one, bench)
     if (out / MANIFEST).exists():
         before = Manifest.read(out / MANIFEST)
         _same_run(before, manifest, out)
@@ -102,12 +68,14 @@ def train_attacker(job: Job, out: Path, *, device: str = "auto", told: Told | No
     elif (out / WEIGHTS).exists():
         raise UsageError(f"{out} holds an attacker of which nothing is known; use another folder")
     if not manifest.photos:
-        manifest = dataclasses.replace(manifest, photos=photo_keys(job.one, _names(bench)))
+        names = {prepared.faces.names[row] for row in _given(bench)}
+        manifest = dataclasses.replace(manifest, photos=photo_keys(one, names))
     manifest.write(out / MANIFEST)
-    if told:
-        told(0, 1, "anonymising faces")
-    pairs = _pairs(bench, anonymiser_for(bench, config.anonymizer.make()))
-    trained = attacker.fit(pairs, workspace=out, told=told)
+    report(0, 1, "anonymising faces")
+    rows = bench.split.attacker
+    anonymised = Subject(bench, anonymiser_for(bench, config.anonymizer.make())).anonymised(rows).images
+    pairs = Pairs(bench.part(rows, anonymised).regions(), bench.part(rows).regions(), bench.background)
+    trained = attacker.fit(pairs, workspace=out, told=progress)
     about = _about(config, manifest)
     if not (out / WEIGHTS).exists() or read_header(out / WEIGHTS).get("about") != about:
         save_attacker(trained, out / WEIGHTS, about)
@@ -117,22 +85,14 @@ def train_attacker(job: Job, out: Path, *, device: str = "auto", told: Told | No
 def evaluate_attacker(
     file: Path, data: Path, out: Path, *, methods: Sequence[str] = (), judges: Sequence[str] = ("dlib",),
     scenarios: Sequence[str] = (), resamples: int = 1000, pictures: int = 0, jobs: int = 1, seed: int = 0,
-    device: str = "auto", progress: Told | None = None, **given: Any,
+    device: str = "auto", progress: Progress | None = None, **given: Any,
 ) -> Results:  # fmt: skip
     """Figures of one trained attacker on people it never saw, beside what everybody sees and the controls.
 
     Args:
         file: weights; the manifest lies beside them.
-        data: the set it was trained on, whose tested people were kept from it, or another set.
-        out: folder of the results.
         methods: anonymisers that are attacked; none: the one it was trained against.
-        judges: recognisers.
-        scenarios: beside the controls, naive reading and the attack, such as retrieval.
-        resamples, seed: of the bootstrap.
         pictures: examples written; they show faces.
-        jobs: processes.
-        device: of the attacker's network.
-        progress: called with each task.
         given: layout, labels, limit_people, aligned from the command line; None: as in the training.
 
     Raises:
@@ -150,7 +110,7 @@ def evaluate_attacker(
     config = MatrixConfig(
         title=f"{header['attacker']} against {', '.join(methods) or manifest.config['anonymizer']['method']}",
         sets=[asked.placed(data, data.absolute().stem, **given)],
-        methods=[_method(one) for one in methods] or [_attacked(manifest)],
+        methods=[MethodConfig.model_validate(one) for one in methods] or [_attacked(manifest)],
         scenarios=["clear", "constant", "naive", "reversed-general", *scenarios],
         recognisers=list(judges),
         detector=manifest.config["detector"],
@@ -168,40 +128,35 @@ def evaluate_attacker(
     return _finished(results, out, spec, header)
 
 
-def _bench(one: SetConfig, detector: str, folder: Path) -> Bench:
-    prepared, parts = divided_set(one, detector, folder)
-    return Bench(prepared, parts, (), None, Store(folder / "store"))
+def _placed(wanted: AttackSet, data: Path, given: Mapping[str, Any]) -> SetConfig:
+    """The set at `data`, its split scaled to the people there are."""
+    texts = {key: str(value) if isinstance(value, Path) else value for key, value in given.items()}
+    one = wanted.placed(data, data.name or str(data), **texts)
+    faces = open_set(one.path, layout=one.layout, labels=one.labels, identity=one.identity)
+    total = one.split.background + one.split.attacker + one.split.test
+    people = max(2, min(one.limit_people or total, total, faces.identities))
+    change = {"name": faces.name, "limit_people": people, "split": scaled(one.split, people)}
+    return one.model_copy(update=change)
 
 
-def _pairs(bench: Bench, anonymizer: Anonymizer) -> Pairs:
-    """The attacker's people, as an evaluation anonymises them."""
-    rows = bench.split.attacker
-    anonymised = Subject(bench, anonymizer).anonymised(rows).images
-    return Pairs(bench.part(rows, anonymised).regions(), bench.part(rows).regions(), bench.background)
-
-
-def _manifest(job: Job, bench: Bench) -> Manifest:
+def _manifest(config: AttackConfig, one: SetConfig, bench: Bench) -> Manifest:
     from ficgan import __version__
 
     facts, split = bench.prepared.facts(), bench.split
     shown = ("name", "layout", "digest", "pixels", "faces", "people", "detector", "alignment")
-    data = {**{key: facts.get(key) for key in shown}, "licence": job.one.licence or facts["licence"]}
+    data = {**{key: facts.get(key) for key in shown}, "licence": one.licence or facts["licence"]}
     learnt = sorted({content_key(image) for image in bench.prepared.faces.images[_given(bench)]})
-    placed = AttackSet(**job.one.model_dump(exclude={"path", "name", "labels"}))
-    config = job.config.model_copy(update={"set": placed}).shareable()
-    config["set"]["identity"] = job.one.identity
-    told, asked = job.config.anonymizer.shown, job.config.anonymizer.parameters
-    withheld = sorted(key for key, value in asked.items() if told.get(key) != value)
-    return Manifest(config, data, split.manifest, tuple(learnt), withheld=tuple(withheld), version=__version__)
+    placed = AttackSet(**one.model_dump(exclude={"path", "name", "labels"}))
+    tree = config.model_copy(update={"set": placed}).shareable()
+    tree["set"]["identity"] = one.identity
+    shown_parameters, asked = config.anonymizer.shown, config.anonymizer.parameters
+    withheld = sorted(key for key, value in asked.items() if shown_parameters.get(key) != value)
+    return Manifest(tree, data, split.manifest, tuple(learnt), withheld=tuple(withheld), version=__version__)
 
 
 def _given(bench: Bench) -> NDArray[np.int64]:
     """Rows that the attacker or the anonymiser's background is given."""
     return np.sort(np.concatenate([bench.split.attacker, bench.split.background]))
-
-
-def _names(bench: Bench) -> set[str]:
-    return {bench.prepared.faces.names[row] for row in _given(bench)}
 
 
 def _same_run(before: Manifest, now: Manifest, out: Path) -> None:
@@ -213,7 +168,7 @@ def _same_run(before: Manifest, now: Manifest, out: Path) -> None:
 
 
 def _about(config: AttackConfig, manifest: Manifest) -> dict[str, Any]:
-    """What stands in the header of the weights: of what was attacked and of whom was learnt from."""
+    """Header of the weights: what was attacked, and on whose faces it was trained."""
     data = {key: manifest.data[key] for key in ("name", "licence", "digest", "faces", "people")}
     tree = {"anonymizer": manifest.config["anonymizer"], "set": manifest.config["set"], "data": data}
     about = {**tree, "split_sha256": manifest.split["sha256"], "ficgan": manifest.version, "title": config.title}
@@ -227,17 +182,13 @@ def _attacked(manifest: Manifest) -> MethodConfig:
         UsageError: it had a key or named files, of which the manifest holds nothing.
     """
     if manifest.withheld:
-        name, told = manifest.config["anonymizer"]["method"], ", ".join(manifest.withheld)
-        raise UsageError(f"the attacker was trained against {name} with {told} given; repeat it: --method {name}:…")
-    return _method(manifest.config["anonymizer"])
-
-
-def _method(given: str | dict[str, Any]) -> MethodConfig:
-    return MethodConfig.model_validate(given)
+        name, withheld = manifest.config["anonymizer"]["method"], ", ".join(manifest.withheld)
+        raise UsageError(f"the attacker was trained against {name} with {withheld} given; repeat it: --method {name}:…")
+    return MethodConfig.model_validate(manifest.config["anonymizer"])
 
 
 def _mark(file: Path, config: MatrixConfig) -> dict[str, Any]:
-    """What tells one evaluation from another; digests, for methods may have keys."""
+    """What distinguishes one evaluation from another; as digests, because methods may have keys."""
     one = config.sets[0]
     asked = one.model_dump(mode="json", exclude={"name", "path", "labels", "licence"})
     faces = opened(one)
@@ -257,7 +208,7 @@ def _mark(file: Path, config: MatrixConfig) -> dict[str, Any]:
 
 
 def _claim(out: Path, mark: dict[str, Any]) -> None:
-    """Results of another evaluation, or of anything else, are not overwritten."""
+    """Claim the folder for this evaluation; other results are not overwritten."""
     path = out / EVALUATION
     if (out / "results.json").exists():
         try:
@@ -278,7 +229,7 @@ def _claim(out: Path, mark: dict[str, Any]) -> None:
 
 
 def _finished(results: Results, out: Path, spec: str, header: dict[str, Any]) -> Results:
-    """Tables say the attacker's name, not where its file lies."""
+    """Results whose tables name the attacker, not its file."""
     called, title = f"{header['attacker']} (trained)", titles([spec, "mean-face"])[spec]
     results.trials = [
         dataclasses.replace(trial, attacker=trial.attacker.replace(title, called)) for trial in results.trials

@@ -1,4 +1,4 @@
-"""A classifier of face attributes, such as CelebA's forty: trained by the user, kept as safetensors.
+"""Face attributes, such as CelebA's forty: a classifier trained by the user, and what anonymised faces tell of them.
 
 FICGAN measures with one that was trained on CelebA-HQ (27,000 images, 3,000 to test, 90 % accurate) and does not say
 how it is built. No trained weights come with this package: CelebA's terms do not allow it.
@@ -6,28 +6,165 @@ how it is built. No trained weights come with this package: CelebA's terms do no
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from ficgan.anonymizers import Faces
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, crop, similarity
+from ficgan.lab.metrics.intervals import percentiles
+from ficgan.lab.results import Figure
+from ficgan.models.io import load_tensors, save_tensors
 
-if TYPE_CHECKING:
-    from ficgan.lab.attribute_network import AttributeNetwork
-
-__all__ = ["AttributeClassifier", "split_people", "train_attributes"]
+__all__ = [
+    "MARGIN", "SIZE", "AttributeClassifier", "AttributeNetwork", "auc", "binary_labels", "infer", "probabilities",
+    "split_people", "train_attributes",
+]  # fmt: skip
 
 SCHEMA = 1
+SIZE = 64
+"""Side of the network's input."""
+MARGIN = 4
+"""Pixels that a training image has around it, so that it can be shifted."""
+LEAST = 10
+"""People that a split needs; people with and without an attribute that training and test of inference each need."""
+RIDGE = 1.0
+"""Penalty of attribute inference relative to the mean variance of the embeddings."""
 _KIND = "attributes"
-_LEAST = 10  # people; fewer cannot be split
+_BATCH = 64
+_RATE, _DECAY, _WARM = 2e-3, 1e-2, 50
+_JITTER = 0.1  # of contrast, and of each channel's brightness, in units of the range −1..1
 
 Progress = Callable[[int, int], None]
+
+# -- network ----------------------------------------------------------------------------------------------------------
+
+
+class AttributeNetwork(nn.Module):
+    """Residual network: [B,3,64,64] in [−1, 1] → one logit for each attribute.
+
+    Args:
+        attributes: how many.
+        width: channels of the first layer.
+    """
+
+    def __init__(self, attributes: int, width: int = 24) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, width, 3, 2, 1, bias=False)
+        self.norm = nn.BatchNorm2d(width)
+        self.blocks = nn.Sequential(*(_Block(width << level) for level in range(3)))
+        self.drop = nn.Dropout(0.3)
+        # Positions are kept: a hat is above and a necktie below.
+        self.head = nn.Linear((width << 3) * (SIZE // 16) ** 2, attributes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.blocks(F.relu(self.norm(self.stem(x))))
+        logits: Tensor = self.head(self.drop(x.flatten(1)))
+        return logits
+
+
+class _Block(nn.Module):
+    """Half the side, twice the channels."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        wide = 2 * channels
+        self.first, self.first_norm = nn.Conv2d(channels, wide, 3, 2, 1, bias=False), nn.BatchNorm2d(wide)
+        self.second, self.second_norm = nn.Conv2d(wide, wide, 3, 1, 1, bias=False), nn.BatchNorm2d(wide)
+        self.skip = nn.Conv2d(channels, wide, 1, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = F.relu(self.first_norm(self.first(x)))
+        return F.relu(self.second_norm(self.second(inner)) + self.skip(F.avg_pool2d(x, 2)))
+
+
+def probabilities(network: AttributeNetwork, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """[N,A] of images [N,64,64,3] uint8 RGB."""
+    out = [np.zeros((0, network.head.out_features), np.float32)]
+    device = network.head.weight.device
+    network.eval()
+    with torch.inference_mode():
+        for begin in range(0, len(images), _BATCH):
+            batch = torch.from_numpy(images[begin : begin + _BATCH]).to(device).permute(0, 3, 1, 2).float() / 127.5 - 1
+            out.append(network(batch.contiguous(memory_format=torch.channels_last)).sigmoid().cpu().numpy())
+    return np.concatenate(out)
+
+
+def fit(
+    network: AttributeNetwork,
+    images: NDArray[np.uint8],
+    labels: NDArray[np.uint8],
+    held: tuple[NDArray[np.uint8], NDArray[np.uint8]],
+    *,
+    epochs: int,
+    seed: int,
+    progress: Progress | None = None,
+) -> tuple[int, float]:
+    """Train with binary cross-entropy on shifted, mirrored, recoloured images; keep the epoch that was best on others.
+
+    Args:
+        images: [N,72,72,3] uint8 RGB: SIZE with MARGIN all around.
+        labels: [N,A], 0 or 1.
+        held: images [M,64,64,3] and labels [M,A] of other people, by whose cross-entropy the epoch is chosen.
+
+    Returns:
+        The epoch that was kept, counted from 1, and its cross-entropy.
+    """
+    torch.manual_seed(seed)
+    rng = np.random.default_rng(seed)
+    network.to(memory_format=torch.channels_last)
+    device = network.head.weight.device
+    optimiser = torch.optim.AdamW(network.parameters(), _RATE, weight_decay=_DECAY)
+    steps = math.ceil(len(images) / _BATCH)
+    best, chosen, state = math.inf, 0, copy.deepcopy(network.state_dict())
+    for epoch in range(epochs):
+        network.train()
+        for step, rows in enumerate(np.array_split(rng.permutation(len(images)), steps)):
+            done = epoch * steps + step
+            rate = min(1.0, (done + 1) / _WARM) * (1 + math.cos(math.pi * done / (epochs * steps))) / 2
+            for group in optimiser.param_groups:
+                group["lr"] = _RATE * rate
+            batch = _varied(images[rows], rng).to(device, memory_format=torch.channels_last)
+            wanted = torch.from_numpy(labels[rows]).float().to(device)
+            loss = F.binary_cross_entropy_with_logits(network(batch), wanted)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            if progress:
+                progress(done + 1, epochs * steps)
+        read = probabilities(network, held[0]).astype(np.float64).clip(1e-7, 1 - 1e-7)
+        error = float(-np.where(held[1] > 0, np.log(read), np.log(1 - read)).mean())
+        if error < best:
+            best, chosen, state = error, epoch + 1, copy.deepcopy(network.state_dict())
+    network.load_state_dict(state)
+    network.eval()
+    return chosen, best
+
+
+def _varied(images: NDArray[np.uint8], rng: np.random.Generator) -> Tensor:
+    """[B,72,72,3] uint8 → [B,3,64,64] in about [−1, 1]."""
+    out = np.empty((len(images), SIZE, SIZE, 3), np.uint8)
+    for index, image in enumerate(images):
+        top, left = rng.integers(0, 2 * MARGIN + 1, 2)
+        square = image[top : top + SIZE, left : left + SIZE]
+        out[index] = square[:, ::-1] if rng.random() < 0.5 else square
+    contrast = 1 + rng.uniform(-_JITTER, _JITTER, (len(images), 1, 1, 1))
+    brightness = rng.uniform(-_JITTER, _JITTER, (len(images), 3, 1, 1))
+    x = torch.from_numpy(out).permute(0, 3, 1, 2).float() / 127.5 - 1
+    return x * torch.from_numpy(contrast).float() + torch.from_numpy(brightness).float()
+
+
+# -- classifier -------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -46,8 +183,6 @@ class AttributeClassifier:
 
     def predict(self, faces: Faces) -> NDArray[np.float32]:
         """Probability of each attribute: float32 [N,A]; faces are taken at the landmarks they came with."""
-        from ficgan.lab.attribute_network import probabilities
-
         return probabilities(self.network, _inputs(faces, 0))
 
     def save(self, path: Path) -> None:
@@ -56,8 +191,6 @@ class AttributeClassifier:
         Raises:
             FicganError: the file cannot be written.
         """
-        from ficgan.models.io import save_tensors
-
         header = {"schema": SCHEMA, "names": list(self.names), "training": self.training}
         save_tensors(path, self.network.state_dict(), header, kind=_KIND)
 
@@ -69,9 +202,6 @@ class AttributeClassifier:
             FicganError: missing, damaged, or of another kind.
             InputError: of another schema, or weights that do not fit.
         """
-        from ficgan.lab.attribute_network import AttributeNetwork
-        from ficgan.models.io import load_tensors
-
         tensors, header = load_tensors(path, kind=_KIND)
         if header.get("schema") != SCHEMA:
             raise InputError(f"{path} has schema {header.get('schema')}, this version reads {SCHEMA}; train it again")
@@ -102,14 +232,8 @@ def train_attributes(
     People are split: 70 % to train, 10 % to choose the epoch, 20 % to measure.
 
     Args:
-        faces: N crops with landmarks and people, as `ficgan.lab.sets.prepare` gives them.
         attributes: name → [N], 0 or 1.
-        out: safetensors file to write.
-        source: what is said of the data (name, licence, digest); kept in the file.
-        epochs: passes over the training images.
-        seed: of the split and of training.
-        device: of torch.
-        progress: called as progress(done, total) with steps.
+        source: facts of the data (name, licence, digest); kept in the file.
 
     Returns:
         What stands in the file's header: data, splits, and under "test" accuracy, that of always saying the commoner
@@ -121,8 +245,6 @@ def train_attributes(
 
     Source: FICGAN, section 4.2.
     """
-    from ficgan.lab.attribute_network import MARGIN, SIZE, AttributeNetwork, fit, probabilities
-
     if epochs < 1 or not attributes:
         raise UsageError(f"{epochs} epochs on {len(attributes)} attributes train nothing; give at least one of each")
     wrong = [name for name, values in attributes.items() if len(values) != len(faces)]
@@ -133,8 +255,6 @@ def train_attributes(
     names = tuple(attributes)
     labels = np.stack([np.asarray(attributes[name]) > 0 for name in names], 1).astype(np.uint8)
     train, held, test = split_people(faces.people, (0.7, 0.1, 0.2), seed=seed)
-
-    import torch
 
     torch.manual_seed(seed)
     network = AttributeNetwork(len(names)).to(device)
@@ -171,28 +291,16 @@ def split_people(
     Args:
         people: [N], one number per person.
         shares: of the people, summing to 1.
-        seed: of the draw.
 
     Raises:
         InputError: fewer than ten people.
     """
     known = np.unique(people)
-    if len(known) < _LEAST:
-        raise InputError(f"{len(known)} people are too few to train on some and measure on others; give {_LEAST}")
+    if len(known) < LEAST:
+        raise InputError(f"{len(known)} people are too few to train on some and measure on others; give {LEAST}")
     order = np.random.default_rng(seed).permutation(known)
     ends = np.maximum(np.round(np.cumsum(shares)[:-1] * len(known)).astype(int), 1)
     return tuple(np.flatnonzero(np.isin(people, part)) for part in np.split(order, ends))
-
-
-def auc(scores: NDArray[np.floating[Any]], labels: NDArray[np.uint8]) -> float | None:
-    """Probability that an image with the attribute scores above one without, ties counted half; None without both."""
-    from scipy.stats import rankdata
-
-    having = int((labels > 0).sum())
-    lacking = len(labels) - having
-    if not having or not lacking:
-        return None
-    return float((rankdata(scores)[labels > 0].sum() - having * (having + 1) / 2) / (having * lacking))
 
 
 def _measure(
@@ -201,11 +309,11 @@ def _measure(
     right = ((read >= 0.5) == (labels > 0)).mean(0)
     commoner = ((known.mean(0) >= 0.5) == (labels > 0)).mean(0)  # the answer is the training set's, not the test's
     areas = [auc(read[:, column], labels[:, column]) for column in range(len(names))]
-    told = [area for area in areas if area is not None]
+    measured = [area for area in areas if area is not None]
     return {
         "accuracy": round(float(right.mean()), 4),
         "commoner_answer": round(float(commoner.mean()), 4),
-        "mean_auc": round(float(np.mean(told)), 4) if told else None,
+        "mean_auc": round(float(np.mean(measured)), 4) if measured else None,
         "attributes": {
             name: {
                 "accuracy": round(float(right[column]), 4),
@@ -219,11 +327,107 @@ def _measure(
 
 def _inputs(faces: Faces, margin: int) -> NDArray[np.uint8]:
     """Faces at the default alignment of the network's size, with so many pixels around: [N,S,S,3]."""
-    from ficgan.lab.attribute_network import SIZE
-
     side = SIZE + 2 * margin
     points = Alignment().points(SIZE) + margin
     out = np.empty((len(faces), side, side, 3), np.uint8)
     for index, (image, marks) in enumerate(zip(faces.images, faces.landmarks, strict=True)):
         out[index] = crop(image, similarity(marks, points), side)
     return out
+
+
+# -- attribute inference: what an anonymised face tells of a person whom nobody names (WP216) ------------------------
+
+
+def binary_labels(
+    attributes: Mapping[str, NDArray[np.uint8]], groups: Mapping[str, tuple[str, ...]]
+) -> dict[str, NDArray[np.int8]]:
+    """Everything known about the images as yes-or-no questions: attributes as they are, categories one by one.
+
+    Returns:
+        Name → int8 [N]: 1, 0, or −1 where nobody knows.
+    """
+    out = {name: (np.asarray(values) > 0).astype(np.int8) for name, values in attributes.items()}
+    for column, values in groups.items():
+        labels = np.array(values, dtype=object)
+        known = sorted({value for value in values if value})
+        for value in known[:1] if len(known) == 2 else known:
+            out[f"{column}={value}"] = np.where(labels == "", -1, labels == value).astype(np.int8)
+    return out
+
+
+def infer(
+    train: NDArray[np.floating],
+    train_labels: Mapping[str, NDArray[np.int8]],
+    test: NDArray[np.floating],
+    test_labels: Mapping[str, NDArray[np.int8]],
+    train_people: NDArray[np.integer],
+    people: NDArray[np.integer],
+    *,
+    resamples: int = 200,
+    seed: int = 0,
+) -> tuple[Figure, ...]:
+    """AUC with which a classifier, trained on anonymised faces of other people, tells each attribute.
+
+    Args:
+        train: [M,D] embeddings of the attacker's anonymised faces.
+        test: [N,D] embeddings of anonymised probes.
+        train_labels, test_labels: of `binary_labels`, [M] and [N].
+        train_people: [M] of the attacker's faces.
+        people: [N] of the probes; resampled as wholes for the interval.
+        resamples: of the bootstrap; 0 for no interval.
+
+    Returns:
+        A figure "inference of NAME" for each attribute that ten people on both sides have, and ten have not; .5 is
+        chance. Last their mean, "inference (mean AUC)".
+    """
+    mean, spread = train.mean(0), train.std(0).mean() + 1e-12
+    x, t = (train - mean) / spread, (test - mean) / spread
+    values, index = np.unique(people, return_inverse=True)
+    rng = np.random.default_rng(seed)
+    weights = rng.multinomial(len(values), np.full(len(values), 1 / len(values)), size=resamples)[:, index]
+    out, drawn = [], []
+    for name, wanted in train_labels.items():
+        truth = test_labels.get(name)
+        if truth is None or min(_people(wanted, train_people) + _people(truth, people)) < LEAST:
+            continue
+        learnt, asked = wanted >= 0, truth >= 0
+        score = t[asked] @ _ridge(x[learnt], wanted[learnt] > 0)
+        yes, draws = truth[asked] > 0, weights[:, asked]
+        value, sample = auc(score, yes), np.array([auc(score, yes, row) for row in draws], np.float64)
+        low, high = percentiles(sample)
+        out.append(Figure(f"inference of {name}", value, low, high, len(values)))
+        drawn.append(sample)
+    if out:
+        low, high = percentiles(np.mean(drawn, axis=0))
+        total = float(np.mean([figure.value for figure in out if figure.value is not None]))
+        out.append(Figure("inference (mean AUC)", total, low, high, len(values)))
+    return tuple(out)
+
+
+def _people(labels: NDArray[np.int8], people: NDArray[np.integer]) -> list[int]:
+    """How many people have it, and how many have not."""
+    return [len(np.unique(people[labels == value])) for value in (1, 0)]
+
+
+def _ridge(x: NDArray[np.floating], wanted: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """[D] weights of a ridge classifier in which both answers weigh alike."""
+    gram = (x.T @ x + RIDGE * len(x) * np.eye(x.shape[1])).astype(np.float64)
+    target = np.where(wanted, 0.5 / wanted.mean(), -0.5 / (1 - wanted.mean()))
+    solved: NDArray[np.float64] = np.linalg.solve(gram, x.T @ target)
+    return solved
+
+
+def auc(
+    scores: NDArray[np.floating], labels: NDArray[Any], weights: NDArray[np.integer] | None = None
+) -> float | None:
+    """Probability that an image with the attribute scores above one without, ties counted half; None without both.
+
+    Each image counts `weights` times.
+    """
+    counted, truth = np.ones(len(scores)) if weights is None else weights.astype(np.float64), labels > 0
+    values, index = np.unique(scores, return_inverse=True)
+    having = np.bincount(index, counted * truth, len(values))
+    lacking = np.bincount(index, counted * ~truth, len(values))
+    pairs = having.sum() * lacking.sum()
+    below = np.cumsum(lacking) - lacking
+    return float((having * (below + lacking / 2)).sum() / pairs) if pairs else None

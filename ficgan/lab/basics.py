@@ -6,8 +6,9 @@ the figures are the model's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,27 +18,35 @@ from ficgan.deidentify import Deidentifier
 from ficgan.errors import UsageError
 from ficgan.faces import Face, FaceDetector, Recognizer
 
-__all__ = ["Row", "measure_aligned", "measure_photos"]
+__all__ = ["LEAST_SIDE", "Row", "fidelity", "measure_aligned", "measure_photos", "reconstruct"]
 
+LEAST_SIDE = 128
+"""Of aligned crops that judges see, px; models of more see and are judged at their own size."""
 Image = NDArray[np.uint8]
-Progress = Callable[[int, int], None]
+Outputs = Mapping[str, Callable[[], Sequence[Image] | NDArray[np.uint8]]]
+"""Setting → what makes its pictures."""
 
 
 @dataclass
 class Row:
-    """Figures of one setting on one set."""
+    """Figures of one setting on one set.
+
+    Args:
+        setting: "clear" (strangers), "reconstruction", or "i = N".
+        images: how many.
+        similarity: mean cosine of source and output by each judge (dlib too: the cosine of its embeddings).
+        matched: share of outputs each judge takes for the source, at its own threshold.
+        detected: share of images in which the detector finds a face.
+        mse: on [−1, 1].
+        ssim: mean.
+    """
 
     setting: str
-    """"clear" (strangers), "reconstruction", or "i = N"."""
     images: int
     similarity: dict[str, float] = field(default_factory=dict)
-    """Mean cosine of source and output by each judge (dlib too: the cosine of its embeddings)."""
     matched: dict[str, float] = field(default_factory=dict)
-    """Share of outputs each judge takes for the source, at its own threshold."""
     detected: float | None = None
-    """Share of images in which the detector finds a face."""
     mse: float | None = None
-    """Mean squared error on [−1, 1]."""
     ssim: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -58,17 +67,8 @@ def measure_aligned(
     layers: Sequence[int],
     judges: Sequence[Recognizer],
     detector: FaceDetector | None = None,
-    progress: Progress | None = None,
 ) -> list[Row]:
-    """Figures on aligned crops.
-
-    Args:
-        deid: its model and bank are used, with k and ψ as set; retries must be off.
-        crops: [N,S,S,3] uint8 RGB, aligned as the checkpoint's, of different people.
-        layers: values of i to measure.
-        judges: recognisers that had no part in training.
-        detector: for the detection rate; None leaves it out.
-        progress: called as progress(done, total) after each setting.
+    """Figures on aligned crops [N,S,S,3] uint8 RGB of different people, with retries off.
 
     Returns:
         Rows: strangers (each crop against the next one), reconstruction, then one for each i.
@@ -78,40 +78,16 @@ def measure_aligned(
     """
     if len(crops) < 2:
         raise UsageError(f"{len(crops)} faces are too few to measure with; give at least 2")
-    points = deid.alignment.points(crops.shape[1]).astype(np.float32)[None]
-    source = _embeddings(judges, crops, points)
-    rows = [_compare(Row("clear", len(crops)), judges, source, {n: np.roll(e, 1, 0) for n, e in source.items()})]
-    rows[0].detected = _detection_rate(detector, crops)
-    outputs: list[tuple[str, Callable[[], Image]]] = [("reconstruction", lambda: reconstruct(deid, crops))]
-    outputs += [(f"i = {layer}", lambda layer=layer: deid.aligned(crops, layer=layer)[0]) for layer in layers]  # type: ignore
-    for done, (setting, make) in enumerate(outputs):
-        made = make()
-        row = _compare(Row(setting, len(crops)), judges, source, _embeddings(judges, made, points))
-        row.detected = _detection_rate(detector, made)
-        if setting == "reconstruction":
-            row.mse, row.ssim = fidelity(crops, made)
-        rows.append(row)
-        if progress:
-            progress(done + 1, len(outputs))
-    return rows
+    outputs: dict[str, Any] = {"reconstruction": partial(reconstruct, deid, crops)}
+    outputs |= {f"i = {layer}": lambda layer=layer: deid.aligned(crops, layer=layer)[0] for layer in layers}
+    marks = [deid.alignment.points(crops.shape[1]).astype(np.float32)] * len(crops)
+    return _rows(crops, marks, outputs, judges, detector)
 
 
 def measure_photos(
-    deid: Deidentifier,
-    photos: Iterable[Image],
-    *,
-    layers: Sequence[int],
-    judges: Sequence[Recognizer],
-    progress: Progress | None = None,
+    deid: Deidentifier, photos: Iterable[Image], *, layers: Sequence[int], judges: Sequence[Recognizer]
 ) -> list[Row]:
-    """Figures on whole photos, each of another person: detect, replace, paste back, read again.
-
-    Args:
-        deid: with retries off.
-        photos: H×W×3 uint8 RGB.
-        layers: values of i to measure.
-        judges: recognisers that had no part in training.
-        progress: called as progress(done, total) after each setting.
+    """Figures on whole photos, each of another person, with retries off: detect, replace, paste back, read again.
 
     Returns:
         Rows: strangers, then one for each i. Photos without a detected face count as not detected and are left out
@@ -123,25 +99,16 @@ def measure_photos(
     photos = list(photos)
     found = [deid.detector.detect(photo) for photo in photos]
     marks = [faces[0].landmarks if faces else None for faces in found]
-    source = [_embed_one(judges, photo, mark) for photo, mark in zip(photos, marks, strict=True)]
-    usable = [index for index, mark in enumerate(marks) if mark is not None]
-    if len(usable) < 2:
-        raise UsageError(
-            f"{deid.detector.name} found a face in {len(usable)} of {len(photos)} photos; give at least 2 with one"
-        )
-    clear = {judge.name: np.stack([source[i][judge.name] for i in usable]) for judge in judges}
-    rows = [_compare(Row("clear", len(photos)), judges, clear, {n: np.roll(e, 1, 0) for n, e in clear.items()})]
-    rows[0].detected = len(usable) / len(photos)
-    for done, layer in enumerate(layers):
-        outs = [deid(photo, key=str(index), layer=layer).image for index, photo in enumerate(photos)]
-        again = [_embed_one(judges, out, mark) for out, mark in zip(outs, marks, strict=True)]
-        made = {judge.name: np.stack([again[i][judge.name] for i in usable]) for judge in judges}
-        row = _compare(Row(f"i = {layer}", len(photos)), judges, clear, made)
-        row.detected = _detection_rate(deid.detector, outs)
-        rows.append(row)
-        if progress:
-            progress(done + 1, len(layers))
-    return rows
+    usable = len(marks) - sum(mark is None for mark in marks)
+    if usable < 2:
+        found_in = f"{deid.detector.name} found a face in {usable} of {len(photos)} photos"
+        raise UsageError(f"{found_in}; give at least 2 with one")
+
+    def published(layer: int) -> list[Image]:
+        return [deid(photo, key=str(index), layer=layer).image for index, photo in enumerate(photos)]
+
+    outputs = {f"i = {layer}": partial(published, layer) for layer in layers}
+    return _rows(photos, marks, outputs, judges, deid.detector, usable / len(photos))
 
 
 def reconstruct(deid: Deidentifier, crops: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -168,26 +135,34 @@ def fidelity(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> tuple[float, float]:
     return float((difference**2).mean()), float(np.mean(ssim))
 
 
-def _embed_one(judges: Sequence[Recognizer], image: Image, mark: NDArray[Any] | None) -> dict[str, NDArray[np.float32]]:
-    return {} if mark is None else {judge.name: judge.embed(image, mark[None])[0] for judge in judges}
+def _rows(
+    images: Sequence[Image] | NDArray[np.uint8], marks: Sequence[NDArray[Any] | None], outputs: Outputs,
+    judges: Sequence[Recognizer], detector: FaceDetector | None, detected: float | None = None,
+) -> list[Row]:  # fmt: skip
+    """Strangers, then each setting, read at the source's landmarks; `detected` is of the sources, where it is known."""
 
+    def seen(pictures: Sequence[Image] | NDArray[np.uint8]) -> dict[str, NDArray[np.float64]]:
+        pairs = [(picture, mark[None]) for picture, mark in zip(pictures, marks, strict=True) if mark is not None]
+        return {judge.name: np.stack([judge.embed(*pair)[0] for pair in pairs]).astype(np.float64) for judge in judges}
 
-def _embeddings(
-    judges: Sequence[Recognizer], images: NDArray[np.uint8], points: NDArray[np.float32]
-) -> dict[str, NDArray[np.float32]]:
-    return {judge.name: np.stack([judge.embed(image, points)[0] for image in images]) for judge in judges}
+    def row(setting: str, pictures: Sequence[Image] | NDArray[np.uint8], made: dict[str, NDArray[np.float64]]) -> Row:
+        out = Row(setting, len(images))
+        for judge in judges:
+            x, y = clear[judge.name], made[judge.name]
+            cosine = (x * y).sum(1) / (np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)).clip(1e-12)
+            out.similarity[judge.name] = float(cosine.mean())
+            out.matched[judge.name] = float(np.mean([judge.is_match(p, q) for p, q in zip(x, y, strict=True)]))
+        if setting == "clear" and detected is not None:
+            out.detected = detected
+        elif detector is not None:
+            out.detected = float(np.mean([bool(detector.detect(picture)) for picture in pictures]))
+        return out
 
-
-def _compare(row: Row, judges: Sequence[Recognizer], a: dict[str, Any], b: dict[str, Any]) -> Row:
-    for judge in judges:
-        x, y = a[judge.name].astype(np.float64), b[judge.name].astype(np.float64)
-        cosine = (x * y).sum(1) / (np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)).clip(1e-12)
-        row.similarity[judge.name] = float(cosine.mean())
-        row.matched[judge.name] = float(np.mean([judge.is_match(p, q) for p, q in zip(x, y, strict=True)]))
-    return row
-
-
-def _detection_rate(detector: FaceDetector | None, images: Sequence[Image] | NDArray[np.uint8]) -> float | None:
-    if detector is None:
-        return None
-    return float(np.mean([bool(detector.detect(image)) for image in images]))
+    clear = seen(images)
+    rows = [row("clear", images, {name: np.roll(codes, 1, 0) for name, codes in clear.items()})]
+    for setting, make in outputs.items():
+        made = make()
+        rows.append(row(setting, made, seen(made)))
+        if setting == "reconstruction":
+            rows[-1].mse, rows[-1].ssim = fidelity(np.asarray(images), np.asarray(made))
+    return rows

@@ -1,26 +1,37 @@
-"""A set made ready, its split and its judges, and its faces as an attacker may see them; everything computed once."""
+"""Sets on the bench: opened, cut and divided, with their judges, and as an attacker may see them."""
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer, Faces, Images
-from ficgan.errors import FicganError, UsageError
+from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.faces import FaceDetector, get_detector
+from ficgan.lab import readers
+from ficgan.lab.manifest import refuse_the_known
+from ficgan.lab.matrix_config import MatrixConfig, SetConfig, SplitConfig, View
+from ficgan.lab.metrics.geometry import detect_faces, quick
+from ficgan.lab.metrics.intervals import Bootstrap, percentiles, proportion, ratios
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.readers import Embeddings, Reader
-from ficgan.lab.scenarios import View
-from ficgan.lab.sets import Prepared, Split
+from ficgan.lab.results import Figure
+from ficgan.lab.sets import FaceSet, Prepared, Quick, Split, check, open_set, prepare, split
 from ficgan.lab.stored import Store, digest, fingerprint
 
-__all__ = ["Bench", "NotApplicable", "Refused", "Subject", "anonymiser_for", "content", "known", "pixels_of"]
+__all__ = [
+    "Bench", "FaceBench", "NotApplicable", "Refused", "Subject", "anonymiser_for", "content", "describe", "divide",
+    "divided_set", "known", "mean_figure", "open_bench", "opened", "per_person", "pixels_of", "prepared_set",
+]  # fmt: skip
+
+Rows = NDArray[np.int64]
 
 
 class Refused(FicganError):
@@ -32,32 +43,71 @@ class NotApplicable(FicganError):
 
 
 @dataclass
-class Bench:
-    """A set made ready, its split, and who reads.
+class FaceBench:
+    """Prepared faces whose figures have intervals by people.
 
     Args:
-        prepared: crops of the set.
+        prepared: crops of a set.
+        seed, resamples: of the bootstrap.
+    """
+
+    prepared: Prepared
+    _: KW_ONLY
+    seed: int = 0
+    resamples: int = 1000
+
+    @property
+    def name(self) -> str:
+        return str(self.prepared.source["name"])
+
+    @property
+    def people(self) -> Rows:
+        """[N] who is in each crop."""
+        return known(self.prepared.faces)
+
+    @property
+    def bootstrap(self) -> Bootstrap:
+        return Bootstrap(self.resamples, self.seed)
+
+    def mean(self, metric: str, values: NDArray[Any], note: str = "") -> Figure:
+        """The mean of the finite values [N] of the images, with an interval over people."""
+        return mean_figure(metric, values, self.people, self.bootstrap, note)
+
+    def part(self, rows: Sequence[int] | NDArray[np.integer], images: Images | None = None) -> Prepared:
+        """Some rows of the set with their labels, perhaps in other pixels."""
+        index, whole = np.asarray(rows, np.int64), self.prepared
+        faces = whole.faces.take(index)
+        return replace(
+            whole,
+            faces=faces if images is None else faces.with_images(images),
+            rows=whole.rows[index],
+            attributes={name: values[index] for name, values in whole.attributes.items()},
+            groups={name: tuple(values[row] for row in index) for name, values in whole.groups.items()},
+        )
+
+
+@dataclass
+class Bench(FaceBench):
+    """A divided set, its judges, and the attackers that are tried on it.
+
+    Args:
         split: rows of background, attacker, gallery and probe.
         readers: judges.
         detector: says in which anonymised crops a face is still found; None: all count as acquired.
-        store: where pixels and embeddings are kept.
-        seed, resamples: of the bootstrap.
+        store: keeps pixels and embeddings.
         general, specialised: reversers as the configuration names them.
         retrain: "head" or "network".
         columns: by which figures are broken down.
         candidates: guesses at each probe, where an attacker gives several.
         retrieval_probes: at most so many probes are guessed at several times.
-        reversal_metrics: whether it is measured how far guesses resemble the clear faces.
+        reversal_metrics: whether to measure how far guesses resemble the clear faces.
         lessons: another set from which attackers learn instead of this one's attacker part, cut alike.
     """
 
-    prepared: Prepared
     split: Split
     readers: Sequence[Reader]
     detector: Any
     store: Store
-    seed: int = 0
-    resamples: int = 1000
     general: Sequence[str] = ("ridge",)
     specialised: Sequence[str] = ("auto",)
     retrain: str = "head"
@@ -68,28 +118,11 @@ class Bench:
     lessons: Prepared | None = None
     trainings: dict[tuple[str, str], list[Any]] = field(default_factory=dict)
     """(kind of scenario, title) of attackers that train a network here → key of the training in the store."""
-    _ceiling: dict[str, Scores] = field(default_factory=dict)
 
     @cached_property
     def digest(self) -> str:
-        """Of the set's pixels and of its split, on which backgrounds depend."""
+        """Depends on the set's pixels and on its split, from which backgrounds come."""
         return digest([self.prepared.digest, self.split.digest])
-
-    @property
-    def people(self) -> NDArray[np.int64]:
-        """[N] of the set."""
-        return known(self.prepared.faces)
-
-    @property
-    def name(self) -> str:
-        """Of the set."""
-        return str(self.prepared.source["name"])
-
-    def part(self, rows: NDArray[np.int64], images: Images | None = None) -> Prepared:
-        """Some rows of the set, perhaps in other pixels."""
-        faces = self.prepared.faces.take(rows)
-        faces = faces if images is None else faces.with_images(images)
-        return dataclasses.replace(self.prepared, faces=faces, rows=self.prepared.rows[rows], attributes={}, groups={})
 
     @cached_property
     def background(self) -> Faces:
@@ -100,27 +133,28 @@ class Bench:
         """Embeddings [N,D], kept under the digests of the judge, of the pixels and of the landmarks."""
         return self.store.array(["embedding", reader.digest, content(faces)], lambda: reader.embed(faces))
 
+    @cached_property
+    def _ceilings(self) -> dict[str, Scores]:
+        return {}
+
     def ceiling(self, reader: Reader) -> Scores:
         """Clear probes against a clear gallery."""
-        if reader.name not in self._ceiling:
+        if reader.name not in self._ceilings:
             gallery, probe = (self.prepared.faces.take(rows) for rows in (self.split.gallery, self.split.probe))
             seen, enrolled = (self.embed(reader, faces) for faces in (probe, gallery))
-            self._ceiling[reader.name] = Scores.compare(
+            self._ceilings[reader.name] = Scores.compare(
                 seen, enrolled, known(probe), known(gallery), metric=reader.metric
             )
-        return self._ceiling[reader.name]
+        return self._ceilings[reader.name]
 
     def found(self, faces: Faces) -> NDArray[np.bool_]:
         """[N] whether the detector still finds a face in each crop."""
         if self.detector is None:
             return np.ones(len(faces), bool)
-
-        from ficgan.lab.metrics.geometry import detect_faces
-
-        def look() -> NDArray[np.bool_]:
-            return detect_faces(self.detector, faces.images, faces.landmarks).found
-
-        return self.store.array(["found", self.detector.name, content(faces)], look)
+        return self.store.array(
+            ["found", self.detector.name, content(faces)],
+            lambda: detect_faces(self.detector, faces.images, faces.landmarks).found,
+        )
 
 
 def anonymiser_for(bench: Bench, anonymizer: Anonymizer) -> Anonymizer:
@@ -136,7 +170,7 @@ def anonymiser_for(bench: Bench, anonymizer: Anonymizer) -> Anonymizer:
     return anonymizer.fit(bench.background)
 
 
-def pixels_of(bench: Bench, anonymizer: Anonymizer, rows: NDArray[np.int64]) -> Faces:
+def pixels_of(bench: Bench, anonymizer: Anonymizer, rows: Rows) -> Faces:
     """Rows of the set, anonymised; kept in the store."""
     return Subject(bench, anonymizer).anonymised(rows)
 
@@ -158,12 +192,14 @@ class Subject:
         self.naive: dict[str, Scores] = {}
         self._blocks: dict[tuple[str, str], Images] = {}
 
-    def clear(self, rows: NDArray[np.int64]) -> Faces:
+    def clear(self, rows: Rows) -> Faces:
         return self.bench.prepared.faces.take(rows)
 
-    def anonymised(self, rows: NDArray[np.int64], anonymizer: Anonymizer | None = None) -> Faces:
-        """Rows of the tested or of the attacker. Each of the two is anonymised in one go, whatever part of it is asked
-        for: methods that look at the whole set (genuine k-same, swaps) then do the same to gallery and probe.
+    def anonymised(self, rows: Rows, anonymizer: Anonymizer | None = None) -> Faces:
+        """Rows of the tested people or of the attacker's, anonymised.
+
+        Each of the two groups is anonymised at once, whichever rows are wanted: methods that look at the whole set
+        (genuine k-same, swaps) then do the same to gallery and probe.
         """
         maker = anonymizer or self.anonymizer
         if maker is None:
@@ -172,7 +208,7 @@ class Subject:
         name, block = "tested", np.sort(np.concatenate([split.gallery, split.probe]))
         if not np.isin(rows, block).all():
             name, block = "attacker", np.sort(split.attacker)
-        made = self._block(maker, name, block)
+        made = self._made(maker, name, self.bench.part(block), self.bench.digest)
         return self.clear(rows).with_images(made[np.searchsorted(block, rows)])
 
     def lessons(self, anonymizer: Anonymizer | None = None) -> Faces:
@@ -182,9 +218,6 @@ class Subject:
         if maker is None:
             return other.faces
         return other.faces.with_images(self._made(maker, "lessons", other, other.digest))
-
-    def _block(self, maker: Anonymizer, name: str, block: NDArray[np.int64]) -> Images:
-        return self._made(maker, name, self.bench.part(block), self.bench.digest)
 
     def _made(self, maker: Anonymizer, name: str, part: Prepared, origin: str) -> Images:
         mark = fingerprint(maker)
@@ -196,7 +229,7 @@ class Subject:
         kept = ["pixels", origin, list(part.region), mark, list(part.faces.names)]
         return self.bench.store.array(kept, lambda: part.anonymise(maker).images)
 
-    def view(self, view: View, rows: NDArray[np.int64]) -> Faces:
+    def view(self, view: View, rows: Rows) -> Faces:
         if view in ("surroundings", "inside", "inside anonymised") and self.bench.prepared.whole:
             whole = "the crops of this set are replaced as a whole and have no surroundings; set context above 1"
             raise Refused(whole) if self.anonymizer is None else NotApplicable(whole)
@@ -224,6 +257,164 @@ def content(faces: Faces) -> str:
 
 
 def known(faces: Faces) -> NDArray[np.int64]:
-    """Who they are; sets without people are refused before."""
+    """People [N] of faces; sets without people were refused before."""
     assert faces.people is not None
     return faces.people
+
+
+def mean_figure(metric: str, values: NDArray[Any], people: Rows, bootstrap: Bootstrap, note: str = "") -> Figure:
+    """The mean of the finite values [N] of images, with an interval by resampling the people [N] in them.
+
+    Yes-or-no values have the interval of a proportion; a single person has none.
+    """
+    used = np.isfinite(values)
+    if not used.any():
+        return Figure(metric, None, unit="images", note=note or "no image has it")
+    sums, counts = per_person(values[used], people[used])
+    low = high = None
+    if len(sums) > 1:
+        drawn = bootstrap.weights(len(sums))
+        share = values.dtype == bool
+        low, high = proportion(drawn, sums, counts) if share else percentiles(ratios(drawn, sums, counts))
+    return Figure(metric, float(np.mean(values[used], dtype=np.float64)), low, high, int(used.sum()), "images", note)
+
+
+def per_person(values: NDArray[Any], people: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Values [N] of images added up for each of the people [N] in them, and how many images each has; [I] both."""
+    _, index = np.unique(people, return_inverse=True)
+    sums = np.bincount(index, weights=values.astype(np.float64)).astype(np.float64)
+    return sums, np.bincount(index).astype(np.float64)
+
+
+# -- sets of a configuration ------------------------------------------------------------------------------------------
+
+
+def opened(config: SetConfig) -> FaceSet:
+    """The people and photos of a set that are asked for; nothing is decoded."""
+    return open_set(
+        config.path, layout=config.layout, labels=config.labels, name=config.name, identity=config.identity,
+        limit_people=config.limit_people, images_per_person=config.images_per_person,
+    )  # fmt: skip
+
+
+def prepared_set(config: SetConfig, detector: FaceDetector | None, store: Path | None) -> Prepared:
+    """A set with its faces cut, from the store where it is there.
+
+    Args:
+        detector: finds the faces of sets that are not aligned; None: the best one here.
+        store: folder that keeps the crops; None: nothing is kept.
+    """
+    finder = None if config.aligned or detector is None else Quick(detector)
+    return prepare(
+        opened(config), size=config.size, context=config.context, detector=finder, cache=store, aligned=config.aligned
+    )
+
+
+def divide(prepared: Prepared, sizes: SplitConfig) -> Split:
+    """Who of a set is background, teaches attackers, and is tested; pictures that two parts share are left out.
+
+    Raises:
+        UsageError: a split that cannot be.
+        InputError: the set has too few people.
+    """
+    people, names = known(prepared.faces), prepared.faces.names
+    parts = split(
+        people, background=sizes.background, attacker=sizes.attacker, test=sizes.test,
+        enrolment=sizes.enrolment, seed=sizes.seed, names=names,
+    )  # fmt: skip
+    return check(parts, people, names=names, digests=prepared.digests(), duplicates="remove")
+
+
+def divided_set(config: SetConfig, detector: str, out: Path) -> tuple[Prepared, Split]:
+    """A set with its faces cut, and its split; `out/store` keeps the crops."""
+    prepared = _prepared(config, detector, out)
+    return prepared, divide(prepared, config.split)
+
+
+def describe(config: MatrixConfig, one: SetConfig, out: Path) -> dict[str, Any]:
+    """What a report says of a set of a matrix, with the digest of all in it that a trial depends on."""
+    prepared, parts, other = _checked(config, one, out)
+    facts = prepared.facts()
+    lessons: dict[str, Any] = {}
+    if other is not None and one.learn_from is not None:
+        of = other.facts()
+        lessons = {"learn_from": {**{key: of[key] for key in ("name", "faces", "people", "pixels")},
+                                  "licence": one.learn_from.licence or of["licence"]}}  # fmt: skip
+    attributes = {name: values.tolist() for name, values in prepared.attributes.items()}
+    labels = digest([attributes, {name: list(values) for name, values in prepared.groups.items()}])
+    return {
+        **facts,
+        **lessons,
+        "digest": digest([facts["pixels"], parts.digest, labels, lessons]),
+        "licence": one.licence or facts["licence"],
+        "size": one.size,
+        "context": one.context,
+        "split": parts.manifest,
+    }
+
+
+def open_bench(config: MatrixConfig, one: SetConfig, out: Path) -> Bench:
+    """A set of a matrix with all that its trials need: split, judges, attackers, and the set that these learn from.
+
+    Args:
+        out: folder of the matrix; `out/store` keeps crops, pixels and embeddings.
+
+    Raises:
+        UsageError: a judge that is not here, or a trained attacker that learnt from people who are tested.
+        InputError: a set that cannot be read or divided.
+    """
+    return _cached_bench(config.model_dump_json(), one.name, out)
+
+
+@lru_cache(maxsize=2)
+def _cached_bench(text: str, name: str, out: Path) -> Bench:
+    config = MatrixConfig.model_validate_json(text)
+    one = next(one for one in config.sets if one.name == name)
+    prepared, parts, lessons = _checked(config, one, out)
+    return Bench(
+        prepared,
+        parts,
+        readers.get_readers(tuple(config.recognisers)),
+        quick(_detector(config.detector)),
+        Store(out / "store"),
+        seed=config.seed,
+        resamples=config.resamples,
+        general=config.general,
+        specialised=config.specialised,
+        retrain=config.retrain,
+        columns=config.groups,
+        candidates=config.candidates,
+        retrieval_probes=config.retrieval_probes,
+        reversal_metrics=config.reversal_metrics,
+        lessons=lessons,
+    )
+
+
+def _checked(config: MatrixConfig, one: SetConfig, out: Path) -> tuple[Prepared, Split, Prepared | None]:
+    """A set, its split, and the set that attackers learn from; refuses trained attackers who know a tested person."""
+    prepared, parts = divided_set(one, config.detector, out)
+    refuse_the_known(config.named_attackers, one, prepared, parts)
+    return prepared, parts, _lessons(one, prepared, config.detector, out)
+
+
+@lru_cache(maxsize=1)
+def _detector(name: str) -> FaceDetector:
+    return get_detector(name)
+
+
+def _prepared(config: SetConfig, detector: str, out: Path) -> Prepared:
+    return prepared_set(config, None if config.aligned else _detector(detector), out / "store")
+
+
+def _lessons(one: SetConfig, prepared: Prepared, detector: str, out: Path) -> Prepared | None:
+    """The other set that attackers learn from, without pictures that are in this one; None where they learn here."""
+    if one.learn_from is None:
+        return None
+    other = _prepared(one.learn_from, detector, out)
+    if other.faces.people is None or (other.faces.people < 0).any():
+        raise InputError(f"the set {one.learn_from.name} does not say who everybody is; attackers cannot learn from it")
+    here = set(prepared.digests())
+    rows = np.flatnonzero([mark not in here for mark in other.digests()])
+    if not len(rows):
+        raise InputError(f"every picture of {one.learn_from.name} is in {one.name}, too; learn from another set")
+    return FaceBench(other).part(rows)

@@ -58,7 +58,8 @@ class Manifest:
 
     @classmethod
     def read(cls, path: Path) -> Manifest:
-        """
+        """The manifest in a file.
+
         Raises:
             UsageError: it is not there, damaged, or of a later version.
         """
@@ -86,23 +87,20 @@ def photo_keys(one: SetConfig, names: Set[str]) -> tuple[str, ...]:
 
     Args:
         one: the set; which of its people and photos it asks for is left aside.
-        names: of the images.
     """
     faces = _all_of(one)
     return tuple(sorted(_keys(faces, [row for row, name in enumerate(faces.names) if name in names])))
 
 
 def refuse_the_known(specs: Sequence[str], one: SetConfig, prepared: Prepared, split: Split) -> None:
-    """Look whether an attacker that comes trained learnt from somebody who is to be tested.
+    """Refuse trained attackers that learnt from somebody who is to be tested.
 
     Args:
         specs: attackers, NAME:PARAMETER=VALUE,…
         one: where the set lies; all photos of a tested person are looked at, whether or not they are tested, too.
-        prepared: its crops.
-        split: gallery and probe are tested.
 
     Raises:
-        UsageError: one did, or there is no manifest that tells.
+        UsageError: one did, or its manifest is missing.
     """
     files = [Path(given["file"]) for text in specs for given in [_trained(text)] if given.get("file")]
     if not files:
@@ -153,7 +151,7 @@ def _all_of(one: SetConfig) -> FaceSet:
 
 
 def _keys(faces: FaceSet, rows: Sequence[int]) -> dict[str, str]:
-    """Hash of the bytes → name; what cannot be read is nobody's lesson and not tested either."""
+    """Hash of the bytes → name; unreadable files are neither learnt from nor tested."""
     out = {}
     for row in rows:
         try:

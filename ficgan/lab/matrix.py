@@ -1,39 +1,129 @@
-"""`ficgan-eval run`: a matrix of sets and methods, one task each; finished ones stay, an interrupted run goes on."""
+"""`ficgan-eval run`: a matrix of sets and methods, a task each; finished tasks are kept, an interrupted run resumes."""
 
 from __future__ import annotations
 
+import io
 import json
 import platform
 import time
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan import __version__, pretrained
+from ficgan.anonymizers import ANONYMIZERS, Anonymizer
+from ficgan.deidentify import refuse_trainer
 from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.face_model import ModelInfo
 from ficgan.images import atomic_write
-from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, SetConfig, without_folder
-from ficgan.lab.matrix_sets import describe, named_attackers, open_bench
-from ficgan.lab.processes import Say, run_tasks
-from ficgan.lab.results import Results, Trial, Utility, from_json
-from ficgan.lab.stored import VERSION, digest, files_digest
+from ficgan.lab import readers
+from ficgan.lab.attackers import shareable, titles, training_of, with_trainings
+from ficgan.lab.attributes import AttributeClassifier
+from ficgan.lab.bench import Bench, anonymiser_for, describe, open_bench, pixels_of
+from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, SetConfig, get_scenarios, without_folder
+from ficgan.lab.metrics.intervals import wilson
+from ficgan.lab.metrics.utility import Judges, Readings, compare
+from ficgan.lab.results import Figure, Results, Trial, Utility, caveats, from_json
+from ficgan.lab.stored import VERSION, Say, digest, files_digest, run_tasks
+from ficgan.lab.trials import LEAST_GROUP, run_trials
 from ficgan.registry import parse_spec
 
-__all__ = ["Progress", "check_paths", "run_matrix"]
+__all__ = ["Progress", "Task", "check_paths", "run_matrix"]
 
 Progress = Callable[[int, int, str], None]
 """Called as progress(done, total, what): a task is finished, or `what` has begun."""
 CLEAR = "clear"
 
 
-def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Progress | None = None) -> Results:
-    """Run, or go on with, an evaluation.
+@dataclass(frozen=True)
+class Task:
+    """One method on one set; its findings lie in a file named after the digest of all that they depend on.
 
     Args:
-        config: checked matrix.
-        out: folder for `results.json`, the finished tasks and the store of pixels and embeddings.
+        config: the matrix.
+        set: one of its sets.
+        method: one of its methods; None: the clear images.
+        out: folder of the evaluation.
+        key: digest of settings, pixels, labels, and the contents of the files they name.
+    """
+
+    config: MatrixConfig
+    set: SetConfig
+    method: MethodConfig | None
+    out: Path
+    key: str
+
+    @classmethod
+    def of(cls, config: MatrixConfig, one: SetConfig, method: MethodConfig | None, set_digest: str, out: Path) -> Task:
+        """The task with its key, which is new each time where an external command runs: it may have changed."""
+        shared = config.model_dump(mode="json", exclude={"title", "sets", "methods"})
+        named = [*config.recognisers, config.attributes or ""]
+        attackers = [parse_spec(text)[1] for text in (*config.general, *config.specialised)]
+        own: dict[str, Any] | None = None
+        if method is not None:
+            own = method.model_dump(mode="json")
+            for given in (method.parameters, *attackers):
+                named += [value for value in given.values() if isinstance(value, str)]
+                if given.get("command"):
+                    own["asked"] = time.time_ns()
+        files = [files_digest(text) for text in named]
+        key = digest([VERSION, __version__, shared, one.name, one.context, set_digest, own, files])
+        return cls(config, one, method, out, key)
+
+    @property
+    def label(self) -> str:
+        return CLEAR if self.method is None else self.method.title
+
+    @property
+    def title(self) -> str:
+        return f"{self.label} on {self.set.name}"
+
+    @property
+    def file(self) -> Path:
+        return self.out / "tasks" / f"{self.key}.json"
+
+    def read(self) -> dict[str, Any] | None:
+        """What it found; None where it is not finished."""
+        try:
+            entry: dict[str, Any] = json.loads(self.file.read_text(encoding="utf-8"))
+            return entry
+        except (OSError, ValueError):
+            return None
+
+    def run(self, say: Say) -> None:
+        """Make every trial and write what was found."""
+        began, config = time.monotonic(), self.config
+        bench = open_bench(config, self.set, self.out)
+        bench.trainings.clear()
+        anonymizer = None if self.method is None else anonymiser_for(bench, self.method.make())
+        trials = run_trials(
+            bench, anonymizer, self.label, get_scenarios(config.scenarios),
+            progress=lambda text: say(f"{self.title}: {text}"),
+        )  # fmt: skip
+        trainings = {f"{self.title}, {trial.scenario}: {trial.attacker}": training_of(bench, trial) for trial in trials}
+        utilities = [asdict(_utility(config, bench, anonymizer, self.label))] if config.utility else []
+        entry = {
+            "trials": [asdict(trial) for trial in with_trainings(bench, trials)],
+            "utilities": utilities,
+            "method": None if anonymizer is None else _described(anonymizer),
+            "pictures": _pictures(bench, anonymizer, self.key, self.out, config.pictures) if config.pictures else [],
+            "trainings": {attacker: note for attacker, note in trainings.items() if note},
+            "seconds": round(time.monotonic() - began, 2),
+        }
+        with atomic_write(self.file, overwrite=True) as file:
+            file.write(json.dumps(entry, allow_nan=False).encode())
+
+
+def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Progress | None = None) -> Results:
+    """Run or resume an evaluation.
+
+    Args:
         jobs: processes; each computes with an equal share of the cores.
-        progress: called in this process.
 
     Returns:
         The results, also written to `out/results.json`.
@@ -44,137 +134,43 @@ def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Prog
         FicganError: a task failed; the finished ones are kept.
     """
     started = time.monotonic()
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "tasks").mkdir(exist_ok=True)
+    report = progress or (lambda done, total, what: None)
+    (out / "tasks").mkdir(parents=True, exist_ok=True)
     _check(config)
-    tasks: list[tuple[SetConfig, MethodConfig | None]] = []
+    total = len(config.sets) * (len(config.methods) + 1)
+    tasks: list[Task] = []
     sets: dict[str, dict[str, Any]] = {}
     for one in config.sets:
-        if progress:
-            progress(0, len(config.sets) * (len(config.methods) + 1), f"preparing {one.name}")
-        sets[one.name] = describe(config, one, out)
-        tasks += [(one, None), *((one, method) for method in config.methods)]
-    total, done = len(tasks), 0
-    keys = [_key(config, one, method, sets[one.name]["digest"]) for one, method in tasks]
-    waiting = []
-    for index, key in enumerate(keys):
-        if _read(out, key) is None:
-            waiting.append(index)
-        else:
-            done += 1
-    if progress:
-        progress(done, total, f"{done} of {total} were done before" if done else "")
+        report(0, total, f"preparing {one.name}")
+        sets[one.name] = facts = describe(config, one, out)
+        tasks += [Task.of(config, one, method, facts["digest"], out) for method in (None, *config.methods)]
+    waiting = [task for task in tasks if task.read() is None]
+    done = total - len(waiting)
+    report(done, total, f"{done} of {total} were done before" if done else "")
     failures: list[str] = []
 
     def say(text: str) -> None:
-        if progress:
-            progress(done, total, text)
+        report(done, total, text)
 
     # The clear images come first: everybody compares with them, and their embeddings are then in the store.
-    for group in (
-        [index for index in waiting if tasks[index][1] is None],
-        [index for index in waiting if tasks[index][1] is not None],
-    ):
-        work = [(index, (config, *tasks[index], keys[index], out)) for index in group]
-        for index, problem in run_tasks(_task, work, jobs=jobs, say=say):
+    for clear in (True, False):
+        group = [task for task in waiting if (task.method is None) == clear]
+        work = [(number, (task,)) for number, task in enumerate(group)]
+        for number, problem in run_tasks(_run, work, jobs=jobs, say=say):
             done += 1
-            one, method = tasks[index]
-            if problem:
-                failures.append(f"{method.title if method else CLEAR} on {one.name}: {problem}")
-            if progress:
-                progress(done, total, f"{method.title if method else CLEAR} on {one.name}")
+            failures += [f"{group[number].title}: {problem}"] if problem else []
+            report(done, total, group[number].title)
     if failures:
         more = f" ({len(failures) - 1} more tasks failed)" if len(failures) > 1 else ""
         raise FicganError(f"{failures[0]}{more}; what is finished is kept in {out}, run again after mending it")
-    results = _collect(config, out, sets, keys, time.monotonic() - started)
+    results = _collect(config, out, sets, tasks, time.monotonic() - started)
     with atomic_write(out / "results.json", overwrite=True) as file:
         file.write(results.to_json().encode())
     return results
 
 
-def _task(config: MatrixConfig, one: SetConfig, method: MethodConfig | None, key: str, out: Path, say: Say) -> str:
-    """Run one task and write what it found; "" or what went wrong."""
-    from ficgan.lab.attackers import training_of, with_trainings
-    from ficgan.lab.bench import anonymiser_for
-    from ficgan.lab.scenarios import get_scenarios
-    from ficgan.lab.trials import run_trials
-
-    began = time.monotonic()
-    try:
-        bench = open_bench(config, one, out)
-        label = CLEAR if method is None else method.title
-        bench.trainings.clear()
-        anonymizer = None if method is None else anonymiser_for(bench, method.make())
-        trials = run_trials(
-            bench, anonymizer, label, get_scenarios(config.scenarios),
-            progress=lambda text: say(f"{label} on {one.name}: {text}"),
-        )  # fmt: skip
-        told = {f"{label} on {one.name}, {t.scenario}: {t.attacker}": training_of(bench, t) for t in trials}
-        trials = with_trainings(bench, trials)
-        utility, pictures = _utility(config, bench, anonymizer, label, out, key)
-    except FicganError as error:
-        return str(error)
-    entry = {
-        "trials": [asdict(trial) for trial in trials],
-        "utilities": [] if utility is None else [asdict(utility)],
-        "method": None if anonymizer is None else _method(anonymizer),
-        "pictures": pictures,
-        "trainings": {attacker: note for attacker, note in told.items() if note},
-        "seconds": round(time.monotonic() - began, 2),
-    }
-    with atomic_write(out / "tasks" / f"{key}.json", overwrite=True) as file:
-        file.write(json.dumps(entry, allow_nan=False).encode())
-    return ""
-
-
-def _utility(
-    config: MatrixConfig, bench: Any, anonymizer: Any, label: str, out: Path, key: str
-) -> tuple[Any, list[str]]:
-    """Utility figures on the probes, and pictures of the first few."""
-    from ficgan.lab.usefulness import pictures, usefulness
-
-    utility = usefulness(config, bench, anonymizer, label) if config.utility else None
-    shown = pictures(bench, anonymizer, key, out, config.pictures) if config.pictures else []
-    return utility, shown
-
-
-def _method(anonymizer: Any) -> dict[str, Any]:
-    traits = asdict(anonymizer.traits)
-    traits["needs"] = sorted(traits["needs"])
-    settings = {key: without_folder(value) for key, value in anonymizer.settings().items()}
-    if settings.get("command"):
-        settings["command"] = settings["command"].split()[0]
-    return {"name": anonymizer.name, **traits, "settings": settings}
-
-
-def _key(config: MatrixConfig, one: SetConfig, method: MethodConfig | None, set_digest: str) -> str:
-    """Of everything a task's outcome depends on: settings, pixels, labels, and the contents of the files they name."""
-    from ficgan import __version__
-
-    shared = config.model_dump(mode="json", exclude={"title", "sets", "methods"})
-    named = [*config.recognisers, config.attributes or ""]
-    attackers = [parse_spec(text)[1] for text in (*config.general, *config.specialised)]
-    own: dict[str, Any] | None = None
-    if method is not None:
-        own = method.model_dump(mode="json")
-        for given in (method.parameters, *attackers):
-            named += [value for value in given.values() if isinstance(value, str)]
-            if given.get("command"):  # a program of somebody else's may have changed: its task is never kept
-                own["asked"] = time.time_ns()
-    files = [files_digest(text) for text in named]
-    return digest([VERSION, __version__, shared, one.name, one.context, set_digest, own, files])
-
-
-def _read(out: Path, key: str) -> dict[str, Any] | None:
-    try:
-        entry: dict[str, Any] = json.loads((out / "tasks" / f"{key}.json").read_text(encoding="utf-8"))
-        return entry
-    except (OSError, ValueError):
-        return None
-
-
 def check_paths(config: MatrixConfig) -> None:
-    """Whether what the matrix names is there.
+    """Check that the files the matrix names are there.
 
     Raises:
         UsageError: no attribute classifier at the path given.
@@ -188,50 +184,53 @@ def check_paths(config: MatrixConfig) -> None:
                 raise InputError(f"the set {some.name} is not at {some.path}; name a folder, zip or tar")
 
 
-def _check(config: MatrixConfig) -> None:
-    """What can be known before any image is read: judges and classifier can be opened, and no judge helped a method."""
-    from ficgan import pretrained
-    from ficgan.anonymizers import ANONYMIZERS
-    from ficgan.deidentify import refuse_trainer
-    from ficgan.face_model import ModelInfo
-    from ficgan.lab.attributes import AttributeClassifier
-    from ficgan.lab.readers import get_readers
+def _run(task: Task, say: Say) -> str:
+    """Run a task in any process; "" or what went wrong."""
+    try:
+        task.run(say)
+    except FicganError as error:
+        return str(error)
+    return ""
 
+
+def _check(config: MatrixConfig) -> None:
+    """Check, before any image is read, that judges and classifier can be opened and that no judge helped a method."""
     check_paths(config)
-    readers = get_readers(tuple(config.recognisers))
+    judges = readers.get_readers(tuple(config.recognisers))
     if config.attributes is not None:
         AttributeClassifier.load(Path(config.attributes))
     for method in config.methods:
         texts = [value for value in method.parameters.values() if isinstance(value, str)]
         helpers = {digest for text in texts for digest in files_digest(text)}
-        for reader in readers:
+        for reader in judges:
             if reader.digest in helpers:
                 raise UsageError(f"{reader.name} is what {method.title} works against; take another judge")
-        if "model" not in ANONYMIZERS[method.method].traits.needs:
-            continue
-        file = method.parameters.get("checkpoint") or pretrained.path("model")
-        for name in config.recognisers:
-            refuse_trainer(ModelInfo.of(file), name)
+        if "model" in ANONYMIZERS[method.method].traits.needs:
+            file = method.parameters.get("checkpoint") or pretrained.path("model")
+            for name in config.recognisers:
+                refuse_trainer(ModelInfo.of(file), name)
+
+
+def _described(anonymizer: Anonymizer) -> dict[str, Any]:
+    traits = asdict(anonymizer.traits)
+    traits["needs"] = sorted(traits["needs"])
+    settings = {key: without_folder(value) for key, value in anonymizer.settings().items()}
+    if settings.get("command"):
+        settings["command"] = settings["command"].split()[0]
+    return {"name": anonymizer.name, **traits, "settings": settings}
 
 
 def _collect(
-    config: MatrixConfig, out: Path, sets: dict[str, dict[str, Any]], keys: list[str], seconds: float
+    config: MatrixConfig, out: Path, sets: dict[str, dict[str, Any]], tasks: list[Task], seconds: float
 ) -> Results:
-    from ficgan import __version__
-    from ficgan.lab.caveats import caveats
-
-    entries = [entry for key in keys if (entry := _read(out, key)) is not None]
-    if len(entries) != len(keys):
+    found = [(task, entry) for task in tasks if (entry := task.read()) is not None]
+    if len(found) != len(tasks):
         raise UsageError(f"{out} lost finished tasks while the evaluation ran; run it again")
-    trials = [Trial(**from_json(trial)) for entry in entries for trial in entry["trials"]]
-    utilities = [Utility(**from_json(one)) for entry in entries for one in entry["utilities"]]
-    labels = [label for _ in config.sets for label in (None, *(method.title for method in config.methods))]
-    methods = {
-        label: entry["method"] for label, entry in zip(labels, entries, strict=True) if label and entry["method"]
-    }
-    shown: dict[str, list[str]] = {}
-    for label, entry in zip(labels, entries, strict=True):
-        shown.setdefault(label or CLEAR, []).extend(entry["pictures"])
+    entries = [entry for _, entry in found]
+    pictures: dict[str, list[str]] = {}
+    for task, entry in found:
+        if entry["pictures"]:
+            pictures.setdefault(task.label, []).extend(entry["pictures"])
     results = Results(
         config.title,
         provenance={
@@ -239,43 +238,26 @@ def _collect(
             "python": platform.python_version(),
             "machine": platform.machine(),
             "settings": _shareable(config),
-            "attackers": _attackers(config),
+            "attackers": {title: shareable(text) for text, title in titles(config.named_attackers).items()},
             "trainings": {name: note for entry in entries for name, note in entry.get("trainings", {}).items()},
-            "attribute_classifier": _learnt_from(config),
+            "attribute_classifier": None if config.attributes is None else AttributeClassifier.load(
+                Path(config.attributes)
+            ).training.get("source", {}),
             "seconds": round(seconds, 1),
             "task_seconds": round(sum(entry["seconds"] for entry in entries), 1),
         },
         sets=sets,
-        methods=methods,
-        trials=trials,
-        utilities=utilities,
-        pictures={label: files for label, files in shown.items() if files},
-    )
+        methods={task.label: entry["method"] for task, entry in found if entry["method"]},
+        trials=[Trial(**from_json(trial)) for entry in entries for trial in entry["trials"]],
+        utilities=[Utility(**from_json(one)) for entry in entries for one in entry["utilities"]],
+        pictures=pictures,
+    )  # fmt: skip
     results.caveats = caveats(results)
     return results
 
 
-def _attackers(config: MatrixConfig) -> dict[str, str]:
-    """What the attackers are called in tables → how they are asked for."""
-    from ficgan.lab.attackers import shareable, titles
-
-    return {title: shareable(text) for text, title in titles(named_attackers(config)).items()}
-
-
-def _learnt_from(config: MatrixConfig) -> dict[str, Any] | None:
-    """On what the attribute classifier was trained."""
-    from ficgan.lab.attributes import AttributeClassifier
-
-    if config.attributes is None:
-        return None
-    source: dict[str, Any] = AttributeClassifier.load(Path(config.attributes)).training.get("source", {})
-    return source
-
-
 def _shareable(config: MatrixConfig) -> dict[str, Any]:
     """The configuration without folders of this machine."""
-    from ficgan.lab.attackers import shareable
-
     tree: dict[str, Any] = config.model_dump(mode="json")
     for one in (some for both in tree["sets"] for some in (both, both["learn_from"]) if some is not None):
         one["path"] = Path(one["path"]).name
@@ -287,3 +269,81 @@ def _shareable(config: MatrixConfig) -> dict[str, Any]:
     tree["recognisers"] = [f"onnx:{Path(n[5:]).name}" if n.startswith("onnx:") else n for n in tree["recognisers"]]
     tree["attributes"] = None if tree["attributes"] is None else Path(tree["attributes"]).name
     return tree
+
+
+# -- utility ----------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def _judges(attributes: str | None) -> Judges:
+    return Judges.find(attributes=None if attributes is None else Path(attributes))
+
+
+_READ: dict[tuple[str, str | None], Readings] = {}
+"""What was read in the clear probes of the set at work: one set at a time."""
+
+
+def _clear(bench: Bench, attributes: str | None) -> Readings:
+    key = (bench.digest, attributes)
+    if key not in _READ:
+        _READ.clear()
+        _READ[key] = _judges(attributes).read(bench.prepared.faces.take(bench.split.probe))
+    return _READ[key]
+
+
+def _utility(config: MatrixConfig, bench: Bench, anonymizer: Anonymizer | None, label: str) -> Utility:
+    """Every utility figure on the probes; without an anonymiser, of the clear images."""
+    clear, rows = _clear(bench, config.attributes), bench.split.probe
+    faces = clear.faces if anonymizer is None else pixels_of(bench, anonymizer, rows)
+    seen = _judges(config.attributes).read(faces, against=clear)
+    names, known_ones = clear.attribute_names, bench.prepared.attributes
+    labels = None
+    if names and all(name in known_ones for name in names):
+        labels = np.stack([known_ones[name][rows] for name in names], 1).astype(np.uint8)
+    figures = compare(clear, seen, region=bench.prepared.region, labels=labels, bootstrap=bench.bootstrap)
+    return Utility(bench.name, label, figures, dict(_groups(bench, clear, seen, rows)))
+
+
+def _groups(
+    bench: Bench, clear: Readings, seen: Readings, rows: NDArray[np.int64]
+) -> Iterator[tuple[str, tuple[Figure, ...]]]:
+    """Detection, gender and attributes of each group."""
+    for column in bench.columns:
+        values = np.array(bench.prepared.groups.get(column, ()), dtype=object)
+        labels = values[rows] if len(values) else values
+        for value in sorted({one for one in labels if one}):
+            mask = labels == value
+            if len(np.unique(bench.people[rows[mask]])) < LEAST_GROUP:
+                continue
+            figures = []
+            if seen.detections is not None:
+                figures.append(_share("detected", seen.detections.found[mask]))
+            if seen.males is not None and clear.males is not None:
+                figures.append(_share("gender-kept", ((seen.males >= 0.5) == (clear.males >= 0.5))[mask]))
+            if seen.attributes is not None and clear.attributes is not None:
+                same = ((seen.attributes >= 0.5) == (clear.attributes >= 0.5))[mask]
+                figures.append(Figure("attributes", float(same.mean()), n=int(mask.sum()), unit="images"))
+            yield f"{column}={value}", tuple(figures)
+
+
+def _share(metric: str, hits: NDArray[np.bool_]) -> Figure:
+    return Figure(metric, float(hits.mean()), *wilson(int(hits.sum()), len(hits)), len(hits), "images")
+
+
+def _pictures(bench: Bench, anonymizer: Anonymizer | None, key: str, out: Path, count: int) -> list[str]:
+    """The first probes as PNG below `out/pictures`, the same people for every method; files relative to `out`."""
+    from PIL import Image
+
+    rows = bench.split.probe
+    _, first = np.unique(bench.people[rows], return_index=True)
+    rows = rows[first[:count]]
+    faces = bench.prepared.faces.take(rows) if anonymizer is None else pixels_of(bench, anonymizer, rows)
+    (out / "pictures").mkdir(exist_ok=True)
+    written = []
+    for number, image in enumerate(faces.images):
+        written.append(f"pictures/{key[:12]}-{number:02d}.png")
+        data = io.BytesIO()
+        Image.fromarray(image).save(data, format="PNG")
+        with atomic_write(out / written[-1], overwrite=True) as file:
+            file.write(data.getvalue())
+    return written

@@ -1,25 +1,143 @@
-"""What `ficgan-eval run` is told: sets, methods, scenarios, recognisers, checked before anything is read."""
+"""Settings of evaluations and of attackers' trainings: scenarios, sets, methods, judges; all of them checked."""
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer
+from ficgan.errors import UsageError
 from ficgan.lab.attacks import REVERSERS
-from ficgan.lab.scenarios import get_scenarios
+from ficgan.lab.attacks.learned import Learned
 from ficgan.registry import parse_spec
-from ficgan.yaml_settings import check, read_tree
+from ficgan.yaml_settings import check, override, read_tree
 
-__all__ = ["MatrixConfig", "MethodConfig", "SetConfig", "SplitConfig", "load_matrix", "without_folder"]
+__all__ = [
+    "SCENARIOS", "AttackConfig", "AttackSet", "Attacker", "AttackerConfig", "MatrixConfig", "MethodConfig", "Scenario",
+    "SetConfig", "SplitConfig", "View", "get_scenarios", "load_attack", "load_matrix", "parameter_count",
+    "parse_attack", "without_folder",
+]  # fmt: skip
 
-_PAGE = "docs/evaluation.md"
+_MATRIX_PAGE, _ATTACK_PAGE = "docs/evaluation.md", "docs/attacks.md"
 _FILES = ("folder", "checkpoint", "bank", "file")
 """Parameters that name a file or folder."""
+
+# -- scenarios --------------------------------------------------------------------------------------------------------
+
+View = Literal["clear", "anonymised", "reversed", "surroundings", "inside", "inside anonymised", "constant"]
+"""What a gallery or a probe shows. surroundings: the replaced square greyed; inside: all but that square greyed."""
+Attacker = Literal[
+    "", "general", "specialised", "mismatched", "background", "right key", "wrong key", "compressed", "fusion",
+    "average", "inference", "closed", "retrieval", "closed retrieval", "identity probe",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One experiment.
+
+    Args:
+        name: for configurations.
+        title: one line for `ficgan-eval list scenarios`.
+        gallery: what the attacker has enrolled.
+        probe: what the attacker sees.
+        attacker: what is done to probes before they are read.
+        retrained: the recogniser has learnt from anonymised faces of other people.
+        same_set: probes are compared with each other (linkability), not with a gallery.
+        knowledge: what the attacker must have, for the reader of a table.
+        control: what the trial is a control for, see `Trial`.
+        source: paper and section.
+    """
+
+    name: str
+    title: str
+    gallery: View
+    probe: View
+    attacker: Attacker = ""
+    retrained: bool = False
+    same_set: bool = False
+    knowledge: str = "nothing"
+    control: str = ""
+    source: str = ""
+
+
+_ALL = (
+    Scenario("clear", "clear probes against a clear gallery: the ceiling of every other figure", "clear", "clear",
+             control="ceiling", source="Fantômas §7.2"),
+    Scenario("constant", "grey probes against a clear gallery: must be at chance", "clear", "constant",
+             control="negative", source="negative control"),
+    Scenario("naive", "anonymised probes against a clear gallery", "clear", "anonymised", source="Newton et al. 2005"),
+    Scenario("reverse-naive", "clear probes against an anonymised gallery", "anonymised", "clear",
+             source="Fawkes (Shan et al. 2020)"),
+    Scenario("parrot-enrol", "anonymised probes against an anonymised gallery", "anonymised", "anonymised",
+             knowledge="that it was anonymised, and how to repeat it", source="Newton et al. 2005; Fantômas §2.1"),
+    Scenario("parrot-train", "the same, by a recogniser retrained on anonymised faces of other people", "anonymised",
+             "anonymised", retrained=True, knowledge="anonymised faces with identities",
+             source="McPherson et al. 2016; Fantômas §2.1"),
+    Scenario("parrot-inside", "parrot-enrol with all but the replaced square greyed", "inside anonymised",
+             "inside anonymised", knowledge="that it was anonymised, and how to repeat it"),
+    Scenario("background-only", "only what surrounds the replaced square, gallery and probe", "surroundings",
+             "surroundings", control="surroundings", source="control for every parrot figure"),
+    Scenario("reversed-general", "probes reversed by an attacker that learnt from pairs, whatever the method", "clear",
+             "reversed", "general", knowledge="pairs of clear and anonymised faces", source="Fantômas §4.3"),
+    Scenario("reversed-specialised", "probes reversed by attackers made for this method", "clear", "reversed",
+             "specialised", knowledge="the method and its parameters", source="Fantômas §6.2"),
+    Scenario("mismatched", "as reversed-general, learnt at another strength of the method", "clear", "reversed",
+             "mismatched", knowledge="pairs made with other parameters", source="Fantômas E4.1"),
+    Scenario("right-key", "keyed methods inverted with the right key: must be at the ceiling", "clear", "reversed",
+             "right key", knowledge="the key", control="positive"),
+    Scenario("wrong-key", "keyed methods inverted with a wrong key", "clear", "reversed", "wrong key",
+             knowledge="the method, not its key"),
+    Scenario("reversed-closed", "as reversed-general, learnt from other photos of half of the victims, too", "clear",
+             "reversed", "closed", knowledge="pairs, among them the enrolled photos of half of the people",
+             source="Revelio §5.1 (closed world)"),
+    Scenario("compressed", "as reversed-specialised and right-key, from JPEG files of quality 75", "clear", "reversed",
+             "compressed", knowledge="the method and its parameters", source="lossy files break exact inversion"),
+    Scenario("background-known", "reversed by subtraction, with the background set known", "clear", "reversed",
+             "background", knowledge="the background set"),
+    Scenario("linkability", "all anonymised images against one another: which show one person?", "anonymised",
+             "anonymised", same_set=True, source="Gomez-Barrero et al. 2018; WP216"),
+    Scenario("multi-frame", "an identity's anonymised probes fused into one", "clear", "anonymised", "fusion",
+             knowledge="which probes belong together, as in a film"),
+    Scenario("averaged-draws", "eight anonymisations of each probe averaged", "clear", "anonymised", "average",
+             knowledge="repeated draws of one image"),
+    Scenario("attribute-inference", "attributes told by a classifier trained on anonymised faces of other people",
+             "anonymised", "anonymised", "inference", knowledge="anonymised faces with attributes", source="WP216"),
+    Scenario("retrieval", "several guesses at each of some probes vote for a name, or say that it is a stranger's",
+             "clear", "reversed", "retrieval", knowledge="pairs of clear and anonymised faces", source="Revelio §4.3"),
+    Scenario("retrieval-closed", "the same, learnt from other photos of half of the victims, too", "clear", "reversed",
+             "closed retrieval", knowledge="pairs, among them the enrolled photos of half of the people",
+             source="Revelio §5.1, §5.5"),
+    Scenario("identity-probe", "what a classifier reads of the identity in a method's own code of the rest", "clear",
+             "anonymised", "identity probe", knowledge="the model and its codes", source="FICGAN §4.3"),
+)  # fmt: skip
+SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in _ALL}
+"""By name, in the order in which they are run: the naive trial comes before those that are compared with it."""
+
+
+def get_scenarios(names: Sequence[str]) -> list[Scenario]:
+    """Scenarios by name, in their own order; "all" is all of them.
+
+    Raises:
+        UsageError: an unknown name.
+    """
+    if "all" in names:
+        return list(_ALL)
+    for name in names:
+        if name not in SCENARIOS:
+            near = difflib.get_close_matches(name, SCENARIOS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(SCENARIOS)}"
+            raise UsageError(f"there is no scenario {name!r}; {hint}")
+    return [scenario for scenario in _ALL if scenario.name in names]
+
+
+# -- evaluations ------------------------------------------------------------------------------------------------------
 
 
 class _Frozen(BaseModel):
@@ -80,7 +198,7 @@ def without_folder(value: Any) -> Any:
 
 
 class MethodConfig(_Frozen):
-    """An anonymiser and its parameters."""
+    """An anonymiser and its parameters; a text is NAME:PARAMETER=VALUE,…"""
 
     method: str
     label: str | None = None
@@ -89,14 +207,7 @@ class MethodConfig(_Frozen):
     @model_validator(mode="before")
     @classmethod
     def _short(cls, given: Any) -> Any:
-        if isinstance(given, str):
-            name, parameters = parse_spec(given)
-            return {"method": name, "parameters": parameters}
-        if isinstance(given, dict) and "parameters" not in given:
-            given = dict(given)
-            known = {key: given.pop(key) for key in ("method", "label") if key in given}
-            return {**known, "parameters": given}
-        return given
+        return _sectioned(given, "method", "label")
 
     def make(self) -> Anonymizer:
         """The anonymiser.
@@ -112,18 +223,18 @@ class MethodConfig(_Frozen):
         limits = {}
         if self.method in ANONYMIZERS:
             limits = {field.name: known for field, known in ANONYMIZERS[self.method].parameters()}
-        told = {key: value for key, value in self.parameters.items() if not limits.get(key, {}).get("secret")}
-        if told.get("command"):  # it may hold what is nobody's business: the program's name is enough
-            told["command"] = str(told["command"]).split()[0]
-        return {key: without_folder(value) for key, value in told.items()}
+        public = {key: value for key, value in self.parameters.items() if not limits.get(key, {}).get("secret")}
+        if public.get("command"):  # its arguments may be private: the program's name is enough
+            public["command"] = str(public["command"]).split()[0]
+        return {key: without_folder(value) for key, value in public.items()}
 
     @property
     def title(self) -> str:
         """How tables call it."""
         if self.label:
             return self.label
-        told = ", ".join(f"{key} {value}" for key, value in self.shown.items())
-        return f"{self.method} ({told})" if told else self.method
+        spelled = ", ".join(f"{key} {value}" for key, value in self.shown.items())
+        return f"{self.method} ({spelled})" if spelled else self.method
 
 
 class MatrixConfig(_Frozen):
@@ -158,6 +269,11 @@ class MatrixConfig(_Frozen):
     """Examples per method written as PNG. They show real faces unless the set does not."""
     seed: int = 0
 
+    @property
+    def named_attackers(self) -> list[str]:
+        """The attackers that are asked for by name."""
+        return [text for text in (*self.general, *self.specialised) if text != "auto"]
+
     @model_validator(mode="after")
     def _unique(self) -> MatrixConfig:
         for what, names in (("sets", [s.name for s in self.sets]), ("methods", [m.title for m in self.methods])):
@@ -178,55 +294,190 @@ def load_matrix(path: str | Path) -> MatrixConfig:
     Raises:
         UsageError: unreadable, an unknown key, method, parameter or scenario.
     """
-    config = check(MatrixConfig, read_tree(path, see=_PAGE), where=str(path), see=_PAGE)
+    config = check(MatrixConfig, read_tree(path, see=_MATRIX_PAGE), where=str(path), see=_MATRIX_PAGE)
     get_scenarios(config.scenarios)
     config = _resolved(config, Path(path).resolve().parent)
     for method in config.methods:
         method.make()
-    for text in (*config.general, *(text for text in config.specialised if text != "auto")):
+    for text in config.named_attackers:
         name, parameters = parse_spec(text)
         REVERSERS.make(name, **parameters)
     return config
 
 
+def _sectioned(given: Any, name: str, *known: str) -> Any:
+    """A short form or a flat section as {name, known keys, "parameters"}."""
+    if isinstance(given, str):
+        kind, parameters = parse_spec(given)
+        return {name: kind, "parameters": parameters}
+    if isinstance(given, dict) and "parameters" not in given:
+        head = {key: given[key] for key in (name, *known) if key in given}
+        return {**head, "parameters": {key: value for key, value in given.items() if key not in head}}
+    return given
+
+
 def _resolved(config: MatrixConfig, folder: Path) -> MatrixConfig:
+    """The matrix with every path in it counted from its folder."""
+
     def at(text: str | None) -> str | None:
         return None if text is None else str(folder / Path(text).expanduser())
 
-    def named(text: str) -> str:
+    def judge(text: str) -> str:
         kind, colon, file = text.partition(":")
         return f"{kind}:{at(file)}" if colon and kind == "onnx" else text
+
+    def attacker(text: str) -> str:
+        if ":" not in text:
+            return text
+        name, given = parse_spec(text)
+        return f"{name}:" + ",".join(f"{key}={at(value) if key in _FILES else value}" for key, value in given.items())
+
+    def parameters(given: dict[str, Any]) -> dict[str, Any]:
+        out: dict[str, Any] = {key: at(value) if key in _FILES and value else value for key, value in given.items()}
+        if isinstance(out.get("verifier"), str):
+            out["verifier"] = "+".join(judge(part) for part in out["verifier"].split("+"))
+        return out
 
     def placed(one: SetConfig) -> SetConfig:
         other = None if one.learn_from is None else placed(one.learn_from)
         return one.model_copy(update={"path": at(one.path), "labels": at(one.labels), "learn_from": other})
 
-    sets = [placed(one) for one in config.sets]
-    attackers = {key: [_attacker(text, at) for text in getattr(config, key)] for key in ("general", "specialised")}
-    judges = [named(name) for name in config.recognisers]
-    methods = [one.model_copy(update={"parameters": _placed(one.parameters, named, at)}) for one in config.methods]
-    update = {"sets": sets, "recognisers": judges, "attributes": at(config.attributes), "methods": methods}
-    update |= attackers
-    return config.model_copy(update=update)
+    return config.model_copy(
+        update={
+            "sets": [placed(one) for one in config.sets],
+            "methods": [m.model_copy(update={"parameters": parameters(m.parameters)}) for m in config.methods],
+            "recognisers": [judge(name) for name in config.recognisers],
+            "attributes": at(config.attributes),
+            "general": [attacker(text) for text in config.general],
+            "specialised": [attacker(text) for text in config.specialised],
+        }
+    )
 
 
-def _attacker(text: str, at: Callable[[str | None], str | None]) -> str:
-    """An attacker whose parameters name files, from the folder of the matrix."""
-    if ":" not in text:
-        return text
-    name, given = parse_spec(text)
-    told = ",".join(f"{key}={at(value) if key in _FILES else value}" for key, value in given.items())
-    return f"{name}:{told}"
+# -- trainings of attackers -------------------------------------------------------------------------------------------
 
 
-def _placed(
-    parameters: dict[str, Any], named: Callable[[str], str], at: Callable[[str | None], str | None]
-) -> dict[str, Any]:
-    """Parameters that name files, from the folder of the matrix."""
-    out = dict(parameters)
-    for key in _FILES:
-        if out.get(key):
-            out[key] = at(out[key])
-    if isinstance(out.get("verifier"), str):
-        out["verifier"] = "+".join(named(part) for part in out["verifier"].split("+"))
-    return out
+class AttackerConfig(_Frozen):
+    """A learned attacker and its parameters; a text is NAME:PARAMETER=VALUE,…"""
+
+    name: str
+    parameters: dict[str, Any] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, given: Any) -> Any:
+        return _sectioned(given, "name")
+
+
+class AttackSet(SetConfig):
+    """The set that is learnt from; where it lies comes from the command line."""
+
+    name: str = ""
+    path: str = ""
+
+    @model_validator(mode="after")
+    def _alone(self) -> AttackSet:
+        if getattr(self, "learn_from", None) is not None:
+            raise ValueError("learn_from is of evaluations; an attacker is trained on one set")
+        return self
+
+    def placed(self, path: Path, name: str, **more: Any) -> SetConfig:
+        """The same for a folder or archive; what is None in `more` stays as it is."""
+        given = {key: value for key, value in more.items() if value is not None}
+        return SetConfig(**{**self.model_dump(), "path": str(path), "name": name, **given})
+
+
+class AttackConfig(_Frozen):
+    """One attacker, trained against one anonymiser."""
+
+    title: str = ""
+    attacker: AttackerConfig
+    anonymizer: MethodConfig
+    set: AttackSet = AttackSet()
+    detector: str = "auto"
+    """Finds the faces of sets that are not aligned."""
+    seed: int = 0
+    """Of the attacker, where it has none of its own."""
+
+    @field_validator("attacker", "anonymizer", mode="before")
+    @classmethod
+    def _something(cls, given: Any) -> Any:
+        if not isinstance(given, (str, dict, AttackerConfig, MethodConfig)):
+            raise ValueError("give a NAME, NAME:PARAMETER=VALUE,… or a section of them")
+        return given
+
+    def learner(self) -> Learned:
+        """The attacker, untrained.
+
+        Raises:
+            UsageError: unknown, a wrong parameter, or one that trains no network.
+        """
+        name = self.attacker.name
+        cls = REVERSERS[name]
+        if not issubclass(cls, Learned):
+            raise UsageError(_needs_none(name, cls.traits.knowledge))
+        made = REVERSERS.make(name, **{"seed": self.seed, **self.attacker.parameters})
+        assert isinstance(made, Learned)
+        return made
+
+    def shareable(self) -> dict[str, Any]:
+        """JSON-ready, without keys and without folders of this machine."""
+        tree = self.model_dump(mode="json", exclude={"set", "anonymizer"})
+        tree["attacker"]["parameters"] = {k: without_folder(v) for k, v in self.attacker.parameters.items()}
+        hidden = {"path", "name", "labels", "identity"}
+        shown = {"method": self.anonymizer.method, "label": self.anonymizer.label, **self.anonymizer.shown}
+        return {**tree, "anonymizer": shown, "set": self.set.model_dump(mode="json", exclude=hidden)}
+
+
+def load_attack(name_or_path: str | Path, overrides: Sequence[str] = ()) -> AttackConfig:
+    """Read a configuration, apply dotted overrides, check everything.
+
+    Args:
+        overrides: "dotted.key=value" texts such as attacker.epochs=5; values are read as YAML.
+
+    Raises:
+        UsageError: no such file, unreadable, an unknown key, attacker, anonymiser or parameter.
+    """
+    tree = read_tree(name_or_path, kind="attack", see=_ATTACK_PAGE)
+    tree = override(tree, overrides, example="attacker.epochs=5", opened=_opened)
+    return parse_attack(tree, where=str(name_or_path))
+
+
+def parse_attack(tree: dict[str, Any], *, where: str) -> AttackConfig:
+    """Check a nested dictionary; every problem is one sentence that names the key.
+
+    Raises:
+        UsageError: an unknown key, attacker, anonymiser or parameter, or a value that cannot work.
+    """
+    import ficgan.lab  # noqa: F401 (knows all anonymisers)
+
+    config = check(AttackConfig, tree, where=where, see=_ATTACK_PAGE)
+    config.learner()
+    config.anonymizer.make()
+    return config
+
+
+def parameter_count(attacker: Learned) -> int:
+    """Weights of its network; none is allocated."""
+    import torch
+
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in attacker.network().parameters())
+
+
+def _needs_none(name: str, knowledge: frozenset[Any]) -> str:
+    trained = ", ".join(one for one in REVERSERS if issubclass(REVERSERS[one], Learned))
+    how = (
+        f"it learns within an evaluation, in a moment (`ficgan-eval run` with {name})"
+        if knowledge & {"pairs", "background", "key"}
+        else f"use it as it is (`ficgan-attack run {name} …`)"
+    )
+    return f"{name} has no network to train: {how}; what is trained is {trained}"
+
+
+def _opened(place: str, given: Any) -> Any:
+    """A short form as a section, so that an override can add parameters."""
+    if place not in ("attacker", "anonymizer") or not isinstance(given, str):
+        return given
+    name, parameters = parse_spec(given)
+    return {"name" if place == "attacker" else "method": name, **parameters}

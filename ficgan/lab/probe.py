@@ -1,37 +1,39 @@
-"""How much of an identity k-same leaves in FICGAN's codes: probes that learn on other people to tell people by them.
+"""Probes that learn on other people to tell people apart: by FICGAN's codes, and by the shape of published faces.
 
-Only w of the replaced layers is averaged over k people. The spatial code z_non, and with i > 0 the source's own w in
-layers 1…i, go into the generator as they are: that they carry no identity is a hope of the training, and tested here.
+k-same averages only w of the replaced layers over k people. The spatial code z_non, and with i > 0 the source's own w
+in layers 1…i, go into the generator as they are: that they carry no identity is a hope of the training, tested here.
+All figures are lower bounds: who has more photos to learn from, or a better mesh, tells more people apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.anonymizers import Anonymizer, Faces
+from ficgan.anonymizers import Faces
+from ficgan.deidentify.anonymizer import Ficgan
+from ficgan.errors import UsageError
+from ficgan.identity.mixing import k_same_layers
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, content
+from ficgan.lab.matrix_config import Scenario
 from ficgan.lab.metrics.identification import chance, rank
 from ficgan.lab.metrics.intervals import Bootstrap
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.metrics.verification import auc, eer
+from ficgan.lab.readers import LEAST_PEOPLE, Shapes, retrain_head
 from ficgan.lab.results import Figure, Trial
-from ficgan.lab.retrain import retrain_head
-
-if TYPE_CHECKING:
-    from ficgan.deidentify.anonymizer import Ficgan
-    from ficgan.lab.scenarios import Scenario
 
 __all__ = [
-    "PROBES", "SCENARIO", "Change", "Kind", "Probe", "fit_probe", "identity_probe", "run_identity_probe", "whitening",
+    "PROBES", "SHAPE_JUDGES", "Kind", "Lessons", "ShapeAttack", "fit_probe", "run_identity_probe", "several",
+    "standardised", "whitening",
 ]  # fmt: skip
 
-SCENARIO = "identity-probe"
 Rows = NDArray[np.int64]
 Blocks = tuple[NDArray[np.float32], ...]
 """Codes [N,D] that are whitened apart and then stand beside one another."""
@@ -41,125 +43,83 @@ Probe = Callable[[Blocks], NDArray[np.float32]]
 Change = Callable[[NDArray[np.floating]], NDArray[np.float32]]
 """Codes [M,D] → whitened ones [M,K]."""
 Whiten = Callable[[NDArray[np.floating]], Change]
-PROBES: tuple[Kind, ...] = ("cosine", "linear", "network")
-_TITLES: Mapping[Kind, str] = {
-    "cosine": "whitened cosine", "linear": "linear probe", "network": "network probe",
-}  # fmt: skip
+PROBES: Mapping[Kind, str] = {"cosine": "whitened cosine", "linear": "linear probe", "network": "network probe"}
+"""With their names in tables."""
 _WIDTH = 128
 """Principal components kept of one code at most; of held-out people of the attacker twice as many told less (AUC)."""
 _FEW = 8
 """Where fewer than one in so many components is kept, Lanczos finds them sooner than a whole decomposition."""
 _IMAGES_EACH = 8
 """Images that each kept component needs."""
-
-
-@dataclass(frozen=True)
-class _View:
-    """Where codes are read from.
-
-    Args:
-        name: for the table.
-        control: as in `Trial`; what is given to the generator is seen by nobody outside.
-        taught, gallery, probe: whether each is read from the de-identified image, not from the clear one.
-    """
-
-    name: str
-    control: str
-    taught: bool
-    gallery: bool
-    probe: bool
-
-
-_GIVEN = _View("as the generator is given it", "codes", False, False, False)
+_SHAPES_EACH = 3
+"""The same of shapes, which have little noise, under the network."""
 _VIEWS = (
-    _GIVEN,
-    _View("read from the published image", "", False, False, True),
-    _View("read from published images, parrot", "", True, True, True),
+    ("as the generator is given it", "codes", False, False, False),
+    ("read from the published image", "", False, False, True),
+    ("read from published images, parrot", "", True, True, True),
 )
+"""Name, control as in `Trial`, and whether the attacker's, the gallery's and the probes' codes are read from the
+de-identified image. What the generator is given is seen by nobody outside."""
 
 
-def identity_probe(
-    bench: Bench, anonymizer: Anonymizer, *, label: str = "", seed: int = 0, published: bool = True
-) -> list[Trial]:
+def run_identity_probe(bench: Bench, subject: Subject, label: str, scenario: Scenario) -> list[Trial]:
     """Identity left in the codes of FICGAN, code by code and probe by probe.
 
-    Args:
-        bench: set, split and judges; probes are trained on the split's attacker and tested on gallery and probe.
-        anonymizer: a `Ficgan`.
-        label: of the method; its name if not given.
-        seed: of the network probe.
-        published: also read the codes back from the de-identified images.
+    Probes are trained on the split's attacker and tested on gallery and probe.
 
     Returns:
-        Trials whose `attacker` says which code from which image, `recogniser` which probe; rank-1, AUC and EER with
-        their intervals, and chance. Control "codes" marks what nobody sees outside: the codes as the generator is given
-        them, and beside them, as ceilings, z_id and every judge's embedding through the same probes. Every figure is a
-        lower bound: where two codes together tell less than one of them, the probe had too little to learn from.
+        Trials whose `attacker` says which code from which image, `recogniser` which probe; rank-1, AUC, EER and chance.
+        Control "codes" marks what nobody sees outside: the codes as the generator is given them, and beside them, as
+        ceilings, z_id and every judge's embedding through the same probes. Where two codes together tell less than one
+        of them, the probe had too little to learn from.
 
     Raises:
         NotApplicable: another method.
         Refused: no attacker in the split.
     """
-    return _trials(bench, Subject(bench, anonymizer), label or anonymizer.name, SCENARIO, seed, published)
-
-
-def run_identity_probe(bench: Bench, subject: Subject, label: str, scenario: Scenario) -> list[Trial]:
-    """`identity_probe` as a scenario."""
-    return _trials(bench, subject, label, scenario.name, bench.seed, True)
-
-
-def _trials(bench: Bench, subject: Subject, label: str, scenario: str, seed: int, published: bool) -> list[Trial]:
-    from ficgan.deidentify.anonymizer import Ficgan
-
-    method = subject.anonymizer
+    method, split = subject.anonymizer, bench.split
     if not isinstance(method, Ficgan):
         raise NotApplicable("only FICGAN has an identity code that could be averaged and a spatial code that is not")
-    if not len(bench.split.attacker):
+    if not len(split.attacker):
         raise Refused("the split leaves no faces to train a probe on; set split.attacker")
     trials = []
-    for view in _VIEWS if published else (_GIVEN,):
-        split = bench.split
-        places = ((split.attacker, view.taught), (split.gallery, view.gallery), (split.probe, view.probe))
-        taught, gallery, seen = (
-            _codes(bench, subject, method, rows, anonymised, ceilings=view is _GIVEN) for rows, anonymised in places
-        )
+    for view, control, *published in _VIEWS:
+        ceilings = control == "codes"
+        places = zip((split.attacker, split.gallery, split.probe), published, strict=True)
+        taught, gallery, seen = (_codes(bench, subject, method, rows, out, ceilings) for rows, out in places)
         whiten = _once(whitening)
         for code in taught:
-            for kind in PROBES:
-                probe = fit_probe(kind, taught[code], bench.people[split.attacker], seed=seed, whiten=whiten)
+            for kind, title in PROBES.items():
+                probe = fit_probe(kind, taught[code], bench.people[split.attacker], seed=bench.seed, whiten=whiten)
                 figures = _figures(bench, probe(seen[code]), probe(gallery[code]))
-                attacker = f"{code}, {view.name}"
-                trials.append(
-                    Trial(bench.name, label, scenario, _TITLES[kind], attacker, figures, control=view.control)
-                )
+                attacker = f"{code}, {view}"
+                trials.append(Trial(bench.name, label, scenario.name, title, attacker, figures, control=control))
     return trials
 
 
 def _figures(bench: Bench, probe: NDArray[np.float32], gallery: NDArray[np.float32]) -> tuple[Figure, ...]:
     who, enrolled = bench.people[bench.split.probe], bench.people[bench.split.gallery]
-    scores = Scores.compare(probe, gallery, who, enrolled, metric="cosine")
-    drawn = Bootstrap(bench.resamples, bench.seed)
+    scores, drawn = Scores.compare(probe, gallery, who, enrolled, metric="cosine"), bench.bootstrap
     return (
         rank(scores, 1, bootstrap=drawn), auc(scores, bootstrap=drawn), eer(scores, bootstrap=drawn),
         Figure("chance", chance(scores), n=scores.enrolled),
     )  # fmt: skip
 
 
-# -- codes ----------------------------------------------------------------------------------------------------------
-
-
 def _codes(
-    bench: Bench, subject: Subject, method: Ficgan, rows: Rows, anonymised: bool, *, ceilings: bool
+    bench: Bench, subject: Subject, method: Ficgan, rows: Rows, published: bool, ceilings: bool
 ) -> dict[str, Blocks]:
     """Name → blocks of what can carry an identity, of some rows of the set."""
-    whole = subject.anonymised(rows) if anonymised else subject.clear(rows)
+    whole = subject.anonymised(rows) if published else subject.clear(rows)
     faces = bench.part(rows, whole.images).regions()
+    model = method.face_model
     z_id, z_non = (_read(bench, method, faces, index) for index in range(2))
     out: dict[str, Blocks] = {"z_non": (z_non,)}
-    kept = _kept_layers(method)
-    if kept:
-        w = _styles(method, z_id, kept)
-        out |= {f"w of layers {_spans(kept)}": (w,), f"z_non + w of layers {_spans(kept)}": (z_non, w)}
+    first, last = k_same_layers(model.num_layers, None if model.band else method.layer, model.band)
+    kept = [layer for layer in range(1, model.num_layers + 1) if not first <= layer <= last]
+    if kept:  # layers, numbered from 1, that keep the source's w: what their affine maps make of it
+        w, spans = model.layer_codes(z_id, kept), _spans(kept)
+        out |= {f"w of layers {spans}": (w,), f"z_non + w of layers {spans}": (z_non, w)}
     if ceilings:
         out["z_id"] = (z_id,)
         out |= {reader.name: (bench.embed(reader, whole),) for reader in bench.readers}
@@ -173,15 +133,6 @@ def _read(bench: Bench, method: Ficgan, faces: Faces, index: int) -> NDArray[np.
     return bench.store.array(key, lambda: model.codes(method.sights(faces))[name])
 
 
-def _kept_layers(method: Ficgan) -> list[int]:
-    """Style layers, numbered from 1, that keep the source's w."""
-    from ficgan.identity.mixing import k_same_layers
-
-    model = method.face_model
-    first, last = k_same_layers(model.num_layers, None if model.band else method.layer, model.band)
-    return [layer for layer in range(1, model.num_layers + 1) if not first <= layer <= last]
-
-
 def _spans(layers: list[int]) -> str:
     """ "1–2, 7–8" for 1, 2, 7, 8."""
     starts = [layers[0], *(b for a, b in pairwise(layers) if b > a + 1)]
@@ -189,16 +140,11 @@ def _spans(layers: list[int]) -> str:
     return ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in zip(starts, ends, strict=True))
 
 
-def _styles(method: Ficgan, z_id: NDArray[np.float32], layers: list[int]) -> NDArray[np.float32]:
-    """What these layers take of the source's w: its image under their affine maps [N,S]."""
-    return method.face_model.layer_codes(z_id, layers)
-
-
-# -- probes ---------------------------------------------------------------------------------------------------------
+# -- probes -----------------------------------------------------------------------------------------------------------
 
 
 def _once(whiten: Whiten) -> Whiten:
-    """The same, worked out once for each block: z_non stands in two codes, and every code is probed three times."""
+    """`whiten` with its results kept: z_non stands in two codes, and every code is probed three times."""
     known: dict[int, tuple[NDArray[np.floating], Change]] = {}
 
     def remembered(codes: NDArray[np.floating]) -> Change:
@@ -212,15 +158,13 @@ def _once(whiten: Whiten) -> Whiten:
 def fit_probe(
     kind: Kind, blocks: Blocks, people: NDArray[np.integer], *, seed: int = 0, whiten: Whiten | None = None
 ) -> Probe:
-    """A function of codes under which one person's are alike, learnt on other people than it is tested on.
+    """A function of codes under which one person's are alike; it learns on other people than it is tested on.
 
     Args:
         kind: "cosine" learns nothing but the whitening; "linear" is Fisher's discriminant after it; "network" a small
             perceptron after it, trained to classify the people by the cosine with a centre each, without a margin.
         blocks: one or more codes [N,D]; each is standardised and whitened by itself.
         people: [N] who they are.
-        seed: of the network's weights and order.
-        whiten: `whitening`, or what remembers its results.
 
     Raises:
         UsageError: "linear", and too few people with two images.
@@ -242,7 +186,6 @@ def whitening(codes: NDArray[np.floating], *, each: int = _IMAGES_EACH) -> Chang
 
     Args:
         codes: [N,D] of the attacker's people.
-        each: images that each component needs.
 
     Returns:
         A function [M,D] → [M,K] float32; columns that never vary count for nothing.
@@ -297,3 +240,142 @@ def _network(
                 schedule.step()
     network.eval().requires_grad_(False)
     return lambda given: network(torch.from_numpy(given)).numpy()
+
+
+def standardised(codes: NDArray[np.floating]) -> Change:
+    """Each number in standard deviations from its mean over codes [N,D]; those that never vary count for nothing."""
+    mean, spread = codes.mean(0, dtype=np.float64), codes.std(0, dtype=np.float64)
+    scale = np.divide(1, spread, out=np.zeros_like(spread), where=spread > 1e-6 * spread.max(initial=0))
+    return lambda given: ((given - mean) * scale).astype(np.float32)
+
+
+# -- the shape of published faces -------------------------------------------------------------------------------------
+
+Lessons = tuple[Shapes, NDArray[np.int64]]
+"""Clear photos of other people, and who they are."""
+SHAPE_JUDGES: Mapping[str, Kind] = {"nearest": "cosine", "LDA": "linear", "network": "network"}
+"""How shapes are compared → the probe that does it."""
+Places = Sequence[int] | NDArray[np.integer]
+_NOBODY = -2.0
+"""Below every cosine: such a pair is not compared."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """People who are compared with each other.
+
+    Args:
+        gallery, probe: places among the enrolled and among those who are looked for.
+        heads: judge → what it makes of shapes.
+        taught: how many people the heads have learnt from.
+    """
+
+    gallery: NDArray[np.intp]
+    probe: NDArray[np.intp]
+    heads: Mapping[str, Probe]
+    taught: int
+
+
+class ShapeAttack:
+    """Judges who name people by the shape in published pictures, with a clear photo of each enrolled.
+
+    They learn from other people's clear photos: "nearest" what is usual, the others what tells people apart. Without
+    lessons, half of the people teach while the other half are enrolled and looked for, and the other way round.
+
+    Args:
+        clear: shapes of N clear photos.
+        people: [N], who they are.
+        gallery, probe: rows of the enrolled photos, and of those whose published pictures are looked for.
+        lessons: shapes of clear photos of other people, and who these are.
+        also: shapes of N published pictures; without lessons those of the teaching people teach, too.
+        judges: names of `SHAPE_JUDGES`.
+        seed: of the halves and of the network.
+
+    Raises:
+        UsageError: too few people to learn from.
+    """
+
+    def __init__(
+        self, clear: Shapes, people: NDArray[np.integer], gallery: Places, probe: Places, *,
+        lessons: tuple[Shapes, NDArray[np.integer]] | None = None, also: Shapes | None = None,
+        judges: Sequence[str] = tuple(SHAPE_JUDGES), seed: int = 0,
+    ) -> None:  # fmt: skip
+        self.clear, self.people, self.judges = clear, people, tuple(judges)
+        self.gallery, self.probe = np.asarray(gallery, np.intp), np.asarray(probe, np.intp)
+        everybody = np.arange(len(self.gallery)), np.arange(len(self.probe))
+        if lessons is not None:
+            self.parts = [_Part(*everybody, *self._learnt(*lessons, seed))]
+            return
+        half = self._halves(seed)
+        self.parts = []
+        for number in (0, 1):
+            rows = np.flatnonzero(half != number)
+            shapes, who = clear.take(rows), people[rows]
+            if also is not None:
+                shapes, who = shapes + also.take(rows), np.concatenate([who, who])
+            here, there = (np.flatnonzero(half[some] == number) for some in (self.gallery, self.probe))
+            self.parts.append(_Part(here, there, *self._learnt(shapes, who, seed)))
+
+    def ranks(self, published: Shapes, bootstrap: Bootstrap) -> dict[str, Figure]:
+        """Judge → rank-1 of published pictures.
+
+        Args:
+            published: shapes of the N pictures; only those of the probes count.
+        """
+        enrolled, seen = self.clear.take(self.gallery), published.take(self.probe)
+        unread = int((~seen.readable).sum()), int((~enrolled.readable).sum())
+        sizes = [len(part.gallery) for part in self.parts]
+        note = f"chance {np.mean([1 / max(size, 1) for size in sizes]):.3f}; {_spelled(sizes)} people enrolled, "
+        note += f"learnt on {_spelled([part.taught for part in self.parts])} others"
+        if any(unread):
+            note += f"; no mesh in {unread[0]} published and {unread[1]} enrolled pictures"
+        out = {}
+        for judge in self.judges:
+            table = np.full((len(self.probe), len(self.gallery)), _NOBODY)
+            for part in self.parts:
+                a, b = seen.points[part.probe], enrolled.points[part.gallery]
+                found = _cosines(part.heads[judge]((a,)), part.heads[judge]((b,)))
+                found[:, ~enrolled.readable[part.gallery]] = _NOBODY
+                found[~seen.readable[part.probe]] = 0.0  # all alike: a lot is drawn
+                table[np.ix_(part.probe, part.gallery)] = found
+            scores = Scores.from_matrix(table, self.people[self.probe], self.people[self.gallery])
+            out[judge] = replace(rank(scores, 1, bootstrap=bootstrap), note=note)
+        return out
+
+    def _learnt(self, shapes: Shapes, people: NDArray[np.integer], seed: int) -> tuple[dict[str, Probe], int]:
+        """The probe of each judge, and how many people taught it."""
+        rows = np.flatnonzero(shapes.readable)
+        rows = rows[np.isin(people[rows], several(people[rows]))]
+        x, who = shapes.points[rows], people[rows]
+        if (count := len(np.unique(who))) < LEAST_PEOPLE:
+            needed = f"{LEAST_PEOPLE} people with two readable photos"
+            raise UsageError(f"shapes are told apart by who has learnt from {needed}, and there are {count}")
+        whiten = dict.fromkeys(self.judges, standardised) | {"network": partial(whitening, each=_SHAPES_EACH)}
+        judges = {one: SHAPE_JUDGES[one] for one in self.judges}
+        return {one: fit_probe(kind, (x,), who, seed=seed, whiten=whiten[one]) for one, kind in judges.items()}, count
+
+    def _halves(self, seed: int) -> NDArray[np.intp]:
+        """[N], 0 or 1: two halves of the people, with as many in each who have several photos."""
+        who, index, counts = np.unique(self.people, return_inverse=True, return_counts=True)
+        order = np.random.default_rng(seed).permutation(len(who))
+        order = order[np.argsort(counts[order] < 2, kind="stable")]
+        half = np.empty(len(who), np.intp)
+        half[order] = np.arange(len(who)) % 2
+        return half[index.reshape(-1)]
+
+
+def several(people: NDArray[np.integer]) -> NDArray[np.integer]:
+    """People with two images or more."""
+    who, counts = np.unique(people, return_counts=True)
+    return who[counts > 1]
+
+
+def _cosines(a: NDArray[np.floating], b: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Of all pairs [N,D] × [M,D]; 0 with what has no direction."""
+    x, y = (np.asarray(one, np.float64) for one in (a, b))
+    x, y = (one / np.linalg.norm(one, axis=1, keepdims=True).clip(1e-12) for one in (x, y))
+    return x @ y.T
+
+
+def _spelled(numbers: Sequence[int]) -> str:
+    return "/".join(map(str, dict.fromkeys(numbers)))

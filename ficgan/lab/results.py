@@ -1,15 +1,16 @@
-"""What an evaluation writes down: figure after figure, flat, so that tables, plots and pages are made of it alone."""
+"""What an evaluation writes down: figures, flat, from which tables, plots and pages are made; and its caveats."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ficgan.errors import InputError
 
-__all__ = ["SCHEMA", "Figure", "Results", "Trial", "Utility", "from_json"]
+__all__ = ["FICGAN_LEAK", "NOT_HANDLED", "SCHEMA", "Figure", "Results", "Trial", "Utility", "caveats", "from_json"]
 
 SCHEMA = 1
 
@@ -142,3 +143,76 @@ def from_json(raw: dict[str, Any]) -> dict[str, Any]:
     figures = tuple(Figure(**figure) for figure in raw.get("figures", ()))
     groups = {name: tuple(Figure(**figure) for figure in some) for name, some in raw.get("groups", {}).items()}
     return {**raw, "figures": figures, "groups": groups}
+
+
+# -- what the figures of a report do not say --------------------------------------------------------------------------
+
+FEW_PEOPLE = 300
+"""People of the test set of the Fantômas protocol."""
+NOT_HANDLED = (
+    "Only faces are replaced: body, gait, clothes, text, number plates, voice and surroundings can identify a person, "
+    "and are as they were."
+)
+ATTACKERS = (
+    'What no attacker here reversed may still be reversed by another: "not reversed" means by these attackers, with '
+    "the knowledge stated beside each."
+)
+STRONGEST = "The headline of a method is the strongest attacker's figure, never the mean over attackers."
+_OF_FAMILIES = {
+    "adversarial": (
+        "A cloak is made against one recogniser and holds against its kin at best: a judge of the same family flatters "
+        "it, and another judge may not see it at all."
+    ),
+    "differential privacy": (
+        "Differential privacy here is of pixels, not of people: two images are neighbours when they differ in m "
+        "pixels, and colour costs three times the stated ε."
+    ),
+    "k-anonymity": (
+        "k-same with a public background set is a subtraction: whoever has the set gets the source back; see "
+        "background-known."
+    ),
+}
+FICGAN_LEAK = (
+    "In FICGAN the k-same code itself carries nothing of the source; the spatial code and style layers 1…i do come "
+    "from it."
+)
+SURROUNDINGS_UNKNOWN = (
+    "Parrot figures may speak of hair, clothes and background as much as of faces: no control of the surroundings was "
+    "run (scenario background-only, context above 1)."
+)
+SURROUNDINGS_MEASURED = (
+    "Parrot figures speak of the surroundings, too: read them beside background-only, which shows nothing of the face."
+)
+
+
+def caveats(results: Results) -> list[str]:
+    """The sentences that must be read with these results, whose own caveats do not count."""
+    out = []
+    for name, facts in results.sets.items():
+        tested = facts["split"]["parts"]["probe"]["people"]
+        if tested < FEW_PEOPLE:
+            out.append(
+                f"{name}: {tested} people are tested; figures on so few show how the software behaves, not what holds "
+                "in the world."
+            )
+        if missed := facts["failures_to_acquire"]:
+            reasons = Counter(why for _, why in missed).most_common(3)
+            spelled = "; ".join(f"{why} ({count})" for why, count in reasons)
+            out.append(f"{name}: {len(missed)} of {len(missed) + facts['faces']} images are left out: {spelled}.")
+        if removed := facts["split"].get("duplicates_removed"):
+            lost = facts["split"].get("people_lost_by_it", 0)
+            out.append(f"{name}: {removed} pictures stood in several places and are left out, {lost} people with them.")
+    if judge := results.provenance.get("attribute_classifier"):
+        learnt = judge.get("name") or judge.get("set") or "an unnamed set"
+        out.append(
+            f"The attribute classifier learnt on {learnt}: where a set shares its people, attribute figures flatter."
+        )
+    families = {facts["family"] for facts in results.methods.values()}
+    out += [text for family, text in _OF_FAMILIES.items() if family in families]
+    if "ficgan" in {facts["name"] for facts in results.methods.values()}:
+        out.append(FICGAN_LEAK)
+    if any(t.control == "surroundings" and any(f.value is not None for f in t.figures) for t in results.trials):
+        out.append(SURROUNDINGS_MEASURED)
+    elif any(trial.scenario.startswith("parrot") for trial in results.trials):
+        out.append(SURROUNDINGS_UNKNOWN)
+    return [*out, ATTACKERS, STRONGEST, NOT_HANDLED]

@@ -1,31 +1,37 @@
-"""How far what an attacker gives back resembles the clear faces, within the replaced square."""
+"""How well attackers give faces back: likeness to the clear faces, and names that several guesses vote for."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.anonymizers import Faces
-from ficgan.lab.bench import Bench, content
+from ficgan.anonymizers import Faces, generator
+from ficgan.lab.attackers import halves, opponents
+from ficgan.lab.attacks.retrieval import RULES, Rule, choose_threshold, ood_curve, retrieve
+from ficgan.lab.bench import Bench, Subject, content, mean_figure, per_person
+from ficgan.lab.matrix_config import Scenario
 from ficgan.lab.metrics import fidelity
 from ficgan.lab.metrics.distribution import frechet_distance, frechet_floor
 from ficgan.lab.metrics.info import Metric
-from ficgan.lab.metrics.intervals import Bootstrap, percentiles, ratios
+from ficgan.lab.metrics.intervals import Bootstrap, proportion, wilson
 from ficgan.lab.metrics.judges import Judges
 from ficgan.lab.metrics.perceptual import Perception, SqueezeNet
 from ficgan.lab.readers import Embeddings
-from ficgan.lab.results import Figure
+from ficgan.lab.results import Figure, Trial
 
-__all__ = ["REVERSAL", "fidelity_figures", "identity_distance", "mean_figure", "per_person"]
+__all__ = [
+    "RETRIEVAL", "REVERSAL", "Read", "fidelity_figures", "identity_distance", "mean_figure", "per_person",
+    "retrieval_figures", "run_retrieval", "spread", "stranger_figures",
+]  # fmt: skip
 
 PSNR, SSIM = "PSNR", "SSIM"
 LPIPS_LIKE, FD_LIKE, IDD = "LPIPS-like (SqueezeNet)", "FD-like (SqueezeNet)", "IDD"
 LPIPS, FID = "LPIPS", "FID"
 _REVELIO = "Revelio, §5.2"
-
 REVERSAL: tuple[Metric, ...] = (
     Metric(PSNR, "peak signal-to-noise ratio of the guess to the clear face, dB", "privacy", "low", _REVELIO),
     Metric(SSIM, "SSIM of the guess to the clear face", "privacy", "low", _REVELIO),
@@ -36,9 +42,8 @@ REVERSAL: tuple[Metric, ...] = (
     Metric(IDD, "angle between the judge's embeddings of guess and clear face, radians", "privacy", "high", _REVELIO),
 )
 """Metrics of what is given back; "low" is better for whoever anonymises where likeness is meant."""
-
-_LEAST = 4
-"""Images for a Fréchet distance."""
+_LEAST_IMAGES = 4
+"""For a Fréchet distance."""
 CODES, CODE = 2**30, 0.9e6
 """Bytes of SqueezeNet's codes of the clear faces that are kept in memory, and of one face's."""
 
@@ -49,12 +54,11 @@ def _judges() -> Judges:
 
 
 def fidelity_figures(bench: Bench, rows: NDArray[np.int64], faces: Faces) -> tuple[Figure, ...]:
-    """Every metric of `REVERSAL` but IDD, which each judge has of its own; within the replaced square.
+    """Every metric of `REVERSAL` within the replaced square but IDD, which each judge measures for itself.
 
     Args:
         bench: its clear faces; what is computed is kept in its store.
         rows: int64 [N], which faces these are.
-        faces: N crops as an attacker gives them back, or anonymised ones.
 
     Returns:
         Means with 95 % intervals by people; empty where the bench does not ask for them.
@@ -63,7 +67,7 @@ def fidelity_figures(bench: Bench, rows: NDArray[np.int64], faces: Faces) -> tup
         return ()
     guess, clear = bench.part(rows, faces.images).regions(), bench.part(rows).regions()
     side, people = guess.images.shape[1], bench.people[rows]
-    bootstrap = Bootstrap(bench.resamples, bench.seed)
+    bootstrap = bench.bootstrap
 
     both = [content(guess), content(clear)]
     ratio = bench.store.array(["psnr", *both], lambda: fidelity.psnr(guess.images, clear.images))
@@ -93,26 +97,6 @@ def angles(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
     return out
 
 
-def mean_figure(
-    metric: str, values: NDArray[np.float64], people: NDArray[np.int64], bootstrap: Bootstrap, note: str = ""
-) -> Figure:
-    """The mean of the finite values [N] of images, with an interval by resampling the people [N] in them."""
-    used = np.isfinite(values)
-    if not used.any():
-        return Figure(metric, None, unit="images", note=note or "no image has it")
-    sums, counts = per_person(values[used], people[used])
-    drawn = bootstrap.weights(len(sums))
-    low, high = percentiles(ratios(drawn, sums, counts)) if len(sums) > 1 else (None, None)
-    return Figure(metric, float(np.mean(values[used])), low, high, int(used.sum()), "images", note)
-
-
-def per_person(values: NDArray[Any], people: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Values [N] of images added up for each of the people [N] in them, and how many images each has; [I] both."""
-    _, index = np.unique(people, return_inverse=True)
-    sums = np.bincount(index, weights=values.astype(np.float64))
-    return sums.astype(np.float64), np.bincount(index).astype(np.float64)
-
-
 def _perceived(
     bench: Bench, guess: Faces, clear: Faces, people: NDArray[np.int64], bootstrap: Bootstrap
 ) -> list[Figure]:
@@ -140,9 +124,9 @@ def _perceived(
         distances = np.full(len(guess), np.nan) if seen.distances is None else seen.distances
         return np.column_stack([distances, seen.features]).astype(np.float32)
 
-    told = [squeezenet.size, squeezenet.measures]
-    seen = bench.store.array(["squeezenet", *told, content(guess), content(clear)], look)
-    before = bench.store.array(["squeezenet", *told, content(clear)], lambda: _of_clear(squeezenet, clear).features)
+    prefix = ["squeezenet", squeezenet.size, squeezenet.measures]
+    seen = bench.store.array([*prefix, content(guess), content(clear)], look)
+    before = bench.store.array([*prefix, content(clear)], lambda: _of_clear(squeezenet, clear).features)
     note = "not the published one" if squeezenet.measures else judges.missing["distances"]
     out.append(mean_figure(LPIPS_LIKE, seen[:, 0].astype(np.float64), people, bootstrap, note))
     return [*out, _frechet(FD_LIKE, seen[:, 1:], before)]
@@ -162,7 +146,196 @@ def _of_clear(squeezenet: SqueezeNet, clear: Faces) -> Perception:
 
 
 def _frechet(metric: str, guess: NDArray[np.float32], clear: NDArray[np.float32]) -> Figure:
-    if len(guess) < _LEAST:
-        return Figure(metric, None, unit="images", note=f"{len(guess)} images are too few; give at least {_LEAST}")
+    if len(guess) < _LEAST_IMAGES:
+        few = f"{len(guess)} images are too few; give at least {_LEAST_IMAGES}"
+        return Figure(metric, None, unit="images", note=few)
     note = f"biased upwards at small n: two halves of the clear faces are {frechet_floor(clear):.4g} apart"
     return Figure(metric, frechet_distance(guess, clear), n=len(guess), unit="images", note=note)
+
+
+# -- several guesses at each probe ------------------------------------------------------------------------------------
+
+_NAMES: dict[Rule, str] = {"vote": "IRA", "mean": "IRA (mean distance)", "shortest": "IRA (shortest distance)"}
+_LEAST = 2
+"""People in each half, enrolled and not, by whom a threshold is chosen."""
+_POINTS = 200
+"""Of a curve."""
+_retrieval = partial(Metric, kind="privacy", source="Revelio, §4.3")
+RETRIEVAL: tuple[Metric, ...] = (
+    _retrieval("IRA", "probes whose right name most of the guesses are nearest to", better="low"),
+    _retrieval("IRA (by people)", "the same, its interval by people", better="low"),
+    _retrieval("IRA (one guess)", "the same of the first guess alone", better="low"),
+    _retrieval("IRA (mean distance)", "by the name whose mean distance is least", better="low"),
+    _retrieval("IRA (shortest distance)", "by the name whose shortest distance is least", better="low"),
+    _retrieval("stranger TPR", "probes of people who are not enrolled that are told to be so", better="low"),
+    _retrieval("stranger FPR", "probes of enrolled people that are told not to be", better="high"),
+    _retrieval("stranger accuracy", "probes told rightly to be of enrolled people or not", better="low"),
+    _retrieval("stranger AUC", "area under the curve of the two rates", better="near"),
+    _retrieval("stranger threshold", "distance above which a probe is a stranger's", better="near"),
+)
+"""Metrics of `retrieval_figures` and `stranger_figures`."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """What a judge reads in the candidates of P probes and in the gallery.
+
+    Args:
+        candidates: [P,n,D].
+        people: int64 [P].
+        gallery: [G,D].
+        enrolled: int64 [G].
+        metric: the judge's.
+    """
+
+    candidates: Embeddings
+    people: NDArray[np.int64]
+    gallery: Embeddings
+    enrolled: NDArray[np.int64]
+    metric: Any
+
+    def of(self, who: NDArray[np.int64]) -> Read:
+        """Probes of these people only, with the whole gallery."""
+        mine = np.isin(self.people, who)
+        return Read(self.candidates[mine], self.people[mine], self.gallery, self.enrolled, self.metric)
+
+    def names(self, rule: Rule = "vote", guesses: int | None = None) -> NDArray[np.int64]:
+        """[P] the people found."""
+        return retrieve(self.candidates[:, :guesses], self.gallery, self.enrolled, self.metric, rule).found
+
+
+def run_retrieval(bench: Bench, subject: Subject, label: str, scenario: Scenario) -> list[Trial]:
+    """A trial for each attacker that gives several candidates, and each judge; closed-world attackers have two.
+
+    Raises:
+        NotApplicable: no attacker gives several.
+        Refused: the split leaves them nothing to learn from.
+    """
+    method, trials = subject.anonymizer, []
+    assert method is not None
+    rows = spread(bench)
+    part, gallery = bench.part(rows, subject.anonymised(rows).images), bench.split.gallery
+    for opponent in opponents(bench, subject, method, scenario.attacker):
+        guesses = opponent.candidates(part.regions(), bench.candidates).swapaxes(0, 1)
+        for reader in bench.readers:
+            seen = [bench.embed(reader, part.with_regions(np.ascontiguousarray(one))) for one in guesses]
+            enrolled = bench.embed(reader, bench.prepared.faces.take(gallery))
+            read = Read(np.stack(seen, 1), bench.people[rows], enrolled, bench.people[gallery], reader.metric)
+            trials += [
+                Trial(bench.name, label, scenario.name, reader.name, attacker, figures, curves)
+                for attacker, figures, curves in _named(bench, read, opponent.title, "closed" in scenario.attacker)
+            ]
+    return trials
+
+
+def spread(bench: Bench) -> NDArray[np.int64]:
+    """Probes to guess at several times: at most `bench.retrieval_probes`, one of each person in turn, ascending."""
+    rows = generator(bench.seed, "retrieval").permutation(bench.split.probe)
+    people = bench.people[rows]
+    turn = np.zeros(len(rows), np.int64)
+    for person in np.unique(people):
+        mine = np.flatnonzero(people == person)
+        turn[mine] = np.arange(len(mine))
+    return np.sort(rows[np.argsort(turn, kind="stable")][: bench.retrieval_probes])
+
+
+def retrieval_figures(read: Read, bootstrap: Bootstrap) -> tuple[Figure, ...]:
+    """rank-1 of the vote, as in every trial; IRA by vote, by other rules and of one guess; chance.
+
+    Source: Revelio, §4.3 and Table 1.
+    """
+    count = read.candidates.shape[1]
+    voted = read.names() == read.people
+    hits, images = per_person(voted, read.people)
+    who, drawn = len(hits), bootstrap.weights(len(hits))
+    note = f"{count} guesses at each probe, by vote"
+    low, high = proportion(drawn, hits / images, np.ones(who))
+    out = [Figure("rank-1", float((hits / images).mean()), low, high, who, note=note), _share("IRA", voted, note)]
+    low, high = proportion(drawn, hits, images)
+    out.append(Figure("IRA (by people)", float(voted.mean()), low, high, who, note=note))
+    out.append(_share("IRA (one guess)", read.names(guesses=1) == read.people, "the first guess at each probe"))
+    for rule in (rule for rule in RULES if rule != "vote"):
+        out.append(_share(_NAMES[rule], read.names(rule) == read.people, f"{count} guesses at each probe"))
+    return (*out, Figure("chance", 1 / len(np.unique(read.enrolled)), n=len(np.unique(read.enrolled))))
+
+
+def stranger_figures(
+    read: Read, known: NDArray[np.int64], bootstrap: Bootstrap
+) -> tuple[tuple[Figure, ...], list[list[float]]]:
+    """How well the least distance separates people who are not enrolled (positive) from those who are.
+
+    Only `known` people are left in the gallery. The probes' people are halved, and the threshold that each half is
+    told by is the one of the best balanced accuracy on the other half.
+
+    Returns:
+        TPR, FPR, accuracy, AUC and threshold, and the curve as [FPR, TPR] points.
+
+    Source: Revelio, §4.3 and §5.5.
+    """
+    kept, stranger = np.isin(read.enrolled, known), ~np.isin(read.people, known)
+    halves_ = _both_halves(read.people, stranger, bootstrap.seed)
+    if halves_ is None or not kept.any():
+        why = f"fewer than {2 * _LEAST} people are enrolled, or strangers, and no threshold can be chosen"
+        return tuple(Figure(f"stranger {what}", None, note=why) for what in ("TPR", "FPR", "accuracy", "AUC")), []
+    least = retrieve(read.candidates, read.gallery[kept], read.enrolled[kept], read.metric).lowest.astype(np.float64)
+    flagged, thresholds = np.zeros(len(least), bool), []
+    for half in (halves_, ~halves_):  # decided by the threshold of the other half
+        thresholds.append(choose_threshold(least[~half & ~stranger], least[~half & stranger]))
+        flagged[half] = least[half] > thresholds[-1]
+    curve = ood_curve(least[~stranger], least[stranger])
+    note = "thresholds are chosen on the other half of the people"
+    figures = (
+        _by_people("stranger TPR", flagged, stranger, read.people, bootstrap, note),
+        _by_people("stranger FPR", flagged, ~stranger, read.people, bootstrap, note),
+        _by_people("stranger accuracy", flagged == stranger, np.ones_like(stranger), read.people, bootstrap, note),
+        Figure("stranger AUC", curve.auc, n=len(least), unit="images"),
+        Figure("stranger threshold", float(np.mean(thresholds)), n=len(least), unit="images",
+               note=f"the mean of {min(thresholds):.4g} and {max(thresholds):.4g}"),
+    )  # fmt: skip
+    points = [[float(f"{x:.5g}"), float(f"{y:.5g}")] for x, y in zip(curve.fpr[::-1], curve.tpr[::-1], strict=True)]
+    step = max(1, -(-len(points) // _POINTS))
+    return figures, [*points[:-1:step], points[-1]]
+
+
+def _named(
+    bench: Bench, read: Read, title: str, closed: bool
+) -> list[tuple[str, tuple[Figure, ...], dict[str, list[list[float]]]]]:
+    """(attacker, figures, curves) of one attacker's candidates: in a closed world, known and unknown people apart."""
+    bootstrap = bench.bootstrap
+    known, unknown = halves(bench)
+    figures, points = stranger_figures(read, known, bootstrap)
+    curves = {"strangers": points} if points else {}
+    if not closed:
+        return [(title, (*retrieval_figures(read, bootstrap), *figures), curves)]
+    parts = [(f"{title} (known)", read.of(known)), (f"{title} (unknown)", read.of(unknown))]
+    identified = [(name, retrieval_figures(part, bootstrap)) for name, part in parts if len(part.people)]
+    return [
+        (name, (*own, *figures) if first else own, curves if first else {})
+        for first, (name, own) in zip((True, False), identified, strict=False)
+    ]
+
+
+def _both_halves(people: NDArray[np.int64], stranger: NDArray[np.bool_], seed: int) -> NDArray[np.bool_] | None:
+    """[P] probes of one half of the people; both halves hold strangers and others. None: there are too few."""
+    chosen: list[NDArray[np.int64]] = []
+    for mask in (stranger, ~stranger):
+        who = generator(seed, "threshold").permutation(np.unique(people[mask]))
+        if len(who) < 2 * _LEAST:
+            return None
+        chosen.append(who[: len(who) // 2])
+    return np.isin(people, np.concatenate(chosen))
+
+
+def _share(metric: str, hits: NDArray[np.bool_], note: str) -> Figure:
+    low, high = wilson(int(hits.sum()), len(hits))
+    return Figure(metric, float(hits.mean()), low, high, len(hits), "images", note)
+
+
+def _by_people(
+    metric: str, hits: NDArray[np.bool_], among: NDArray[np.bool_], people: NDArray[np.int64], bootstrap: Bootstrap,
+    note: str,
+) -> Figure:  # fmt: skip
+    """The share of hits among some images, its interval by people."""
+    sums, counts = per_person(hits[among], people[among])
+    low, high = proportion(bootstrap.weights(len(sums)), sums, counts)
+    return Figure(metric, float(hits[among].mean()), low, high, int(among.sum()), "images", note)

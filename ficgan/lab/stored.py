@@ -1,4 +1,4 @@
-"""Arrays that are computed once: kept in a folder under the digest of everything they depend on."""
+"""Work that is done once: arrays kept under the digest of everything they depend on, and tasks in processes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import dataclasses
 import fcntl
 import hashlib
 import json
+import multiprocessing
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -19,10 +21,16 @@ from numpy.typing import NDArray
 from ficgan.images import atomic_write
 from ficgan.registry import Parametrised
 
-__all__ = ["Store", "digest", "files_digest", "fingerprint"]
+__all__ = ["Say", "Store", "digest", "files_digest", "fingerprint", "run_tasks"]
 
 VERSION = 2
 """Raised where code that makes what is stored changes its results."""
+Say = Callable[[str], object]
+"""Called with what is at work."""
+_LISTEN = 0.5
+"""Seconds between two looks at the messages of the processes."""
+_queue: Any = None
+"""In a process of the pool: its messages go through it."""
 
 
 class Store:
@@ -42,7 +50,6 @@ class Store:
 
         Args:
             key: JSON-ready; everything the array depends on.
-            make: computes it.
         """
         if self.folder is None:
             return make()
@@ -65,7 +72,6 @@ class Store:
 
         Args:
             key: JSON-ready; everything that what is made there depends on.
-            waiting: called once where another process is at work in it.
         """
         if self.folder is None:
             yield None
@@ -149,7 +155,7 @@ def _file_digest(path: Path, size: int, changed: int) -> str:
 
 
 def files_digest(text: str) -> list[str]:
-    """Of the contents of the files a parameter names; folders by names, sizes and times of their files."""
+    """Digests of the files a parameter names; folders count by names, sizes and times of their files."""
     out = []
     for path in files_in(text):
         state = path.stat()
@@ -159,3 +165,62 @@ def files_digest(text: str) -> list[str]:
             inner = sorted((str(p.relative_to(path)), p.stat().st_size, p.stat().st_mtime_ns) for p in path.rglob("*"))
             out.append(digest(inner))
     return out
+
+
+def run_tasks(
+    task: Callable[..., str], group: Sequence[tuple[int, tuple[Any, ...]]], *, jobs: int, say: Say
+) -> Iterator[tuple[int, str]]:
+    """Run tasks; yields (number of the task, what it returned) as each ends.
+
+    Args:
+        task: called as task(*arguments, say); it, its arguments and its result can be pickled.
+        jobs: processes; each computes with an equal share of the cores.
+    """
+    if jobs <= 1 or len(group) <= 1:
+        for index, arguments in group:
+            yield index, task(*arguments, say)
+        return
+    context = multiprocessing.get_context("spawn")
+    queue: Any = context.SimpleQueue()  # what is put is in the pipe before the task ends
+    with _threads(max(1, (os.cpu_count() or 1) // jobs)):
+        pool = ProcessPoolExecutor(min(jobs, len(group)), mp_context=context, initializer=_listen, initargs=(queue,))
+        try:
+            running: dict[Future[str], int] = {
+                pool.submit(_in_process, task, arguments): index for index, arguments in group
+            }
+            while running:
+                finished, _ = wait(running, timeout=_LISTEN, return_when=FIRST_COMPLETED)
+                while not queue.empty():
+                    say(queue.get())
+                for future in finished:
+                    yield running.pop(future), future.result()
+        except BaseException:
+            for process in list((pool._processes or {}).values()):
+                process.terminate()
+            raise
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _listen(queue: Any) -> None:
+    global _queue
+    _queue = queue
+
+
+def _in_process(task: Callable[..., str], arguments: tuple[Any, ...]) -> str:
+    return task(*arguments, _queue.put)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Processes started within compute with so many threads."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update({name: str(count) for name in names})
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value

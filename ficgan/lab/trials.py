@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,27 +13,27 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import Anonymizer, Faces
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.attackers import Attempt, attacked
-from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, known
-from ficgan.lab.inference import binary_labels, infer
+from ficgan.lab.attributes import binary_labels, infer
+from ficgan.lab.bench import Bench, NotApplicable, Refused, Rows, Subject, known
+from ficgan.lab.matrix_config import Scenario
 from ficgan.lab.metrics.identification import FAILURES, failures_to_acquire, rank
-from ficgan.lab.metrics.intervals import Bootstrap
 from ficgan.lab.metrics.privacy import chance, privacy_curves, privacy_figures, reversibility
 from ficgan.lab.metrics.scores import Scores
-from ficgan.lab.readers import Embeddings, Reader
+from ficgan.lab.probe import run_identity_probe
+from ficgan.lab.readers import Embeddings, Reader, retrain_head, retrain_network
 from ficgan.lab.results import Figure, Trial
-from ficgan.lab.retrain import retrain_head, retrain_network
-from ficgan.lab.retrieving import run_retrieval
-from ficgan.lab.reversal import fidelity_figures, identity_distance
-from ficgan.lab.scenarios import Scenario
+from ficgan.lab.reversal import fidelity_figures, identity_distance, run_retrieval
 
 __all__ = ["LEAST_GROUP", "run_trials"]
 
 LEAST_GROUP = 10
 """People a group needs for figures of its own."""
+GROUP_RESAMPLES = 200
+"""Of the figures of groups and of attribute inference, at most."""
 _OF_CLEAR = ("ceiling", "negative", "surroundings")
-"""Controls that are run on the clear images alone, as all other scenarios are on the anonymised ones alone."""
-_SUBJECTS = {"linkability": (True, False), "attribute-inference": (True, False)}
-"""But for those that say something only beside the clear images' own: whether without an anonymiser."""
+"""Controls that are run on the clear images alone; all other scenarios are run on the anonymised ones alone."""
+_OF_BOTH = ("linkability", "attribute-inference")
+"""But for those that say something only beside the clear images' own."""
 
 
 def run_trials(
@@ -46,31 +46,19 @@ def run_trials(
 ) -> list[Trial]:
     """Trials of one anonymiser, or of the clear images where it is None.
 
-    Args:
-        bench: set, split, judges.
-        anonymizer: ready to use, see `anonymiser_for`.
-        label: of the method.
-        scenarios: to run; those without an anonymiser are run for the clear images only.
-        progress: called with each scenario's name before it begins, and with what takes long in it.
-
     Returns:
         A trial per scenario, attacker and judge; none where a scenario has no meaning for the method. A scenario that
         cannot be run has one trial with a figure that says why.
     """
-    subject = Subject(bench, anonymizer)
-    run = {
-        "inference": _inference, "retrieval": run_retrieval, "closed retrieval": run_retrieval,
-        "identity probe": _identity_probe,
-    }  # fmt: skip
+    subject, report = Subject(bench, anonymizer), progress or (lambda text: None)
     trials: list[Trial] = []
     for scenario in scenarios:
-        if (anonymizer is None) not in _SUBJECTS.get(scenario.name, (scenario.control in _OF_CLEAR,)):
+        if scenario.name not in _OF_BOTH and (anonymizer is None) != (scenario.control in _OF_CLEAR):
             continue
-        if progress:
-            progress(scenario.name)
-            subject.say = partial(_say, progress, scenario.name)
+        report(scenario.name)
+        subject.say = partial(_prefixed, report, scenario.name)
         try:
-            trials += run.get(scenario.attacker, _scenario)(bench, subject, label, scenario)
+            trials += _RUNS.get(scenario.attacker, _recognition)(bench, subject, label, scenario)
         except NotApplicable:
             continue
         except (Refused, UsageError, InputError) as error:
@@ -79,52 +67,65 @@ def run_trials(
     return trials
 
 
-def _scenario(bench: Bench, subject: Subject, label: str, scenario: Scenario) -> list[Trial]:
+def _prefixed(report: Callable[[str], object], name: str, text: str) -> None:
+    report(f"{name}: {text}")
+
+
+def _recognition(bench: Bench, subject: Subject, label: str, scenario: Scenario) -> list[Trial]:
+    """What every attacker of the scenario makes of the probes, read by every judge."""
     gallery_rows, probe_rows = bench.split.gallery, bench.split.probe
     if scenario.same_set:
-        gallery_rows = probe_rows = np.sort(np.concatenate([bench.split.gallery, bench.split.probe]))
+        gallery_rows = probe_rows = np.sort(np.concatenate([gallery_rows, probe_rows]))
     gallery = subject.view(scenario.gallery, gallery_rows)
     trials = []
     for attempt in attacked(bench, subject, scenario, probe_rows):
-        probe, seen = attempt.faces, bench.found(attempt.faces)
-        likeness = fidelity_figures(bench, attempt.rows, probe) if _restores(scenario) else ()
-        for reader in bench.readers:
-            embed, note = _embedder(bench, subject, scenario, reader)
-            p, people, found = embed(probe), known(probe), seen
-            g = p if scenario.same_set else embed(gallery)
-            if scenario.attacker == "fusion":
-                p, people, found = _fused(p, people, found)
-            metric: Any = "cosine" if scenario.retrained else reader.metric
-            scores = Scores.compare(p, g, people, known(gallery), metric=metric, exclude_same=scenario.same_set)
-            threshold = None if scenario.retrained else reader.threshold
-            figures = _figures(bench, scores, threshold, bench.resamples)
-            if not scenario.same_set:
-                figures += _without_face(bench, p, g, people, known(gallery), metric, found)
-            figures += (Figure("chance", chance(scores), n=scores.enrolled),)
-            figures += _reversal(bench, subject, scenario, attempt, scores, reader)
-            if likeness:
-                clear = embed(subject.clear(attempt.rows))
-                bootstrap = Bootstrap(bench.resamples, bench.seed)
-                figures += (*likeness, identity_distance(p, clear, people, bootstrap))
-            if not scenario.retrained and (unread := reader.unread(p)):
-                note = f"{note} {unread} of {len(p)} probes could not be read and are like nobody.".strip()
-            if note:
-                figures = (dataclasses.replace(figures[0], note=f"{figures[0].note} {note}".strip()), *figures[1:])
-            fusion = scenario.attacker == "fusion"
-            groups = {} if fusion else _groups(bench, scores, attempt.rows, threshold)
-            if scenario.name == "naive":
-                subject.naive[reader.name] = scores
-            trials.append(
-                Trial(
-                    bench.name, label, scenario.name, reader.name, attempt.attacker, figures, _curves(scores), groups,
-                    scenario.control,
-                )
-            )  # fmt: skip
+        found = bench.found(attempt.faces)
+        # What is read shall resemble the clear faces; the anonymised ones are what it is compared with.
+        restores = scenario.probe == "reversed" or scenario.name == "naive"
+        likeness = fidelity_figures(bench, attempt.rows, attempt.faces) if restores else ()
+        trials += [_read(bench, subject, label, scenario, attempt, reader, gallery, found, likeness)
+                   for reader in bench.readers]  # fmt: skip
     return trials
 
 
+def _read(
+    bench: Bench, subject: Subject, label: str, scenario: Scenario, attempt: Attempt, reader: Reader, gallery: Faces,
+    found: NDArray[np.bool_], likeness: tuple[Figure, ...],
+) -> Trial:  # fmt: skip
+    """One attempt, read by one judge."""
+    embed, note = _embedder(bench, subject, scenario, reader)
+    probe, people, enrolled = embed(attempt.faces), known(attempt.faces), known(gallery)
+    codes = probe if scenario.same_set else embed(gallery)
+    fusion = scenario.attacker == "fusion"
+    if fusion:
+        probe, people, found = _fused(probe, people, found)
+    metric: Any = "cosine" if scenario.retrained else reader.metric
+    threshold = None if scenario.retrained else reader.threshold
+    scores = Scores.compare(probe, codes, people, enrolled, metric=metric, exclude_same=scenario.same_set)
+    figures = _figures(bench, scores, threshold, bench.resamples)
+    if not scenario.same_set:
+        figures += _without_face(bench, probe, codes, people, enrolled, metric, found)
+    figures += (Figure("chance", chance(scores), n=scores.enrolled),)
+    if scenario.probe == "reversed":
+        figures += _reversal(bench, subject, attempt, scores, reader)
+    if likeness:
+        clear = embed(subject.clear(attempt.rows))
+        figures += (*likeness, identity_distance(probe, clear, people, bench.bootstrap))
+    if not scenario.retrained and (unread := reader.unread(probe)):
+        note = f"{note} {unread} of {len(probe)} probes could not be read and are like nobody.".strip()
+    if note:
+        figures = (replace(figures[0], note=f"{figures[0].note} {note}".strip()), *figures[1:])
+    if scenario.name == "naive":
+        subject.naive[reader.name] = scores
+    groups = {} if fusion else _groups(bench, scores, attempt.rows, threshold)
+    return Trial(
+        bench.name, label, scenario.name, reader.name, attempt.attacker, figures, _curves(scores), groups,
+        scenario.control,
+    )  # fmt: skip
+
+
 def _figures(bench: Bench, scores: Scores, threshold: float | None, resamples: int) -> tuple[Figure, ...]:
-    """Read at the source's landmarks, found or not; what is lost where a face must be found is `_without_face`'s."""
+    """Privacy figures at the source's landmarks, whether or not a face is found; `_without_face` counts failures."""
     figures = privacy_figures(scores, threshold=threshold, seed=bench.seed, resamples=resamples)
     return tuple(one for one in figures if not one.metric.endswith(FAILURES) and one.metric != "failures to acquire")
 
@@ -138,11 +139,11 @@ def _curves(scores: Scores) -> dict[str, list[list[float]]]:
 
 
 def _without_face(
-    bench: Bench, probe: Embeddings, gallery: Embeddings, people: NDArray[np.int64], enrolled: NDArray[np.int64],
+    bench: Bench, probe: Embeddings, gallery: Embeddings, people: Rows, enrolled: Rows,
     metric: Any, found: NDArray[np.bool_],
 ) -> tuple[Figure, ...]:  # fmt: skip
-    """The same where an attacker must first find the face: probes without one are misses."""
-    bootstrap = Bootstrap(bench.resamples, bench.seed)
+    """Rank-1 where an attacker must first find the face: probes without a face are misses."""
+    bootstrap = bench.bootstrap
     if not found.any():
         nothing = Figure(f"rank-1{FAILURES}", 0.0, n=len(np.unique(people)), note="no face is found in any probe")
         return (nothing, Figure("failures to acquire", 1.0, n=len(people), unit="images"))
@@ -165,8 +166,8 @@ def _embedder(
 
 
 def _fused(
-    embeddings: Embeddings, people: NDArray[np.int64], found: NDArray[np.bool_]
-) -> tuple[Embeddings, NDArray[np.int64], NDArray[np.bool_]]:
+    embeddings: Embeddings, people: Rows, found: NDArray[np.bool_]
+) -> tuple[Embeddings, Rows, NDArray[np.bool_]]:
     """One mean embedding per person, of normalised ones."""
     unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True).clip(1e-12)
     values, index = np.unique(people, return_inverse=True)
@@ -177,54 +178,38 @@ def _fused(
     return (total / count * scale).astype(np.float32), values, np.bincount(index, found) > 0
 
 
-def _restores(scenario: Scenario) -> bool:
-    """Whether what is read shall resemble the clear faces; the anonymised ones are what it is compared with."""
-    return scenario.probe == "reversed" or scenario.name == "naive"
-
-
 def _reversal(
-    bench: Bench, subject: Subject, scenario: Scenario, attempt: Attempt, scores: Scores, reader: Reader
+    bench: Bench, subject: Subject, attempt: Attempt, scores: Scores, reader: Reader
 ) -> tuple[Figure, ...]:
     """Reversibility, where the naive trial has been run."""
     naive = subject.naive.get(reader.name)
-    if scenario.probe != "reversed" or naive is None:
+    if naive is None:
         return ()
-    ceiling, bootstrap = bench.ceiling(reader), Bootstrap(bench.resamples, bench.seed)
-    read = np.isin(bench.split.probe, attempt.rows)
+    ceiling, read = bench.ceiling(reader), np.isin(bench.split.probe, attempt.rows)
     if not read.all():
         ceiling, naive = ceiling.take(read), naive.take(read)
-    return (reversibility(ceiling, naive, scores, bootstrap=bootstrap),)
+    return (reversibility(ceiling, naive, scores, bootstrap=bench.bootstrap),)
 
 
 def _groups(
-    bench: Bench, scores: Scores, rows: NDArray[np.int64], threshold: float | None
+    bench: Bench, scores: Scores, rows: Rows, threshold: float | None
 ) -> dict[str, tuple[Figure, ...]]:
     out: dict[str, tuple[Figure, ...]] = {}
     for column in bench.columns:
         values = bench.prepared.groups.get(column)
         if values is None:
             continue
-        told = np.array([values[row] for row in rows], dtype=object)
-        for value in sorted({one for one in told if one}):
-            mask = told == value
+        labels = np.array([values[row] for row in rows], dtype=object)
+        for value in sorted({label for label in labels if label}):
+            mask = labels == value
             people = len(np.unique(bench.people[rows[mask]]))
             if people < LEAST_GROUP:
                 short = f"{people} people are too few for a figure of their own"
                 out[f"{column}={value}"] = (Figure("rank-1", None, n=people, note=short),)
                 continue
             part = scores.take(mask)
-            out[f"{column}={value}"] = _figures(bench, part, threshold, min(bench.resamples, 200))
+            out[f"{column}={value}"] = _figures(bench, part, threshold, min(bench.resamples, GROUP_RESAMPLES))
     return out
-
-
-def _say(progress: Callable[[str], object], name: str, text: str) -> None:
-    progress(f"{name}: {text}")
-
-
-def _identity_probe(bench: Bench, subject: Subject, label: str, scenario: Scenario) -> list[Trial]:
-    from ficgan.lab.probe import run_identity_probe
-
-    return run_identity_probe(bench, subject, label, scenario)
 
 
 def _inference(bench: Bench, subject: Subject, label: str, scenario: Scenario) -> list[Trial]:
@@ -241,8 +226,17 @@ def _inference(bench: Bench, subject: Subject, label: str, scenario: Scenario) -
         figures = infer(
             x, {name: values[train] for name, values in labels.items()},
             y, {name: values[probe] for name, values in labels.items()},
-            bench.people[train], bench.people[probe], resamples=min(bench.resamples, 200), seed=bench.seed,
+            bench.people[train], bench.people[probe], resamples=min(bench.resamples, GROUP_RESAMPLES), seed=bench.seed,
         )  # fmt: skip
         if figures:
             trials.append(Trial(bench.name, label, scenario.name, reader.name, figures=figures))
     return trials
+
+
+_RUNS: Mapping[str, Callable[[Bench, Subject, str, Scenario], list[Trial]]] = {
+    "inference": _inference,
+    "retrieval": run_retrieval,
+    "closed retrieval": run_retrieval,
+    "identity probe": run_identity_probe,
+}
+"""Kinds of attackers whose trials are not recognition."""

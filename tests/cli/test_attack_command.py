@@ -23,10 +23,11 @@ from ficgan.cli._progress import Progress
 from ficgan.cli.attack import NOTICE, attack
 from ficgan.errors import UsageError
 from ficgan.faces import Alignment, Face
-from ficgan.lab import matrix, matrix_sets, readers
-from ficgan.lab.attack_config import load_attack
+from ficgan.lab import bench as lab_bench
+from ficgan.lab import matrix, readers, reversal
 from ficgan.lab.attacks.learned import files, read_header
-from ficgan.lab.matrix_config import MatrixConfig
+from ficgan.lab.matrix_config import MatrixConfig, load_attack
+from ficgan.lab.metrics.judges import Judges
 
 PEOPLE, EACH, SIDE = 24, 4, 32
 CONFIG = {
@@ -78,10 +79,11 @@ def _judge() -> Any:
     judge = readers.Reader(Textures(), "textures", "textures", "textures-1")  # type: ignore[arg-type]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(readers, "get_readers", lambda names, device="cpu": [judge])
-        patch.setattr(matrix_sets, "_detector", lambda name: Nothing())
-        matrix_sets._cached_bench.cache_clear()
+        patch.setattr(lab_bench, "_detector", lambda name: Nothing())
+        patch.setattr(reversal, "_judges", lambda: Judges(missing={"squeezenet": "not here"}))
+        lab_bench._cached_bench.cache_clear()
         yield
-    matrix_sets._cached_bench.cache_clear()
+    lab_bench._cached_bench.cache_clear()
 
 
 @pytest.fixture(scope="module")
@@ -338,7 +340,7 @@ def test_people_it_learnt_from_are_refused(
     code, out, err = call("evaluate", run / "attacker.safetensors", *words)
     assert code == 2 and "learnt from" in err and not out
     # Cut in another way, the photos are the same ones.
-    monkeypatch.setattr(matrix_sets, "_detector", lambda name: Middle())
+    monkeypatch.setattr(lab_bench, "_detector", lambda name: Middle())
     code, out, err = call("evaluate", run / "attacker.safetensors", *words, "--photos")
     assert code == 2 and "learnt from" in err and not out
     (run / "manifest.json").unlink()
@@ -366,7 +368,7 @@ def test_a_matrix_refuses_people_that_a_trained_attacker_learnt_from(
         matrix.run_matrix(matrix_of(weights, faces, seed=7), tmp_path / "other")
     again = matrix_of(weights, faces, seed=7)
     with pytest.raises(UsageError, match="learnt from"):
-        matrix_sets.open_bench(again, again.sets[0], tmp_path / "other")
+        lab_bench.open_bench(again, again.sets[0], tmp_path / "other")
     shutil.copy(weights, tmp_path / "attacker.safetensors")
     with pytest.raises(UsageError, match=r"there is no .*manifest\.json"):
         matrix.run_matrix(matrix_of(tmp_path / "attacker.safetensors", faces), tmp_path / "none")

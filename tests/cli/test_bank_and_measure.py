@@ -176,6 +176,7 @@ def test_bank_of_a_bank_is_refused(faces: Path, tmp_path: Path) -> None:
     assert done.exit_code == 1 and "holds a ficgan bank, not a model" in done.stderr
 
 
+@pytest.mark.slow
 def test_measure_of_the_embedded_model(portraits: Path) -> None:
     """Faces that `ficgan align` made, and says so, are what it needs."""
     done = CliRunner().invoke(measure, ["--aligned", str(portraits), "--layer", "0", "--k", "500", "--limit", "3"])
@@ -228,6 +229,8 @@ def test_measure_reports_every_setting(checkpoint: Path, faces: Path, tmp_path: 
             str(faces),
             "--k",
             "5",
+            "--limit",
+            "3",
         ],
     )
     assert done.exit_code == 0, done.output
@@ -279,7 +282,7 @@ def test_judges_see_crops_of_the_models_size(
     monkeypatch.setattr(ficgan.lab, "measure_aligned", note)
     files = ["--checkpoint", str(checkpoint), "--bank", str(tmp_path / "bank.safetensors"), "--aligned", str(faces)]
     for least, side in ((128, 128), (8, 16)):
-        monkeypatch.setattr("ficgan.cli.measure.LEAST_SIDE", least)
+        monkeypatch.setattr("ficgan.lab.basics.LEAST_SIDE", least)
         done = CliRunner().invoke(measure, [*files, "--k", "5"])
         assert done.exit_code == 0, done.output
         assert seen.pop() == side

@@ -16,7 +16,7 @@ from ficgan.cli.measure import measure
 from ficgan.config import ModelConfig
 from ficgan.faces import Alignment
 from ficgan.identity import IdentityBank
-from ficgan.lab.bars import lab as lab_room
+from ficgan.lab.bars import bench as bars_bench
 from ficgan.lab.readers import Reader
 from ficgan.models import FICGAN, CheckpointHeader, save_checkpoint
 
@@ -52,8 +52,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for room in ("pipeline", "films"):
         monkeypatch.setattr(f"ficgan.deidentify.{room}.get_recognizer", lambda name: Means())
     judge = Reader(Means(), "means", "means", "means-1")  # type: ignore[arg-type]
-    monkeypatch.setattr(lab_room, "get_readers", lambda names, device="cpu": [judge])
-    monkeypatch.setattr(lab_room, "detector_missing", lambda name: f"{name} is not here")
+    monkeypatch.setattr(bars_bench, "get_readers", lambda names, device="cpu": [judge])
+    monkeypatch.setattr(bars_bench, "detector_missing", lambda name: f"{name} is not here")
     torch.manual_seed(0)
     header = CheckpointHeader(model=CONFIG, alignment=Alignment().to_dict(), data={"licence": "drawn"})
     save_checkpoint(tmp_path / "m.safetensors", FICGAN(CONFIG), header)

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from shape_world import MadeMesh
 
 from ficgan.anonymizers import Faces
-from ficgan.lab.bars.lab import Eyes, Lab
-from ficgan.lab.metrics.intervals import Bootstrap
+from ficgan.lab.bars.bench import BarsBench, Panel
 from ficgan.lab.metrics.judges import Judges
-from ficgan.lab.readers import Reader
+from ficgan.lab.readers import Reader, ShapeRecognizer
 from ficgan.lab.sets import Prepared
 
 SIDE = 64
@@ -55,18 +55,18 @@ def people(count: int = 6, each: int = 2, seed: int = 0, side: int = SIDE, sprea
     return Faces(np.stack(images), tuple(names), people=np.array(who))
 
 
-def lab(
+def bench(
     faces: Faces | None = None, *, judges: Judges | None = None, readers: tuple[Reader, ...] | None = None,
     groups: dict[str, tuple[str, ...]] | None = None, region: tuple[int, int, int, int] | None = None,
-    resolution: int = SIDE,
-) -> Lab:  # fmt: skip
+    resolution: int = SIDE, **more: Any,
+) -> BarsBench:  # fmt: skip
     faces = people() if faces is None else faces
     side = faces.images.shape[1]
     prepared = Prepared(
         faces, region or (0, 0, side, side), np.arange(len(faces)), groups=groups or {}, source={"name": "made"}
     )
-    eyes = Eyes((reader(),) if readers is None else readers, judges or Judges(), {}, {"yunet": "yunet is not here"})
-    return Lab("made", prepared, eyes, Bootstrap(200), resolution=resolution)
+    panel = Panel((reader(),) if readers is None else readers, judges or Judges(), {}, {"yunet": "yunet is not here"})
+    return BarsBench(prepared, panel, ShapeRecognizer(MadeMesh()), resolution=resolution, resamples=200, **more)
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:

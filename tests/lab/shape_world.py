@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ficgan.lab.shape import _yardstick
+from ficgan.lab.readers import _yardstick
 
 POINTS = 468
 

@@ -7,13 +7,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, roc_auc_score
 
 from ficgan.anonymizers import Faces
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.lab import attributes as module
-from ficgan.lab.attribute_network import MARGIN, SIZE, AttributeNetwork, probabilities
-from ficgan.lab.attributes import AttributeClassifier, auc, split_people, train_attributes
+from ficgan.lab.attributes import (
+    MARGIN,
+    SIZE,
+    AttributeClassifier,
+    AttributeNetwork,
+    auc,
+    binary_labels,
+    infer,
+    probabilities,
+    split_people,
+    train_attributes,
+)
 
 
 def painted(rng: np.random.Generator, count: int, side: int = 64) -> tuple[Faces, dict[str, np.ndarray]]:
@@ -28,11 +40,11 @@ def painted(rng: np.random.Generator, count: int, side: int = 64) -> tuple[Faces
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> tuple[Path, dict, Faces, dict]:
-    faces, attributes = painted(np.random.default_rng(5), 400)
+    faces, attributes = painted(np.random.default_rng(5), 240)
     out = tmp_path_factory.mktemp("attributes") / "attributes.safetensors"
     steps: list[tuple[int, int]] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ficgan.lab.attribute_network._BATCH", 16)  # more steps of fewer images
+        patch.setattr("ficgan.lab.attributes._BATCH", 16)  # more steps of fewer images
         report = train_attributes(
             faces, attributes, out, source={"name": "painted"}, epochs=5, progress=lambda *step: steps.append(step)
         )
@@ -45,7 +57,7 @@ def test_what_can_be_seen_is_learnt_and_what_cannot_is_not(trained):
     test = report["test"]["attributes"]
     assert test["Smiling"]["auc"] > 0.95 and test["Brow"]["auc"] > 0.95
     assert abs(test["Hidden"]["auc"] - 0.5) < 0.25
-    assert report["source"] == {"name": "painted"} and sum(report["images"]) == 400
+    assert report["source"] == {"name": "painted"} and sum(report["images"]) == 240
 
 
 def test_figures_are_those_of_scikit_learn(trained):
@@ -75,6 +87,7 @@ def test_a_classifier_is_the_same_after_its_file_and_in_any_batch(trained, tmp_p
     assert classifier.predict(some.take([])).shape == (0, 3)
 
 
+@pytest.mark.slow
 def test_training_repeats_with_its_seed(tmp_path):
     faces, attributes = painted(np.random.default_rng(1), 80)
     first, again, other = (
@@ -113,9 +126,14 @@ def test_nobody_is_in_two_parts():
     assert all(len(part) for part in split_people(np.arange(10), (0.7, 0.1, 0.2)))
 
 
-def test_auc_counts_ties_half(rng):
-    scores, labels = rng.integers(0, 5, 60) / 4, rng.integers(0, 2, 60).astype(np.uint8)
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 10_000), st.integers(2, 40))
+def test_auc_counts_ties_half(seed, distinct):
+    rng = np.random.default_rng(seed)
+    scores, labels = rng.integers(0, distinct, 60), (rng.random(60) < 0.4).astype(np.uint8)
+    labels[:2], weights = (1, 0), rng.integers(1, 4, 60)
     assert auc(scores, labels) == pytest.approx(roc_auc_score(labels, scores))
+    assert auc(scores, labels, weights) == pytest.approx(roc_auc_score(labels, scores, sample_weight=weights))
     assert auc(scores, np.ones(60, np.uint8)) is None
 
 
@@ -173,3 +191,31 @@ def test_probabilities_are_sigmoids_of_logits(rng):
     with torch.no_grad():
         logits = network(torch.from_numpy(images.transpose(0, 3, 1, 2) / 127.5 - 1).float()).numpy()
     np.testing.assert_allclose(probabilities(network, images), 1 / (1 + np.exp(-logits)), atol=1e-5)
+
+
+# Attribute inference
+
+
+def test_what_is_there_is_told_and_what_is_not_is_chance() -> None:
+    rng = np.random.default_rng(0)
+    train, test = rng.normal(size=(400, 32)), rng.normal(size=(300, 32))
+    people = np.repeat(np.arange(100), 3)
+    labels = {"told": train[:, 0] + 0.3 * train[:, 1] > 0, "noise": rng.random(400) < 0.5, "rare": np.arange(400) < 50}
+    truth = {"told": test[:, 0] + 0.3 * test[:, 1] > 0, "noise": rng.random(300) < 0.5, "rare": np.arange(300) < 24}
+    labels, truth = ({name: values.astype(np.int8) for name, values in some.items()} for some in (labels, truth))
+    # Where nobody knows, nothing is learnt or asked: these answers are wrong, and must not count.
+    labels["told"][:40] = -1
+    train_people = np.repeat(np.arange(200), 2)
+    figures = {figure.metric: figure for figure in infer(train, labels, test, truth, train_people, people)}
+    told, noise = figures["inference of told"], figures["inference of noise"]
+    assert told.value > 0.95 and told.low <= told.value <= told.high
+    assert noise.low < 0.5 < noise.high
+    assert "inference of rare" not in figures
+    assert np.isclose(figures["inference (mean AUC)"].value, (told.value + noise.value) / 2)
+
+
+def test_two_values_are_one_question_and_more_are_many() -> None:
+    smiles = {"Smiling": np.array([0, 1, 1], np.uint8)}
+    labels = binary_labels(smiles, {"gender": ("a", "b", ""), "age": ("1", "2", "3")})
+    assert set(labels) == {"Smiling", "gender=a", "age=1", "age=2", "age=3"}
+    assert labels["gender=a"].tolist() == [1, 0, -1]

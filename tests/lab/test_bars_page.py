@@ -20,11 +20,11 @@ from ficgan.deidentify import Deidentifier, Ficgan
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment
 from ficgan.identity import IdentityBank
-from ficgan.lab.bars import BARS, BarsConfig, Clip, Control, Line, Report, Sheet, run_bars, to_json, write_bars
-from ficgan.lab.bars import lab as lab_room
-from ficgan.lab.bars import run as run_room
+from ficgan.lab.bars import BARS, BarsConfig, Clip, Control, Line, Report, Sheet, run_bars, utility, write_bars
+from ficgan.lab.bars import bench as bars_bench
+from ficgan.lab.bars import run as bars_run
+from ficgan.lab.readers import ShapeRecognizer
 from ficgan.lab.results import Figure
-from ficgan.lab.shape import ShapeRecognizer
 from ficgan.models import FICGAN, CheckpointHeader, save_checkpoint
 
 
@@ -124,7 +124,7 @@ def test_the_page_hides_nothing(tmp_path: Path) -> None:
 
 def test_numbers_that_are_none_are_refused() -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
-        to_json(Report(Sheet([_line("id-cosine", float("nan"))])))
+        Report(Sheet([_line("id-cosine", float("nan"))])).to_json()
 
 
 # A whole run
@@ -160,9 +160,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def _judged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FICGAN_MODELS", raising=False)
-    monkeypatch.setattr(lab_room, "get_readers", lambda names, device="cpu": [reader()])
+    monkeypatch.setattr(bars_bench, "get_readers", lambda names, device="cpu": [reader()])
     monkeypatch.setattr("ficgan.deidentify.pipeline.get_recognizer", lambda name: reader().recognizer)
-    monkeypatch.setattr(lab_room, "detector_missing", lambda name: f"{name} is not here")
+    monkeypatch.setattr(bars_bench, "detector_missing", lambda name: f"{name} is not here")
     monkeypatch.setattr("ficgan.lab.bars.run.ShapeRecognizer", lambda device: ShapeRecognizer(MadeMesh()))
 
 
@@ -194,7 +194,7 @@ def test_a_whole_run(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(Deidentifier, "aligned", seen_through)
     monkeypatch.setattr("ficgan.lab.bars.run._FEW", 6)
-    monkeypatch.setattr("ficgan.lab.bars.beyond.LEAST_GROUP", 6)
+    monkeypatch.setattr("ficgan.lab.bars.utility.LEAST_GROUP", 6)
     steps: list[tuple[int, int, str]] = []
     config = _config(world, train=(world / "faces",), layers=(0, 3))
     report = run_bars(config, lambda done, total, what: steps.append((done, total, what)))
@@ -237,10 +237,10 @@ def test_the_draws_have_the_models_own_diversity(
     world: Path, monkeypatch: pytest.MonkeyPatch, given: Any, psi: float
 ) -> None:
     monkeypatch.setattr("ficgan.face_model.FaceModel.AUTO_PSI", (0.4, 0.9))
-    bench = run_room._Run(_config(world, psi=given, layers=(0,)))
-    (lab, _), *_ = bench.labs()
-    assert (bench.psi, bench.model.psi, bench.guarded.psi, bench.facts([lab])["settings"]["psi"]) == (psi,) * 4
-    assert bench.deid.psi == given and BarsConfig(aligned=(world,)).psi == "auto"
+    measured = bars_run.Measured(_config(world, psi=given, layers=(0,)))
+    shown = measured.facts(measured.benches())["settings"]["psi"]
+    assert (measured.psi, measured.model.psi, measured.guarded.psi, shown) == (psi,) * 4
+    assert measured.deid.psi == given and BarsConfig(aligned=(world,)).psi == "auto"
 
 
 @pytest.mark.usefixtures("_judged")
@@ -272,18 +272,16 @@ def test_the_trainer_is_no_judge(world: Path, tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.usefixtures("_judged")
 def test_a_clip_has_a_line_of_its_own(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ficgan.lab.bars import beyond
-
     asked = []
 
-    def steady(frames: Any, deid: Any, layer: int, eyes: Any, rate: float) -> Any:
+    def steady(frames: Any, deid: Any, layer: int, readers: Any, rate: float) -> Any:
         asked.append((len(frames), layer, rate))
         figure = Figure("stability", 0.9, n=2, unit="pairs of frames")
         return {("stability", "blocks"): figure}, {("stability", "blocks"): Control("own", figure)}
 
-    monkeypatch.setattr(beyond, "steadiness", steady)
+    monkeypatch.setattr(utility, "steadiness", steady)
     clip = Clip("film.gif", [np.zeros((8, 8, 3), np.uint8)] * 3, 12.5)
-    monkeypatch.setattr("ficgan.lab.bars.run._SetRun", lambda *_: SimpleNamespace(steps=list))
+    monkeypatch.setattr("ficgan.lab.bars.run.SetMeasurement", lambda *_: SimpleNamespace(steps=list))
     report = run_bars(_config(world, layers=(0,), clips=(clip,)))
     assert asked == [(3, 0, 12.5)]
     assert [(line.set, line.row, line.value.value) for line in report.sheet.lines] == [("film.gif", "stability", 0.9)]

@@ -10,12 +10,14 @@ from network_world import write_network
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
-from ficgan.anonymizers import ANONYMIZERS, Faces
+from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces
 from ficgan.faces import Alignment, Face
-from ficgan.lab.bench import Bench, NotApplicable, Refused
+from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject
+from ficgan.lab.matrix_config import SCENARIOS
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.metrics.verification import auc
-from ficgan.lab.probe import PROBES, fit_probe, identity_probe, whitening
+from ficgan.lab.probe import PROBES, fit_probe, run_identity_probe, whitening
+from ficgan.lab.results import Trial
 from ficgan.lab.sets import Prepared, split
 from ficgan.lab.stored import Store
 
@@ -119,19 +121,38 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     return {**write_network(tmp_path_factory.mktemp("network")), "k": 50}
 
 
-@pytest.mark.parametrize("which", ["network", "embedded"])
-def test_rows_of_a_model(bench: Bench, which: str, request: pytest.FixtureRequest) -> None:
+def probed(bench: Bench, anonymizer: Anonymizer) -> list[Trial]:
+    return run_identity_probe(bench, Subject(bench, anonymizer), "ours", SCENARIOS["identity-probe"])
+
+
+VIEWS = ("as the generator is given it", "read from the published image", "read from published images, parrot")
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("which", "settings", "span"),
+    [
+        ("network", {"layer": 4}, "1–4"),
+        pytest.param("network", {"band": "3-6"}, "1–2, 7–8", marks=SLOW),
+        pytest.param("network", {"layer": 0}, "", marks=SLOW),
+        pytest.param("embedded", {"layer": 0}, "", marks=SLOW),
+    ],
+)
+def test_rows_of_a_model(
+    bench: Bench, which: str, settings: dict[str, object], span: str, request: pytest.FixtureRequest
+) -> None:
+    """Layers that keep the source's code have rows of their own."""
     if which == "embedded":
         bench, files = request.getfixturevalue("drawn_people"), {}
     else:
         files = request.getfixturevalue("network")
-    trials = identity_probe(bench, ANONYMIZERS.make("ficgan", layer=0, **files), label="ours")
-    views = ("as the generator is given it", "read from the published image", "read from published images, parrot")
-    assert {(t.attacker, t.control) for t in trials} == {
-        (f"z_non, {views[0]}", "codes"), (f"z_id, {views[0]}", "codes"),
-        (f"z_non, {views[1]}", ""), (f"z_non, {views[2]}", ""),
-    }  # fmt: skip
-    assert len(trials) == 4 * len(PROBES) and {(t.method, t.scenario) for t in trials} == {("ours", "identity-probe")}
+    trials = probed(bench, ANONYMIZERS.make("ficgan", **settings, **files))
+    codes_ = ["z_non", *([f"w of layers {span}", f"z_non + w of layers {span}"] if span else [])]
+    rows = {(f"{code}, {view}", "codes" if view == VIEWS[0] else "") for code in codes_ for view in VIEWS}
+    rows.add((f"z_id, {VIEWS[0]}", "codes"))
+    assert {(t.attacker, t.control) for t in trials} == rows
+    assert len(trials) == len(rows) * len(PROBES)
+    assert {(t.method, t.scenario) for t in trials} == {("ours", "identity-probe")}
     for trial in trials:
         assert [one.metric for one in trial.figures] == ["rank-1", "AUC", "EER", "chance"]
         first = trial.figures[0]
@@ -139,7 +160,7 @@ def test_rows_of_a_model(bench: Bench, which: str, request: pytest.FixtureReques
         assert first.low <= first.value <= first.high
         assert trial.figures[3].value == pytest.approx(1 / len(set(bench.people[bench.split.gallery])))
     if which == "embedded":
-        (own,) = (t for t in trials if t.attacker == f"z_id, {views[0]}" and t.recogniser == "whitened cosine")
+        (own,) = (t for t in trials if t.attacker == f"z_id, {VIEWS[0]}" and t.recogniser == "whitened cosine")
         assert own.figures[1].value is not None
         assert own.figures[1].value > 0.7, "the code of two photos of a person is not alike"
 
@@ -179,15 +200,6 @@ class Same:
         return [self.face]
 
 
-@pytest.mark.parametrize(("settings", "span"), [({"layer": 4}, "1–4"), ({"band": "3-6"}, "1–2, 7–8")])
-def test_the_layers_that_keep_the_sources_code_are_rows(
-    bench: Bench, network: dict[str, object], settings: dict[str, object], span: str
-) -> None:
-    trials = identity_probe(bench, ANONYMIZERS.make("ficgan", **settings, **network), published=False)
-    rows = {trial.attacker.removesuffix(", as the generator is given it") for trial in trials}
-    assert rows == {"z_non", f"w of layers {span}", f"z_non + w of layers {span}", "z_id"}
-
-
 def test_codes_are_those_the_method_reads(bench: Bench, network: dict[str, object]) -> None:
     """Kept ones are the same bit for bit."""
     method = ANONYMIZERS.make("ficgan", layer=0, **network)
@@ -205,7 +217,7 @@ def test_codes_are_those_the_method_reads(bench: Bench, network: dict[str, objec
 
 def test_other_methods_and_splits_without_an_attacker_are_refused(bench: Bench, tmp_path: Path) -> None:
     with pytest.raises(NotApplicable):
-        identity_probe(bench, ANONYMIZERS.make("solid"))
+        probed(bench, ANONYMIZERS.make("solid"))
     nobody = split(bench.people, background=0, attacker=0, test=10)
     with pytest.raises(Refused, match="train a probe"):
-        identity_probe(Bench(bench.prepared, nobody, [], None, Store(tmp_path)), ANONYMIZERS.make("ficgan", layer=0))
+        probed(Bench(bench.prepared, nobody, [], None, Store(tmp_path)), ANONYMIZERS.make("ficgan", layer=0))

@@ -16,14 +16,17 @@ from PIL import Image
 import ficgan.lab
 from ficgan.errors import FicganError, UsageError
 from ficgan.identity.file import file_digest
-from ficgan.lab import matrix, matrix_sets, readers
+from ficgan.lab import bench as lab_bench
+from ficgan.lab import matrix, readers
 from ficgan.lab.matrix_config import MatrixConfig
+from ficgan.lab.metrics.judges import Judges
 from ficgan.lab.report import write_report
 from ficgan.lab.report.headline import controls, figure, headlines
 from ficgan.lab.results import Results
 
 assert ficgan.lab
 PEOPLE, EACH, SIDE = 60, 4, 64
+UTILITY = {"utility": True, "pictures": 2}
 
 
 @dataclass
@@ -61,8 +64,9 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _judge(monkeypatch: pytest.MonkeyPatch) -> None:
     judge = readers.Reader(Textures(), "textures", "textures", "textures-1")  # type: ignore[arg-type]
     monkeypatch.setattr(readers, "get_readers", lambda names, device="cpu": [judge])
-    monkeypatch.setattr(matrix_sets, "_detector", lambda name: _Finds())
-    matrix_sets._cached_bench.cache_clear()
+    monkeypatch.setattr(lab_bench, "_detector", lambda name: _Finds())
+    monkeypatch.setattr(matrix, "_judges", lambda attributes: Judges())
+    lab_bench._cached_bench.cache_clear()
 
 
 class _Finds:
@@ -87,6 +91,7 @@ def config(folder: Path, **more: object) -> MatrixConfig:
         "recognisers": ["dlib"],
         "resamples": 100,
         "utility": False,
+        "reversal_metrics": False,
         **more,
     }  # fmt: skip
     return MatrixConfig.model_validate(tree)
@@ -104,10 +109,11 @@ def run(people: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Results
     judge = readers.Reader(Textures(), "textures", "textures", "textures-1")  # type: ignore[arg-type]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(readers, "get_readers", lambda names, device="cpu": [judge])
-        patch.setattr(matrix_sets, "_detector", lambda name: _Finds())
-        matrix_sets._cached_bench.cache_clear()
+        patch.setattr(lab_bench, "_detector", lambda name: _Finds())
+        lab_bench._cached_bench.cache_clear()
+        patch.setattr(matrix, "_judges", lambda attributes: Judges())
         out = tmp_path_factory.mktemp("out")
-        return matrix.run_matrix(config(people), out), out
+        return matrix.run_matrix(config(people, **UTILITY), out), out
 
 
 def test_controls_come_out_as_they_must(run: tuple[Results, Path]) -> None:
@@ -182,7 +188,7 @@ def test_changed_labels_are_another_evaluation(run: tuple[Results, Path], people
     swapped.write_text(text.replace("Female", "x").replace("Male", "Female").replace("x", "Male"))
     tree = config(people)
     other = tree.model_copy(update={"sets": [tree.sets[0].model_copy(update={"labels": str(swapped)})]})
-    described = [matrix_sets.describe(one, one.sets[0], out)["digest"] for one in (tree, other)]
+    described = [lab_bench.describe(one, one.sets[0], out)["digest"] for one in (tree, other)]
     assert described[0] != described[1]
 
 
@@ -205,32 +211,38 @@ def test_groups_and_inference_are_there(run: tuple[Results, Path]) -> None:
 
 
 def test_what_is_finished_is_not_done_again(run: tuple[Results, Path], people: Path) -> None:
+    """And a task that is lost is made again alike."""
     results, out = run
-    before = {path: path.stat().st_mtime_ns for path in (out / "tasks").iterdir()}
-    again = matrix.run_matrix(config(people), out)
-    assert {path: path.stat().st_mtime_ns for path in (out / "tasks").iterdir()} == before
-    assert again.trials == results.trials
     assert Results.read(out / "results.json").trials == results.trials
-
-
-def test_a_lost_task_is_made_again_alike(run: tuple[Results, Path], people: Path) -> None:
-    results, out = run
-    sorted((out / "tasks").iterdir())[0].unlink()
-    again = matrix.run_matrix(config(people), out)
+    before = {path: path.stat().st_mtime_ns for path in (out / "tasks").iterdir()}
+    lost = next(path for path in before if (json.loads(path.read_text())["method"] or {}).get("name") == "solid")
+    lost.unlink()
+    again = matrix.run_matrix(config(people, **UTILITY), out)
+    after = {path: path.stat().st_mtime_ns for path in (out / "tasks").iterdir()}
+    assert {path for path in before if after[path] != before[path]} == {lost}
     assert again.trials == results.trials
 
 
-def test_no_folder_of_this_machine_is_told(run: tuple[Results, Path], people: Path) -> None:
+def test_utility_and_pictures_are_there_for_every_method(run: tuple[Results, Path]) -> None:
+    results, out = run
+    kept = {one.method: {figure.metric: figure.value for figure in one.figures} for one in results.utilities}
+    assert len(kept) == 5 and kept["clear"]["ssim"] == pytest.approx(1)
+    assert kept["solid"]["ssim"] < 0.2 and kept["solid"]["distinct"] < kept["clear"]["distinct"] == 1
+    assert set(results.pictures) == set(kept)
+    for label, files in results.pictures.items():
+        shown = [np.asarray(Image.open(out / file)) for file in files]
+        assert len(shown) == 2 and shown[0].shape == (SIDE, SIDE, 3)
+        assert (shown[0].std() == 0) == (label == "solid")
+
+
+def test_the_report_holds_the_figures_and_needs_nothing_else(
+    run: tuple[Results, Path], people: Path, tmp_path: Path
+) -> None:
     results, out = run
     assert str(people.parent) not in results.to_json()
-    write_report(results, out)
-    assert str(people.parent) not in (out / "report.html").read_text()
-
-
-def test_the_report_holds_the_figures_and_needs_nothing_else(run: tuple[Results, Path], tmp_path: Path) -> None:
-    results, _ = run
-    files = write_report(results, tmp_path)
+    files = write_report(results, tmp_path, pictures=[out])
     page = (tmp_path / "report.html").read_text()
+    assert str(people.parent) not in page
     assert "http" not in page.replace("http://www.w3.org", "")
     for caveat in results.caveats:
         assert html.escape(caveat).replace("&quot;", "&#34;").replace("&#x27;", "&#39;") in page

@@ -14,17 +14,16 @@ import numpy as np
 import pytest
 
 from ficgan.errors import InputError, UsageError
-from ficgan.lab import matrix, matrix_sets, readers
-from ficgan.lab.attackers import titles
+from ficgan.lab import bench as lab_bench
+from ficgan.lab import matrix, readers
+from ficgan.lab.attackers import halves, lessons, titles
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.attacks.learned.base import held_out
 from ficgan.lab.bench import Subject, anonymiser_for
-from ficgan.lab.learning import halves, lessons
 from ficgan.lab.matrix_config import MatrixConfig, load_matrix
-from ficgan.lab.processes import run_tasks
 from ficgan.lab.report.headline import figure
 from ficgan.lab.results import Results, Trial
-from ficgan.lab.stored import Store
+from ficgan.lab.stored import Store, run_tasks
 
 METHOD = "block-permutation (block 8)"
 
@@ -38,12 +37,12 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _world(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     judge = readers.Reader(world.Textures(), "textures", "textures", "textures-1")  # type: ignore[arg-type]
     monkeypatch.setattr(readers, "get_readers", lambda names, device="cpu": [judge])
-    monkeypatch.setattr(matrix_sets, "_detector", lambda name: world.Blind())
+    monkeypatch.setattr(lab_bench, "_detector", lambda name: world.Blind())
     monkeypatch.setitem(REVERSERS._classes, "by-heart", world.ByHeart)
     monkeypatch.setattr(world, "LOG", world.Log())
-    matrix_sets._cached_bench.cache_clear()
+    lab_bench._cached_bench.cache_clear()
     yield
-    matrix_sets._cached_bench.cache_clear()
+    lab_bench._cached_bench.cache_clear()
 
 
 def trials(results: Results, scenario: str) -> dict[str, Trial]:
@@ -58,7 +57,7 @@ def rank1(trial: Trial) -> float:
 
 def bench_of(config: MatrixConfig, out: Path) -> object:
     (out / "store").mkdir(parents=True, exist_ok=True)
-    return matrix_sets.open_bench(config, config.sets[0], out)
+    return lab_bench.open_bench(config, config.sets[0], out)
 
 
 def test_one_training_serves_scenarios_and_runs(people: Path, tmp_path: Path) -> None:
@@ -67,7 +66,7 @@ def test_one_training_serves_scenarios_and_runs(people: Path, tmp_path: Path) ->
     assert world.LOG.trained == 1 and world.LOG.steps == list(range(6))
     more = world.config(people, scenarios=["clear", "naive", "reversed-general", "reversed-specialised"],
                         specialised=["by-heart"])  # fmt: skip
-    matrix_sets._cached_bench.cache_clear()
+    lab_bench._cached_bench.cache_clear()
     results = matrix.run_matrix(more, tmp_path)
     assert world.LOG.trained == 1
     one, other = trials(results, "reversed-general")["by-heart"], trials(results, "reversed-specialised")["by-heart"]
@@ -199,9 +198,9 @@ def test_another_other_set_is_another_evaluation(people: Path, tmp_path: Path) -
     for seed in (1, 2):
         other = world.write_people(tmp_path / f"other{seed}", people=5, seed=seed)
         config = world.config(people, set={"learn_from": {**world.described(other), "name": "other"}})
-        digests.append(matrix_sets.describe(config, config.sets[0], tmp_path / "out")["digest"])
+        digests.append(lab_bench.describe(config, config.sets[0], tmp_path / "out")["digest"])
     plain = world.config(people)
-    digests.append(matrix_sets.describe(plain, plain.sets[0], tmp_path / "out")["digest"])
+    digests.append(lab_bench.describe(plain, plain.sets[0], tmp_path / "out")["digest"])
     assert len(set(digests)) == 3
 
 
@@ -223,7 +222,7 @@ def test_a_set_to_learn_from_that_is_not_there_is_told(people: Path, tmp_path: P
         matrix.check_paths(config)
     same = world.config(people, set={"learn_from": world.described(people)})
     with pytest.raises(InputError, match="every picture"):
-        matrix_sets.describe(same, same.sets[0], tmp_path)
+        lab_bench.describe(same, same.sets[0], tmp_path)
 
 
 def test_titles_are_short_and_tell_apart() -> None:
@@ -310,7 +309,7 @@ def test_without_a_store_there_is_no_workspace() -> None:
         assert folder is None
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_what_is_said_in_processes_arrives(jobs: int) -> None:
     said: list[str] = []
     work = [(1, ("a",)), (2, ("b",))]

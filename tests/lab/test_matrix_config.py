@@ -8,8 +8,7 @@ import pytest
 
 import ficgan.deidentify
 from ficgan.errors import UsageError
-from ficgan.lab.matrix_config import load_matrix
-from ficgan.lab.scenarios import SCENARIOS, get_scenarios
+from ficgan.lab.matrix_config import SCENARIOS, get_scenarios, load_matrix
 
 assert ficgan.deidentify  # registers the generative methods
 

@@ -22,7 +22,8 @@ from ficgan import configs
 from ficgan.cli.evaluate_paper import paper
 from ficgan.deidentify import Ficgan
 from ficgan.errors import InputError, UsageError
-from ficgan.lab import matrix_sets, readers
+from ficgan.lab import bench as lab_bench
+from ficgan.lab import readers
 from ficgan.lab.attributes import AttributeClassifier
 from ficgan.lab.matrix_config import SplitConfig
 from ficgan.lab.metrics.intervals import Bootstrap
@@ -82,8 +83,8 @@ def _judge(monkeypatch: pytest.MonkeyPatch) -> None:
     judge = readers.Reader(Textures(), "textures", "textures", "textures-1")  # type: ignore[arg-type]
     monkeypatch.setattr(readers, "get_readers", lambda names, device="cpu": [judge])
     monkeypatch.setattr(experiment, "get_readers", lambda names, device="cpu": [judge])
-    monkeypatch.setattr(matrix_sets, "_detector", lambda name: _Finds())
-    matrix_sets._cached_bench.cache_clear()
+    monkeypatch.setattr(lab_bench, "_detector", lambda name: _Finds())
+    lab_bench._cached_bench.cache_clear()
 
 
 # What is printed
@@ -353,7 +354,7 @@ def _classifier(folder: Path) -> Path:
     """One that has learnt nothing: what it reads is arbitrary, and changes with the pixels."""
     import torch
 
-    from ficgan.lab.attribute_network import AttributeNetwork
+    from ficgan.lab.attributes import AttributeNetwork
 
     torch.manual_seed(1)
     path = folder / "attributes.safetensors"

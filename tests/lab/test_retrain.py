@@ -9,8 +9,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from ficgan.anonymizers import Faces
 from ficgan.errors import UsageError
-from ficgan.lab.readers import Reader
-from ficgan.lab.retrain import discriminant, retrain_head, retrain_network
+from ficgan.lab.readers import Reader, discriminant, retrain_head, retrain_network
 
 PEOPLE, EACH, WIDTH = 80, 6, 16
 

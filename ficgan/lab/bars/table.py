@@ -1,13 +1,27 @@
-"""The bars that a default model is held to: what is asked of each figure, and the paper's own at full scale."""
+"""The bars of a default model: what is asked of each figure, what was found, and both as JSON and as a page."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
 
-__all__ = ["BARS", "Bar", "bar_of"]
+from ficgan.images import atomic_write
+from ficgan.lab.report.tables import spelled, to_markdown
+from ficgan.lab.results import Figure
 
+__all__ = ["BARS", "Bar", "Control", "Controls", "Figures", "Line", "Report", "Sheet", "Verdict", "write_bars"]
+
+SCHEMA = 1
 STRANGERS = "same-group strangers"
-"""What a measured bar is the figure of."""
+"""A measured bar is the figure of these."""
+Verdict = Literal["met", "missed", "no bar", "not measured"]
+Key = tuple[str, str]
+"""Row and judge."""
+Figures = dict[Key, Figure]
 
 
 @dataclass(frozen=True)
@@ -16,11 +30,11 @@ class Bar:
 
     Args:
         row: its key.
-        title: as a table says it.
-        least, most: what a value must reach, and must not pass; None: no such limit. Without either there is no bar.
-        least_photos, most_photos: the same for sets of photos; None: as for aligned sets.
-        measured: the bar is no number but the control's own figure, which a value must not pass.
-        paper: FICGAN's figure at full scale, "" where it has none.
+        title: its name in a table.
+        least, most: limits of the value, both allowed; without either there is no bar.
+        least_photos, most_photos: other limits for sets of photos.
+        measured: the limit is the control's own figure.
+        paper: FICGAN's figure at full scale.
     """
 
     row: str
@@ -34,32 +48,15 @@ class Bar:
 
     @property
     def exists(self) -> bool:
-        """Whether there is anything to meet."""
         return self.measured or self.least is not None or self.most is not None
 
     def limits(self, control: float | None, photos: bool = False) -> tuple[float | None, float | None]:
-        """Least and most that is allowed; a measured bar that was not measured allows anything.
-
-        Args:
-            control: the control's figure.
-            photos: of a set of photos.
-        """
+        """Least and most; a measured bar whose control was not measured allows anything."""
         if self.measured:
             return None, control
-        least = self.least if self.least_photos is None or not photos else self.least_photos
-        most = self.most if self.most_photos is None or not photos else self.most_photos
+        least = self.least_photos if photos and self.least_photos is not None else self.least
+        most = self.most_photos if photos and self.most_photos is not None else self.most
         return least, most
-
-    def spelled(self, control: float | None, photos: bool = False) -> str:
-        """As a table says it."""
-        least, most = self.limits(control, photos)
-        if least is not None and most is not None:
-            return f"{least:g}–{most:g}"
-        if least is not None:
-            return f"≥ {least:g}"
-        if most is not None:
-            return f"≤ {most:.3g}" + (f" ({STRANGERS})" if self.measured else "")
-        return f"≤ {STRANGERS}" if self.measured else ""
 
 
 BARS: tuple[Bar, ...] = (
@@ -96,15 +93,242 @@ BARS: tuple[Bar, ...] = (
     Bar("stability", "neighbouring frames of a clip: cosine between outputs"),
 )
 """In the order of the table; those without a limit are reported and not judged."""
+_PLACE = {bar.row: place for place, bar in enumerate(BARS)}
 
 
-def bar_of(row: str) -> Bar:
-    """The bar of a row.
+@dataclass(frozen=True)
+class Control:
+    """A figure that another one is to be read beside, and what it is of."""
 
-    Raises:
-        KeyError: there is no such row.
+    what: str
+    figure: Figure
+
+
+Controls = Mapping[Key, Control]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One figure of one setting on one set, with the average-face sticker's and a control.
+
+    Args:
+        photos: of a set of photos, which have limits of their own.
     """
-    return _BY_ROW[row]
+
+    set: str
+    row: str
+    setting: str
+    judge: str
+    value: Figure
+    sticker: Figure | None = None
+    control: Control | None = None
+    photos: bool = False
+
+    @property
+    def bar(self) -> Bar:
+        return BARS[_PLACE[self.row]]
+
+    @property
+    def limits(self) -> tuple[float | None, float | None]:
+        return self.bar.limits(None if self.control is None else self.control.figure.value, self.photos)
+
+    @property
+    def asked(self) -> str:
+        """The limits as a table writes them."""
+        least, most = self.limits
+        if least is not None and most is not None:
+            return f"{least:g}–{most:g}"
+        if least is not None:
+            return f"≥ {least:g}"
+        if most is not None:
+            return f"≤ {most:.3g}" + (f" ({STRANGERS})" if self.bar.measured else "")
+        return f"≤ {STRANGERS}" if self.bar.measured else ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """By the value alone; `sure` looks at the interval."""
+        return self.judged(self.value)
+
+    def judged(self, figure: Figure | None) -> Verdict:
+        """The verdict that any figure, such as the sticker's, would have here."""
+        if figure is None or figure.value is None:
+            return "not measured"
+        if self.limits == (None, None):
+            return "not measured" if self.bar.measured else "no bar"
+        return "missed" if self._excess(figure.value) else "met"
+
+    @property
+    def sure(self) -> bool:
+        """Whether the whole interval lies on the verdict's side; false where there is no interval."""
+        low, high = self.value.low, self.value.high
+        if self.verdict not in ("met", "missed") or low is None or high is None:
+            return False
+        a, b = self._excess(low), self._excess(high)
+        return a == b == 0 if self.verdict == "met" else min(a, b) > 0 or max(a, b) < 0
+
+    @property
+    def short(self) -> float | None:
+        """By how much the bar is missed, in the figure's own unit; None where it is not."""
+        if self.verdict != "missed" or self.value.value is None:
+            return None
+        return abs(self._excess(self.value.value))
+
+    def to_dict(self) -> dict[str, Any]:
+        least, most = self.limits
+        sticker, control = self.sticker, self.control
+        return {
+            "set": self.set,
+            "row": self.row,
+            "title": self.bar.title,
+            "setting": self.setting,
+            "judge": self.judge,
+            "bar": {"least": least, "most": most, "measured": self.bar.measured, "paper": self.bar.paper},
+            **_plain(self.value),
+            "sticker": None if sticker is None else {**_plain(sticker), "verdict": self.judged(sticker)},
+            "control": None if control is None else {"what": control.what, **_plain(control.figure)},
+            "verdict": self.verdict,
+            "sure": self.sure,
+            "short": self.short,
+        }
+
+    def _excess(self, value: float) -> float:
+        """How far a value lies above the limits, or, negative, below them; 0 within."""
+        least, most = self.limits
+        if least is not None and value < least:
+            return value - least
+        return max(0.0, value - most) if most is not None else 0.0
 
 
-_BY_ROW = {bar.row: bar for bar in BARS}
+@dataclass
+class Sheet:
+    """Lines in the order in which they were found, flat rows by group, and what was left out and why."""
+
+    lines: list[Line] = field(default_factory=list)
+    left_out: list[dict[str, str]] = field(default_factory=list)
+    groups: list[dict[str, Any]] = field(default_factory=list)
+
+    def put(
+        self, name: str, setting: str, figures: Figures, sticker: Mapping[Key, Figure] | None = None,
+        controls: Controls | None = None, photos: bool = False,
+    ) -> None:  # fmt: skip
+        """Add a line for each figure, with the sticker's and the control of the same row and judge."""
+        for (row, judge), value in figures.items():
+            beside, control = (sticker or {}).get((row, judge)), (controls or {}).get((row, judge))
+            self.lines.append(Line(name, row, setting, judge, value, beside, control, photos))
+
+    def leave_out(self, name: str, what: str, why: str) -> None:
+        self.left_out.append({"set": name, "what": what, "why": why})
+
+
+_HOW_TO_READ = (
+    "A figure is met or missed by its value; `?` says its 95 % interval (over people) reaches to the other side, or "
+    "that it has none. *Sticker* is one colour-matched mean face pasted on everybody: it hides people and keeps "
+    "nothing, so a model must beat it below the identity rows. *Control* says what the figure is to be read beside. "
+    "Outputs are finished crops with the face blended in; recognisers read them at the source's landmarks. They are "
+    "first attempts, but where a setting says that the policy was on: those are what leaves the program. Small sets: "
+    "this says how software and model behave, and is no measure of privacy in the world."
+)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was found.
+
+    Args:
+        sheet: lines, groups and what was left out.
+        facts: model, judges, sets and settings, JSON-ready, without folders of this machine.
+    """
+
+    sheet: Sheet
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def lines(self) -> list[Line]:
+        """By set, then in the order of the bars."""
+        sets = list(dict.fromkeys(line.set for line in self.sheet.lines))
+        return sorted(self.sheet.lines, key=lambda line: (sets.index(line.set), _PLACE[line.row]))
+
+    @property
+    def verdicts(self) -> dict[str, int]:
+        """Verdict → lines that have it."""
+        return dict(Counter(line.verdict for line in self.sheet.lines))
+
+    @property
+    def missed(self) -> list[str]:
+        """Every missed bar in a phrase."""
+        lines = [line for line in self.lines if line.verdict == "missed"]
+        return [", ".join(filter(None, (line.set, line.setting, line.row, line.judge))) for line in lines]
+
+    def to_json(self) -> str:
+        """Everything, for machines; numbers that are not finite are refused."""
+        tree = {
+            "schema": SCHEMA,
+            **self.facts,
+            "verdicts": self.verdicts,
+            "lines": [line.to_dict() for line in self.lines],
+            "groups": self.sheet.groups,
+            "left_out": self.sheet.left_out,
+        }
+        return json.dumps(tree, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+    def to_page(self) -> str:
+        """Tables for readers: one for each set, groups, and what was left out."""
+        facts, lines = self.facts, self.lines
+        counted = ", ".join(f"{name} {number}" for name, number in sorted(self.verdicts.items()))
+        out = ["# The model against its bars", "", _HOW_TO_READ, "", f"Lines: {counted}.", ""]
+        out += [f"- {name}: {role}" for name, role in facts.get("judges", {}).items()]
+        for name in dict.fromkeys(line.set for line in lines):
+            out += ["", f"## {name}", ""]
+            if (about := facts.get("sets", {}).get(name)) is not None:
+                licence = about.get("licence") or "no licence is stated beside it"
+                out.append(f"{about['faces']} faces of {about['people']} people; {licence}.")
+            out += ["", to_markdown([_row(line) for line in lines if line.set == name])]
+        if self.sheet.groups:
+            out += ["## By group", "", to_markdown([_group(row) for row in self.sheet.groups])]
+        if self.sheet.left_out:
+            out += ["## Left out", ""]
+            out += [f"- {one['set'] or 'everywhere'}, {one['what']}: {one['why']}" for one in self.sheet.left_out]
+        return "\n".join(out).rstrip() + "\n"
+
+
+def write_bars(report: Report, folder: Path) -> list[Path]:
+    """Write bars.json and bars.md, replacing what is there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, text in (("bars.json", report.to_json()), ("bars.md", report.to_page())):
+        with atomic_write(folder / name, overwrite=True) as file:
+            file.write(text.encode())
+        paths.append(folder / name)
+    return paths
+
+
+def _row(line: Line) -> dict[str, Any]:
+    control, measured = line.control, line.value.value is not None
+    doubt = "" if line.sure or line.verdict in ("no bar", "not measured") else "?"
+    short = "" if line.short is None else f" by {line.short:.3g}"
+    sticker = line.judged(line.sticker)
+    return {
+        "row": line.bar.title,
+        "bar": line.asked,
+        "paper": line.bar.paper,
+        "setting": line.setting,
+        "judge": line.judge,
+        "value": spelled(line.value) if measured else f"not measured: {line.value.note}",
+        "sticker": _value(line.sticker) + (f" ({sticker})" if sticker in ("met", "missed") else ""),
+        "control": "" if control is None or not measured else f"{_value(control.figure)}, {control.what}",
+        "verdict": "" if line.verdict == "no bar" else f"{line.verdict}{short}{doubt}",
+        "note": line.value.note if measured else "",
+    }
+
+
+def _value(figure: Figure | None) -> str:
+    return "" if figure is None or figure.value is None else spelled(figure, interval=False)
+
+
+def _group(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: f"{value[0]:.3f}" if isinstance(value, list) and value[0] is not None else value
+            for key, value in row.items()}  # fmt: skip
+
+
+def _plain(figure: Figure) -> dict[str, Any]:
+    return {key: value for key, value in asdict(figure).items() if key != "metric"}

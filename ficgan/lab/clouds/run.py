@@ -23,8 +23,8 @@ from ficgan.lab.clouds.tables import CLEAR, CONSTANT, IN_SPACE, SURROUNDINGS, ca
 from ficgan.lab.clouds.treatments import Guesses, inverse_degrees, inverses, lesson_rows, lessons, train_and_guess
 from ficgan.lab.metrics.intervals import Bootstrap
 from ficgan.lab.metrics.scores import Scores
-from ficgan.lab.processes import Say, run_tasks
 from ficgan.lab.results import Figure, Results, Trial
+from ficgan.lab.stored import Say, run_tasks
 from ficgan.pointcloud.base import CLOUD_ANONYMIZERS
 from ficgan.pointcloud.projection import THESIS_SIZE
 

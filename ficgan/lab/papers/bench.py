@@ -17,17 +17,16 @@ from pydantic import ValidationError
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces, Images
 from ficgan.errors import UsageError
 from ficgan.images import atomic_write
+from ficgan.lab.attackers import Lessons, Opponent
 from ficgan.lab.attacks import REVERSERS, Pairs
 from ficgan.lab.bench import Bench, anonymiser_for, known
-from ficgan.lab.learning import Lessons, Opponent
-from ficgan.lab.matrix_config import MatrixConfig, SplitConfig
+from ficgan.lab.matrix_config import MatrixConfig, SplitConfig, get_scenarios
 from ficgan.lab.metrics.identification import hits, rank
 from ficgan.lab.metrics.intervals import Bootstrap, percentiles, proportion, ratios
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.readers import Embeddings, Reader
 from ficgan.lab.results import Figure, Trial
 from ficgan.lab.reversal import fidelity_figures, identity_distance
-from ficgan.lab.scenarios import get_scenarios
 from ficgan.lab.sets import open_set
 from ficgan.lab.stored import fingerprint
 from ficgan.registry import parse_spec

@@ -11,8 +11,8 @@ from typing import Any
 
 from ficgan.errors import UsageError
 from ficgan.lab.attacks import REVERSERS
+from ficgan.lab.bench import open_bench
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, SetConfig
-from ficgan.lab.matrix_sets import open_bench
 from ficgan.lab.papers import published
 from ficgan.lab.papers.bench import COLOURS, Progress, Row, Treatment, save_plot, transfer, with_data
 from ficgan.lab.papers.published import FANTOMAS_CLAIMS, FANTOMAS_REVERSIBLE, FANTOMAS_SPLIT

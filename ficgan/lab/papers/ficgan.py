@@ -22,13 +22,12 @@ from ficgan.deidentify import Deidentifier, Ficgan, refuse_trainer
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import crop, get_detector, transform_points
 from ficgan.lab.basics import reconstruct
-from ficgan.lab.caveats import FICGAN_LEAK, NOT_HANDLED
 from ficgan.lab.metrics.intervals import Bootstrap
 from ficgan.lab.metrics.semantics import kept
 from ficgan.lab.metrics.utility import Judges, Readings, compare
 from ficgan.lab.papers.bench import Progress, Rows, anonymised, mean_figure, origin, share_figure, write_file
 from ficgan.lab.readers import Embeddings, Reader, get_readers
-from ficgan.lab.results import Figure, Results, Trial, Utility
+from ficgan.lab.results import FICGAN_LEAK, NOT_HANDLED, Figure, Results, Trial, Utility
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
 from ficgan.lab.stored import VERSION, digest, fingerprint
 

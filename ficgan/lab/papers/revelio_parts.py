@@ -33,10 +33,9 @@ from ficgan.lab.papers.bench import (
 )  # fmt: skip
 from ficgan.lab.papers.published import BLURS, REVELIO_SIZE, REVELIO_SWEEP
 from ficgan.lab.papers.revelio import NAMES, Experiment, Outcome
-from ficgan.lab.readers import Reader
+from ficgan.lab.readers import Reader, retrain_head
 from ficgan.lab.results import Figure, Trial
-from ficgan.lab.retrain import retrain_head
-from ficgan.lab.retrieving import Read, stranger_figures
+from ficgan.lab.reversal import Read, stranger_figures
 from ficgan.registry import parse_spec
 
 __all__ = ["MAKE", "defended", "fine_tuned_guesses", "turned_back"]

@@ -9,8 +9,7 @@ from typing import Any
 
 from ficgan.lab.report.headline import figure, headlines
 from ficgan.lab.results import Figure, Results
-from ficgan.lab.retrieving import RETRIEVAL
-from ficgan.lab.reversal import REVERSAL
+from ficgan.lab.reversal import RETRIEVAL, REVERSAL
 
 __all__ = [
     "Row", "given_back", "groups", "privacy", "ranking", "retrieved", "risks", "spelled", "to_csv", "to_markdown",

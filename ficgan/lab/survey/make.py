@@ -25,11 +25,9 @@ from ficgan.faces import FaceDetector
 from ficgan.files import atomic_write
 from ficgan.lab.attackers import attacked, shareable
 from ficgan.lab.attacks import REVERSERS
-from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, anonymiser_for, known
-from ficgan.lab.matrix_config import MethodConfig, SetConfig, without_folder
-from ficgan.lab.matrix_sets import divide, prepared_set
+from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, anonymiser_for, divide, known, prepared_set
+from ficgan.lab.matrix_config import SCENARIOS, MethodConfig, SetConfig, without_folder
 from ficgan.lab.pages import data_url, fill_page, new_folder, page_template
-from ficgan.lab.scenarios import SCENARIOS
 from ficgan.lab.sets import Prepared, Split
 from ficgan.lab.sets.split import written
 from ficgan.lab.stored import Store

@@ -1,4 +1,4 @@
-"""A set made ready, and everything the judges see in it: clear faces once, each output once."""
+"""A set on the bench of the bars: its judges, and what they read in its clear faces."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,27 +15,27 @@ from ficgan.arrays import resize
 from ficgan.deidentify import Ficgan
 from ficgan.errors import InputError
 from ficgan.faces import Alignment, FaceDetector, detector_missing, get_detector, paste_back
+from ficgan.lab.bench import FaceBench, Rows
 from ficgan.lab.metrics.geometry import Detections, detect_faces, quick
-from ficgan.lab.metrics.intervals import Bootstrap
 from ficgan.lab.metrics.judges import Judges, Readings
-from ficgan.lab.papers.bench import anonymised, mean_figure
-from ficgan.lab.readers import Embeddings, Reader, get_readers
-from ficgan.lab.results import Figure
-from ficgan.lab.sets import Prepared
+from ficgan.lab.probe import Lessons, ShapeAttack, several
+from ficgan.lab.readers import Embeddings, Reader, ShapeRecognizer, Shapes, get_readers
 
-__all__ = ["DETECTORS", "Eyes", "Lab", "Look", "mean_of", "who_is_who"]
+__all__ = ["DETECTORS", "BarsBench", "Observation", "Panel", "who_is_who"]
 
 DETECTORS = ("yunet", "centerface")
-"""Whose detection rate is asked for."""
+"""Whose detection rate is measured."""
+CHUNK = 256
+"""Faces that are anonymised together."""
 
 
 @dataclass(frozen=True)
-class Eyes:
-    """Who looks.
+class Panel:
+    """Who judges.
 
     Args:
         readers: recognisers that had no part in training.
-        judges: of utility; its detector is the first of `detectors`.
+        judges: of utility; their detector is the first of `detectors`.
         detectors: by name, those of `DETECTORS` that are here.
         missing: name of a detector → what it would need.
     """
@@ -47,7 +46,7 @@ class Eyes:
     missing: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def find(cls, readers: Sequence[str], attributes: Path | None, device: str = "cpu") -> Eyes:
+    def find(cls, readers: Sequence[str], attributes: Path | None, device: str = "cpu") -> Panel:
         """All judges whose files are here.
 
         Raises:
@@ -64,11 +63,11 @@ class Eyes:
 
 
 @dataclass(frozen=True)
-class Look:
+class Observation:
     """What was seen in N faces.
 
     Args:
-        faces: they themselves.
+        faces: the faces.
         readings: of the judges of utility.
         embeddings: name of a recogniser → [N,D].
         detections: name of a detector → where it found each face.
@@ -81,54 +80,57 @@ class Look:
 
 
 @dataclass
-class Lab:
-    """A set, who looks at it, and what was seen of its clear faces.
+class BarsBench(FaceBench):
+    """A set and its judges.
 
     Args:
-        name: of the set, for the table.
-        prepared: its crops.
-        eyes: judges.
-        bootstrap: draws people.
-        alignment: of the model.
-        resolution: R of the model.
+        panel: judges.
+        shapes: reads the shapes of faces.
+        alignment, resolution: of the model.
         model: whose faces are pasted in; None: the average face's oval.
+        train: real faces that outputs are compared with; None: the set's own.
+        lessons: of other people, from whom shapes are learnt; None: from the set's own.
     """
 
-    name: str
-    prepared: Prepared
-    eyes: Eyes
-    bootstrap: Bootstrap
+    panel: Panel
+    shapes: ShapeRecognizer
     alignment: Alignment = field(default_factory=Alignment)
     resolution: int = 128
     model: Ficgan | None = None
+    train: Faces | None = None
+    lessons: Lessons | None = None
 
     @property
     def faces(self) -> Faces:
         """Clear crops."""
         return self.prepared.faces
 
-    @property
-    def people(self) -> NDArray[np.int64]:
+    @cached_property
+    def people(self) -> Rows:
         """int64 [N]; every image of somebody unknown is a person of its own."""
         return who_is_who(self.faces)
 
-    @cached_property
-    def clear(self) -> Look:
-        """What is seen in the clear faces."""
-        return self._look(self.faces, None)
+    @property
+    def readers(self) -> Sequence[Reader]:
+        return self.panel.readers
 
     @cached_property
-    def softened(self) -> Look:
+    def clear(self) -> Observation:
+        """What is seen in the clear faces."""
+        return self._observe(self.faces, None, recognise=True)
+
+    @cached_property
+    def softened(self) -> Observation:
         """The clear faces at the model's resolution: what its pixels allow, and how steadily the judges read."""
         regions = self.prepared.regions().images
         side = regions.shape[1]
         if self.resolution >= side:
             return self.clear
         soft = np.stack([resize(resize(image, self.resolution), side) for image in regions])
-        return self.look(self.prepared.with_regions(soft), recognise=False)
+        return self.observe(self.prepared.with_regions(soft), recognise=False)
 
     @cached_property
-    def inner(self) -> Lab:
+    def inner(self) -> BarsBench:
         """The replaced squares as a set of their own, aligned as the model's crops; itself where they are all."""
         if self.prepared.whole:
             return self
@@ -144,8 +146,7 @@ class Lab:
         out = np.zeros(self.faces.images.shape[:3], np.float32)
         if self.model is not None:
             chunks = np.array_split(np.arange(len(out)), len(out) // 64 + 1)
-            parts = [self.model.composed(regions.take(rows))[1] for rows in chunks]
-            out[:, y0:y1, x0:x1] = np.concatenate(parts)
+            out[:, y0:y1, x0:x1] = np.concatenate([self.model.composed(regions.take(rows))[1] for rows in chunks])
             return out
         nothing = np.zeros((self.resolution, self.resolution, 3), np.uint8)
         for weight, image, marks in zip(out, regions.images, regions.landmarks, strict=True):
@@ -153,36 +154,51 @@ class Lab:
             weight[y0:y1, x0:x1] = paste_back(image, nothing, matrix, colour_match=False).mask
         return out
 
+    @cached_property
+    def clear_shapes(self) -> Shapes:
+        return self.shapes.read(self.faces.images, self.faces.landmarks)
+
+    @cached_property
+    def shape_attack(self) -> ShapeAttack:
+        """Who names people by their shape, having learnt from the lessons where these are of at least as many people as
+        half of the set's would be.
+
+        Raises:
+            InputError: fewer than two people with two images.
+            UsageError: too few people to learn from.
+        """
+        lessons = self.lessons
+        enough = lessons is not None and 2 * len(several(lessons[1])) >= len(several(self.people))
+        taught = lessons if enough else None
+        return ShapeAttack(self.clear_shapes, self.people, *self.enrolment(), lessons=taught, seed=self.seed)
+
+    def read_shapes(self, faces: Faces) -> Shapes:
+        """Of other pixels of the same faces."""
+        return self.clear_shapes if faces is self.faces else self.shapes.read(faces.images, faces.landmarks)
+
     def composed(self, anonymizer: Anonymizer) -> Faces:
         """The crops with the inner square anonymised, in chunks."""
-        return self.prepared.with_regions(anonymised(anonymizer, self.prepared.regions()))
+        regions = self.prepared.regions()
+        chunks = np.array_split(np.arange(len(regions)), max(1, -(-len(regions) // CHUNK)))
+        return self.prepared.with_regions(np.concatenate([anonymizer(regions.take(rows)) for rows in chunks]))
 
     def recognised(self, faces: Faces) -> dict[str, Embeddings]:
         """What each recogniser sees in pixels of the same faces: its name → [N,D]."""
-        return {reader.name: reader.embed(faces) for reader in self.eyes.readers}
+        return {reader.name: reader.embed(faces) for reader in self.readers}
 
-    def look(self, faces: Faces, *, recognise: bool = True) -> Look:
+    def observe(self, faces: Faces, *, recognise: bool = True) -> Observation:
         """What is seen in other pixels of the same faces."""
-        return self._look(faces, self.clear, recognise=recognise)
+        return self._observe(faces, self.clear.readings, recognise=recognise)
 
-    def take(self, rows: Sequence[int] | NDArray[np.integer]) -> Lab:
-        """The same lab for some of its faces."""
-        index = np.asarray(rows, np.int64)
-        told = self.prepared
-        part = replace(
-            told,
-            faces=told.faces.take(index),
-            rows=told.rows[index],
-            attributes={name: values[index] for name, values in told.attributes.items()},
-            groups={name: tuple(values[i] for i in index) for name, values in told.groups.items()},
-        )
-        return replace(self, prepared=part)
+    def take(self, rows: Sequence[int] | NDArray[np.integer]) -> BarsBench:
+        """The same bench for some of its faces."""
+        return replace(self, prepared=self.part(rows))
 
-    def one_each(self, most: int) -> Lab:
-        """The first image of each person, of at most so many, whom nobody calls a person: neighbours are strangers."""
+    def one_each(self, most: int) -> BarsBench:
+        """The first image of each person, of at most so many, with nobody named: neighbours are strangers."""
         _, first = np.unique(self.people, return_index=True)
-        lab = self.take(np.sort(first)[:most])
-        return replace(lab, prepared=replace(lab.prepared, faces=replace(lab.faces, people=None)))
+        prepared = self.part(np.sort(first)[:most])
+        return replace(self, prepared=replace(prepared, faces=replace(prepared.faces, people=None)))
 
     def enrolment(self, *, everybody: bool = True) -> tuple[list[int], list[int]]:
         """Rows of each person's first image, and of the other images.
@@ -208,31 +224,18 @@ class Lab:
         """By one recogniser, at the landmarks of the clear faces."""
         return reader.embed(images if isinstance(images, Faces) else self.faces.with_images(images))
 
-    def _look(self, faces: Faces, against: Look | None, *, recognise: bool = True) -> Look:
-        readings = self.eyes.judges.read(faces, against=None if against is None else against.readings)
+    def _observe(self, faces: Faces, against: Readings | None, *, recognise: bool) -> Observation:
+        readings = self.panel.judges.read(faces, against=against)
         found: dict[str, Detections] = {}
-        for name, detector in self.eyes.detectors.items():
-            known = readings.detections if detector is self.eyes.judges.detector else None
+        for name, detector in self.panel.detectors.items():
+            known = readings.detections if detector is self.panel.judges.detector else None
             found[name] = known or detect_faces(detector, faces.images, faces.landmarks)
-        return Look(faces, readings, self.recognised(faces) if recognise else {}, found)
+        return Observation(faces, readings, self.recognised(faces) if recognise else {}, found)
 
 
-def who_is_who(faces: Faces) -> NDArray[np.int64]:
+def who_is_who(faces: Faces) -> Rows:
     """int64 [N] people; every image of somebody unknown is a person of its own."""
     people = np.full(len(faces), -1, np.int64) if faces.people is None else faces.people.copy()
     unknown = people < 0
     people[unknown] = people.max(initial=-1) + 1 + np.arange(unknown.sum())
     return people
-
-
-def mean_of(lab: Lab, row: str, values: NDArray[Any], note: str = "") -> Figure:
-    """The mean of the finite values [N] over the images of a lab, with an interval over its people.
-
-    A single person has none.
-    """
-    values = np.asarray(values)
-    used = np.isfinite(values)
-    if not used.any():
-        return Figure(row, None, unit="images", note=note or "no image has it")
-    figure = mean_figure(row, values[used], lab.people[used], lab.bootstrap, note=note)
-    return figure if len(np.unique(lab.people[used])) > 1 else replace(figure, low=None, high=None)

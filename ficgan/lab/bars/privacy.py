@@ -1,0 +1,398 @@
+"""Is the source still known in the output: by cosine, by name, by the shape of the face, and over several draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.anonymizers import Anonymizer, Faces
+from ficgan.deidentify import Deidentifier, Ficgan
+from ficgan.errors import InputError, UsageError
+from ficgan.lab.bars.bench import BarsBench
+from ficgan.lab.bars.table import Control, Controls, Figures
+from ficgan.lab.metrics.identification import chance, rank
+from ficgan.lab.metrics.intervals import wilson
+from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.probe import ShapeAttack
+from ficgan.lab.readers import Embeddings, Reader
+from ficgan.lab.results import Figure
+from ficgan.lab.sets.prepared import GREY
+
+__all__ = [
+    "FAR",
+    "Strangers",
+    "cosines",
+    "drawn",
+    "draws",
+    "identity",
+    "identity_controls",
+    "naive",
+    "nearest",
+    "parrot",
+    "policy",
+    "shape",
+    "similarities",
+    "strangers",
+    "strangers_beside",
+    "surroundings",
+    "targets",
+    "threshold_of",
+    "towards",
+]  # fmt: skip
+
+FAR = 1e-3
+ENOUGH, LEAST = 30, 10
+"""Pairs of strangers that should lie above a threshold, and that must."""
+MOST = 3000
+"""Clear faces whose pairs stand for strangers; more take memory and change nothing."""
+PSI = 0.6
+"""Diversity at which draws are compared: what photos of several people and films have."""
+DRAWS = 4
+"""Draws of each source."""
+_ROWS = 512
+_GROUPS = ("gender", "race")
+Targets = dict[str, Embeddings]
+"""Name of a recogniser → [N,D]."""
+
+
+@dataclass(frozen=True)
+class Strangers:
+    """What one recogniser finds in different people's clear photos.
+
+    Args:
+        cosine, own, far: mean cosine of a face with its same-group strangers; share of these above the recogniser's
+            own threshold; and above that of FAR 1e-3.
+        everybody: mean cosine with all strangers.
+        threshold: similarity that a share `FAR` of all pairs of strangers passes; None where there are too few.
+        doubt: the threshold's range; "" where it stands on enough pairs.
+    """
+
+    cosine: Figure
+    own: Figure
+    far: Figure
+    everybody: Figure
+    threshold: float | None
+    doubt: str = ""
+
+
+def cosines(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
+    """Of pairs [N,D], one by one: float64 [N]."""
+    return (_unit(a) * _unit(b)).sum(1)
+
+
+def similarities(a: Embeddings, b: Embeddings, metric: str) -> NDArray[np.float64]:
+    """Of all pairs [N,D] × [M,D]: float64 [N,M], a cosine or minus the distance."""
+    if metric == "cosine":
+        return _unit(a) @ _unit(b).T
+    x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    return -np.sqrt(((x * x).sum(1)[:, None] + (y * y).sum(1) - 2 * x @ y.T).clip(0))
+
+
+def paired(reader: Reader, clear: Embeddings, made: Embeddings) -> NDArray[np.float64]:
+    """[N] similarities of sources and outputs, by the recogniser's own metric."""
+    if reader.metric == "cosine":
+        return cosines(clear, made)
+    return -np.linalg.norm(clear.astype(np.float64) - made, axis=1)
+
+
+def threshold_of(scores: NDArray[np.floating[Any]], far: float = FAR) -> float | None:
+    """The score of strangers [P] above which a share `far` of them lies; None of fewer than 10/far.
+
+    Of 30/far or more it is one of the scores, and at most that share lies above it. Of fewer, where every step between
+    two scores counts, it is interpolated.
+    """
+    above = far * len(scores) + 1e-9
+    if above < LEAST:
+        return None
+    place = len(scores) - 1 - above
+    low, high = int(np.floor(place)), int(np.ceil(place))
+    a, b = np.partition(scores, [low, high])[[low, high]].astype(np.float64)
+    return float(b if above >= ENOUGH else b + (high - place) * (a - b))
+
+
+def strangers(bench: BarsBench, reader: Reader) -> Strangers:
+    """Each clear face against the clear faces of other people; outputs have no part in the threshold."""
+    part = bench.take(np.arange(min(len(bench.faces), MOST)))
+    seen = bench.clear.embeddings[reader.name][: MOST]
+    group = groups_of(part)
+    score, cosine = similarities(seen, seen, reader.metric), similarities(seen, seen, "cosine")
+    others = part.people[:, None] != part.people
+    alike = others & (group[:, None] == group)
+    pool = score[np.triu(others, 1)]
+    threshold = threshold_of(pool)
+    pairs = f"{int(alike.sum()) // 2} pairs" + ("" if len(np.unique(group)) > 1 else "; groups are not known here")
+
+    def mean(values: NDArray[Any], where: NDArray[np.bool_], note: str) -> Figure:
+        counts = where.sum(1)
+        return part.mean("strangers", np.where(where, values, 0).sum(1) / np.where(counts, counts, np.nan), note)
+
+    if threshold is None:
+        few = f"{len(pool)} pairs of strangers are too few for a FAR of {FAR:g}; {LEAST / FAR:.0f} are needed"
+        far = Figure("strangers", None, note=few)
+    else:
+        far = mean(score > threshold, alike, f"{pairs}; threshold {threshold:.3f}")
+    return Strangers(
+        mean(cosine, alike, pairs),
+        mean(score > reader.threshold, alike, pairs),
+        far,
+        mean(cosine, others, "all strangers"),
+        threshold,
+        "" if threshold is None else _doubt(pool),
+    )
+
+
+def identity(bench: BarsBench, seen: Mapping[str, Embeddings], known: Mapping[str, Strangers]) -> Figures:
+    """Rows id-cosine, match, tar and auc-gap, by each recogniser.
+
+    Faces are read at the source's landmarks whether or not a detector would find them: a lost face is no privacy.
+
+    Args:
+        seen: name of a recogniser → embeddings [N,D] of the outputs.
+        known: name of a recogniser → what it finds in strangers.
+    """
+    out: Figures = {}
+    for reader in bench.readers:
+        name, here = reader.name, known[reader.name]
+        clear, made = bench.clear.embeddings[name], seen[name]
+        score = paired(reader, clear, made)
+        note = "" if reader.metric == "cosine" else "cosine of embeddings that are compared by distance"
+        out["id-cosine", name] = bench.mean("id-cosine", cosines(clear, made), note)
+        out["match", name] = bench.mean("match", score > reader.threshold, f"threshold {reader.threshold:.3f}")
+        if here.threshold is None:
+            out["tar", name] = Figure("tar", None, note=here.far.note)
+        else:
+            note = f"threshold {here.threshold:.3f}{here.doubt}"
+            out["tar", name] = bench.mean("tar", score > here.threshold, note)
+        out["auc-gap", name] = _gap(bench.mean("auc-gap", _ranks(bench, reader, made)))
+    return out
+
+
+def identity_controls(known: Mapping[str, Strangers]) -> Controls:
+    """Strangers beside each row; the match rates and the AUC are measured against those of the same group.
+
+    The bar of |AUC − .5| is the rate at which the recogniser takes same-group strangers for one person, at its own
+    threshold.
+    """
+    out = {}
+    for name, here in known.items():
+        mean = here.everybody.value
+        everybody = "" if mean is None else f" (all strangers {mean:.3f})"
+        out["id-cosine", name] = Control(f"same-group strangers{everybody}", here.cosine)
+        out["match", name] = Control("same-group strangers", here.own)
+        out["tar", name] = Control("same-group strangers", here.far)
+        out["auc-gap", name] = Control("match rate of same-group strangers", here.own)
+    return out
+
+
+def strangers_beside(known: Mapping[str, Strangers], *rows: str) -> Controls:
+    """The cosine of all strangers beside these rows of each recogniser."""
+    return {(row, name): Control("all strangers", one.everybody) for row in rows for name, one in known.items()}
+
+
+def groups_of(bench: BarsBench) -> NDArray[np.int64]:
+    """int64 [N]: who shares gender and race, as far as these are known; all one group where nothing is."""
+    columns = [bench.prepared.groups[name] for name in _GROUPS if name in bench.prepared.groups]
+    if not columns:
+        return np.zeros(len(bench.faces), np.int64)
+    _, number = np.unique(["/".join(values) for values in zip(*columns, strict=True)], return_inverse=True)
+    return number.reshape(-1).astype(np.int64)
+
+
+def _ranks(bench: BarsBench, reader: Reader, made: Embeddings) -> NDArray[np.float64]:
+    """[N]: share of a face's same-group strangers to whom its output is less alike than to its source, ties half."""
+    clear, people, group = bench.clear.embeddings[reader.name], bench.people, groups_of(bench)
+    column, out = np.arange(min(len(made), MOST)), np.empty(len(made))
+    for rows in np.array_split(np.arange(len(made)), -(-len(made) // _ROWS)):
+        score = similarities(made[rows], clear[column], reader.metric)
+        own = np.diag(similarities(made[rows], clear[rows], reader.metric))[:, None]  # computed alike: equal pairs tie
+        alike = (people[rows][:, None] != people[column]) & (group[rows][:, None] == group[column])
+        counts = alike.sum(1)
+        below = np.where(alike, (score < own) + 0.5 * (score == own), 0).sum(1)
+        out[rows] = below / np.where(counts, counts, np.nan)
+    return out
+
+
+def _gap(area: Figure) -> Figure:
+    """|AUC − .5| of an AUC; its interval reaches to 0 where that of the AUC holds .5."""
+    if area.value is None:
+        return replace(area, note="no face has a stranger of its group")
+    low, high = area.low, area.high
+    if area.value in (0.0, 1.0):  # every resample is alike: the bootstrap would claim certainty
+        low, high = wilson(area.value * area.n, area.n)
+    if low is not None and high is not None:
+        ends = sorted((abs(low - 0.5), abs(high - 0.5)))
+        low, high = (0.0 if low <= 0.5 <= high else ends[0]), ends[1]
+    return replace(area, value=abs(area.value - 0.5), low=low, high=high, note=f"AUC {area.value:.3f}")
+
+
+def _doubt(scores: NDArray[np.floating[Any]]) -> str:
+    """How far a threshold that few pairs lie above could be off: Poisson's 95 % of their number."""
+    count = int(np.floor(FAR * len(scores) + 1e-9))
+    if count >= ENOUGH:
+        return ""
+    from scipy.stats import chi2
+
+    least, most = chi2.ppf(0.025, 2 * count) / 2, chi2.ppf(0.975, 2 * count + 2) / 2
+    low, high = (float(np.quantile(scores, 1 - one / len(scores))) for one in (most, least))
+    return f" ({low:.3f} to {high:.3f}), interpolated: {count} of {len(scores)} pairs of strangers lie above it"
+
+
+def _unit(x: Embeddings) -> NDArray[np.float64]:
+    wide = np.asarray(x, np.float64)
+    return wide / np.linalg.norm(wide, axis=1, keepdims=True).clip(1e-12)
+
+
+# -- named, with a clear photo of everybody enrolled ------------------------------------------------------------------
+
+
+def naive(bench: BarsBench, seen: Mapping[str, Embeddings]) -> Figures:
+    """Row naive: each person's first clear image enrolled, outputs of the other images looked for.
+
+    Raises:
+        InputError: fewer than two people with two images.
+    """
+    gallery, probe = bench.enrolment()
+    return _linked(
+        bench, "naive", bench.clear.embeddings, seen, gallery, probe, f"; {len(gallery)} people enrolled"
+    )
+
+
+def parrot(bench: BarsBench, anonymizer: Anonymizer) -> Figures:
+    """Row parrot: a person's first output enrolled, the others looked for, all but the pasted face greyed.
+
+    Raises:
+        InputError: fewer than two people with two images.
+    """
+    return _parrot(bench, bench.composed(anonymizer), bench.weights < 0.999)
+
+
+def surroundings(bench: BarsBench) -> Controls:
+    """The same of the clear images with all greyed that a pasted face touches: what is known without any face."""
+    figures = _parrot(bench, bench.faces, bench.weights > 0)
+    return {key: Control("surroundings alone", figure) for key, figure in figures.items()}
+
+
+def shape(bench: BarsBench, faces: Faces) -> Figures:
+    """Rows shape, by each judge, and shape-informed of finished crops.
+
+    Raises:
+        InputError: fewer than two people with two images.
+        UsageError: too few people to learn from.
+    """
+    published, row = bench.read_shapes(faces), "shape-informed"
+    figures = bench.shape_attack.ranks(published, bench.bootstrap)
+    out: Figures = {("shape", judge): replace(one, metric="shape") for judge, one in figures.items()}
+    try:
+        informed = ShapeAttack(
+            bench.clear_shapes, bench.people, *bench.enrolment(), also=published, judges=("LDA",), seed=bench.seed
+        ).ranks(published, bench.bootstrap)
+    except (InputError, UsageError) as error:  # with lessons from elsewhere the set may be too small to teach
+        return out | {(row, "LDA"): Figure(row, None, note=str(error))}
+    return out | {(row, judge): replace(one, metric=row) for judge, one in informed.items()}
+
+
+def _parrot(bench: BarsBench, faces: Faces, hidden: NDArray[np.bool_]) -> Figures:
+    images = faces.images.copy()
+    images[hidden] = GREY
+    seen = bench.recognised(faces.with_images(images))
+    return _linked(bench, "parrot", seen, seen, *bench.enrolment(everybody=False))
+
+
+def _linked(
+    bench: BarsBench, row: str, enrolled: Mapping[str, Embeddings], seen: Mapping[str, Embeddings],
+    gallery: list[int], probe: list[int], note: str = "",
+) -> Figures:  # fmt: skip
+    """Rank-1 of some rows against others, by each recogniser."""
+    out: Figures = {}
+    for reader in bench.readers:
+        a, b = seen[reader.name][probe], enrolled[reader.name][gallery]
+        scores = Scores.compare(a, b, bench.people[probe], bench.people[gallery], metric=reader.metric)
+        figure = rank(scores, 1, bootstrap=bench.bootstrap)
+        out[row, reader.name] = replace(figure, metric=row, note=f"chance {chance(scores):.3f}{note}")
+    return out
+
+
+# -- several outputs of one source, targets, the policy, training faces -----------------------------------------------
+
+
+def targets(bench: BarsBench) -> Targets:
+    """What each recogniser reads in the clear face of the next person."""
+    return {name: np.roll(seen, -1, axis=0) for name, seen in bench.recognised(bench.faces).items()}
+
+
+def towards(bench: BarsBench, anonymizer: Anonymizer, row: str, wanted: Targets) -> Figures:
+    """Mean cosine of each output to the clear face of the next person, its target.
+
+    Args:
+        anonymizer: the model with alpha above 0, or one that knows no target.
+    """
+    made = bench.prepared.anonymise(anonymizer)  # all at once: the next row is the target
+    seen = bench.recognised(made)
+    return {(row, name): bench.mean(row, cosines(seen[name], wanted[name])) for name in seen}
+
+
+def draws(bench: BarsBench, draw: Callable[[int], Anonymizer], count: int = DRAWS) -> Figures:
+    """Row draws: mean cosine of all pairs of `count` outputs of each source.
+
+    Args:
+        draw: seed → the anonymiser with it.
+        count: draws, at least 2.
+    """
+    seen = [bench.recognised(bench.composed(draw(seed))) for seed in range(count)]
+    note = f"{count} draws of each of {len(bench.faces)} sources"
+    out: Figures = {}
+    for reader in bench.readers:
+        pairs = np.stack([cosines(a[reader.name], b[reader.name]) for a, b in combinations(seen, 2)])
+        out["draws", reader.name] = bench.mean("draws", pairs.mean(0), note)
+    return out
+
+
+def drawn(model: Ficgan, layer: int) -> Callable[[int], Ficgan]:
+    """Seed → the model at ψ = .6, a fresh draw for each image."""
+    return lambda seed: replace(model, layer=layer, psi=PSI, seed=seed)
+
+
+def policy(bench: BarsBench, deid: Deidentifier, layer: int) -> tuple[Figures, Faces]:
+    """Rows retried and masked, with the gate and its ladder at work, judged by the gate itself.
+
+    A photo in which no face is found counts for neither row; it is among the pictures as it would be published.
+
+    Returns:
+        The rows, and the published pictures.
+    """
+    gate = "" if deid.recognizer is None else deid.recognizer.name
+    names, images = bench.faces.names, bench.faces.images
+    actions: list[str | None]
+    if bench.prepared.whole:
+        published, results = deid.aligned(images, keys=names, layer=layer)
+        actions = [one.action for one in results]
+    else:
+        photos = [deid(image, key=name, layer=layer) for image, name in zip(images, names, strict=True)]
+        published = np.stack([one.image for one in photos])
+        actions = [one.faces[0].action if one.faces else None for one in photos]
+    lost = actions.count(None)
+    note = f"{lost} photos in which no face was found are left out" if lost else ""
+    out: Figures = {}
+    for row, counted in (("retried", ("retried", "masked")), ("masked", ("masked",))):  # who is masked was retried
+        values = np.array([np.nan if action is None else action in counted for action in actions])
+        out[row, f"{gate} (the gate)"] = bench.mean(row, values, note)
+    return out, bench.faces.with_images(published)
+
+
+def nearest(
+    bench: BarsBench, train: Embeddings, reader: Reader, outputs: Anonymizer, sticker: Anonymizer
+) -> tuple[Figures, Figures, Controls]:
+    """Row memorised: how like its nearest training face each output is, the sticker's, and that of clear faces."""
+    key = ("memorised", reader.name)
+
+    def figure(faces: Faces) -> Figure:
+        best = similarities(bench.embed(reader, faces), train, "cosine").max(1)
+        return bench.mean("memorised", best, f"to {len(train)} training faces; the nearest of all {best.max():.3f}")
+
+    control = Control("held-out clear faces", figure(bench.faces))
+    return {key: figure(bench.composed(outputs))}, {key: figure(bench.composed(sticker))}, {key: control}

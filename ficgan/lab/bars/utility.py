@@ -1,0 +1,378 @@
+"""What of the face is kept and how it looks: likeness, sharpness, border, reconstruction, real faces, groups, films."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.anonymizers import Faces, Images
+from ficgan.deidentify import Deidentifier
+from ficgan.faces import Face
+from ficgan.lab.bars.bench import DETECTORS, BarsBench, Observation
+from ficgan.lab.bars.privacy import cosines, paired
+from ficgan.lab.bars.table import Control, Controls, Figures
+from ficgan.lab.metrics.distribution import frechet_distance
+from ficgan.lab.metrics.geometry import box_iou, eye_distance, landmark_distance
+from ficgan.lab.metrics.utility import compare
+from ficgan.lab.readers import Reader
+from ficgan.lab.results import Figure
+from ficgan.lab.sets.tables import AGE_BANDS, age_band
+
+__all__ = [
+    "LEAST_GROUP", "RealFaces", "appearance", "border_gradient", "by_group", "fidelity", "likeness",
+    "likeness_controls", "sharpness_at", "steadiness",
+]  # fmt: skip
+
+Values = NDArray[np.float64]
+GLASSES = "Eyeglasses"
+LEAST_GROUP = 20
+"""Faces that a group needs for figures of its own."""
+RING = 0.15
+"""Width of what counts as around the mask, of the side of the replaced square."""
+_LEAST = 50  # pixels; a variance of fewer says nothing
+_HIDDEN = 0.999
+_SAME = 0.5
+"""Least intersection over union of a face's boxes in neighbouring frames."""
+_METRICS = {"landmarks": "landmarks", "yaw-r": "yaw-r", "smile-r": "smile-r", "gender": "gender-kept"}
+"""Row → metric of `metrics.utility`."""
+_COLUMNS = {"gender": "gender", "age-band": "age", "race": "race"}
+"""Row → the set's column of labels."""
+
+
+# -- likeness ---------------------------------------------------------------------------------------------------------
+
+
+def likeness(bench: BarsBench, seen: Observation) -> Figures:
+    """Rows detected, landmarks, smile-r, yaw-r, gender, age-band, race and glasses of outputs against clear faces.
+
+    A row without a judge has a figure without a value, whose note says what is missing.
+    """
+    compared = {one.metric: one for one in compare(bench.clear.readings, seen.readings, bootstrap=bench.bootstrap)}
+    out: Figures = {}
+    for name in DETECTORS:
+        if name in seen.detections:
+            out["detected", name] = bench.mean("detected", seen.detections[name].found)
+        else:
+            out["detected", name] = Figure("detected", None, note=bench.panel.missing.get(name, "it is not here"))
+    judges = _judges(bench)
+    for row, metric in _METRICS.items():
+        out[row, judges[row]] = replace(compared[metric], metric=row)
+    smile, mouth = compared["smile-r"], compared["mouth-r"]
+    if smile.value is None and mouth.value is not None:
+        note = f"by the width of the mouth, a weak sign, for {smile.note}"
+        del out["smile-r", judges["smile-r"]]
+        out["smile-r", "mouth width"] = replace(mouth, metric="smile-r", note=note)
+    missing = bench.panel.judges.missing.get("age_gender", "") or "it was not read"
+    for row, why in (("age-band", missing), ("race", "no judge here reads race")):
+        before, after = (_CATEGORIES[row](bench, one) for one in (bench.clear, seen))
+        if before is None or after is None:
+            out[row, judges[row]] = Figure(row, None, unit="images", note=why)
+        else:
+            note = f"majority {_majority(before)} of clear faces"
+            out[row, judges[row]] = bench.mean(row, before == after, note)
+    out["glasses", judges["glasses"]] = _glasses(bench, seen)
+    return out
+
+
+def likeness_controls(bench: BarsBench) -> Controls:
+    """The clear faces at the model's resolution, and how the judge does on clear faces where there are labels."""
+    out = {}
+    same = bench.softened is bench.clear
+    what = "clear, read twice" if same else f"clear at {bench.resolution} px"
+    for (row, judge), figure in likeness(bench, bench.softened).items():
+        competence = _competence(bench, row) if row in _COLUMNS and figure.value is not None else ""
+        out[row, judge] = Control(f"{what}; {competence}" if competence else what, figure)
+    return out
+
+
+def _judges(bench: BarsBench) -> dict[str, str]:
+    """Row → who reads it."""
+    attributes = bench.panel.judges.attributes
+    detector = next(iter(bench.panel.detectors), "no detector")
+    learnt = None if attributes is None else attributes.training.get("source", {}).get("name")
+    classifier = "attribute classifier" + (f" ({learnt})" if learnt else "")
+    return {
+        "landmarks": detector, "yaw-r": detector, "smile-r": f"{classifier}: Smiling", "gender": "age_gender",
+        "age-band": "age_gender", "race": classifier, "glasses": f"{classifier}: {GLASSES}",
+    }  # fmt: skip
+
+
+def _ages(bench: BarsBench, seen: Observation) -> NDArray[Any] | None:
+    ages = seen.readings.ages
+    return None if ages is None else np.array([age_band(max(0.0, float(years))) for years in ages])
+
+
+def _genders(bench: BarsBench, seen: Observation) -> NDArray[Any] | None:
+    males = seen.readings.males
+    return None if males is None else np.where(males >= 0.5, "Male", "Female")
+
+
+def _races(bench: BarsBench, seen: Observation) -> NDArray[Any] | None:
+    """The likeliest, by a classifier that has an attribute for each race of the set's labels."""
+    known = sorted(set(bench.prepared.groups.get("race", ())) - {""})
+    names, read = seen.readings.attribute_names, seen.readings.attributes
+    if read is None or len(known) < 2 or any(name not in names for name in known):
+        return None
+    return np.array(known)[read[:, [names.index(name) for name in known]].argmax(1)]
+
+
+_CATEGORIES: Mapping[str, Callable[[BarsBench, Observation], NDArray[Any] | None]] = {
+    "gender": _genders, "age-band": _ages, "race": _races,
+}  # fmt: skip
+"""Row → what is read in each face; None where nobody can read it."""
+
+
+def _glasses(bench: BarsBench, seen: Observation) -> Figure:
+    before, after = bench.clear.readings, seen.readings
+    if before.attributes is None or after.attributes is None or GLASSES not in after.attribute_names:
+        note = bench.panel.judges.missing.get("attributes", f"the attribute classifier does not know {GLASSES}")
+        return Figure("glasses", None, unit="images", note=note)
+    column = after.attribute_names.index(GLASSES)
+    wore, wears = (one[:, column] >= 0.5 for one in (before.attributes, after.attributes))
+    count, kept = int(wore.sum()), int((wore & wears).sum())
+    note = f"{kept} of {count} pairs kept, {int((~wore & wears).sum())} new; majority {_majority(wore)}"
+    return bench.mean("glasses", wore == wears, note)
+
+
+def _competence(bench: BarsBench, row: str) -> str:
+    """How often the judge reads in clear faces what the labels say."""
+    labels = np.array(bench.prepared.groups.get(_COLUMNS[row], ()))
+    read, known = _CATEGORIES[row](bench, bench.clear), labels != ""
+    if read is None or not len(labels) or not known.any():
+        return ""
+    if row == "age-band" and not set(labels[known]) <= set(AGE_BANDS):
+        return ""
+    share = float(np.mean(read[known] == labels[known]))
+    return f"clear against its label {share:.3f}, majority {_majority(labels[known])}"
+
+
+def _majority(values: NDArray[Any]) -> str:
+    counts = np.unique(values, return_counts=True)[1]
+    return f"{counts.max() / counts.sum():.3f}"
+
+
+# -- appearance -------------------------------------------------------------------------------------------------------
+
+
+def sharpness_at(images: Images, weights: NDArray[np.float32], ring: int) -> tuple[Values, Values]:
+    """Variance of the grey images' Laplacian where a face was pasted, and around it.
+
+    Args:
+        images: [N,S,S,3] uint8 RGB.
+        weights: [N,S,S], how much of each pixel was replaced.
+
+    Returns:
+        Two float64 [N], grey levels squared: inside (weight 1) and around (weight 0), each a pixel away from where the
+        weight changes, so that no Laplacian sees both sides. NaN where fewer than 50 pixels are left.
+
+    Source: Pech-Pacheco et al. 2000 (the measure LAPV).
+    """
+    out = np.full((2, len(images)), np.nan)
+    wide, small = np.ones((2 * ring + 1, 2 * ring + 1), np.uint8), np.ones((3, 3), np.uint8)
+    for index, (image, weight) in enumerate(zip(images, weights, strict=True)):
+        laplacian = cv2.Laplacian(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), cv2.CV_32F)
+        touched = (weight > 0).astype(np.uint8)
+        inside = cv2.erode((weight >= _HIDDEN).astype(np.uint8), small) > 0
+        around = (cv2.dilate(touched, wide) > 0) & (cv2.dilate(touched, small) == 0)
+        for place, where in enumerate((inside, around)):
+            if where.sum() >= _LEAST:
+                out[place, index] = laplacian[where].var(dtype=np.float64)
+    return out[0], out[1]
+
+
+def border_gradient(images: Images, weights: NDArray[np.float32]) -> Values:
+    """Mean length of the grey gradient (Sobel) where the weight is between 0 and 1: float64 [N]; NaN where nowhere."""
+    out = np.full(len(images), np.nan)
+    for index, (image, weight) in enumerate(zip(images, weights, strict=True)):
+        grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
+        length = np.hypot(cv2.Sobel(grey, cv2.CV_32F, 1, 0), cv2.Sobel(grey, cv2.CV_32F, 0, 1))
+        band = (weight > 0) & (weight < _HIDDEN)
+        if band.any():
+            out[index] = length[band].mean(dtype=np.float64)
+    return out
+
+
+class RealFaces:
+    """Real faces that outputs are compared with, and how far other real faces of the same number are from them.
+
+    With training faces these are the reference and the set's own clear faces the others; else one half of the set's
+    people is the reference of the other half.
+
+    Args:
+        bench: of photos, the replaced squares count.
+    """
+
+    def __init__(self, bench: BarsBench) -> None:
+        self.side = bench.inner.faces.images.shape[1]
+        self.network = bench.panel.judges.squeezenet
+        self.missing = bench.panel.judges.missing.get("squeezenet", "")
+        people, train = bench.people, bench.train
+        count = len(np.unique(people))
+        if self.network is None or count < 4:
+            self.missing = self.missing or f"{count} people are too few for a Fréchet distance; give at least 4"
+            return
+        clear = self.network.read(bench.inner.faces.images).features
+        if train is not None and len(train) >= len(people):
+            self.rows = np.arange(len(people))
+            self.reference, self.what = self.network.read(train.images[: len(people)]).features, "training faces"
+        else:
+            self.rows, other = _halves(people)
+            self.reference, self.what = clear[other], "faces of the set's other people"
+        self.floor = frechet_distance(clear[self.rows], self.reference)
+
+    def ratio(self, faces: Faces) -> Figure:
+        """Row fd of outputs of the whole crops."""
+        if self.missing or self.network is None:
+            return Figure("fd", None, unit="images", note=self.missing)
+        begin = (faces.images.shape[1] - self.side) // 2
+        square = slice(begin, begin + self.side)
+        inner = np.ascontiguousarray(faces.images[self.rows, square, square])
+        value = frechet_distance(self.network.read(inner).features, self.reference)
+        note = f"{value:.3g} against {self.floor:.3g}, to {len(self.rows)} {self.what}"
+        return Figure("fd", value / self.floor if self.floor else None, n=len(inner), unit="images", note=note)
+
+
+def appearance(bench: BarsBench, faces: Faces, real: RealFaces) -> Figures:
+    """Rows sharpness, sharpness-kept, border and fd of finished crops; means of logarithms where they are ratios."""
+    x0, _, x1, _ = bench.prepared.region
+    ring, weights = max(2, round(RING * (x1 - x0))), bench.weights
+    inside, around = sharpness_at(faces.images, weights, ring)
+    before, _ = sharpness_at(bench.faces.images, weights, ring)
+    edge, clear = (border_gradient(one.images, weights) for one in (faces, bench.faces))
+    return {
+        ("sharpness", ""): _ratio(bench, "sharpness", inside, around),
+        ("sharpness-kept", ""): _ratio(bench, "sharpness-kept", inside, before),
+        ("border", ""): _ratio(bench, "border", edge, clear),
+        ("fd", ""): real.ratio(faces),
+    }
+
+
+def fidelity(bench: BarsBench, seen: Observation) -> Figures:
+    """Rows rec-mse, rec-cosine by each recogniser, and rec-lpips."""
+    pairs = zip(bench.faces.images, seen.faces.images, strict=True)
+    error = np.array([np.square(a.astype(np.float32) - b).mean(dtype=np.float64) / 127.5**2 for a, b in pairs])
+    out: Figures = {("rec-mse", ""): bench.mean("rec-mse", error)}
+    for name, made in seen.embeddings.items():
+        out["rec-cosine", name] = bench.mean("rec-cosine", cosines(bench.clear.embeddings[name], made))
+    perceived, missing = seen.readings.perception, bench.panel.judges.missing
+    if perceived is None or perceived.distances is None:
+        why = missing.get("squeezenet") or missing.get("distances", "it was not read")
+        out["rec-lpips", ""] = Figure("rec-lpips", None, unit="images", note=why)
+    else:
+        out["rec-lpips", ""] = bench.mean("rec-lpips", perceived.distances, "not the published LPIPS")
+    return out
+
+
+def _halves(people: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of two equally large sets of which nobody is in both."""
+    who = np.random.default_rng(0).permutation(np.unique(people))
+    first = np.isin(people, who[: len(who) // 2])
+    a, b = np.flatnonzero(first), np.flatnonzero(~first)
+    count = min(len(a), len(b))
+    return a[:count], b[:count]
+
+
+def _ratio(bench: BarsBench, row: str, above: Values, below: Values) -> Figure:
+    """exp of the mean of log((above + 1) / (below + 1)): one grey level squared keeps flat images finite."""
+    figure = bench.mean(row, np.log((above + 1) / (below + 1)))
+    value, low, high = (None if x is None else float(np.exp(x)) for x in (figure.value, figure.low, figure.high))
+    return replace(figure, value=value, low=low, high=high)
+
+
+# -- groups and films -------------------------------------------------------------------------------------------------
+
+
+def by_group(
+    bench: BarsBench, setting: str, seen: Observation, columns: Sequence[str] = ("gender", "race")
+) -> list[dict[str, Any]]:
+    """Flat rows: what single groups of people get, with intervals; groups of fewer than 20 faces are left out."""
+    values = _by_image(bench, seen)
+    out = []
+    for column in columns:
+        labels = np.array(bench.prepared.groups.get(column, ()))
+        for group in sorted(set(labels.tolist()) - {""}):
+            rows = np.flatnonzero(labels == group)
+            if len(rows) < LEAST_GROUP:
+                continue
+            part = bench.take(rows)
+            figures = {name: part.mean(name, some[rows]) for name, some in values.items()}
+            row = {"set": bench.name, "setting": setting, "group": f"{column}={group}", "n": len(rows)}
+            out.append(row | {name: [one.value, one.low, one.high] for name, one in figures.items()})
+    return out
+
+
+def steadiness(
+    frames: Sequence[NDArray[np.uint8]], deid: Deidentifier, layer: int, readers: Sequence[Reader], rate: float = 25.0
+) -> tuple[Figures, Controls]:
+    """Row stability: cosine of each face to itself in the next frame, in the output and, as a control, in the source.
+
+    Faces are looked for in the source, and read at the same landmarks in both.
+
+    Args:
+        frames: H×W×3 uint8 RGB, in order.
+    """
+    deid.layer = layer
+    outputs = [one.image for one in deid.stream(frames, rate)]
+    once = getattr(deid.detector, "once", None)
+    detector = once() if once else deid.detector
+    faces = [detector.detect(frame) for frame in frames]
+    pairs = [_followed(a, b) for a, b in pairwise(faces)]
+    count = sum(map(len, pairs))
+    note = f"{len(frames)} frames; neighbours are no independent trials, so there is no interval"
+
+    def figure(reader: Reader, film: Sequence[NDArray[np.uint8]]) -> Figure:
+        values = _neighbours(reader, film, faces, pairs)
+        return Figure("stability", float(values.mean()) if count else None, n=count, unit="pairs of frames", note=note)
+
+    figures: Figures = {("stability", reader.name): figure(reader, outputs) for reader in readers}
+    controls = {("stability", reader.name): Control("the source's own", figure(reader, frames)) for reader in readers}
+    return figures, controls
+
+
+def _by_image(bench: BarsBench, seen: Observation) -> dict[str, NDArray[Any]]:
+    out: dict[str, NDArray[Any]] = {}
+    for reader in bench.readers:
+        clear, made = bench.clear.embeddings[reader.name], seen.embeddings[reader.name]
+        out[f"cosine {reader.name}"] = cosines(clear, made)
+        out[f"matched {reader.name}"] = paired(reader, clear, made) > reader.threshold
+    for name, found in seen.detections.items():
+        out[f"detected {name}"] = found.found
+    before, after = bench.clear.readings, seen.readings
+    if before.detections is not None and after.detections is not None:
+        a, b = before.detections.landmarks, after.detections.landmarks
+        out["landmarks"] = landmark_distance(a, b) / eye_distance(a).clip(1e-9)
+    if before.males is not None and after.males is not None:
+        out["gender"] = (before.males >= 0.5) == (after.males >= 0.5)
+    return out
+
+
+def _followed(before: Sequence[Face], after: Sequence[Face]) -> list[tuple[int, int]]:
+    """Faces of two frames that overlap most, and by half at least."""
+    out = []
+    for index, face in enumerate(before if after else ()):
+        overlap = box_iou(np.repeat(face.box[None], len(after), 0), np.stack([one.box for one in after]))
+        if overlap.max() >= _SAME:
+            out.append((index, int(overlap.argmax())))
+    return out
+
+
+def _neighbours(
+    reader: Reader, film: Sequence[NDArray[np.uint8]], faces: Sequence[Sequence[Face]],
+    pairs: Sequence[Sequence[tuple[int, int]]],
+) -> Values:  # fmt: skip
+    """Cosine of each followed pair."""
+    seen = [
+        reader.recognizer.embed(image, np.stack([face.landmarks for face in some])) if some else None
+        for image, some in zip(film, faces, strict=True)
+    ]
+    out = [np.zeros(0)]
+    for (first, second), some in zip(pairwise(seen), pairs, strict=True):
+        if first is not None and second is not None and some:
+            out.append(cosines(first[[i for i, _ in some]], second[[j for _, j in some]]))
+    return np.concatenate(out)
