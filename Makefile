@@ -6,6 +6,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 # Written before the first package and removed after the last: a .venv that holds it was interrupted and is made anew.
 UNDONE := $(VENV)/.installing
+# The light set replaces faces; the whole one trains, measures and tests, too.
+LIGHT  := $(VENV)/.installed-light
 STAMP  := $(VENV)/.installed
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --constraint constraints.txt $(if $(V),,--quiet)
 
@@ -15,7 +17,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11 py
 
 unexport PYTHONPATH PYTHONHOME
 
-.PHONY: help install demo test test-all lint clean
+.PHONY: help install light demo test test-all lint clean
 
 help:
 	@echo "make demo      replace the faces in two photos, results in demo-output/"
@@ -26,7 +28,9 @@ help:
 
 install: $(STAMP)
 
-demo: $(STAMP)
+light: $(LIGHT)
+
+demo: $(LIGHT)
 	@$(BIN)/python tools/demo.py
 
 test: $(STAMP)
@@ -45,7 +49,8 @@ lint: $(STAMP)
 clean:
 	@rm -rf build demo-output .pytest_cache .mypy_cache .ruff_cache
 
-$(STAMP): setup.py pyproject.toml constraints.txt
+# $(1): extras, $(2): what is installed, as the user is told.
+define INSTALL
 	@set -e; \
 	if [ -e $(UNDONE) ] || ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
 	  python="$(PYTHON)"; \
@@ -57,14 +62,18 @@ $(STAMP): setup.py pyproject.toml constraints.txt
 	  if ! "$$python" -m venv --clear $(VENV) >/dev/null 2>&1; then rm -rf $(VENV); \
 	    echo "$$python cannot make a virtual environment: install its venv module (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; fi; \
 	fi; \
-	rm -f $(STAMP); touch $(UNDONE); \
+	rm -f $@; touch $(UNDONE); \
 	trap '[ ! -e $(UNDONE) ] || echo "The installation did not finish: see above, then run make again." >&2' EXIT; \
-	echo "Installing ficgan and its pinned dependencies into $(VENV) (the first time some 3 GB, minutes)."; \
+	echo "Installing ficgan and $(2) into $(VENV)."; \
 	$(PIP) setuptools; \
-	$(PIP) --no-build-isolation --editable '.[dev,eval,pointcloud]'; \
-	if ! $(BIN)/python -c 'import cv2' 2>/dev/null; then \
-	  echo "The full OpenCV needs graphics libraries that this machine lacks: installing its headless build over it."; \
-	  $(PIP) --force-reinstall --no-deps opencv-python-headless; \
-	fi; \
+	$(PIP) --no-build-isolation --editable '.$(1)'; \
 	rm -f $(UNDONE); touch $@; \
 	echo "Installed."
+endef
+
+$(LIGHT): setup.py pyproject.toml constraints.txt
+	$(call INSTALL,,what replacing faces needs (the first time some 100 MB))
+
+$(STAMP): setup.py pyproject.toml constraints.txt
+	$(call INSTALL,[dev],everything that training and tests need (the first time some 3 GB and minutes))
+	@touch $(LIGHT)

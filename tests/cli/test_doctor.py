@@ -112,12 +112,12 @@ def test_a_gpu_that_does_not_compute_is_told(monkeypatch: pytest.MonkeyPatch) ->
     assert "Old GPU, 4 GiB, capability 3.5" in gpu.detail and "no kernel image" in gpu.detail
 
 
-@pytest.mark.parametrize("role", ["model", "bank", "mesh"])
+@pytest.mark.parametrize("role", ["model", "bank", "mesh", "gate", "detector"])
 @pytest.mark.parametrize("damage", [None, "flip", "remove", "unlisted", "no manifest"])
 def test_the_embedded_files_are_checked(
     damage: str | None, role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    roles = ("model", "bank", "mesh")
+    roles = ("model", "bank", "mesh", "gate", "detector")
     files = {}
     for name in roles:
         (tmp_path / f"{name}.safetensors").write_bytes(name.encode())
@@ -142,10 +142,10 @@ def test_the_embedded_files_are_checked(
         said = {"flip": "damaged", "remove": "missing", "unlisted": "not in the manifest", "no manifest": "no manifest"}
         assert said[damage] in found[role].detail and "reinstall ficgan" in found[role].remedy
         # Another model comes with another bank; the mesh is always this one.
-        assert ("--checkpoint" in found[role].remedy) is (role != "mesh")
+        assert ("--checkpoint" in found[role].remedy) is (role in ("model", "bank"))
 
 
 def test_the_embedded_files_are_whole() -> None:
     found = list(diagnosis._pretrained())
-    assert [finding.name for finding in found] == ["model", "bank", "mesh"]
+    assert [finding.name for finding in found] == ["model", "bank", "mesh", "gate", "detector"]
     assert all(finding.ok for finding in found), found
