@@ -105,8 +105,7 @@ def anonymise(
     from ficgan.cli.pointcloud_record import Asked, write_result
     from ficgan.cli.pointcloud_run import Outputs, Reading, method_of, naming, over_all, plan
     from ficgan.pointcloud.files import FORMATS
-    from ficgan.pointcloud.prepare import PreparationConfig, prepare
-    from ficgan.pointcloud.scan import anonymise_scan, cautions
+    from ficgan.pointcloud.scan import PreparationConfig, anonymise_scan, cautions, prepare
 
     started = time.monotonic()
     _one_if(landmarks, inputs)

@@ -14,9 +14,9 @@ from ficgan.errors import FicganError, InputError, UsageError
 
 if TYPE_CHECKING:
     from ficgan.cli._progress import Progress
-    from ficgan.pointcloud.base import CloudAnonymizer
     from ficgan.pointcloud.cloud import Cloud
     from ficgan.pointcloud.landmarks import FaceLandmarks
+    from ficgan.pointcloud.methods import CloudAnonymizer
 
 __all__ = ["Outputs", "Plan", "Reading", "Task", "method_of", "naming", "over_all", "plan"]
 

@@ -20,7 +20,7 @@ from ficgan.lab.clouds.config import AttackConfig
 from ficgan.lab.clouds.reading import Eyes
 from ficgan.pointcloud.heads import made_head
 from ficgan.pointcloud.projection import project
-from ficgan.pointcloud.segments import segmented
+from ficgan.pointcloud.scan import segmented
 
 
 def test_the_middle_has_eight_channels_and_ends_are_alike() -> None:

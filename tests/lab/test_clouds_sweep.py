@@ -12,7 +12,7 @@ from ficgan.lab.clouds import lab
 from ficgan.lab.clouds.sweep import alone, anonymiser, drawn_as, sweep
 from ficgan.pointcloud.cloud import Cloud
 from ficgan.pointcloud.heads import made_head
-from ficgan.pointcloud.segments import segmented
+from ficgan.pointcloud.scan import segmented
 
 DEGREES = (1, 9, 20)
 

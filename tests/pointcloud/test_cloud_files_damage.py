@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from ficgan.errors import InputError
 from ficgan.pointcloud.cloud import Cloud
 from ficgan.pointcloud.files import FORMATS, MAX_POINTS, read_cloud, write_cloud
-from ficgan.pointcloud.files.lzf import unpack
+from ficgan.pointcloud.files.pcd import unpack
 
 XYZ = "".join(f"property float {axis}\n" for axis in "xyz")
 

@@ -18,7 +18,7 @@ from ficgan.lab.clouds.space import add_space
 from ficgan.lab.metrics.intervals import Bootstrap
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.results import Figure, Results, Trial
-from ficgan.pointcloud.base import CLOUD_ANONYMIZERS
+from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS
 
 if TYPE_CHECKING:
     from ficgan.lab.clouds.attack import Reversed

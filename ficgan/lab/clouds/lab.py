@@ -83,8 +83,8 @@ class Lab:
 
     def _prepare(self, row: int) -> Parts:
         from ficgan.pointcloud.frame import Placed
-        from ficgan.pointcloud.prepare import prepare, prepare_placed
         from ficgan.pointcloud.projection import shaded
+        from ficgan.pointcloud.scan import prepare, prepare_placed
 
         cloud, landmarks = self.clouds.load(row)
         there = self.config.prepared

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError
-from ficgan.pointcloud.base import CLOUD_ANONYMIZERS, CloudAnonymizer, Drawn
 from ficgan.pointcloud.cloud import Cloud
+from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, CloudAnonymizer, Drawn
 
 __all__ = ["alone", "anonymiser", "drawn_as", "sweep"]
 
@@ -84,7 +84,7 @@ def alone(
 
 def _smoothed(made: dict[int, CloudAnonymizer], cloud: Cloud) -> Swept:
     """Means over the first k of the neighbours of the largest k; which of equally far ones count is left open."""
-    from ficgan.pointcloud.methods.colours import rounded_colors
+    from ficgan.pointcloud.cloud import rounded_colors
     from ficgan.pointcloud.neighbours import nearest
 
     sizes: dict[int, int] = {degree: one.settings()["k"] for degree, one in made.items()}
@@ -111,7 +111,7 @@ def _merged(made: dict[int, CloudAnonymizer], cloud: Cloud) -> Swept:
     """At weight 1 every point lies on the target's nearest: all other weights lie between the two clouds."""
     from dataclasses import replace
 
-    from ficgan.pointcloud.methods.colours import rounded_colors
+    from ficgan.pointcloud.cloud import rounded_colors
 
     weights: dict[int, float] = {degree: one.settings()["weight"] for degree, one in made.items()}
     there = replace(next(iter(made.values())), weight=1.0)(cloud)  # type: ignore[call-arg]
