@@ -19,19 +19,9 @@ if TYPE_CHECKING:
     from ficgan.pointcloud.scan import anonymise_scan, compare_scans
 
 __all__ = [
-    "CLOUD_ANONYMIZERS",
-    "DEGREES",
-    "Cloud",
-    "CloudAnonymizer",
-    "CloudTraits",
-    "anonymise_scan",
-    "compare_scans",
-    "merged",
-    "methods",
-    "project",
-    "read_cloud",
-    "write_cloud",
-]
+    "CLOUD_ANONYMIZERS", "DEGREES", "Cloud", "CloudAnonymizer", "CloudTraits", "anonymise_scan", "compare_scans",
+    "merged", "methods", "project", "read_cloud", "write_cloud",
+]  # fmt: skip
 
 _LAZY = {
     "anonymise_scan": "scan",

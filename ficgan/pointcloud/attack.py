@@ -23,18 +23,9 @@ from ficgan.pointcloud.neighbours import closest, mean_of_neighbours, search
 from ficgan.pointcloud.registration import pca_normals, register, rigid_fits
 
 __all__ = [
-    "Unmerged",
-    "Untapered",
-    "denoise",
-    "guess_merge_weight",
-    "guess_noise",
-    "guess_smoothing",
-    "guess_taper",
-    "target_from",
-    "unmerge",
-    "unsmooth",
-    "untaper",
-]
+    "Unmerged", "Untapered", "denoise", "guess_merge_weight", "guess_noise", "guess_smoothing", "guess_taper",
+    "target_from", "unmerge", "unsmooth", "untaper",
+]  # fmt: skip
 
 _FEWEST = 100  # points that a guess needs
 

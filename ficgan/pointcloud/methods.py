@@ -19,22 +19,10 @@ if TYPE_CHECKING:
     from ficgan.pointcloud.registration import Registration
 
 __all__ = [
-    "CLOUD_ANONYMIZERS",
-    "DEGREES",
-    "PMP",
-    "CentroidVoxel",
-    "CloudAnonymizer",
-    "CloudTraits",
-    "Drawn",
-    "Merge2Faces",
-    "SmoothKNN",
-    "Tapering",
-    "UniformNoise",
-    "alpha_shape",
-    "sample_surface",
-    "taper_factors",
+    "CLOUD_ANONYMIZERS", "DEGREES", "PMP", "CentroidVoxel", "CloudAnonymizer", "CloudTraits", "Drawn",
+    "Merge2Faces", "SmoothKNN", "Tapering", "UniformNoise", "alpha_shape", "sample_surface", "taper_factors",
     "taper_function",
-]
+]  # fmt: skip
 
 DEGREES = range(1, 36)  # degrees of anonymisation: 1 changes least
 _VOXEL_STEP = 0.00025  # metres by which a degree widens the voxels

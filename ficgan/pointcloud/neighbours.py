@@ -13,17 +13,9 @@ from ficgan.errors import InputError, UsageError
 from ficgan.pointcloud.cloud import Cloud
 
 __all__ = [
-    "Tree",
-    "closest",
-    "farthest_point_sample",
-    "inliers",
-    "mean_of_neighbours",
-    "nearest",
-    "search",
-    "thinned",
-    "without_duplicates",
-    "without_outliers",
-]
+    "Tree", "closest", "farthest_point_sample", "inliers", "mean_of_neighbours", "nearest", "search", "thinned",
+    "without_duplicates", "without_outliers",
+]  # fmt: skip
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]

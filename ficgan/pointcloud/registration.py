@@ -18,19 +18,9 @@ from ficgan.pointcloud.cloud import Cloud
 from ficgan.pointcloud.neighbours import Tree, closest, search, thinned
 
 __all__ = [
-    "Registration",
-    "alignment_of",
-    "fpfh",
-    "global_registration",
-    "icp",
-    "matches",
-    "oriented",
-    "pair_features",
-    "pca_normals",
-    "register",
-    "rigid_fits",
-    "with_normals",
-]
+    "Registration", "alignment_of", "fpfh", "global_registration", "icp", "matches", "oriented", "pair_features",
+    "pca_normals", "register", "rigid_fits", "with_normals",
+]  # fmt: skip
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]

@@ -23,18 +23,9 @@ from ficgan.pointcloud.neighbours import (
 )
 
 __all__ = [
-    "AnonymisedScan",
-    "PreparationConfig",
-    "Prepared",
-    "Rest",
-    "Segments",
-    "anonymise_scan",
-    "cautions",
-    "compare_scans",
-    "prepare",
-    "prepare_placed",
-    "segmented",
-]
+    "AnonymisedScan", "PreparationConfig", "Prepared", "Rest", "Segments", "anonymise_scan", "cautions",
+    "compare_scans", "prepare", "prepare_placed", "segmented",
+]  # fmt: skip
 
 Rest = Literal["head", "keep", "drop"]
 

@@ -180,7 +180,10 @@ def test_like_a_slow_loop(rng, steps):
     np.testing.assert_allclose(unsmooth(Cloud(given), 9, steps=steps).points, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(("k", "share"), [(24, 0.85), (64, 0.65), (160, 0.55)])
+@pytest.mark.parametrize(
+    ("k", "share"),
+    [(64, 0.65), pytest.param(24, 0.85, marks=pytest.mark.slow), pytest.param(160, 0.55, marks=pytest.mark.slow)],
+)
 def test_much_of_a_face_comes_back(k, share):
     out = smoothed(1, k)
     assert mean_off(unsmooth(out, k), smooth_face(1)) < share * mean_off(out, smooth_face(1))
@@ -197,9 +200,14 @@ def test_colours_come_back_with_the_points():
     assert np.abs(back.colors - again.clip(0, 255)).max() <= 0.5 + 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [1, 40, 120])
 def test_the_number_of_neighbours_is_guessed(k):
     assert guess_smoothing(smoothed(2, k) if k > 1 else smooth_face(2)) == k
+
+
+def test_the_number_of_neighbours_of_a_sparse_face_is_guessed():
+    assert guess_smoothing(SmoothKNN(k=16)(smooth_face(2, 800))) == 16
 
 
 def test_the_wrong_number_brings_less_back():
@@ -287,7 +295,7 @@ def test_the_nearest_target_stays_the_nearest_on_the_way(points, others, weight)
     np.testing.assert_allclose(back.cloud.points[clear], points[clear], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("degree", [2, 20, 34, 35])
+@pytest.mark.parametrize("degree", [20, *(pytest.param(degree, marks=pytest.mark.slow) for degree in (2, 34, 35))])
 def test_the_transform_brings_all_back(degree):
     source, target, out, method = merged_at(degree)
     back = unmerge(out, method.weight, target, method.registered(source).transform)
@@ -295,7 +303,9 @@ def test_the_transform_brings_all_back(degree):
     assert off(out, source).mean() > 0.01 * degree
 
 
-@pytest.mark.parametrize("degree", [2, 10, 17, 25, 32, 35])
+@pytest.mark.parametrize(
+    "degree", [10, 35, *(pytest.param(degree, marks=pytest.mark.slow) for degree in (2, 17, 25, 32))]
+)
 def test_output_weight_and_target_are_enough(degree):
     source, target, out, method = merged_at(degree)
     back = unmerge(out, method.weight, target)
@@ -303,7 +313,7 @@ def test_output_weight_and_target_are_enough(degree):
     np.testing.assert_allclose(back.transform, method.registered(source).transform, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("degree", [3, 14, 29, 35])
+@pytest.mark.parametrize("degree", [14, *(pytest.param(degree, marks=pytest.mark.slow) for degree in (3, 29, 35))])
 def test_the_weight_is_guessed_to_the_degree(degree):
     _, target, out, method = merged_at(degree)
     assert abs(guess_merge_weight(out, target) - method.weight) < 0.0285 / 2
@@ -322,6 +332,7 @@ def test_colours_come_back_as_far_as_rounding_left_them():
     assert bare.cloud.colors is None
 
 
+@pytest.mark.slow
 def test_what_others_became_with_the_target_does_in_its_place():
     source, target, out, method = merged_at(20)
     high = Merge2Faces.of_degree(35).with_target(target)
@@ -386,7 +397,7 @@ def test_never_worse_than_nothing_on_a_plane(width):
         assert after < 0.4 * before
 
 
-@pytest.mark.parametrize("b", [0.01, 0.02])
+@pytest.mark.parametrize("b", [0.01, pytest.param(0.02, marks=pytest.mark.slow)])
 def test_a_sphere_keeps_its_radius_better_than_by_means(b):
     out = noisy(sphere(), b)
     off = lambda points: np.abs(np.linalg.norm(points, axis=1) - 0.08).mean()  # noqa: E731
@@ -395,12 +406,13 @@ def test_a_sphere_keeps_its_radius_better_than_by_means(b):
     assert found < min(off(mean_of_neighbours(out.points, out.points, count)) for count in (20, 50, 100, 200))
 
 
-@pytest.mark.parametrize("b", [0.004, 0.0128, 0.0224])
+@pytest.mark.parametrize("b", [0.0128, *(pytest.param(b, marks=pytest.mark.slow) for b in (0.004, 0.0224))])
 @pytest.mark.parametrize("surface", [plane, sphere])
 def test_the_width_is_guessed(surface, b):
     assert guess_noise(noisy(surface(), b)) == pytest.approx(b, rel=0.06)
 
 
+@pytest.mark.slow
 def test_a_head_comes_nearer_to_its_surface():
     inner = segmented(made_head(1, points=8_000).cloud).inner
     surface = cKDTree(segmented(made_head(1, points=40_000, scan=1).cloud).inner.points)

@@ -71,8 +71,6 @@ def test_what_is_not_finite_is_refused(rng: np.random.Generator) -> None:
         neighbours.search(queries[:100], queries)
 
 
-
-
 # Farthest-point samples and duplicates.
 
 

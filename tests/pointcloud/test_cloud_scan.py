@@ -245,6 +245,7 @@ def test_outliers_go(dense_head: MadeHead) -> None:
     assert ready.counts["outliers"] < ready.counts["first sampling"]
 
 
+@pytest.mark.slow
 def test_many_outliers_are_made_up_for(dense_head: MadeHead) -> None:
     """A strict limit takes more points than the first sampling has to spare; the scan has others."""
     ready = prepare_placed(as_placed(dense_head.cloud), PreparationConfig(ratio=0.5))

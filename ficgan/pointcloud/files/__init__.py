@@ -25,16 +25,9 @@ from ficgan.pointcloud.files import columns, obj, pcd, ply
 from ficgan.pointcloud.files.columns import MAX_BYTES, MAX_POINTS, UNITS, Fields
 
 __all__ = [
-    "FORMATS",
-    "MAX_BYTES",
-    "MAX_POINTS",
-    "UNITS",
-    "Format",
-    "check_size",
-    "check_writable",
-    "read_cloud",
+    "FORMATS", "MAX_BYTES", "MAX_POINTS", "UNITS", "Format", "check_size", "check_writable", "read_cloud",
     "write_cloud",
-]
+]  # fmt: skip
 
 SMALLEST, LARGEST = 0.05, 4.0
 """Metres across: a part of a face, and a person with surroundings, among which the face is searched for."""

@@ -23,34 +23,6 @@ from numpy.typing import NDArray
 from ficgan.errors import InputError
 from ficgan.pointcloud.cloud import Cloud
 
-__all__ = [
-    "LOSS",
-    "MAX_BYTES",
-    "MAX_POINTS",
-    "UNITS",
-    "UNIT_NAMES",
-    "Columns",
-    "Fields",
-    "coordinates_kind",
-    "count_of",
-    "eight_bit",
-    "faces_note",
-    "known_points",
-    "need_all",
-    "read_npy",
-    "read_npz",
-    "read_table",
-    "row_bytes",
-    "shown",
-    "table",
-    "write_csv",
-    "write_npy",
-    "write_npz",
-    "write_pts",
-    "write_rows",
-    "write_table",
-]
-
 Columns = dict[str, NDArray[np.generic]]  # by the names that a header gives them
 
 MAX_POINTS = 50_000_000
