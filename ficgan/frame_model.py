@@ -40,6 +40,7 @@ from ficgan.policy import Attempt
 
 __all__ = ["FrameModel"]
 
+
 @dataclass(frozen=True, eq=False)
 class _Place:
     """Where a face is made.
@@ -346,5 +347,3 @@ class FrameModel(FaceModel):
     def _masks(self) -> Any:
         front, size, feather = self.model.shape.front, self.model.size, self.config.feather
         return lru_cache(maxsize=8)(lambda inset: frame_mask(front, size, inset=inset, feather=feather))
-
-

@@ -49,9 +49,7 @@ def list_(what: str) -> None:
     "-o", "--output", "out", required=True, type=click.Path(path_type=Path, file_okay=False),
     help="Folder for results.json, the report and what is kept to go on; an interrupted run goes on from it.",
 )  # fmt: skip
-@click.option(
-    "--jobs", type=click.IntRange(1), help="Processes.  [default: as many as there are cores, at most 8]"
-)
+@click.option("--jobs", type=click.IntRange(1), help="Processes.  [default: as many as there are cores, at most 8]")
 @click.option("--data", type=click.Path(path_type=Path), help="Face set, for a CONFIG that comes with ficgan.")
 @click.option("--layout", default="auto", show_default=True, help="How --data lies: celeba, lfw, ffhq, folders, …")
 @click.option("--labels", type=click.Path(path_type=Path), help="Label file or folder, where not beside --data.")

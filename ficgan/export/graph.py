@@ -133,9 +133,7 @@ class Graph:
     def lrelu(self, x: str, name: str) -> str:
         return self.node("LeakyRelu", x, name=name, alpha=LEAK)
 
-    def conv(
-        self, layer: Conv2d, x: str, name: str, gain: float = 1.0, order: Sequence[int] | None = None
-    ) -> str:
+    def conv(self, layer: Conv2d, x: str, name: str, gain: float = 1.0, order: Sequence[int] | None = None) -> str:
         """`Conv2d`. act(x + b)·g = act(g·x + g·b): every gain goes into weight and bias.
 
         Args:

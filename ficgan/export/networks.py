@@ -158,9 +158,7 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
     g = Graph("write", stored_half=True)
     pyramid = ["linear"]
     for number in range(len(generator.to_rgb)):
-        pyramid.append(
-            g.node("AveragePool", pyramid[-1], name=f"linear/{number}", kernel_shape=[2, 2], strides=[2, 2])
-        )
+        pyramid.append(g.node("AveragePool", pyramid[-1], name=f"linear/{number}", kernel_shape=[2, 2], strides=[2, 2]))
     x, image, side = g.conv(generator.start, "z_non", "generator.start"), "", 4
     for index, (to_rgb, given) in enumerate(zip(generator.to_rgb, generator.given, strict=True)):
         told = g.conv(given, pyramid[-1 - index], f"generator.given.{index}")  # type: ignore[arg-type]

@@ -113,9 +113,7 @@ def _half_cylinder() -> NDArray[np.float64]:
 
 
 def _taper_by_edge(cloud: Cloud, edge: Points, misfit: NDArray[np.float64]) -> float:
-    """r that brings the face up to the edge of the outer part and not over it, the cut being a sphere around the
-    nose. F rises and falls, so two r may do; the profile chooses between them.
-    """
+    """r that brings the face up to the edge of the outer part and not over it; of two such r the profile chooses."""
     cut = np.linalg.norm(edge, axis=1).min()
 
     def gap(row: int) -> float:
@@ -229,9 +227,7 @@ def denoise(cloud: Cloud, b: float) -> Cloud:
 
 
 def guess_noise(cloud: Cloud) -> float:
-    """b of a noisy cloud, metres: how far points lie from the surface that is fitted to them. Within 3 % from degree
-    10 on; what the fit leaves of a clear face looks like noise of .6 mm, degree 1.
-    """
+    """b of a noisy cloud, metres: within 3 % from degree 10 on; a clear face looks like noise of .6 mm, degree 1."""
     cloud.need(_FEWEST, "guessing the noise")
     b = 0.01
     for _ in range(2):
@@ -252,9 +248,7 @@ def _spacing(points: Points, b: float) -> float:
 
 
 def _surface(points: Points, b: float) -> tuple[Points, NDArray[np.float64]]:
-    """Of every point its place on the surface [N,3], and the variance of the noisy points about that [N], m²: by
-    paraboloids over the tangent planes of the means, fitted to the noisy points whose means are near.
-    """
+    """Of every point its place on the surface [N,3], and the variance of the noisy points about that [N], m²."""
     width = b / _spacing(points, b)
     means = min(max(_LEAST_MEANS, round(_MEANS * width)), len(points) // 4)
     count = min(max(_LEAST_FITTED, round(_FITTED * width)), len(points) // 2)
@@ -371,9 +365,7 @@ def guess_merge_weight(cloud: Cloud, target: Cloud) -> float:
 
 
 def target_from(results: Sequence[Cloud]) -> Cloud:
-    """A stand-in for a target face, without normals: several results near weight 1, laid on the first. Each is the
-    target at the points that its own source was drawn to.
-    """
+    """A stand-in for a target face, without normals: several results near weight 1, laid on the first."""
     if not results:
         raise UsageError("there is no result to take the target from; give one or more")
     first, *others = (Cloud(result.points, result.colors) for result in results)
@@ -421,9 +413,7 @@ def _lay(cloud: Cloud, weight: float, target: Cloud) -> Points:
 
 
 def _pulled(cloud: Cloud, target: Cloud, share: float = 1.0) -> Points:
-    """The target laid where a merged cloud's points are nearest to its own: at a high weight they almost touch. So
-    many of the points as `share` says are laid by, the nearest ones: others may have no partner.
-    """
+    """The target laid where a merged cloud's points are nearest to its own, by the nearest `share` of the points."""
     transform = register(cloud, target).transform
     for _ in range(50):
         there = target.moved(transform).points

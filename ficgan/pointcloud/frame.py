@@ -62,18 +62,11 @@ class Placed:
 
 
 def canonical(cloud: Cloud, landmarks: FaceLandmarks | None = None) -> Placed:
-    """The cloud with its nose tip at the origin, looking towards +x, +y up and +z the person's right (thesis,
-    §4.1.4.2).
+    """The cloud, metres, with its nose tip at the origin, looking towards +x, +y up (thesis, §4.1.4.2).
 
-    Points that lie exactly on others are left out: they would be each other's neighbours.
-
-    Args:
-        cloud: metres, in any orientation and anywhere.
-        landmarks: in the cloud's frame; None: the face is searched for.
-
-    Raises:
-        InputError: too few points, another unit than metres, landmarks that fit no face or another cloud, or, without
-            them, no place that looks like a face, or a face of another size than any person's.
+    Points that lie exactly on others are left out: they would be each other's neighbours. Without landmarks the face is
+    searched for. InputError: too few points, another unit than metres, landmarks that fit no face or another cloud, no
+    place that looks like a face, or a face of another size than any person's.
     """
     from ficgan.pointcloud.files import check_size
     from ficgan.pointcloud.search import face_likeness, face_size, find_face

@@ -64,9 +64,7 @@ def chamfer(first: Cloud, second: Cloud) -> float:
 
 
 def normal_error(result: Cloud, source: Cloud) -> float:
-    """The mean angle, 0…90, between a point's normal and that of the nearest point of the source; 57.3 by chance.
-    Normals are made where there are none; their signs have no effect.
-    """
+    """The mean angle, 0…90, between a point's normal and that of the nearest point of the source; 57.3 by chance."""
     a, b = (cloud if cloud.normals is not None else with_normals(cloud) for cloud in (result, source))
     assert a.normals is not None and b.normals is not None
     cosines = np.abs((a.normals * b.normals[_nearest(a, b)[1]]).sum(axis=1))
@@ -125,11 +123,7 @@ def curvature_error(result: Cloud, source: Cloud) -> float:
 
 @dataclass(frozen=True)
 class UpperFace:
-    """The part of a face that expressions move least, nose, eyes and forehead, and a grid over it; canonical frame.
-
-    Args:
-        low, high: bounds of y; the upper lip is below −0.02
-    """
+    """The part of a face that expressions move least, nose, eyes and forehead, and a grid over it; canonical frame."""
 
     low: float = -0.02
     high: float = 0.07
@@ -181,9 +175,7 @@ class GeometricRecogniser(ABC):
 
     @abstractmethod
     def describe(self, cloud: Cloud) -> Vector:
-        """One vector [D] of a cloud in the canonical frame; D does not depend on the cloud. InputError: no upper
-        face.
-        """
+        """One vector [D] of a cloud in the canonical frame; D does not depend on the cloud."""
 
     def compare(self, gallery: Vector, probes: Vector, *, probe_middle: Vector | None = None) -> Vector:
         """Scores [P,G], −1…1, of probes [P,D] with the faces of a gallery [G,D]: how alike they differ from the mean

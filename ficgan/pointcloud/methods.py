@@ -403,9 +403,7 @@ def _tetrahedra(data: bytes) -> tuple[NDArray[np.int32], NDArray[np.int32], NDAr
 def sample_surface(
     points: Points, triangles: NDArray[np.integer], count: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """Corners [count,3], rows of `points`, and their weights [count,3], of points drawn uniformly on triangles
-    [F,3].
-    """
+    """Corners [count,3], rows of `points`, and weights [count,3] of points drawn uniformly on triangles [F,3]."""
     a, b, c = (points[triangles[:, corner]] for corner in range(3))
     upto = np.cumsum(np.linalg.norm(np.cross(b - a, c - a), axis=1))
     total = upto[-1] if upto[-1] > 0 else 1.0

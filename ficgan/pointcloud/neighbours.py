@@ -150,9 +150,7 @@ def farthest_point_sample(points: Floats, count: int, *, start: int = 0) -> Indi
 
 
 def without_duplicates(cloud: Cloud) -> tuple[Cloud, int]:
-    """The cloud with each place once, and how many points were left out: of exactly equal ones the first stays. A
-    point that is there k times would be its own k nearest neighbours.
-    """
+    """The cloud with each place once, and how many points were left out: of exactly equal ones the first stays."""
     x, y, z = cloud.points.T
     order = np.lexsort((z, y, x))  # stable: equal points stay in their order
     again = np.zeros(len(cloud), bool)

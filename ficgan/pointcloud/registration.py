@@ -296,9 +296,7 @@ def matches(first: Floats, second: Floats) -> Rows:
 
 
 def rigid_fits(moving: Floats, fixed: Floats) -> tuple[Floats, Floats]:
-    """The rigid motions, rotations [H,3,3] and shifts [H,3], nearest to moving · Rᵀ + shift = fixed [H,K,3] (Kabsch,
-    1976).
-    """
+    """Rotations [H,3,3] and shifts [H,3] with moving [H,K,3] · Rᵀ + shift ≈ fixed [H,K,3] (Kabsch, 1976)."""
     from_middle, to_middle = moving.mean(axis=1), fixed.mean(axis=1)
     spread = (moving - from_middle[:, None]).transpose(0, 2, 1) @ (fixed - to_middle[:, None])
     u, _, vt = np.linalg.svd(spread)

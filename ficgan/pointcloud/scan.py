@@ -64,21 +64,12 @@ def segmented(cloud: Cloud) -> Segments:
 
 @dataclass(frozen=True)
 class PreparationConfig:
-    """Numbers of the preparation (thesis, §4.1.4.2).
+    """Numbers of the preparation (thesis, §4.1.4.2)."""
 
-    Args:
-        neighbours, ratio: of the removal of outliers
-
-    Raises:
-        UsageError: numbers that cannot work together.
-    """
-
-    # points of the first standardisation. Where the removal of outliers leaves fewer than `last` of them, and the scan
-    # has more, more are taken, so that all clouds have as many points.
-    first: int = 10_500
+    first: int = 10_500  # points of the first sampling; more where too many of them are outliers
     neighbours: int = OUTLIER_NEIGHBOURS
     ratio: float = OUTLIER_RATIO
-    last: int = 10_352  # points of the second standardisation
+    last: int = 10_352  # points of the last sampling
 
     def __post_init__(self) -> None:
         if not FEWEST <= self.last <= self.first:
@@ -90,11 +81,7 @@ class PreparationConfig:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A face ready for anonymisers.
-
-    Args:
-        how, likeness: how the frame was found, as in `ficgan.pointcloud.frame.Placed`
-    """
+    """A face ready for anonymisers."""
 
     inner: Cloud  # the part that is anonymised, canonical frame
     outer: Cloud  # the part that is merged back, untouched, before projection; may be empty
@@ -161,8 +148,6 @@ class AnonymisedScan:
     prepared: Prepared  # what it was made from
     record: dict[str, Any]  # JSON-ready account of what was done
     warnings: tuple[str, ...]  # sentences about what the result does not hold, or may not
-    doubtful: bool  # the frame or the scale may be wrong, and with them what was taken for the face
-    hardly: bool  # half of the face is where it was, within `HARDLY`
 
 
 def anonymise_scan(
@@ -174,22 +159,12 @@ def anonymise_scan(
     rest: Rest = "head",
     name: str = "",
 ) -> AnonymisedScan:
-    """Replace the face in a scan (thesis, §4.1.4.2 and §4.3.2).
+    """Replace the face in a scan, metres, in any orientation (thesis, §4.1.4.2 and §4.3.2).
 
     What lies within 14 cm of the nose tip is anonymised or left out. What lies farther away is not touched, and may
-    still tell something: ears, hair, the outline of the head.
-
-    Args:
-        cloud: metres, in any orientation.
-        method: of `CLOUD_ANONYMIZERS`; one that needs a target has it.
-        landmarks: in the scan's frame; None: the face is searched for.
-        config: numbers of the preparation; None: the thesis', which the degrees were chosen for.
-        rest: what of the scan outside the face is kept: "head" what lies in the thesis' box, "keep" all, or "drop".
-        name: of the scan; random draws with a seed depend on the seed and this.
-
-    Raises:
-        InputError: no face was found, the method cannot work on it or leaves it as it was, or another face would stay.
-        UsageError: the method lacks a target.
+    still tell something: ears, hair, the outline of the head. Of that, `rest` keeps what lies in the thesis' box
+    ("head"), all ("keep") or nothing ("drop"). Random draws with a seed depend on the seed and the scan's name.
+    InputError: no face was found, the method cannot work on it or leaves it as it was, or another face would stay.
     """
     placed = canonical(cloud, landmarks)
     if rest == "keep" and (others := placed.others or other_faces(cloud, placed)):
@@ -207,7 +182,10 @@ def anonymise_scan(
             f"{method.name} left every point of the face where it was; use a higher degree"
             + (", or another target than the scan itself" if method.traits.needs_target else "")
         )
-    whole = inner if rest == "drop" else merged(inner, _rest(placed, prepared, rest))
+    left = prepared.outer
+    if rest == "keep":
+        left = placed.cloud.take(np.linalg.norm(placed.cloud.points, axis=1) > RADIUS)
+    whole = inner if rest == "drop" else merged(inner, left)
     median = float(np.median(moved))
     warnings = _warnings(prepared, placed, median)
     record = {
@@ -229,17 +207,7 @@ def anonymise_scan(
     back = np.eye(4)
     rotation, shift = prepared.transform[:3, :3], prepared.transform[:3, 3]
     back[:3, :3], back[:3, 3] = rotation.T, -rotation.T @ shift
-    return AnonymisedScan(
-        whole.moved(back), whole, len(inner), prepared, record, warnings, placed.doubtful, median < HARDLY
-    )
-
-
-def _rest(placed: Placed, prepared: Prepared, rest: Rest) -> Cloud:
-    """What of a scan stays as it was, canonical frame: without points, colours and normals are those of the face."""
-    left = prepared.outer
-    if rest == "keep":
-        left = placed.cloud.take(np.linalg.norm(placed.cloud.points, axis=1) > RADIUS)
-    return left
+    return AnonymisedScan(whole.moved(back), whole, len(inner), prepared, record, warnings)
 
 
 def cautions(method: CloudAnonymizer) -> tuple[str, ...]:
@@ -287,19 +255,10 @@ def _registration(method: CloudAnonymizer, face: Cloud) -> dict[str, Any]:
 def compare_scans(
     clear: Cloud, anonymised: Cloud, landmarks: FaceLandmarks | None = None, *, face: int | None = None
 ) -> dict[str, Any]:
-    """How far an anonymised face is from the clear one, in 3D; both clouds in metres and one frame.
+    """How far an anonymised face is from the clear one, in 3D; both clouds in metres and one frame; JSON-ready.
 
-    All points of the anonymised face count, also those that were moved out of the sphere which the clear one is cut by.
-
-    Args:
-        clear: in any orientation.
-        anonymised: in the same frame.
-        landmarks: of the clear scan; None: its face is searched for.
-        face: the first so many points of `anonymised` are the face, as a record says; None: all but those outside the
-            sphere that are the clear scan's.
-
-    Returns:
-        JSON-ready: millimetres, degrees, numbers of points (of the faces; of these outside the sphere), and warnings.
+    All points of the anonymised face count, also those that were moved out of the sphere which the clear one is cut by:
+    the first `face` points, as a record says, or all but those outside the sphere that are the clear scan's.
     """
     from ficgan.pointcloud.geometry import cloud_distances, curvature_error, normal_error
 

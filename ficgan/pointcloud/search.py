@@ -75,9 +75,7 @@ class Found:
 
 
 def find_face(points: Floats, sizes: Sequence[float] = SIZES) -> Found:
-    """The most face-like place of a cloud [N,3], metres, in any orientation and anywhere; InputError: nothing
-    protrudes.
-    """
+    """The most face-like place of a cloud [N,3], metres; InputError where nothing protrudes."""
     centre = np.median(points, axis=0)
     centred = points - centre  # far from the origin squares of coordinates would have no digits left for a face
     best: Found | None = None
@@ -250,9 +248,7 @@ def _agreement(sample: Floats, pose: Floats) -> float:
 
 
 def _symmetric(sample: Floats, pose: Floats) -> Floats:
-    """The pose whose plane z = 0 mirrors the face onto itself best, by iterated closest points: yaw, roll and the
-    shift sideways change; a mirror tells nothing of the others.
-    """
+    """The pose (yaw, roll, shift sideways) whose plane z = 0 mirrors the face onto itself best, by closest points."""
     mirror = np.array([1.0, 1.0, -1.0])
     around = sample[np.linalg.norm(_moved(sample, pose), axis=1) < _REACH + 0.01]
     planes = around[search(around, around, min(16, len(around)))[1]] if len(around) else around[:, None]

@@ -119,8 +119,7 @@ def page_html(batch: Batch, sources: Sequence[str], rules: Rules, *, linked: boo
         ],
     }
     buttons = "".join(
-        f'<button id="{id}" type="button" title="key: {key}">{name}</button>'
-        for id, name, key in _BUTTONS
+        f'<button id="{id}" type="button" title="key: {key}">{name}</button>' for id, name, key in _BUTTONS
     )
     control = (
         f"Some images have known faces: a mistake there costs one of {rules.lives} lives, and without lives you start "

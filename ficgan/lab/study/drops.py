@@ -95,9 +95,7 @@ def drop(cells: Sequence[Cell], network: str, before: Side, after: Side) -> dict
     return row
 
 
-def by_class(
-    cells: Sequence[Cell], scenes: Scenes, areas: Areas, network: str, before: Side, after: Side
-) -> Table:
+def by_class(cells: Sequence[Cell], scenes: Scenes, areas: Areas, network: str, before: Side, after: Side) -> Table:
     """A row for each class: images, share with faces, obfuscated area, and the paired drops (Table 4)."""
     pairs = _paired(cells, network, before, after)
     labels = scenes.labels

@@ -104,9 +104,7 @@ class Grid:
         self._train = {variant: Pictures(train, variant, room, config.blur) for variant in config.train_on}
         self._evaluate = {variant: Pictures(evaluation, variant, room, config.blur) for variant in config.evaluate_on}
 
-    def cell(
-        self, network: str, variant: Variant, seed: int, progress: Callable[[float], None] | None = None
-    ) -> Cell:
+    def cell(self, network: str, variant: Variant, seed: int, progress: Callable[[float], None] | None = None) -> Cell:
         """One cell: read if it is there whole, else trained (going on from the last epoch kept) and evaluated.
 
         Args:
@@ -135,15 +133,11 @@ class Grid:
         state.unlink(missing_ok=True)
         return self._cell(network, variant, seed, path, evaluations)
 
-    def _cell(
-        self, network: str, variant: Variant, seed: int, path: Path, evaluations: dict[str, Evaluation]
-    ) -> Cell:
+    def _cell(self, network: str, variant: Variant, seed: int, path: Path, evaluations: dict[str, Evaluation]) -> Cell:
         """With what this study asks for, in its order; a file may hold more."""
         return Cell(network, variant, seed, path, {name: evaluations[name] for name in self.config.evaluate_on})
 
-    def _learn(
-        self, model: nn.Module, network: str, variant: Variant, seed: int, state: Path, progress: Any
-    ) -> None:
+    def _learn(self, model: nn.Module, network: str, variant: Variant, seed: int, state: Path, progress: Any) -> None:
         config = self.config
         from torch.nn.functional import cross_entropy
 

@@ -155,9 +155,9 @@ class Transfer:
 
     def _detect(self, model: nn.Module, seed: int, state: Path, key: str) -> float:
         task = self.task
-        detector = make_detector(
-            model, size=task.size, anchors=task.anchors, seed=seed, proposals=task.proposals
-        ).to(self.device)
+        detector = make_detector(model, size=task.size, anchors=task.anchors, seed=seed, proposals=task.proposals).to(
+            self.device
+        )
         train, evaluation = self.scenes
         batches = detection_batches(train, batch=task.batch, seed=seed, device=self.device)
         fit(detector, batches, detection_loss, self._recipe(), seed=seed, state=state, key=key)

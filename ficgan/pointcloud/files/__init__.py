@@ -119,9 +119,7 @@ def check_size(cloud: Cloud, where: str = "", unit: str = "m") -> None:
 
 
 def check_writable(path: str | os.PathLike[str], *, colors: bool = False, normals: bool = False) -> None:
-    """Refuse with a UsageError, before any work is done, a file name whose format cannot hold a cloud with these
-    parts.
-    """
+    """Refuse with a UsageError a file name whose format cannot hold a cloud with these parts."""
     path = Path(path)
     form = _format(path, UsageError, {suffix: form for suffix, form in FORMATS.items() if form.write})
     if form.points_only and (colors or normals):

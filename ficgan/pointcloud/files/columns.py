@@ -99,9 +99,7 @@ def known_points(points: NDArray[np.generic], notes: list[str]) -> NDArray[np.bo
 
 
 def eight_bit(values: NDArray[np.generic], whole: bool = False) -> NDArray[np.uint8]:
-    """Colours [N,3] of 8 bits. Integers, or numbers that were written as such (`whole`), count to 255 (or, of 16
-    bits, to 65535), others to 1, or to 255 if one is above 1.
-    """
+    """Colours of 8 bits: integers (or `whole`) count to 255 or 65535, others to 1, or to 255 if one is above 1."""
     if values.dtype == np.uint8:
         return values.view(np.uint8)
     low, high = (values.min(), values.max()) if len(values) else (0, 0)

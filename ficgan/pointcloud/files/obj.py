@@ -147,9 +147,7 @@ class _Material:
 def _material_colors(
     lines: _Lines, folder: Path, notes: list[str], first: Whole, places: Floats, points: Floats
 ) -> NDArray[np.uint8] | None:
-    """A colour for every vertex by its material, the texture `map_Kd` or the plain colour `Kd`; None, and a note, where
-    that cannot be had. Vertices without a colour take that of the nearest with one.
-    """
+    """A colour for every vertex, by its material's texture or plain colour; None, and a note, where that is missing."""
     known = _materials(lines.libraries, folder, notes)
     out, coloured = np.zeros((len(points), 3), np.uint8), np.zeros(len(points), bool)
     for name, index in lines.used.items():

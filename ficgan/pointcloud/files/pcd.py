@@ -165,9 +165,7 @@ def _compressed(data: bytes, header: _Header) -> list[NDArray[np.generic]]:
 
 
 def unpack(packed: bytes, size: int) -> bytes:
-    """Undo LZF, the compression of `binary_compressed`, which must give `size` bytes: runs of new bytes, and copies
-    of what came before.
-    """
+    """Undo LZF, which must give `size` bytes: runs of new bytes, and copies of what came before."""
     damage = "its compressed data are damaged or cut off ({}); copy it again"
     if size > len(packed) * _LONGEST_COPY // 3:
         raise InputError(damage.format(f"{len(packed):,} bytes cannot hold {size:,}"))
