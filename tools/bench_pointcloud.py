@@ -14,16 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from ficgan.pointcloud import CLOUD_ANONYMIZERS, Cloud, alpha_shape, merged, read_cloud
+from ficgan.pointcloud import CLOUD_ANONYMIZERS, Cloud, merged, methods, read_cloud
 from ficgan.pointcloud.frame import Placed, canonical
 from ficgan.pointcloud.geometry import cloud_distances
 from ficgan.pointcloud.heads import made_head
 from ficgan.pointcloud.landmarks import landmark_file_beside, read_landmarks
-from ficgan.pointcloud.outliers import without_outliers
-from ficgan.pointcloud.prepare import prepare_placed
+from ficgan.pointcloud.neighbours import farthest_point_sample, without_outliers
 from ficgan.pointcloud.projection import project
 from ficgan.pointcloud.registration import register, with_normals
-from ficgan.pointcloud.sampling import farthest_point_sample
+from ficgan.pointcloud.scan import prepare_placed
 from ficgan.pointcloud.shading import shaded
 
 Work = Callable[[], object]
@@ -114,7 +113,7 @@ def cold(work: Work) -> Work:
     """The same with no tetrahedra remembered."""
 
     def forgotten() -> object:
-        alpha_shape._tetrahedra.cache_clear()
+        methods._tetrahedra.cache_clear()
         return work()
 
     return forgotten

@@ -83,9 +83,7 @@ class _KSame(Anonymizer):
             raise InputError(f"{self.name} takes one face of each person: number the background's people{nameless}")
         count = len(np.unique(people))
         if count < self.k - 1:
-            raise UsageError(
-                f"{self.name}: k is {self.k}, and the background has {count} people; lower k or give more"
-            )
+            raise UsageError(f"{self.name}: k is {self.k}, and the background has {count} people; lower k or give more")
         if len(background) < 2:
             raise UsageError(f"{self.name}: one image spans no eigenspace; give a background of several")
         space = Eigenspace.of(_flat(background.images), self.components, standardise=True)

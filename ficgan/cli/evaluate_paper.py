@@ -49,23 +49,51 @@ def paper() -> None:
 @options(_DATA)
 @_OUT
 @_JUDGE
-@click.option("--scale", "people", type=click.IntRange(8), metavar="PEOPLE",
-              help="Fewer people in all; the split shrinks with them.  [default: 5000, or as many as there are]")
+@click.option(
+    "--scale",
+    "people",
+    type=click.IntRange(8),
+    metavar="PEOPLE",
+    help="Fewer people in all; the split shrinks with them.  [default: 5000, or as many as there are]",
+)
 @click.option("--size", type=click.IntRange(32), help="Side of the crops, px.  [default: 224]")
-@click.option("--only", multiple=True, metavar="METHOD",
-              help="Only this method, repeatable; block permutation is always run.")
-@click.option("--method", "extra", multiple=True, metavar="LABEL=NAME:KEY=VALUE,…",
-              help="A further method, repeatable, such as Fawkes=fawkes:verifier=onnx:PATH, "
-              "DeepPrivacy=external:folder=PATH or CIAGAN=external:folder=PATH.")
-@click.option("--config", "preset", default="fantomas", show_default=True,
-              help="fantomas: linear attackers. fantomas64 and fantomas-full: the learned ones, at 64 and at 224 px.")
-@click.option("--general", multiple=True, metavar="REVERSER",
-              help="General attacker, repeatable, such as autoencoder, autoencoder:linear=none or pix2pix.  [default: "
-              "the configuration's]")
-@click.option("--transfer/--no-transfer", default=False, show_default=True,
-              help="Train the learning attackers on eight anonymisations each and try them on Gaussian Blur 29 (E4.1).")
-@click.option("--learn-from", "other", type=_PATH,
-              help="Another set of faces on which the general attackers are trained, too, for comparison (E4.2).")
+@click.option(
+    "--only", multiple=True, metavar="METHOD", help="Only this method, repeatable; block permutation is always run."
+)
+@click.option(
+    "--method",
+    "extra",
+    multiple=True,
+    metavar="LABEL=NAME:KEY=VALUE,…",
+    help="A further method, repeatable, such as Fawkes=fawkes:verifier=onnx:PATH, "
+    "DeepPrivacy=external:folder=PATH or CIAGAN=external:folder=PATH.",
+)
+@click.option(
+    "--config",
+    "preset",
+    default="fantomas",
+    show_default=True,
+    help="fantomas: linear attackers. fantomas64 and fantomas-full: the learned ones, at 64 and at 224 px.",
+)
+@click.option(
+    "--general",
+    multiple=True,
+    metavar="REVERSER",
+    help="General attacker, repeatable, such as autoencoder, autoencoder:linear=none or pix2pix.  [default: "
+    "the configuration's]",
+)
+@click.option(
+    "--transfer/--no-transfer",
+    default=False,
+    show_default=True,
+    help="Train the learning attackers on eight anonymisations each and try them on Gaussian Blur 29 (E4.1).",
+)
+@click.option(
+    "--learn-from",
+    "other",
+    type=_PATH,
+    help="Another set of faces on which the general attackers are trained, too, for comparison (E4.2).",
+)
 @click.option("--utility/--no-utility", default=None, help="Measure what is left, too.  [default: the configuration's]")
 @click.option("--jobs", type=click.IntRange(1), help="Processes.  [default: as many as there are cores, at most 8]")
 @options(TALK)
@@ -108,15 +136,25 @@ def fantomas(
 @_OUT
 @_JUDGE
 @click.option("--part", help="Only this part of the set's own division, such as test.")
-@click.option("--skip", default=0, show_default=True, type=click.IntRange(0),
-              help="Leave out so many images, the first by name; 60000 leaves what the paper tests on of FFHQ.")
+@click.option(
+    "--skip",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Leave out so many images, the first by name; 60000 leaves what the paper tests on of FFHQ.",
+)
 @click.option("--limit", type=click.IntRange(2), help="At most so many images, drawn with the seed.")
 @click.option("--size", default=256, show_default=True, type=click.IntRange(32), help="Side of the crops, px.")
 @click.option("--attributes", type=_PATH, help="Trained attribute classifier; else no attribute figures.")
 @click.option("--checkpoint", default="", help="Model; the embedded one if not given.")
 @click.option("--bank", default="", help="Bank built with it.")
-@click.option("--ablation", "ablations", multiple=True, metavar="NAME=CHECKPOINT:BANK",
-              help="A model trained without one of the parts, for Table 2; repeatable.")
+@click.option(
+    "--ablation",
+    "ablations",
+    multiple=True,
+    metavar="NAME=CHECKPOINT:BANK",
+    help="A model trained without one of the parts, for Table 2; repeatable.",
+)
 @click.option("--k", default=3000, show_default=True, type=click.IntRange(2), help="People averaged.")
 @click.option("--layer", "layers", multiple=True, type=click.IntRange(0), help="i, repeatable.  [default: 0 to L−1]")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:N or auto.")
@@ -151,20 +189,37 @@ def ficgan(
 @options(_DATA)
 @_OUT
 @_JUDGE
-@click.option("--parts", default="", metavar="PART,…",
-              help="Only these parts: base, retrieval, fine-tuning, kernel, sweep, defences, ood.  [default: all]")
-@click.option("--attacker", "attackers", multiple=True, metavar="LABEL=NAME:KEY=VALUE,…",
-              help="An attacker, repeatable, such as Revelio=revelio:epochs=100 or GFP-GAN=external:folder=PATH; the "
-              "one called Revelio is taken in all parts.  [default: autoencoder and revelio]")
+@click.option(
+    "--parts",
+    default="",
+    metavar="PART,…",
+    help="Only these parts: base, retrieval, fine-tuning, kernel, sweep, defences, ood.  [default: all]",
+)
+@click.option(
+    "--attacker",
+    "attackers",
+    multiple=True,
+    metavar="LABEL=NAME:KEY=VALUE,…",
+    help="An attacker, repeatable, such as Revelio=revelio:epochs=100 or GFP-GAN=external:folder=PATH; the "
+    "one called Revelio is taken in all parts.  [default: autoencoder and revelio]",
+)
 @click.option("--config", "preset", default="revelio", show_default=True, help="Attackers and numbers: revelio64, …")
 @click.option("--scale", "people", type=click.IntRange(4), metavar="PEOPLE", help="At most so many people.")
 @click.option("--size", type=click.IntRange(32), help="Side of the crops, px; blurs are scaled to it.  [default: 256]")
 @click.option("--probes", type=click.IntRange(1), help="Photos that are attacked, of each world.  [default: 97]")
 @click.option("--candidates", type=click.IntRange(1), help="Guesses at each face.  [default: 50]")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE",
-              help="Another number of the protocol, repeatable, such as sweep=20, fine_tuned=10 or adapt_epochs=5.")
-@click.option("--pictures", type=click.IntRange(0),
-              help="Rows of the picture strips, which show real people; 0: none.  [default: 4]")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Another number of the protocol, repeatable, such as sweep=20, fine_tuned=10 or adapt_epochs=5.",
+)
+@click.option(
+    "--pictures",
+    type=click.IntRange(0),
+    help="Rows of the picture strips, which show real people; 0: none.  [default: 4]",
+)
 @options(TALK)
 @handle_errors
 def revelio(
@@ -201,8 +256,13 @@ def revelio(
 @click.option("--images", type=_PATH, help="ImageNet's folder with train/ and val/, or a folder, zip or tar of scenes.")
 @click.option("--annotations", type=_PATH, help="Face boxes, JSON; the paper's face_annotations_ILSVRC.json.")
 @click.option("--config", "file", type=_PATH, help="YAML file of a study; it may name images and annotations.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE",
-              help="A value of the study, repeatable, such as epochs=10 or networks=[resnet18].")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A value of the study, repeatable, such as epochs=10 or networks=[resnet18].",
+)
 @_OUT
 @options(TALK)
 @handle_errors

@@ -102,11 +102,9 @@ def anonymise(
     of JSON; exits with 3 where a scan failed, its face is doubtful, or it is hardly changed. With --skip-existing a
     result that is not what this command would make is refused, or replaced if --overwrite is given, too.
     """
-    from ficgan.cli.pointcloud_record import Asked, write_result
-    from ficgan.cli.pointcloud_run import Outputs, Reading, method_of, naming, over_all, plan
+    from ficgan.cli.pointcloud_run import Outputs, Reading, Request, method_of, naming, over_all, plan, write_result
     from ficgan.pointcloud.files import FORMATS
-    from ficgan.pointcloud.prepare import PreparationConfig, prepare
-    from ficgan.pointcloud.scan import anonymise_scan, cautions
+    from ficgan.pointcloud.scan import PreparationConfig, anonymise_scan, cautions, prepare
 
     started = time.monotonic()
     _one_if(landmarks, inputs)
@@ -125,15 +123,15 @@ def anonymise(
             with naming(target):
                 face = prepare(beside.cloud(target, told), beside.marks(target), config).inner
         made = method_of(method, degree, settings, seed, face)
-        asked = Asked(method, degree, made.settings(), unit, rest, points, seed, aimed)
+        request = Request(method, degree, made.settings(), unit, rest, points, seed, aimed)
 
         def work(task: Any) -> dict[str, Any]:
             marks = reading.marks_of(task.source)
-            if task in planned.there and (there := asked.record_of_same(task, marks, refuse=not overwrite)):
+            if task in planned.there and (there := request.record_of_same(task, marks, refuse=not overwrite)):
                 return {"skipped": True, **{key: there.get(key) for key in _COUNTED}}
             notes: list[str] = []
             cloud = reading.cloud(task.source, told, notes)
-            record = asked.record(task.source, marks)
+            record = request.record(task.source, marks)
             done = anonymise_scan(
                 cloud, made, landmarks=reading.marks(task.source), config=config, rest=rest, name=task.place
             )
@@ -232,8 +230,7 @@ def compare(clear: Path, anonymised: Path, unit: str, landmarks: Path | None, pr
     Both must lie in one frame, as `anonymise` leaves them. Only the face is compared, with all points that it became
     (by the record beside the second, where there is one).
     """
-    from ficgan.cli.pointcloud_record import record_beside
-    from ficgan.cli.pointcloud_run import Reading, naming
+    from ficgan.cli.pointcloud_run import Reading, naming, record_beside
     from ficgan.pointcloud.scan import compare_scans
 
     with Progress(progress, unit="scan", quiet=quiet) as told:

@@ -1,42 +1,70 @@
-"""The work of `ficgan pointcloud`: which scan becomes which file, and what is said of it."""
+"""The work of `ficgan pointcloud`: which scan becomes which file, and the record beside each result."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ficgan import __version__
 from ficgan.cli._trees import mirrored
-from ficgan.cli.pointcloud_record import Task, record_beside
 from ficgan.errors import FicganError, InputError, UsageError
 
 if TYPE_CHECKING:
     from ficgan.cli._progress import Progress
-    from ficgan.pointcloud.base import CloudAnonymizer
     from ficgan.pointcloud.cloud import Cloud
     from ficgan.pointcloud.landmarks import FaceLandmarks
+    from ficgan.pointcloud.methods import CloudAnonymizer
 
-__all__ = ["Outputs", "Plan", "Reading", "Task", "method_of", "naming", "over_all", "plan"]
+__all__ = [
+    "Outputs", "Plan", "Reading", "Request", "Task", "method_of", "naming", "over_all", "plan", "record_beside",
+    "write_result",
+]  # fmt: skip
 
-_COMPANIONS = ("_landmarks_mm.txt", ".landmarks.txt", ".landmarks.json")
+TOOL = "ficgan pointcloud"
+_COMPARED = {
+    "method": "method",
+    "settings": "degree or setting",
+    "unit": "unit",
+    "rest": "rest",
+    "wanted": "number of points",
+    "seed": "seed",
+}
+"""Keys of a record by which two results differ, and what a message calls them."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One scan and the file it becomes."""
+
+    source: Path
+    output: Path
+    place: str  # of the scan in its tree; in one run no two are alike
+
+    @property
+    def record(self) -> Path:
+        """Where the account of the output lies."""
+        return self.output.with_name(self.output.name + ".json")
+
+    @property
+    def picture(self) -> Path:
+        """Where its front view lies."""
+        return self.output.with_name(self.output.name + ".png")
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How scans are read.
-
-    Args:
-        unit: of their coordinates.
-        landmarks: a file of them for the only scan; None: one beside each scan, where there is one.
-    """
+    """How scans are read."""
 
     unit: str = "m"
-    landmarks: Path | None = None
+    landmarks: Path | None = None  # a file of them for the only scan; None: one beside each scan, where there is one
 
     def cloud(self, path: Path, told: Progress, notes: list[str] | None = None) -> Cloud:
-        """A scan; what could not be kept of it is told, and added to `notes`."""
+        """A scan; what could not be kept of it is printed, and added to `notes`."""
         from ficgan.pointcloud.files import read_cloud
 
         notes = [] if notes is None else notes
@@ -46,13 +74,13 @@ class Reading:
         return cloud
 
     def marks_of(self, path: Path) -> Path | None:
-        """The file of its landmarks, or None."""
+        """The file of a scan's landmarks, or None."""
         from ficgan.pointcloud.landmarks import landmark_file_beside
 
         return self.landmarks or landmark_file_beside(path)
 
     def marks(self, path: Path) -> FaceLandmarks | None:
-        """Its landmarks, or None."""
+        """A scan's landmarks, or None."""
         from ficgan.pointcloud.landmarks import read_landmarks
 
         beside = self.marks_of(path)
@@ -70,30 +98,17 @@ def naming(path: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a command writes.
+    """What a command writes."""
 
-    Args:
-        out: a folder, which mirrors the trees; or a file for one scan, when its name ends like one.
-        suffixes: what a file's name may end in.
-        ending: of the files in a folder; as the scan's own where empty.
-        overwrite: replace files that are there, but never what is read.
-        skip: scans whose results are all there are in the plan's `there`.
-        beside: what else a task writes.
-    """
-
-    out: Path
-    suffixes: Collection[str]
-    ending: str = ""
-    overwrite: bool = False
-    skip: bool = False
-    beside: Callable[[Task], Sequence[Path]] = lambda task: ()
+    out: Path  # a folder, which mirrors the trees; or a file for one scan, when its name ends like one
+    suffixes: Collection[str]  # what a file's name may end in
+    ending: str = ""  # of the files in a folder; as the scan's own where empty
+    overwrite: bool = False  # replace files that are there, but never what is read
+    skip: bool = False  # scans whose results are all there are in the plan's `there`
+    beside: Callable[[Task], Sequence[Path]] = lambda task: ()  # what else a task writes
 
     def is_file(self, inputs: Sequence[Path], scans: int) -> bool:
-        """Whether `out` names a file, as one scan's can.
-
-        Raises:
-            UsageError: it does, and there are more scans, or it ends like no file that is written.
-        """
+        """Whether `out` names a file, as one scan's can; UsageError where it cannot be one."""
         out, alone = self.out, len(inputs) == 1 and not inputs[0].is_dir()
         if out.is_dir():
             return False
@@ -115,43 +130,27 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be done.
-
-    Args:
-        tasks: all of them.
-        there: those whose results are there already, where such are to be skipped.
-        same: how many scans were left out because they are links to others.
-    """
+    """What is to be done."""
 
     tasks: tuple[Task, ...]
-    there: frozenset[Task]
-    same: int
+    there: frozenset[Task]  # those whose results are there already, where such are to be skipped
+    same: int  # scans left out because they are links to others
 
 
 def plan(inputs: Sequence[Path], outputs: Outputs, reading: Reading, told: Progress, *read: Path | None) -> Plan:
     """Which scan becomes which file; every conflict is found before any work is done.
 
-    Args:
-        inputs: scans and folders of them; results of an earlier run in a folder are left out.
-        outputs: what is written.
-        reading: landmarks are never overwritten.
-        told: is told what is left out.
-        read: other files that are read.
+    Results of an earlier run in a folder are left out. Neither landmarks nor what else is `read` is ever overwritten.
 
     Raises:
         UsageError: an input is not there, two would become one file, or a file is in the way.
     """
     from ficgan.pointcloud.files import FORMATS
+    from ficgan.pointcloud.landmarks import LANDMARK_ENDINGS
 
     twins: list[tuple[Path, Path]] = []
-    files = mirrored(
-        inputs,
-        FORMATS.keys(),
-        what="point cloud",
-        advice="give scans, or folders of them",
-        known=_COMPANIONS,
-        twins=twins,
-    )
+    advice = "give scans, or folders of them"
+    files = mirrored(inputs, FORMATS.keys(), what="point cloud", advice=advice, known=LANDMARK_ENDINGS, twins=twins)
     if twins:
         told.info(f"{len(twins)} left out: the same file as another, such as {twins[0][0]} as {twins[0][1]}.")
     named = {path.resolve() for path in inputs}
@@ -192,16 +191,7 @@ def _refuse_conflicts(tasks: Sequence[Task], outputs: Outputs, read: set[Path | 
 
 
 def over_all(tasks: Sequence[Task], work: Callable[[Task], dict[str, Any]], told: Progress) -> list[dict[str, Any]]:
-    """Do all tasks; a scan that cannot be used is said, and the others go on.
-
-    Args:
-        tasks: of `plan`.
-        work: does one, and returns what is to be said of it.
-        told: progress.
-
-    Returns:
-        What `work` returned, with "error" in place of it for those that failed.
-    """
+    """What `work` returned of each task, or "error"; a scan that cannot be used is reported, and the others go on."""
     done: list[dict[str, Any]] = []
     for number, task in enumerate(tasks):
         told(number, len(tasks), str(task.source))
@@ -221,14 +211,7 @@ def over_all(tasks: Sequence[Task], work: Callable[[Task], dict[str, Any]], told
 def method_of(
     name: str, degree: int | None, settings: Sequence[str], seed: int | None, target: Cloud | None
 ) -> CloudAnonymizer:
-    """An anonymiser as the options want it.
-
-    Args:
-        name: of `CLOUD_ANONYMIZERS`.
-        degree: 1…35, or None where `settings` say everything.
-        settings: PARAMETER=VALUE texts.
-        seed: None: chance, another for every scan, so that no result helps to undo another.
-        target: prepared face for a method that needs one.
+    """An anonymiser as the options want it: a degree, or PARAMETER=VALUE texts; a target where it needs one.
 
     Raises:
         UsageError: neither a degree nor settings, unknown ones, or a target that is missing or of no use.
@@ -256,3 +239,80 @@ def method_of(
         given[strength] = getattr(cls.of_degree(degree), strength)
     made = CLOUD_ANONYMIZERS.make(name, **given, seed=seed)
     return made if target is None else made.with_target(target)
+
+
+def record_beside(path: Path) -> dict[str, Any] | None:
+    """The record of ours beside a scan, which then is a result; or None."""
+    try:
+        record = json.loads(Task(path, path, "").record.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) and record.get("tool") == TOOL else None
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the results of one run have in common."""
+
+    method: str
+    degree: int | None  # None where settings give it; not compared, as settings are
+    settings: dict[str, Any]
+    unit: str
+    rest: str
+    wanted: int  # points of the face
+    seed: int | None  # None: chance
+    target: tuple[Path | None, Path | None] = (None, None)  # and its landmarks
+
+    def record(self, source: Path, marks: Path | None) -> dict[str, Any]:
+        """JSON-ready, with the digests of the files that were read: the scan, its landmarks, the target and its."""
+        files = {"source": source, "landmarks": marks, "target": self.target[0], "target landmarks": self.target[1]}
+        record = asdict(self)
+        del record["target"]
+        if self.seed is None:
+            del record["seed"]
+        return {**record, "sha256": {name: _digest(path) for name, path in files.items() if path is not None}}
+
+    def record_of_same(self, task: Task, marks: Path | None, *, refuse: bool) -> dict[str, Any] | None:
+        """The record of a result that is there, if it is what this run would make.
+
+        Otherwise None, or, with `refuse`, an InputError that names what differs.
+        """
+        record, wanted = record_beside(task.output), json.loads(json.dumps(self.record(task.source, marks)))
+        if record is None:
+            wrong = "without a record that says how it was made"
+        else:
+            had = record.get("sha256")
+            had = had if isinstance(had, dict) else {}
+            names = [text for name, text in _COMPARED.items() if record.get(name) != wanted.get(name)]
+            names += [name for name in sorted({*had, *wanted["sha256"]}) if had.get(name) != wanted["sha256"].get(name)]
+            if not names:
+                return record
+            wrong = f"and by its record of another {' and another '.join(names)}"
+        if refuse:
+            raise InputError(
+                f"{task.output} is there, {wrong}; choose another output, or add --overwrite to have it replaced"
+            )
+        return None
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror})") from None
+
+
+def write_result(task: Task, cloud: Cloud, record: dict[str, Any], *, unit: str, overwrite: bool) -> None:
+    """A scan, in metres, and the account of it, JSON-ready: both are written in that unit, or none."""
+    from ficgan.images import atomic_write
+    from ficgan.pointcloud.files import write_cloud
+
+    text = json.dumps({"tool": TOOL, "version": __version__, "source": task.source.name, **record}, indent=1)
+    write_cloud(task.output, cloud, unit=unit, overwrite=overwrite)
+    try:
+        with atomic_write(task.record, overwrite=overwrite) as file:
+            file.write(text.encode() + b"\n")
+    except BaseException:
+        task.output.unlink(missing_ok=True)
+        raise

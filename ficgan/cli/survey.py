@@ -100,8 +100,9 @@ def make(
 @click.argument("folder", metavar="OUT", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.argument("answers", nargs=-1, required=True, type=_FILE)
 @click.option("-o", "--output", "out", type=click.Path(path_type=Path, dir_okay=False), help="Write all figures, JSON.")
-@click.option("--judge", "judges", multiple=True,
-              help="Recogniser on the same pictures: dlib, insightface, shape, onnx:PATH.")
+@click.option(
+    "--judge", "judges", multiple=True, help="Recogniser on the same pictures: dlib, insightface, shape, onnx:PATH."
+)
 @click.option("--threshold", "thresholds", multiple=True, metavar="JUDGE=SIMILARITY",
               help="Of a judge, chosen on other faces: a cosine, or minus a distance.  [default: its own]")  # fmt: skip
 @click.option("--resamples", default=1000, show_default=True, type=click.IntRange(1), help="Of the bootstrap.")

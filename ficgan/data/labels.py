@@ -93,9 +93,7 @@ class Labels:
         splits = None if self.splits is None else tuple(self.splits[i] for i in index)
         alignments = None if self.alignments is None else tuple(self.alignments[i] for i in index)
         files, attributes = tuple(self.files[i] for i in index), self.attributes[index]
-        return replace(
-            self, files=files, people=people, attributes=attributes, splits=splits, alignments=alignments
-        )
+        return replace(self, files=files, people=people, attributes=attributes, splits=splits, alignments=alignments)
 
     def match(self, names: Sequence[str], *, source: str = "The label file") -> Labels:
         """The labels of the images called `names`, in that order: by full name, else by base name.

@@ -73,4 +73,3 @@ def refuse_trainer(header: ModelInfo | None, recognizer: str) -> None:
     trainer = header.training.get("verifier_sha256")
     if kind == "onnx" and trainer and Path(path).is_file() and file_digest(path) == trainer:
         raise UsageError(f"recogniser {recognizer} is the network this model was trained against; take another one")
-

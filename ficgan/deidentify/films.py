@@ -80,8 +80,12 @@ class Films:
 
         settings = settings or self.video_settings()
         return analyse_film(
-            self.video_tools(settings, generate=False), source, folder, settings=settings,
-            people=self._linked(settings), **options
+            self.video_tools(settings, generate=False),
+            source,
+            folder,
+            settings=settings,
+            people=self._linked(settings),
+            **options,
         )
 
     def render_video(

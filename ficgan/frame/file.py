@@ -130,9 +130,7 @@ def load_appearance(path: str | Path) -> tuple[AppearanceModel, FrameConfig, Mod
         network = None
         if (sizes := header.get("network")) is not None:
             reader, writer = (arrays[f"network.{name}"].tobytes() for name in ("reader", "writer"))
-            network = FrameNetwork(
-                reader, writer, int(sizes["w_dim"]), int(sizes["num_layers"]), int(sizes["z_non"])
-            )
+            network = FrameNetwork(reader, writer, int(sizes["w_dim"]), int(sizes["num_layers"]), int(sizes["z_non"]))
             if network.num_layers != model.num_layers:
                 raise ValueError(f"its network has {network.num_layers} layers, the model {model.num_layers}")
         return model, FrameConfig(**told), info, network

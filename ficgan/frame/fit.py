@@ -125,14 +125,16 @@ def fit_appearance(
         last = number == rounds - 1
         axes = _components(half, features, predict, textures, use, weight, config, config.textures if last else 40)
         if not last:
-            error = np.concatenate([
-                np.square(one - one @ axes @ axes.T).mean(1)
-                for one in (_rest(half, features, predict, textures, rows) * weight for rows in _chunks(count))
-            ])
+            error = np.concatenate(
+                [
+                    np.square(one - one @ axes @ axes.T).mean(1)
+                    for one in (_rest(half, features, predict, textures, rows) * weight for rows in _chunks(count))
+                ]
+            )
             use = np.flatnonzero(_kept(error, strata, 1 - config.trim))
-    coefficients = np.concatenate([
-        (_rest(half, features, predict, textures, rows) * weight) @ axes for rows in _chunks(count)
-    ])
+    coefficients = np.concatenate(
+        [(_rest(half, features, predict, textures, rows) * weight) @ axes for rows in _chunks(count)]
+    )
     spread = coefficients[use].std(0)
     components = (axes / weight[:, None]).T * spread[:, None]
     codes = np.concatenate([read.identity, coefficients / spread], 1).astype(np.float32)
@@ -260,5 +262,3 @@ def _kept(error: NDArray[Any], strata: NDArray[np.int64], share: float) -> NDArr
 
 def _chunks(count: int, size: int = 512) -> list[slice]:
     return [slice(begin, min(begin + size, count)) for begin in range(0, count, size)]
-
-

@@ -1,8 +1,7 @@
 """Point clouds of faces: files, the canonical frame, six anonymisers, projection to images, geometry.
 
-Source:
-    The point-cloud thesis: "Privacy-Preserving Face Detection: A Comprehensive Analysis of Face Anonymization
-    Techniques".
+Source: the point-cloud thesis, "Privacy-Preserving Face Detection: A Comprehensive Analysis of Face Anonymization
+Techniques".
 """
 
 from __future__ import annotations
@@ -10,10 +9,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# The methods register themselves.
 from ficgan.pointcloud import methods
-from ficgan.pointcloud.base import CLOUD_ANONYMIZERS, DEGREES, CloudAnonymizer, CloudTraits
 from ficgan.pointcloud.cloud import Cloud, merged
+from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, DEGREES, CloudAnonymizer, CloudTraits
 
 if TYPE_CHECKING:
     from ficgan.pointcloud.files import read_cloud, write_cloud
@@ -21,31 +19,21 @@ if TYPE_CHECKING:
     from ficgan.pointcloud.scan import anonymise_scan, compare_scans
 
 __all__ = [
-    "CLOUD_ANONYMIZERS",
-    "DEGREES",
-    "Cloud",
-    "CloudAnonymizer",
-    "CloudTraits",
-    "anonymise_scan",
-    "compare_scans",
-    "merged",
-    "methods",
-    "project",
-    "read_cloud",
-    "write_cloud",
-]
+    "CLOUD_ANONYMIZERS", "DEGREES", "Cloud", "CloudAnonymizer", "CloudTraits", "anonymise_scan", "compare_scans",
+    "merged", "methods", "project", "read_cloud", "write_cloud",
+]  # fmt: skip
 
-# What needs SciPy comes when it is asked for.
-_LATER = {
+_LAZY = {
     "anonymise_scan": "scan",
     "compare_scans": "scan",
     "project": "projection",
     "read_cloud": "files",
     "write_cloud": "files",
 }
+"""Names whose modules load SciPy, so they are imported when first used."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)

@@ -1,4 +1,4 @@
-"""The canonical frame: from landmarks, or found by what a face looks like."""
+"""The canonical frame of a face: from landmarks, or by searching for the face."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from numpy.typing import NDArray
 
 from ficgan.errors import InputError
 from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.files.units import check_size
 from ficgan.pointcloud.landmarks import FaceLandmarks, need_on_cloud
-from ficgan.pointcloud.sampling import without_duplicates
+from ficgan.pointcloud.neighbours import without_duplicates
 
 __all__ = ["CONVINCING", "FEWEST", "SURE", "Placed", "canonical", "landmark_frame", "other_faces"]
 
 Floats = NDArray[np.float64]
 
-FEWEST = 500
-"""Points a cloud must have to be taken for a face."""
+FEWEST = 500  # points a cloud must have to be taken for a face
 CONVINCING = 0.6
 """Likeness below which no face is claimed. Of 26 random hilly surfaces one was above it (.64); of some 38 scans without
 eyes and nose, or with a part of the face alone, none was."""
@@ -37,38 +35,25 @@ UNCOVERED = 0.1
 """Part of the points in front that may lie outside the sphere about the nose tip. Of twelve scans none do; where these
 are half as large again, .08 to .17."""
 _FRONT = np.array([[-0.06, 0.1], [-0.08, np.inf], [-0.1, 0.1]])
-"""Metres, along x, y and z: what is taken for a face seen from the front, and what may be above it."""
-_AROUND = 0.14
-"""Metres from the nose tip within which there is no other face."""
-_MOST = 4
-"""Other faces after which nobody counts on."""
+"""Metres along x, y and z: a face seen from the front, and what may be above it."""
+_AROUND = 0.14  # metres from the nose tip within which there is no other face
+_MOST = 4  # other faces after which counting stops
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A cloud in the canonical frame.
+    """A cloud in the canonical frame."""
 
-    Args:
-        cloud: there.
-        transform: [4,4], from the frame it came in.
-        how: "landmarks" or "automatic".
-        likeness: to a face, 0…1, on a scale of its own; None: not measured.
-        residual: metres, root mean square from the made face; 0: not measured.
-        others: further faces in the cloud, as `other_faces` counts them; 0 with landmarks, where nobody looks.
-        size: of the face, in usual ones; None: not measured.
-        doubts: sentences, each a reason why the frame or the scale may be wrong.
-        duplicates: points of the cloud as it came that lay exactly on others, and are no longer in it.
-    """
-
-    cloud: Cloud
-    transform: Floats
-    how: str
-    likeness: float | None = None
-    residual: float = 0.0
+    cloud: Cloud  # there
+    transform: Floats  # [4,4], from the frame it came in
+    how: str  # "landmarks" or "automatic"
+    likeness: float | None = None  # to a face, 0…1, see `ficgan.pointcloud.search.face_likeness`; None: not measured
+    residual: float = 0.0  # root mean square distance from the made face, metres; 0: not measured
+    # further faces in the cloud, as `other_faces` counts them; 0 with landmarks, where nothing is searched
     others: int = 0
-    size: float | None = None
-    doubts: tuple[str, ...] = ()
-    duplicates: int = 0
+    size: float | None = None  # of the face, in usual ones; None: not measured
+    doubts: tuple[str, ...] = ()  # sentences, each a reason why the frame or the scale may be wrong
+    duplicates: int = 0  # points of the cloud that lay exactly on others, and are no longer in it
 
     @property
     def doubtful(self) -> bool:
@@ -77,35 +62,24 @@ class Placed:
 
 
 def canonical(cloud: Cloud, landmarks: FaceLandmarks | None = None) -> Placed:
-    """The cloud with its nose tip at the origin, looking towards +x, +y up and +z the person's right.
+    """The cloud, metres, with its nose tip at the origin, looking towards +x, +y up (thesis, §4.1.4.2).
 
-    Args:
-        cloud: metres, in any orientation and anywhere.
-        landmarks: in the cloud's frame; None: the face is looked for.
-
-    Points that lie exactly on others are left out: nothing more was seen there, and they would be each other's
-    neighbours.
-
-    Raises:
-        InputError: too few points, another unit than metres, landmarks that fit no face or another cloud, or, without
-            them, no place that looks like a face, or a face of another size than any person's.
-
-    Source:
-        Point-cloud thesis, §4.1.4.2 (the frame).
+    Points that lie exactly on others are left out: they would be each other's neighbours. Without landmarks the face is
+    searched for. InputError: too few points, another unit than metres, landmarks that fit no face or another cloud, no
+    place that looks like a face, or a face of another size than any person's.
     """
+    from ficgan.pointcloud.files import check_size
+    from ficgan.pointcloud.search import face_likeness, face_size, find_face
+
     cloud, duplicates = without_duplicates(cloud)
     cloud.need(FEWEST, "a face" + (f" ({duplicates} that lie exactly on others do not count)" if duplicates else ""))
     check_size(cloud)
     if landmarks is not None:
-        from ficgan.pointcloud.relief import face_likeness
-
         need_on_cloud(landmarks, cloud)
         transform = landmark_frame(landmarks)
         there = cloud.moved(transform)
         placed = Placed(there, transform, "landmarks", *face_likeness(there.points), duplicates=duplicates)
-        return _measured(placed, landmarks.size)
-    from ficgan.pointcloud.search import face_size, find_face
-
+        return _with_doubts(placed, landmarks.size)
     found = find_face(cloud.points)
     if found.likeness < CONVINCING:
         raise InputError(
@@ -114,16 +88,12 @@ def canonical(cloud: Cloud, landmarks: FaceLandmarks | None = None) -> Placed:
         )
     there = cloud.moved(found.transform)
     placed = Placed(there, found.transform, "automatic", found.likeness, found.residual, duplicates=duplicates)
-    placed = _measured(placed, face_size(there.points))
+    placed = _with_doubts(placed, face_size(there.points))
     return replace(placed, others=other_faces(cloud, placed))
 
 
-def _measured(placed: Placed, size: float) -> Placed:
-    """The same with its size, and what makes it doubtful.
-
-    Raises:
-        InputError: a size that no person's face has.
-    """
+def _with_doubts(placed: Placed, size: float) -> Placed:
+    """The same with its size and what makes it doubtful; InputError for a size that no person's face has."""
     if not POSSIBLE[0] <= size <= POSSIBLE[1]:
         raise InputError(
             f"the face is {size:.2g} times as large as a usual one, and no person's is; check the scan's unit and scale"
@@ -133,29 +103,19 @@ def _measured(placed: Placed, size: float) -> Placed:
         doubts.append("the face was found with little certainty: look at the result, or give landmarks")
     if not USUAL[0] <= size <= USUAL[1]:
         doubts.append(f"the face is {size:.2g} times as large as a usual one: check the scan's unit and scale")
-    out = _uncovered(placed.cloud.points)
-    if out > UNCOVERED:
-        doubts.append(f"{out:.0%} of what is in front lies farther than 14 cm from the nose tip: look at the result")
+    points = placed.cloud.points
+    front = points[((points >= _FRONT[:, 0]) & (points <= _FRONT[:, 1])).all(axis=1)]
+    uncovered = float((np.linalg.norm(front, axis=1) > _AROUND).mean()) if len(front) else 0.0
+    if uncovered > UNCOVERED:
+        doubts.append(
+            f"{uncovered:.0%} of what is in front lies farther than 14 cm from the nose tip: look at the result"
+        )
     return replace(placed, size=size, doubts=tuple(doubts))
 
 
-def _uncovered(points: Floats) -> float:
-    """The part of the points in front that lies outside the sphere about the nose tip."""
-    front = points[((points >= _FRONT[:, 0]) & (points <= _FRONT[:, 1])).all(axis=1)]
-    return float((np.linalg.norm(front, axis=1) > _AROUND).mean()) if len(front) else 0.0
-
-
 def other_faces(cloud: Cloud, placed: Placed) -> int:
-    """How many further faces a cloud has: places outside 14 cm from the nose tip that would be taken for faces alone.
-
-    Args:
-        cloud: that was placed.
-        placed: where its face is.
-
-    Returns:
-        0…4.
-    """
-    from ficgan.pointcloud.search import Search, find_face
+    """How many further faces, 0…4, a cloud has: places outside 14 cm from the nose tip that alone would be faces."""
+    from ficgan.pointcloud.search import find_face
 
     rest, transform = cloud.points, placed.transform
     for count in range(_MOST):
@@ -164,7 +124,7 @@ def other_faces(cloud: Cloud, placed: Placed) -> int:
         if len(rest) < FEWEST:
             return count
         try:
-            found = find_face(rest, Search(sizes=(1.0,)))
+            found = find_face(rest, sizes=(1.0,))
         except InputError:
             return count
         if found.likeness < CONVINCING:
@@ -174,20 +134,11 @@ def other_faces(cloud: Cloud, placed: Placed) -> int:
 
 
 def landmark_frame(landmarks: FaceLandmarks) -> Floats:
-    """The rigid motion to the canonical frame that landmarks say.
+    """The rigid motion [4,4] to the canonical frame that landmarks define.
 
     +z is the mean direction from points of the person's left half to their mirror points, longer ones counting more.
-    +y, square to it, goes from the middle of the mouth's corners to the middle of the eyes', so that these lie in one
-    upright plane. +x is what is left. The nose tip is the origin.
-
-    Args:
-        landmarks: metres.
-
-    Returns:
-        [4,4].
-
-    Raises:
-        InputError: points in one place or line, or with left and right exchanged.
+    +y, perpendicular to it, goes from the middle of the mouth's corners to the middle of the eyes', so that these lie
+    in one upright plane. +x is the remaining axis. The nose tip is the origin.
     """
     five = landmarks.five
     sideways = (landmarks.right - landmarks.left).sum(axis=0)

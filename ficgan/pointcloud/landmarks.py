@@ -12,26 +12,25 @@ from numpy.typing import NDArray
 from ficgan.errors import InputError
 from ficgan.pointcloud.cloud import Cloud
 
-__all__ = ["FaceLandmarks", "landmark_file_beside", "need_on_cloud", "read_landmarks"]
+__all__ = ["LANDMARK_ENDINGS", "FaceLandmarks", "landmark_file_beside", "need_on_cloud", "read_landmarks"]
 
 Floats = NDArray[np.float64]
 
-_ENDINGS = ("_landmarks_mm.txt", ".landmarks.txt", ".landmarks.json")
-_UNITS = {"m": 1.0, "mm": 0.001}
-_EYES_APART = (0.03, 0.2)
-"""Metres between the outer points of the eyes that a face may have."""
+LANDMARK_ENDINGS = ("_landmarks_mm.txt", ".landmarks.txt", ".landmarks.json")
+"""What follows a cloud's name, without its suffix, in the name of the file of its landmarks."""
 FARTHEST = 0.01
 """Metres from the cloud beyond which a landmark is not on it. On twelve scans and 24 made heads the five are up to
 4.3 mm away (the middle of an eye's corners lies within it), and up to 8.6 mm where 600 points of a scan are left."""
-
-_NAMES = (
+_UNITS = (1.0, 0.001)
+_EYES_APART = (0.03, 0.2)  # metres between the outer points of the eyes that a face may have
+_FIVE = (
     "eye on the viewer's left",
     "eye on the viewer's right",
     "nose tip",
     "mouth's left corner",
     "mouth's right corner",
 )
-_APART = np.array(
+_DISTANCES = np.array(
     [
         [0.0, 0.064, 0.055, 0.067, 0.090],
         [0.064, 0.0, 0.055, 0.090, 0.067],
@@ -41,7 +40,7 @@ _APART = np.array(
     ]
 )
 """Usual metres between two of the five."""
-_UNUSUAL = (0.5, 1.6)
+_RATIOS = (0.5, 1.6)
 """Shares of the usual distance that a face may have: twelve scans and 24 made heads have .75 to 1.26, and children's
 faces are smaller by a third."""
 
@@ -60,37 +59,26 @@ _PAIRS_68 = np.array(
 
 @dataclass(frozen=True)
 class FaceLandmarks:
-    """Points of a face that have names.
+    """Named points of a face, metres."""
 
-    Args:
-        five: [5,3], metres: eye on the viewer's left, eye on the viewer's right, nose tip, mouth corners likewise.
-        right: [P,3], metres: points of the person's right half.
-        left: [P,3]: their mirror points.
-        points: [M,3], metres: all that were given.
-    """
-
-    five: Floats
-    right: Floats
-    left: Floats
-    points: Floats
+    five: Floats  # [5,3]: eye on the viewer's left, eye on the viewer's right, nose tip, mouth corners likewise
+    right: Floats  # [P,3]: points of the person's right half
+    left: Floats  # [P,3]: their mirror points
+    points: Floats  # [M,3]: all that were given
 
     @property
     def size(self) -> float:
         """Of the face, in usual ones: the median over the pairs of the five. Twelve scans have .93 to 1.06."""
         pairs = np.triu_indices(5, 1)
-        return float(np.median(np.linalg.norm(self.five[:, None] - self.five, axis=2)[pairs] / _APART[pairs]))
+        return float(np.median(_distances(self.five)[pairs] / _DISTANCES[pairs]))
 
     @classmethod
     def of_points(cls, points: Floats, what: str = "the landmarks") -> FaceLandmarks:
-        """Of 5, 68 or 70 points in metres or millimetres; the distance of the eyes says which.
+        """Of 5 points as in `five`, or 68 in the usual order, in metres or millimetres; the distance of the eyes
+        decides.
 
-        Args:
-            points: 5 as in `five`; or 68 in the usual order (jaw, brows, nose, eyes, mouth). Two more, as some tools
-                add, count as points alone.
-            what: for messages.
-
-        Raises:
-            InputError: another number of points, none of a face's size, or not finite.
+        68 are jaw, brows, nose, eyes, mouth. Two more, as some tools add, count as points alone. `what` is for
+        messages.
         """
         points = np.asarray(points, np.float64)
         if points.ndim != 2 or points.shape[1] != 3 or len(points) not in (5, 68, 70):
@@ -99,7 +87,7 @@ class FaceLandmarks:
             raise InputError(f"{what} have coordinates that are not finite; give every point")
         eyes = (0, 1) if len(points) == 5 else (_EYE_CORNERS[0][0], _EYE_CORNERS[1][0])
         apart = float(np.linalg.norm(points[eyes[0]] - points[eyes[1]]))
-        unit = next((unit for unit in _UNITS.values() if _EYES_APART[0] <= apart * unit <= _EYES_APART[1]), None)
+        unit = next((unit for unit in _UNITS if _EYES_APART[0] <= apart * unit <= _EYES_APART[1]), None)
         if unit is None:
             raise InputError(
                 f"{what} set the eyes {apart:.4g} apart, which is a face neither in metres nor in millimetres; check "
@@ -114,14 +102,7 @@ class FaceLandmarks:
 
 
 def read_landmarks(path: Path | str) -> FaceLandmarks:
-    """Landmarks of a file: a point a line, coordinates parted by spaces or commas; or a JSON list, or one as "points".
-
-    Args:
-        path: text, or a name that ends in .json.
-
-    Raises:
-        InputError: a file that cannot be read or holds something else.
-    """
+    """Landmarks of a file: one point a line, coordinates separated by spaces or commas; or JSON, a list or "points"."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -132,34 +113,22 @@ def read_landmarks(path: Path | str) -> FaceLandmarks:
 
 
 def landmark_file_beside(cloud: Path | str) -> Path | None:
-    """The file of a cloud's landmarks: NAME_landmarks_mm.txt, NAME.landmarks.txt or NAME.landmarks.json.
-
-    Args:
-        cloud: path of the cloud.
-
-    Returns:
-        the first that exists, or None.
-    """
+    """The first existing file of a cloud's landmarks, by `LANDMARK_ENDINGS`, or None."""
     cloud = Path(cloud)
-    candidates = (cloud.with_name(cloud.stem + ending) for ending in _ENDINGS)
+    candidates = (cloud.with_name(cloud.stem + ending) for ending in LANDMARK_ENDINGS)
     return next((path for path in candidates if path.is_file()), None)
 
 
 def need_on_cloud(landmarks: FaceLandmarks, cloud: Cloud) -> None:
-    """Refuse landmarks that are another cloud's, or of which one lies where that part of a face cannot be.
+    """Refuse landmarks that belong to another cloud, or of which one lies where that part of a face cannot be.
 
-    Args:
-        landmarks: of the cloud, they say.
-        cloud: in the same frame, metres.
-
-    Raises:
-        InputError: two of the five are as far from each other as in no face, one of them is farther than 1 cm from the
-            cloud, or half of all points are; the message names the point.
+    InputError: two of the five are as far from each other as in no face, one of them is farther than 1 cm from the
+    cloud, or half of all points are; the message names the point.
     """
-    from ficgan.pointcloud.neighbours import nearest
+    from ficgan.pointcloud.neighbours import closest
 
     five = landmarks.five
-    away = nearest(cloud.points, five, 1)[0][:, 0]
+    away = closest(cloud.points, five)[0]
     if np.median(away) > FARTHEST:
         raise InputError(
             f"the landmarks lie {np.median(away):.3g} m from the cloud in the median; give those of this cloud, in its "
@@ -168,25 +137,29 @@ def need_on_cloud(landmarks: FaceLandmarks, cloud: Cloud) -> None:
     _need_face(five)
     if away.max() > FARTHEST:
         raise InputError(
-            f"the landmarks' {_NAMES[away.argmax()]} lies {away.max():.3g} m from the cloud; put it on the cloud, or "
+            f"the landmarks' {_FIVE[away.argmax()]} lies {away.max():.3g} m from the cloud; put it on the cloud, or "
             "leave the landmarks out"
         )
-    apart = float(np.median(nearest(cloud.points, landmarks.points, 1)[0]))
+    apart = float(np.median(closest(cloud.points, landmarks.points)[0]))
     if apart > FARTHEST:
         raise InputError(f"half of the landmarks lie {apart:.3g} m or more from the cloud; check the points")
 
 
+def _distances(five: Floats) -> Floats:
+    return np.asarray(np.linalg.norm(five[:, None] - five, axis=2), np.float64)
+
+
 def _need_face(five: Floats) -> None:
-    share = np.linalg.norm(five[:, None] - five, axis=2) / np.where(_APART > 0, _APART, 1.0) + np.eye(5)
-    wrong = (share < _UNUSUAL[0]) | (share > _UNUSUAL[1])
+    share = _distances(five) / np.where(_DISTANCES > 0, _DISTANCES, 1.0) + np.eye(5)
+    wrong = (share < _RATIOS[0]) | (share > _RATIOS[1])
     if not wrong.any():
         return
-    one = int(wrong.sum(axis=1).argmax())
-    other = int(wrong[one].argmax())
-    low, high = (1000 * limit * _APART[one, other] for limit in _UNUSUAL)
+    worst = int(wrong.sum(axis=1).argmax())
+    other = int(wrong[worst].argmax())
+    low, high = (1000 * limit * _DISTANCES[worst, other] for limit in _RATIOS)
     raise InputError(
-        f"the landmarks' {_NAMES[one]} lies {1000 * np.linalg.norm(five[one] - five[other]):.0f} mm from the "
-        f"{_NAMES[other]}, in a face {low:.0f} to {high:.0f} mm; check where the points lie, and their order"
+        f"the landmarks' {_FIVE[worst]} lies {1000 * np.linalg.norm(five[worst] - five[other]):.0f} mm from the "
+        f"{_FIVE[other]}, in a face {low:.0f} to {high:.0f} mm; check where the points lie, and their order"
     )
 
 

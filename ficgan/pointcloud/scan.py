@@ -3,59 +3,151 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.errors import InputError
-from ficgan.pointcloud.base import CloudAnonymizer
+from ficgan.errors import InputError, UsageError
 from ficgan.pointcloud.cloud import Cloud, merged
-from ficgan.pointcloud.frame import Placed, canonical, other_faces
+from ficgan.pointcloud.frame import FEWEST, Placed, canonical, other_faces
 from ficgan.pointcloud.landmarks import FaceLandmarks
-from ficgan.pointcloud.neighbours import search
-from ficgan.pointcloud.prepare import PreparationConfig, Prepared, prepare_placed
-from ficgan.pointcloud.segments import segmented
+from ficgan.pointcloud.methods import CloudAnonymizer
+from ficgan.pointcloud.neighbours import (
+    OUTLIER_NEIGHBOURS,
+    OUTLIER_RATIO,
+    closest,
+    farthest_point_sample,
+    without_duplicates,
+    without_outliers,
+)
 
-__all__ = ["AnonymisedScan", "Rest", "anonymise_scan", "cautions", "compare_scans", "rest_of"]
+__all__ = [
+    "AnonymisedScan", "PreparationConfig", "Prepared", "Rest", "Segments", "anonymise_scan", "cautions",
+    "compare_scans", "prepare", "prepare_placed", "segmented",
+]  # fmt: skip
 
 Rest = Literal["head", "keep", "drop"]
 
-UNCHANGED = 0.001
-"""Millimetres: a face no point of which lies farther from the clear one was not anonymised."""
-_FEW_DOUBLES = 0.01
-"""Share of points that lie on others of which nobody is told; scanners write some."""
-HARDLY = 0.2
-"""Millimetres: where half of the points lie within, whoever anonymises is told."""
-PARROT = 0.9
-"""Weight of the target from which on a result is said to be the target's face."""
+BOX = np.array([[-0.16, 0.005], [-0.13, 0.17], [-0.12, 0.12]])
+"""Metres along x, y and z of the canonical frame that hold a face: thesis, equation 4.1. It misprints the top as −.17;
+its 30 cm of height imply .17. Its front is 0; 5 mm are added, since an exact limit loses the nose tip to rounding, and
+where the frame leans by three degrees, as a pouting face makes it, forehead too (up to 1,258 of 45,000 points of twelve
+scans; with 5 mm, none)."""
+RADIUS = 0.14  # metres: of the sphere about the nose tip that holds the part that is anonymised (thesis, §4.1.4.2)
+UNCHANGED = 0.001  # millimetres: a face no point of which lies farther from the clear one was not anonymised
+HARDLY = 0.2  # millimetres: where half of the points lie within, the face is hardly changed, and the result says so
+NEARLY_TARGET = 0.9  # weight of the target above which the result shows the target's face, and a caution says so
 UNTOUCHED = 1e-6
 """Metres from a clear point within which a point outside the sphere is taken for it; single precision costs less."""
+_FEW_DUPLICATES = 0.01  # share of duplicate points without a warning; scanners write some
+
+
+class Segments(NamedTuple):
+    """Both parts of a face; the outer may be empty."""
+
+    inner: Cloud
+    outer: Cloud
+
+
+def segmented(cloud: Cloud) -> Segments:
+    """Cut a face in the canonical frame out by the box, and split it by the sphere (thesis, §4.1.4.2)."""
+    boxed = ((cloud.points >= BOX[:, 0]) & (cloud.points <= BOX[:, 1])).all(axis=1)
+    near = np.linalg.norm(cloud.points, axis=1) <= RADIUS
+    if not (boxed & near).any():
+        raise InputError(
+            f"none of the cloud's {len(cloud)} points lies within {RADIUS} m of the nose tip; bring the cloud "
+            "to the canonical frame, in metres, first"
+        )
+    return Segments(cloud.take(boxed & near), cloud.take(boxed & ~near))
+
+
+@dataclass(frozen=True)
+class PreparationConfig:
+    """Numbers of the preparation (thesis, §4.1.4.2)."""
+
+    first: int = 10_500  # points of the first sampling; more where too many of them are outliers
+    neighbours: int = OUTLIER_NEIGHBOURS
+    ratio: float = OUTLIER_RATIO
+    last: int = 10_352  # points of the last sampling
+
+    def __post_init__(self) -> None:
+        if not FEWEST <= self.last <= self.first:
+            raise UsageError(
+                f"preparation to {self.first} and then {self.last} points; give at least {FEWEST}, and no more at last "
+                "than at first"
+            )
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A face ready for anonymisers."""
+
+    inner: Cloud  # the part that is anonymised, canonical frame
+    outer: Cloud  # the part that is merged back, untouched, before projection; may be empty
+    transform: NDArray[np.float64]  # [4,4], from the scan's frame to the canonical one
+    how: str
+    likeness: float | None
+    counts: dict[str, int]  # points after each stage: scan, box, inner, first sampling, outliers, last sampling
+    wanted: int  # points the last sampling should have left
+    duplicates: int = 0  # points of the scan that lay exactly on others and were left out before all else
+
+    @property
+    def sparse(self) -> bool:
+        """The scan had fewer points than wanted; all that were no outliers were kept."""
+        return len(self.inner) < self.wanted
+
+
+def prepare(cloud: Cloud, landmarks: FaceLandmarks | None = None, config: PreparationConfig | None = None) -> Prepared:
+    """From a scan in any orientation, metres, to the face that anonymisers work on; see `canonical`."""
+    return prepare_placed(canonical(cloud, landmarks), config)
+
+
+def prepare_placed(placed: Placed, config: PreparationConfig | None = None) -> Prepared:
+    """The stages after the frame: segmentation, sampling, outliers, sampling."""
+    config = config or PreparationConfig()
+    cloud, duplicates = without_duplicates(placed.cloud)
+    duplicates += placed.duplicates
+    inner, outer = segmented(cloud)
+    inner.need(FEWEST, "a face within its sphere")
+    count = config.first
+    while True:
+        first = _sampled(inner, count)
+        kept = without_outliers(first, neighbours=config.neighbours, ratio=config.ratio)
+        if len(kept) >= config.last or len(first) == len(inner):
+            break
+        count = len(first) + 2 * (config.last - len(kept))
+    if len(kept) < FEWEST:
+        raise InputError(
+            f"{len(kept)} of {len(first)} points are left without outliers; give a cloud that is a surface"
+        )
+    last = _sampled(kept, config.last)
+    counts = {
+        "scan": len(cloud) + duplicates,
+        "box": len(inner) + len(outer),
+        "inner": len(inner),
+        "first sampling": len(first),
+        "outliers": len(kept),
+        "last sampling": len(last),
+    }
+    return Prepared(last, outer, placed.transform, placed.how, placed.likeness, counts, config.last, duplicates)
+
+
+def _sampled(cloud: Cloud, count: int) -> Cloud:
+    """At most `count` points, in the order they had: a sample's own order would tell of nothing but the sampling."""
+    return cloud if len(cloud) <= count else cloud.take(np.sort(farthest_point_sample(cloud.points, count)))
 
 
 @dataclass(frozen=True)
 class AnonymisedScan:
-    """A scan whose face was replaced.
+    """A scan whose face was replaced."""
 
-    Args:
-        cloud: anonymised face first, then the rest; in the scan's own frame.
-        canonical: the same in the canonical frame.
-        face: how many points of it are the anonymised face.
-        prepared: what it was made from.
-        record: JSON-ready account of what was done.
-        warnings: sentences about what the result does not hold, or may not.
-        doubtful: the frame or the scale may be wrong, and with them what was taken for the face.
-        hardly: half of the face is where it was, within `HARDLY`.
-    """
-
-    cloud: Cloud
-    canonical: Cloud
-    face: int
-    prepared: Prepared
-    record: dict[str, Any]
-    warnings: tuple[str, ...]
-    doubtful: bool
-    hardly: bool
+    cloud: Cloud  # anonymised face first, then the rest; in the scan's own frame
+    canonical: Cloud  # the same in the canonical frame
+    face: int  # how many points of it are the anonymised face
+    prepared: Prepared  # what it was made from
+    record: dict[str, Any]  # JSON-ready account of what was done
+    warnings: tuple[str, ...]  # sentences about what the result does not hold, or may not
 
 
 def anonymise_scan(
@@ -67,25 +159,12 @@ def anonymise_scan(
     rest: Rest = "head",
     name: str = "",
 ) -> AnonymisedScan:
-    """Replace the face in a scan.
+    """Replace the face in a scan, metres, in any orientation (thesis, §4.1.4.2 and §4.3.2).
 
     What lies within 14 cm of the nose tip is anonymised or left out. What lies farther away is not touched, and may
-    still tell something: ears, hair, the outline of the head.
-
-    Args:
-        cloud: metres, in any orientation.
-        method: of `CLOUD_ANONYMIZERS`; one that needs a target has it.
-        landmarks: in the scan's frame; None: the face is looked for.
-        config: numbers of the preparation; None: the thesis', which the degrees were chosen for.
-        rest: what of the scan outside the face is kept: "head" what lies in the thesis' box, "keep" all, or "drop".
-        name: of the scan; what is drawn with a seed depends on the seed and this, without one on chance.
-
-    Raises:
-        InputError: no face was found, the method cannot work on it or leaves it as it was, or another face would stay.
-        UsageError: the method lacks a target.
-
-    Source:
-        Point-cloud thesis, §4.1.4.2 and §4.3.2 (the anonymised inner part is merged with the outer one).
+    still tell something: ears, hair, the outline of the head. Of that, `rest` keeps what lies in the thesis' box
+    ("head"), all ("keep") or nothing ("drop"). Random draws with a seed depend on the seed and the scan's name.
+    InputError: no face was found, the method cannot work on it or leaves it as it was, or another face would stay.
     """
     placed = canonical(cloud, landmarks)
     if rest == "keep" and (others := placed.others or other_faces(cloud, placed)):
@@ -97,16 +176,18 @@ def anonymise_scan(
     inner = method(prepared.inner, name=name)
     if not len(inner):
         raise InputError(f"{method.name} left no point of the face; use a lower degree")
-    moved = 1e3 * search(prepared.inner.points, inner.points)[0][:, 0]
+    moved = 1e3 * closest(prepared.inner.points, inner.points)[0]
     if moved.max() < UNCHANGED:
         raise InputError(
             f"{method.name} left every point of the face where it was; use a higher degree"
             + (", or another target than the scan itself" if method.traits.needs_target else "")
         )
-    left = rest_of(placed, prepared, config, rest)
-    whole = inner if left is None else merged(inner, left)
+    left = prepared.outer
+    if rest == "keep":
+        left = placed.cloud.take(np.linalg.norm(placed.cloud.points, axis=1) > RADIUS)
+    whole = inner if rest == "drop" else merged(inner, left)
     median = float(np.median(moved))
-    said = _warnings(prepared, placed, median)
+    warnings = _warnings(prepared, placed, median)
     record = {
         "points": {
             **prepared.counts, "duplicates": prepared.duplicates, "wanted": prepared.wanted, "anonymised": len(inner),
@@ -121,10 +202,12 @@ def anonymise_scan(
         "colours": _colours(prepared.inner, inner),
         "reversible_by": method.traits.reversible_by or None,
         **_registration(method, prepared.inner),
-        "warnings": [*said, *cautions(method)],
+        "warnings": [*warnings, *cautions(method)],
     }  # fmt: skip
-    back = whole.moved(_inverse(prepared.transform))
-    return AnonymisedScan(back, whole, len(inner), prepared, record, said, placed.doubtful, median < HARDLY)
+    back = np.eye(4)
+    rotation, shift = prepared.transform[:3, :3], prepared.transform[:3, 3]
+    back[:3, :3], back[:3, 3] = rotation.T, -rotation.T @ shift
+    return AnonymisedScan(whole.moved(back), whole, len(inner), prepared, record, warnings)
 
 
 def cautions(method: CloudAnonymizer) -> tuple[str, ...]:
@@ -132,7 +215,7 @@ def cautions(method: CloudAnonymizer) -> tuple[str, ...]:
     found = []
     if method.traits.reversible_by:
         found.append(f"{method.name} can be taken back by {method.traits.reversible_by}")
-    if method.traits.needs_target and getattr(method, method.traits.strength) > PARROT:
+    if method.traits.needs_target and getattr(method, method.traits.strength) > NEARLY_TARGET:
         found.append(
             "the result is nearly the target's own face: it shows whoever that is, and serves as the target to take "
             "weaker results back; let the target be a made head, or a person who consents to both"
@@ -140,12 +223,11 @@ def cautions(method: CloudAnonymizer) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _warnings(prepared: Prepared, placed: Placed, moved: float) -> tuple[str, ...]:
-    """Sentences about what a result does not hold, or may not."""
+def _warnings(prepared: Prepared, placed: Placed, median: float) -> tuple[str, ...]:
     found = list(placed.doubts)
-    if moved < HARDLY:
-        found.append(f"half of the points lie within {moved:.2g} mm of the clear face: it is hardly changed")
-    if prepared.duplicates > _FEW_DOUBLES * prepared.counts["scan"]:
+    if median < HARDLY:
+        found.append(f"half of the points lie within {median:.2g} mm of the clear face: it is hardly changed")
+    if prepared.duplicates > _FEW_DUPLICATES * prepared.counts["scan"]:
         found.append(f"{prepared.duplicates:,} points lay exactly on others and were left out")
     if prepared.sparse:
         found.append(
@@ -156,86 +238,9 @@ def _warnings(prepared: Prepared, placed: Placed, moved: float) -> tuple[str, ..
 
 
 def _colours(before: Cloud, after: Cloud) -> str:
-    """What became of the colours: "none", "dropped", "unchanged" or "changed"."""
     if before.colors is None or after.colors is None:
         return "none" if before.colors is None else "dropped"
     return "unchanged" if np.array_equal(before.colors, after.colors) else "changed"
-
-
-def rest_of(placed: Placed, prepared: Prepared, config: PreparationConfig | None, rest: Rest) -> Cloud | None:
-    """What of a scan stays as it was, canonical frame; None: nothing.
-
-    Args:
-        placed: the scan.
-        prepared: its face.
-        config: that it was prepared with.
-        rest: see `anonymise_scan`.
-    """
-    if rest == "drop":
-        return None
-    if rest == "head":
-        return prepared.outer if len(prepared.outer) else None
-    radius = (config or PreparationConfig()).segmentation.radius
-    far = np.linalg.norm(placed.cloud.points, axis=1) > radius
-    return placed.cloud.take(far) if far.any() else None
-
-
-def compare_scans(
-    clear: Cloud,
-    anonymised: Cloud,
-    landmarks: FaceLandmarks | None = None,
-    config: PreparationConfig | None = None,
-    *,
-    face: int | None = None,
-) -> dict[str, Any]:
-    """How far an anonymised face is from the clear one, in 3D.
-
-    All points of the anonymised face count, also those that were moved out of the sphere which the clear one is cut by.
-
-    Args:
-        clear: metres, in any orientation.
-        anonymised: in the same frame.
-        landmarks: of the clear scan; None: its face is looked for.
-        config: whose sphere says what the face is; None: the thesis'.
-        face: so many points of `anonymised`, the first, are the face, as a record says; None: all but those outside the
-            sphere that are the clear scan's.
-
-    Returns:
-        JSON-ready: millimetres, degrees, numbers of points (of the faces; of these outside the sphere), and warnings.
-
-    Raises:
-        InputError: no face in the clear scan, or none of the other cloud lies where it is.
-    """
-    from ficgan.pointcloud.geometry import cloud_distances, curvature_error, normal_error
-
-    placed = canonical(clear, landmarks)
-    numbers = (config or PreparationConfig()).segmentation
-    source = segmented(placed.cloud, numbers).inner
-    there = anonymised.moved(placed.transform)
-    segmented(there, numbers)  # refuses a cloud of which nothing lies where the face is
-    outside = np.linalg.norm(there.points, axis=1) > numbers.radius
-    if face is None:
-        untouched = outside & (search(placed.cloud.points, there.points)[0][:, 0] < UNTOUCHED)
-    else:
-        untouched = np.arange(len(there)) >= face
-    result = there.take(~untouched)
-    apart = cloud_distances(result, source)
-    said = list(placed.doubts)
-    if len(source) < len(result):
-        said.append(
-            f"the clear face has {len(source):,} points and the anonymised one {len(result):,}: if the two were "
-            "exchanged, give the clear scan first"
-        )
-    return {
-        "points": {"clear": len(source), "anonymised": len(result), "outside": int((outside & ~untouched).sum())},
-        "frame": placed.how,
-        "chamfer_mm": round(1e3 * apart.chamfer, 4),
-        "hausdorff_mm": round(1e3 * apart.hausdorff, 3),
-        "hausdorff_95_mm": round(1e3 * apart.hausdorff_95, 3),
-        "normal_error_degrees": round(normal_error(result, source), 2),
-        "curvature_error_per_m": round(curvature_error(result, source), 2),
-        "warnings": said,
-    }
 
 
 def _registration(method: CloudAnonymizer, face: Cloud) -> dict[str, Any]:
@@ -243,12 +248,44 @@ def _registration(method: CloudAnonymizer, face: Cloud) -> dict[str, Any]:
     registered = getattr(method, "registered", None)
     if registered is None:
         return {}
-    found = registered(face)  # the method remembers it
+    found = registered(face)  # cached since the method was called
     return {"registration": {"fitness": round(float(found.fitness), 4), "rmse_mm": round(1e3 * float(found.rmse), 4)}}
 
 
-def _inverse(transform: NDArray[np.float64]) -> NDArray[np.float64]:
-    back = np.eye(4)
-    back[:3, :3] = transform[:3, :3].T
-    back[:3, 3] = -transform[:3, :3].T @ transform[:3, 3]
-    return back
+def compare_scans(
+    clear: Cloud, anonymised: Cloud, landmarks: FaceLandmarks | None = None, *, face: int | None = None
+) -> dict[str, Any]:
+    """How far an anonymised face is from the clear one, in 3D; both clouds in metres and one frame; JSON-ready.
+
+    All points of the anonymised face count, also those that were moved out of the sphere which the clear one is cut by:
+    the first `face` points, as a record says, or all but those outside the sphere that are the clear scan's.
+    """
+    from ficgan.pointcloud.geometry import cloud_distances, curvature_error, normal_error
+
+    placed = canonical(clear, landmarks)
+    source = segmented(placed.cloud).inner
+    there = anonymised.moved(placed.transform)
+    segmented(there)  # refuses a cloud of which nothing lies where the face is
+    outside = np.linalg.norm(there.points, axis=1) > RADIUS
+    if face is None:
+        untouched = outside & (closest(placed.cloud.points, there.points)[0] < UNTOUCHED)
+    else:
+        untouched = np.arange(len(there)) >= face
+    result = there.take(~untouched)
+    distances = cloud_distances(result, source)
+    warnings = list(placed.doubts)
+    if len(source) < len(result):
+        warnings.append(
+            f"the clear face has {len(source):,} points and the anonymised one {len(result):,}: if the two were "
+            "exchanged, give the clear scan first"
+        )
+    return {
+        "points": {"clear": len(source), "anonymised": len(result), "outside": int((outside & ~untouched).sum())},
+        "frame": placed.how,
+        "chamfer_mm": round(1e3 * distances.chamfer, 4),
+        "hausdorff_mm": round(1e3 * distances.hausdorff, 3),
+        "hausdorff_95_mm": round(1e3 * distances.hausdorff_95, 3),
+        "normal_error_degrees": round(normal_error(result, source), 2),
+        "curvature_error_per_m": round(curvature_error(result, source), 2),
+        "warnings": warnings,
+    }

@@ -1,183 +1,197 @@
-"""Where the face is in a cloud in any orientation and surroundings.
+"""Where the face is in a cloud in any orientation and surroundings, in three stages.
 
-Candidates for the nose tip are the cloud's strongest peaks; what surrounds each is tried in many orientations, and
-those that fit the relief of a made face best are refined. The person's own symmetry then corrects what the relief,
-which is nobody's, gets wrong; last it is measured how like a face that is.
+1. Proposals: the nose tip may be each of the cloud's strongest peaks; its surroundings are tried in many orientations.
+2. Fit: the poses that agree best with the relief of a made face are refined; the person's own symmetry then corrects
+   what the relief, which belongs to nobody, gets wrong.
+3. Score: how like a face the result is.
+
+A face seen from the front is a relief x = T(y, z). Nothing of the made face was scanned. Lengths are metres.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter
 from scipy.sparse import coo_array, csr_array, eye_array
 from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError
-from ficgan.pointcloud.neighbours import mean_of_neighbours, nearest
-from ficgan.pointcloud.relief import Relief, face_likeness, mean_relief, weights
+from ficgan.pointcloud.landmarks import FaceLandmarks
+from ficgan.pointcloud.neighbours import closest, mean_of_neighbours, search, thinned
 
-__all__ = ["Found", "Search", "face_size", "find_face"]
+__all__ = ["Found", "Relief", "face_likeness", "face_size", "find_face", "mean_relief"]
 
 Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
-_FEW = 50
-"""Points below which nothing is fitted."""
+SIZES = (1.0, 0.75, 1.25)  # of the face, in usual ones, tried in turn until one is surely a face
+_SURE = 0.7  # likeness that ends the trying
+_SIZE_LIMITS = (0.3, 2.6)  # sizes that are measured
+_FEW = 50  # points below which nothing is fitted
 
+# Proposals.
+_COARSE = 0.006  # side of the cubes that the cloud is thinned by
+_MOST = 80_000  # points after thinning; the cubes of larger clouds are larger
+_PEAK = 0.025  # radius over which a point's protrusion is measured
+_TIP = 0.009  # radius over which protrusion is averaged, against noise
+_CROWD = 10  # points within `_PEAK`; fewer are strays and no peak
+_PEAKS, _SHARE = (16, 60), 400  # least and most peaks; between them one for every 400 points
+_ROLLS, _PITCHES = 24, (-30.0, 0.0, 30.0)
+"""Orientations tried about the direction of a peak; nods tried, degrees, as a nose's tip points up or down."""
+_ROLLS_KEPT = 3  # of the rolls about one peak
 
-@dataclass(frozen=True)
-class Search:
-    """Numbers of the search; lengths in metres, angles in degrees.
+# Fit.
+_REACH = 0.085  # distance from the nose tip up to which points are compared with the relief
+_FINE = 0.003  # side of the cubes that the surroundings of the last candidates are thinned by
+_FITTED, _POSES_KEPT = 20, 2  # poses that are refined; different ones among which likeness decides
+_BOUNDS, _STEPS = (0.03, 0.015, 0.01), 5
+"""Residuals beyond which a point counts no more, from coarse to fine; refinements for each."""
 
-    Args:
-        coarse: cubes that the cloud is thinned to before peaks are looked for, and candidates are fitted.
-        fine: cubes that the surroundings of the last candidates are thinned to.
-        most: points of the coarse cloud; the cubes of larger ones are larger.
-        peak: radius over which a point's protrusion is measured.
-        tip: radius over which protrusion is averaged, against noise.
-        crowd: points within it, fewer of which are no peak but strays.
-        peaks: candidates for the nose tip, least and most; between them one per `share` coarse points.
-        rolls: orientations tried about the direction of a peak.
-        pitches: nods tried, as a nose's tip points up or down.
-        reach: distance from the nose tip up to which points are compared with the relief.
-        tried: of the rolls about one peak, how many compete.
-        fitted: of all of them, how many are refined.
-        kept: different poses among which likeness decides.
-        bounds: residuals beyond which a point counts no more, from coarse to fine.
-        steps: refinements per bound.
-        sizes: of the face, in usual ones, tried in turn until one is surely a face.
-        sure: likeness that ends the trying.
-    """
-
-    coarse: float = 0.006
-    fine: float = 0.003
-    most: int = 80_000
-    peak: float = 0.025
-    tip: float = 0.009
-    crowd: int = 10
-    peaks: tuple[int, int] = (16, 60)
-    share: int = 400
-    rolls: int = 24
-    pitches: tuple[float, ...] = (-30.0, 0.0, 30.0)
-    reach: float = 0.085
-    tried: int = 3
-    fitted: int = 20
-    kept: int = 2
-    bounds: tuple[float, ...] = (0.03, 0.015, 0.01)
-    steps: int = 5
-    sizes: tuple[float, ...] = (1.0, 0.75, 1.25)
-    sure: float = 0.7
+# Score.
+_CELL = 0.002  # side of a cell of the relief's grid
+_LOW, _HIGH = np.array([-0.065, -0.06]), np.array([0.075, 0.06])
+_SHAPE: tuple[int, int] = tuple((np.rint((_HIGH - _LOW) / _CELL).astype(int) + 1).tolist())
+_BLUR = 2.0  # cells over which reliefs are smoothed before they are compared: noise goes; eyes, nose and lips stay
+_NEAR = 0.025  # distance from the usual face within which a point may be of the skin
+_MIDDLE, _WIDTH = np.array([0.008, 0.0]), np.array([0.03, 0.026])
+"""Where, in (y, z), likeness looks: eyes, nose and mouth. Cheeks and jaw differ more between people than faces do from
+other things: with the whole face, a smiling scan in its right pose was less alike than chins taken for noses."""
+_FEWEST_CELLS = 100
 
 
 @dataclass(frozen=True)
 class Found:
-    """A face that was found.
+    """A face that was found."""
 
-    Args:
-        transform: [4,4], the cloud's frame → the canonical one.
-        residual: root mean square distance from the made relief, with the nose tips on each other, metres.
-        likeness: to a face, 0…1; see `ficgan.pointcloud.relief.face_likeness`.
-    """
-
-    transform: Floats
-    residual: float
-    likeness: float
+    transform: Floats  # [4,4], the cloud's frame → the canonical one
+    residual: float  # root mean square distance from the made relief, with the nose tips on each other
+    likeness: float  # to a face, 0…1
 
 
-def find_face(points: Floats, search: Search | None = None) -> Found:
-    """The most face-like place of a cloud.
-
-    Args:
-        points: [N,3], metres, in any orientation and anywhere.
-        search: numbers of the search.
-
-    Raises:
-        InputError: nothing protrudes, so there is nothing to try.
-    """
-    search = search or Search()
+def find_face(points: Floats, sizes: Sequence[float] = SIZES) -> Found:
+    """The most face-like place of a cloud [N,3], metres; InputError where nothing protrudes."""
     centre = np.median(points, axis=0)
     centred = points - centre  # far from the origin squares of coordinates would have no digits left for a face
-    best = None
-    for size in search.sizes:
-        found = _of_size(centred / size, search)
+    best: Found | None = None
+    for size in sizes:
+        candidates = [_finished(centred / size, pose, _FINE) for pose in _poses(centred / size)]
+        found = max(candidates, key=lambda candidate: candidate.likeness, default=None)
         if found is not None and (best is None or found.likeness > best.likeness):
             pose = found.transform.copy()
             pose[:3, 3] = size * pose[:3, 3] - pose[:3, :3] @ centre
             best = Found(pose, size * found.residual, found.likeness)
-        if best is not None and best.likeness >= search.sure:
+        if best is not None and best.likeness >= _SURE:
             break
     if best is None:
         raise InputError("no point of the cloud protrudes as a nose does; give --landmarks")
     return best
 
 
-def face_size(placed: Floats, search: Search | None = None) -> float:
-    """How large a face is, in usual ones: the size at which it is most like a face, other things fitted anew.
+def face_size(placed: Floats) -> float:
+    """How large a face [N,3] in the canonical frame is, in usual ones: the size at which it is most like a face.
 
-    Of twelve scans it is .83 to 1.10; where they are 1.5 or twice as large, as many times that, within a tenth.
-
-    Args:
-        placed: [N,3], metres, canonical frame, which may be off as it is where the size is.
-        search: numbers of the search.
-
-    Returns:
-        within `_SIZES`.
+    Of twelve scans it is .83 to 1.10; where they are 1.5 or twice as large, as many times that, within a tenth. The
+    frame may be off as it is where the size is.
     """
-    search = search or Search()
-    search = replace(search, fine=search.coarse)  # a fifth of the work of finding the face, and sizes within .05 of it
-    near = placed[np.linalg.norm(placed, axis=1) < _SIZES[1] * (search.reach + search.peak)]
+    near = placed[np.linalg.norm(placed, axis=1) < _SIZE_LIMITS[1] * (_REACH + _PEAK)]
     if len(near) < _FEW:
         return 1.0
-    near, relief = _thinned(near, search.fine / 2, search.most), mean_relief()
-    step, tried = np.log(1.2), dict[int, float]()
+    near = _thinned(near, _COARSE / 2)
+    step = np.log(1.2)
+    tried: dict[int, float] = {}
 
     def likeness(at: int) -> float:
-        if at not in tried:
-            tried[at] = _finished(near / np.exp(step * at), np.eye(4), relief, search).likeness
+        if at not in tried:  # the coarse cubes: a fifth of the work of finding the face, and sizes within .05 of it
+            tried[at] = _finished(near / np.exp(step * at), np.eye(4), _COARSE).likeness
         return tried[at]
 
-    steps = range(int(np.log(_SIZES[0]) / step), int(np.log(_SIZES[1]) / step) + 1)
+    steps = range(int(np.log(_SIZE_LIMITS[0]) / step), int(np.log(_SIZE_LIMITS[1]) / step) + 1)
     at = max((0, -2, 2, 4), key=likeness)  # from size 1 alone, one head twice as large stopped at 1.1
     while at in steps and (best := max((at, at - 1, at + 1), key=likeness)) != at:
         at = best
-    low, middle, high = (likeness(at + off) for off in (-1, 0, 1))
+    low, middle, high = (likeness(at + offset) for offset in (-1, 0, 1))
     bend = low - 2 * middle + high  # a parabola through three sizes has its top between them
-    return float(np.clip(np.exp(step * (at + (0.5 * (low - high) / bend if bend < 0 else 0.0))), *_SIZES))
+    return float(np.clip(np.exp(step * (at + (0.5 * (low - high) / bend if bend < 0 else 0.0))), *_SIZE_LIMITS))
 
 
-_SIZES = (0.3, 2.6)
-"""Of faces, in usual ones, beyond which none is measured."""
+def _thinned(points: Floats, cell: float) -> Floats:
+    """At most `_MOST` points, by larger cubes where it must be."""
+    while len(found := thinned(points, cell)) > _MOST:
+        cell *= 1.5
+    return found
 
 
-def _of_size(points: Floats, search: Search) -> Found | None:
-    """The most face-like place, for a face of the usual size; None: nothing protrudes."""
-    relief, tried = mean_relief(), []
-    coarse = _thinned(points, search.coarse, search.most)
-    for tip, outward in _peaks(coarse, search):
-        near = coarse[np.linalg.norm(coarse - tip, axis=1) < search.reach + search.peak]
-        tried += [(support, pose, near) for support, pose in _rough(near, tip, outward, relief, search)]
-    tried.sort(key=lambda one: -one[0])
-    fits = [(_fitted(near, pose, relief, search), near) for _, pose, near in tried[: search.fitted]]
-    fits.sort(key=lambda one: -_match(one[1], one[0], relief, search))
+# Stage 1: proposals.
+
+
+def _poses(points: Floats) -> list[Floats]:
+    """The best different poses of a face of the usual size; none where nothing protrudes."""
+    coarse = _thinned(points, _COARSE)
+    proposals: list[tuple[float, Floats, Floats]] = []
+    for tip, outward in _peaks(coarse):
+        near = coarse[np.linalg.norm(coarse - tip, axis=1) < _REACH + _PEAK]
+        proposals += [(support, pose, near) for support, pose in _rolled(near, tip, outward)]
+    proposals.sort(key=lambda proposal: -proposal[0])
+    fits = [(_fitted(near, pose), near) for _, pose, near in proposals[:_FITTED]]
+    fits.sort(key=lambda fit: -_agreement(fit[1], fit[0]))
     kept: list[Floats] = []
     for pose, _ in fits:
-        if len(kept) < search.kept and not any(_same(pose, other) for other in kept):
+        if len(kept) < _POSES_KEPT and not any(_same(pose, other) for other in kept):
             kept.append(pose)
-    return max((_finished(points, pose, relief, search) for pose in kept), key=lambda one: one.likeness, default=None)
+    return kept
 
 
-def _thinned(points: Floats, cell: float, most: int) -> Floats:
-    """The mean of the points in each cube that has any: evenly dense, less noisy, and not more than `most`."""
-    while True:
-        cubes = np.floor((points - points.min(axis=0)) / cell).astype(np.int64)
-        size = cubes.max(axis=0) + 1
-        keys = (cubes[:, 0] * size[1] + cubes[:, 1]) * size[2] + cubes[:, 2]
-        _, group, count = np.unique(keys, return_inverse=True, return_counts=True)
-        if len(count) <= most:
-            return np.column_stack([np.bincount(group, column) for column in points.T]) / count[:, None]
-        cell *= 1.5
+def _peaks(sample: Floats) -> list[tuple[Floats, Floats]]:
+    """The points that protrude most, apart from each other, with the direction they protrude in."""
+    pairs = cKDTree(sample).query_pairs(_PEAK, output_type="ndarray")
+    close = np.linalg.norm(sample[pairs[:, 0]] - sample[pairs[:, 1]], axis=1) < _TIP
+    near, beside = _adjacency(pairs, len(sample)), _adjacency(pairs[close], len(sample))
+    count = near.sum(axis=1)[:, None]
+    products = (sample[:, :, None] * sample[:, None, :]).reshape(-1, 9)
+    mean, second = near @ sample / count, near @ products / count
+    spread = second.reshape(-1, 3, 3) - mean[:, :, None] * mean[:, None, :]
+    normals = np.linalg.eigh(spread)[1][:, :, 0]
+    height = (beside @ (sample - mean) / beside.sum(axis=1)[:, None] * normals).sum(axis=1)
+    outward = normals * np.sign(height)[:, None]
+    height = np.where(count[:, 0] >= _CROWD, np.abs(height), 0.0)
+    wanted = int(np.clip(len(sample) // _SHARE, *_PEAKS))
+    found: list[int] = []
+    for row in np.argsort(-height):
+        if len(found) == wanted or height[row] == 0:
+            break
+        if all(np.linalg.norm(sample[row] - sample[other]) > 0.6 * _PEAK for other in found):
+            found.append(int(row))
+    return [(sample[row], outward[row]) for row in found]
+
+
+def _adjacency(pairs: NDArray[np.intp], count: int) -> csr_array:
+    """[N,N], 1 where two points are a pair, or the same."""
+    near = coo_array((np.ones(len(pairs)), pairs.T), shape=(count, count))
+    return (near + near.T + eye_array(count)).tocsr()
+
+
+def _rolled(sample: Floats, tip: Floats, outward: Floats) -> list[tuple[float, Floats]]:
+    """Poses with one peak as the nose tip: the rolls that more points support than the rolls beside them."""
+    near = sample[np.linalg.norm(sample - tip, axis=1) < _REACH] - tip
+    rolls = Rotation.from_euler("x", np.arange(_ROLLS)[:, None] * 360.0 / _ROLLS, degrees=True)
+    nods = Rotation.from_euler("z", np.array(_PITCHES)[:, None], degrees=True)
+    up = np.cross(outward, np.eye(3)[np.abs(outward).argmin()])
+    up /= np.linalg.norm(up)
+    facing = np.stack([outward, up, np.cross(outward, up)])
+    rotations = np.stack([(nod * rolls).as_matrix() for nod in nods]) @ facing
+    placed = near @ rotations.swapaxes(-1, -2)
+    depth, _, known = mean_relief().at(placed)
+    support = _weights(np.where(known, placed[..., 0] - depth, np.nan), _BOUNDS[1]).sum(axis=-1)
+    nod, best = support.argmax(axis=0), support.max(axis=0)
+    summits = np.flatnonzero((best >= np.roll(best, 1)) & (best > np.roll(best, -1)))
+    summits = summits[np.argsort(-best[summits])][:_ROLLS_KEPT]
+    return [(float(best[roll]), _matrix(turn := rotations[nod[roll], roll], -turn @ tip)) for roll in summits]
 
 
 def _same(pose: Floats, other: Floats) -> bool:
@@ -186,168 +200,213 @@ def _same(pose: Floats, other: Floats) -> bool:
     return bool(np.linalg.norm(between[:3, 3]) < 0.02 and np.trace(between[:3, :3]) > 1 + 2 * np.cos(np.radians(25)))
 
 
-def _finished(points: Floats, pose: Floats, relief: Relief, search: Search) -> Found:
-    near = points[np.linalg.norm(points @ pose[:3, :3].T + pose[:3, 3], axis=1) < search.reach + search.peak]
+# Stage 2: fit.
+
+
+def _finished(points: Floats, pose: Floats, cell: float) -> Found:
+    """The pose refined by the relief, the symmetry and the nose tip, on points thinned by `cell`; and its score."""
+    near = points[np.linalg.norm(_moved(points, pose), axis=1) < _REACH + _PEAK]
     if len(near) < _FEW:
         return Found(pose, float("inf"), 0.0)
-    fine = _thinned(near, search.fine, search.most)
-    pose = _tip_at_origin(near, _symmetric(fine, _fitted(fine, pose, relief, search), search))
-    likeness, residual = face_likeness(near @ pose[:3, :3].T + pose[:3, 3])
+    sample = _thinned(near, cell)
+    pose = _tip_at_origin(near, _symmetric(sample, _fitted(sample, pose)))
+    likeness, residual = face_likeness(_moved(near, pose))
     return Found(pose, residual, likeness)
 
 
-def _peaks(sample: Floats, search: Search) -> list[tuple[Floats, Floats]]:
-    """The points that protrude most, apart from each other, with the direction they protrude in."""
-    pairs = cKDTree(sample).query_pairs(search.peak, output_type="ndarray")
-    close = np.linalg.norm(sample[pairs[:, 0]] - sample[pairs[:, 1]], axis=1) < search.tip
-    near, beside = _neighbourhood(pairs, len(sample)), _neighbourhood(pairs[close], len(sample))
-    count = near.sum(axis=1)[:, None]
-    products = (sample[:, :, None] * sample[:, None, :]).reshape(-1, 9)
-    mean, second = near @ sample / count, near @ products / count
-    spread = second.reshape(-1, 3, 3) - mean[:, :, None] * mean[:, None, :]
-    normals = np.linalg.eigh(spread)[1][:, :, 0]
-    height = (beside @ (sample - mean) / beside.sum(axis=1)[:, None] * normals).sum(axis=1)
-    outward = normals * np.sign(height)[:, None]
-    height = np.where(count[:, 0] >= search.crowd, np.abs(height), 0.0)
-    wanted = int(np.clip(len(sample) // search.share, *search.peaks))
-    found: list[int] = []
-    for row in np.argsort(-height):
-        if len(found) == wanted or height[row] == 0:
-            break
-        if all(np.linalg.norm(sample[row] - sample[other]) > 0.6 * search.peak for other in found):
-            found.append(int(row))
-    return [(sample[row], outward[row]) for row in found]
-
-
-def _neighbourhood(pairs: NDArray[np.intp], count: int) -> csr_array:
-    """[N,N], 1 where two points are a pair, or the same."""
-    near = coo_array((np.ones(len(pairs)), pairs.T), shape=(count, count))
-    return (near + near.T + eye_array(count)).tocsr()
-
-
-def _rough(sample: Floats, tip: Floats, outward: Floats, relief: Relief, search: Search) -> list[tuple[float, Floats]]:
-    """Poses with one peak as the nose tip: the rolls that more points support than the rolls beside them."""
-    near = sample[np.linalg.norm(sample - tip, axis=1) < search.reach] - tip
-    turns = Rotation.from_euler("x", np.arange(search.rolls)[:, None] * 360.0 / search.rolls, degrees=True)
-    nods = Rotation.from_euler("z", np.array(search.pitches)[:, None], degrees=True)
-    rotations = np.stack([(nod * turns).as_matrix() for nod in nods]) @ _facing(outward)
-    placed = near @ rotations.swapaxes(-1, -2)
-    depth, _, known = relief.at(placed)
-    support = weights(np.where(known, placed[..., 0] - depth, np.nan), search.bounds[1]).sum(axis=-1)
-    nod, best = support.argmax(axis=0), support.max(axis=0)
-    summits = np.flatnonzero((best >= np.roll(best, 1)) & (best > np.roll(best, -1)))
-    summits = summits[np.argsort(-best[summits])][: search.tried]
-    return [(float(best[roll]), _pose(rotations[nod[roll], roll], tip)) for roll in summits]
-
-
-def _fitted(sample: Floats, pose: Floats, relief: Relief, search: Search) -> Floats:
+def _fitted(sample: Floats, pose: Floats) -> Floats:
     """The pose after weighted least squares of the distances to the relief (Gauss-Newton, Tukey's weights)."""
-    for scale in search.bounds:
-        for _ in range(search.steps):
-            placed = _within(sample, pose, search.reach)
-            depth, slopes, known = relief.at(placed)
+    for bound in _BOUNDS:
+        for _ in range(_STEPS):
+            placed = _within_reach(sample, pose)
+            depth, slopes, known = mean_relief().at(placed)
             gradient = np.column_stack([np.ones(len(placed)), *(-slopes)])[known]
             length = np.linalg.norm(gradient, axis=1)
             distance = (placed[:, 0] - depth)[known] / length
-            weight = weights(distance, scale)
+            weight = _weights(distance, bound)
             gradient /= length[:, None]
-            columns = np.hstack([np.cross(placed[known], gradient), gradient])
-            pose = _step(columns * weight[:, None], -distance * weight) @ pose
+            columns = np.hstack([np.cross(placed[known], gradient), gradient]) * weight[:, None]
+            if len(columns) < _FEW:
+                break
+            damping = 1e-6 * len(columns) * np.diag([1e-3, 1e-3, 1e-3, 1.0, 1.0, 1.0])
+            motion = np.linalg.solve(columns.T @ columns + damping, columns.T @ (-distance * weight))
+            pose = _matrix(Rotation.from_rotvec(motion[:3]).as_matrix(), motion[3:]) @ pose
     return pose
 
 
-def _match(sample: Floats, pose: Floats, relief: Relief, search: Search) -> float:
-    """How good a pose is, by comparison: many points lie on the relief, and what no bowl explains is alike."""
-    placed = _within(sample, pose, search.reach)
-    depth, slopes, known = relief.at(placed)
+def _agreement(sample: Floats, pose: Floats) -> float:
+    """How good a pose is compared with others: many points lie on the relief, and what no bowl explains is alike."""
+    placed = _within_reach(sample, pose)
+    depth, slopes, known = mean_relief().at(placed)
     distance = np.where(known, (placed[:, 0] - depth) / np.sqrt(1 + (slopes**2).sum(axis=0)), np.nan)
-    near = np.abs(distance) < search.bounds[1]
+    near = np.abs(distance) < _BOUNDS[1]
     if near.sum() < _FEW:
         return -1.0
-    both = np.column_stack([placed[near, 0], depth[near]])
-    y, z = placed[near, 1:].T / 0.06
-    columns = np.column_stack([np.ones_like(y), y, z, y * y, y * z, z * z])
-    detail = both - columns @ np.linalg.lstsq(columns, both)[0]
+    detail = _without_bowl(np.column_stack([placed[near, 0], depth[near]]), placed[near, 1:] / 0.06)
     cloud, made = np.maximum(np.linalg.norm(detail, axis=0), 1e-12)
-    return float(weights(distance, search.bounds[-1]).sum() * detail[:, 0] @ detail[:, 1] / (cloud * made))
+    return float(_weights(distance, _BOUNDS[-1]).sum() * detail[:, 0] @ detail[:, 1] / (cloud * made))
 
 
-def _symmetric(sample: Floats, pose: Floats, search: Search) -> Floats:
-    """The pose whose plane z = 0 mirrors the face onto itself best, by iterated closest points.
-
-    Yaw, roll and the shift sideways change; a mirror says nothing of the others.
-    """
+def _symmetric(sample: Floats, pose: Floats) -> Floats:
+    """The pose (yaw, roll, shift sideways) whose plane z = 0 mirrors the face onto itself best, by closest points."""
     mirror = np.array([1.0, 1.0, -1.0])
-    around = sample[np.linalg.norm(sample @ pose[:3, :3].T + pose[:3, 3], axis=1) < search.reach + 0.01]
-    normals = _normals(around)
+    around = sample[np.linalg.norm(_moved(sample, pose), axis=1) < _REACH + 0.01]
+    planes = around[search(around, around, min(16, len(around)))[1]] if len(around) else around[:, None]
+    planes = planes - planes.mean(axis=1, keepdims=True)
+    normals = np.linalg.eigh(planes.transpose(0, 2, 1) @ planes)[1][:, :, 0]
     for _ in range(10):
-        placed, turned = around @ pose[:3, :3].T + pose[:3, 3], normals @ pose[:3, :3].T
-        near = np.linalg.norm(placed, axis=1) < search.reach
+        placed, turned = _moved(around, pose), normals @ pose[:3, :3].T
+        near = np.linalg.norm(placed, axis=1) < _REACH
         placed, turned = placed[near], turned[near]
         if len(placed) < _FEW:
             break
-        distances, indices = nearest(placed, placed * mirror, 1)
-        away, partner = distances[:, 0], indices[:, 0]
+        away, partner = closest(placed, placed * mirror)
         normal, other = turned[partner], placed[partner]
         gap = ((placed * mirror - other) * normal).sum(axis=1)
-        weight = weights(away, 0.01)
+        weight = _weights(away, 0.01)
         lever = np.cross(placed, normal * mirror) - np.cross(other, normal)
         across = (normal * (mirror - 1))[:, 2]
         columns = np.column_stack([lever[:, :2], across]) * weight[:, None]
         yaw, roll, shift = np.linalg.lstsq(columns, -gap * weight)[0]
-        pose = _motion(np.array([yaw, roll, 0.0]), np.array([0.0, 0.0, shift])) @ pose
+        pose = _matrix(Rotation.from_rotvec([yaw, roll, 0.0]).as_matrix(), np.array([0.0, 0.0, shift])) @ pose
     return pose
 
 
 def _tip_at_origin(points: Floats, pose: Floats) -> Floats:
     """The pose with the origin moved to the nose tip: what protrudes most near the plane of symmetry."""
     for reach in (0.03, 0.015):
-        placed = points @ pose[:3, :3].T + pose[:3, 3]
+        placed = _moved(points, pose)
         near = placed[(np.abs(placed[:, 2]) < 0.004) & (np.linalg.norm(placed, axis=1) < reach)]
         if not len(near):
             break
-        smooth = mean_of_neighbours(near, near, min(8, len(near)))
-        tip = near[smooth[:, 0].argmax()]
-        pose = _motion(np.zeros(3), -np.array([tip[0], tip[1], 0.0])) @ pose
+        tip = near[mean_of_neighbours(near, near[:, 0], min(8, len(near))).argmax()]
+        pose = _matrix(np.eye(3), -np.array([tip[0], tip[1], 0.0])) @ pose
     return pose
 
 
-def _normals(points: Floats) -> Floats:
-    """Unit normals [N,3] of either sign, by the planes through 16 neighbours."""
-    around = points[nearest(points, points, min(16, len(points)))[1]]
-    around = around - around.mean(axis=1, keepdims=True)
-    return np.linalg.eigh(around.transpose(0, 2, 1) @ around)[1][:, :, 0]
+def _moved(points: Floats, pose: Floats) -> Floats:
+    return points @ pose[:3, :3].T + pose[:3, 3]
 
 
-def _within(sample: Floats, pose: Floats, reach: float) -> Floats:
-    placed = sample @ pose[:3, :3].T + pose[:3, 3]
-    return placed[np.linalg.norm(placed, axis=1) < reach]
+def _within_reach(sample: Floats, pose: Floats) -> Floats:
+    placed = _moved(sample, pose)
+    return placed[np.linalg.norm(placed, axis=1) < _REACH]
 
 
-def _facing(direction: Floats) -> Floats:
-    """A rotation [3,3] that turns a unit vector to +x."""
-    other = np.eye(3)[np.abs(direction).argmin()]
-    up = np.cross(direction, other)
-    up /= np.linalg.norm(up)
-    return np.stack([direction, up, np.cross(direction, up)])
+def _matrix(rotation: Floats, shift: Floats) -> Floats:
+    matrix = np.eye(4)
+    matrix[:3, :3], matrix[:3, 3] = rotation, shift
+    return matrix
 
 
-def _pose(rotation: Floats, origin: Floats) -> Floats:
-    pose = np.eye(4)
-    pose[:3, :3], pose[:3, 3] = rotation, -rotation @ origin
-    return pose
+def _weights(distance: Floats, scale: float) -> Floats:
+    """1 at distance 0, 0 from `scale` on and where the distance is not known."""
+    return np.where(np.abs(distance) < scale, 1 - (distance / scale) ** 2, 0.0)
 
 
-def _step(columns: Floats, target: Floats) -> Floats:
-    """The small motion that solves columns [N,6] · (turn, shift) = target; none where nothing is left to fit."""
-    if len(columns) < _FEW:
-        return np.eye(4)
-    damped = columns.T @ columns + 1e-6 * len(columns) * np.diag([1e-3, 1e-3, 1e-3, 1.0, 1.0, 1.0])
-    motion = np.asarray(np.linalg.solve(damped, columns.T @ target), np.float64)
-    return _motion(motion[:3], motion[3:])
+# Stage 3: score.
 
 
-def _motion(turn: Floats, shift: Floats) -> Floats:
-    motion = np.eye(4)
-    motion[:3, :3], motion[:3, 3] = Rotation.from_rotvec(turn).as_matrix(), shift
-    return motion
+@dataclass(frozen=True)
+class Relief:
+    """x over a grid of (y, z), NaN where there is no face."""
+
+    depth: Floats  # [Y,Z], metres
+    slopes: Floats  # [2,Y,Z], along y and z
+
+    def at(self, points: Floats) -> tuple[Floats, Floats, Mask]:
+        """For points [...,3]: depth [...], slopes [2,...], and whether the relief is known there."""
+        place = (points[..., 1:] - _LOW) / _CELL
+        top = np.array(_SHAPE) - 1
+        cells = np.clip(np.rint(place), 0, top).astype(np.intp)
+        row, column = cells[..., 0], cells[..., 1]
+        known = ((place >= 0) & (place <= top)).all(axis=-1) & np.isfinite(self.depth[row, column])
+        offset = (place - cells) * _CELL
+        slopes = self.slopes[:, row, column]
+        return self.depth[row, column] + slopes[0] * offset[..., 0] + slopes[1] * offset[..., 1], slopes, known
+
+
+@lru_cache(maxsize=1)
+def mean_relief() -> Relief:
+    """The face of the made head whose features are all usual, in the frame of its landmarks."""
+    depth = _smoothed(*_usual(), 0.7)
+    slopes = np.stack([np.gradient(depth, _CELL, axis=axis) for axis in (0, 1)])
+    return Relief(np.where(np.isfinite(slopes).all(axis=0), depth, np.nan), np.nan_to_num(slopes))
+
+
+def face_likeness(placed: Floats) -> tuple[float, float]:
+    """How like a face points [N,3] in the canonical frame are, 0…1, and their distance from the made face, metres.
+
+    Both are smoothed, and what a bowl explains is taken from both, as many things are bowls. The likeness is the
+    product of: the correlation of what is left, about eyes, nose and mouth; the part of these with points on it; the
+    correlation with the own mirror image; and the fourth root of the ratio of sizes, smaller to larger. The distance is
+    the root mean square over points within 2.5 cm.
+    """
+    depth, slopes, known = mean_relief().at(placed)
+    near = known & (np.abs(placed[:, 0] - depth) < _NEAR)
+    skin = placed[near]
+    cells = np.rint((skin[:, 1:] - _LOW) / _CELL).astype(int) @ [_SHAPE[1], 1]
+    count, total = (np.bincount(cells, of, _SHAPE[0] * _SHAPE[1]).reshape(_SHAPE) for of in (None, skin[:, 0]))
+    relief = _smoothed(total / np.maximum(count, 1), count > 0, _BLUR)
+    face, weight = _compared()
+    on = np.isfinite(relief) & (weight > 0.02)
+    if on.sum() < _FEWEST_CELLS:
+        return 0.0, float("inf")
+    depths = np.stack([relief[on], face[on]], axis=1)
+    detail, made = _without_bowl(depths, _places(on) / _HIGH, weight[on]).T
+    mirror = np.zeros(_SHAPE)
+    mirror[on] = detail
+    alike, even = _correlation(detail, made), _correlation(detail, mirror[:, ::-1][on])
+    small, large = sorted((float(np.linalg.norm(detail)), float(np.linalg.norm(made))))
+    covered = weight[on].sum() / weight[weight > 0.02].sum()
+    likeness = max(alike, 0.0) * covered * max(even, 0.0) * (small / large) ** 0.25
+    distance = (skin[:, 0] - depth[near]) / np.sqrt(1 + (slopes[:, near] ** 2).sum(axis=0))
+    return float(likeness), float(np.sqrt((distance**2).mean()))
+
+
+@lru_cache(maxsize=1)
+def _usual() -> tuple[Floats, Mask]:
+    """The foremost x of the usual made head in each cell, and where there is one."""
+    from ficgan.pointcloud.frame import landmark_frame
+    from ficgan.pointcloud.heads import HEAD, Expression, Features, Surface, marked, mesh
+
+    face = Surface(Features(), Expression())
+    frame = landmark_frame(FaceLandmarks.of_points(marked(face)))
+    vertices, triangles, parts = mesh(face)
+    skin = _moved(vertices[np.unique(triangles[parts == HEAD])] / 1000.0, frame)
+    places = np.rint((skin[:, 1:] - _LOW) / _CELL).astype(int)
+    seen = (skin[:, 0] > -0.09) & ((places >= 0) & (places < _SHAPE)).all(axis=1)
+    front = np.full(_SHAPE, -np.inf)
+    np.maximum.at(front, tuple(places[seen].T), skin[seen, 0])
+    return np.where(np.isfinite(front), front, 0.0), np.isfinite(front)
+
+
+@lru_cache(maxsize=1)
+def _compared() -> tuple[Floats, Floats]:
+    """The usual face smoothed as clouds are, and the weights of its cells, 0 where it is not known."""
+    face = _smoothed(*_usual(), _BLUR)
+    weight = np.exp(-(((_places(np.ones(_SHAPE, bool)) - _MIDDLE) / _WIDTH) ** 2).sum(axis=1)).reshape(_SHAPE)
+    return face, np.where(np.isfinite(face), weight, 0.0)
+
+
+def _smoothed(depth: Floats, known: Mask, blur: float) -> Floats:
+    weight = gaussian_filter(known.astype(float), blur)
+    depth = gaussian_filter(np.where(known, depth, 0.0), blur) / np.maximum(weight, 1e-9)
+    return np.where(weight > 0.01, depth, np.nan)
+
+
+def _places(cells: Mask) -> Floats:
+    """(y, z) of cells [K,2]."""
+    return _LOW + _CELL * np.argwhere(cells)
+
+
+def _without_bowl(depths: Floats, places: Floats, weight: Floats | None = None) -> Floats:
+    """What is left of depths [K,C] at places [K,2] after the best quadric, times the root of the weights [K]."""
+    y, z = places.T
+    root = np.ones((len(y), 1)) if weight is None else np.sqrt(weight)[:, None]
+    bowl = np.column_stack([np.ones_like(y), y, z, y * y, y * z, z * z]) * root
+    return np.asarray(depths * root - bowl @ np.linalg.lstsq(bowl, depths * root)[0], np.float64)
+
+
+def _correlation(first: Floats, second: Floats) -> float:
+    return float(first @ second / max(float(np.linalg.norm(first) * np.linalg.norm(second)), 1e-18))

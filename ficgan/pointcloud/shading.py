@@ -15,7 +15,7 @@ from scipy.ndimage import gaussian_filter
 
 from ficgan.errors import InputError
 from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.registration.normals import oriented, pca_normals
+from ficgan.pointcloud.registration import oriented, pca_normals
 
 __all__ = ["shaded"]
 

@@ -374,9 +374,7 @@ class FrameTask:
         means = {name: float(np.concatenate(parts).mean()) for name, parts in told.items()}
         return {name: float(np.exp(mean)) if name.startswith("sharp") else mean for name, mean in means.items()}
 
-    def _held_out(
-        self, model: FrameFICGAN, rows: NDArray[np.int64], kept: int, rng: np.random.Generator
-    ) -> _Made:
+    def _held_out(self, model: FrameFICGAN, rows: NDArray[np.int64], kept: int, rng: np.random.Generator) -> _Made:
         """Reconstructions and mixes of held-out faces, each with a draw of its own in layers above `kept`."""
         drawn = np.stack([self.memory.draw(rng) for _ in rows])
         new, w_new = np.split(drawn, [self.model.code_size], 1)

@@ -454,9 +454,7 @@ def _looked_again(
     return check_frames(pairs(), plan.kept_at, detector, tools.recognizer)
 
 
-def _account(
-    tools: VideoTools, renderer: Renderer, settings: VideoSettings, modes: Iterable[str]
-) -> dict[str, Any]:
+def _account(tools: VideoTools, renderer: Renderer, settings: VideoSettings, modes: Iterable[str]) -> dict[str, Any]:
     account: dict[str, Any] = {
         "mode": shown(settings.mode),
         **tools.methods.accounts(modes),

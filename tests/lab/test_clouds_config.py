@@ -14,7 +14,7 @@ from ficgan.cli.main import main
 from ficgan.errors import UsageError
 from ficgan.lab.clouds import CloudStudyConfig
 from ficgan.lab.clouds.config import METHODS
-from ficgan.pointcloud.base import CLOUD_ANONYMIZERS
+from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS
 
 
 def test_the_thesis_protocol_is_packaged() -> None:

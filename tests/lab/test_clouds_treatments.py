@@ -19,7 +19,7 @@ from ficgan.lab.clouds.treatments import anonymiser, drawn_as, split, sweep, tim
 from ficgan.pointcloud.cloud import Cloud
 from ficgan.pointcloud.heads import made_head
 from ficgan.pointcloud.projection import project
-from ficgan.pointcloud.segments import segmented
+from ficgan.pointcloud.scan import segmented
 
 DEGREES = (1, 9, 20)
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from ficgan.errors import InputError
 from ficgan.pointcloud.cloud import Cloud
 from ficgan.pointcloud.files import FORMATS, MAX_POINTS, read_cloud, write_cloud
-from ficgan.pointcloud.files.lzf import unpack
+from ficgan.pointcloud.files.pcd import unpack
 
 XYZ = "".join(f"property float {axis}\n" for axis in "xyz")
 
@@ -93,6 +93,7 @@ def test_cut_at_every_byte(name: str) -> None:
             assert got == 0 or end > data.rindex(b"\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLES)
 @settings(max_examples=25, deadline=2000)
 @given(data=st.data())
@@ -108,6 +109,7 @@ def test_bytes_changed_at_random(name: str, data: st.DataObject) -> None:
     read_bytes(suffix, bytes(changed))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", FORMATS)
 @settings(max_examples=15, deadline=2000)
 @given(data=st.binary(max_size=200), text=st.text("0123456789.-+eE \n#/;,xyznarf_", max_size=80))

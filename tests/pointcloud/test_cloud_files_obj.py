@@ -10,7 +10,7 @@ from PIL import Image
 
 from ficgan.errors import InputError
 from ficgan.pointcloud.files import read_cloud
-from ficgan.pointcloud.files.materials import bilinear
+from ficgan.pointcloud.files.obj import bilinear
 
 SQUARE = "v 0 0 0\nv .2 0 0\nv .2 .2 0\nv 0 .2 0\n"
 PLACES = "vt 0 0\nvt 1 0\nvt 1 1\nvt 0 1\n"

@@ -96,6 +96,7 @@ def test_reading_needs_neither_torch_nor_cv2_nor_trimesh() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_speed_against_numpy_in_the_same_run(tmp_path: Path) -> None:
     """Text in a few times the time in which NumPy converts it; binary in less than that, on a busy machine too."""
     import time

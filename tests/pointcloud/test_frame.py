@@ -15,6 +15,7 @@ from ficgan.pointcloud.frame import CONVINCING, SURE, canonical, landmark_frame,
 from ficgan.pointcloud.heads import MadeHead, made_head
 from ficgan.pointcloud.landmarks import FaceLandmarks, landmark_file_beside, read_landmarks
 
+SLOW = pytest.mark.slow
 FIVE = np.array([[-0.02, 0.035, 0.03], [-0.02, 0.035, -0.03], [0, 0, 0], [-0.02, -0.03, 0.025], [-0.02, -0.03, -0.025]])
 
 
@@ -64,7 +65,7 @@ def test_68_landmarks_say_what_the_frame_promises(head: MadeHead) -> None:
     assert placed.cloud.colors is not None
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=SLOW) for seed in (1, 2, 3))])
 def test_a_made_head_is_found(head: MadeHead, seed: int) -> None:
     motion = _motion(100 + seed)
     placed = canonical(head.cloud.moved(motion))
@@ -109,7 +110,12 @@ def _scene(head: MadeHead, what: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "what", ["torso", "wall", "torso and wall", "strays", "child", "large", "noise", "sparse", "far"]
+    "what",
+    [
+        "torso and wall",
+        "far",
+        *(pytest.param(what, marks=SLOW) for what in ("torso", "wall", "strays", "child", "large", "noise", "sparse")),
+    ],
 )
 def test_a_face_is_found_in_its_surroundings(head: MadeHead, what: str) -> None:
     motion = _motion(31)
@@ -125,7 +131,7 @@ def test_a_face_is_found_in_its_surroundings(head: MadeHead, what: str) -> None:
     assert np.linalg.norm(_moved(_moved(nose, motion), placed.transform)) < 0.005
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=SLOW) for seed in (1, 2))])
 def test_other_faces_are_counted(head: MadeHead, seed: int) -> None:
     """One head 40 cm beside another is not chosen silently."""
     beside = np.eye(4)
@@ -138,6 +144,7 @@ def test_other_faces_are_counted(head: MadeHead, seed: int) -> None:
     assert alone.others == 0 and other_faces(two, alone) == 1
 
 
+@pytest.mark.slow
 def test_what_is_left_of_a_face_is_refused_or_doubtful(head: MadeHead) -> None:
     points = head.cloud.points
     for left in (points[points[:, 2] > -0.01], points[np.linalg.norm(points, axis=1) > 0.025]):
@@ -150,7 +157,10 @@ def test_what_is_left_of_a_face_is_refused_or_doubtful(head: MadeHead) -> None:
         canonical(Cloud(points[np.linalg.norm(points, axis=1) > 0.08]))
 
 
-@pytest.mark.parametrize(("scale", "refused"), [(1.0, False), (1.4, False), (1.8, True), (2.0, True)])
+@pytest.mark.parametrize(
+    ("scale", "refused"),
+    [(2.0, True), *(pytest.param(scale, scale > 1.5, marks=SLOW) for scale in (1.0, 1.4, 1.8))],
+)
 def test_a_face_of_the_wrong_scale_is_doubtful_or_refused(head: MadeHead, scale: float, refused: bool) -> None:
     """Of a head twice as large the sphere leaves half of the face clear, and it is as like a face."""
     cloud = Cloud(scale * head.cloud.points).moved(_motion(3))
@@ -205,6 +215,7 @@ def _scan(path: Path) -> Cloud:
     return Cloud(np.frombuffer(data[begin:], "<f4").reshape(-1, 3).astype(float))
 
 
+@pytest.mark.slow
 def test_scan_landmarks_lie_on_their_scans(shared_data: Path) -> None:
     for path in sorted((shared_data / "clouds").glob("*.ply"))[::4]:
         beside = landmark_file_beside(path)
@@ -233,7 +244,9 @@ def _bodies(rng: np.random.Generator) -> dict[str, np.ndarray]:
     }
 
 
-@pytest.mark.parametrize("body", ["sphere", "egg", "cube", "noise", "cloud", "plane", "line"])
+@pytest.mark.parametrize(
+    "body", ["egg", "plane", "line", *(pytest.param(body, marks=SLOW) for body in ("sphere", "cube", "noise", "cloud"))]
+)
 def test_what_is_no_face_is_refused(rng: np.random.Generator, body: str) -> None:
     with pytest.raises(InputError, match="--landmarks"):
         canonical(Cloud(_bodies(rng)[body]))

@@ -147,8 +147,7 @@ def _read_export(key: Key, file: Path) -> Export:
         raise InputError(f"{file} lacks {len(missing)} of {len(known)} images ({missing[0]}, …); have it exported anew")
     # Judged as drawn, as the page does; only then are boxes that repeat another one dropped.
     wrong = sum(
-        item.truth is not None and any(errors(drawn[item.id], item.truth, key.rules.overlap))
-        for item in batch.items
+        item.truth is not None and any(errors(drawn[item.id], item.truth, key.rules.overlap)) for item in batch.items
     )
     boxes = tuple(distinct(drawn[item.id]) for item in batch.items)
     return Export(str(file), batch, worker.strip(), attempt, boxes, wrong)

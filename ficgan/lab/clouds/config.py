@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from ficgan.pointcloud.base import DEGREES
+from ficgan.pointcloud.methods import DEGREES
 from ficgan.yaml_settings import check, hint, override, read_tree
 
 __all__ = ["METHODS", "AttackConfig", "CloudStudyConfig", "GeometryConfig", "SyntheticConfig"]

@@ -25,7 +25,7 @@ from ficgan.lab.metrics.intervals import Bootstrap
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.results import Figure, Results, Trial
 from ficgan.lab.stored import Say, run_tasks
-from ficgan.pointcloud.base import CLOUD_ANONYMIZERS
+from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS
 from ficgan.pointcloud.projection import THESIS_SIZE
 
 __all__ = ["Progress", "run_cloud_study"]

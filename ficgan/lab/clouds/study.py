@@ -70,7 +70,7 @@ class CloudStudy:
 
     def _prepare(self, row: int) -> Parts:
         from ficgan.pointcloud.frame import Placed
-        from ficgan.pointcloud.prepare import prepare, prepare_placed
+        from ficgan.pointcloud.scan import prepare, prepare_placed
         from ficgan.pointcloud.shading import shaded
 
         cloud, landmarks = self.clouds.load(row)

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from ficgan.arrays import resize
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.clouds.config import AttackConfig, CloudStudyConfig
-from ficgan.pointcloud.base import CLOUD_ANONYMIZERS, CloudAnonymizer, Drawn
 from ficgan.pointcloud.cloud import Cloud, merged
+from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, CloudAnonymizer, Drawn
 
 if TYPE_CHECKING:
     from ficgan.lab.attacks import Pairs
@@ -72,7 +72,7 @@ def sweep(
 
 def _smoothed(made: dict[int, CloudAnonymizer], cloud: Cloud) -> Swept:
     """Means over the first k of the neighbours of the largest k; which of equally far ones count is left open."""
-    from ficgan.pointcloud.methods.colours import rounded_colors
+    from ficgan.pointcloud.cloud import rounded_colors
     from ficgan.pointcloud.neighbours import nearest
 
     sizes: dict[int, int] = {degree: method.settings()["k"] for degree, method in made.items()}
@@ -97,7 +97,7 @@ def _smoothed(made: dict[int, CloudAnonymizer], cloud: Cloud) -> Swept:
 
 def _merged(made: dict[int, CloudAnonymizer], cloud: Cloud) -> Swept:
     """At weight 1 every point lies on the target's nearest: all other weights lie between the two clouds."""
-    from ficgan.pointcloud.methods.colours import rounded_colors
+    from ficgan.pointcloud.cloud import rounded_colors
 
     there = replace(next(iter(made.values())), weight=1.0)(cloud)  # type: ignore[call-arg]
     for degree, method in made.items():

@@ -142,4 +142,3 @@ def _half(image: NDArray[np.float32]) -> NDArray[np.float32]:
     height, width = image.shape[0] // 2 * 2, image.shape[1] // 2 * 2
     half: Any = cv2.resize(image[:height, :width], (width // 2, height // 2), interpolation=cv2.INTER_AREA)
     return half
-

@@ -65,7 +65,7 @@ def privacy_figures(
 
 
 def privacy_curves(scores: Scores) -> dict[str, list[list[float]]]:
-    """"cmc", "roc" and "det" as lists of [x, y], at most 200 each, x rising; empty without genuine scores."""
+    """ "cmc", "roc" and "det" as lists of [x, y], at most 200 each, x rising; empty without genuine scores."""
     return {"cmc": cmc(scores), "roc": roc(scores), "det": det(scores)}
 
 

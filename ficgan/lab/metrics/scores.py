@@ -194,9 +194,7 @@ class Scores:
         looks = look(comparison, columns, rows, block)
         thresholds = np.unique(looks.genuine)
         span, groups = looks.span, len(identities)
-        exact = count(
-            comparison, columns, rows, block, thresholds=thresholds, span=span, group=group, groups=groups
-        )
+        exact = count(comparison, columns, rows, block, thresholds=thresholds, span=span, group=group, groups=groups)
         place = np.empty(len(people), np.intp)
         place[chosen] = np.arange(len(chosen))
         return cls(

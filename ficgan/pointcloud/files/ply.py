@@ -1,10 +1,10 @@
-"""PLY (Stanford polygon format): ASCII, binary of either byte order; everything but the vertices is passed over."""
+"""PLY (Stanford polygon format): ASCII, binary of either byte order; everything but the vertices is skipped."""
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -14,65 +14,67 @@ from numpy.typing import NDArray
 
 from ficgan.errors import InputError
 from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.files.fields import (
+from ficgan.pointcloud.files.columns import (
     UNIT_NAMES,
+    Columns,
     Fields,
     coordinates_kind,
+    count_of,
     eight_bit,
     faces_note,
+    need_all,
+    row_bytes,
+    shown,
     table,
     write_rows,
 )
-from ficgan.pointcloud.files.limits import count_of, need_all, shown
 
 __all__ = ["read", "write"]
 
-_SHORT = {"char": "i1", "uchar": "u1", "short": "i2", "ushort": "u2", "int": "i4", "uint": "u4"}
-_SIZED = {"int8": "i1", "uint8": "u1", "int16": "i2", "uint16": "u2", "int32": "i4", "uint32": "u4"}
-_KINDS = _SHORT | _SIZED | {"float": "f4", "double": "f8", "float32": "f4", "float64": "f8"}
+_KINDS = {
+    "char": "i1", "uchar": "u1", "short": "i2", "ushort": "u2", "int": "i4", "uint": "u4", "int8": "i1", "uint8": "u1",
+    "int16": "i2", "uint16": "u2", "int32": "i4", "uint32": "u4", "float": "f4", "double": "f8", "float32": "f4",
+    "float64": "f8",
+}  # fmt: skip
 _ORDERS = {b"ascii": "", b"binary_little_endian": "<", b"binary_big_endian": ">"}
 _COLORS = (("red", "green", "blue"), ("diffuse_red", "diffuse_green", "diffuse_blue"), ("r", "g", "b"))
+_NORMALS = ("nx", "ny", "nz")
 _LONGEST_HEADER = 1 << 20
-
-Columns = dict[str, NDArray[np.generic]]
 
 
 @dataclass(frozen=True)
 class _Property:
     name: str
     kind: str
-    counted: str = ""
-    """Kind of the number of entries, of a list."""
+    counted: str = ""  # kind of the number of entries, of a list
 
 
 @dataclass(frozen=True)
 class _Element:
     name: str
     count: int
-    properties: tuple[_Property, ...] = ()
+    properties: list[_Property]
 
     @property
     def has_lists(self) -> bool:
-        return any(one.counted for one in self.properties)
+        return any(field.counted for field in self.properties)
 
     def row(self, order: str) -> np.dtype[np.void]:
         """One row of an element without lists; fields by position, since names may come twice."""
-        return np.dtype([(f"f{index}", order + one.kind) for index, one in enumerate(self.properties)])
-
-    def named(self, columns: list[NDArray[np.generic]]) -> Columns:
-        """Columns by name; of a name that comes twice the first."""
-        return {one.name: column for one, column in reversed(list(zip(self.properties, columns, strict=True)))}
+        return np.dtype([(f"f{index}", order + field.kind) for index, field in enumerate(self.properties)])
 
 
 @dataclass(frozen=True)
 class _Header:
+    """What the header says: byte order ("": text), elements, bytes and lines of the header itself."""
+
     order: str
-    elements: tuple[_Element, ...]
+    elements: list[_Element]
     end: int
     lines: int
 
     @property
-    def before(self) -> tuple[_Element, ...]:
+    def before(self) -> list[_Element]:
         """The elements before the vertices."""
         return self.elements[: self.elements.index(self.vertices)]
 
@@ -85,46 +87,32 @@ class _Header:
 
 
 def read(data: bytes, path: Path, notes: list[str]) -> Fields:
-    """The vertices of a PLY file.
-
-    Args:
-        data: the file.
-        path: not used; the text is all there is.
-        notes: takes what could not be kept.
-
-    Raises:
-        InputError: a header that cannot be read, or fewer vertices than it says.
-    """
+    """The vertices of a PLY file; InputError where the header cannot be read, or there are fewer than it says."""
     header = _header(data)
     vertices = header.vertices
-    missing = [axis for axis in "xyz" if axis not in {one.name for one in vertices.properties}]
+    missing = [axis for axis in "xyz" if axis not in {field.name for field in vertices.properties}]
     if missing:
         raise InputError(f"its vertices have no property {' and no '.join(missing)}")
     need_all(vertices.count)
-    columns = _binary(data, header) if header.order else _ascii(data, header)
+    values = _binary(data, header) if header.order else _ascii(data, header)
     notes += faces_note(sum(element.count for element in header.elements if element.name == "face"))
+    # Of a name that comes twice the first counts.
+    columns: Columns = dict(reversed([(field.name, v) for field, v in zip(vertices.properties, values, strict=True)]))
     # In text every column is read as numbers; what the header calls it decides what they mean.
-    kinds = {one.name: np.dtype(one.kind) for one in reversed(vertices.properties)}
-    return _fields(columns, kinds)
+    kinds = {field.name: np.dtype(field.kind) for field in reversed(vertices.properties)}
 
-
-def _fields(columns: Columns, kinds: Mapping[str, np.dtype[np.generic]]) -> Fields:
     def joined(names: tuple[str, ...]) -> NDArray[np.generic]:
         return np.stack([columns[name] for name in names], axis=1)
 
-    colors = next((names for names in _COLORS if set(names) <= set(columns)), None)
-    normals = ("nx", "ny", "nz")
-    return Fields(
-        joined(("x", "y", "z")),
-        None if colors is None else _colors(joined(colors), kinds[colors[0]]),
-        joined(normals) if set(normals) <= set(columns) else None,
-    )
-
-
-def _colors(values: NDArray[np.generic], kind: np.dtype[np.generic]) -> NDArray[np.uint8]:
-    if kind == np.uint16 and np.isfinite(values).all() and values.min() >= 0 and values.max() <= 65535:
-        values = values.astype(np.uint16)
-    return eight_bit(values, whole=np.issubdtype(kind, np.integer))
+    colors = None
+    for names in _COLORS:
+        if set(names) <= set(columns):
+            given, kind = joined(names), kinds[names[0]]
+            if kind == np.uint16 and np.isfinite(given).all() and given.min() >= 0 and given.max() <= 65535:
+                given = given.astype(np.uint16)
+            colors = eight_bit(given, whole=np.issubdtype(kind, np.integer))
+            break
+    return Fields(joined(("x", "y", "z")), colors, joined(_NORMALS) if set(_NORMALS) <= set(columns) else None)
 
 
 def _header(data: bytes) -> _Header:
@@ -143,43 +131,41 @@ def _header(data: bytes) -> _Header:
         if not words or words[0] in (b"comment", b"obj_info"):
             continue
         if words[0] == b"format" and len(words) == 3:
-            order = _order(words)
+            if words[1] not in _ORDERS or words[2] != b"1.0":
+                known = ", ".join(name.decode() for name in _ORDERS)
+                raise InputError(f"its format is {shown(b' '.join(words[1:]))}; version 1.0 of {known} can be read")
+            order = _ORDERS[words[1]]
         elif words[0] == b"element" and len(words) == 3:
-            elements.append(_Element(words[1].decode("latin-1"), count_of(words[2], f"the count of line {number}")))
+            count = count_of(words[2], f"the count of line {number}")
+            elements.append(_Element(words[1].decode("latin-1"), count, []))
         elif words[0] == b"property" and elements and len(words) in (3, 5):
-            last = elements.pop()
-            elements.append(_Element(last.name, last.count, (*last.properties, _property(words, number))))
+            elements[-1].properties.append(_property(words, number))
         else:
             raise InputError(f"line {number} of its header is {shown(line)}, which PLY does not know; it is damaged")
     if order is None:
         raise InputError("its header has no line 'format'; it is damaged")
-    return _Header(order, tuple(elements), end.end(), len(lines) + 2)
-
-
-def _order(words: list[bytes]) -> str:
-    if words[1] not in _ORDERS or words[2] != b"1.0":
-        known = ", ".join(name.decode() for name in _ORDERS)
-        raise InputError(f"its format is {shown(b' '.join(words[1:]))}; version 1.0 of {known} can be read")
-    return _ORDERS[words[1]]
+    return _Header(order, elements, end.end(), len(lines) + 2)
 
 
 def _property(words: list[bytes], number: int) -> _Property:
-    kinds = words[2:4] if words[1] == b"list" and len(words) == 5 else words[1:2]
-    if len(kinds) + 2 + (len(kinds) == 2) != len(words):
+    """Of `property KIND NAME` or `property list KIND KIND NAME`."""
+    if (words[1] == b"list") != (len(words) == 5):
         raise InputError(
             f"line {number} of its header is {shown(b' '.join(words))}, which is no property; it is damaged"
         )
-    known = [_KINDS.get(kind.decode("latin-1")) for kind in kinds]
     name = words[-1].decode("latin-1").lower()
-    for kind, word in zip(known, kinds, strict=True):
-        if kind is None:
+    kinds = []
+    for word in words[1:2] if len(words) == 3 else words[2:4]:
+        if word.decode("latin-1") not in _KINDS:
             raise InputError(f"property {name!r} is of the unknown kind {shown(word)}; known are {', '.join(_KINDS)}")
-    if len(known) == 2 and str(known[0])[0] == "f":
-        raise InputError(f"the list {name!r} counts its entries in {shown(kinds[0])}, which is no kind of integers")
-    return _Property(name, str(known[-1]), str(known[0]) if len(known) == 2 else "")
+        kinds.append(_KINDS[word.decode("latin-1")])
+    if len(kinds) == 2 and kinds[0][0] == "f":
+        raise InputError(f"the list {name!r} counts its entries in {shown(words[2])}, which is no kind of integers")
+    return _Property(name, kinds[-1], kinds[0] if len(kinds) == 2 else "")
 
 
-def _binary(data: bytes, header: _Header) -> Columns:
+def _binary(data: bytes, header: _Header) -> list[NDArray[np.generic]]:
+    """A column for each property of the vertices."""
     at, vertices = header.end, header.vertices
     for element in header.before:
         if element.has_lists:
@@ -189,43 +175,44 @@ def _binary(data: bytes, header: _Header) -> Columns:
     if vertices.has_lists:
         rows: list[tuple[float, ...]] = []
         _walk(data, at, vertices, header.order, rows.append)
-        return vertices.named(list(np.array(rows, np.float64).T))
+        return list(np.array(rows, np.float64).T)
     row = vertices.row(header.order)
     need_all(vertices.count, max(len(data) - at, 0) // row.itemsize)
     array = np.frombuffer(data, row, vertices.count, at)
-    return vertices.named([array[name] for name in row.names or ()])
+    return [array[name] for name in row.names or ()]
 
 
 def _walk(data: bytes, at: int, element: _Element, order: str, take: Callable[[tuple[float, ...]], None]) -> int:
     """Go through rows of unequal length; `take` is given the single values, a list as 0. Returns where they end."""
     forms = {"i1": "b", "u1": "B", "i2": "h", "u2": "H", "i4": "i", "u4": "I", "f4": "f", "f8": "d"}
-    steps = [(struct.Struct((order or "<") + forms[one.counted or one.kind]), one) for one in element.properties]
-    sizes = [np.dtype(one.kind).itemsize for one in element.properties]
+    steps = [
+        (struct.Struct(order + forms[field.counted or field.kind]), np.dtype(field.kind).itemsize * bool(field.counted))
+        for field in element.properties
+    ]
     for done in range(element.count):
         row = []
-        for (form, one), size in zip(steps, sizes, strict=True):
-            if at + form.size > len(data):
-                raise _cut(element, done)
-            (value,) = form.unpack_from(data, at)
+        for form, size in steps:
+            value = 0
+            if at + form.size <= len(data):
+                (value,) = form.unpack_from(data, at)
             at += form.size
-            if one.counted and value < 0:
-                raise InputError(f"a list of {element.name} {done:,} has {value} entries; it is damaged")
-            if one.counted:
+            if size:
+                if value < 0:
+                    raise InputError(f"a list of {element.name} {done:,} has {value} entries; it is damaged")
                 at, value = at + value * size, 0
             row.append(value)
         if at > len(data):
-            raise _cut(element, done)
+            if element.name == "vertex":
+                need_all(element.count, done)
+            raise InputError(
+                f"it is truncated: its header says {element.count:,} of {element.name!r} and it holds {done:,}"
+            )
         take(tuple(row))
     return at
 
 
-def _cut(element: _Element, done: int) -> InputError:
-    if element.name == "vertex":
-        need_all(element.count, done)
-    return InputError(f"it is truncated: its header says {element.count:,} of {element.name!r} and it holds {done:,}")
-
-
-def _ascii(data: bytes, header: _Header) -> Columns:
+def _ascii(data: bytes, header: _Header) -> list[NDArray[np.generic]]:
+    """A column for each property of the vertices."""
     lines = [line for line in data[header.end :].splitlines() if line.strip()]
     first = sum(element.count for element in header.before)
     vertices = header.vertices
@@ -233,51 +220,40 @@ def _ascii(data: bytes, header: _Header) -> Columns:
     lines = lines[first : first + vertices.count]
     if vertices.has_lists:
         lines = [_without_lists(line, vertices) for line in lines]
-    values = table(lines, lambda index: header.lines + first + index + 1, len(vertices.properties))
-    return vertices.named(list(values.T))
+    return list(table(lines, lambda index: header.lines + first + index + 1, len(vertices.properties)).T)
 
 
 def _without_lists(line: bytes, element: _Element) -> bytes:
     """A line with 0 in place of each list; a line too short comes back shorter."""
     words, kept, at = line.split(), [], 0
-    for one in element.properties:
+    for field in element.properties:
         if at >= len(words):
             break
-        kept.append(b"0" if one.counted else words[at])
-        at += 1 + (count_of(words[at], "the length of a list") if one.counted else 0)
+        kept.append(b"0" if field.counted else words[at])
+        at += 1 + (count_of(words[at], "the length of a list") if field.counted else 0)
     return b" ".join(kept if at == len(words) else kept[:-1])
 
 
 def write(file: BinaryIO, cloud: Cloud, binary: bool, unit: str = "m") -> None:
-    """Write a PLY file: coordinates and normals as float, coordinates as double where float costs more than `LOSS`.
-
-    Args:
-        file: to write to.
-        cloud: in that unit.
-        binary: little-endian; else text.
-        unit: m, cm or mm; a comment says it.
-    """
+    """Write a PLY file, binary (little-endian) or text: normals as float, coordinates as `coordinates_kind` says."""
     kind = coordinates_kind(cloud.points, unit)
-    parts: list[tuple[str, str, NDArray[np.generic]]] = [("x y z", kind, cloud.points.astype(kind))]
+    names = {"f4": "float", "f8": "double", "u1": "uchar"}
+    parts: list[tuple[str, NDArray[np.generic]]] = [("x y z", cloud.points.astype(kind))]
     if cloud.normals is not None:
-        parts.append(("nx ny nz", "f4", cloud.normals.astype("f4")))
+        parts.append(("nx ny nz", cloud.normals.astype("f4")))
     if cloud.colors is not None:
-        parts.append(("red green blue", "u1", cloud.colors))
-    kinds = {"f4": "float", "f8": "double", "u1": "uchar"}
-    properties = [f"property {kinds[kind]} {name}" for names, kind, _ in parts for name in names.split()]
-    form = "binary_little_endian" if binary else "ascii"
+        parts.append(("red green blue", cloud.colors))
     lines = [
         "ply",
-        f"format {form} 1.0",
+        f"format {'binary_little_endian' if binary else 'ascii'} 1.0",
         f"comment {UNIT_NAMES[unit]}",
         f"element vertex {len(cloud)}",
-        *properties,
+        *(f"property {names[array.dtype.str[1:]]} {name}" for three, array in parts for name in three.split()),
         "end_header",
     ]
     file.write(("\n".join(lines) + "\n").encode())
-    if not binary:
-        return write_rows(file, [array for *_, array in parts])
-    rows = np.empty(len(cloud), [(names, "<" + kind, 3) for names, kind, _ in parts])
-    for names, _, array in parts:
-        rows[names] = array
-    file.write(rows.tobytes())
+    arrays = [array for _, array in parts]
+    if binary:
+        file.write(row_bytes(arrays))
+    else:
+        write_rows(file, arrays)

@@ -1,14 +1,130 @@
-"""Recognisers of shape: made heads and the shared scans, also voxelised; the matrix product against a loop."""
+"""Distances and curvature against brute force and closed forms; recognisers of shape on made heads and scans."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ficgan.errors import InputError
 from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.geometry import GEOMETRIC_RECOGNISERS, DepthRecogniser, IcpRecogniser
+from ficgan.pointcloud.geometry import (
+    GEOMETRIC_RECOGNISERS,
+    DepthRecogniser,
+    IcpRecogniser,
+    chamfer,
+    cloud_distances,
+    curvature,
+    curvature_error,
+    normal_error,
+)
 from ficgan.pointcloud.heads import made_head
+from ficgan.pointcloud.registration import with_normals
+
+
+def oriented_cloud(count: int, rng: np.random.Generator) -> Cloud:
+    normals = rng.standard_normal((count, 3))
+    return Cloud(rng.random((count, 3)), None, normals / np.linalg.norm(normals, axis=1, keepdims=True))
+
+
+@given(st.integers(1, 40), st.integers(1, 40))
+@settings(max_examples=10, deadline=None)
+def test_all_distances_are_brute_force(first, second):
+    rng = np.random.default_rng(41 * first + second)
+    a, b = oriented_cloud(first, rng), oriented_cloud(second, rng)
+    gaps = np.linalg.norm(a.points[:, None] - b.points, axis=2)
+    there, back = gaps.min(axis=1), gaps.min(axis=0)
+    got = cloud_distances(a, b)
+    assert (got.there, got.back) == pytest.approx((there.mean(), back.mean()))
+    assert chamfer(a, b) == pytest.approx((there.mean() + back.mean()) / 2)
+    assert got.hausdorff == pytest.approx(max(there.max(), back.max()))
+    assert got.hausdorff_95 == pytest.approx(max(np.percentile(there, 95), np.percentile(back, 95)))
+    assert chamfer(a, b) == pytest.approx(chamfer(b, a))
+
+    near = gaps.argmin(axis=1)
+    angles = [np.degrees(np.arccos(min(1, abs(n @ b.normals[j])))) for n, j in zip(a.normals, near, strict=True)]
+    assert normal_error(a, b) == pytest.approx(np.mean(angles))
+
+
+def test_a_lifted_plane(rng):
+    plane = np.column_stack([np.zeros(2000), rng.random((2000, 2))])
+    lifted = plane + np.array([0.002, 0, 0])
+    assert normal_error(Cloud(lifted), Cloud(plane)) < 1e-4
+    assert cloud_distances(Cloud(lifted), Cloud(plane)).hausdorff == pytest.approx(0.002)
+    assert chamfer(Cloud(plane), Cloud(plane)) == 0
+
+
+def test_an_empty_cloud_is_refused(rng):
+    with pytest.raises(InputError, match="0 points"):
+        chamfer(Cloud(np.empty((0, 3))), oriented_cloud(3, rng))
+
+
+# Curvature.
+
+
+def ball(radius: float, rng: np.random.Generator, count: int = 6000) -> Cloud:
+    rays = rng.standard_normal((count, 3))
+    rays /= np.linalg.norm(rays, axis=1, keepdims=True)
+    return with_normals(Cloud(radius * rays), side="outwards")
+
+
+def test_a_sphere(rng):
+    found = curvature(ball(0.1, rng), neighbours=30)
+    np.testing.assert_allclose(found.mean, 10, rtol=0.03)
+    np.testing.assert_allclose(found.gaussian, 100, rtol=0.06)
+
+
+def test_a_sphere_seen_from_inside(rng):
+    outside = ball(0.1, rng)
+    found = curvature(Cloud(outside.points, None, -outside.normals), neighbours=30)
+    np.testing.assert_allclose(found.mean, -10, rtol=0.03)
+
+
+def test_a_cylinder(rng):
+    angle, height = rng.random(6000) * 2 * np.pi, rng.random(6000) * 0.3
+    points = np.column_stack([0.05 * np.cos(angle), 0.05 * np.sin(angle), height])
+    rays = points * [20, 20, 0]
+    inner = (height > 0.03) & (height < 0.27)
+    found = curvature(Cloud(points, None, rays), neighbours=30)
+    np.testing.assert_allclose(found.mean[inner], 10, rtol=0.03)
+    assert np.abs(found.gaussian[inner]).max() < 6  # of 400, if it were a sphere
+
+
+def test_a_saddle_where_the_surface_is_steep_too(rng):
+    y, z = rng.random((2, 8000)) * 0.2 - 0.1
+    points = np.column_stack([5 * (y * y - z * z), y, z])
+    slopes = np.column_stack([np.ones(8000), -10 * y, 10 * z])
+    normals = slopes / np.linalg.norm(slopes, axis=1, keepdims=True)
+    steep = 1 + 100 * (y * y + z * z)
+    mean = -((1 + 100 * z * z) * 10 - (1 + 100 * y * y) * 10) / 2 / steep**1.5
+    inner = (np.abs(y) < 0.09) & (np.abs(z) < 0.09)
+    found = curvature(Cloud(points, None, normals), neighbours=30)
+    np.testing.assert_allclose(found.gaussian[inner], (-100 / steep**2)[inner], rtol=0.05)
+    np.testing.assert_allclose(found.mean[inner], mean[inner], atol=0.3)
+
+
+def test_a_plane_is_flat_and_doubles_do_no_harm(rng):
+    flat = np.column_stack([np.zeros(500), rng.random((500, 2))])
+    found = curvature(Cloud(np.concatenate([flat, flat[:50], np.tile(flat[:1], (80, 1))])), neighbours=20)
+    assert np.isfinite(found.mean).all() and np.abs(found.mean).max() < 1e-6
+
+
+def test_the_error_between_two_spheres(rng):
+    small, large = ball(0.09, rng), ball(0.1, rng)
+    assert curvature_error(small, large) == pytest.approx(1 / 0.09 - 10, rel=0.1)
+    assert curvature_error(large, large) == 0
+
+
+def test_too_few_points_are_refused(rng):
+    with pytest.raises(InputError, match="needs at least 6"):
+        curvature(Cloud(rng.random((5, 3))))
+    with pytest.raises(InputError, match="6 neighbours"):
+        curvature(Cloud(rng.random((50, 3))), neighbours=4)
+
+
+# Recognisers.
+
 
 NAMES = sorted(GEOMETRIC_RECOGNISERS)
 
@@ -106,6 +222,7 @@ def test_icp_residuals_know_heads_again_and_are_symmetric(heads):
     assert recogniser.score(heads[0], heads[3]) == pytest.approx(float(scores[1, 0]), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_scans_are_known_again(scans):
     clouds, people = scans
     for name in NAMES:

@@ -1,4 +1,4 @@
-"""A scan from beginning to end: what is replaced, what is left, and that it lies where it lay."""
+"""A scan from beginning to end: the parts of a face, the preparation, what is replaced and what is left."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError, UsageError
 from ficgan.pointcloud import CLOUD_ANONYMIZERS, Cloud, anonymise_scan, compare_scans, merged
+from ficgan.pointcloud.frame import Placed
 from ficgan.pointcloud.heads import MadeHead, made_head
 from ficgan.pointcloud.landmarks import FaceLandmarks
-from ficgan.pointcloud.prepare import PreparationConfig
-from ficgan.pointcloud.scan import cautions
+from ficgan.pointcloud.scan import PreparationConfig, cautions, prepare, prepare_placed, segmented
 
 FEW = PreparationConfig(first=1600, last=1500)
+
+
 RADIUS = 0.14
 
 
@@ -176,8 +178,8 @@ def test_a_sparse_face_and_a_weak_degree_are_said(head: MadeHead) -> None:
     marks = FaceLandmarks.of_points(head.landmarks)
     done = anonymise_scan(head.cloud, CLOUD_ANONYMIZERS["tapering"].of_degree(1), landmarks=marks)
     assert any("hardly changed" in one for one in done.warnings) and any("points where" in one for one in done.warnings)
-    assert any("taken back" in one for one in done.record["warnings"]) and not done.doubtful
-    assert done.hardly and done.record["hardly_changed"]
+    assert any("taken back" in one for one in done.record["warnings"]) and not done.record["doubtful"]
+    assert done.record["hardly_changed"]
 
 
 def test_what_is_no_face_is_refused() -> None:
@@ -189,3 +191,115 @@ def test_what_is_no_face_is_refused() -> None:
             made_head(0, points=3000).cloud, CLOUD_ANONYMIZERS.make("merge-2-faces"),
             landmarks=FaceLandmarks.of_points(made_head(0, points=3000).landmarks), config=FEW,
         )  # fmt: skip
+
+
+# The preparation.
+
+
+@pytest.fixture(scope="module")
+def dense_head() -> MadeHead:
+    return made_head(1, points=45_000)
+
+
+def as_placed(cloud: Cloud) -> Placed:
+    return Placed(cloud, np.eye(4), "landmarks")
+
+
+def test_the_numbers_of_the_thesis(dense_head: MadeHead) -> None:
+    turn = np.array([[0, -1, 0, 0.3], [1, 0, 0, 2.0], [0, 0, 1, -1.0], [0, 0, 0, 1.0]])
+    landmarks = FaceLandmarks.of_points(dense_head.landmarks @ turn[:3, :3].T + turn[:3, 3])
+    ready = prepare(dense_head.cloud.moved(turn), landmarks)
+    assert list(ready.counts) == ["scan", "box", "inner", "first sampling", "outliers", "last sampling"]
+    counts = list(ready.counts.values())
+    assert counts == sorted(counts, reverse=True)
+    assert ready.counts["first sampling"] == 10_500 and ready.counts["last sampling"] == 10_352 == len(ready.inner)
+    assert ready.counts["box"] - ready.counts["inner"] == len(ready.outer) > 1000
+    assert not ready.sparse and ready.how == "landmarks"
+    assert ready.inner.colors is not None and ready.outer.colors is not None
+    near, far = (np.linalg.norm(part.points, axis=1) for part in (ready.inner, ready.outer))
+    assert near.max() <= 0.14 < far.min()
+    scan = cKDTree(dense_head.cloud.moved(ready.transform @ turn).points)
+    assert scan.query(merged(ready.inner, ready.outer).points)[0].max() < 1e-9  # points are chosen, never moved
+
+
+def test_a_sparse_scan_is_kept_and_said_to_be_sparse(dense_head: MadeHead) -> None:
+    ready = prepare_placed(as_placed(dense_head.cloud.take(np.arange(4000))))
+    assert ready.sparse and ready.wanted == 10_352
+    assert len(ready.inner) == ready.counts["outliers"] <= ready.counts["inner"] < 4000
+
+
+def test_points_on_each_other_do_not_make_a_face_dense(dense_head: MadeHead) -> None:
+    few = dense_head.cloud.take(np.arange(3000))
+    ready = prepare_placed(as_placed(few.take(np.repeat(np.arange(3000), 10))))
+    alone = prepare_placed(as_placed(few))
+    assert ready.sparse and ready.duplicates == 27_000 and ready.counts["scan"] == 30_000 and alone.duplicates == 0
+    np.testing.assert_array_equal(ready.inner.points, alone.inner.points)
+
+
+def test_outliers_go(dense_head: MadeHead) -> None:
+    stray = np.array([[-0.12, 0.05, 0.0], [-0.001, 0.1, 0.06], [-0.002, -0.1, -0.07]])
+    dirty = Cloud(np.concatenate([dense_head.cloud.points, stray]))
+    ready = prepare_placed(as_placed(dirty))
+    apart = cKDTree(ready.inner.points).query(stray)[0]
+    assert (apart[1:] > 1e-6).all()
+    assert ready.counts["outliers"] < ready.counts["first sampling"]
+
+
+@pytest.mark.slow
+def test_many_outliers_are_made_up_for(dense_head: MadeHead) -> None:
+    """A strict limit takes more points than the first sampling has to spare; the scan has others."""
+    ready = prepare_placed(as_placed(dense_head.cloud), PreparationConfig(ratio=0.5))
+    assert ready.counts["first sampling"] > 10_500 and len(ready.inner) == 10_352 and not ready.sparse
+
+
+def test_other_numbers(dense_head: MadeHead) -> None:
+    ready = prepare_placed(
+        as_placed(dense_head.cloud), PreparationConfig(first=2000, neighbours=20, ratio=3.0, last=1500)
+    )
+    assert ready.counts["first sampling"] == 2000 and len(ready.inner) == 1500
+    with pytest.raises(UsageError, match="no more at last than at first"):
+        PreparationConfig(first=1000, last=2000)
+
+
+def test_refusals(dense_head: MadeHead) -> None:
+    with pytest.raises(InputError, match=r"120 points.*a face within its sphere.*500"):
+        prepare_placed(
+            as_placed(
+                dense_head.cloud.take(np.flatnonzero(np.linalg.norm(dense_head.cloud.points, axis=1) < 0.14)[:120])
+            )
+        )
+    with pytest.raises(InputError, match="has 0 points"):
+        prepare(Cloud(np.zeros((0, 3))))
+    with pytest.raises(InputError, match="nose tip"):
+        prepare_placed(as_placed(Cloud(dense_head.cloud.points + 2.0)))
+
+
+# The parts of a face.
+
+
+def test_every_point_by_the_inequalities(rng: np.random.Generator) -> None:
+    cloud = Cloud(rng.uniform(-0.25, 0.25, (4000, 3)), rng.integers(0, 256, (4000, 3), np.uint8))
+    parts = segmented(cloud)
+    inner, outer = [], []
+    for row, (x, y, z) in enumerate(cloud.points):
+        if -0.16 <= x <= 0.005 and -0.13 <= y <= 0.17 and -0.12 <= z <= 0.12:
+            (inner if x * x + y * y + z * z <= 0.14**2 else outer).append(row)
+    assert inner and outer
+    np.testing.assert_array_equal(parts.inner.points, cloud.points[inner])
+    np.testing.assert_array_equal(parts.outer.points, cloud.points[outer])
+    np.testing.assert_array_equal(parts.inner.colors, cloud.colors[inner])
+
+
+def test_the_nose_tip_survives_rounding() -> None:
+    """A frame turns the tip to 1e-17 or, in float32, to 1e-9; neither may cost a face its nose."""
+    tips = np.array([[1e-17, 0, 0], [1e-9, 0, 0], [0.004, 0.09, 0], [0.006, 0.0, 0.0], [-0.01, 0, 0]])
+    np.testing.assert_array_equal(segmented(Cloud(tips)).inner.points, tips[[0, 1, 2, 4]])
+
+
+def test_an_outer_part_may_be_empty_an_inner_one_may_not(rng: np.random.Generator) -> None:
+    near = Cloud(rng.uniform(-0.05, 0.0, (100, 3)))
+    assert len(segmented(near).outer) == 0
+    with pytest.raises(InputError, match=r"none of the cloud's 100 points.*canonical frame"):
+        segmented(Cloud(near.points + 1.0))
+    with pytest.raises(InputError, match="0 points"):
+        segmented(Cloud(np.zeros((0, 3))))
