@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer, Faces
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, content
-from ficgan.lab.metrics.identification import chance, rank
 from ficgan.lab.metrics.intervals import Bootstrap
+from ficgan.lab.metrics.privacy import auc, chance, eer, rank
 from ficgan.lab.metrics.scores import Scores
-from ficgan.lab.metrics.verification import auc, eer
 from ficgan.lab.results import Figure, Trial
 from ficgan.lab.retrain import retrain_head
 

@@ -13,7 +13,7 @@ from ficgan.lab.attackers import opponents
 from ficgan.lab.attacks.retrieval import RULES, Rule, choose_threshold, ood_curve, retrieve
 from ficgan.lab.bench import Bench, Subject
 from ficgan.lab.learning import halves
-from ficgan.lab.metrics.info import Metric
+from ficgan.lab.metrics import Metric
 from ficgan.lab.metrics.intervals import Bootstrap, proportion, wilson
 from ficgan.lab.readers import Embeddings
 from ficgan.lab.results import Figure, Trial

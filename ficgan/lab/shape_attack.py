@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import UsageError
-from ficgan.lab.metrics.identification import rank
 from ficgan.lab.metrics.intervals import Bootstrap
+from ficgan.lab.metrics.privacy import rank
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.probe import Change, Kind, Probe, fit_probe, whitening
 from ficgan.lab.results import Figure

@@ -15,9 +15,16 @@ from ficgan.errors import InputError, UsageError
 from ficgan.lab.attackers import Attempt, attacked
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, known
 from ficgan.lab.inference import binary_labels, infer
-from ficgan.lab.metrics.identification import FAILURES, failures_to_acquire, rank
 from ficgan.lab.metrics.intervals import Bootstrap
-from ficgan.lab.metrics.privacy import chance, privacy_curves, privacy_figures, reversibility
+from ficgan.lab.metrics.privacy import (
+    FAILURES,
+    chance,
+    failures_to_acquire,
+    privacy_curves,
+    privacy_figures,
+    rank,
+    reversibility,
+)
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.readers import Embeddings, Reader
 from ficgan.lab.results import Figure, Trial

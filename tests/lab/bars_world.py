@@ -10,7 +10,7 @@ import numpy as np
 from ficgan.anonymizers import Faces
 from ficgan.lab.bars.lab import Eyes, Lab
 from ficgan.lab.metrics.intervals import Bootstrap
-from ficgan.lab.metrics.judges import Judges
+from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.readers import Reader
 from ficgan.lab.sets import Prepared
 

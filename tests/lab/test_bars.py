@@ -23,7 +23,7 @@ from ficgan.lab.bars.appearance import RealFaces, appearance, border_gradient, f
 from ficgan.lab.bars.identity import identity, identity_controls, similarities, strangers, threshold_of
 from ficgan.lab.bars.lab import Look
 from ficgan.lab.bars.likeness import likeness, likeness_controls
-from ficgan.lab.metrics.judges import Judges
+from ficgan.lab.metrics.utility import Judges
 
 
 @dataclass(frozen=True)

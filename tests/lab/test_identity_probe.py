@@ -13,8 +13,8 @@ from sklearn.preprocessing import StandardScaler
 from ficgan.anonymizers import ANONYMIZERS, Faces
 from ficgan.faces import Alignment, Face
 from ficgan.lab.bench import Bench, NotApplicable, Refused
+from ficgan.lab.metrics.privacy import auc
 from ficgan.lab.metrics.scores import Scores
-from ficgan.lab.metrics.verification import auc
 from ficgan.lab.probe import PROBES, fit_probe, identity_probe, whitening
 from ficgan.lab.sets import Prepared, split
 from ficgan.lab.stored import Store

@@ -22,7 +22,7 @@ from ficgan.anonymizers import Faces, GaussianBlur
 from ficgan.cli.evaluate_paper import paper
 from ficgan.errors import InputError, UsageError
 from ficgan.lab import readers, reversal
-from ficgan.lab.metrics.judges import Judges
+from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.papers import revelio, revelio_lab
 from ficgan.lab.papers import revelio_published as printed
 from ficgan.lab.papers.revelio import RevelioPaper, revelio_matrix, run_revelio

@@ -14,7 +14,7 @@ from ficgan.errors import UsageError
 from ficgan.lab import reversal
 from ficgan.lab.bench import Bench
 from ficgan.lab.metrics.intervals import Bootstrap, wilson
-from ficgan.lab.metrics.judges import Judges
+from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.papers.fantomas_attackers import (
     attacker_tables,
     draw_fantomas,

@@ -13,7 +13,7 @@ from ficgan.lab.bars.identity import cosines
 from ficgan.lab.bars.lab import Lab, Look, mean_of
 from ficgan.lab.bars.lines import Control, Controls, Figures
 from ficgan.lab.basics import reconstruct
-from ficgan.lab.metrics.distribution import frechet_distance
+from ficgan.lab.metrics.perceptual import frechet_distance
 from ficgan.lab.results import Figure
 
 __all__ = [

@@ -13,7 +13,7 @@ from ficgan.deidentify import Deidentifier, Ficgan
 from ficgan.lab.bars.identity import cosines
 from ficgan.lab.bars.lab import Lab, mean_of
 from ficgan.lab.bars.lines import Control, Figures
-from ficgan.lab.metrics.identification import chance, rank
+from ficgan.lab.metrics.privacy import chance, rank
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.readers import Embeddings, Reader
 from ficgan.lab.sets.prepared import GREY

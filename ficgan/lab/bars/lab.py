@@ -18,7 +18,7 @@ from ficgan.errors import InputError
 from ficgan.faces import Alignment, FaceDetector, detector_missing, get_detector, paste_back
 from ficgan.lab.metrics.geometry import Detections, detect_faces, quick
 from ficgan.lab.metrics.intervals import Bootstrap
-from ficgan.lab.metrics.judges import Judges, Readings
+from ficgan.lab.metrics.utility import Judges, Readings
 from ficgan.lab.papers.sweep import anonymised, mean_figure
 from ficgan.lab.readers import Embeddings, Reader, get_readers
 from ficgan.lab.results import Figure

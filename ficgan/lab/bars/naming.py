@@ -12,7 +12,7 @@ from ficgan.anonymizers import Faces
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.bars.lab import Lab
 from ficgan.lab.bars.lines import Figures
-from ficgan.lab.metrics.identification import chance, rank
+from ficgan.lab.metrics.privacy import chance, rank
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.readers import Embeddings
 from ficgan.lab.results import Figure

@@ -16,8 +16,7 @@ from ficgan.anonymizers import Anonymizer, Faces, Images
 from ficgan.arrays import content_key
 from ficgan.images import atomic_write
 from ficgan.lab.metrics.intervals import Bootstrap, percentiles, proportion, ratios
-from ficgan.lab.metrics.semantics import kept
-from ficgan.lab.metrics.utility import Judges, Readings, compare
+from ficgan.lab.metrics.utility import Judges, Readings, compare, kept
 from ficgan.lab.readers import Embeddings, Reader
 from ficgan.lab.results import Figure
 from ficgan.lab.stored import VERSION, digest

@@ -14,8 +14,8 @@ from ficgan.errors import UsageError
 from ficgan.lab.attacks import REVERSERS, Pairs
 from ficgan.lab.bench import Bench, known
 from ficgan.lab.learning import Lessons, Opponent
-from ficgan.lab.metrics.identification import hits, rank
 from ficgan.lab.metrics.intervals import BOOTSTRAP, Bootstrap, proportion
+from ficgan.lab.metrics.privacy import hits, rank
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.papers.treatment import Treatment, treated
 from ficgan.lab.readers import Embeddings, Reader
