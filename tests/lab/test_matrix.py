@@ -19,7 +19,7 @@ from ficgan.identity.file import file_digest
 from ficgan.lab import matrix, matrix_sets, readers
 from ficgan.lab.matrix_config import MatrixConfig
 from ficgan.lab.report import write_report
-from ficgan.lab.report.headline import controls, figure, headlines
+from ficgan.lab.report.tables import controls, figure, headlines
 from ficgan.lab.results import Results
 
 assert ficgan.lab

@@ -22,7 +22,7 @@ from ficgan.lab.bench import Subject, anonymiser_for
 from ficgan.lab.learning import halves, lessons
 from ficgan.lab.matrix_config import MatrixConfig, load_matrix
 from ficgan.lab.processes import run_tasks
-from ficgan.lab.report.headline import figure
+from ficgan.lab.report.tables import figure
 from ficgan.lab.results import Results, Trial
 from ficgan.lab.stored import Store
 

@@ -31,7 +31,7 @@ from ficgan.lab.papers.revelio_lab import attacker, settings
 from ficgan.lab.papers.revelio_world import divide
 from ficgan.lab.papers.transfer import Attack
 from ficgan.lab.readers import Reader
-from ficgan.lab.report.headline import controls
+from ficgan.lab.report.tables import controls
 from ficgan.lab.results import Trial
 from ficgan.lab.sets import Prepared
 

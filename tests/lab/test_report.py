@@ -11,9 +11,8 @@ import pytest
 
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.report import merge, write_report
-from ficgan.lab.report.account import read_account
-from ficgan.lab.report.headline import controls, headlines
-from ficgan.lab.report.tables import risks, spelled, to_csv, to_markdown
+from ficgan.lab.report.page import read_account
+from ficgan.lab.report.tables import controls, headlines, risks, spelled, to_csv, to_markdown
 from ficgan.lab.results import Figure, Results, Trial, Utility
 
 CURVES = {"cmc": [[1.0, 0.5], [10.0, 1.0]], "roc": [[0.0, 0.0], [1.0, 1.0]], "det": [[0.01, 0.9], [0.5, 0.1]]}

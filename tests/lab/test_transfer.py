@@ -28,7 +28,7 @@ from ficgan.lab.papers.revelio_world import World
 from ficgan.lab.papers.transfer import NOT_ANGULAR, attack_on, by_people, read_trials, transfer
 from ficgan.lab.papers.treatment import CLEAR, Treatment, treated, treatment
 from ficgan.lab.readers import Reader
-from ficgan.lab.report.headline import figure
+from ficgan.lab.report.tables import figure
 from ficgan.lab.results import Figure, Results, Trial
 from ficgan.lab.sets import Prepared
 from ficgan.lab.sets.split import Split, written

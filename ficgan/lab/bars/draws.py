@@ -16,7 +16,7 @@ from ficgan.lab.bars.lines import Control, Figures
 from ficgan.lab.metrics.privacy import chance, rank
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.readers import Embeddings, Reader
-from ficgan.lab.sets.prepared import GREY
+from ficgan.lab.sets.prepare import GREY
 from ficgan.results import FaceResult
 
 __all__ = ["DRAWS", "PSI", "drawn", "pairwise", "parrot", "policy", "surroundings", "targets", "towards"]

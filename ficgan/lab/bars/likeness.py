@@ -12,7 +12,7 @@ from ficgan.lab.bars.lab import DETECTORS, Lab, Look, mean_of
 from ficgan.lab.bars.lines import Control, Controls, Figures
 from ficgan.lab.metrics.utility import compare
 from ficgan.lab.results import Figure
-from ficgan.lab.sets.tables import AGE_BANDS, age_band
+from ficgan.lab.sets.formats import AGE_BANDS, age_band
 
 __all__ = ["likeness", "likeness_controls"]
 

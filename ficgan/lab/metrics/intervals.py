@@ -20,7 +20,8 @@ __all__ = [
 ]  # fmt: skip
 
 Floats = NDArray[np.floating[Any]]
-Interval = tuple[float, float] | tuple[None, None]
+Interval = tuple[float | None, float | None]
+"""Low and high; None where there is none."""
 
 LEVEL = 0.95
 """Coverage of every interval that is reported."""

@@ -377,7 +377,7 @@ def frechet_distance(a: ArrayLike, b: ArrayLike) -> float:
     mean = x.mean(0) - y.mean(0)
     x, y = (x - x.mean(0)) / np.sqrt(len(x) - 1), (y - y.mean(0)) / np.sqrt(len(y) - 1)
     # A root R of XᵀX (RᵀR = XᵀX) has at most D rows, and the same singular values in such products as X itself.
-    left, right = (np.linalg.qr(z, mode="r") if len(z) > z.shape[1] else z for z in (x, y))
+    left, right = (np.asarray(np.linalg.qr(z, mode="r")) if len(z) > z.shape[1] else z for z in (x, y))
     shared = np.linalg.svd(left @ right.T, compute_uv=False).sum()
     return max(float(mean @ mean + np.square(x).sum() + np.square(y).sum() - 2 * shared), 0.0)
 

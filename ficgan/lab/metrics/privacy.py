@@ -176,11 +176,11 @@ def vertices(scores: Scores) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     With a falling threshold the curve goes right over impostors alone, up at a genuine score, and aslant where a
     genuine and an impostor score are equal.
     """
-    thresholds, times = (one[::-1] for one in np.unique(scores.genuine, return_counts=True))
+    thresholds, times = np.unique(scores.genuine, return_counts=True)
     x, y = (np.zeros(2 * len(thresholds) + 2, np.int64) for _ in range(2))
-    for begin, side in ((1, "right"), (2, "left")):
-        x[begin:-1:2] = len(scores.impostors) - np.searchsorted(scores.impostors, thresholds, side)
-    y[2:-1:2] = np.cumsum(times)
+    x[1:-1:2] = len(scores.impostors) - scores.impostors.searchsorted(thresholds[::-1], "right")
+    x[2:-1:2] = len(scores.impostors) - scores.impostors.searchsorted(thresholds[::-1], "left")
+    y[2:-1:2] = np.cumsum(times[::-1])
     y[3:-1:2] = y[2:-3:2]
     x[-1], y[-1] = len(scores.impostors), len(scores.genuine)
     return x, y
@@ -293,7 +293,7 @@ def genuine_similarity(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> F
     if not len(scores.genuine):
         return Figure(name, None, note=_nobody(scores))
     who, people = scores.identity[scores.genuine_probe], len(scores.identities)
-    sums = np.bincount(who, weights=sign * scores.genuine.astype(np.float64), minlength=people)
+    sums = np.bincount(who, weights=sign * scores.genuine.astype(np.float64), minlength=people).astype(np.float64)
     pairs = np.bincount(who, minlength=people).astype(np.float64)
     ends: Interval = (None, None)
     if np.count_nonzero(pairs) > 1:

@@ -133,8 +133,13 @@ class Scores:
         """The scores of the probes where `mask` [P] is true, against the whole gallery."""
         if mask.shape != self.people.shape or mask.dtype != bool:
             raise UsageError(f"a mask of {mask.dtype} {list(mask.shape)} does not fit {len(self.people)} probes")
-        rows = {"similarity": self.similarity[mask], "people": self.people[mask], "acquired": self.acquired[mask]}
-        return replace(self, **rows, _resampled={})
+        return replace(
+            self,
+            similarity=self.similarity[mask],
+            people=self.people[mask],
+            acquired=self.acquired[mask],
+            _resampled={},
+        )
 
     def __len__(self) -> int:
         return len(self.people)

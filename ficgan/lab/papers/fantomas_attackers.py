@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ficgan.lab.papers.reversible import REVERSED, Verdict, above
-from ficgan.lab.report.headline import figure
-from ficgan.lab.report.tables import spelled
+from ficgan.lab.report.tables import figure, spelled
 from ficgan.lab.results import Figure, Results, Trial
 
 __all__ = ["attacker_tables", "draw_fantomas", "elsewhere_table", "transfer_table"]

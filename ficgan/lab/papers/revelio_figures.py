@@ -20,7 +20,7 @@ from ficgan.lab.papers.revelio_published import BLURS, OUT_OF_DISTRIBUTION, SWEE
 from ficgan.lab.papers.revelio_swept import BOUNDS, SWEPT
 from ficgan.lab.papers.revelio_tables import MEASURES
 from ficgan.lab.papers.revelio_tuned import tuned_guesses
-from ficgan.lab.report.headline import figure
+from ficgan.lab.report.tables import figure
 from ficgan.lab.results import Trial
 
 __all__ = ["COLOURS", "WARNING", "draw_revelio", "draw_strips", "saved"]

@@ -16,8 +16,7 @@ from ficgan.lab.papers.revelio_open import AT_PAPER, OPEN, STRANGERS, VOTED
 from ficgan.lab.papers.revelio_swept import ADAPTED, BARE, DEFENDED, SWEPT, TRANSFERRED
 from ficgan.lab.papers.revelio_tuned import FINE
 from ficgan.lab.papers.transfer import NOT_ANGULAR
-from ficgan.lab.report.headline import figure
-from ficgan.lab.report.tables import spelled
+from ficgan.lab.report.tables import figure, spelled
 from ficgan.lab.results import Trial
 
 __all__ = ["revelio_tables"]

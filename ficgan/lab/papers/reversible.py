@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ficgan.lab.report.headline import controls, figure
+from ficgan.lab.report.tables import controls, figure
 from ficgan.lab.results import Figure, Results, Trial
 
 __all__ = ["RULE", "Verdict", "verdicts"]
