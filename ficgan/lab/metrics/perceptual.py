@@ -54,15 +54,10 @@ def ssim(a: Images, b: Images) -> Matrix:
 
 
 def structural_similarity(a: Images, b: Images, *, most: int = len(SCALES)) -> tuple[Matrix, Matrix]:
-    """SSIM and MS-SSIM of pairs of images.
+    """SSIM in [−1, 1] and MS-SSIM in [0, 1] of pairs of images [N,S,S,3] uint8 RGB, S at least 11: two float64 [N].
 
-    Args:
-        a, b: [N,S,S,3] uint8 RGB, S at least 11.
-        most: largest number of scales; there are `scales(S)` at most, and the weights of those used sum to 1.
-
-    Returns:
-        Two float64 [N]: SSIM in [−1, 1], and MS-SSIM in [0, 1], which takes a negative structure term for 0. Both are
-        means over the channels of the map where the 11×11 window (Gaussian, σ 1.5) lies inside the image.
+    Both are means over the channels of the map where the 11×11 window (Gaussian, σ 1.5) lies inside the image. There
+    are at most `scales(S)` scales, and the weights of those used sum to 1. A negative structure term counts as 0.
 
     Source: Wang et al. 2004, eqs. 13–16; Wang, Simoncelli and Bovik 2003, eq. 7.
     """
@@ -98,9 +93,7 @@ def psnr(a: Images, b: Images) -> Matrix:
 def sharpness(images: Images, landmarks: NDArray[np.floating]) -> Matrix:
     """Variance of the Laplacian of the grey image within the face: float64 [N], grey levels squared.
 
-    Args:
-        images: [N,S,S,3] uint8 RGB.
-        landmarks: [N,5,2], pixels; the face is the square of twice the eye distance about their middle.
+    The face is the square of twice the eye distance about the middle of the landmarks [N,5,2].
 
     Source: Pech-Pacheco et al. 2000 (the measure LAPV).
     """
@@ -161,19 +154,12 @@ def _half(image: NDArray[np.float32]) -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class Perception:
-    """What SqueezeNet sees in N images.
+    """What SqueezeNet sees in N images."""
 
-    Args:
-        features: float32 [N,512], means over positions of the last layer, scaled.
-        codes: float16 [N,D]: the LPIPS-like distance of two images is ‖u − v‖². None where they were not kept.
-        diversity: mean LPIPS-like distance over all pairs of the N images; None without linear layers.
-        distances: float64 [N], LPIPS-like, to the images they were read against; None where there were none.
-    """
-
-    features: NDArray[np.float32]
-    codes: NDArray[np.float16] | None = None
-    diversity: float | None = None
-    distances: Matrix | None = None
+    features: NDArray[np.float32]  # [N,512], means over positions of the last layer, scaled
+    codes: NDArray[np.float16] | None = None  # [N,D], if kept: the LPIPS-like distance of two images is ‖u − v‖²
+    diversity: float | None = None  # mean LPIPS-like distance over all pairs of the N images
+    distances: Matrix | None = None  # [N], LPIPS-like, to the images they were read against
 
 
 class SqueezeNet:
@@ -210,11 +196,8 @@ class SqueezeNet:
     ) -> Perception:
         """What is seen in images [N,S,S,3] uint8 RGB, N at least 1.
 
-        Args:
-            images: to look at.
-            keep: whether codes are kept: about 0.9 MB an image.
-            clear: [N,S,S,3], to which distances are taken; None: no distances.
-            known: what was seen in `clear`; it is looked at again where the codes were not kept.
+        Codes are kept on demand: about 0.9 MB an image. Distances are to `clear` [N,S,S,3], of which `known` is what
+        was seen before; without its codes it is looked at again.
         """
         features, codes, distances = [], [], []
         total: Any = 0.0

@@ -10,18 +10,8 @@ from numpy.typing import NDArray
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.results import Figure
 
-from . import Metric
-from .intervals import (
-    BOOTSTRAP,
-    Bootstrap,
-    Floats,
-    Interval,
-    percentiles,
-    proportion,
-    ratios,
-    recentred,
-    rule_of_three,
-)
+from . import Metric, intervals
+from .intervals import BOOTSTRAP, Bootstrap, Floats, Interval
 from .scores import BINS, Scores
 
 __all__ = [
@@ -59,11 +49,7 @@ def chance(scores: Scores, k: int = 1) -> float:
 def rank(scores: Scores, k: int = 1, *, failures: bool = False, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
     """Mean over identities of the share of their probes whose person is among the k most similar.
 
-    Args:
-        scores: probes against the gallery.
-        k: 1 or more.
-        failures: count probes that were not acquired, as misses.
-        bootstrap: over identities.
+    With `failures`, probes that were not acquired count as misses.
 
     Source: Todt et al., Fantômas (PETS 2024), §7 "Metrics": accuracies per identity, their mean and interval.
     """
@@ -109,11 +95,8 @@ def singling_out(
 ) -> Figure:
     """Share of probes that match exactly one enrolled person at the recogniser's threshold, and that the right one.
 
-    Args:
-        scores: probes against the gallery.
-        threshold: a similarity; above it is a match. None: no figure.
-        anyone: also count probes that isolate a wrong person; over all acquired probes, not those of enrolled people.
-        bootstrap: over identities.
+    With `anyone`, probes that isolate a wrong person count, too, and all acquired probes are looked at, not only those
+    of enrolled people.
 
     Source: Article 29 Working Party, Opinion 05/2014 (WP216), §2.2 "singling out".
     """
@@ -233,11 +216,8 @@ def eer(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
 def tar_at_far(scores: Scores, far: float, *, failures: bool = False, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
     """Largest share of genuine scores that a threshold accepts which accepts at most a share `far` of impostors.
 
-    Args:
-        scores: probes against the gallery.
-        far: between 0 and 1; with fewer than 30/far pairs of strangers there is no value.
-        failures: genuine pairs of probes that were not acquired count as rejected.
-        bootstrap: over identities.
+    With fewer than 30/far pairs of strangers there is no value. With `failures`, genuine pairs of probes that were not
+    acquired count as rejected.
 
     Source: ISO/IEC 19795-1:2021; the "rule of 30" of Doddington et al., Speech Communication 31 (2000).
     """
@@ -279,7 +259,7 @@ def false_match_rate(scores: Scores, threshold: float | None, *, bootstrap: Boot
         return Figure(name, None, note=NO_THRESHOLD if threshold is None else NO_STRANGERS)
     matched, note = scores.impostors_over(threshold), ""
     if not matched.any():
-        bound = rule_of_three(int(np.count_nonzero(scores.sums(pairs))))
+        bound = intervals.rule_of_three(int(np.count_nonzero(scores.sums(pairs))))
         note = f"No pair matched; taking each person as one trial, at most {bound:.3g} do (3/n)."
     return _share(name, scores, matched, pairs, bootstrap, "impostor scores", note)
 
@@ -297,7 +277,7 @@ def genuine_similarity(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> F
     pairs = np.bincount(who, minlength=people).astype(np.float64)
     ends: Interval = (None, None)
     if np.count_nonzero(pairs) > 1:
-        ends = percentiles(ratios(bootstrap.weights(people), sums, pairs))
+        ends = intervals.percentiles(intervals.ratios(bootstrap.weights(people), sums, pairs))
     return Figure(name, float(sums.sum() / pairs.sum()), *ends, len(scores.genuine), "genuine scores")
 
 
@@ -359,12 +339,6 @@ def reversibility(clear: Scores, naive: Scores, reversed: Scores, *, bootstrap: 
     0 where de-anonymising gains nothing, 1 where it restores everything and anonymised faces are never recognised,
     below 0 where it harms the attacker. The interval resamples identities, the same in all three.
 
-    Args:
-        clear: clear probes.
-        naive: anonymised probes.
-        reversed: anonymised probes after the attack.
-        bootstrap: over identities.
-
     Source: Todt et al., Fantômas (PETS 2024), §7.
     """
     (people, ceiling), (others, below), (more, regained) = (_accuracies(one) for one in (clear, naive, reversed))
@@ -376,7 +350,7 @@ def reversibility(clear: Scores, naive: Scores, reversed: Scores, *, bootstrap: 
     value = float((regained.sum() - below.sum()) / ceiling.sum())
     ends: Interval = (None, None)
     if len(people) > 1:
-        ends = percentiles(ratios(bootstrap.weights(len(people)), regained - below, ceiling))
+        ends = intervals.percentiles(intervals.ratios(bootstrap.weights(len(people)), regained - below, ceiling))
     note = f"Rank-1 is {ceiling.mean():.3g} clear, {below.mean():.3g} anonymised, {regained.mean():.3g} de-anonymised."
     if ceiling.mean() < 2 * chance(clear):
         note = f"Clear faces are recognised hardly more often ({ceiling.mean():.3g}) than by guessing: not to be used."
@@ -391,10 +365,7 @@ def privacy_figures(
 ) -> tuple[Figure, ...]:
     """Every metric of `PRIVACY` that one score matrix has, in that order; `reversibility` needs three.
 
-    Args:
-        scores: probes against the gallery.
-        threshold: the recogniser's own, as a similarity; None: figures that need it have no value.
-        seed, resamples: of the bootstrap over identities.
+    `threshold` is the recogniser's own, as a similarity; with None the figures that need it have no value.
     """
     draw: Any = {"bootstrap": Bootstrap(resamples, seed)}
     ranks = [k for k in KS if k <= max(1, scores.enrolled)]
@@ -480,21 +451,21 @@ def _share(
     if not whole.any():
         return Figure(name, None, note=_nobody(scores))
     part = scores.sums(found * (able > 0))
-    ends = proportion(bootstrap.weights(len(whole)), part, whole)
+    ends = intervals.proportion(bootstrap.weights(len(whole)), part, whole)
     return Figure(name, float(part.sum() / whole.sum()), *ends, int(whole.sum()), unit, note)
 
 
 def _mean_of_identities(
     name: str, share: NDArray[np.float64], present: NDArray[np.bool_], bootstrap: Bootstrap, note: str
 ) -> Figure:
-    ends = proportion(bootstrap.weights(len(share)), share, present.astype(np.float64))
+    ends = intervals.proportion(bootstrap.weights(len(share)), share, present.astype(np.float64))
     return Figure(name, float(share[present].mean()), *ends, int(present.sum()), "identities", note)
 
 
 def _verified(name: str, value: float, binned: Floats, scores: Scores, n: int | None = None, note: str = "") -> Figure:
     """An exact figure of genuine scores, with an interval from the binned ones."""
     people = int(np.count_nonzero(scores.sums(scores.mated)))
-    ends = recentred(binned, value, people)
+    ends = intervals.recentred(binned, value, people)
     return Figure(name, value, *ends, len(scores.genuine) if n is None else n, "genuine scores", note)
 
 

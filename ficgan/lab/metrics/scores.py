@@ -61,20 +61,15 @@ class Scores:
         acquired: ArrayLike | None = None,
         exclude_same: bool = False,
     ) -> Scores:
-        """Compare embeddings.
+        """Compare embeddings [P,D] with [G,D] by cosine, or by negative Euclidean distance.
 
         Args:
-            probe, gallery: [P,D] and [G,D] numbers.
+            probe, gallery: embeddings, all finite.
             probe_people, gallery_people: [P] and [G] integers ≥ 0, one per person.
-            metric: "cosine", or "euclidean" for negative distances.
+            metric: "cosine" or "euclidean".
             acquired: [P] bool, which probes have an embedding; the others may hold anything. None: all.
             exclude_same: image i of the probes is image i of the gallery and is not compared with itself. Images that
                 were not acquired leave the gallery too. For linkability within one set.
-
-        Raises:
-            InputError: shapes that do not fit, values that are not finite, unknown people, a gallery of fewer than two
-                people, or none of the probes' people in it.
-            UsageError: an unknown metric.
         """
         x, y = _numbers(probe, "probe"), _numbers(gallery, "gallery")
         if x.shape[1] != y.shape[1]:
@@ -91,16 +86,7 @@ class Scores:
         _check_embeddings(x, rows, "probe", metric)
         _check_embeddings(y, order, "gallery", metric)
         matrix, twins = _similarities(x[rows], y[order], enrolled[order], metric)
-        bad = np.flatnonzero(~np.isfinite(matrix).all(1))
-        if len(bad):
-            raise _not_finite(rows[bad[0]])
-        if len(rows) < len(x):
-            whole = np.full((len(x), len(order)), np.nan, matrix.dtype)
-            whole[rows] = matrix
-            matrix = whole
-        if exclude_same:
-            matrix[order, np.arange(len(order))] = np.nan
-        return cls(matrix, people, enrolled[order], seen, metric, exclude_same, twins)
+        return cls._of(matrix, people, enrolled, seen, order, metric, exclude_same, twins)
 
     @classmethod
     def from_matrix(
@@ -119,15 +105,33 @@ class Scores:
         enrolled = _people(gallery_people, given.shape[1], "gallery")
         seen = _acquired(acquired, len(given))
         order = _gallery_order(people, enrolled, seen, exclude_same)
-        scores = given[:, order]
+        scores = given[np.ix_(seen, order)]
         scores = scores if scores.dtype in (np.float32, np.float64) else scores.astype(np.float64)
-        bad = np.flatnonzero(seen & ~np.isfinite(scores).all(1))
+        return cls._of(scores, people, enrolled, seen, order, metric, exclude_same, 0)
+
+    @classmethod
+    def _of(
+        cls,
+        matrix: Floats,
+        people: NDArray[np.int64],
+        enrolled: NDArray[np.int64],
+        acquired: NDArray[np.bool_],
+        order: Index,
+        metric: Metric,
+        same: bool,
+        twins: int,
+    ) -> Scores:
+        """From the similarities of the acquired probes and of the gallery images in `order`."""
+        rows = np.flatnonzero(acquired)
+        bad = rows[~np.isfinite(matrix).all(1)]
         if len(bad):
-            raise _not_finite(bad[0])
-        scores[~seen] = np.nan
-        if exclude_same:
-            scores[order, np.arange(len(order))] = np.nan
-        return cls(scores, people, enrolled[order], seen, metric, exclude_same)
+            raise InputError(f"scores of probe number {bad[0]} are not finite; check its embedding, or leave it out")
+        if len(rows) < len(people):
+            matrix, part = np.full((len(people), len(order)), np.nan, matrix.dtype), matrix
+            matrix[rows] = part
+        if same:
+            matrix[order, np.arange(len(order))] = np.nan
+        return cls(matrix, people, enrolled[order], acquired, metric, same, twins)
 
     def take(self, mask: NDArray[np.bool_]) -> Scores:
         """The scores of the probes where `mask` [P] is true, against the whole gallery."""
@@ -329,11 +333,11 @@ def _accepted(histogram: Floats) -> Floats:
         return np.asarray(total / total[:, -1:])
 
 
-def bins_of(scores: Floats, span: tuple[float, float], bins: int = BINS) -> NDArray[np.int32]:
+def bins_of(scores: Floats, span: tuple[float, float]) -> NDArray[np.int32]:
     """Which of the equal bins between the ends of `span` a score lies in; scores outside are in the first or last."""
     low, high = span
-    scaled = (scores - low) * (bins / (high - low) if high > low else 0.0)
-    return scaled.clip(0, bins - 1).astype(np.int32)
+    scaled = (scores - low) * (BINS / (high - low) if high > low else 0.0)
+    return scaled.clip(0, BINS - 1).astype(np.int32)
 
 
 def _similarities(
@@ -400,10 +404,6 @@ def _check_embeddings(array: NDArray[Any], rows: Index, what: str, metric: Metri
     zero = rows[~array[rows].any(1)]
     if metric == "cosine" and len(zero):
         raise InputError(f"{what} embedding number {zero[0]} is all zeros, which has no cosine; leave it out")
-
-
-def _not_finite(probe: int) -> InputError:
-    return InputError(f"scores of probe number {probe} are not finite; check its embedding, or leave it out")
 
 
 def _people(given: ArrayLike, images: int, what: str) -> NDArray[np.int64]:

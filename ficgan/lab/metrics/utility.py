@@ -103,34 +103,20 @@ _SMILES = (("smile-r", "Smiling"), ("mouth-open-r", "Mouth_Slightly_Open"))
 
 @dataclass
 class Readings:
-    """What the judges read in N faces; None where a judge is not there.
-
-    Attributes:
-        faces: they themselves.
-        sharpness: float64 [N], see `perceptual.sharpness`.
-        detections: of the detector.
-        ages, males: float32 [N], years and probability.
-        attributes: float32 [N,A], probabilities.
-        attribute_names: A names.
-        perception: of SqueezeNet.
-        inception: float32 [N,2048].
-        lpips: float64 [N], LPIPS to the images these were read against.
-        missing: judge → a sentence that says what is missing.
-        used: judge → what it is.
-    """
+    """What the judges read in N faces; None where a judge is not there."""
 
     faces: Faces
-    sharpness: NDArray[np.float64]
+    sharpness: NDArray[np.float64]  # [N], see `perceptual.sharpness`
     detections: Detections | None = None
-    ages: NDArray[np.float32] | None = None
-    males: NDArray[np.float32] | None = None
-    attributes: NDArray[np.float32] | None = None
+    ages: NDArray[np.float32] | None = None  # [N], years
+    males: NDArray[np.float32] | None = None  # [N], probability
+    attributes: NDArray[np.float32] | None = None  # [N,A], probabilities
     attribute_names: tuple[str, ...] = ()
     perception: Perception | None = None
-    inception: NDArray[np.float32] | None = None
-    lpips: NDArray[np.float64] | None = None
-    missing: dict[str, str] = field(default_factory=dict)
-    used: dict[str, str] = field(default_factory=dict)
+    inception: NDArray[np.float32] | None = None  # [N,2048]
+    lpips: NDArray[np.float64] | None = None  # [N], to the images these were read against
+    missing: dict[str, str] = field(default_factory=dict)  # judge → a sentence that says what is missing
+    used: dict[str, str] = field(default_factory=dict)  # judge → what it is
 
     def __len__(self) -> int:
         return len(self.faces)
@@ -176,34 +162,21 @@ class AgeGender:
 
 @dataclass
 class Judges:
-    """Networks that judge utility; None where one is not there, and `missing` says what it would need.
+    """Networks that judge utility; None where one is not there, and `missing` says what it would need."""
 
-    Args:
-        detector: for detection, box, landmarks and pose; it looks once (`geometry.quick`).
-        age_gender: for age and gender.
-        attributes: for the attributes and the smile.
-        squeezenet: for the LPIPS-like distance, FD, KD and diversity.
-        lpips: for LPIPS.
-        inception: for FID and KID.
-        missing: judge → a sentence that says what is missing.
-    """
-
-    detector: FaceDetector | None = None
+    detector: FaceDetector | None = None  # box, landmarks, pose; it looks once (`geometry.quick`)
     age_gender: AgeGender | None = None
-    attributes: AttributeClassifier | None = None
-    squeezenet: SqueezeNet | None = None
+    attributes: AttributeClassifier | None = None  # and the smile
+    squeezenet: SqueezeNet | None = None  # LPIPS-like distance, FD, KD, diversity
     lpips: Lpips | None = None
-    inception: Inception | None = None
+    inception: Inception | None = None  # FID, KID
     missing: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def find(cls, folders: Sequence[Path] | None = None, *, attributes: Path | None = None) -> Judges:
-        """All judges whose files are on this machine; nothing is downloaded.
+        """All judges whose files are in the folders of models, or in torch's cache; nothing is downloaded.
 
-        Args:
-            folders: where model files are; None: `ficgan.faces.models.model_folders()`. Weights of LPIPS's backbone and
-                of Inception are taken from torch's cache only.
-            attributes: file of a trained attribute classifier; None: `attributes.safetensors` in the folders.
+        `attributes` is the file of a trained attribute classifier; None: `attributes.safetensors` in the folders.
         """
         from ficgan.faces.models import model_folders
 
@@ -251,12 +224,7 @@ class Judges:
             self.missing["inception"] = "the package torch-fidelity is not installed; install ficgan[eval]"
 
     def read(self, faces: Faces, *, against: Readings | None = None) -> Readings:
-        """What the judges read in faces; read the clear ones once, and each method's against them.
-
-        Args:
-            faces: N crops; landmarks say where age, gender and attributes are read.
-            against: readings of the clear faces, in the same order; None for the clear faces themselves.
-        """
+        """What the judges read in faces, at their landmarks; anonymised ones against the readings of the clear ones."""
         if not len(faces):
             raise InputError("no faces came to be judged; give at least one")
         if against is not None and faces.images.shape != against.faces.images.shape:
@@ -308,14 +276,9 @@ def agreement(clear: ArrayLike, anonymised: ArrayLike) -> NDArray[np.float64]:
 def by_attribute(
     clear: Values, anonymised: Values, weights: Values | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Share of the images with, and of those without each attribute, that are decided so again.
+    """Share of the images with, and of those without each attribute, that are decided so again: two [A].
 
-    Args:
-        clear, anonymised: [N,A] probabilities, as of `agreement`.
-        weights: [R,N], how often each image counts; None: once.
-
-    Returns:
-        Two float64 [A], or [R,A] where weights were given; NaN where there is no such image.
+    With `weights` [R,N], how often each image counts in each resample: two [R,A]. NaN where there is no such image.
     """
     before, after = np.asarray(clear) >= 0.5, np.asarray(anonymised) >= 0.5
     counted = np.ones((1, len(before))) if weights is None else weights
@@ -350,11 +313,7 @@ def balanced_agreement(
 def kept(
     clear: Values, anonymised: Values, names: tuple[str, ...]
 ) -> dict[str, tuple[float | None, float | None, float]]:
-    """How far each attribute survives: share kept of the images that have it, of those that lack it, and of all.
-
-    Args:
-        clear, anonymised: [N,A] probabilities, as of `agreement`.
-        names: A names, the keys of the result. A share is None where there are no such images.
+    """Attribute → share kept of the images that have it, of those that lack it, and of all; None without such images.
 
     Source: FICGAN, figure 4 (c) and figure B.
     """

@@ -338,32 +338,20 @@ PLOTS: dict[str, tuple[str, Callable[[Results, str, Any], bool]]] = {
 class Account:
     """What was done to real files: the side-cars of `ficgan-deid` added up, for those who answer for data protection.
 
-    Attributes:
-        files: one row per file: name, hashes of input and output, version, mode, faces, detector, gate.
-        faces: by what was done to them.
-        exemptions: rule, reason, file, faces kept.
-        edits: what a person changed by hand, a sentence each.
-        small: faces whose box is below `SMALL` pixels.
-        gate_read, gate_matched: faces the gate read again, and those it still took for the source or found uncovered.
-            The gate decides about retries: its own figures are no result.
-        checked, found: faces that a second look by another detector read (films), and what it found.
-        bound: upper 95 % bound of the share still uncovered or recognised, where the second look found nothing.
-        settings: different settings, each with the number of files.
-        notes: what the tool noted of single files.
-        unreadable: side-cars that could not be read.
+    The gate decides about retries: its own figures are no result.
     """
 
-    files: list[dict[str, Any]] = field(default_factory=list)
-    faces: Counter[str] = field(default_factory=Counter)
-    exemptions: list[dict[str, Any]] = field(default_factory=list)
-    edits: list[str] = field(default_factory=list)
-    small: int = 0
-    gate_read: int = 0
-    gate_matched: int = 0
-    checked: int = 0
-    found: int = 0
-    bound: float | None = None
-    settings: Counter[str] = field(default_factory=Counter)
+    files: list[Row] = field(default_factory=list)
+    faces: Counter[str] = field(default_factory=Counter)  # by what was done to them
+    exemptions: list[Row] = field(default_factory=list)
+    edits: list[str] = field(default_factory=list)  # what a person changed by hand
+    small: int = 0  # faces whose box is below `SMALL` pixels
+    gate_read: int = 0  # faces the gate read again
+    gate_matched: int = 0  # of these it still took for the source or found uncovered
+    checked: int = 0  # faces that a second look by another detector read (films)
+    found: int = 0  # of these still recognised or uncovered
+    bound: float | None = None  # upper 95 % bound of that share, where the second look found nothing
+    settings: Counter[str] = field(default_factory=Counter)  # different settings → files
     notes: list[str] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
 

@@ -51,29 +51,17 @@ def value_of(figures: Iterable[Figure], metric: str) -> float | None:
 
 @dataclass(frozen=True)
 class Headline:
-    """A method on a set, judged by its strongest attacker.
-
-    Args:
-        set, method: which.
-        trial: the strongest attacker's; None where every attempt was refused.
-        figure: its rank-1.
-        ceiling: rank-1 of clear probes, by the same judge.
-        chance: rank-1 of a guess.
-        surroundings: rank-1 of background-only by the same judge, where it was run; a parrot figure below it says
-            nothing of the face.
-        inside: rank-1 of parrot-inside by the same judge: the replaced square alone, all around it greyed.
-        utility: what the method left; None where it was not measured.
-    """
+    """A method on a set, judged by its strongest attacker: figures are rank-1, by that attacker's judge."""
 
     set: str
     method: str
-    trial: Trial | None
+    trial: Trial | None  # the strongest attacker's; None where every attempt was refused
     figure: Figure | None
-    ceiling: float | None
-    chance: float | None
-    surroundings: float | None
-    inside: float | None
-    utility: Utility | None
+    ceiling: float | None  # of clear probes
+    chance: float | None  # of a guess
+    surroundings: float | None  # of background-only; a parrot figure below it says nothing of the face
+    inside: float | None  # of parrot-inside: the replaced square alone, all around it greyed
+    utility: Utility | None  # None where it was not measured
 
 
 @dataclass(frozen=True)

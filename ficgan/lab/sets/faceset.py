@@ -29,29 +29,20 @@ _LICENCES = ("licence", "license", "licence.txt", "license.txt", "licence.md", "
 class FaceSet:
     """N images, opened by `open_set`; nothing is decoded yet.
 
-    Args:
-        name: for reports.
-        layout: a name in `formats.LAYOUTS`.
-        blobs: where the N images lie.
-        names: N unique names, sorted by code point.
-        people: int64 [N], one number per person, −1 where unknown.
-        attributes: name → uint8 [N], 0 or 1, such as CelebA's forty.
-        groups: name → N texts, "" where unknown: "gender", "age" and "race" wherever the set has them.
-        splits: N names such as "test", of the set's own division; None where it has none.
-        licence: the set's terms, one sentence or the text of its licence file; None where they are unknown.
-        alignment: how the faces are aligned, as `ficgan.data.alignment_name` says it; None where no table says.
+    Attributes are values 0 or 1, such as CelebA's forty. Groups are texts, "" where unknown: "gender", "age" and "race"
+    wherever the set has them.
     """
 
     name: str
-    layout: str
+    layout: str  # a name in `formats.LAYOUTS`
     blobs: tuple[Blob, ...]
-    names: tuple[str, ...]
-    people: NDArray[np.int64]
-    attributes: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
-    groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    splits: tuple[str, ...] | None = None
-    licence: str | None = None
-    alignment: str | None = None
+    names: tuple[str, ...]  # unique, sorted by code point
+    people: NDArray[np.int64]  # [N], one number per person, −1 where unknown
+    attributes: dict[str, NDArray[np.uint8]] = field(default_factory=dict)  # name → [N]
+    groups: dict[str, tuple[str, ...]] = field(default_factory=dict)  # name → N texts
+    splits: tuple[str, ...] | None = None  # N names such as "test", of the set's own division
+    licence: str | None = None  # a sentence, or the text of the licence file
+    alignment: str | None = None  # as `ficgan.data.alignment_name` says it, where a table says it
 
     def __len__(self) -> int:
         return len(self.blobs)
@@ -148,10 +139,6 @@ def open_set(
         name: of the set; None: of the folder or archive.
         limit_people: only the people with the most images; images of unknown people are then left out.
         images_per_person: only the first images of each person, in order of names.
-
-    Raises:
-        UsageError: an option that cannot work, such as an unknown layout.
-        InputError: the path or the labels cannot be read, or no layout fits.
     """
     path, labels = Path(path), None if labels is None else Path(labels)
     for option, value in (("limit_people", limit_people), ("images_per_person", images_per_person)):

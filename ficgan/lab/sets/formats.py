@@ -232,21 +232,13 @@ def _celeba_csv(path: Path) -> Labels:
 
 @dataclass(frozen=True)
 class Found:
-    """What lies at a path.
+    """What lies at a path."""
 
-    Attributes:
-        path: the folder or archive.
-        names: of its N images, sorted.
-        files: label files in and beside it, by name.
-        labels: the label file that was named; None where none was.
-        identity: regular expression whose first group is the person; None where none was given.
-    """
-
-    path: Path
-    names: tuple[str, ...]
-    files: Mapping[str, Path]
-    labels: Path | None = None
-    identity: str | None = None
+    path: Path  # the folder or archive
+    names: tuple[str, ...]  # of its N images, sorted
+    files: Mapping[str, Path]  # label files in and beside it, by name
+    labels: Path | None = None  # the label file that was named
+    identity: str | None = None  # regular expression whose first group is the person
 
     def all_match(self, pattern: str) -> bool:
         """Whether every image's name, below the name of its folder or archive, has the pattern."""
@@ -288,18 +280,10 @@ class Found:
 
 @dataclass(frozen=True)
 class Known:
-    """What a layout tells of its images.
+    """What a layout tells of the M images that belong to the set."""
 
-    Attributes:
-        people: int64 [M], −1 where unknown.
-        rows: of the images that belong to the set, [M]; None: all.
-        categories: attributes and groups of those M.
-        splits: of those M; None where there is no division.
-        licence: the set's terms in a sentence.
-    """
-
-    people: NDArray[np.int64]
-    rows: Sequence[int] | None = None
+    people: NDArray[np.int64]  # [M], −1 where unknown
+    rows: Sequence[int] | None = None  # [M]; None: all
     categories: Categories = field(default_factory=Categories)
     splits: tuple[str, ...] | None = None
     licence: str | None = None

@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,27 +38,16 @@ _BYSTANDER = 0.25
 
 @dataclass(frozen=True)
 class Prepared:
-    """N aligned faces of a set, made by `prepare`.
-
-    Args:
-        faces: crops [N,S,S,3], landmarks in pixels of the crop, people.
-        region: x0, y0, x1, y1 of the centred square that is replaced, in pixels of the crop.
-        rows: int64 [N], which images of the face set these are.
-        attributes: name → uint8 [N].
-        groups: name → N texts.
-        missed: (name, reason) of images in which no face was acquired.
-        cut: names of faces whose box the border of the picture cuts; they are among `faces`.
-        source: facts of the face set, and with which detector, size and alignment it was prepared, JSON-ready.
-    """
+    """N aligned faces of a set, made by `prepare`: crops [N,S,S,3], landmarks in pixels of the crop, people."""
 
     faces: Faces
-    region: Box
-    rows: NDArray[np.int64]
-    attributes: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
-    groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    missed: tuple[tuple[str, str], ...] = ()
-    cut: tuple[str, ...] = ()
-    source: dict[str, Any] = field(default_factory=dict)
+    region: Box  # x0, y0, x1, y1 of the centred square that is replaced, in pixels of the crop
+    rows: NDArray[np.int64]  # [N], which images of the face set these are
+    attributes: dict[str, NDArray[np.uint8]] = field(default_factory=dict)  # name → [N]
+    groups: dict[str, tuple[str, ...]] = field(default_factory=dict)  # name → N texts
+    missed: tuple[tuple[str, str], ...] = ()  # name and reason of images in which no face was acquired
+    cut: tuple[str, ...] = ()  # names of faces whose box the border of the picture cuts
+    source: dict[str, Any] = field(default_factory=dict)  # facts of the set and of its preparation, JSON-ready
 
     def __len__(self) -> int:
         return len(self.faces)
@@ -168,7 +157,7 @@ def prepare(
     """Aligned crops of a set. Images in which no face is acquired are listed, none is dropped silently.
 
     Args:
-        faceset: of `open_set`.
+        faceset: images; they are decoded here.
         size: side S of the crops, pixels.
         context: side of the crop in sides of the face square, from 1 to 4; the face square is then the crop's middle.
             Beyond the photo its edge pixels are repeated.
@@ -177,10 +166,6 @@ def prepare(
         aligned: the images are aligned squares already (by `alignment`): they are resized, nothing is detected.
         cache: folder that keeps the crops; the same set, detector and settings are then read from there.
         progress: called as progress(done, total) after each image.
-
-    Raises:
-        UsageError: a setting that cannot work, or a set that was aligned otherwise.
-        InputError: no face was acquired in any image.
 
     Source: Fantômas, section 7.3: one detection on the clear image, the largest face that is fully in it, upright.
     """
@@ -204,7 +189,7 @@ def prepare(
             _write_crops(cache, key, crops)
     elif progress is not None:
         progress(len(faceset), len(faceset))
-    missed = tuple((faceset.names[row], why) for row, why in zip(crops.missed, crops.reasons, strict=True))
+    missed = tuple((faceset.names[row], str(why)) for row, why in zip(crops.missed, crops.reasons, strict=True))
     if not len(crops.rows):
         raise InputError(f"no face was acquired in {len(faceset)} images of {faceset.name}; the first: {missed[0][1]}")
     found = faceset.take(crops.rows)
@@ -237,35 +222,21 @@ def _check(faceset: FaceSet, size: int, context: float, aligned: bool, alignment
 # -- cutting ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _Crops:
-    """What was cut from the images of a set.
+class _Crops(NamedTuple):
+    """What was cut from the images of a set; stored as arrays of these names."""
 
-    Attributes:
-        images: uint8 [N,S,S,3] RGB.
-        landmarks: float32 [N,5,2], pixels of the crop.
-        rows: int64 [N], images of the set they come from.
-        cut: bool [N], whether the border of the picture cuts the face.
-        missed: int64 [M], images without a crop.
-        reasons: M sentences.
-    """
-
-    images: Image
-    landmarks: NDArray[np.float32]
-    rows: NDArray[np.int64]
-    cut: NDArray[np.bool_]
-    missed: NDArray[np.int64]
-    reasons: tuple[str, ...]
+    images: Image  # [N,S,S,3]
+    landmarks: NDArray[np.float32]  # [N,5,2], pixels of the crop
+    rows: NDArray[np.int64]  # [N], images of the set they come from
+    cut: NDArray[np.bool_]  # [N], whether the border of the picture cuts the face
+    missed: NDArray[np.int64]  # [M], images without a crop
+    reasons: NDArray[np.str_]  # [M]
 
 
 def _cut(
-    faceset: FaceSet,
-    size: int,
-    region: Box,
-    detector: FaceDetector | None,
-    alignment: Alignment,
+    faceset: FaceSet, size: int, region: Box, detector: FaceDetector | None, alignment: Alignment,
     progress: Callable[[int, int], None] | None,
-) -> _Crops:
+) -> _Crops:  # fmt: skip
     images = np.empty((len(faceset), size, size, 3), np.uint8)
     landmarks = np.empty((len(faceset), 5, 2), np.float32)
     rows: list[int] = []
@@ -294,9 +265,8 @@ def _cut(
         if progress is not None:
             progress(row + 1, len(faceset))
     found, lost = np.array(rows, np.int64), np.array(list(missed), np.int64)
-    return _Crops(
-        images[: len(rows)], landmarks[: len(rows)], found, np.array(cut, bool), lost, tuple(missed.values())
-    )
+    reasons = np.array(list(missed.values()), np.str_)
+    return _Crops(images[: len(rows)], landmarks[: len(rows)], found, np.array(cut, bool), lost, reasons)
 
 
 def _decoded(faceset: FaceSet, square: int | None) -> Iterator[Image | InputError]:
@@ -354,7 +324,7 @@ def _write_crops(folder: Path, key: str, crops: _Crops) -> None:
     except OSError as error:
         raise InputError(f"{folder} cannot be made ({error.strerror}); choose another folder for the cache") from error
     with atomic_write(folder / f"faces-{key}.npz", overwrite=True) as file:
-        np.savez(file, **{**vars(crops), "reasons": np.array(crops.reasons, dtype=np.str_)})
+        np.savez(file, **crops._asdict())
 
 
 def _read_crops(folder: Path | None, key: str) -> _Crops | None:
@@ -363,7 +333,6 @@ def _read_crops(folder: Path | None, key: str) -> _Crops | None:
         return None
     try:  # an npz is a zip, whose checksums are compared as it is read
         with (folder / f"faces-{key}.npz").open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-            return _Crops(**{**arrays, "reasons": tuple(str(reason) for reason in arrays["reasons"])})
+            return _Crops(**{name: stored[name] for name in stored.files})
     except (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, zipfile.BadZipFile):
         return None

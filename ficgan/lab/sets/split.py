@@ -24,22 +24,12 @@ _PRIORITY = ("gallery", "probe", "attacker", "background")
 
 @dataclass(frozen=True)
 class Split:
-    """Rows of a set, each in one part.
+    """Rows of a set, each in one part. The manifest says how it was drawn and what each part holds, with hashes."""
 
-    Args:
-        background: images of people that anonymisers may mix in.
-        attacker: images of people from whom attackers learn.
-        gallery: enrolled images of the people of the evaluation.
-        probe: the other images of the same people.
-        unused: all other rows.
-        manifest: how it was drawn, how many people and images each part has, a hash of each part and of all of it;
-            JSON-ready.
-    """
-
-    background: Rows
-    attacker: Rows
-    gallery: Rows
-    probe: Rows
+    background: Rows  # images of people that anonymisers may mix in
+    attacker: Rows  # images of people from whom attackers learn
+    gallery: Rows  # enrolled images of the people of the evaluation
+    probe: Rows  # the other images of the same people
     unused: Rows
     manifest: dict[str, Any] = field(default_factory=dict)
 
@@ -68,10 +58,6 @@ def split(
             least one is not.
         seed: of the draw.
         names: N names of the images, for the hashes; None: their rows.
-
-    Raises:
-        UsageError: a setting that cannot work.
-        InputError: too few people with two images.
 
     Source: Fantômas, sections 7.3 and 7.4: 200 + 4,500 + 300 of the 5,000 people with the most images, 75:25.
     """
@@ -174,21 +160,13 @@ def check(
     """Refuse people in two parts, and remove pictures that stand twice, in two parts or in gallery or probe.
 
     Of equal pictures one stays (gallery before probe before attacker before background). People who lose their last
-    enrolled or last probe image are left out.
+    enrolled or last probe image are left out. The manifest then says how many.
 
     Args:
         split: of `split`, or one's own.
         people: [N], the person of each row.
         names: N names, for messages and hashes.
         digests: N hashes of the pixels (`Prepared.digests`); None: equal pictures are not looked for.
-
-    Returns:
-        The split; with another manifest where duplicates were removed.
-
-    Raises:
-        UsageError: arguments of different lengths.
-        InputError: a row or a person in two parts, an unknown person, nobody to look for, or a person with images on
-            one side only.
     """
     people = np.asarray(people, np.int64).reshape(-1)
     for what, given in (("names", names), ("digests", digests)):
