@@ -323,7 +323,7 @@ def linkability(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
     if bins < 2:
         return Figure("D_sys", None, note=f"{count} genuine scores are too few for a histogram; 20 are needed.")
     drawn = scores.resampled(bootstrap)
-    genuine, impostor = (_shares(one, bins) for one in (drawn.genuine, drawn.impostor))
+    genuine, impostor = (_shares(histogram, bins) for histogram in (drawn.genuine, drawn.impostor))
     every = _global_measure(genuine, impostor)
     value = float(every[0])
     every[0] = np.nanmean(every[1:])  # resampling adds noise of its own, which D_sys takes for linkability
@@ -341,7 +341,7 @@ def reversibility(clear: Scores, naive: Scores, reversed: Scores, *, bootstrap: 
 
     Source: Todt et al., Fantômas (PETS 2024), §7.
     """
-    (people, ceiling), (others, below), (more, regained) = (_accuracies(one) for one in (clear, naive, reversed))
+    (people, ceiling), (others, below), (more, regained) = (_accuracies(scores) for scores in (clear, naive, reversed))
     if not (np.array_equal(people, others) and np.array_equal(people, more)):
         raise InputError("clear, anonymised and de-anonymised probes show different people; compare the same ones")
     name = "reversibility"

@@ -29,24 +29,15 @@ class Scores:
     """Probes against a gallery; made by `compare`, `from_matrix` or `take`.
 
     A *genuine* score compares two images of one person, an *impostor* score two people.
-
-    Attributes:
-        similarity: [P,G] float, higher is more alike; NaN where an image is not compared with another.
-        people: [P] int64, who is in each probe.
-        gallery: [G] int64 ascending, who is in each enrolled image.
-        acquired: [P] bool; a probe that was not acquired (no face found) has no scores.
-        metric: "cosine" or "euclidean" (negative distances).
-        same: the probes were compared with themselves, without each one's own image; every pair counts twice.
-        twins: gallery images that have the same embedding as another person's image.
     """
 
-    similarity: Floats
-    people: NDArray[np.int64]
-    gallery: NDArray[np.int64]
-    acquired: NDArray[np.bool_]
-    metric: Metric
-    same: bool = False
-    twins: int = 0
+    similarity: Floats  # [P,G], higher is more alike; NaN where an image is not compared with another
+    people: NDArray[np.int64]  # [P], who is in each probe
+    gallery: NDArray[np.int64]  # [G] ascending, who is in each enrolled image
+    acquired: NDArray[np.bool_]  # [P]; a probe that was not acquired (no face found) has no scores
+    metric: Metric  # "euclidean": negative distances
+    same: bool = False  # the probes were compared with themselves; every pair counts twice
+    twins: int = 0  # gallery images that have the same embedding as another person's image
     _resampled: dict[Bootstrap, Resampled] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -306,8 +297,8 @@ class Scores:
             self._resampled.clear()  # several metrics read the same resamples, one bootstrap at a time
             drawn = bootstrap.weights(len(self.identities))
             genuine, impostor = (
-                np.concatenate([one.sum(0, dtype=np.float64)[None], drawn @ one.astype(np.float32)])
-                for one in self.histograms
+                np.concatenate([counts.sum(0, dtype=np.float64)[None], drawn @ counts.astype(np.float32)])
+                for counts in self.histograms
             )
             self._resampled[bootstrap] = Resampled(genuine, impostor)
         return self._resampled[bootstrap]
@@ -353,7 +344,7 @@ def _similarities(
     else:  # about the gallery's mean, where float32 cancels least
         centre = gallery.mean(0, dtype=np.float64) if len(gallery) else 0.0
         with np.errstate(over="ignore"):
-            x, y = ((one - centre).astype(np.float32) for one in (probe, gallery))
+            x, y = ((rows - centre).astype(np.float32) for rows in (probe, gallery))
     (x, x_of), (y, y_of) = _distinct(x), _distinct(y)
     with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what is not finite
         scores = x @ y.T

@@ -15,36 +15,10 @@ from ficgan.anonymizers import Faces
 from ficgan.errors import InputError
 from ficgan.faces import ARCFACE_POINTS, FaceDetector, crop, detector_missing, get_detector, similarity
 from ficgan.lab.attributes import AttributeClassifier
-from ficgan.lab.metrics import Metric
-from ficgan.lab.metrics.geometry import (
-    POSE_NAMES,
-    Detections,
-    box_iou,
-    detect_faces,
-    eye_distance,
-    head_pose,
-    landmark_distance,
-    mouth_width,
-    quick,
-)
-from ficgan.lab.metrics.intervals import BOOTSTRAP, Bootstrap, Interval, percentiles, proportion, ratios
-from ficgan.lab.metrics.perceptual import (
-    SCALES,
-    Inception,
-    Lpips,
-    Perception,
-    SqueezeNet,
-    distinct_share,
-    frechet_distance,
-    frechet_floor,
-    inception_file,
-    kernel_distance,
-    lpips_backbone,
-    psnr,
-    scales,
-    sharpness,
-    structural_similarity,
-)
+from ficgan.lab.metrics import Metric, geometry, perceptual
+from ficgan.lab.metrics.geometry import POSE_NAMES, Detections
+from ficgan.lab.metrics.intervals import BOOTSTRAP, Bootstrap, percentiles, proportion, ratios
+from ficgan.lab.metrics.perceptual import Inception, Lpips, Perception, SqueezeNet
 from ficgan.lab.results import Figure
 
 __all__ = [
@@ -125,13 +99,13 @@ class Readings:
     def squeezenet_floor(self) -> float:
         """FD-SqueezeNet of two random halves; needs four images."""
         assert self.perception is not None
-        return frechet_floor(self.perception.features)
+        return perceptual.frechet_floor(self.perception.features)
 
     @cached_property
     def inception_floor(self) -> float:
         """FID of two random halves; needs four images."""
         assert self.inception is not None
-        return frechet_floor(self.inception)
+        return perceptual.frechet_floor(self.inception)
 
 
 class AgeGender:
@@ -187,7 +161,7 @@ class Judges:
         if name is None:
             found.missing["detector"] = "no face detector is available; see `ficgan doctor`"
         else:
-            found.detector = quick(get_detector(name))
+            found.detector = geometry.quick(get_detector(name))
         if path := _first(folders, "age_gender*.onnx"):
             found.age_gender = AgeGender(path)
         else:
@@ -208,7 +182,7 @@ class Judges:
     def _find_published(self) -> None:
         """LPIPS and Inception, where their packages and weights are here."""
         try:
-            if network := lpips_backbone():
+            if network := perceptual.lpips_backbone():
                 self.lpips = Lpips(network)
             else:
                 what = "no backbone of LPIPS (AlexNet, VGG-16, SqueezeNet)"
@@ -216,7 +190,7 @@ class Judges:
         except ImportError:
             self.missing["lpips"] = "the package lpips is not installed; install ficgan[eval]"
         try:
-            if path := inception_file():
+            if path := perceptual.inception_file():
                 self.inception = Inception(path)
             else:
                 self.missing["inception"] = "torch-fidelity's Inception is not in torch's cache of weights"
@@ -232,10 +206,10 @@ class Judges:
                 f"anonymised faces {list(faces.images.shape)} are no pairs with clear ones "
                 f"{list(against.faces.images.shape)}; give the same faces at one size"
             )
-        out = Readings(faces, sharpness(faces.images, faces.landmarks), missing=dict(self.missing))
+        out = Readings(faces, perceptual.sharpness(faces.images, faces.landmarks), missing=dict(self.missing))
         clear = None if against is None else against.faces.images
         if self.detector is not None:
-            out.detections = detect_faces(self.detector, faces.images, faces.landmarks)
+            out.detections = geometry.detect_faces(self.detector, faces.images, faces.landmarks)
             out.used["detector"] = self.detector.name
         if self.age_gender is not None:
             out.ages, out.males = self.age_gender.predict(faces)
@@ -374,16 +348,16 @@ class _Figures:
         if region is not None:
             x0, y0, x1, y1 = region
             a, b = a[:, y0:y1, x0:x1], b[:, y0:y1, x0:x1]
-        if count := scales(a.shape[1]):
-            single, multi = structural_similarity(a, b)
+        if count := perceptual.scales(a.shape[1]):
+            single, multi = perceptual.structural_similarity(a, b)
             self.mean("ssim", single)
-            if count == len(SCALES):
+            if count == len(perceptual.SCALES):
                 self.mean("ms-ssim", multi)
             else:
                 self.mean("ms-ssim-short", multi, f"{count} of the five scales, their weights summing to 1")
         else:
             self.none("ssim", f"images of {a.shape[1]} pixels are smaller than its window")
-        ratio = psnr(a, b)
+        ratio = perceptual.psnr(a, b)
         equal = int(np.isposinf(ratio).sum())
         note = f"{equal} of {len(ratio)} images are equal to the clear ones (infinite) and left out" if equal else ""
         self.mean("psnr", np.where(np.isinf(ratio), np.nan, ratio), note)
@@ -403,14 +377,14 @@ class _Figures:
         before, after = self.clear.perception, self.after.perception
         count = len(self.after)
         self.distances_of_sets("fid", "kid", "inception", self.clear.inception, self.after.inception)
-        both = [None if one is None else one.features for one in (before, after)]
+        both = [None if seen is None else seen.features for seen in (before, after)]
         self.distances_of_sets("fd-squeezenet", "kd-squeezenet", "squeezenet", *both)
         if before is not None and after is not None and before.diversity and after.diversity is not None:
             note = f"LPIPS-like (SqueezeNet), {before.diversity:.3f} between two clear images"
             self.out.append(Figure("diversity", after.diversity / before.diversity, n=count, unit="images", note=note))
         else:
             self.none("diversity", self.lack("squeezenet", "distances", other="the clear images are all alike"))
-        share, note = distinct_share(self.after.faces.images), "compared pixel for pixel"
+        share, note = perceptual.distinct_share(self.after.faces.images), "compared pixel for pixel"
         self.out.append(Figure("distinct", share, n=count, unit="images", note=note))
 
     def distances_of_sets(self, frechet: str, kernel: str, judge: str, x: Values | None, y: Values | None) -> None:
@@ -422,8 +396,8 @@ class _Figures:
             return
         floor = self.clear.inception_floor if judge == "inception" else self.clear.squeezenet_floor
         note = f"biased upwards at small n: two halves of the clear images are {floor:.4g} apart"
-        self.out.append(Figure(frechet, frechet_distance(x, y), n=count, unit="images", note=note))
-        mean, spread = kernel_distance(x, y, seed=self.seed)
+        self.out.append(Figure(frechet, perceptual.frechet_distance(x, y), n=count, unit="images", note=note))
+        mean, spread = perceptual.kernel_distance(x, y, seed=self.seed)
         note = f"standard deviation over subsets {spread:.4g}"
         self.out.append(Figure(kernel, mean, n=count, unit="images", note=note))
 
@@ -439,11 +413,11 @@ class _Figures:
         self.share("detected", after.found, found)
         missed = int((before.found & ~after.found).sum())
         note = f"{missed} of {int(before.found.sum())} faces were lost and are left out" if missed else ""
-        distance = landmark_distance(before.landmarks, after.landmarks)
-        self.mean("box-iou", box_iou(before.boxes, after.boxes), note)
-        self.mean("landmarks", distance / eye_distance(before.landmarks).clip(1e-9), note)
+        distance = geometry.landmark_distance(before.landmarks, after.landmarks)
+        self.mean("box-iou", geometry.box_iou(before.boxes, after.boxes), note)
+        self.mean("landmarks", distance / geometry.eye_distance(before.landmarks).clip(1e-9), note)
         self.mean("landmarks-px", distance, note)
-        poses = head_pose(before.landmarks), head_pose(after.landmarks)
+        poses = geometry.head_pose(before.landmarks), geometry.head_pose(after.landmarks)
         turned = np.abs((poses[1] - poses[0] + 180) % 360 - 180)
         for axis, name in enumerate(POSE_NAMES):
             self.mean(f"{name}-error", turned[:, axis], note)
@@ -451,7 +425,7 @@ class _Figures:
             more = "aligned crops have little roll left" if name == "roll" else ""
             self.correlation(f"{name}-r", poses[0][:, axis], poses[1][:, axis], "; ".join(filter(None, (note, more))))
         more = "; ".join(filter(None, (note, "a weak sign of a smile; smile-r is the better one")))
-        self.correlation("mouth-r", mouth_width(before.landmarks), mouth_width(after.landmarks), more)
+        self.correlation("mouth-r", geometry.mouth_width(before.landmarks), geometry.mouth_width(after.landmarks), more)
 
     def semantics(self, labels: NDArray[np.uint8] | None) -> None:
         clear, anonymised = self.clear, self.after
@@ -502,7 +476,7 @@ class _Figures:
         self.out.append(Figure(metric, value, low, high, int(used.sum()), "images", note))
 
     def share(self, metric: str, hits: NDArray[np.bool_], note: str) -> None:
-        ends: Interval = proportion(self.drawn, self._sum(hits), self._sum(np.ones(len(hits))))
+        ends = proportion(self.drawn, self._sum(hits), self._sum(np.ones(len(hits))))
         self.out.append(Figure(metric, float(hits.mean()), *ends, len(hits), "images", note))
 
     def correlation(self, metric: str, a: Values, b: Values, note: str = "") -> None:
