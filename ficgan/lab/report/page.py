@@ -215,10 +215,10 @@ def draw_all(results: Results, folder: Path) -> dict[str, Path]:
     return drawn
 
 
-def _legend(axes: Any) -> None:
+def _legend(axes: Any, grid: str = "both") -> None:
     """Beside the plot: names would cover each other where many methods fail alike."""
     axes.legend(fontsize=6, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
-    axes.grid(alpha=0.3)
+    axes.grid(axis=grid, alpha=0.3)
 
 
 def _attackers(results: Results, name: str, axes: Any) -> bool:
@@ -241,7 +241,7 @@ def _attackers(results: Results, name: str, axes: Any) -> bool:
     axes.set_yticks(range(len(order)), order, fontsize=7)
     axes.invert_yaxis()
     axes.set(xlim=(-0.02, 1.02), xlabel="rank-1 (all judges)")
-    _legend(axes)
+    _legend(axes, "x")
     return bool(points)
 
 

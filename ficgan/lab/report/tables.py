@@ -217,7 +217,7 @@ def given_back(results: Results) -> list[Row]:
 
 
 def retrieved(results: Results) -> list[Row]:
-    """Names by vote of several guesses, and strangers distinguished from enrolled people: a row for each attacker and judge."""
+    """Names by vote of several guesses, and strangers known from enrolled people: a row for each attacker and judge."""
     return _by_attacker(results, ["chance", *(metric.name for metric in RETRIEVAL)], "IRA")
 
 
