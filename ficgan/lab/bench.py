@@ -322,7 +322,7 @@ def divide(prepared: Prepared, sizes: SplitConfig) -> Split:
         people, background=sizes.background, attacker=sizes.attacker, test=sizes.test,
         enrolment=sizes.enrolment, seed=sizes.seed, names=names,
     )  # fmt: skip
-    return check(parts, people, names=names, digests=prepared.digests(), duplicates="remove")
+    return check(parts, people, names=names, digests=prepared.digests())
 
 
 def divided_set(config: SetConfig, detector: str, out: Path) -> tuple[Prepared, Split]:

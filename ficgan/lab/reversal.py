@@ -14,12 +14,10 @@ from ficgan.lab.attackers import halves, opponents
 from ficgan.lab.attacks.retrieval import RULES, Rule, choose_threshold, ood_curve, retrieve
 from ficgan.lab.bench import Bench, Subject, content, mean_figure, per_person
 from ficgan.lab.matrix_config import Scenario
-from ficgan.lab.metrics import fidelity
-from ficgan.lab.metrics.distribution import frechet_distance, frechet_floor
-from ficgan.lab.metrics.info import Metric
+from ficgan.lab.metrics import Metric, perceptual
 from ficgan.lab.metrics.intervals import Bootstrap, proportion, wilson
-from ficgan.lab.metrics.judges import Judges
-from ficgan.lab.metrics.perceptual import Perception, SqueezeNet
+from ficgan.lab.metrics.perceptual import Perception, SqueezeNet, frechet_distance, frechet_floor
+from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.readers import Embeddings
 from ficgan.lab.results import Figure, Trial
 
@@ -70,12 +68,12 @@ def fidelity_figures(bench: Bench, rows: NDArray[np.int64], faces: Faces) -> tup
     bootstrap = bench.bootstrap
 
     both = [content(guess), content(clear)]
-    ratio = bench.store.array(["psnr", *both], lambda: fidelity.psnr(guess.images, clear.images))
+    ratio = bench.store.array(["psnr", *both], lambda: perceptual.psnr(guess.images, clear.images))
     equal = int(np.isposinf(ratio).sum())
     note = f"{equal} of {len(ratio)} are equal to the clear faces (infinite) and left out" if equal else ""
     out = [mean_figure(PSNR, np.where(np.isinf(ratio), np.nan, ratio), people, bootstrap, note)]
-    if fidelity.scales(side):
-        alike = bench.store.array(["ssim", *both], lambda: fidelity.ssim(guess.images, clear.images))
+    if perceptual.scales(side):
+        alike = bench.store.array(["ssim", *both], lambda: perceptual.ssim(guess.images, clear.images))
         out.append(mean_figure(SSIM, alike, people, bootstrap))
     else:
         out.append(Figure(SSIM, None, unit="images", note=f"squares of {side} pixels are smaller than its window"))

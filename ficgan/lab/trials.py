@@ -16,8 +16,15 @@ from ficgan.lab.attackers import Attempt, attacked
 from ficgan.lab.attributes import binary_labels, infer
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Rows, Subject, known
 from ficgan.lab.matrix_config import Scenario
-from ficgan.lab.metrics.identification import FAILURES, failures_to_acquire, rank
-from ficgan.lab.metrics.privacy import chance, privacy_curves, privacy_figures, reversibility
+from ficgan.lab.metrics.privacy import (
+    FAILURES,
+    chance,
+    failures_to_acquire,
+    privacy_curves,
+    privacy_figures,
+    rank,
+    reversibility,
+)
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.probe import run_identity_probe
 from ficgan.lab.readers import Embeddings, Reader, retrain_head, retrain_network

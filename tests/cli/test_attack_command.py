@@ -27,7 +27,7 @@ from ficgan.lab import bench as lab_bench
 from ficgan.lab import matrix, readers, reversal
 from ficgan.lab.attacks.learned import files, read_header
 from ficgan.lab.matrix_config import MatrixConfig, load_attack
-from ficgan.lab.metrics.judges import Judges
+from ficgan.lab.metrics.utility import Judges
 
 PEOPLE, EACH, SIDE = 24, 4, 32
 CONFIG = {

@@ -10,7 +10,7 @@ from shape_world import MadeMesh
 
 from ficgan.anonymizers import Faces
 from ficgan.lab.bars.bench import BarsBench, Panel
-from ficgan.lab.metrics.judges import Judges
+from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.readers import Reader, ShapeRecognizer
 from ficgan.lab.sets import Prepared
 

@@ -29,7 +29,7 @@ from ficgan.lab.bars.utility import (
     likeness_controls,
     sharpness_at,
 )
-from ficgan.lab.metrics.judges import Judges
+from ficgan.lab.metrics.utility import Judges
 
 
 @dataclass(frozen=True)

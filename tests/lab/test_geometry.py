@@ -16,6 +16,7 @@ from ficgan.lab.metrics.geometry import (
     eye_distance,
     head_pose,
     landmark_distance,
+    mouth_width,
     quick,
 )
 
@@ -29,7 +30,7 @@ def turned(yaw: float, pitch: float, roll: float) -> np.ndarray:
     return geometry._HEAD @ clockwise.T @ up.T @ right.T
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=10, deadline=None, derandomize=True)
 @given(yaw=st.floats(-70, 70), pitch=st.floats(-60, 60), roll=st.floats(-170, 170), scale=st.floats(1, 200))
 def test_known_poses_are_recovered(yaw, pitch, roll, scale):
     marks = turned(yaw, pitch, roll)[:, :2] * scale + [37, -12]
@@ -87,6 +88,12 @@ def test_distances_of_landmarks(rng):
     np.testing.assert_allclose(eye_distance(a), [np.hypot(*(x[1] - x[0])) for x in a])
     b[2] = np.nan
     assert np.isnan(landmark_distance(a, b)[2])
+
+
+def test_mouth_is_its_width_in_eye_distances():
+    marks = np.array([[[10, 10], [30, 10], [20, 20], [12, 30], [28, 30]], [[np.nan] * 2] * 5], np.float32)
+    marks = np.stack([*marks, marks[0] * 3])
+    np.testing.assert_allclose(mouth_width(marks), [0.8, np.nan, 0.8], rtol=1e-6)
 
 
 class TwoFaces:

@@ -14,8 +14,8 @@ from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces
 from ficgan.faces import Alignment, Face
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject
 from ficgan.lab.matrix_config import SCENARIOS
+from ficgan.lab.metrics.privacy import auc
 from ficgan.lab.metrics.scores import Scores
-from ficgan.lab.metrics.verification import auc
 from ficgan.lab.probe import PROBES, fit_probe, run_identity_probe, whitening
 from ficgan.lab.results import Trial
 from ficgan.lab.sets import Prepared, split

@@ -9,8 +9,8 @@ import pytest
 import scipy.stats
 
 from ficgan.errors import UsageError
-from ficgan.lab.metrics import verification as verif
 from ficgan.lab.metrics.intervals import Bootstrap, proportion, ratios, recentred, rule_of_three, wilson
+from ficgan.lab.metrics.privacy import auc
 from ficgan.lab.metrics.scores import Scores
 
 FEW = Bootstrap(50)
@@ -95,7 +95,7 @@ def test_the_interval_of_the_auc_covers_the_truth() -> None:
         rng = np.random.default_rng(trial)
         people = np.repeat(np.arange(40), 2)
         matrix = rng.normal(size=(80, 40)) + (people[:, None] == np.arange(40))
-        figure = verif.auc(Scores.from_matrix(matrix, people, np.arange(40)), bootstrap=Bootstrap(200))
+        figure = auc(Scores.from_matrix(matrix, people, np.arange(40)), bootstrap=Bootstrap(200))
         assert figure.low is not None and figure.high is not None
         covered += figure.low <= scipy.stats.norm.cdf(1 / math.sqrt(2)) <= figure.high
     assert covered >= 50

@@ -19,9 +19,9 @@ from ficgan.identity.file import file_digest
 from ficgan.lab import bench as lab_bench
 from ficgan.lab import matrix, readers
 from ficgan.lab.matrix_config import MatrixConfig
-from ficgan.lab.metrics.judges import Judges
+from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.report import write_report
-from ficgan.lab.report.headline import controls, figure, headlines
+from ficgan.lab.report.tables import controls, figure, headlines
 from ficgan.lab.results import Results
 
 assert ficgan.lab

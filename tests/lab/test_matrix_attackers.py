@@ -21,7 +21,7 @@ from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.attacks.learned.base import held_out
 from ficgan.lab.bench import Subject, anonymiser_for
 from ficgan.lab.matrix_config import MatrixConfig, load_matrix
-from ficgan.lab.report.headline import figure
+from ficgan.lab.report.tables import figure
 from ficgan.lab.results import Results, Trial
 from ficgan.lab.stored import Store, run_tasks
 

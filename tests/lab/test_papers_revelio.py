@@ -24,14 +24,14 @@ from ficgan.anonymizers import Faces, GaussianBlur
 from ficgan.cli.evaluate_paper import paper
 from ficgan.errors import InputError, UsageError
 from ficgan.lab import readers, reversal
-from ficgan.lab.metrics.judges import Judges
+from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.papers import published as printed
 from ficgan.lab.papers import revelio
 from ficgan.lab.papers.bench import Attack, with_data
 from ficgan.lab.papers.revelio import RevelioPaper, RevelioRun, attacker, divide, run_revelio, settings
 from ficgan.lab.papers.revelio_tables import _plotted, draw_revelio, revelio_caveats
 from ficgan.lab.readers import Reader
-from ficgan.lab.report.headline import controls
+from ficgan.lab.report.tables import controls
 from ficgan.lab.results import Figure, Trial
 from ficgan.lab.sets import Prepared
 

@@ -1,7 +1,8 @@
-"""LPIPS-like distances against the formula in loops, LPIPS against its package fed by hand, nothing downloaded."""
+"""SSIM against scikit-image, LPIPS against the formula in loops, Fréchet distance against SciPy's matrix root."""
 
 from __future__ import annotations
 
+import math
 from itertools import combinations
 from pathlib import Path
 
@@ -9,12 +10,169 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import scipy.linalg
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import load_file, save_file
+from scipy.ndimage import correlate1d
+from skimage.metrics import peak_signal_noise_ratio
+from skimage.metrics import structural_similarity as skimage_ssim
 
 from ficgan.errors import InputError
 from ficgan.lab.metrics import perceptual
-from ficgan.lab.metrics.perceptual import Lpips, SqueezeNet, hub_file, inception_file, lpips_backbone
+from ficgan.lab.metrics.perceptual import (
+    SCALES,
+    Lpips,
+    SqueezeNet,
+    distinct_share,
+    frechet_distance,
+    frechet_floor,
+    hub_file,
+    inception_file,
+    kernel_distance,
+    lpips_backbone,
+    mean_pairwise_square,
+    psnr,
+    scales,
+    sharpness,
+    ssim,
+    structural_similarity,
+)
+
+# -- pixels -----------------------------------------------------------------------------------------------------------
+
+
+def pictures(rng: np.random.Generator, count: int, side: int) -> tuple[np.ndarray, np.ndarray]:
+    """Smooth pictures and the same with noise, a shift of brightness and less contrast."""
+    grid = np.linspace(0, 3, side)
+    waves = rng.uniform(0.5, 2, (count, 3, 2))
+    a = np.stack(
+        [[np.outer(np.sin(grid * w[0]), np.cos(grid * w[1])) for w in three] for three in waves]
+    ).transpose(0, 2, 3, 1)
+    a = a * 90 + 128 + rng.normal(0, 8, a.shape)
+    b = (a - 128) * rng.uniform(0.4, 1.2, (count, 1, 1, 1)) + 120 + rng.normal(0, 15, a.shape)
+    return a.clip(0, 255).astype(np.uint8), b.clip(0, 255).astype(np.uint8)
+
+
+def oracle_maps(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Structure and SSIM maps of one channel in float64, window inside the image."""
+    t = np.arange(-5, 6)
+    g = np.exp(-t * t / (2 * 1.5**2))
+    g /= g.sum()
+
+    def blur(z: np.ndarray) -> np.ndarray:
+        return correlate1d(correlate1d(z, g, axis=0), g, axis=1)[5:-5, 5:-5]
+
+    c1, c2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
+    mx, my = blur(x), blur(y)
+    structure = (2 * (blur(x * y) - mx * my) + c2) / (blur(x * x) - mx**2 + blur(y * y) - my**2 + c2)
+    return structure, structure * (2 * mx * my + c1) / (mx**2 + my**2 + c1)
+
+
+def oracle_ms_ssim(a: np.ndarray, b: np.ndarray, count: int) -> float:
+    weights = np.array([0.0448, 0.2856, 0.3001, 0.2363, 0.1333])[:count]
+    weights = weights / weights.sum()
+    channels = []
+    for c in range(3):
+        x, y = a[..., c].astype(np.float64), b[..., c].astype(np.float64)
+        value = 1.0
+        for level in range(count):
+            structure, whole = oracle_maps(x, y)
+            value *= max((whole if level == count - 1 else structure).mean(), 0) ** weights[level]
+            h, w = x.shape[0] // 2 * 2, x.shape[1] // 2 * 2
+            x, y = (z[:h, :w].reshape(h // 2, 2, w // 2, 2).mean((1, 3)) for z in (x, y))
+        channels.append(value)
+    return float(np.mean(channels))
+
+
+@pytest.mark.parametrize("side", [11, 64, 129])
+def test_ssim_is_that_of_scikit_image(rng, side):
+    a, b = pictures(rng, 3, side)
+    options = {"channel_axis": 2, "gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False}
+    expected = [skimage_ssim(x, y, data_range=255, **options) for x, y in zip(a, b, strict=True)]
+    np.testing.assert_allclose(ssim(a, b), expected, atol=2e-5)
+
+
+@pytest.mark.parametrize(("side", "count"), [(176, 5), (128, 4), (67, 3), (22, 2), (15, 1)])
+def test_ms_ssim_equals_a_float64_loop(rng, side, count):
+    assert scales(side) == count
+    a, b = pictures(rng, 2, side)
+    expected = [oracle_ms_ssim(x, y, count) for x, y in zip(a, b, strict=True)]
+    np.testing.assert_allclose(structural_similarity(a, b)[1], expected, atol=5e-5)
+
+
+def test_weights_are_those_of_the_paper_and_one_scale_is_ssim(rng):
+    assert SCALES == (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)
+    a, b = pictures(rng, 2, 40)
+    single, multi = structural_similarity(a, b, most=1)
+    pairs = list(zip(a * 1.0, b * 1.0, strict=True))
+    expected = [[max(oracle_maps(x[..., c], y[..., c])[1].mean(), 0) for c in range(3)] for x, y in pairs]
+    np.testing.assert_allclose(multi, np.mean(expected, 1), atol=2e-5)
+    np.testing.assert_allclose(single, multi, atol=1e-6)
+
+
+def test_equal_images_are_perfect_and_negatives_are_not(rng):
+    a, _ = pictures(rng, 2, 96)
+    single, multi = structural_similarity(a, a)
+    np.testing.assert_allclose(single, 1, atol=1e-6)
+    np.testing.assert_allclose(multi, 1, atol=1e-6)
+    single, multi = structural_similarity(a, 255 - a)
+    assert (single < 0.2).all() and (multi >= 0).all() and (multi < 0.2).all()
+
+
+@pytest.mark.parametrize(("a", "b"), [(0, 255), (0, 0), (255, 255), (10, 20)])
+def test_flat_images_have_the_luminance_term_alone(a, b):
+    x, y = (np.full((1, 32, 32, 3), value, np.uint8) for value in (a, b))
+    c1 = (0.01 * 255) ** 2
+    assert ssim(x, y)[0] == pytest.approx((2 * a * b + c1) / (a * a + b * b + c1), abs=1e-4)
+
+
+@settings(max_examples=10, deadline=None, derandomize=True)
+@given(side=st.integers(11, 40), seed=st.integers(0, 999))
+def test_bounds_and_symmetry(side, seed):
+    a, b = np.random.default_rng(seed).integers(0, 256, (2, 2, side, side, 3), dtype=np.uint8)
+    single, multi = structural_similarity(a, b)
+    assert (np.abs(single) <= 1).all() and ((multi >= 0) & (multi <= 1)).all()
+    np.testing.assert_allclose(single, ssim(b, a), atol=1e-6)
+
+
+def test_psnr_is_that_of_scikit_image_and_infinite_for_equals(rng):
+    a, b = pictures(rng, 3, 32)
+    b[2] = a[2]
+    expected = [peak_signal_noise_ratio(x, y, data_range=255) for x, y in zip(a[:2], b[:2], strict=True)]
+    found = psnr(a, b)
+    np.testing.assert_allclose(found[:2], expected, rtol=1e-6)
+    assert math.isinf(found[2]) and found[2] > 0
+
+
+def test_sharpness_is_the_variance_of_the_laplacian_in_the_face(rng):
+    image = np.repeat(rng.integers(0, 256, (1, 64, 64, 1), dtype=np.uint8), 3, axis=3)
+    marks = np.array([[[24, 26], [40, 26], [32, 34], [26, 42], [38, 42]]], np.float32)
+    # middle (32, 34), eye distance 16: columns 16…47, rows 18…49
+    grey = np.pad(image[0, 18:50, 16:48, 0].astype(np.float64), 1, mode="reflect")
+    laplacian = grey[:-2, 1:-1] + grey[2:, 1:-1] + grey[1:-1, :-2] + grey[1:-1, 2:] - 4 * grey[1:-1, 1:-1]
+    assert sharpness(image, marks)[0] == pytest.approx(laplacian.var(), rel=1e-5)
+    image[:, :10] = 0  # outside the face
+    assert sharpness(image, marks)[0] == pytest.approx(laplacian.var(), rel=1e-5)
+
+
+def test_landmarks_off_the_image_and_flat_faces_have_a_number(rng):
+    image = np.full((2, 32, 32, 3), 90, np.uint8)
+    marks = np.array([[[-90, -90], [-80, -90], [-85, -80], [-90, -70], [-80, -70]], [[5, 5]] * 5], np.float32)
+    np.testing.assert_array_equal(sharpness(image, marks), [0, 0])
+
+
+def test_unequal_and_tiny_images_are_refused():
+    with pytest.raises(InputError, match="cannot be compared"):
+        ssim(np.zeros((1, 20, 20, 3), np.uint8), np.zeros((1, 21, 21, 3), np.uint8))
+    with pytest.raises(InputError, match="too small"):
+        ssim(np.zeros((1, 10, 10, 3), np.uint8), np.zeros((1, 10, 10, 3), np.uint8))
+    with pytest.raises(InputError, match="cannot be compared"):
+        psnr(np.zeros((1, 20, 20, 3), np.uint8), np.zeros((2, 20, 20, 3), np.uint8))
+
+
+# -- networks ----------------------------------------------------------------------------------------------------------
 
 
 def small_network(folder: Path, rng: np.random.Generator) -> tuple[Path, Path]:
@@ -191,3 +349,106 @@ class _Stop(Exception):
         frame = sys._getframe(2)
         cls.states.append({name: value.clone() for name, value in frame.f_locals["self"].state_dict().items()})
         raise cls
+
+
+# -- sets of images ----------------------------------------------------------------------------------------------------
+
+
+def by_sqrtm(a: np.ndarray, b: np.ndarray) -> float:
+    """The formula as it is printed, with a matrix square root."""
+    ca, cb = np.cov(a, rowvar=False), np.cov(b, rowvar=False)
+    root = scipy.linalg.sqrtm(ca @ cb)
+    return float(((a.mean(0) - b.mean(0)) ** 2).sum() + np.trace(ca + cb - 2 * root.real))
+
+
+def mmd(x: np.ndarray, y: np.ndarray) -> float:
+    """Unbiased squared maximum mean discrepancy, pair by pair."""
+    k = lambda u, v: (float(u @ v) / len(u) + 1) ** 3  # noqa: E731
+    m, n = len(x), len(y)
+    xx = sum(k(x[i], x[j]) for i in range(m) for j in range(m) if i != j) / (m * (m - 1))
+    yy = sum(k(y[i], y[j]) for i in range(n) for j in range(n) if i != j) / (n * (n - 1))
+    return xx + yy - 2 * sum(k(u, v) for u in x for v in y) / (m * n)
+
+
+@pytest.mark.parametrize(("n", "m", "d"), [(60, 80, 12), (300, 40, 25), (40, 300, 25)])
+def test_frechet_distance_equals_the_printed_formula(rng, n, m, d):
+    a = rng.normal(size=(n, d)) @ rng.normal(size=(d, d))
+    b = rng.normal(size=(m, d)) @ rng.normal(size=(d, d)) + 0.5
+    assert frechet_distance(a, b) == pytest.approx(by_sqrtm(a, b), rel=1e-8)
+
+
+def test_frechet_distance_with_fewer_images_than_features(rng):
+    """Where the covariance is singular the root is taken of its eigenvalues instead."""
+    a, b = rng.normal(size=(10, 30)), rng.normal(size=(14, 30)) * 2 + 1
+    ca, cb = np.cov(a, rowvar=False), np.cov(b, rowvar=False)
+    values, vectors = np.linalg.eigh(ca)
+    half = vectors * np.sqrt(values.clip(0)) @ vectors.T
+    trace = np.sqrt(np.linalg.eigvalsh(half @ cb @ half).clip(0)).sum()
+    expected = ((a.mean(0) - b.mean(0)) ** 2).sum() + np.trace(ca) + np.trace(cb) - 2 * trace
+    assert frechet_distance(a, b) == pytest.approx(expected, rel=1e-6)
+
+
+def test_frechet_distance_of_gaussians_is_the_closed_form(rng):
+    """Diagonal covariances: Σ (Δμ² + (σ − τ)²); the sample is made to have them exactly."""
+    z = rng.normal(size=(500, 6))
+    z -= z.mean(0)
+    z = z @ np.linalg.inv(np.linalg.cholesky(np.cov(z, rowvar=False))).T
+    s, t, mu = np.array([1, 2, 3, 0.5, 1, 4.0]), np.array([2, 2, 1, 1.5, 1, 0.0]), np.arange(6) / 3
+    assert frechet_distance(z * s, z * t + mu) == pytest.approx((mu**2).sum() + ((s - t) ** 2).sum(), rel=1e-9)
+
+
+def test_frechet_distance_of_a_set_and_itself_is_nothing_and_the_floor_is_not(rng):
+    a = rng.normal(size=(200, 128))
+    assert frechet_distance(a, a) == pytest.approx(0, abs=1e-9)
+    # Identical 128-d Gaussians at 200 images score about 43: bias alone.
+    assert frechet_distance(a, rng.normal(size=(200, 128))) == pytest.approx(43, abs=3)
+    assert frechet_floor(a) > 50 and frechet_floor(a) == frechet_floor(a)
+    assert frechet_floor(a, seed=1) != frechet_floor(a)
+
+
+def test_kernel_distance_is_the_mean_over_all_subsets_in_the_limit(rng):
+    """Many random subsets of three of six: their mean is near that over all 400 pairs of subsets, done by loops."""
+    x, y = rng.normal(size=(6, 4)), rng.normal(size=(6, 4)) + 0.7
+    every = [mmd(x[list(p)], y[list(q)]) for p in combinations(range(6), 3) for q in combinations(range(6), 3)]
+    mean, spread = kernel_distance(x, y, subsets=20000)
+    assert mean == pytest.approx(np.mean(every), abs=5 * np.std(every) / np.sqrt(20000))
+    assert spread == pytest.approx(np.std(every), rel=0.05)
+
+
+def test_kernel_distance_is_unbiased_and_sees_a_shift(rng):
+    same = [kernel_distance(rng.normal(size=(40, 16)), rng.normal(size=(40, 16)), subsets=20)[0] for _ in range(60)]
+    assert abs(np.mean(same)) < 4 * np.std(same) / np.sqrt(60)
+    far = kernel_distance(rng.normal(size=(40, 16)), rng.normal(size=(40, 16)) + 1, subsets=20)[0]
+    assert far > np.mean(same) + 10 * np.std(same)
+
+
+def test_kernel_distance_in_blocks_and_whole(rng, monkeypatch):
+    x, y = rng.normal(size=(50, 8)), rng.normal(size=(61, 8))
+    whole = kernel_distance(x, y, subsets=7, seed=3)
+    monkeypatch.setattr("ficgan.lab.metrics.perceptual._ROWS", 16)
+    np.testing.assert_allclose(kernel_distance(x, y, subsets=7, seed=3), whole, rtol=1e-9)
+
+
+def test_mean_pairwise_square_equals_the_loop(rng):
+    v = rng.normal(size=(9, 5)) + 4
+    expected = np.mean([((a - b) ** 2).sum() for a, b in combinations(v, 2)])
+    assert mean_pairwise_square(v.sum(0), float((v**2).sum()), 9) == pytest.approx(expected, rel=1e-10)
+    assert mean_pairwise_square(v[0], float(v[0] @ v[0]), 1) == 0
+
+
+def test_distinct_share(rng):
+    images = rng.integers(0, 256, (4, 8, 8, 3), dtype=np.uint8)
+    assert distinct_share(images) == 1
+    assert distinct_share(images[[0, 0, 1, 1, 1, 2, 0, 0]]) == 3 / 8
+
+
+def test_bad_features_are_refused(rng):
+    good = rng.normal(size=(8, 3))
+    with pytest.raises(InputError, match="no two sets"):
+        frechet_distance(good, good[:, :2])
+    with pytest.raises(InputError, match="no two sets"):
+        frechet_distance(good[:1], good)
+    with pytest.raises(InputError, match="not finite"):
+        kernel_distance(good, np.where(good > 1, np.nan, good))
+    with pytest.raises(InputError, match="too few"):
+        kernel_distance(good, good[:3])

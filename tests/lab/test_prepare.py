@@ -1,4 +1,4 @@
-"""Crops of a set: against points and pixels computed here, with a detector that says what it is told to say."""
+"""Crops of a set: against points and pixels computed here, with a detector that finds what it is given."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ MARKS = np.array([(40, 40), (80, 42), (60, 62), (44, 84), (78, 84)], np.float32)
 BOX = np.array([25, 15, 95, 105], np.float32)
 
 
-class Told:
+class Scripted:
     """A detector that gives the same faces for each image, and counts how often it is asked."""
 
-    def __init__(self, *faces: Face, name: str = "told") -> None:
+    def __init__(self, *faces: Face, name: str = "scripted") -> None:
         self.name, self.faces, self.asked = name, list(faces), 0
 
     def detect(self, image: NDArray[np.uint8]) -> list[Face]:
@@ -56,7 +56,7 @@ def pixels_of(faces: FaceSet, row: int) -> NDArray[np.uint8]:
 def test_landmarks_and_pixels_lie_where_the_alignment_says(
     photos: FaceSet, size: int, context: float, side: int
 ) -> None:
-    made = prepare(photos, size=size, context=context, detector=Told(face()))
+    made = prepare(photos, size=size, context=context, detector=Scripted(face()))
     x0, y0, x1, y1 = made.region
     assert (x1 - x0, y1 - y0) == (side, side) and (x0, y0) == (size - x1, size - y1)
     assert made.faces.images.shape == (6, size, size, 3) and made.faces.landmarks.dtype == np.float32
@@ -86,7 +86,7 @@ def test_the_largest_face_fully_in_the_picture(photos: FaceSet) -> None:
         ([outside, small], small, False),
     ]
     for faces, wanted, cut in cases:
-        made = prepare(photos.take([0]), size=48, detector=Told(*faces))
+        made = prepare(photos.take([0]), size=48, detector=Scripted(*faces))
         marks = transform_points(Alignment().matrix(wanted.landmarks, 48), wanted.landmarks)
         np.testing.assert_allclose(made.faces.landmarks[0], marks, atol=1e-3)
         assert made.cut == (photos.names[:1] if cut else ())
@@ -98,7 +98,7 @@ def test_failures_to_acquire_are_listed(photos: FaceSet, tmp_path: Path) -> None
     (tmp_path / "set" / "c" / "words.png").write_text("no picture")
     faces = open_set(tmp_path / "set")
 
-    class Fussy(Told):
+    class Fussy(Scripted):
         def detect(self, image: NDArray[np.uint8]) -> list[Face]:
             self.asked += 1
             return [] if self.asked == 1 else [face(BOX, MARKS - (60, 0))] if self.asked == 2 else [face()]
@@ -123,14 +123,14 @@ def test_failures_to_acquire_are_listed(photos: FaceSet, tmp_path: Path) -> None
 
 def test_no_face_at_all_is_an_error(photos: FaceSet) -> None:
     with pytest.raises(InputError, match="no face was acquired in 6 images of set; the first: no face was found"):
-        prepare(photos, detector=Told())
+        prepare(photos, detector=Scripted())
 
 
 def test_attributes_follow_the_rows(photos: FaceSet) -> None:
     photos.attributes["Bald"] = np.array([0, 1, 0, 1, 1, 0], np.uint8)
     photos.groups["gender"] = ("F", "M", "F", "M", "M", "F")
 
-    class Second(Told):
+    class Second(Scripted):
         def detect(self, image: NDArray[np.uint8]) -> list[Face]:
             self.asked += 1
             return [face()] if self.asked % 2 == 0 else []
@@ -153,8 +153,8 @@ def test_crops_are_kept_and_made_anew_when_anything_changes(photos: FaceSet, tmp
     cache, root = tmp_path / "cache", tmp_path / "set"
     (root / "a" / "9.png").write_text("torn")
     photos = open_set(root)
-    detector = Told(face([0, 0, 80, 90]))
-    first = prepare(photos, size=32, detector=detector, cache=cache, jobs=3)
+    detector = Scripted(face([0, 0, 80, 90]))
+    first = prepare(photos, size=32, detector=detector, cache=cache)
     assert detector.asked == 6 and [path.suffix for path in cache.iterdir()] == [".npz"]
     seen: list[tuple[int, int]] = []
     again = prepare(photos, size=32, detector=detector, cache=cache, progress=lambda *at: seen.append(at))
@@ -166,7 +166,7 @@ def test_crops_are_kept_and_made_anew_when_anything_changes(photos: FaceSet, tmp
         lambda: prepare(photos, size=32, context=1.2, detector=detector, cache=cache),
         lambda: prepare(photos, size=32, alignment=Alignment(eye_y=0.4), detector=detector, cache=cache),
         lambda: prepare(photos.take([1, 2]), size=32, detector=detector, cache=cache),
-        lambda: prepare(photos, size=32, detector=Told(face(), name="other"), cache=cache),
+        lambda: prepare(photos, size=32, detector=Scripted(face(), name="other"), cache=cache),
     ]
     for number, change in enumerate(changes, start=2):
         change()
@@ -180,7 +180,7 @@ def test_crops_are_kept_and_made_anew_when_anything_changes(photos: FaceSet, tmp
 
 
 def test_a_damaged_cache_is_made_anew(photos: FaceSet, tmp_path: Path) -> None:
-    detector = Told(face())
+    detector = Scripted(face())
     first = prepare(photos, size=32, detector=detector, cache=tmp_path / "cache")
     (kept,) = (tmp_path / "cache").iterdir()
     whole = kept.read_bytes()
@@ -192,13 +192,8 @@ def test_a_damaged_cache_is_made_anew(photos: FaceSet, tmp_path: Path) -> None:
         assert detector.asked == 6 * number and same(first, again) and kept.read_bytes() == whole
 
 
-def test_threads_change_nothing(photos: FaceSet) -> None:
-    one, four = (prepare(photos, size=32, detector=Told(face()), jobs=jobs) for jobs in (1, 4))
-    assert same(one, four)
-
-
 def test_aligned_sets_are_not_looked_at(photos: FaceSet) -> None:
-    asked = Told(face())
+    asked = Scripted(face())
     made = prepare(photos, size=40, detector=asked, aligned=True)
     assert asked.asked == 0 and made.source["detector"] is None and made.whole
     np.testing.assert_allclose(made.faces.landmarks[0], Alignment().points(40), atol=1e-5)
@@ -220,7 +215,7 @@ class Inverted(Anonymizer):
 
 
 def test_only_the_region_is_anonymised(photos: FaceSet) -> None:
-    made = prepare(photos, size=64, context=1.6, detector=Told(face()))
+    made = prepare(photos, size=64, context=1.6, detector=Scripted(face()))
     before = made.faces.images.copy()
     x0, y0, x1, y1 = made.region
     done = made.anonymise(Inverted())
@@ -240,14 +235,14 @@ def test_only_the_region_is_anonymised(photos: FaceSet) -> None:
 
 
 def test_without_context_the_region_is_all(photos: FaceSet) -> None:
-    made = prepare(photos, size=32, detector=Told(face()))
+    made = prepare(photos, size=32, detector=Scripted(face()))
     assert made.region == (0, 0, 32, 32) and made.regions() is made.faces
     assert np.array_equal(made.anonymise(Inverted()).images, 255 - made.faces.images)
     assert (made.surroundings().images == 127).all() and np.array_equal(made.inside().images, made.faces.images)
 
 
 def test_equal_pictures_have_equal_digests(photos: FaceSet) -> None:
-    made = prepare(photos.take([0, 1]), size=32, detector=Told(face()))
+    made = prepare(photos.take([0, 1]), size=32, detector=Scripted(face()))
     twice = made.faces.take([0, 1])
     twice.images[1] = twice.images[0]
     digests = Prepared(twice, made.region, made.rows).digests()
@@ -260,13 +255,12 @@ def test_equal_pictures_have_equal_digests(photos: FaceSet) -> None:
         ({"size": 8}, "size is 8"),
         ({"context": 0.5}, "context is 0.5"),
         ({"context": float("nan")}, "context is nan"),
-        ({"jobs": 0}, "jobs is 0"),
         ({"aligned": True, "context": 1.5}, "nothing around"),
     ],
 )
 def test_settings_that_cannot_work(photos: FaceSet, options: dict[str, object], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
-        prepare(photos, detector=Told(face()), **options)  # type: ignore[arg-type]
+        prepare(photos, detector=Scripted(face()), **options)  # type: ignore[arg-type]
 
 
 def test_a_set_that_was_aligned_otherwise_is_refused(photos: FaceSet, tmp_path: Path) -> None:
@@ -281,15 +275,15 @@ def test_a_set_that_was_aligned_otherwise_is_refused(photos: FaceSet, tmp_path: 
 
 def test_an_empty_choice_is_refused(photos: FaceSet) -> None:
     with pytest.raises(InputError, match="holds no image"):
-        prepare(photos.take([]), detector=Told(face()))
+        prepare(photos.take([]), detector=Scripted(face()))
 
 
 def test_where_a_quick_look_finds_nothing_a_thorough_one_follows() -> None:
-    class Blind(Told):
-        def once(self) -> Told:
+    class Blind(Scripted):
+        def once(self) -> Scripted:
             return fast
 
-    fast, thorough = Told(), Blind(face())
+    fast, thorough = Scripted(), Blind(face())
     large = np.zeros((1000, 500, 3), np.uint8)
     assert len(Quick(thorough).detect(large)) == 1 and (fast.asked, thorough.asked) == (1, 1)
     fast.faces = [face()]
@@ -318,7 +312,7 @@ def test_the_astronaut_upright_in_her_crop(
         path.parent.mkdir(parents=True)
         image.save(path)
         faces = open_set(tmp_path / str(number))
-        crops.append(prepare(faces, detector=Told(face([180, 60, 270, 170], points))).faces.images[0].astype(float))
+        crops.append(prepare(faces, detector=Scripted(face([180, 60, 270, 170], points))).faces.images[0].astype(float))
         found.append(prepare(faces, detector=default_detector()))
     assert np.corrcoef(crops[0].ravel(), crops[1].ravel())[0, 1] > 0.99
     for made in found:
@@ -326,6 +320,7 @@ def test_the_astronaut_upright_in_her_crop(
         assert np.abs(made.faces.landmarks - Alignment().points(128)).max() < 8
 
 
+@pytest.mark.slow
 def test_a_few_of_the_shared_faces(shared_data: Path, shared_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FICGAN_MODELS", str(shared_models))
     for name in ("london", "celeba_crops.tar", "att.tar"):

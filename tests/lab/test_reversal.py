@@ -15,8 +15,8 @@ from ficgan.anonymizers import Faces
 from ficgan.lab import reversal
 from ficgan.lab.bench import Bench
 from ficgan.lab.metrics.intervals import Bootstrap
-from ficgan.lab.metrics.judges import Judges
 from ficgan.lab.metrics.perceptual import Perception
+from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.results import Figure
 from ficgan.lab.sets import Prepared, split
 from ficgan.lab.stored import Store

@@ -14,7 +14,7 @@ from ficgan.errors import UsageError
 from ficgan.lab import reversal
 from ficgan.lab.bench import Bench
 from ficgan.lab.metrics.intervals import Bootstrap, wilson
-from ficgan.lab.metrics.judges import Judges
+from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.papers.bench import (
     NOT_ANGULAR,
     Treatment,
@@ -35,7 +35,7 @@ from ficgan.lab.papers.fantomas import (
 from ficgan.lab.papers.revelio import Experiment, RevelioPaper, World
 from ficgan.lab.papers.revelio_parts import ATTACKER, DEFENCES, PUBLISHER, defended, turned_back
 from ficgan.lab.readers import Reader
-from ficgan.lab.report.headline import figure
+from ficgan.lab.report.tables import figure
 from ficgan.lab.results import Figure, Results, Trial
 from ficgan.lab.sets import Prepared
 from ficgan.lab.sets.split import Split, written

@@ -1,4 +1,4 @@
-"""The door to utility figures: what each says of known changes, what is said where a judge is missing, intervals."""
+"""Utility figures of known changes, of missing judges, their intervals; agreement of attributes against loops."""
 
 from __future__ import annotations
 
@@ -6,14 +6,27 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ficgan.anonymizers import Faces
 from ficgan.errors import InputError
-from ficgan.lab.metrics import judges as judging
+from ficgan.faces import ARCFACE_POINTS
+from ficgan.lab.metrics import utility
 from ficgan.lab.metrics.geometry import Detections
 from ficgan.lab.metrics.intervals import Bootstrap
 from ficgan.lab.metrics.perceptual import Perception
-from ficgan.lab.metrics.utility import UTILITY, Judges, Readings, compare, utility_figures
+from ficgan.lab.metrics.utility import (
+    UTILITY,
+    AgeGender,
+    Judges,
+    Readings,
+    agreement,
+    balanced_agreement,
+    by_attribute,
+    compare,
+    kept,
+)
 from ficgan.lab.results import Figure
 
 LACKING = {
@@ -63,7 +76,7 @@ def test_metrics_have_unique_names_and_are_utility():
 def test_the_clear_images_themselves_are_perfect(rng):
     clear = full(some_faces(rng, 40), rng)
     seen = replace(clear.perception, distances=np.zeros(40))
-    figures = by_name(compare(clear, replace(clear, perception=seen, lpips=np.zeros(40), against=clear)))
+    figures = by_name(compare(clear, replace(clear, perception=seen, lpips=np.zeros(40))))
     ones = ("ssim ms-ssim-short sharpness diversity distinct detected box-iou yaw-r pitch-r roll-r mouth-r smile-r "
             "mouth-open-r gender-kept attributes attributes-balanced")  # fmt: skip
     zeros = "lpips lpips-squeezenet fid fd-squeezenet landmarks landmarks-px yaw-error pitch-error roll-error age-error"
@@ -132,21 +145,14 @@ def test_the_region_alone_is_compared(rng):
 
 def test_what_is_missing_is_said(rng):
     faces = some_faces(rng, side=176)
-    figures = by_name(utility_figures(faces, faces.with_images(255 - faces.images), Judges(missing=LACKING)))
+    judges = Judges(missing=LACKING)
+    clear = judges.read(faces)
+    figures = by_name(compare(clear, judges.read(faces.with_images(255 - faces.images), against=clear)))
     had = {"ssim", "ms-ssim", "psnr", "sharpness", "distinct"}
     assert {name for name, figure in figures.items() if figure.value is not None} == had
     assert figures["fid"].note == "no inception here" and figures["smile-r"].note == "no attributes here"
     assert figures["box-iou"].note == "no detector here" and figures["gender-kept"].note == "no age_gender here"
     assert all(figure.note for name, figure in figures.items() if name not in had)
-
-
-def test_sets_without_pairs_have_figures_of_whole_sets_only(rng):
-    clear, after = full(some_faces(rng, 20), rng), full(some_faces(rng, 14), rng)
-    figures = by_name(compare(clear, after, pairs=False))
-    assert set(figures) == {"fid", "kid", "fd-squeezenet", "kd-squeezenet", "diversity", "distinct", "detected"}
-    assert figures["fd-squeezenet"].value > 0 and "two halves of the clear images" in figures["fd-squeezenet"].note
-    with pytest.raises(InputError, match="one by one"):
-        compare(clear, after)
 
 
 def test_faces_that_do_not_fit_are_refused(rng):
@@ -165,12 +171,13 @@ def test_faces_that_do_not_fit_are_refused(rng):
 
 def test_nothing_is_found_in_an_empty_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    monkeypatch.setattr(judging, "detector_missing", lambda name: "none")
+    monkeypatch.setattr(utility, "detector_missing", lambda name: "none")
     found = Judges.find([tmp_path, tmp_path / "absent"])
     assert (found.detector, found.age_gender, found.attributes, found.squeezenet) == (None,) * 4
     assert set(found.missing) == set(LACKING) and all(found.missing.values())
 
 
+@pytest.mark.slow
 def test_real_judges_see_a_blur(shared_models, monkeypatch, tmp_path, shared_data):
     """Twelve real faces, blurred: every figure that the shared models allow moves the right way."""
     import io
@@ -198,3 +205,90 @@ def test_real_judges_see_a_blur(shared_models, monkeypatch, tmp_path, shared_dat
         assert 0 < weak[name].value < strong[name].value, name
     own = by_name(compare(clear, judges.read(faces, against=clear)))
     assert own["lpips-squeezenet"].value < 1e-5 and own["landmarks"].value == 0 and own["age-error"].value < 1e-3
+
+
+def slow_balanced(clear: np.ndarray, after: np.ndarray, least: int, times: np.ndarray) -> float:
+    """One attribute and one image after another; an image counts `times` as often."""
+    means = []
+    for a in range(clear.shape[1]):
+        rows = {True: [], False: []}
+        before = [bool(clear[i, a] >= 0.5) for i in range(len(clear))]
+        if min(sum(before), len(before) - sum(before)) < least:
+            continue
+        for i, was in enumerate(before):
+            rows[was] += [float(was == (after[i, a] >= 0.5))] * int(times[i])
+        if rows[True] and rows[False]:
+            means.append((np.mean(rows[True]) + np.mean(rows[False])) / 2)
+    return float(np.mean(means)) if means else float("nan")
+
+
+@settings(max_examples=10, deadline=None, derandomize=True)
+@given(n=st.integers(1, 30), a=st.integers(1, 6), seed=st.integers(0, 10**6))
+def test_agreement_equals_the_loop(n, a, seed):
+    rng = np.random.default_rng(seed)
+    clear, after = rng.random((2, n, a)) ** rng.uniform(0.3, 3, a)
+    alike = [[(clear[i, j] >= 0.5) == (after[i, j] >= 0.5) for j in range(a)] for i in range(n)]
+    np.testing.assert_allclose(agreement(clear, after), [sum(row) / a for row in alike])
+    times = rng.integers(0, 3, (4, n)).astype(np.float32)
+    expected = [slow_balanced(clear, after, 2, row) for row in (np.ones(n), *times)]
+    found = [float(balanced_agreement(clear, after, least=2)), *balanced_agreement(clear, after, times, least=2)]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_whoever_always_says_no_is_flattered_only_by_the_plain_figure(rng):
+    clear = (rng.random((400, 40)) < 0.1).astype(np.float32)
+    never = np.zeros_like(clear)
+    assert agreement(clear, never).mean() == pytest.approx(0.9, abs=0.01)
+    assert balanced_agreement(clear, never) == 0.5
+    assert balanced_agreement(clear, clear) == 1 and balanced_agreement(clear, 1 - clear) == 0
+
+
+def test_by_attribute_and_its_table():
+    clear = np.array([[0.9, 0.1], [0.8, 0.2], [0.2, 0.3], [0.7, 0.4]])
+    after = np.array([[0.9, 0.1], [0.1, 0.9], [0.2, 0.3], [0.6, 0.2]])
+    having, lacking = by_attribute(clear, after)
+    np.testing.assert_allclose(having, [2 / 3, np.nan])
+    np.testing.assert_allclose(lacking, [1, 3 / 4])
+    table = kept(clear, after, ("Smiling", "Bald"))
+    assert table["Smiling"] == (pytest.approx(2 / 3), 1.0, 0.75) and table["Bald"] == (None, 0.75, 0.75)
+
+
+def test_nothing_to_balance_is_no_number():
+    ones = np.ones((9, 3))
+    assert np.isnan(balanced_agreement(ones, ones))
+    assert np.isnan(balanced_agreement(ones, ones, np.ones((2, 9)))).tolist() == [True, True]
+
+
+@pytest.mark.slow
+def test_age_and_gender_of_people_who_told_theirs(shared_models, shared_data):
+    """London set: self-reported ages and genders; read at the points of crops half as large again as ArcFace's."""
+    import csv
+
+    import cv2
+    from PIL import Image
+
+    from ficgan.faces import crop, get_detector, similarity
+
+    with (shared_data / "london" / "info.csv").open(encoding="utf-8") as file:
+        told = list(csv.DictReader(file))[:16]
+    files = [f"{row['face_id']}_neutral.jpg" for row in told]
+    detector, points = get_detector("centerface", scale=1.0), ARCFACE_POINTS * 1.5
+    images = []
+    for file in files:
+        photo = np.asarray(Image.open(shared_data / "london" / file).convert("RGB"))
+        photo = cv2.resize(photo, (240, round(240 * photo.shape[0] / photo.shape[1])), interpolation=cv2.INTER_AREA)
+        face = detector.detect(photo)[0]
+        images.append(crop(photo, similarity(face.landmarks, points), 168))
+    marks = np.tile(points.astype(np.float32), (len(images), 1, 1))
+    age, male = AgeGender(shared_models / "age_gender.onnx").predict(Faces(np.stack(images), tuple(files), marks))
+    ages = np.array([float(row["face_age"]) for row in told])
+    men = np.array([row["face_gender"] == "male" for row in told])
+    assert age.shape == male.shape == (len(files),)
+    assert np.mean((male >= 0.5) == men) >= 0.85
+    assert np.mean(np.abs(age - ages)) < 8
+
+
+def test_a_file_that_is_no_network_is_refused(tmp_path):
+    (tmp_path / "age_gender.onnx").write_bytes(b"nothing")
+    with pytest.raises(InputError, match="ONNX"):
+        AgeGender(tmp_path / "age_gender.onnx")

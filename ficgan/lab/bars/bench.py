@@ -17,7 +17,7 @@ from ficgan.errors import InputError
 from ficgan.faces import Alignment, FaceDetector, detector_missing, get_detector, paste_back
 from ficgan.lab.bench import FaceBench, Rows
 from ficgan.lab.metrics.geometry import Detections, detect_faces, quick
-from ficgan.lab.metrics.judges import Judges, Readings
+from ficgan.lab.metrics.utility import Judges, Readings
 from ficgan.lab.probe import Lessons, ShapeAttack, several
 from ficgan.lab.readers import Embeddings, Reader, ShapeRecognizer, Shapes, get_readers
 

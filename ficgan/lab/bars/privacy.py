@@ -15,13 +15,13 @@ from ficgan.deidentify import Deidentifier, Ficgan
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.bars.bench import BarsBench
 from ficgan.lab.bars.table import Control, Controls, Figures
-from ficgan.lab.metrics.identification import chance, rank
 from ficgan.lab.metrics.intervals import wilson
+from ficgan.lab.metrics.privacy import chance, rank
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.probe import ShapeAttack
 from ficgan.lab.readers import Embeddings, Reader
 from ficgan.lab.results import Figure
-from ficgan.lab.sets.prepared import GREY
+from ficgan.lab.sets.prepare import GREY
 
 __all__ = [
     "FAR",

@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ficgan.lab.clouds.reading import DISTORTION, Record
-from ficgan.lab.metrics.distribution import frechet_distance, frechet_floor
 from ficgan.lab.metrics.geometry import box_iou, landmark_distance
-from ficgan.lab.metrics.identification import cmc, rank
 from ficgan.lab.metrics.intervals import Bootstrap, percentiles, proportion, ratios
+from ficgan.lab.metrics.perceptual import frechet_distance, frechet_floor
+from ficgan.lab.metrics.privacy import auc, cmc, eer, leak, rank
 from ficgan.lab.metrics.scores import Scores
-from ficgan.lab.metrics.verification import auc, eer, leak
 from ficgan.lab.results import Figure, Trial, Utility
 
 __all__ = ["METRICS", "UNITS", "Sample", "mu_privacy", "mu_utility", "privacy", "trial", "utility", "value_of"]

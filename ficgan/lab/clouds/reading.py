@@ -15,9 +15,8 @@ from ficgan.errors import InputError
 from ficgan.faces import DetectAt, FaceDetector, get_detector
 from ficgan.faces.alignment import ARCFACE_POINTS
 from ficgan.lab.clouds.config import CloudStudyConfig
-from ficgan.lab.metrics.fidelity import ssim
 from ficgan.lab.metrics.geometry import detect_faces
-from ficgan.lab.metrics.perceptual import SqueezeNet
+from ficgan.lab.metrics.perceptual import SqueezeNet, ssim
 from ficgan.lab.readers import Reader, get_readers
 from ficgan.lab.stored import files_digest
 from ficgan.pointcloud.cloud import Cloud

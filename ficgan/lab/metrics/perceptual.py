@@ -1,61 +1,177 @@
-"""How different images look: LPIPS with its own weights where they are, else with SqueezeNet's, and named so."""
+"""How alike images are: pixel by pixel, to a network's eye (LPIPS), and as sets (Fréchet and kernel distance).
+
+Published networks are used where their weights are on the disk. SqueezeNet stands in for them under other names.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ficgan.arrays import resize
 from ficgan.errors import InputError
-from ficgan.lab.metrics.distribution import mean_pairwise_square
 
-__all__ = ["Inception", "Lpips", "Perception", "SqueezeNet", "hub_file", "inception_file", "lpips_backbone"]
+__all__ = [
+    "SCALES", "Inception", "Lpips", "Perception", "SqueezeNet", "distinct_share", "frechet_distance", "frechet_floor",
+    "hub_file", "inception_file", "kernel_distance", "lpips_backbone", "mean_pairwise_square", "psnr", "scales",
+    "sharpness", "ssim", "structural_similarity",
+]  # fmt: skip
 
 Images = NDArray[np.uint8]
+Matrix = NDArray[np.float64]
+
+SCALES = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)
+"""Weights of the scales of MS-SSIM, finest first (Wang 2003, section 3.2)."""
+_WINDOW, _SIGMA = 11, 1.5
+_C1, _C2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
+
 _BATCH = 32
 _SCALE = 0.1
 """Of SqueezeNet's features: as large as Inception's, for which the kernel of KID, a sum of powers, was chosen."""
 _FEW = 4  # images that SqueezeNet sees at once: larger batches leave the cache
+_ROWS = 1024  # of a kernel matrix at once
 
 _BACKBONES = {"alex": "AlexNet_Weights", "vgg": "VGG16_Weights", "squeeze": "SqueezeNet1_1_Weights"}
 """Of LPIPS, in order of preference: the weights of torchvision that each begins from."""
 
+# -- pixels -----------------------------------------------------------------------------------------------------------
+
+
+def scales(side: int) -> int:
+    """How many of the five scales an image of this side has room for: the coarsest must hold the 11-pixel window."""
+    return next(count for count in range(len(SCALES), -1, -1) if count == 0 or side >> (count - 1) >= _WINDOW)
+
+
+def ssim(a: Images, b: Images) -> Matrix:
+    """SSIM of pairs, the mean of the three channels; see `structural_similarity`."""
+    return structural_similarity(a, b, most=1)[0]
+
+
+def structural_similarity(a: Images, b: Images, *, most: int = len(SCALES)) -> tuple[Matrix, Matrix]:
+    """SSIM in [−1, 1] and MS-SSIM in [0, 1] of pairs of images [N,S,S,3] uint8 RGB, S at least 11: two float64 [N].
+
+    Both are means over the channels of the map where the 11×11 window (Gaussian, σ 1.5) lies inside the image. There
+    are at most `scales(S)` scales, and the weights of those used sum to 1. A negative structure term counts as 0.
+
+    Source: Wang et al. 2004, eqs. 13–16; Wang, Simoncelli and Bovik 2003, eq. 7.
+    """
+    _check_pairs(a, b)
+    count = min(most, scales(a.shape[1]))
+    if count < 1:
+        raise InputError(f"images of {a.shape[1]} pixels are too small for SSIM; give at least {_WINDOW}")
+    weights = np.array(SCALES[:count]) / sum(SCALES[:count])
+    single, multi = np.empty(len(a)), np.empty(len(a))
+    for index, (left, right) in enumerate(zip(a, b, strict=True)):
+        x, y = left.astype(np.float32) - 127.5, right.astype(np.float32) - 127.5
+        product: Any = 1.0
+        for level in range(count):
+            if level:
+                x, y = _half(x), _half(y)
+            structure, whole = _ssim_maps(x, y)
+            if level == 0:
+                single[index] = whole.mean(dtype=np.float64)
+            term = (whole if level == count - 1 else structure).mean((0, 1), dtype=np.float64)  # [3]
+            product = product * np.maximum(term, 0) ** weights[level]
+        multi[index] = np.mean(product)
+    return single, multi
+
+
+def psnr(a: Images, b: Images) -> Matrix:
+    """Peak signal-to-noise ratio of pairs [N,S,S,3] uint8: float64 [N], dB; infinite where the pixels are equal."""
+    _check_pairs(a, b)
+    error = [np.mean(np.square(x.astype(np.float32) - y), dtype=np.float64) for x, y in zip(a, b, strict=True)]
+    with np.errstate(divide="ignore"):
+        return 10 * np.log10(255.0**2 / np.array(error))
+
+
+def sharpness(images: Images, landmarks: NDArray[np.floating]) -> Matrix:
+    """Variance of the Laplacian of the grey image within the face: float64 [N], grey levels squared.
+
+    The face is the square of twice the eye distance about the middle of the landmarks [N,5,2].
+
+    Source: Pech-Pacheco et al. 2000 (the measure LAPV).
+    """
+    import cv2
+
+    side = images.shape[1]
+    centres = (landmarks.min(1) + landmarks.max(1)) / 2
+    reach = np.linalg.norm(landmarks[:, 1] - landmarks[:, 0], axis=1)[:, None]
+    low = np.floor(centres - reach).clip(0, side - 2).astype(int)
+    high = np.maximum(np.ceil(centres + reach).clip(0, side).astype(int), low + 2)
+    out = np.empty(len(images))
+    for index, (image, (left, top), (right, bottom)) in enumerate(zip(images, low, high, strict=True)):
+        grey = cv2.cvtColor(np.ascontiguousarray(image[top:bottom, left:right]), cv2.COLOR_RGB2GRAY)
+        out[index] = cv2.Laplacian(grey, cv2.CV_32F).var(dtype=np.float64)
+    return out
+
+
+def distinct_share(images: Images) -> float:
+    """How many different images there are among [N,S,S,3], as a share of N; pixel for pixel."""
+    return len({hashlib.blake2b(np.ascontiguousarray(image).tobytes()).digest() for image in images}) / len(images)
+
+
+def _check_pairs(a: Images, b: Images) -> None:
+    if a.shape != b.shape:
+        raise InputError(f"images of shapes {list(a.shape)} and {list(b.shape)} cannot be compared; give equal ones")
+
+
+def _ssim_maps(x: NDArray[np.float32], y: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Contrast-and-structure and SSIM at each pixel; x, y are pixels less 127.5, which spares float32's digits."""
+    mx, my = _window(x), _window(y)
+    both = 2 * (_window(x * y) - mx * my) + _C2
+    spread = _window(x * x) + _window(y * y) - mx * mx - my * my + _C2
+    structure = both / spread
+    mx += 127.5
+    my += 127.5
+    return structure, structure * (2 * mx * my + _C1) / (mx * mx + my * my + _C1)
+
+
+def _window(image: NDArray[np.float32]) -> NDArray[np.float32]:
+    import cv2
+
+    edge = _WINDOW // 2
+    blurred: Any = cv2.GaussianBlur(image, (_WINDOW, _WINDOW), _SIGMA)
+    return blurred[edge:-edge, edge:-edge]
+
+
+def _half(image: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Means of 2×2 pixels; an odd last row and column is dropped."""
+    import cv2
+
+    height, width = image.shape[0] // 2 * 2, image.shape[1] // 2 * 2
+    half: Any = cv2.resize(image[:height, :width], (width // 2, height // 2), interpolation=cv2.INTER_AREA)
+    return half
+
+
+# -- networks ---------------------------------------------------------------------------------------------------------
+
 
 @dataclass(frozen=True)
 class Perception:
-    """What SqueezeNet sees in N images.
+    """What SqueezeNet sees in N images."""
 
-    Args:
-        features: float32 [N,512], means over positions of the last layer, scaled.
-        codes: float16 [N,D]: the LPIPS-like distance of two images is ‖u − v‖². None where they were not kept.
-        diversity: mean LPIPS-like distance over all pairs of the N images; None without linear layers.
-        distances: float64 [N], LPIPS-like, to the images they were read against; None where there were none.
-    """
-
-    features: NDArray[np.float32]
-    codes: NDArray[np.float16] | None = None
-    diversity: float | None = None
-    distances: NDArray[np.float64] | None = None
+    features: NDArray[np.float32]  # [N,512], means over positions of the last layer, scaled
+    codes: NDArray[np.float16] | None = None  # [N,D], if kept: the LPIPS-like distance of two images is ‖u − v‖²
+    diversity: float | None = None  # mean LPIPS-like distance over all pairs of the N images
+    distances: Matrix | None = None  # [N], LPIPS-like, to the images they were read against
 
 
 class SqueezeNet:
     """SqueezeNet 1.1 as an ONNX file with seven taps, and LPIPS's linear layers for them.
 
     LPIPS is Σ_taps mean_positions Σ_channels w_c (â_c − b̂_c)² with unit vectors â, b̂ at every position. So the values
-    √(w_c/positions)·â_c of all taps, laid end to end, are a vector (a code) whose squared distances are LPIPS; channels
+    √(w_c/positions)·â_c of all taps, laid end to end, are a vector (a code) whose squared distances are LPIPS. Channels
     of weight 0 are left out.
 
     Args:
         backbone: ONNX file, RGB 0..1 → seven taps [B,C,h,w].
         linear: safetensors file with seven weights [1,C,1,1]; None: no distances, features only.
-
-    Raises:
-        InputError: a file that cannot be read, or that does not fit the other.
 
     Source: Zhang et al. 2018, eq. 1 (LPIPS, version 0.1).
     """
@@ -68,17 +184,20 @@ class SqueezeNet:
         side = self._input.shape[2]
         self.size: int = side if isinstance(side, int) else 128
         channels = [tap.shape[1] for tap in self._session.get_outputs()]
-        self._weights = None if linear is None else _linear(linear, channels)
+        self._weights = None if linear is None else _linear_layers(linear, channels)
+
+    @property
+    def measures(self) -> bool:
+        """Whether there are linear layers, hence distances."""
+        return self._weights is not None
 
     def read(
         self, images: Images, *, keep: bool = False, clear: Images | None = None, known: Perception | None = None
     ) -> Perception:
         """What is seen in images [N,S,S,3] uint8 RGB, N at least 1.
 
-        Args:
-            keep: whether codes are kept: about 0.9 MB an image.
-            clear: [N,S,S,3], to which distances are taken; None: no distances.
-            known: what was seen in `clear`; it is looked at again where the codes were not kept.
+        Codes are kept on demand: about 0.9 MB an image. Distances are to `clear` [N,S,S,3], of which `known` is what
+        was seen before; without its codes it is looked at again.
         """
         features, codes, distances = [], [], []
         total: Any = 0.0
@@ -91,10 +210,10 @@ class SqueezeNet:
                 continue
             total = total + code.sum(0, dtype=np.float64)
             squares += float(np.vdot(code, code))
-            codes += [_halved(code)] if keep else []
+            codes += [_to_half(code)] if keep else []
             if clear is not None:
-                held = None if known is None else known.codes
-                other: Any = self._look(clear[rows])[1] if held is None else _widened(held[rows])
+                stored = None if known is None else known.codes
+                other: Any = self._look(clear[rows])[1] if stored is None else _to_single(stored[rows])
                 code -= other
                 distances.append(np.einsum("nd,nd->n", code, code))
         return Perception(
@@ -103,11 +222,6 @@ class SqueezeNet:
             mean_pairwise_square(total, squares, len(images)) if self.measures else None,
             np.concatenate(distances).astype(np.float64) if distances else None,
         )
-
-    @property
-    def measures(self) -> bool:
-        """Whether there are linear layers, hence distances."""
-        return self._weights is not None
 
     def _look(self, images: Images) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
         small = np.stack([resize(image, self.size) for image in images])
@@ -118,11 +232,7 @@ class SqueezeNet:
 
 
 class Lpips:
-    """LPIPS by the package `lpips`, from a backbone that is already on the disk.
-
-    Args:
-        network: "alex", "vgg" or "squeeze", of `lpips_backbone`.
-    """
+    """LPIPS by the package `lpips`, from a backbone ("alex", "vgg" or "squeeze") that is already on the disk."""
 
     def __init__(self, network: str) -> None:
         import lpips
@@ -132,7 +242,7 @@ class Lpips:
             warnings.simplefilter("ignore")  # torchvision's about the argument by which lpips asks for weights
             self._net: Any = lpips.LPIPS(net=network, verbose=False).eval()
 
-    def distance(self, a: Images, b: Images) -> NDArray[np.float64]:
+    def distance(self, a: Images, b: Images) -> Matrix:
         """Distances [N] of pairs [N,S,S,3] uint8 RGB."""
         import torch
 
@@ -141,18 +251,13 @@ class Lpips:
         out = []
         with torch.inference_mode():
             for begin in range(0, len(a), _BATCH):
-                rows = slice(begin, begin + _BATCH)
-                pair = to_tensor(np.ascontiguousarray(a[rows]), "cpu"), to_tensor(np.ascontiguousarray(b[rows]), "cpu")
+                pair = (to_tensor(np.ascontiguousarray(some[begin : begin + _BATCH]), "cpu") for some in (a, b))
                 out.append(self._net(*pair).flatten().double().numpy())
         return np.concatenate(out)
 
 
 class Inception:
-    """Inception's 2048 features, of which FID and KID are made, by the package `torch-fidelity`.
-
-    Args:
-        weights: its file, of `inception_file`.
-    """
+    """Inception's 2048 features, of which FID and KID are made, by the package `torch-fidelity`."""
 
     def __init__(self, weights: Path) -> None:
         from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
@@ -182,11 +287,7 @@ def lpips_backbone() -> str | None:
 
 
 def inception_file() -> Path | None:
-    """Inception's weights as torch-fidelity has them on the disk, or None; nothing is downloaded.
-
-    Raises:
-        ImportError: torch-fidelity is not installed.
-    """
+    """Inception's weights as torch-fidelity has them on the disk, or None; nothing is downloaded."""
     from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3
 
     return hub_file(URL_INCEPTION_V3.rpartition("/")[2])
@@ -204,7 +305,7 @@ def hub_file(name: str) -> Path | None:
     return path if path.is_file() else None
 
 
-def _linear(path: Path, channels: list[int]) -> list[NDArray[np.float32]]:
+def _linear_layers(path: Path, channels: list[int]) -> list[NDArray[np.float32]]:
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
@@ -231,14 +332,101 @@ def _code(taps: list[NDArray[np.float32]], weights: list[NDArray[np.float32]]) -
     return np.concatenate(parts, axis=1)
 
 
-def _halved(code: NDArray[np.float32]) -> NDArray[np.float16]:
+def _to_half(code: NDArray[np.float32]) -> NDArray[np.float16]:
     """By torch, which is thirty times faster at this than NumPy."""
     import torch
 
     return torch.from_numpy(code).half().numpy()
 
 
-def _widened(code: NDArray[np.float16]) -> NDArray[np.float32]:
+def _to_single(code: NDArray[np.float16]) -> NDArray[np.float32]:
     import torch
 
     return torch.from_numpy(code).float().numpy()
+
+
+# -- sets of images ---------------------------------------------------------------------------------------------------
+
+
+def frechet_distance(a: ArrayLike, b: ArrayLike) -> float:
+    """Fréchet distance of two Gaussians fitted to features [N,D] and [M,D]; FID where they are Inception's.
+
+    ‖μa − μb‖² + tr(Σa + Σb − 2(Σa Σb)^½), biased upwards where N and M are small: see `frechet_floor`.
+
+    Source: Heusel et al. 2017, eq. 6. The trace of the root is the sum of the singular values of Ca Cbᵀ, with C the
+    centred features over √(N−1): exact also where there are fewer images than features.
+    """
+    x, y = _features(a, b)
+    mean = x.mean(0) - y.mean(0)
+    x, y = (x - x.mean(0)) / np.sqrt(len(x) - 1), (y - y.mean(0)) / np.sqrt(len(y) - 1)
+    # A root R of XᵀX (RᵀR = XᵀX) has at most D rows, and the same singular values in such products as X itself.
+    left, right = (np.asarray(np.linalg.qr(z, mode="r")) if len(z) > z.shape[1] else z for z in (x, y))
+    shared = np.linalg.svd(left @ right.T, compute_uv=False).sum()
+    return max(float(mean @ mean + np.square(x).sum() + np.square(y).sum() - 2 * shared), 0.0)
+
+
+def frechet_floor(features: ArrayLike, seed: int = 0) -> float:
+    """The distance of two random halves of one set: what noise alone gives at half its size."""
+    x = np.asarray(features)
+    order = np.random.default_rng(seed).permutation(len(x))
+    return frechet_distance(x[order[: len(x) // 2]], x[order[len(x) // 2 :]])
+
+
+def kernel_distance(a: ArrayLike, b: ArrayLike, *, subsets: int = 100, seed: int = 0) -> tuple[float, float]:
+    """Kernel distance of features [N,D] and [M,D], unbiased; KID where they are Inception's.
+
+    Mean and standard deviation over pairs of random subsets of the squared maximum mean discrepancy under the kernel
+    (x·y/D + 1)³. The mean may be slightly negative. A subset has 1000 images, or half of the smaller set.
+
+    Source: Bińkowski et al. 2018, section 4 (eq. 4 for the unbiased estimate).
+    """
+    x, y = _features(a, b)
+    size = min(1000, len(x) // 2, len(y) // 2)
+    if size < 2:
+        raise InputError(f"{min(len(x), len(y))} images are too few for a kernel distance; give at least 4")
+    rng = np.random.default_rng(seed)
+    # A subset is a row of zeros and ones z: its sum over a kernel matrix K is z K zᵀ, and no K is held whole.
+    chosen = [_subsets(rng, len(z), size, subsets) for z in (x, y)]
+    own = [
+        (_forms(z, z, pick, pick) - pick @ _kernel((z * z).sum(1), z.shape[1])) / (size * (size - 1))
+        for z, pick in zip((x, y), chosen, strict=True)
+    ]
+    values = own[0] + own[1] - 2 * _forms(x, y, *chosen) / size**2
+    return float(values.mean()), float(values.std())
+
+
+def mean_pairwise_square(total: ArrayLike, squares: float, count: int) -> float:
+    """Mean of ‖u − v‖² over all pairs of `count` vectors, from their sum [D] and the sum of their squared norms."""
+    vector = np.asarray(total, np.float64)
+    return 2.0 * max(squares - float(vector @ vector) / count, 0.0) / (count - 1) if count > 1 else 0.0
+
+
+def _features(a: ArrayLike, b: ArrayLike) -> tuple[Matrix, Matrix]:
+    x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or min(len(x), len(y)) < 2:
+        raise InputError(f"features of shapes {list(x.shape)} and {list(y.shape)} are no two sets of at least 2 images")
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise InputError("some features are not finite; look for damaged images or a broken network")
+    return x, y
+
+
+def _kernel(products: Matrix, dimensions: int) -> Matrix:
+    root = products / dimensions + 1
+    return root * root * root
+
+
+def _subsets(rng: np.random.Generator, count: int, size: int, subsets: int) -> Matrix:
+    """[subsets, count] of zeros and `size` ones."""
+    order = rng.random((subsets, count)).argpartition(size - 1, axis=1)[:, :size]
+    chosen = np.zeros((subsets, count))
+    np.put_along_axis(chosen, order, 1.0, axis=1)
+    return chosen
+
+
+def _forms(x: Matrix, y: Matrix, left: Matrix, right: Matrix) -> Matrix:
+    """Σ_ij left_si k(x_i, y_j) right_sj for each subset s."""
+    out = np.zeros(len(left))
+    for begin in range(0, len(x), _ROWS):
+        rows = slice(begin, begin + _ROWS)
+        out += ((left[:, rows] @ _kernel(x[rows] @ y.T, x.shape[1])) * right).sum(1)
+    return out

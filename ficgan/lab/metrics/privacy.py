@@ -1,66 +1,393 @@
-"""All privacy metrics of one score matrix."""
+"""Privacy metrics of one score matrix: whom an attacker names, which pairs match, how far a score links two images."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.errors import InputError, UsageError
 from ficgan.lab.results import Figure
 
-from . import identification as ident
-from . import verification as verif
-from .identification import FAILURES, chance, cmc
-from .info import Metric
-from .intervals import Bootstrap
-from .linkability import linkability
-from .reversibility import reversibility
-from .scores import Scores
-from .verification import det, roc
+from . import Metric, intervals
+from .intervals import BOOTSTRAP, Bootstrap, Floats, Interval
+from .scores import BINS, Scores
 
-__all__ = ["FARS", "KS", "PRIVACY", "chance", "privacy_curves", "privacy_figures", "reversibility"]
+__all__ = [
+    "FAILURES", "PRIVACY", "auc", "chance", "cmc", "det", "eer", "failures_to_acquire", "hits", "leak", "linkability",
+    "privacy_curves", "privacy_figures", "rank", "reversibility", "roc", "tar_at_far",
+]  # fmt: skip
 
+FAILURES = " (failures as misses)"
+"""What the name of a figure ends with in which a probe without a found face counts as a miss."""
+NO_THRESHOLD = "No threshold was given."
+NO_STRANGERS = "There are no impostor scores."
 KS = (1, 5, 10)
 FARS = (1e-1, 1e-2, 1e-3, 1e-4)
+_NULLS = 200  # draws for what D_sys would be of strangers alone
+
+# -- identification: whom an attacker names ---------------------------------------------------------------------------
+
+
+def hits(scores: Scores, k: int) -> NDArray[np.float64]:
+    """[P] probability that a probe's person is among the k most similar people; ties are broken by lot.
+
+    People are ranked by their most similar enrolled image. 0 for probes without a genuine score.
+    """
+    if k < 1:
+        raise UsageError(f"rank {k} does not exist; give 1 or more")
+    better, tied = scores.rivals
+    return np.where(scores.mated, np.clip((k - better) / (tied + 1), 0.0, 1.0), 0.0)
+
+
+def chance(scores: Scores, k: int = 1) -> float:
+    """Rank-k of a guess: k of the enrolled people."""
+    return min(1.0, k / scores.enrolled) if scores.enrolled else 0.0
+
+
+def rank(scores: Scores, k: int = 1, *, failures: bool = False, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
+    """Mean over identities of the share of their probes whose person is among the k most similar.
+
+    With `failures`, probes that were not acquired count as misses.
+
+    Source: Todt et al., Fantômas (PETS 2024), §7 "Metrics": accuracies per identity, their mean and interval.
+    """
+    name = f"rank-{k}" + FAILURES * failures
+    images = scores.sums(scores.enrolled_probes if failures else scores.mated)
+    if not images.any():
+        return Figure(name, None, note=_nobody(scores))
+    share = np.divide(scores.sums(hits(scores, k)), images, out=np.zeros(len(images)), where=images > 0)
+    twins = f"; {scores.twins} gallery images equal another person's" if scores.twins else ""
+    return _mean_of_identities(name, share, images > 0, bootstrap, f"Chance is {chance(scores, k):.3g}{twins}.")
+
+
+def people_found(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
+    """Share of people of whom at least one probe ranks first; probes without a found face are misses."""
+    present = scores.sums(scores.enrolled_probes) > 0
+    if not present.any():
+        return Figure("people found", None, note=_nobody(scores))
+    missed = np.ones(len(present))
+    np.multiply.at(missed, scores.identity, 1 - hits(scores, 1))
+    guess = 1 - (1 - chance(scores)) ** scores.sums(scores.mated)[present]
+    note = f"Chance is {guess.mean():.3g}."
+    return _mean_of_identities("people found", np.where(present, 1 - missed, 0.0), present, bootstrap, note)
+
+
+def rank_per_probe(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
+    """Share of probes that rank first.
+
+    Source: ISO/IEC 19795-1:2021, true-positive identification rate at rank 1 without a threshold.
+    """
+    return _share("rank-1 (per probe)", scores, hits(scores, 1), scores.mated, bootstrap)
+
+
+def failures_to_acquire(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
+    """Share of probes without a found face. This is no privacy, since another detector may find the face.
+
+    Source: ISO/IEC 19795-1:2021, failure-to-acquire rate.
+    """
+    return _share("failures to acquire", scores, ~scores.acquired, np.ones(len(scores)), bootstrap)
+
+
+def singling_out(
+    scores: Scores, threshold: float | None, *, anyone: bool = False, bootstrap: Bootstrap = BOOTSTRAP
+) -> Figure:
+    """Share of probes that match exactly one enrolled person at the recogniser's threshold, and that the right one.
+
+    With `anyone`, probes that isolate a wrong person count, too, and all acquired probes are looked at, not only those
+    of enrolled people.
+
+    Source: Article 29 Working Party, Opinion 05/2014 (WP216), §2.2 "singling out".
+    """
+    name = "singling-out" + " (anyone)" * anyone
+    able = scores.acquired if anyone else scores.mated
+    if threshold is None:
+        return Figure(name, None, note=NO_THRESHOLD)
+    right, strangers = scores.best_genuine > threshold, scores.strangers(np.full(len(scores), threshold))[0]
+    single = strangers + right == 1 if anyone else right & (strangers == 0)
+    return _share(name, scores, single, able, bootstrap)
+
+
+def identification(scores: Scores, threshold: float | None, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
+    """Share of probes that rank first and above the threshold (open set).
+
+    Source: ISO/IEC 19795-1:2021, true-positive identification rate (TPIR) at rank 1.
+    """
+    if threshold is None:
+        return Figure("TPIR", None, note=NO_THRESHOLD)
+    return _share("TPIR", scores, hits(scores, 1) * (scores.best_genuine > threshold), scores.mated, bootstrap)
+
+
+def false_identification(scores: Scores, threshold: float | None, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
+    """Share of probes of people who are not enrolled that match somebody.
+
+    Source: ISO/IEC 19795-1:2021, false-positive identification rate (FPIR).
+    """
+    able = scores.acquired & ~scores.enrolled_probes
+    if threshold is None or not able.any():
+        note = NO_THRESHOLD if threshold is None else "Every acquired probe shows a person who is enrolled."
+        return Figure("FPIR", None, note=note)
+    wrong = scores.strangers(np.full(len(scores), threshold))[0] > 0
+    return _share("FPIR", scores, wrong, able, bootstrap)
+
+
+def cmc(scores: Scores, points: int = 200) -> list[list[float]]:
+    """Cumulative match characteristic: [k, rank-k] as of `rank`, for at most `points` ranks up to all people."""
+    mated = np.flatnonzero(scores.mated)
+    if not len(mated):
+        return []
+    images = scores.sums(scores.mated)
+    better, tied = (some[mated] for some in scores.rivals)
+    # A probe spreads its weight evenly over the ranks that its ties allow: differences of a step function.
+    share = 1 / images[scores.identity[mated]] / np.count_nonzero(images) / (tied + 1)
+    steps = np.zeros(scores.enrolled + 2)
+    np.add.at(steps, better, share)
+    np.add.at(steps, better + tied + 1, -share)
+    rates = np.cumsum(np.cumsum(steps))[: scores.enrolled].round(9).clip(0, 1)
+    ranks = np.unique(np.geomspace(1, scores.enrolled, points).round().astype(np.int64))
+    heights = np.maximum.accumulate(rates[ranks - 1])
+    return [[float(k), float(rate)] for k, rate in zip(ranks, heights, strict=True)]
+
+
+# -- verification: which pairs match ----------------------------------------------------------------------------------
+
+
+def vertices(scores: Scores) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The corners of the exact ROC: impostor and genuine scores accepted, both [2T+2], from none to all.
+
+    With a falling threshold the curve goes right over impostors alone, up at a genuine score, and aslant where a
+    genuine and an impostor score are equal.
+    """
+    thresholds, times = np.unique(scores.genuine, return_counts=True)
+    x, y = (np.zeros(2 * len(thresholds) + 2, np.int64) for _ in range(2))
+    x[1:-1:2] = len(scores.impostors) - scores.impostors.searchsorted(thresholds[::-1], "right")
+    x[2:-1:2] = len(scores.impostors) - scores.impostors.searchsorted(thresholds[::-1], "left")
+    y[2:-1:2] = np.cumsum(times[::-1])
+    y[3:-1:2] = y[2:-3:2]
+    x[-1], y[-1] = len(scores.impostors), len(scores.genuine)
+    return x, y
+
+
+def auc(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
+    """Probability that a genuine score is higher than an impostor score; equal scores count half.
+
+    Below .5 images of one person are less alike than those of strangers, which leaks as well: see `leak`.
+
+    Source: Hanley and McNeil, Radiology 143 (1982).
+    """
+    if missing := _missing(scores):
+        return Figure("AUC", None, note=missing)
+    x, y = vertices(scores)
+    value = float(np.sum(np.diff(x) * (y[1:] + y[:-1]).astype(np.float64)) / (2.0 * x[-1] * y[-1]))
+    drawn = scores.resampled(bootstrap)
+    below = np.cumsum(drawn.impostor, axis=1, dtype=np.float64) - drawn.impostor / 2
+    whole = drawn.genuine.sum(1, dtype=np.float64) * drawn.impostor.sum(1, dtype=np.float64)
+    binned = np.divide((drawn.genuine * below).sum(1), whole, out=np.full(len(whole), np.nan), where=whole > 0)
+    return _verified("AUC", value, binned, scores)
+
+
+def leak(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
+    """2·|AUC − ½|: 0 where scores say nothing about identity, 1 where a threshold tells, on whichever side."""
+    area = auc(scores, bootstrap=bootstrap)
+    if area.value is None:
+        return Figure("leak", None, note=area.note)
+    low, high = area.low, area.high
+    if low is not None and high is not None:
+        ends = sorted((2 * abs(low - 0.5), 2 * abs(high - 0.5)))
+        low, high = 0.0 if low <= 0.5 <= high else ends[0], ends[1]
+    note = "Strangers are more alike than images of one person." if area.value < 0.5 else ""
+    return Figure("leak", 2 * abs(area.value - 0.5), low, high, area.n, area.unit, note)
+
+
+def eer(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
+    """Error rate where as many impostors are accepted as genuine ones rejected; ½ is chance.
+
+    Source: ISO/IEC 19795-1:2021; between two corners of the exact ROC, by the line that joins them.
+    """
+    if missing := _missing(scores):
+        return Figure("EER", None, note=missing)
+    x, y = vertices(scores)
+    far, tar = scores.resampled(bootstrap).roc
+    value = float(_crossing((x / x[-1] + y / y[-1] - 1)[None], (x / x[-1])[None])[0])
+    return _verified("EER", value, _crossing(far + tar - 1, far), scores)
+
+
+def tar_at_far(scores: Scores, far: float, *, failures: bool = False, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
+    """Largest share of genuine scores that a threshold accepts which accepts at most a share `far` of impostors.
+
+    With fewer than 30/far pairs of strangers there is no value. With `failures`, genuine pairs of probes that were not
+    acquired count as rejected.
+
+    Source: ISO/IEC 19795-1:2021; the "rule of 30" of Doddington et al., Speech Communication 31 (2000).
+    """
+    if not 0 < far < 1:
+        raise UsageError(f"a false accept rate of {far:g} is none; give one between 0 and 1")
+    name = f"TAR@FAR={far:g}" + FAILURES * failures
+    if missing := _missing(scores):
+        return Figure(name, None, note=missing)
+    if scores.distinct_impostors * far < 30 - 1e-9:
+        needed = f"{30 / far:.0f} are needed to know this rate"
+        return Figure(name, None, note=f"There are {scores.distinct_impostors} pairs of strangers, and {needed}.")
+    x, y = vertices(scores)
+    pairs = int(scores.genuine_pairs.sum()) if failures else len(scores.genuine)
+    accepted = float(y[x <= far * x[-1] * (1 + 1e-12)].max()) / pairs
+    rates, accept = scores.resampled(bootstrap).roc
+    binned = _crossing(rates - far, accept, inclusive=False) * len(scores.genuine) / pairs
+    return _verified(name, accepted, binned, scores, pairs)
+
+
+def match_rate(
+    scores: Scores, threshold: float | None, *, failures: bool = False, bootstrap: Bootstrap = BOOTSTRAP
+) -> Figure:
+    """Share of genuine pairs above the recogniser's own threshold; without a threshold there is no value.
+
+    With `failures`, genuine pairs of probes that were not acquired count as missed.
+    """
+    name = "match rate" + FAILURES * failures
+    if threshold is None:
+        return Figure(name, None, note=NO_THRESHOLD)
+    matched = np.bincount(scores.genuine_probe[scores.genuine > threshold], minlength=len(scores))
+    pairs = scores.genuine_pairs * (scores.acquired | failures)
+    return _share(name, scores, matched, pairs, bootstrap, "genuine scores")
+
+
+def false_match_rate(scores: Scores, threshold: float | None, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
+    """Share of impostor pairs above the same threshold: a match rate means nothing where strangers match as often."""
+    name, pairs = "false match rate", scores.impostors_of
+    if threshold is None or not pairs.any():
+        return Figure(name, None, note=NO_THRESHOLD if threshold is None else NO_STRANGERS)
+    matched, note = scores.impostors_over(threshold), ""
+    if not matched.any():
+        bound = intervals.rule_of_three(int(np.count_nonzero(scores.sums(pairs))))
+        note = f"No pair matched; taking each person as one trial, at most {bound:.3g} do (3/n)."
+    return _share(name, scores, matched, pairs, bootstrap, "impostor scores", note)
+
+
+def genuine_similarity(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
+    """Mean similarity of genuine pairs, as a cosine or a Euclidean distance.
+
+    Source: Jeong et al., FICGAN, Table 1 "ID similarity".
+    """
+    name, sign = ("ID cosine", 1.0) if scores.metric == "cosine" else ("ID distance", -1.0)
+    if not len(scores.genuine):
+        return Figure(name, None, note=_nobody(scores))
+    who, people = scores.identity[scores.genuine_probe], len(scores.identities)
+    sums = np.bincount(who, weights=sign * scores.genuine.astype(np.float64), minlength=people).astype(np.float64)
+    pairs = np.bincount(who, minlength=people).astype(np.float64)
+    ends: Interval = (None, None)
+    if np.count_nonzero(pairs) > 1:
+        ends = intervals.percentiles(intervals.ratios(bootstrap.weights(people), sums, pairs))
+    return Figure(name, float(sums.sum() / pairs.sum()), *ends, len(scores.genuine), "genuine scores")
+
+
+def roc(scores: Scores, points: int = 200) -> list[list[float]]:
+    """[false accept rate, true accept rate], both rising from 0 to 1, at most `points` corners of the exact curve."""
+    if _missing(scores):
+        return []
+    x, y = vertices(scores)
+    far, tar = x / x[-1], y / y[-1]
+    chosen = np.arange(len(x))
+    if len(x) > points:  # half of them even in the logarithm of the FAR, for its low end, half along the curve
+        half = points // 2 - 1
+        low = x.searchsorted(np.geomspace(1, x[-1], half), "right") - 1
+        along = (far + tar).searchsorted(np.linspace(0, 2, half)).clip(0, len(x) - 1)
+        chosen = np.unique(np.concatenate([[0], low, along, [len(x) - 1]]))
+    return np.stack([far, tar], 1)[chosen].tolist()
+
+
+def det(scores: Scores, points: int = 200) -> list[list[float]]:
+    """[false accept rate, false reject rate]: the first rises, the second falls.
+
+    Source: Martin et al., Eurospeech (1997), who draw both on axes of normal deviates.
+    """
+    return [[x, 1 - y] for x, y in roc(scores, points)]
+
+
+# -- linkability and reversibility ------------------------------------------------------------------------------------
+
+
+def linkability(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
+    """D_sys: 0 where a score does not tell one person's images from those of two, 1 where it always does.
+
+    Estimated from histograms it lies above 0 even where both kinds of scores are distributed alike. The note says how
+    far, for as many scores. Prior odds are 1. Below 20 genuine scores there is no value.
+
+    Source: Gomez-Barrero et al., IEEE TIFS 13(6) (2018), eq. 8 (local measure) and 10 (global measure).
+    """
+    if missing := _missing(scores):
+        return Figure("D_sys", None, note=missing)
+    count = len(scores.genuine)
+    # As the authors' program: a tenth of the genuine scores, at most 100; rounded down to what divides BINS.
+    bins = max(bins for bins in range(1, 101) if BINS % bins == 0 and bins <= max(1, count // 10))
+    if bins < 2:
+        return Figure("D_sys", None, note=f"{count} genuine scores are too few for a histogram; 20 are needed.")
+    drawn = scores.resampled(bootstrap)
+    genuine, impostor = (_shares(histogram, bins) for histogram in (drawn.genuine, drawn.impostor))
+    every = _global_measure(genuine, impostor)
+    value = float(every[0])
+    every[0] = np.nanmean(every[1:])  # resampling adds noise of its own, which D_sys takes for linkability
+    null = np.random.default_rng(bootstrap.seed).multinomial(count, impostor[0] / impostor[0].sum(), size=_NULLS)
+    expected = _global_measure(null / count, impostor[:1]).mean()
+    note = f"As many scores of strangers alone would give {expected:.2g}."
+    return _verified("D_sys", value, every, scores, note=note)
+
+
+def reversibility(clear: Scores, naive: Scores, reversed: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
+    """(acc_deanon − acc_naive) / acc_clear: accuracy is the mean over identities of rank-1, failures are misses.
+
+    0 where de-anonymising gains nothing, 1 where it restores everything and anonymised faces are never recognised,
+    below 0 where it harms the attacker. The interval resamples identities, the same in all three.
+
+    Source: Todt et al., Fantômas (PETS 2024), §7.
+    """
+    (people, ceiling), (others, below), (more, regained) = (_accuracies(scores) for scores in (clear, naive, reversed))
+    if not (np.array_equal(people, others) and np.array_equal(people, more)):
+        raise InputError("clear, anonymised and de-anonymised probes show different people; compare the same ones")
+    name = "reversibility"
+    if not len(people) or not ceiling.sum():
+        return Figure(name, None, n=len(people), note="Not even clear faces are recognised.")
+    value = float((regained.sum() - below.sum()) / ceiling.sum())
+    ends: Interval = (None, None)
+    if len(people) > 1:
+        ends = intervals.percentiles(intervals.ratios(bootstrap.weights(len(people)), regained - below, ceiling))
+    note = f"Rank-1 is {ceiling.mean():.3g} clear, {below.mean():.3g} anonymised, {regained.mean():.3g} de-anonymised."
+    if ceiling.mean() < 2 * chance(clear):
+        note = f"Clear faces are recognised hardly more often ({ceiling.mean():.3g}) than by guessing: not to be used."
+    return Figure(name, value, *ends, len(people), "identities", note)
+
+
+# -- all of them ------------------------------------------------------------------------------------------------------
 
 
 def privacy_figures(
-    scores: Scores,
-    *,
-    threshold: float | None,
-    seed: int = 0,
-    resamples: int = 1000,
-    ks: Sequence[int] = KS,
-    fars: Sequence[float] = FARS,
+    scores: Scores, *, threshold: float | None, seed: int = 0, resamples: int = 1000
 ) -> tuple[Figure, ...]:
-    """Every metric of `PRIVACY` that one score matrix has, in that order; only `reversibility` needs three.
+    """Every metric of `PRIVACY` that one score matrix has, in that order; `reversibility` needs three.
 
-    Args:
-        threshold: the recogniser's own, as a similarity (`similarity_threshold`); None: the figures that need it have
-            no value.
-        seed, resamples: of the bootstrap over identities.
-        ks: ranks; those above the number of enrolled people are left out.
-        fars: false accept rates.
+    `threshold` is the recogniser's own, as a similarity; with None the figures that need it have no value.
     """
-    bootstrap = Bootstrap(resamples, seed)
-    ranks = [k for k in ks if k <= max(1, scores.enrolled)]
+    draw: Any = {"bootstrap": Bootstrap(resamples, seed)}
+    ranks = [k for k in KS if k <= max(1, scores.enrolled)]
     both = (False, True)
     return (
-        *(ident.rank(scores, k, failures=failures, bootstrap=bootstrap) for failures in both for k in ranks),
-        ident.rank_per_probe(scores, bootstrap=bootstrap),
-        ident.people_found(scores, bootstrap=bootstrap),
-        verif.auc(scores, bootstrap=bootstrap),
-        verif.leak(scores, bootstrap=bootstrap),
-        verif.eer(scores, bootstrap=bootstrap),
-        *(verif.tar_at_far(scores, far, failures=failures, bootstrap=bootstrap) for failures in both for far in fars),
-        verif.genuine_similarity(scores, bootstrap=bootstrap),
-        verif.match_rate(scores, threshold, bootstrap=bootstrap),
-        verif.match_rate(scores, threshold, failures=True, bootstrap=bootstrap),
-        verif.false_match_rate(scores, threshold, bootstrap=bootstrap),
-        linkability(scores, bootstrap=bootstrap),
-        ident.singling_out(scores, threshold, bootstrap=bootstrap),
-        ident.singling_out(scores, threshold, anyone=True, bootstrap=bootstrap),
-        ident.identification(scores, threshold, bootstrap=bootstrap),
-        ident.false_identification(scores, threshold, bootstrap=bootstrap),
-        ident.failures_to_acquire(scores, bootstrap=bootstrap),
+        *(rank(scores, k, failures=failures, **draw) for failures in both for k in ranks),
+        rank_per_probe(scores, **draw),
+        people_found(scores, **draw),
+        auc(scores, **draw),
+        leak(scores, **draw),
+        eer(scores, **draw),
+        *(tar_at_far(scores, far, failures=failures, **draw) for failures in both for far in FARS),
+        genuine_similarity(scores, **draw),
+        match_rate(scores, threshold, **draw),
+        match_rate(scores, threshold, failures=True, **draw),
+        false_match_rate(scores, threshold, **draw),
+        linkability(scores, **draw),
+        singling_out(scores, threshold, **draw),
+        singling_out(scores, threshold, anyone=True, **draw),
+        identification(scores, threshold, **draw),
+        false_identification(scores, threshold, **draw),
+        failures_to_acquire(scores, **draw),
     )
 
 
@@ -113,3 +440,74 @@ PRIVACY: tuple[Metric, ...] = (
     _lower("reversibility", "(acc_deanon − acc_naive) / acc_clear", _FANTOMAS),
 )
 """The privacy metrics, in the order in which `privacy_figures` gives them; `reversibility` last."""
+
+
+def _share(
+    name: str, scores: Scores, found: NDArray[Any], able: NDArray[Any], bootstrap: Bootstrap,
+    unit: str = "images", note: str = "",
+) -> Figure:  # fmt: skip
+    """Σ found / Σ able over probes [P], resampled by identity; probes that are not able count nothing."""
+    whole = scores.sums(able)
+    if not whole.any():
+        return Figure(name, None, note=_nobody(scores))
+    part = scores.sums(found * (able > 0))
+    ends = intervals.proportion(bootstrap.weights(len(whole)), part, whole)
+    return Figure(name, float(part.sum() / whole.sum()), *ends, int(whole.sum()), unit, note)
+
+
+def _mean_of_identities(
+    name: str, share: NDArray[np.float64], present: NDArray[np.bool_], bootstrap: Bootstrap, note: str
+) -> Figure:
+    ends = intervals.proportion(bootstrap.weights(len(share)), share, present.astype(np.float64))
+    return Figure(name, float(share[present].mean()), *ends, int(present.sum()), "identities", note)
+
+
+def _verified(name: str, value: float, binned: Floats, scores: Scores, n: int | None = None, note: str = "") -> Figure:
+    """An exact figure of genuine scores, with an interval from the binned ones."""
+    people = int(np.count_nonzero(scores.sums(scores.mated)))
+    ends = intervals.recentred(binned, value, people)
+    return Figure(name, value, *ends, len(scores.genuine) if n is None else n, "genuine scores", note)
+
+
+def _nobody(scores: Scores) -> str:
+    """Why there is no genuine score."""
+    if not len(scores):
+        return "There are no probes."
+    if not scores.acquired.any():
+        return f"None of {len(scores)} probes was acquired."
+    return "No acquired probe shows a person who is enrolled."
+
+
+def _missing(scores: Scores) -> str:
+    if not len(scores.genuine):
+        return _nobody(scores)
+    return "" if len(scores.impostors) else NO_STRANGERS
+
+
+def _crossing(rising: Floats, values: Floats, *, inclusive: bool = True) -> Floats:
+    """[R] `values` [R,V] where `rising` [R,V] reaches 0, on the line between two corners."""
+    after = np.maximum(1, np.argmax(rising >= 0 if inclusive else rising > 0, axis=1))
+    row = np.arange(len(rising))
+    step = rising[row, after] - rising[row, after - 1]
+    part = np.divide(-rising[row, after - 1], step, out=np.zeros(len(rising)), where=step > 0)
+    return values[row, after - 1] + part * (values[row, after] - values[row, after - 1])
+
+
+def _shares(histogram: Floats, bins: int) -> Floats:
+    folded = histogram.reshape(len(histogram), bins, -1).sum(2, dtype=np.float64)
+    whole = folded.sum(1, keepdims=True)
+    return folded / np.where(whole > 0, whole, np.nan)
+
+
+def _global_measure(genuine: Floats, impostor: Floats) -> Floats:
+    """[R] D_sys = ∫ p(s | genuine) D(s) ds, with D = (p − q)/(p + q) where p > q, else 0; NaN without scores."""
+    both = genuine + impostor
+    local = np.divide(genuine - impostor, both, out=np.zeros(both.shape), where=both > 0).clip(0, None)
+    return np.asarray((genuine * local).sum(1))
+
+
+def _accuracies(scores: Scores) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """People whose probes could be found, and the share of each one's probes that was."""
+    images = scores.sums(scores.enrolled_probes)
+    present = images > 0
+    return scores.identities[present], scores.sums(hits(scores, 1))[present] / images[present]

@@ -1,96 +1,44 @@
-"""The one score matrix from which every privacy metric is made."""
+"""The similarity of every probe to every enrolled image. All privacy metrics are computed from it."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ficgan.errors import InputError, UsageError
 
-from .comparison import (
-    Comparison,
-    EmbeddingComparison,
-    Index,
-    Likeness,
-    MatrixComparison,
-    ScoreArray,
-    embeddings,
-    finite,
-)
-from .counting import BINS, bins_of, count, look, over
 from .intervals import Bootstrap, Floats
-from .pairing import Columns, acquired_of, columns_of, gallery_kept, people_of
 
-__all__ = ["Scores", "similarity_threshold"]
+__all__ = ["BINS", "Resampled", "Scores", "bins_of"]
+
+Index = NDArray[np.intp]
+Metric = Literal["cosine", "euclidean"]
+
+BINS = 1000
+"""Bins of the histograms that the bootstrap of AUC, EER, TAR and D_sys reads."""
+_BLOCK = 2**22  # entries of temporary arrays
 
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Probes against a gallery: what identification and verification need, without the matrix itself.
+    """Probes against a gallery; made by `compare`, `from_matrix` or `take`.
 
-    A *genuine* score compares two images of one person, an *impostor* score two people. Higher is more alike: a
-    cosine, or a negative distance. Counts of impostor scores are exact. Made by `compare`, `from_matrix`, `take`.
-
-    Attributes:
-        metric: "cosine" or "euclidean".
-        people: [P] int64, who is in each probe.
-        acquired: [P] bool; a probe that was not acquired (no face found) has no scores.
-        enrolled: how many people the gallery holds.
-        same: the probes were compared with themselves, each one's own image left out; every pair counts twice.
-        twins: gallery images that have the very embedding of another person's image.
-        genuine_pairs: [P] int64, enrolled images of the probe's person, also of probes that were not acquired.
-        best_genuine: [P] float64; NaN for probes that were not acquired or whose person is not enrolled.
-        best_impostor, impostor_person: [P] the most similar stranger, and who it is; NaN where not acquired.
-        second_impostor: [P] the most similar image of any further stranger; −∞ where there is none.
-        better, tied: [P] int64, how many strangers (people) lie above the best genuine score, and how many at it.
-        genuine, genuine_probe: [N] all genuine scores, and the probe of each.
-        thresholds: [T] the different genuine scores, ascending.
-        impostors_above, impostors_at_least: [T] int64, impostor scores > and ≥ each threshold.
-        impostors: how many impostor scores there are.
-        tail: the highest 1 % of the impostor scores, descending.
-        span: lowest and highest score of all.
-        identities: [I] int64 ascending, the people of all probes.
-        identity: [P] which of them a probe shows.
-        impostor_histogram: [I,1000] int32, impostor scores of each identity's probes in equal bins over `span`.
+    A *genuine* score compares two images of one person, an *impostor* score two people.
     """
 
-    metric: Likeness
-    people: NDArray[np.int64]
-    acquired: NDArray[np.bool_]
-    enrolled: int
-    same: bool
-    twins: int
-    genuine_pairs: NDArray[np.int64]
-    best_genuine: NDArray[np.float64]
-    best_impostor: NDArray[np.float64]
-    impostor_person: NDArray[np.int64]
-    second_impostor: NDArray[np.float64]
-    better: NDArray[np.int64]
-    tied: NDArray[np.int64]
-    genuine: ScoreArray
-    genuine_probe: Index
-    thresholds: ScoreArray
-    impostors_above: NDArray[np.int64]
-    impostors_at_least: NDArray[np.int64]
-    impostors: int
-    tail: ScoreArray
-    span: tuple[float, float]
-    identities: NDArray[np.int64]
-    identity: Index
-    impostor_histogram: NDArray[np.int32]
-    _comparison: Comparison = field(repr=False)
-    _columns: Columns = field(repr=False)
-    _chosen: Index = field(repr=False)
-    _block: int = field(repr=False)
-    _memory: dict[tuple[str, Bootstrap], tuple[Floats, Floats]] = field(default_factory=dict, repr=False)
-
-    # -- making -----------------------------------------------------------------------------------------------------
+    similarity: Floats  # [P,G], higher is more alike; NaN where an image is not compared with another
+    people: NDArray[np.int64]  # [P], who is in each probe
+    gallery: NDArray[np.int64]  # [G] ascending, who is in each enrolled image
+    acquired: NDArray[np.bool_]  # [P]; a probe that was not acquired (no face found) has no scores
+    metric: Metric  # "euclidean": negative distances
+    same: bool = False  # the probes were compared with themselves; every pair counts twice
+    twins: int = 0  # gallery images that have the same embedding as another person's image
+    _resampled: dict[Bootstrap, Resampled] = field(default_factory=dict, repr=False)
 
     @classmethod
     def compare(
@@ -100,49 +48,36 @@ class Scores:
         probe_people: ArrayLike,
         gallery_people: ArrayLike,
         *,
-        metric: Likeness,
+        metric: Metric,
         acquired: ArrayLike | None = None,
         exclude_same: bool = False,
-        block: int = 1024,
     ) -> Scores:
-        """Compare embeddings.
+        """Compare embeddings [P,D] with [G,D] by cosine, or by negative Euclidean distance.
 
         Args:
-            probe: [P,D] numbers.
-            gallery: [G,D] numbers.
-            probe_people: [P] integers ≥ 0, one per person.
-            gallery_people: [G] the same.
-            metric: "cosine", or "euclidean" for negative distances.
-            acquired: [P] bool, where a probe has an embedding at all; the others may hold anything. None: everywhere.
-            exclude_same: image i of the probes is image i of the gallery and is not compared with itself; images that
-                were not acquired leave the gallery too. Linkability within one set.
-            block: probes at a time at most; fewer where the gallery is large.
-
-        Raises:
-            InputError: shapes that do not fit, embeddings that are not finite, people who are not known, a gallery of
-                fewer than two people, or none of the probes' people in it.
-            UsageError: an unknown metric, or a block below 1.
+            probe, gallery: embeddings, all finite.
+            probe_people, gallery_people: [P] and [G] integers ≥ 0, one per person.
+            metric: "cosine" or "euclidean".
+            acquired: [P] bool, which probes have an embedding; the others may hold anything. None: all.
+            exclude_same: image i of the probes is image i of the gallery and is not compared with itself. Images that
+                were not acquired leave the gallery too. For linkability within one set.
         """
-        probe, gallery = embeddings(probe, "probe"), embeddings(gallery, "gallery")
-        if probe.shape[1] != gallery.shape[1]:
+        x, y = _numbers(probe, "probe"), _numbers(gallery, "gallery")
+        if x.shape[1] != y.shape[1]:
             raise InputError(
-                f"probe embeddings have {probe.shape[1]} numbers and those of the gallery {gallery.shape[1]}; "
+                f"probe embeddings have {x.shape[1]} numbers and those of the gallery {y.shape[1]}; "
                 "read both with one recogniser"
             )
         if metric not in ("cosine", "euclidean"):
             raise UsageError(f"there is no metric {metric!r}; use cosine or euclidean")
-        people = people_of(probe_people, len(probe), "probe")
-        enrolled = people_of(gallery_people, len(gallery), "gallery")
-        seen = acquired_of(acquired, len(probe))
-        kept = gallery_kept(people, enrolled, seen, exclude_same)
-        finite(probe[seen], "probe")
-        finite(gallery[kept], "gallery")
-        order = kept[np.argsort(enrolled[kept], kind="stable")]
-        columns = columns_of(people, enrolled, order, exclude_same)
-        rows = np.where(seen[:, None], probe, probe.dtype.type(1))  # what was not acquired is never compared
-        comparison = EmbeddingComparison(rows, gallery[order], metric)
-        twins = comparison.twins(enrolled[order])
-        return cls._of(comparison, columns, people, seen, exclude_same, twins, metric, block)
+        people, enrolled = _people(probe_people, len(x), "probe"), _people(gallery_people, len(y), "gallery")
+        seen = _acquired(acquired, len(x))
+        order = _gallery_order(people, enrolled, seen, exclude_same)
+        rows = np.flatnonzero(seen)
+        _check_embeddings(x, rows, "probe", metric)
+        _check_embeddings(y, order, "gallery", metric)
+        matrix, twins = _similarities(x[rows], y[order], enrolled[order], metric)
+        return cls._of(matrix, people, enrolled, seen, order, metric, exclude_same, twins)
 
     @classmethod
     def from_matrix(
@@ -151,107 +86,83 @@ class Scores:
         probe_people: ArrayLike,
         gallery_people: ArrayLike,
         *,
-        metric: Likeness = "cosine",
+        metric: Metric = "cosine",
         acquired: ArrayLike | None = None,
         exclude_same: bool = False,
-        block: int = 1024,
     ) -> Scores:
-        """From similarities [P,G] that are there already, higher is more alike; the rest as in `compare`.
-
-        Raises:
-            InputError: as `compare`, and for scores that are not finite in the row of a probe that was acquired.
-        """
-        scores = embeddings(matrix, "matrix of")
+        """From similarities [P,G], higher is more alike; the rest as in `compare`."""
+        given = _numbers(matrix, "matrix of")
+        people = _people(probe_people, len(given), "probe")
+        enrolled = _people(gallery_people, given.shape[1], "gallery")
+        seen = _acquired(acquired, len(given))
+        order = _gallery_order(people, enrolled, seen, exclude_same)
+        scores = given[np.ix_(seen, order)]
         scores = scores if scores.dtype in (np.float32, np.float64) else scores.astype(np.float64)
-        people = people_of(probe_people, len(scores), "probe")
-        enrolled = people_of(gallery_people, scores.shape[1], "gallery")
-        seen = acquired_of(acquired, len(scores))
-        kept = gallery_kept(people, enrolled, seen, exclude_same)
-        order = kept[np.argsort(enrolled[kept], kind="stable")]
-        columns = columns_of(people, enrolled, order, exclude_same)
-        return cls._of(MatrixComparison(scores, order), columns, people, seen, exclude_same, 0, metric, block)
+        return cls._of(scores, people, enrolled, seen, order, metric, exclude_same, 0)
 
     @classmethod
     def _of(
         cls,
-        comparison: Comparison,
-        columns: Columns,
+        matrix: Floats,
         people: NDArray[np.int64],
+        enrolled: NDArray[np.int64],
         acquired: NDArray[np.bool_],
+        order: Index,
+        metric: Metric,
         same: bool,
         twins: int,
-        metric: Likeness,
-        block: int,
-        chosen: Index | None = None,
     ) -> Scores:
-        if block < 1:
-            raise UsageError(f"a block of {block} probes cannot be compared; give at least 1")
-        chosen = np.arange(len(people)) if chosen is None else chosen
-        rows = chosen[acquired[chosen]]
-        identities, of = np.unique(people[chosen], return_inverse=True)
-        group = np.zeros(len(people), np.intp)
-        group[chosen] = of.ravel()
-        looks = look(comparison, columns, rows, block)
-        thresholds = np.unique(looks.genuine)
-        span, groups = looks.span, len(identities)
-        exact = count(comparison, columns, rows, block, thresholds=thresholds, span=span, group=group, groups=groups)
-        place = np.empty(len(people), np.intp)
-        place[chosen] = np.arange(len(chosen))
-        return cls(
-            metric=metric,
-            people=people[chosen],
-            acquired=acquired[chosen],
-            enrolled=len(columns.people),
-            same=same,
-            twins=twins,
-            genuine_pairs=columns.genuine[chosen],
-            best_genuine=looks.best_genuine[chosen],
-            best_impostor=looks.best_impostor[chosen],
-            impostor_person=looks.impostor_person[chosen],
-            second_impostor=looks.second_impostor[chosen],
-            better=looks.better[chosen],
-            tied=looks.tied[chosen],
-            genuine=looks.genuine,
-            genuine_probe=place[looks.genuine_probe],
-            thresholds=thresholds,
-            impostors_above=exact.above,
-            impostors_at_least=exact.at_least,
-            impostors=columns.strangers(rows),
-            tail=exact.tail,
-            span=looks.span,
-            identities=identities,
-            identity=of.ravel(),
-            impostor_histogram=exact.histogram,
-            _comparison=comparison,
-            _columns=columns,
-            _chosen=chosen,
-            _block=block,
+        """From the similarities of the acquired probes and of the gallery images in `order`."""
+        rows = np.flatnonzero(acquired)
+        bad = rows[~np.isfinite(matrix).all(1)]
+        if len(bad):
+            raise InputError(f"scores of probe number {bad[0]} are not finite; check its embedding, or leave it out")
+        if len(rows) < len(people):
+            matrix, part = np.full((len(people), len(order)), np.nan, matrix.dtype), matrix
+            matrix[rows] = part
+        if same:
+            matrix[order, np.arange(len(order))] = np.nan
+        return cls(matrix, people, enrolled[order], acquired, metric, same, twins)
+
+    def take(self, mask: NDArray[np.bool_]) -> Scores:
+        """The scores of the probes where `mask` [P] is true, against the whole gallery."""
+        if mask.shape != self.people.shape or mask.dtype != bool:
+            raise UsageError(f"a mask of {mask.dtype} {list(mask.shape)} does not fit {len(self.people)} probes")
+        return replace(
+            self,
+            similarity=self.similarity[mask],
+            people=self.people[mask],
+            acquired=self.acquired[mask],
+            _resampled={},
         )
-
-    def take(self, mask: ArrayLike) -> Scores:
-        """The scores of some probes, such as those of one gender, against the whole gallery; compared again.
-
-        Args:
-            mask: [P] bool; all false is allowed, and every figure of it is then None.
-
-        Raises:
-            UsageError: another shape or kind.
-        """
-        wanted = np.asarray(mask)
-        if wanted.shape != self.people.shape or wanted.dtype != bool:
-            raise UsageError(f"a mask of {wanted.dtype} {list(wanted.shape)} chooses none of {len(self.people)} probes")
-        people = np.zeros(len(self._columns.of), np.int64)
-        acquired = np.zeros(len(self._columns.of), np.bool_)
-        people[self._chosen], acquired[self._chosen] = self.people, self.acquired
-        chosen = self._chosen[wanted]
-        return self._of(
-            self._comparison, self._columns, people, acquired, self.same, self.twins, self.metric, self._block, chosen
-        )
-
-    # -- reading ----------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return len(self.people)
+
+    # -- people -------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _first(self) -> Index:
+        """[E] the first column of each enrolled person."""
+        return np.flatnonzero(np.diff(self.gallery, prepend=-1))
+
+    @cached_property
+    def _own(self) -> Index:
+        """[P] which enrolled person each probe shows; −1 where the person is not enrolled."""
+        who = self.gallery[self._first]
+        at = np.searchsorted(who, self.people)
+        return np.where(np.isin(self.people, who), at, -1)
+
+    @property
+    def enrolled(self) -> int:
+        """How many people the gallery holds."""
+        return len(self._first)
+
+    @cached_property
+    def genuine_pairs(self) -> NDArray[np.int64]:
+        """[P] enrolled images of the probe's person, its own image left out; also of probes not acquired."""
+        images = np.append(np.diff(np.append(self._first, len(self.gallery))), 0)
+        return images[self._own] - (self.acquired & self.same)
 
     @property
     def enrolled_probes(self) -> NDArray[np.bool_]:
@@ -263,102 +174,259 @@ class Scores:
         """[P] probes that have a genuine score."""
         return self.acquired & self.enrolled_probes
 
-    @property
-    def distinct_impostors(self) -> int:
-        """Impostor pairs; half of the scores where a set was compared with itself."""
-        return self.impostors // 2 if self.same else self.impostors
-
     @cached_property
-    def genuine_counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """[T] genuine scores > and ≥ each threshold."""
-        _, times = np.unique(self.genuine, return_counts=True)
-        at_least = np.cumsum(times[::-1])[::-1].astype(np.int64)
-        return at_least - times, at_least
+    def _identities(self) -> tuple[NDArray[np.int64], Index]:
+        who, index = np.unique(self.people, return_inverse=True)
+        return who, index.ravel()
+
+    @property
+    def identities(self) -> NDArray[np.int64]:
+        """[I] the people of all probes, ascending."""
+        return self._identities[0]
+
+    @property
+    def identity(self) -> Index:
+        """[P] which of the identities a probe shows."""
+        return self._identities[1]
 
     def sums(self, values: NDArray[Any]) -> NDArray[np.float64]:
         """Values of the probes [P] added up for each identity [I]."""
         added = np.bincount(self.identity, weights=values.astype(np.float64), minlength=len(self.identities))
-        return added.astype(np.float64)  # of no probes at all it is whole numbers
+        return added.astype(np.float64)  # without any probe NumPy gives integers
 
-    def genuine_over(self, threshold: float) -> NDArray[np.float64]:
-        """[I] genuine scores above a threshold, for each identity."""
-        who = self.identity[self.genuine_probe[self.genuine > threshold]]
-        return np.bincount(who, minlength=len(self.identities)).astype(np.float64)
+    # -- scores -------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _genuine(self) -> tuple[Floats, Index, Index]:
+        """[N] genuine scores, their rows and their columns."""
+        found = [np.nonzero(self.people[rows, None] == self.gallery) for rows in self._blocks()]
+        row = np.concatenate([line + rows.start for (line, _), rows in zip(found, self._blocks(), strict=True)])
+        column = np.concatenate([columns for _, columns in found])
+        scores = self.similarity[row, column]
+        known = ~np.isnan(scores)
+        return scores[known], row[known], column[known]
+
+    @property
+    def genuine(self) -> Floats:
+        """[N] all genuine scores."""
+        return self._genuine[0]
+
+    @property
+    def genuine_probe(self) -> Index:
+        """[N] the probe of each genuine score."""
+        return self._genuine[1]
+
+    @cached_property
+    def impostors(self) -> Floats:
+        """[M] all impostor scores, ascending."""
+        scores = self.similarity.copy()
+        scores[self._genuine[1:]] = np.nan
+        flat = scores.ravel()
+        flat.sort()  # NaN come last
+        return flat[: int(self.impostors_of.sum())]
+
+    @cached_property
+    def impostors_of(self) -> NDArray[np.int64]:
+        """[P] how many impostor scores each probe has."""
+        compared = [np.count_nonzero(~np.isnan(self.similarity[rows]), axis=1) for rows in self._blocks()]
+        return np.concatenate(compared) - np.bincount(self.genuine_probe, minlength=len(self))
+
+    @property
+    def distinct_impostors(self) -> int:
+        """Impostor pairs; half of the scores where a set was compared with itself."""
+        return len(self.impostors) // 2 if self.same else len(self.impostors)
+
+    @cached_property
+    def span(self) -> tuple[float, float]:
+        """Lowest and highest score."""
+        if not self.acquired.any():
+            return 0.0, 0.0
+        return float(np.fmin.reduce(self.similarity, axis=None)), float(np.fmax.reduce(self.similarity, axis=None))
 
     def impostors_over(self, threshold: float) -> NDArray[np.int64]:
-        """[P] impostor scores of each probe above a threshold, exactly; the probes are compared once more."""
-        if not len(self.tail) or threshold >= self.tail[0]:
-            return np.zeros(len(self), np.int64)
-        rows = self._chosen[self.acquired]
-        return over(self._comparison, self._columns, rows, self._block, threshold)[self._chosen]
+        """[P] impostor scores of each probe above a threshold."""
+        genuine = np.bincount(self.genuine_probe[self.genuine > threshold], minlength=len(self))
+        return np.count_nonzero(self.similarity > threshold, axis=1) - genuine
 
-    def impostor_counts(self) -> NDArray[np.float64]:
-        """[I] impostor scores of each identity's probes."""
-        return self.impostor_histogram.sum(1, dtype=np.float64)
+    @cached_property
+    def best_genuine(self) -> Floats:
+        """[P] the most similar enrolled image of the probe's person; NaN without a genuine score."""
+        best = np.full(len(self), np.nan, self.similarity.dtype)
+        np.fmax.at(best, self.genuine_probe, self.genuine)
+        return best
 
-    def resampled(self, bootstrap: Bootstrap) -> tuple[Floats, Floats]:
-        """Histograms of genuine and of impostor scores over `span`: [1+R,1000] each, the first of all, then resamples.
+    def strangers(self, limit: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """[P] how many other people have their best image above, and how many at, a limit [P]; none at NaN."""
+        above, at = np.zeros(len(self), np.int64), np.zeros(len(self), np.int64)
+        for rows in self._blocks():
+            best = np.fmax.reduceat(self.similarity[rows], self._first, axis=1)
+            line = np.flatnonzero(self._own[rows] >= 0)
+            best[line, self._own[rows][line]] = np.nan
+            above[rows] = np.count_nonzero(best > limit[rows, None], axis=1)
+            at[rows] = np.count_nonzero(best == limit[rows, None], axis=1)
+        return above, at
 
-        The gallery stays as it is: what is resampled are the people who are looked for.
-        """
-        return self._remembered("histograms", bootstrap, self._resample)
+    @cached_property
+    def rivals(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """[P] how many other people lie above the best genuine score, and how many at it."""
+        return self.strangers(self.best_genuine)
 
-    def resampled_roc(self, bootstrap: Bootstrap) -> tuple[Floats, Floats]:
-        """False and true accept rate [1+R,1001] at the edges of the bins, from the highest; NaN without scores."""
-        return self._remembered("roc", bootstrap, self._resample_roc)
+    def _blocks(self) -> Iterator[slice]:
+        step = max(1, _BLOCK // max(1, len(self.gallery)))
+        yield from (slice(begin, begin + step) for begin in range(0, max(1, len(self)), step))
 
-    def _resample(self, bootstrap: Bootstrap) -> tuple[Floats, Floats]:
+    # -- resampling ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def histograms(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """[I,1000] genuine and impostor scores of each identity's probes in equal bins over `span`."""
         people = len(self.identities)
         at = self.identity[self.genuine_probe] * BINS + bins_of(self.genuine, self.span)
-        genuine = np.bincount(at, minlength=people * BINS).reshape(people, BINS).astype(np.float32)
-        impostor, drawn = self.impostor_histogram.astype(np.float32), bootstrap.weights(people)
-        first, second = (np.concatenate([one.sum(0, np.float64)[None], drawn @ one]) for one in (genuine, impostor))
-        return first, second
+        genuine = np.bincount(at, minlength=people * BINS).reshape(people, BINS)
+        impostor = np.zeros((people, BINS), np.int64)
+        rows = np.argsort(self.identity, kind="stable")
+        ends = np.cumsum(np.bincount(self.identity, minlength=people))
+        for index, (begin, end) in enumerate(zip(np.append(0, ends), ends, strict=False)):
+            scores = self.similarity[rows[begin:end]][:, self.gallery != self.identities[index]]
+            impostor[index] = np.bincount(bins_of(scores[~np.isnan(scores)], self.span), minlength=BINS)
+        return genuine, impostor
 
-    def _resample_roc(self, bootstrap: Bootstrap) -> tuple[Floats, Floats]:
-        rates = []
-        for one in reversed(self.resampled(bootstrap)):
-            total = np.zeros((len(one), BINS + 1))
-            np.cumsum(one[:, ::-1], axis=1, out=total[:, 1:])
-            whole = total[:, -1:].copy()
-            rates.append(np.divide(total, whole, out=total, where=whole > 0))
-            total[whole[:, 0] == 0] = np.nan
-        return rates[0], rates[1]
-
-    def _remembered(
-        self, what: str, bootstrap: Bootstrap, make: Callable[[Bootstrap], tuple[Floats, Floats]]
-    ) -> tuple[Floats, Floats]:
-        """Of one bootstrap at a time: several metrics read the same resamples."""
-        if (what, bootstrap) not in self._memory:
-            for other in [key for key in self._memory if key[1] != bootstrap]:
-                del self._memory[other]
-            self._memory[what, bootstrap] = make(bootstrap)
-        return self._memory[what, bootstrap]
-
-    def threshold_at(self, far: float) -> float | None:
-        """The impostor score above which at most a share `far` of the impostor scores lies.
-
-        Args:
-            far: above 0, at most .01.
-
-        Returns:
-            A threshold for `>`; None where there are fewer than 30/far pairs of strangers to know it from.
-
-        Raises:
-            UsageError: far out of range.
-        """
-        if not 0 < far <= 0.01:
-            raise UsageError(f"a false accept rate of {far:g} is out of reach here; give one above 0, at most .01")
-        if self.distinct_impostors * far < 30 - 1e-9:
-            return None
-        return float(self.tail[math.floor(far * self.impostors + 1e-9)])
+    def resampled(self, bootstrap: Bootstrap) -> Resampled:
+        """The histograms of the whole and of each resample of the probes' people; the gallery stays as it is."""
+        if bootstrap not in self._resampled:
+            self._resampled.clear()  # several metrics read the same resamples, one bootstrap at a time
+            drawn = bootstrap.weights(len(self.identities))
+            genuine, impostor = (
+                np.concatenate([counts.sum(0, dtype=np.float64)[None], drawn @ counts.astype(np.float32)])
+                for counts in self.histograms
+            )
+            self._resampled[bootstrap] = Resampled(genuine, impostor)
+        return self._resampled[bootstrap]
 
 
-def similarity_threshold(metric: Likeness, distance: float) -> float:
-    """A recogniser's `match_threshold`, a distance, as a similarity: two faces match where the score is above it.
+@dataclass(frozen=True, eq=False)
+class Resampled:
+    """Histograms [1+R,1000] of genuine and impostor scores: of all probes first, then of the resamples."""
 
-    Args:
-        metric: the recogniser's: "cosine" (distances are 1 − cosine) or "euclidean".
-        distance: its `match_threshold`.
+    genuine: Floats
+    impostor: Floats
+
+    @cached_property
+    def roc(self) -> tuple[Floats, Floats]:
+        """False and true accept rate [1+R,1001] at the edges of the bins, from the highest; NaN without scores."""
+        return _accepted(self.impostor), _accepted(self.genuine)
+
+
+def _accepted(histogram: Floats) -> Floats:
+    total = np.zeros((len(histogram), BINS + 1))
+    np.cumsum(histogram[:, ::-1], axis=1, out=total[:, 1:])
+    with np.errstate(invalid="ignore"):
+        return np.asarray(total / total[:, -1:])
+
+
+def bins_of(scores: Floats, span: tuple[float, float]) -> NDArray[np.int32]:
+    """Which of the equal bins between the ends of `span` a score lies in; scores outside are in the first or last."""
+    low, high = span
+    scaled = (scores - low) * (BINS / (high - low) if high > low else 0.0)
+    return scaled.clip(0, BINS - 1).astype(np.int32)
+
+
+def _similarities(
+    probe: NDArray[Any], gallery: NDArray[Any], people: NDArray[np.int64], metric: Metric
+) -> tuple[NDArray[np.float32], int]:
+    """Similarities [P,G], and how many gallery images have the embedding of another person's image.
+
+    Equal embeddings must have equal scores, so that ties are ties. A matrix product does not promise this. So each
+    different embedding is multiplied once.
     """
-    return 1.0 - distance if metric == "cosine" else -distance
+    if metric == "cosine":
+        x, y = _unit(probe), _unit(gallery)
+    else:  # about the gallery's mean, where float32 cancels least
+        centre = gallery.mean(0, dtype=np.float64) if len(gallery) else 0.0
+        with np.errstate(over="ignore"):
+            x, y = ((rows - centre).astype(np.float32) for rows in (probe, gallery))
+    (x, x_of), (y, y_of) = _distinct(x), _distinct(y)
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what is not finite
+        scores = x @ y.T
+        if metric == "euclidean":
+            scores *= -2
+            scores += np.einsum("nd,nd->n", x, x)[:, None]
+            scores += np.einsum("nd,nd->n", y, y)
+            np.sqrt(np.maximum(scores, 0, out=scores), out=scores)
+            np.negative(scores, out=scores)
+    if len(x) < len(x_of):
+        scores = scores[x_of]
+    if len(y) == len(y_of):
+        return scores, 0
+    lowest, highest = np.full(len(y), np.iinfo(np.int64).max), np.full(len(y), -1)
+    np.minimum.at(lowest, y_of, people)
+    np.maximum.at(highest, y_of, people)
+    return scores[:, y_of], int((lowest < highest)[y_of].sum())
+
+
+def _unit(array: NDArray[Any]) -> NDArray[np.float32]:
+    """Rows of length 1; scaled first, so that no square overflows."""
+    rows = array / np.abs(array).max(1, keepdims=True).astype(np.float64)
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+def _distinct(array: NDArray[np.float32]) -> tuple[NDArray[np.float32], Index]:
+    """The different rows, and which of them each row is."""
+    array = array + 0.0  # −0 becomes 0, so that equal rows have equal bytes
+    rows = array.view(np.dtype((np.void, array.dtype.itemsize * array.shape[1]))).ravel()
+    _, first, of = np.unique(rows, return_index=True, return_inverse=True)
+    return (array, np.arange(len(array))) if len(first) == len(array) else (array[first], of.ravel())
+
+
+def _numbers(given: ArrayLike, what: str) -> NDArray[Any]:
+    array = np.asarray(given)
+    if array.ndim != 2 or not array.size or array.dtype.kind not in "fiu":
+        raise InputError(f"the {what} embeddings are {array.dtype} {list(array.shape)}; give numbers [N,D], N ≥ 1")
+    return array
+
+
+def _check_embeddings(array: NDArray[Any], rows: Index, what: str, metric: Metric) -> None:
+    bad = rows[~np.isfinite(array[rows]).all(1)]
+    if len(bad):
+        raise InputError(
+            f"{len(bad)} of {len(rows)} {what} embeddings are not finite (the first is number {bad[0]}); "
+            "mark these faces as not acquired, or leave them out"
+        )
+    zero = rows[~array[rows].any(1)]
+    if metric == "cosine" and len(zero):
+        raise InputError(f"{what} embedding number {zero[0]} is all zeros, which has no cosine; leave it out")
+
+
+def _people(given: ArrayLike, images: int, what: str) -> NDArray[np.int64]:
+    people = np.asarray(given)
+    if people.shape != (images,) or people.dtype.kind not in "iu":
+        found = f"{people.dtype} {list(people.shape)}"
+        raise InputError(f"{images} {what} images need as many whole numbers for their people, not {found}")
+    if (people < 0).any():
+        unknown = int((people < 0).sum())
+        raise InputError(f"{unknown} {what} images show people who are not known (number −1); leave them out")
+    return people.astype(np.int64)
+
+
+def _acquired(given: ArrayLike | None, probes: int) -> NDArray[np.bool_]:
+    acquired = np.ones(probes, np.bool_) if given is None else np.asarray(given)
+    if acquired.shape != (probes,) or acquired.dtype != bool:
+        found = f"{acquired.dtype} {list(acquired.shape)}"
+        raise InputError(f"{probes} probes need as many booleans for what was acquired, not {found}")
+    return acquired
+
+
+def _gallery_order(
+    people: NDArray[np.int64], enrolled: NDArray[np.int64], acquired: NDArray[np.bool_], same: bool
+) -> Index:
+    """The gallery images that take part, by person; refused where nobody can be found or confused."""
+    if same and not np.array_equal(people, enrolled):
+        raise InputError("to leave every image's own out, probes and gallery must show the same people in one order")
+    who, images = np.unique(enrolled, return_counts=True)
+    if len(who) < 2:
+        raise InputError(f"the gallery holds {len(who)} person; with fewer than two, every guess is right")
+    if not np.isin(people, who[images > same]).any():
+        reason = "no person has two images" if same else "none of the probes' people is in the gallery"
+        raise InputError(f"{reason}, so there is nothing to find; check the split")
+    kept = np.flatnonzero(acquired) if same else np.arange(len(enrolled))
+    return kept[np.argsort(enrolled[kept], kind="stable")]

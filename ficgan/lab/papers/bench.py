@@ -21,8 +21,8 @@ from ficgan.lab.attackers import Lessons, Opponent
 from ficgan.lab.attacks import REVERSERS, Pairs
 from ficgan.lab.bench import Bench, anonymiser_for, known
 from ficgan.lab.matrix_config import MatrixConfig, SplitConfig, get_scenarios
-from ficgan.lab.metrics.identification import hits, rank
 from ficgan.lab.metrics.intervals import Bootstrap, percentiles, proportion, ratios
+from ficgan.lab.metrics.privacy import hits, rank
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.readers import Embeddings, Reader
 from ficgan.lab.results import Figure, Trial

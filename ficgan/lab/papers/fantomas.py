@@ -16,8 +16,7 @@ from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, SetConfig
 from ficgan.lab.papers import published
 from ficgan.lab.papers.bench import COLOURS, Progress, Row, Treatment, save_plot, transfer, with_data
 from ficgan.lab.papers.published import FANTOMAS_CLAIMS, FANTOMAS_REVERSIBLE, FANTOMAS_SPLIT
-from ficgan.lab.report.headline import controls, figure
-from ficgan.lab.report.tables import spelled
+from ficgan.lab.report.tables import controls, figure, spelled
 from ficgan.lab.results import Figure, Results, Trial
 from ficgan.registry import parse_spec
 

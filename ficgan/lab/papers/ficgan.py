@@ -23,8 +23,7 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces import crop, get_detector, transform_points
 from ficgan.lab.basics import reconstruct
 from ficgan.lab.metrics.intervals import Bootstrap
-from ficgan.lab.metrics.semantics import kept
-from ficgan.lab.metrics.utility import Judges, Readings, compare
+from ficgan.lab.metrics.utility import Judges, Readings, compare, kept
 from ficgan.lab.papers.bench import Progress, Rows, anonymised, mean_figure, origin, share_figure, write_file
 from ficgan.lab.readers import Embeddings, Reader, get_readers
 from ficgan.lab.results import FICGAN_LEAK, NOT_HANDLED, Figure, Results, Trial, Utility

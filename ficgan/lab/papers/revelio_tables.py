@@ -24,8 +24,7 @@ from ficgan.lab.papers.bench import COLOURS, NOT_ANGULAR, Row, save_plot, write_
 from ficgan.lab.papers.published import BLURS, Printed
 from ficgan.lab.papers.revelio import ADAPTABLE, NAMES, PARTS, Experiment, Outcome, RevelioPaper
 from ficgan.lab.papers.revelio_parts import APART, BASE, BOUNDS, CHANCE, CONTROLS, NOT_TOLD, OPEN, POSITIVE, SWEPT
-from ficgan.lab.report.headline import figure
-from ficgan.lab.report.tables import spelled
+from ficgan.lab.report.tables import figure, spelled
 from ficgan.lab.results import Figure, Trial
 
 __all__ = ["draw_revelio", "revelio_caveats", "revelio_tables"]

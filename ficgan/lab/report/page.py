@@ -1,27 +1,36 @@
-"""A page that needs nothing but itself, tables beside it as CSV, the results as JSON."""
+"""The report: a page that needs nothing but itself, plots and tables beside it, the results as JSON."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from ficgan.errors import InputError, UsageError
 from ficgan.images import atomic_write
+from ficgan.lab.metrics.intervals import rule_of_three
 from ficgan.lab.report import tables
-from ficgan.lab.report.account import SMALL, read_account
-from ficgan.lab.report.headline import controls, figure, headlines
-from ficgan.lab.report.plots import draw_all
+from ficgan.lab.report.tables import IDENTIFIES, Row, controls, figure, headlines, spelled, value_of
 from ficgan.lab.results import Figure, Results
 
-__all__ = ["merge", "write_report"]
+__all__ = ["Account", "merge", "read_account", "write_report"]
 
 TABLES = {
     "ranking": tables.ranking, "risks": tables.risks, "privacy": tables.privacy, "utility": tables.utility,
     "groups": tables.groups, "given-back": tables.given_back, "retrieved": tables.retrieved,
 }  # fmt: skip
+TOOLS = ("ficgan-deid", "ficgan-render")
+SMALL = 20
+"""Shorter side of a face's box, pixels, below which detectors miss many: the measured limit of recall .93."""
+TRADED = ("attributes-balanced", "smile-r", "ssim")
+"""Utility metrics of the trade-off plot: the first that was measured is drawn."""
 
 
 def write_report(
@@ -37,15 +46,12 @@ def write_report(
     Args:
         results: of one or more evaluations.
         out: folder; files of these names are replaced.
-        sidecars: folder of side-cars of `ficgan-deid`, whose account the page gives, too.
+        sidecars: folder of side-cars of `ficgan-deid`, which the page sums up, too.
         pictures: folders in which the results' pictures lie; none: `out`.
         published: tables of published numbers to stand beside ours: {"title", "rows", "note"}.
 
     Returns:
         The files written, the page first.
-
-    Raises:
-        InputError: no side-car where there should be some.
     """
     from jinja2 import Environment, StrictUndefined
 
@@ -57,12 +63,12 @@ def write_report(
     template = environment.from_string(files(__package__).joinpath("page.html.j2").read_text(encoding="utf-8"))
     text = template.render(
         results=results,
-        ranking=tables.one_per(rows["ranking"], "set"),
-        risks=tables.one_per(rows["risks"], "set"),
+        ranking=_by_set(rows["ranking"]),
+        risks=_by_set(rows["risks"]),
         matrix=_matrix(results),
         given_back=rows["given-back"],
         retrieved=rows["retrieved"],
-        utility=_wide(rows["utility"], ("set", "method"), "metric"),
+        utility=_by_metric(rows["utility"]),
         groups=_group_tables(results),
         controls=controls(results),
         plots={caption: _inline(path) for caption, path in plots.items()},
@@ -72,48 +78,53 @@ def write_report(
         published=published,
         refused=[row for row in rows["privacy"] if row["value"] is None],
     )
-    written = [_write(out / "report.html", text), _write(out / "report.json", results.to_json())]
     (out / "tables").mkdir(exist_ok=True)
-    written += [_write(out / "tables" / f"{name}.csv", tables.to_csv(some)) for name, some in rows.items() if some]
+    texts = {"report.html": text, "report.json": results.to_json()}
+    texts |= {f"tables/{name}.csv": tables.to_csv(some) for name, some in rows.items() if some}
     if rows["ranking"]:
-        written.append(_write(out / "tables" / "ranking.md", tables.to_markdown(rows["ranking"])))
-    for path in plots.values():
-        written += [path, path.with_suffix(".svg")]
-    return written
+        texts["tables/ranking.md"] = tables.to_markdown(rows["ranking"])
+    for name, content in texts.items():
+        with atomic_write(out / name, overwrite=True) as file:
+            file.write(content.encode())
+    images = [path.with_suffix(end) for path in plots.values() for end in (".png", ".svg")]
+    return [*(out / name for name in texts), *images]
 
 
 def merge(several: Sequence[Results]) -> Results:
-    """Several evaluations as one, side by side.
-
-    Raises:
-        UsageError: one name for different sets or different methods.
-    """
+    """Several evaluations as one, side by side; refused where one name means different sets or methods."""
     first, *others = several
-    whole = Results(first.title, list(first.caveats), {"parts": [one.provenance for one in several]})
     if not others:
         return first
-    for one in several:
-        for mine, theirs, what in ((whole.sets, one.sets, "set"), (whole.methods, one.methods, "method")):
+    whole = Results(first.title, list(first.caveats), {"parts": [part.provenance for part in several]})
+    for part in several:
+        for mine, theirs, what in ((whole.sets, part.sets, "set"), (whole.methods, part.methods, "method")):
             for name, facts in theirs.items():
                 if mine.setdefault(name, facts) != facts:
-                    raise UsageError(f"two evaluations mean different things by the {what} {name!r}; label one anew")
+                    raise UsageError(f"two evaluations mean different things by the {what} {name!r}; rename one")
         known = {(t.set, t.method, t.scenario, t.recogniser, t.attacker): t for t in whole.trials}
-        for trial in one.trials:
+        for trial in part.trials:
             twin = known.get((trial.set, trial.method, trial.scenario, trial.recogniser, trial.attacker))
             if twin is None:
                 whole.trials.append(trial)
             elif twin.figures != trial.figures:
-                raise UsageError(f"two evaluations differ on {trial.method}, {trial.scenario}; name one set otherwise")
+                raise UsageError(f"two evaluations differ on {trial.method}, {trial.scenario}; rename one set")
         used = {(use.set, use.method) for use in whole.utilities}
-        whole.utilities += [use for use in one.utilities if (use.set, use.method) not in used]
-        whole.caveats += [said for said in one.caveats if said not in whole.caveats]
-        for label, shown in one.pictures.items():
+        whole.utilities += [use for use in part.utilities if (use.set, use.method) not in used]
+        whole.caveats += [caveat for caveat in part.caveats if caveat not in whole.caveats]
+        for label, shown in part.pictures.items():
             whole.pictures.setdefault(label, []).extend(shown)
     return whole
 
 
+def _by_set(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    out: dict[str, list[Row]] = {}
+    for row in rows:
+        out.setdefault(row["set"], []).append(row)
+    return out
+
+
 def _matrix(results: Results) -> dict[str, dict[str, Any]]:
-    """Per set: columns (scenario, attacker, judge) and rows of rank-1 by method."""
+    """Per set: columns (scenario, attacker), judges, and rows of rank-1 by method."""
     out: dict[str, dict[str, Any]] = {}
     for name in results.sets:
         trials = [trial for trial in results.trials if trial.set == name and trial.scenario != "attribute-inference"]
@@ -121,44 +132,40 @@ def _matrix(results: Results) -> dict[str, dict[str, Any]]:
         judges = list(dict.fromkeys(t.recogniser for t in trials if t.recogniser))
         rows: dict[str, dict[Any, str]] = {}
         for trial in trials:
-            found = next((one for one in trial.figures if one.metric == "rank-1"), None)
+            found = figure(trial.figures, IDENTIFIES)
             if found is not None and found.value is not None:
-                rows.setdefault(trial.method, {})[(trial.scenario, trial.attacker, trial.recogniser)] = tables.spelled(
-                    found, interval=False
-                )
+                cell = (trial.scenario, trial.attacker, trial.recogniser)
+                rows.setdefault(trial.method, {})[cell] = spelled(found, interval=False)
         out[name] = {"columns": columns, "judges": judges, "rows": rows}
     return out
 
 
-def _wide(rows: Sequence[tables.Row], keys: Sequence[str], over: str) -> dict[str, Any]:
-    """One row per keys, one column per value of `over`."""
-    columns = list(dict.fromkeys(row[over] for row in rows))
-    out: dict[tuple[Any, ...], dict[str, str]] = {}
+def _by_metric(rows: Sequence[Row]) -> dict[str, Any]:
+    """One row per set and method, one column per metric."""
+    out: dict[tuple[str, str], dict[str, str]] = {}
     for row in rows:
         value = row["value"]
         text = row["note"] or "refused" if value is None else f"{value:.3g}"
         if value is not None and row["low"] is not None:
             text += f" [{row['low']:.3g}, {row['high']:.3g}]"
-        out.setdefault(tuple(row[key] for key in keys), {})[row[over]] = text
-    return {"keys": list(keys), "columns": columns, "rows": out}
+        out.setdefault((row["set"], row["method"]), {})[row["metric"]] = text
+    return {"keys": ["set", "method"], "columns": list(dict.fromkeys(row["metric"] for row in rows)), "rows": out}
 
 
 def _group_tables(results: Results) -> list[dict[str, Any]]:
     """By set and column ("gender", …), a row per method: rank-1 under its strongest attacker, and what is detected."""
     out: dict[tuple[str, str, str], dict[str, Any]] = {}
 
-    def add(name: str, what: str, method: str, group: str, one: Figure | None) -> None:
+    def add(name: str, what: str, method: str, group: str, found: Figure | None) -> None:
         column, _, value = group.partition("=")
-        table = out.setdefault(
-            (name, column, what), {"set": name, "column": column, "what": what, "values": [], "rows": {}}
-        )
-        if value not in table["values"]:
-            table["values"] = sorted([*table["values"], value])
-        table["rows"].setdefault(method, {})[value] = tables.spelled(one)
+        empty = {"set": name, "column": column, "what": what, "values": [], "rows": {}}
+        table = out.setdefault((name, column, what), empty)
+        table["values"] = sorted({*table["values"], value})
+        table["rows"].setdefault(method, {})[value] = spelled(found)
 
     for head in headlines(results):
         for group, figures in () if head.trial is None else head.trial.groups.items():
-            add(head.set, "rank-1 under the strongest attacker", head.method, group, figure(figures, "rank-1"))
+            add(head.set, "rank-1 under the strongest attacker", head.method, group, figure(figures, IDENTIFIES))
     for use in results.utilities:
         for group, figures in use.groups.items():
             add(use.set, "share of images in which a face is detected", use.method, group, figure(figures, "detected"))
@@ -180,7 +187,222 @@ def _sheets(results: Results, folders: Sequence[Path]) -> dict[str, list[str]]:
     return out
 
 
-def _write(path: Path, text: str) -> Path:
-    with atomic_write(path, overwrite=True) as file:
-        file.write(text.encode())
-    return path
+# -- plots ------------------------------------------------------------------------------------------------------------
+
+
+def draw_all(results: Results, folder: Path) -> dict[str, Path]:
+    """Draw every plot that the results have figures for, as PNG and SVG: caption → PNG, in the order of the page."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib.figure import Figure as Canvas
+
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn: dict[str, Path] = {}
+    for name in results.sets:
+        slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+        for stem, (caption, draw) in PLOTS.items():
+            canvas = Canvas(figsize=(9, 5.4), layout="constrained")
+            if not draw(results, name, canvas.subplots()):
+                continue
+            path = drawn[f"{name}: {caption}"] = folder / f"{slug}-{stem}.png"
+            fixed: dict[str, dict[str, Any]] = {".svg": {"metadata": {"Date": None}}, ".png": {"dpi": 130}}
+            for suffix, options in fixed.items():
+                data = io.BytesIO()
+                canvas.savefig(data, format=suffix[1:], **options)
+                with atomic_write(path.with_suffix(suffix), overwrite=True) as file:
+                    file.write(data.getvalue())
+    return drawn
+
+
+def _legend(axes: Any, grid: str = "both") -> None:
+    """Beside the plot: names would cover each other where many methods fail alike."""
+    axes.legend(fontsize=6, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+    axes.grid(axis=grid, alpha=0.3)
+
+
+def _attackers(results: Results, name: str, axes: Any) -> bool:
+    """Points of every trial, a row per method, the best protected on top."""
+    order = [head.method for head in headlines(results) if head.set == name]
+    trials = [(trial, value_of(trial.figures, IDENTIFIES)) for trial in results.trials if trial.set == name]
+    known = [(trial, value) for trial, value in trials if value is not None]
+    points = [(trial, value) for trial, value in known if trial.method in order and not trial.control]
+    scenarios = list(dict.fromkeys(trial.scenario for trial, _ in points))
+    shapes = "osD^v<>pPX*h8d"
+    style = {s: {"marker": shapes[i % len(shapes)], "color": f"C{i % 10}"} for i, s in enumerate(scenarios)}
+    for trial, value in points:
+        row = order.index(trial.method)
+        axes.plot(value, row, linestyle="", markersize=5, alpha=0.8, **style[trial.scenario])
+    for scenario in scenarios:
+        axes.plot([], [], linestyle="", label=scenario, **style[scenario])
+    for trial, value in known:
+        if trial.control in ("ceiling", "negative"):
+            axes.axvline(value, color="0.5", linewidth=1, linestyle="--")
+    axes.set_yticks(range(len(order)), order, fontsize=7)
+    axes.invert_yaxis()
+    axes.set(xlim=(-0.02, 1.02), xlabel="rank-1 (all judges)")
+    _legend(axes, "x")
+    return bool(points)
+
+
+def _trade_off(results: Results, name: str, axes: Any) -> bool:
+    shown = [
+        (head.method, head.utility.figures, head.figure.value)
+        for head in headlines(results)
+        if head.set == name and head.utility is not None and head.figure is not None
+    ]
+    metric = next((m for m in TRADED if any(value_of(figures, m) is not None for _, figures, _ in shown)), None)
+    if metric is None:
+        return False
+    for number, (method, figures, found) in enumerate(shown):
+        x = value_of(figures, metric)
+        if x is None or found is None:
+            continue
+        axes.plot(x, 1 - found, "o", color=f"C{number % 10}", markersize=4, label=f"{number + 1}  {method}")
+        axes.annotate(str(number + 1), (x, 1 - found), fontsize=6, xytext=(3, 3), textcoords="offset points")
+    axes.set(xlabel=f"utility: {metric}", ylabel="privacy: 1 − rank-1 of the strongest attacker", ylim=(-0.03, 1.05))
+    _legend(axes)
+    return True
+
+
+def _curves(kind: str, **axis: Any) -> Callable[[Results, str, Any], bool]:
+    """A curve of the clear images and of each method's strongest attacker."""
+
+    def draw(results: Results, name: str, axes: Any) -> bool:
+        clear = [("clear", trial) for trial in results.trials if (trial.set, trial.scenario) == (name, "clear")][:1]
+        here = [head for head in headlines(results) if head.set == name]
+        shown = clear + [(f"{head.method} ({head.trial.scenario})", head.trial) for head in here if head.trial]
+        lines = [(number, label, trial.curves.get(kind)) for number, (label, trial) in enumerate(shown)]
+        lines = [line for line in lines if line[2]]
+        for number, label, points in lines:
+            style: dict[str, Any] = {"color": f"C{number % 10}", "linestyle": "-" if number <= 10 else ":"}
+            style = {"color": "black", "linestyle": "--"} if label == "clear" else style
+            axes.plot(*zip(*points or (), strict=True), linewidth=1, label=label, **style)
+        axes.set(**axis)
+        if lines:
+            _legend(axes)
+        return bool(lines)
+
+    return draw
+
+
+def _layers(results: Results, name: str, axes: Any) -> bool:
+    """ID similarity and attribute agreement over i, for the k-same code and for another person's."""
+    drawn = False
+    for target, style in (("w_m (k-same)", "-"), ("w_t (another person)", "--")):
+        points: dict[str, list[tuple[int, float]]] = {}
+        for method, facts in results.methods.items():
+            settings = facts["settings"]
+            if facts["name"] != "ficgan" or settings["band"] or (settings["alpha"] >= 1) != target.startswith("w_t"):
+                continue
+            found = [
+                (f"ID cosine, {trial.recogniser}", value_of(trial.figures, "ID cosine"))
+                for trial in results.trials
+                if (trial.set, trial.method, trial.scenario) == (name, method, "naive")
+            ]
+            found += [
+                ("attribute agreement", value_of(use.figures, "attributes"))
+                for use in results.utilities
+                if (use.set, use.method) == (name, method)
+            ]
+            for label, value in found:
+                if value is not None:
+                    points.setdefault(label, []).append((settings["layer"], value))
+        for number, (label, some) in enumerate(points.items()):
+            if len(some) > 1:
+                axes.plot(*zip(*sorted(some), strict=True), f"o{style}", color=f"C{number}", label=f"{label}, {target}")
+                drawn = True
+    axes.set(xlabel="i: style layers 1…i keep the source's code (0 strongest)", ylabel="value")
+    if drawn:
+        axes.legend(fontsize=7)
+        axes.grid(alpha=0.3)
+    return drawn
+
+
+_CMC = {"xscale": "log", "xlabel": "rank", "ylabel": "share of probes found within the rank", "ylim": (0, 1.02)}
+_DET = {"xscale": "log", "yscale": "log", "xlabel": "false match rate", "ylabel": "false non-match rate"}
+PLOTS: dict[str, tuple[str, Callable[[Results, str, Any], bool]]] = {
+    "attackers": ("rank-1 of every attacker, by method; lines: clear ceiling and chance", _attackers),
+    "trade-off": ("the strongest attacker's rank-1 against utility", _trade_off),
+    "cmc": ("CMC of each method's strongest attacker", _curves("cmc", **_CMC)),
+    "det": ("DET of each method's strongest attacker", _curves("det", **_DET)),
+    "layers": ("FICGAN by the layer index i (as the paper's Figure 4)", _layers),
+}
+"""File → caption and what draws it on axes; False where there is nothing to draw."""
+
+
+# -- account ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Account:
+    """What was done to real files: the side-cars of `ficgan-deid` added up, for those who answer for data protection.
+
+    The gate decides about retries: its own figures are no result.
+    """
+
+    files: list[Row] = field(default_factory=list)
+    faces: Counter[str] = field(default_factory=Counter)  # by what was done to them
+    exemptions: list[Row] = field(default_factory=list)
+    edits: list[str] = field(default_factory=list)  # what a person changed by hand
+    small: int = 0  # faces whose box is below `SMALL` pixels
+    gate_read: int = 0  # faces the gate read again
+    gate_matched: int = 0  # of these it still took for the source or found uncovered
+    checked: int = 0  # faces that a second look by another detector read (films)
+    found: int = 0  # of these still recognised or uncovered
+    bound: float | None = None  # upper 95 % bound of that share, where the second look found nothing
+    settings: Counter[str] = field(default_factory=Counter)  # different settings → files
+    notes: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+
+
+def read_account(folder: Path) -> Account:
+    """Add up all side-cars below a folder with results of `ficgan-deid`."""
+    account = Account()
+    for path in sorted(folder.rglob("*.json")):
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            account.unreadable.append(path.name)
+            continue
+        if isinstance(record, dict) and record.get("tool") in TOOLS and "sha256" in record:
+            _add(account, record)
+    if not account.files:
+        raise InputError(f"{folder} holds no side-car of ficgan-deid; name the folder its results were written to")
+    if account.checked and not account.found:
+        account.bound = rule_of_three(account.checked)
+    return account
+
+
+def _add(account: Account, record: dict[str, Any]) -> None:
+    name = record.get("output", "?")
+    listed = record.get("faces")
+    faces: list[dict[str, Any]] = listed if isinstance(listed, list) else []
+    by_action = record.get("faces_by_action", {})
+    account.files.append(
+        {
+            "file": name, "input sha256": record.get("input_sha256", ""), "output sha256": record["sha256"],
+            "ficgan": record.get("ficgan", ""), "mode": record.get("mode", ""),
+            "faces": sum(by_action.values()) if "frames" in record else len(faces),
+            "detector": record.get("detector", ""), "gate": record.get("gate") or "none",
+        }
+    )  # fmt: skip
+    for face in faces:
+        account.faces[face["action"]] += 1
+        x0, y0, x1, y1 = face["box"]
+        account.small += min(x1 - x0, y1 - y0) < SMALL
+        if face.get("matched") is not None:
+            account.gate_read += 1
+            account.gate_matched += bool(face["matched"]) or not face.get("covered", True)
+    account.faces.update(by_action)
+    account.small += record.get("fallbacks", {}).get("small", 0)
+    account.exemptions += [{"file": name, **exemption} for exemption in record.get("exemptions", ())]
+    account.edits += [f"{name}: {edit}" for edit in record.get("edits", ())]
+    check = record.get("check")
+    if isinstance(check, dict):
+        account.checked += int(check.get("faces", 0))
+        account.found += len(check.get("findings", ()))
+    wanted = ("mode", "methods", "background", "k", "psi", "alpha", "layers", "attributes", "directions")
+    settings = {key: record[key] for key in wanted if record.get(key)}
+    account.settings[json.dumps(settings, sort_keys=True)] += 1
+    account.notes += [f"{name}: {note}" for note in record.get("notes", ())]

@@ -1,78 +1,211 @@
-"""Results as flat tables: one dictionary per row, which CSV files and pages show alike."""
+"""Results as flat tables: the strongest attacker on each method, whether the controls hold, every figure in a row."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from ficgan.lab.report.headline import figure, headlines
-from ficgan.lab.results import Figure, Results
+from ficgan.lab.results import Figure, Results, Trial, Utility
 from ficgan.lab.reversal import RETRIEVAL, REVERSAL
 
 __all__ = [
-    "Row", "given_back", "groups", "privacy", "ranking", "retrieved", "risks", "spelled", "to_csv", "to_markdown",
-    "utility",
+    "Control", "Headline", "Row", "controls", "figure", "given_back", "groups", "headlines", "privacy", "ranking",
+    "retrieved", "risks", "spelled", "to_csv", "to_markdown", "utility", "value_of",
 ]  # fmt: skip
 
 Row = dict[str, Any]
+
+IDENTIFIES = "rank-1"
+"""The metric by which attackers and methods are ranked."""
+LEFT_OUT = frozenset(
+    {"right-key", "background-only", "clear", "constant", "attribute-inference", "linkability"}
+    | {"reversed-closed", "retrieval-closed"}
+)
+"""Trials that do not attempt a name (controls, what needs the key, other risks), and closed worlds, whose attackers
+have learnt from other photos of the victims: their figures stand apart."""
+CONTROLS = ("mean-face", "identity")
+"""Attackers that are themselves controls."""
 RISKS = {"singling out": "singling-out", "linkability": "D_sys", "inference": "inference of"}
 """The three risks of WP216 → the metric that measures each, or what its name begins with."""
+SHOWN = ("detected", "attributes-balanced", "gender-kept", "smile-r", "landmarks", "ssim", "sharpness")
+"""Utility figures of the first table; all are in the utility table."""
+
+
+def figure(figures: Iterable[Figure], metric: str) -> Figure | None:
+    """The figure of that name, or None."""
+    return next((each for each in figures if each.metric == metric), None)
+
+
+def value_of(figures: Iterable[Figure], metric: str) -> float | None:
+    """The value of the figure of that name, or None."""
+    found = figure(figures, metric)
+    return None if found is None else found.value
+
+
+# -- headlines and controls -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A method on a set, judged by its strongest attacker: figures are rank-1, by that attacker's judge."""
+
+    set: str
+    method: str
+    trial: Trial | None  # the strongest attacker's; None where every attempt was refused
+    figure: Figure | None
+    ceiling: float | None  # of clear probes
+    chance: float | None  # of a guess
+    surroundings: float | None  # of background-only; a parrot figure below it says nothing of the face
+    inside: float | None  # of parrot-inside: the replaced square alone, all around it greyed
+    utility: Utility | None  # None where it was not measured
+
+
+@dataclass(frozen=True)
+class Control:
+    """A trial whose outcome is known beforehand: the rank-1 found, the expected one in words, whether it holds."""
+
+    set: str
+    judge: str
+    name: str
+    value: float
+    expected: str
+    holds: bool
+
+
+def headlines(results: Results) -> list[Headline]:
+    """One per set and method, the best protected first."""
+    out = []
+    utilities = {(use.set, use.method): use for use in results.utilities}
+    for name in results.sets:
+        here = [trial for trial in results.trials if trial.set == name]
+        for method in results.methods:
+            of_method = [trial for trial in here if trial.method == method]
+            if not of_method:
+                continue  # a method of another evaluation that stands beside this one
+            trial = max(filter(_attempts, of_method), key=lambda each: _rank(each) or 0.0, default=None)
+            by_judge = [each for each in here if trial is not None and each.recogniser == trial.recogniser]
+            first = {scenario: _first_rank(by_judge, scenario) for scenario in ("clear", "background-only")}
+            out.append(
+                Headline(
+                    name,
+                    method,
+                    trial,
+                    None if trial is None else figure(trial.figures, IDENTIFIES),
+                    first["clear"],
+                    None if trial is None else value_of(trial.figures, "chance"),
+                    first["background-only"],
+                    _first_rank([each for each in by_judge if each.method == method], "parrot-inside"),
+                    utilities.get((name, method)),
+                )
+            )
+    order = list(results.sets)
+    unknown = float("inf")  # not safe
+    return sorted(out, key=lambda h: (order.index(h.set), unknown if h.figure is None else h.figure.value or 0.0))
+
+
+def _attempts(trial: Trial) -> bool:
+    """Whether it attempts a name with what an attacker in the open world has, and was not refused."""
+    open_world = trial.scenario not in LEFT_OUT and trial.attacker != "right key" and trial.control != "codes"
+    return open_world and _rank(trial) is not None
+
+
+def _rank(trial: Trial) -> float | None:
+    return value_of(trial.figures, IDENTIFIES)
+
+
+def _first_rank(trials: Iterable[Trial], scenario: str) -> float | None:
+    return next((_rank(trial) for trial in trials if trial.scenario == scenario), None)
+
+
+def controls(results: Results) -> list[Control]:
+    """Ceilings, negative controls and right keys, and whether they came out as they must."""
+    out = []
+    ceilings = {(t.set, t.recogniser): _rank(t) for t in results.trials if t.scenario == "clear"}
+    for trial in results.trials:
+        found, chance = figure(trial.figures, IDENTIFIES), value_of(trial.figures, "chance")
+        if found is None or found.value is None:
+            continue
+        value = found.value
+        ceiling = ceilings.get((trial.set, trial.recogniser))
+        name = trial.scenario if trial.method == "clear" else f"{trial.scenario}: {trial.method}"
+        expected, holds = "the ceiling", ceiling is not None and value >= 0.95 * ceiling
+        if trial.control == "ceiling":
+            above = found.low is None or chance is None or found.low > chance
+            expected, holds = "at least ½, above chance", value >= 0.5 and above
+        elif trial.control == "negative":
+            reaches = found.low is not None and chance is not None and found.low <= chance
+            expected, holds = "chance", chance is None or abs(value - chance) < 1e-9 or reaches
+        elif trial.control != "positive":
+            # An attacker that cannot undo a permutation was not competent to show that anything is irreversible.
+            permutes = results.methods.get(trial.method, {}).get("name") == "block-permutation"
+            reverses = trial.scenario in ("reversed-general", "reversed-specialised")
+            if not (permutes and reverses) or trial.attacker.partition(":")[0] in CONTROLS:
+                continue
+            name = f"{trial.attacker} on {trial.method}"
+        out.append(Control(trial.set, trial.recogniser, name, value, expected, holds))
+    return out
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
 
 
 def ranking(results: Results) -> list[Row]:
     """Methods by their strongest attacker, with what they leave to work with."""
     rows = []
-    for one in headlines(results):
-        trial = one.trial
+    for head in headlines(results):
+        trial = head.trial
+        attacker = "" if trial is None else ": ".join(filter(None, (trial.scenario, trial.attacker)))
         row: Row = {
-            "set": one.set,
-            "method": one.method,
-            "strongest attacker": "" if trial is None else _attacker(trial.scenario, trial.attacker),
+            "set": head.set,
+            "method": head.method,
+            "strongest attacker": attacker,
             "judge": "" if trial is None else trial.recogniser,
-            "rank-1": spelled(one.figure),
-            "clear": _short(one.ceiling),
-            "surroundings": _short(one.surroundings),
-            "square alone": _short(one.inside),
-            "chance": _short(one.chance),
+            "rank-1": spelled(head.figure),
+            "clear": _short(head.ceiling),
+            "surroundings": _short(head.surroundings),
+            "square alone": _short(head.inside),
+            "chance": _short(head.chance),
         }
         for name in SHOWN:
-            found = None if one.utility is None else figure(one.utility.figures, name)
+            found = None if head.utility is None else figure(head.utility.figures, name)
             if found is not None:
                 row[name] = spelled(found, interval=False)
         rows.append(row)
     return rows
 
 
-def _worst(found: Sequence[Figure], risk: str) -> str:
-    if not found:
-        return "not measured"
-    if risk != "inference":
-        return spelled(max(found, key=lambda one: one.value or 0.0))
-    one = max(found, key=lambda one: abs((one.value or 0.5) - 0.5))  # below ½ tells as much
-    return f"{spelled(one)} ({one.metric.removeprefix('inference of ')})"
-
-
-SHOWN = ("detected", "attributes-balanced", "gender-kept", "smile-r", "landmarks", "ssim", "sharpness")
-"""Utility figures of the first table; all are in the utility table."""
-
-
 def privacy(results: Results) -> list[Row]:
     """Every privacy figure, one row each."""
     return [
-        {
-            "set": trial.set, "method": trial.method, "scenario": trial.scenario, "attacker": trial.attacker,
-            "judge": trial.recogniser, "control": trial.control, **_columns(one),
-        }
+        {**_trial_cells(trial), "control": trial.control, **_figure_cells(each)}
         for trial in results.trials
-        for one in trial.figures
-    ]  # fmt: skip
+        for each in trial.figures
+    ]
 
 
 def utility(results: Results) -> list[Row]:
     """Every utility figure, one row each."""
-    return [{"set": use.set, "method": use.method, **_columns(one)} for use in results.utilities for one in use.figures]
+    return [
+        {"set": use.set, "method": use.method, **_figure_cells(each)}
+        for use in results.utilities
+        for each in use.figures
+    ]
+
+
+def groups(results: Results) -> list[Row]:
+    """Every figure of a group of people, one row each: privacy and utility."""
+    blank = {"scenario": "utility", "attacker": "", "judge": ""}
+    parts = [(_trial_cells(trial), trial.groups) for trial in results.trials]
+    parts += [({"set": use.set, "method": use.method, **blank}, use.groups) for use in results.utilities]
+    return [
+        {**cells, "group": group, **_figure_cells(each)}
+        for cells, by_group in parts
+        for group, figures in by_group.items()
+        for each in figures
+    ]
 
 
 def given_back(results: Results) -> list[Row]:
@@ -83,43 +216,17 @@ def given_back(results: Results) -> list[Row]:
 
 
 def retrieved(results: Results) -> list[Row]:
-    """Names by vote of several guesses, and strangers told from enrolled people: a row for each attacker and judge."""
+    """Names by vote of several guesses, and strangers known from enrolled people: a row for each attacker and judge."""
     return _by_attacker(results, ["chance", *(metric.name for metric in RETRIEVAL)], "IRA")
 
 
 def _by_attacker(results: Results, metrics: Sequence[str], needed: str = "") -> list[Row]:
-    """A row for each trial that has such figures (besides chance), a column for each metric that any trial has."""
+    """A row for each trial that has such figures, or the needed one; a column for each metric that any trial has."""
     rows = []
     for trial in results.trials:
-        found = {one.metric: one for one in trial.figures if one.metric in metrics}
-        if not (needed in found if needed else found):
-            continue
-        row: Row = {
-            "set": trial.set, "method": trial.method, "scenario": trial.scenario, "attacker": trial.attacker,
-            "judge": trial.recogniser,
-        }  # fmt: skip
-        rows.append({**row, **{name: spelled(found[name]) for name in metrics if name in found}})
-    return rows
-
-
-def groups(results: Results) -> list[Row]:
-    """Every figure of a group of people, one row each: privacy and utility."""
-    rows = [
-        {
-            "set": trial.set, "method": trial.method, "scenario": trial.scenario, "attacker": trial.attacker,
-            "judge": trial.recogniser, "group": group, **_columns(one),
-        }
-        for trial in results.trials
-        for group, figures in trial.groups.items()
-        for one in figures
-    ]  # fmt: skip
-    blank = {"scenario": "utility", "attacker": "", "judge": ""}
-    rows += [
-        {"set": use.set, "method": use.method, **blank, "group": group, **_columns(one)}
-        for use in results.utilities
-        for group, figures in use.groups.items()
-        for one in figures
-    ]
+        found = {each.metric: each for each in trial.figures if each.metric in metrics}
+        if needed in found if needed else found:
+            rows.append({**_trial_cells(trial), **{name: spelled(found[name]) for name in metrics if name in found}})
     return rows
 
 
@@ -128,44 +235,73 @@ def risks(results: Results) -> list[Row]:
     rows = []
     for name in results.sets:
         for method in ("clear", *results.methods):
-            here = [t for t in results.trials if t.set == name and t.method == method]
             row: Row = {"set": name, "method": method}
             for risk, metric in RISKS.items():
                 # What needs the key is no risk of the method; of the clear images the ceiling is what there is.
-                wanted = [t for t in here if t.scenario == "linkability"] if risk == "linkability" else here
-                wanted = [
-                    t
-                    for t in wanted
-                    if t.attacker != "right key" and (not t.control or (method == "clear" and t.control == "ceiling"))
-                ]
                 found = [
-                    one
-                    for trial in wanted
-                    for one in trial.figures
-                    if one.value is not None and (one.metric == metric or one.metric.startswith(f"{metric} "))
+                    each
+                    for trial in results.trials
+                    if (trial.set, trial.method) == (name, method)
+                    and (risk != "linkability" or trial.scenario == "linkability")
+                    and trial.attacker != "right key"
+                    and (not trial.control or (method == "clear" and trial.control == "ceiling"))
+                    for each in trial.figures
+                    if each.value is not None and (each.metric == metric or each.metric.startswith(f"{metric} "))
                 ]
                 row[risk] = _worst(found, risk)
             rows.append(row)
     return rows
 
 
-def spelled(one: Figure | None, *, interval: bool = True) -> str:
-    """A figure as a table says it: value and 95 % interval, or why there is none."""
-    if one is None:
+def _worst(found: Sequence[Figure], risk: str) -> str:
+    if not found:
+        return "not measured"
+    if risk != "inference":
+        return spelled(max(found, key=lambda each: each.value or 0.0))
+    worst = max(found, key=lambda each: abs((each.value or 0.5) - 0.5))  # below ½ tells as much
+    return f"{spelled(worst)} ({worst.metric.removeprefix('inference of ')})"
+
+
+def _trial_cells(trial: Trial) -> Row:
+    return {
+        "set": trial.set, "method": trial.method, "scenario": trial.scenario, "attacker": trial.attacker,
+        "judge": trial.recogniser,
+    }  # fmt: skip
+
+
+def _figure_cells(each: Figure) -> Row:
+    return {
+        "metric": each.metric, "value": each.value, "low": each.low, "high": each.high, "n": each.n, "unit": each.unit,
+        "note": each.note,
+    }  # fmt: skip
+
+
+# -- text -------------------------------------------------------------------------------------------------------------
+
+
+def spelled(each: Figure | None, *, interval: bool = True) -> str:
+    """A figure in a table: value and 95 % interval, or why there is none."""
+    if each is None:
         return ""
-    if one.value is None:
-        return f"refused: {one.note}" if one.note else "refused"
-    text = _short(one.value)
-    if interval and one.low is not None and one.high is not None:
-        text += f" [{_short(one.low)}, {_short(one.high)}]"
+    if each.value is None:
+        return f"refused: {each.note}" if each.note else "refused"
+    text = _short(each.value)
+    if interval and each.low is not None and each.high is not None:
+        text += f" [{_short(each.low)}, {_short(each.high)}]"
     return text
+
+
+def _short(value: float | None) -> str:
+    if value is None:
+        return ""
+    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 3
+    return f"{value:.{digits}f}"
 
 
 def to_csv(rows: Sequence[Row]) -> str:
     """Rows as CSV; columns in the order in which they first appear."""
-    columns = list(dict.fromkeys(column for row in rows for column in row))
     out = io.StringIO()
-    writer = csv.DictWriter(out, columns, lineterminator="\n")
+    writer = csv.DictWriter(out, _columns(rows), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()
@@ -173,37 +309,12 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 def to_markdown(rows: Sequence[Row]) -> str:
     """Rows as a Markdown table."""
-    columns = list(dict.fromkeys(column for row in rows for column in row))
+    columns = _columns(rows)
     lines = ["| " + " | ".join(columns) + " |", "|" + "-|" * len(columns)]
     cells = [[str(row.get(column, "")).replace("|", "/") for column in columns] for row in rows]
     lines += ["| " + " | ".join(row) + " |" for row in cells]
     return "\n".join(lines) + "\n"
 
 
-def _columns(one: Figure) -> Row:
-    return {
-        "metric": one.metric, "value": one.value, "low": one.low, "high": one.high, "n": one.n, "unit": one.unit,
-        "note": one.note,
-    }  # fmt: skip
-
-
-def _attacker(scenario: str, attacker: str) -> str:
-    return f"{scenario}: {attacker}" if attacker else scenario
-
-
-def _short(value: float | None) -> str:
-    if value is None:
-        return ""
-    if abs(value) >= 100:
-        return f"{value:.0f}"
-    if abs(value) >= 10:
-        return f"{value:.1f}"
-    return f"{value:.3f}"
-
-
-def one_per(rows: Iterable[Row], *names: str) -> dict[tuple[Any, ...], list[Row]]:
-    """Rows by the values of some columns."""
-    out: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        out.setdefault(tuple(row[name] for name in names), []).append(row)
-    return out
+def _columns(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(column for row in rows for column in row))
