@@ -14,8 +14,6 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces.alignment import Alignment
 from ficgan.registry import Parametrised, Registry
 
-__all__ = ["ANONYMIZERS", "Anonymizer", "Faces", "Family", "Images", "PerImage", "Traits", "generator"]
-
 Images = NDArray[np.uint8]
 """[N,S,S,3] RGB."""
 Family = Literal[
@@ -114,18 +112,14 @@ class Anonymizer(Parametrised):
         raise NotImplementedError
 
     def invert(self, faces: Faces) -> Images:
-        """The source crops, from anonymised ones and the right key.
-
-        Raises:
-            UsageError: this method has no inverse.
-        """
+        """The source crops, from anonymised ones and the right key; UsageError where the method has no inverse."""
         raise UsageError(f"{self.name} is not keyed: it has no inverse")
 
     def fit(self, background: Faces) -> Anonymizer:
-        """The same anonymiser with a background set of other people; methods without one return themselves.
+        """The same anonymiser with a background set; methods without one return themselves.
 
         Args:
-            background: none of its people is in the data to be anonymised.
+            background: other people, none of whom is in the data to be anonymised.
         """
         return self
 
@@ -152,6 +146,11 @@ def generator(*key: object) -> np.random.Generator:
     """Random numbers that depend on the key alone: the same on every machine, others for another key."""
     digest = hashlib.blake2b("\0".join(str(part) for part in key).encode(), digest_size=16).digest()
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
+
+
+def nearest_grey(values: NDArray[np.floating]) -> NDArray[np.uint8]:
+    """The nearest grey levels, 0 to 255, of values of any size; a half goes to the even number, as in OpenCV."""
+    return np.clip(np.rint(values), 0, 255).astype(np.uint8)
 
 
 ANONYMIZERS: Registry[Anonymizer] = Registry("anonymiser")

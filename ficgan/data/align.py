@@ -17,15 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ficgan.data.dataset import decode_rgb
-from ficgan.data.placement import COLUMN, alignment_name
-from ficgan.data.sources import Blob, list_blobs
+from ficgan.data.dataset import Blob, alignment_name, decode_rgb, list_blobs
+from ficgan.data.labels import ALIGNMENT
 from ficgan.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from ficgan.faces import Alignment, Face, FaceDetector
 
-COLUMNS = ("file", "source", "face", "box", "score", COLUMN)
+COLUMNS = ("file", "source", "face", "box", "score", ALIGNMENT)
 Put = Callable[[str, bytes], None]
 
 

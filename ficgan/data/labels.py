@@ -10,7 +10,6 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from ficgan.data.placement import COLUMN
 from ficgan.errors import InputError
 
 _CELEBA = (
@@ -21,8 +20,8 @@ _CELEBA = (
     "Wearing_Necktie Young"
 )
 CELEBA_ATTRIBUTES = tuple(_CELEBA.split())
-_PERSON, _SPLIT = ("person", "identity"), "split"
-_NOT_ATTRIBUTES = frozenset({"file", "shard", "source", "path", "face", "box", "score", _SPLIT, COLUMN, *_PERSON})
+_PERSON, _SPLIT, ALIGNMENT = ("person", "identity"), "split", "alignment"
+_NOT_ATTRIBUTES = frozenset({"file", "shard", "source", "path", "face", "box", "score", _SPLIT, ALIGNMENT, *_PERSON})
 _MOST_CATEGORIES = 32  # a text column with more values than this is a name or a note, not a category
 
 
@@ -142,7 +141,7 @@ def _csv(text: str, path: Path) -> Labels:
     matrix = np.stack([v for *_, v in table], 1) if table else np.zeros((len(body), 0), np.uint8)
     people = None if person is None else _numbered(columns[person])
     splits = tuple(columns[_SPLIT]) if _SPLIT in columns else None
-    alignments = tuple(columns[COLUMN]) if COLUMN in columns else None
+    alignments = tuple(columns[ALIGNMENT]) if ALIGNMENT in columns else None
     return Labels(
         tuple(columns["file"]), people, matrix, names, splits, tuple(column for column, *_ in table), alignments
     )

@@ -138,7 +138,7 @@ def with_trainings(bench: Bench, trials: Sequence[Trial]) -> list[Trial]:
 
 def training_of(bench: Bench, trial: Trial) -> str:
     """For how long the attacker of a trial was trained on the bench; "" where it was not, or nothing was kept."""
-    from ficgan.lab.attacks.learned.trainer import WEIGHTS
+    from ficgan.lab.attacks.training import WEIGHTS
 
     (scenario,) = get_scenarios([trial.scenario])
     # Closed worlds have two trials, of the people known and of the others.

@@ -20,7 +20,7 @@ from ficgan.images import atomic_write
 from ficgan.lab.attack_config import AttackConfig, AttackSet
 from ficgan.lab.attackers import titles
 from ficgan.lab.attacks import Pairs
-from ficgan.lab.attacks.learned import Learned, read_header, save_attacker
+from ficgan.lab.attacks.learned import Learned, read_header
 from ficgan.lab.bench import Bench, Subject, anonymiser_for
 from ficgan.lab.manifest import MANIFEST, Manifest, photo_keys
 from ficgan.lab.matrix import run_matrix
@@ -110,7 +110,7 @@ def train_attacker(job: Job, out: Path, *, device: str = "auto", told: Told | No
     trained = attacker.fit(pairs, workspace=out, told=told)
     about = _about(config, manifest)
     if not (out / WEIGHTS).exists() or read_header(out / WEIGHTS).get("about") != about:
-        save_attacker(trained, out / WEIGHTS, about)
+        trained.save(out / WEIGHTS, about)
     return trained
 
 

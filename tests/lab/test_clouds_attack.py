@@ -13,7 +13,7 @@ import torch
 from ficgan.anonymizers import Faces
 from ficgan.errors import UsageError
 from ficgan.lab.attacks import REVERSERS, Pairs, ThesisAutoEncoder, load_attacker
-from ficgan.lab.attacks.learned.thesis_autoencoder_network import SquaredErrorLearner, ThesisAutoEncoderNetwork
+from ficgan.lab.attacks.networks import SquaredErrorLearner, ThesisAutoEncoderNetwork
 from ficgan.lab.clouds import CloudStudyConfig, attack, run_cloud_study
 from ficgan.lab.clouds.attack import split
 from ficgan.lab.clouds.config import AttackConfig

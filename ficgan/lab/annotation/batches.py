@@ -13,8 +13,7 @@ import numpy as np
 from PIL import Image
 
 from ficgan.anonymizers import generator
-from ficgan.data.dataset import decode_rgb
-from ficgan.data.sources import Blob
+from ficgan.data.dataset import Blob, decode_rgb
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.annotation.boxes import OVERLAP, Boxes
 from ficgan.lab.annotation.gold import spoil

@@ -11,8 +11,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from ficgan.data.dataset import decode_rgb
-from ficgan.data.sources import Blob, list_blobs
+from ficgan.data.dataset import Blob, decode_rgb, list_blobs
 from ficgan.errors import InputError
 from ficgan.faces import FaceDetector
 from ficgan.lab.annotation.records import Record, box_rows, write_records

@@ -18,7 +18,7 @@ from typing import Any
 
 from PIL import Image
 
-from ficgan.data.sources import Blob
+from ficgan.data.dataset import Blob
 from ficgan.errors import InputError
 from ficgan.images import atomic_write
 from ficgan.lab.annotation.batches import Batch, Key, Rules, compose

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
 
-__all__ = ["RULES", "OodCurve", "Retrieved", "choose_threshold", "ood_curve", "retrieve"]
-
 Float = NDArray[np.floating]
 Metric = Literal["euclidean", "cosine"]
 Rule = Literal["vote", "shortest", "mean"]
@@ -80,12 +78,11 @@ def retrieve(
         raise UsageError(f"there is no rule {rule!r}; there are {', '.join(RULES)}")
     nearest, distances, average = _nearest(candidates, gallery, metric, whose if rule == "mean" else None)
     winners = np.where(nearest >= 0, whose[nearest], -1)
+    found = average
     if rule == "vote":
         found = _vote(winners, distances)
     elif rule == "shortest":
         found = winners[np.arange(len(winners)), distances.argmin(axis=1)]
-    else:
-        found = average
     votes = np.where(found >= 0, (winners == found[:, None]).sum(axis=1), 0)
     return Retrieved(winners, distances, found, distances.min(axis=1), votes)
 
@@ -185,18 +182,12 @@ class OodCurve:
 
 
 def ood_curve(known: Float, unknown: Float, thresholds: Float | None = None) -> OodCurve:
-    """The detector of unknown people at every threshold.
+    """The detector of unknown people at every threshold (Revelio, §4.3 and §5.5, Figure 7).
 
     Args:
         known: [A] ld_x of probes of people in the gallery; infinite where nothing was read.
-        unknown: [B] of people who are not.
+        unknown: [B] of people who are not; an empty set or NaN is an InputError.
         thresholds: None: just below every distance, and each distance itself.
-
-    Raises:
-        InputError: one of them is empty or holds NaN.
-
-    Source:
-        Revelio, §4.3 and §5.5, Figure 7.
     """
     known, unknown = (np.sort(np.asarray(one, np.float64)) for one in (known, unknown))
     if not len(known) or not len(unknown) or np.isnan(known).any() or np.isnan(unknown).any():
@@ -213,9 +204,7 @@ def choose_threshold(known: Float, unknown: Float) -> float:
     """The threshold d of the best balanced accuracy (TPR − FPR), halfway to the next distance.
 
     Give distances of other people than those it is then used on: a threshold chosen on the tested ones flatters.
-
-    Args:
-        known, unknown: [A] and [B], as of `ood_curve`.
+    Arguments as of `ood_curve`.
     """
     curve = ood_curve(known, unknown)
     best = int(np.argmax(curve.tpr - curve.fpr))

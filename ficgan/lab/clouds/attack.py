@@ -102,7 +102,7 @@ def reverse(
         held=min(0.5, _WATCHED * (len(lessons) + len(tried)) / len(lessons)), seed=lab.config.seed,
         device=settings.device,
     )  # fmt: skip
-    from ficgan.lab.attacks.learned.trainer import digest_of
+    from ficgan.lab.attacks.training import digest_of
 
     workspace = out / "attacker" / digest_of(attacker, pairs)
     trained = attacker.fit(pairs, workspace=workspace, told=lambda done, total, text: say(f"{text}: {done}/{total}"))

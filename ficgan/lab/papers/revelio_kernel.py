@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import generator
-from ficgan.anonymizers.kernels import scaled_kernel
+from ficgan.anonymizers.basic import scaled_kernel
 from ficgan.errors import FicganError
 from ficgan.lab.attacks.blurs import blurred, equivalent_kernel, transfers
 from ficgan.lab.papers.revelio_base import Outcome, refused

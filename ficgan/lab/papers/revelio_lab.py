@@ -14,8 +14,8 @@ from ficgan.anonymizers import Faces, GaussianBlur
 from ficgan.errors import UsageError
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.attacks.blurs import scaled_blur
-from ficgan.lab.attacks.diffusion.revelio import Revelio
 from ficgan.lab.attacks.learned import Learned
+from ficgan.lab.attacks.revelio import Revelio
 from ficgan.lab.bench import Bench
 from ficgan.lab.metrics.intervals import Bootstrap
 from ficgan.lab.papers.revelio_published import BLURS, PROTOCOL

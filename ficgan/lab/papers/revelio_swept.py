@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ficgan.lab.attacks.diffusion.revelio import Revelio
+from ficgan.lab.attacks.revelio import Revelio
 from ficgan.lab.papers.revelio_base import Outcome
 from ficgan.lab.papers.revelio_defended import ATTACKER, DEFENCES, PUBLISHER, defended, turned_back
 from ficgan.lab.papers.revelio_lab import Lab

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces
 from ficgan.errors import FicganError
-from ficgan.lab.attacks.diffusion.fine_tune import Which, fine_tune
-from ficgan.lab.attacks.diffusion.revelio import Revelio
+from ficgan.lab.attacks.revelio import Revelio, Which, fine_tune
 from ficgan.lab.bench import content
 from ficgan.lab.papers.revelio_base import Outcome, refused
 from ficgan.lab.papers.revelio_lab import Lab

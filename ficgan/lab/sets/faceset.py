@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.data.sources import Blob
+from ficgan.data.dataset import Blob
 from ficgan.errors import InputError
 
 __all__ = ["FaceSet"]

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.data.placement import agreed, recorded
-from ficgan.data.sources import Blob, list_blobs
+from ficgan.data.dataset import Blob, agreed, list_blobs, recorded
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.sets.faceset import FaceSet
 from ficgan.lab.sets.layouts import LABEL_FILES, LAYOUTS, Found

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces
 from ficgan.data import alignment_name
-from ficgan.data.dataset import decode, decode_rgb
-from ficgan.data.sources import Blob
+from ficgan.data.dataset import Blob, decode, decode_rgb
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, DetectAt, Face, FaceDetector, crop, get_detector, transform_points
 from ficgan.lab.sets.faceset import FaceSet

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import generator
-from ficgan.data.dataset import decode_rgb
-from ficgan.data.sources import Blob, list_blobs
+from ficgan.data.dataset import Blob, decode_rgb, list_blobs
 from ficgan.errors import InputError, UsageError
 
 __all__ = ["Boxes", "Image", "Scene", "Scenes", "covered_share", "halves", "open_scenes"]

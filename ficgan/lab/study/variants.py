@@ -27,7 +27,7 @@ def obfuscate(image: Image, boxes: Boxes, variant: Variant, blur: Literal["paper
         variant: one of `VARIANTS`.
         blur: see `obfuscate_blur`.
     """
-    from ficgan.anonymizers.obfuscation import obfuscate_blur, obfuscate_overlay
+    from ficgan.anonymizers.basic import obfuscate_blur, obfuscate_overlay
 
     if variant == "original" or not len(boxes):
         return image
