@@ -24,17 +24,13 @@ Need = Literal["background", "model", "verifier", "overlays"]
 
 @dataclass(frozen=True)
 class Faces:
-    """Face crops that lie together in memory.
+    """Face crops that lie together in memory; InputError where shapes or kinds do not fit together.
 
     Args:
         images: [N,S,S,3] uint8 RGB.
-        names: N names, unique in their set: randomness of an image is drawn from the seed and its name.
-        landmarks: [N,5,2] float, pixels of the crop, in the order of `ficgan.faces.Face`; None: where the default
-            alignment puts them.
+        names: N names, unique in their set: what is drawn for an image follows from the seed and its name.
+        landmarks: [N,5,2] float, pixels of the crop, as of `ficgan.faces.Face`; None: the default alignment's.
         people: [N] int64, one number per person, −1 where unknown; None where nobody is known.
-
-    Raises:
-        InputError: shapes or kinds that do not fit together.
     """
 
     images: Images
@@ -75,15 +71,13 @@ class Traits:
     """What is declared of an anonymiser, for tables and for attackers.
 
     Args:
-        title: as a table says it.
-        family: what kind of method it is.
-        source: paper and section, or the program it was released in.
+        title, source: as a table shows them; the paper and section, or the program it was released in.
         strength: the parameter that rules how much is hidden; None where there is none.
         stronger: "up" where a larger value hides more, else "down".
         keyed: whoever holds the key gets the image back (`invert`).
         stochastic: another seed gives another image.
         domain: "face": pixels of the crop alone; "scene": made for whole photos with boxes, here the crop's own box.
-        needs: what must be given before the first image: "background" (`fit`), a model, a verifier, overlays.
+        needs: what must be given before the first image.
     """
 
     title: str
@@ -116,11 +110,7 @@ class Anonymizer(Parametrised):
         raise UsageError(f"{self.name} is not keyed: it has no inverse")
 
     def fit(self, background: Faces) -> Anonymizer:
-        """The same anonymiser with a background set; methods without one return themselves.
-
-        Args:
-            background: other people, none of whom is in the data to be anonymised.
-        """
+        """The same anonymiser with a background set of other people; methods without one return themselves."""
         return self
 
 

@@ -42,14 +42,10 @@ def sigma_of(kernel: int, rule: str = "opencv") -> float:
 
 
 def scaled_kernel(kernel: int, side: int, of: int = 256) -> int:
-    """Width that covers the same part of the face in a crop of another side: 81 in 256 px is 21 in 64 px.
+    """Width that covers the same part of the face in a crop of side `side` as `kernel` in one of side `of`.
 
-    The nearest odd number, the wider one of two, at least 1. Its deviation by OpenCV's rule is a little wider than the
-    scaled one (3.5 for 3.125), as the rule does not pass through the origin.
-
-    Args:
-        kernel: pixels, in a crop of side `of`.
-        side, of: pixels.
+    81 in 256 px is 21 in 64 px: the nearest odd number, the wider one of two. Its deviation by OpenCV's rule is a
+    little wider than the scaled one (3.5 for 3.125), as the rule does not pass through the origin.
     """
     return max(1, 2 * math.floor(kernel * side / of / 2) + 1)
 
@@ -297,24 +293,16 @@ on 250 faces of the London and CelebA crops; its boxes reach from the hairline t
 def obfuscate_blur(
     image: Images, boxes: ArrayLike, variant: Literal["paper", "released"] = "paper", radius: float = 0.1
 ) -> Images:
-    """A photo with its faces blurred, fading into what is around them.
+    """A photo [H,W,3] uint8 RGB with its faces blurred, fading into what is around them.
 
     The blur is PIL's, three box blurs that resemble a Gaussian of standard deviation `radius`·d, because the study's
     images were made with it; it also takes the same time for every radius. Only the rectangles that the blurred mask
-    reaches are computed, to the same bytes as on the whole photo.
+    reaches are computed, to the same bytes as on the whole photo; farther away the photo stays bit-identical.
 
     Args:
-        image: [H,W,3] uint8 RGB; not changed.
         boxes: [M,4] x0, y0, x1, y1 in pixels; they may reach beyond the photo; boxes without area are passed over.
         variant: what d is of a box: "paper" its diagonal, "released" its longer side, as in the published program.
         radius: of the blur, as a fraction of the largest d; the paper has 0.1.
-
-    Returns:
-        [H,W,3] uint8 RGB; bit-identical to the input beyond about 3·`radius`·d from the enlarged boxes.
-
-    Raises:
-        InputError: no uint8 RGB image, or no boxes of finite numbers.
-        UsageError: an unknown variant or a radius that is not above 0.
 
     Source: Yang et al., A Study of Face Obfuscation in ImageNet, appendix B, eqs. 1–5.
     """
@@ -355,22 +343,10 @@ def blur_weight(
 
 
 def obfuscate_overlay(image: Images, boxes: ArrayLike, colour: str = "mean") -> Images:
-    """A photo with its faces covered by one colour.
+    """A photo [H,W,3] uint8 RGB with its boxes [M,4], as of `obfuscate_blur`, covered by one colour that `rgb` reads.
 
     The boxes are covered as they are: the paper enlarges them for the blur only, whose edge lets half of the face
     through; an overlay "removes all information in a face bounding box".
-
-    Args:
-        image: [H,W,3] uint8 RGB; not changed.
-        boxes: [M,4] x0, y0, x1, y1 in pixels; they may reach beyond the photo; boxes without area are passed over.
-        colour: "mean", "red", "green", "blue" as in the paper, or another that `rgb` reads.
-
-    Returns:
-        [H,W,3] uint8 RGB; bit-identical to the input outside of the boxes.
-
-    Raises:
-        InputError: no uint8 RGB image, or no boxes of finite numbers.
-        UsageError: no such colour.
 
     Source: Yang et al., A Study of Face Obfuscation in ImageNet, §4 and appendix C.
     """
@@ -382,19 +358,10 @@ def obfuscate_overlay(image: Images, boxes: ArrayLike, colour: str = "mean") -> 
 
 
 def face_box(landmarks: NDArray[np.floating]) -> Boxes:
-    """The box that a detector would give to a face, from its five landmarks.
+    """The box [4] that a detector would give to a face of five landmarks [5,2], in PIL's coordinates.
 
     The default alignment's landmarks are laid on these by a similarity, and with them a box of 2.1 × 2.9 eye distances,
     which stays upright: in an aligned crop the eyes are level.
-
-    Args:
-        landmarks: [5,2], pixels, centres at integers, in the order of `ficgan.faces.Face`.
-
-    Returns:
-        float64 [4] x0, y0, x1, y1 in PIL's coordinates; it may reach beyond the crop.
-
-    Raises:
-        InputError: the landmarks are not five finite, distinct points.
     """
     usual = Alignment().points(1)
     matrix = similarity(usual, landmarks)

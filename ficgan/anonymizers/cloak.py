@@ -79,10 +79,7 @@ class Fawkes(Anonymizer):
             object.__setattr__(self, "traits", replace(self.traits, needs=self.traits.needs | {"background"}))
 
     def fit(self, background: Faces) -> Fawkes:
-        """The same with people to become; `as_released` needs none and returns itself.
-
-        Args:
-            background: with a number for every person; the images of a person make their centroid.
+        """The same with people to become, one centroid for each person of the background; `as_released` needs none.
 
         Raises:
             InputError: no faces, or one without a person.
@@ -283,11 +280,7 @@ class Sight:
         self._theta = torch.from_numpy(np.stack(theta)).float().to(verifier.aligned.theta.device)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Features [B,D] of crops [B,3,S,S] in grey levels.
-
-        Raises:
-            InputError: a feature is not finite.
-        """
+        """Features [B,D] of crops [B,3,S,S] in grey levels; InputError where one is not finite."""
         import torch
         from torch.nn import functional as F
 
@@ -307,21 +300,13 @@ class Sight:
 def load_verifiers(text: str, side: int, device: str) -> list[Verifier]:
     """The verifiers of a text such as "onnx:PATH+onnx:PATH", for crops of a side in the default alignment.
 
-    They are kept between calls, until their files change.
-
-    Raises:
-        UsageError: none is named, or one of no known kind.
-        InputError: a file is missing, damaged, or no face recogniser.
+    They are kept between calls, until their files change. An unusable text is a UsageError, a file an InputError.
     """
     return [_read(spec, side, device, _stamp(spec)) for spec in verifier_specs(text)]
 
 
 def verifier_specs(text: str) -> list[str]:
-    """ "a.onnx+sphereface20:b" → what `load_verifier` takes.
-
-    Raises:
-        UsageError: nothing is named, or a bare path whose ending says nothing.
-    """
+    """ "a.onnx+sphereface20:b" → what `load_verifier` takes; UsageError where nothing or nothing known is named."""
     specs = []
     for part in text.split("+"):
         one = part.strip()

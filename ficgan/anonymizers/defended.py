@@ -25,13 +25,7 @@ class Defence(Parametrised):
     stochastic: ClassVar[bool] = False
 
     def apply(self, hidden: Images, clear: Images, rng: np.random.Generator) -> Images:
-        """The published image.
-
-        Args:
-            hidden: [S,S,3] uint8 RGB, of the anonymiser.
-            clear: [S,S,3], what the anonymiser was given, for defences in its place.
-            rng: all that is drawn comes from it.
-        """
+        """The published image, from the anonymiser's and the clear one, [S,S,3] uint8; all is drawn from `rng`."""
         raise NotImplementedError
 
 
@@ -222,11 +216,7 @@ def spec_of(made: Parametrised) -> str:
 
 
 def _made(given: str | P, registry: Registry[P]) -> P:
-    """What a text asks for; what is made already, as it is.
-
-    Raises:
-        UsageError: as of `Registry.make`; or a secret stands in the text, which tables would print.
-    """
+    """What a text asks for; what is made already, as it is. A secret in a text is refused: tables would print it."""
     if not isinstance(given, str):
         return given
     name, parameters = parse_spec(given.replace(";", ","))

@@ -212,15 +212,9 @@ class DPSamp(PerImage):
 
 
 def samples_allowed(f: int, m: int, eps: float) -> int:
-    """The largest x ≥ 0 with C(f, x)/C(f − m, x) ≤ e^ε.
+    """The largest x ≥ 0 with C(f, x)/C(f − m, x) ≤ e^ε, for f pixels, m of which differ; 0 where f ≤ m.
 
-    Args:
-        f: pixels to draw from.
-        m: pixels in which neighbours differ.
-        eps: ε, at least 0.
-
-    Returns:
-        At most f − m, beyond which the ratio is infinite; 0 where f ≤ m.
+    It is at most f − m, beyond which the ratio is infinite.
     """
     # The ratio is the product of (f − j)/(f − m − j) over j < x, so its logarithm grows step by step.
     steps = -np.log1p(-m / (f - np.arange(max(f - m, 0))))
@@ -230,19 +224,11 @@ def samples_allowed(f: int, m: int, eps: float) -> int:
 def colour_clusters(
     pixels: NDArray[np.uint8], k: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """k-means of colours: 10 starts, at most 100 steps each, until no centre moves by more than .2 grey levels.
+    """k-means of colours [N,3]: centres [≤k,3] and the cluster [N] of each pixel.
 
-    The starts (k-means++) are run on a histogram of colours in bins 8 grey levels wide, at the bins' mean colours; the
-    best goes on with all distinct colours. OpenCV's ten starts with all pixels took 60 to 100 times as long on six
-    portraits of 224 px, and their clusters were 2 to 11 % less tight.
-
-    Args:
-        pixels: [N,3].
-        k: clusters; with fewer distinct colours, as many as there are.
-        rng: draws the starts.
-
-    Returns:
-        Centres [≤k,3], and the cluster [N] of each pixel.
+    Ten starts (k-means++), at most 100 steps each, until no centre moves by more than .2 grey levels. The starts are
+    run on a histogram of colours in bins 8 grey levels wide, at the bins' mean colours; the best goes on with all distinct
+    colours. OpenCV's ten starts with all pixels took 60 to 100 times as long, for clusters 2 to 11 % less tight.
     """
     colours, weights, where = _distinct(pixels, 0)
     k = min(k, colours.shape[1])
@@ -284,15 +270,10 @@ def _start(
 def _lloyd(
     colours: NDArray[np.float64], weights: NDArray[np.float64], centres: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Lloyd's steps from R starts at once.
-
-    Args:
-        colours: [3,U].
-        weights: [U].
-        centres: [R,k,3]; one that loses all its colours stays where it is.
+    """Lloyd's steps from R starts at once, for colours [3,U] of weights [U].
 
     Returns:
-        Centres [R,k,3], and the sums of squared distances [R] before the last step.
+        Centres [R,k,3] (one that loses all its colours stays where it is), and the sums of squared distances [R].
     """
     centres, spread = centres.copy(), np.zeros(len(centres))
     moving, k = np.arange(len(centres)), centres.shape[1]

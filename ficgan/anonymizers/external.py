@@ -60,10 +60,6 @@ class Program(Parametrised):
     def made_of(self, faces: Faces, read: Read) -> Images:
         """What the program makes of the faces, or has made: [N,S,S,3] uint8 RGB.
 
-        Args:
-            faces: crops.
-            read: gives the pixels of one file, see `read_pixels` and `read_same_size`.
-
         Raises:
             UsageError: neither command nor folder, or no such program or folder.
             FicganError: the program failed, or ran out of time.
@@ -207,11 +203,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def read_same_size(file: Path, name: str, side: int) -> Images:
-    """The pixels [S,S,3] of an image that must have the side S; nothing is resized.
-
-    Raises:
-        InputError: another size, or as `read_pixels`.
-    """
+    """The pixels [S,S,3] of an image that must have the side S (else InputError); nothing is resized."""
     pixels = read_pixels(file, name)
     if pixels.shape != (side, side, 3):
         size = f"{pixels.shape[1]}×{pixels.shape[0]}"
@@ -220,15 +212,7 @@ def read_same_size(file: Path, name: str, side: int) -> Images:
 
 
 def read_pixels(file: Path, name: str) -> Images:
-    """The pixels [H,W,3] uint8 RGB of an image file; nothing but 8-bit colour is guessed at.
-
-    Args:
-        file: any format that Pillow reads.
-        name: of the face, for messages.
-
-    Raises:
-        InputError: unreadable, transparent, or of another depth.
-    """
+    """The pixels [H,W,3] uint8 RGB of an opaque 8-bit image file; nothing else is guessed at, but an InputError."""
     from PIL import Image
 
     try:

@@ -45,18 +45,12 @@ class Eigenspace:
 
     @classmethod
     def of(cls, rows: NDArray[Any], components: int, standardise: bool) -> Eigenspace:
-        """The space of a set of images, by the eigenvectors of its Gram matrix [N,N].
+        """The space of images [N,D], by the eigenvectors of their Gram matrix (Turk and Pentland 1991, section 2).
 
         Args:
-            rows: [N,D], grey levels.
+            rows: grey levels.
             components: how many to keep; 0 for all that are more than rounding, at most N − 1.
             standardise: divide every pixel by its standard deviation over the set, where that is not 0.
-
-        Raises:
-            UsageError: more components than there are.
-
-        Source:
-            Turk and Pentland 1991, Eigenfaces for Recognition, section 2.
         """
         mean, scale = np.zeros(rows.shape[1]), np.ones(rows.shape[1])
         gram = np.zeros((len(rows), len(rows)))
@@ -154,10 +148,7 @@ class _KSame(Anonymizer):
             object.__setattr__(self, "traits", replace(self.traits, needs=frozenset()))
 
     def fit(self, background: Faces) -> _KSame:
-        """The same with a background set; `genuine` has none and returns itself.
-
-        Args:
-            background: crops of the size of those to be anonymised, with a number for every person.
+        """The same with a background set of the crops' size, a number for every person; `genuine` has none.
 
         Raises:
             InputError: a face of the background has no person.
@@ -185,12 +176,7 @@ class _KSame(Anonymizer):
         return fitted
 
     def __call__(self, faces: Faces) -> Images:
-        """Anonymised crops [N,S,S,3] uint8 RGB.
-
-        Raises:
-            UsageError: `as_released` without a background; `genuine` with fewer than k people.
-            InputError: the background's crops have another size.
-        """
+        """UsageError without a background, or `genuine` with fewer than k people; InputError for another size."""
         if not len(faces):
             return faces.images.copy()
         if self.variant == "genuine":
@@ -298,12 +284,7 @@ class KSameEigen(_KSame):
 def k_same_groups(coordinates: NDArray[np.float64], k: int) -> list[NDArray[np.int64]]:
     """Disjoint groups of k to 2k − 1 that cover everybody: the first who is left and the k − 1 nearest to them.
 
-    Args:
-        coordinates: [N,r], N ≥ k; distances are Euclidean.
-        k: ≥ 1.
-
-    Returns:
-        rows of each group, ascending; fewer than k that are left over join the last one.
+    Coordinates [N,r], N ≥ k, are compared by Euclidean distance; fewer than k that are left over join the last group.
 
     Source:
         Newton, Sweeney and Malin 2005, Preserving Privacy by De-identifying Face Images, algorithm k-Same.

@@ -35,11 +35,7 @@ class _Permutation(Anonymizer):
         return _taken(faces.images, np.argsort(self.sources(faces.images.shape[1])).astype(np.int32))
 
     def sources(self, side: int) -> Index:
-        """[side²] for every pixel of the result, in reading order, the pixel it shows.
-
-        Raises:
-            UsageError: nothing would move in crops of this size.
-        """
+        """[side²] for every pixel of the result, in reading order, the pixel it shows; UsageError if none moves."""
         raise NotImplementedError
 
 
@@ -210,11 +206,7 @@ class KRtio(Anonymizer):
         object.__setattr__(self, "traits", traits)  # the variants differ in what is declared of them
 
     def fit(self, background: Faces) -> KRtio:
-        """The same with the background's images as overlays; order matters to `invert`.
-
-        Raises:
-            UsageError: fewer than k, or none.
-        """
+        """The same with the background's images as overlays, at least k; order matters to `invert`."""
         return replace(self, overlays=background.images)
 
     def __call__(self, faces: Faces) -> Images:
@@ -225,14 +217,9 @@ class KRtio(Anonymizer):
         return out
 
     def invert(self, faces: Faces) -> Images:
-        """The source crops, from anonymised ones under their names, with the same key and overlays.
+        """The source crops, from anonymised ones under their names, with the same key and overlays; not as_released.
 
-        Returns:
-            [N,S,S,3] uint8 RGB; off by ⌊.5/α + .5⌋ grey levels at most, if the key is right, the file was lossless
-            and `repair` is "impossible".
-
-        Raises:
-            UsageError: as released there is none.
+        They are off by ⌊.5/α + .5⌋ grey levels at most, if the file was lossless and `repair` is "impossible".
         """
         if self.variant == "as_released":
             raise UsageError("k-rtio as released has no inverse: its overlays hang on a random vector that is not kept")
@@ -325,14 +312,9 @@ def _repaired(image: NDArray[np.float64], damaged: NDArray[np.bool_]) -> NDArray
 
 @lru_cache(maxsize=4)
 def pattern_overlays(size: int, count: int = _PATTERNS) -> Images:
-    """Smooth colour patterns for want of overlay images: random colours on a coarse grid, interpolated.
+    """Smooth colour patterns [count,size,size,3] for want of overlay images: a coarse random grid, interpolated.
 
-    Args:
-        size: side in pixels.
-        count: how many; the first of more are the same.
-
-    Returns:
-        [count,size,size,3] uint8, the same on every machine; kept, so not to be written to.
+    The same on every machine, the first of more are the same; kept, so not to be written to.
     """
     out = np.empty((count, size, size, 3), np.uint8)
     for index in range(count):

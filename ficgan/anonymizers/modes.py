@@ -39,10 +39,8 @@ _INSTEAD = {"blur": "gaussian-blur", "mosaic": "pixelation"}
 
 
 def check_mode(mode: str) -> str:
-    """The mode, if there is such a method and its parameters can be.
-
-    Args:
-        mode: "ficgan", "blur", "mosaic", "solid", or NAME or NAME:PARAMETER=VALUE,… of `ANONYMIZERS`.
+    """The mode, if there is such a method and its parameters can be: "ficgan", "blur", "mosaic", "solid", or NAME or
+    NAME:PARAMETER=VALUE,… of `ANONYMIZERS`.
 
     Raises:
         UsageError: an unknown name, with the nearest known one, or a parameter that cannot work.
@@ -52,11 +50,7 @@ def check_mode(mode: str) -> str:
 
 
 def method_of(mode: str) -> Anonymizer | None:
-    """The anonymiser of a mode, not yet fitted to a background; None for "ficgan", "blur", "mosaic" and "solid".
-
-    Raises:
-        UsageError: as of `check_mode`.
-    """
+    """The anonymiser of a mode, not yet fitted; None for our own modes. Refuses as `check_mode` does."""
     if mode in HIDING:
         return None
     name, given = parse_spec(mode)
@@ -81,12 +75,7 @@ def mode_of(method: Anonymizer) -> str:
 
 
 def shown(mode: str, method: Anonymizer | None = None) -> str:
-    """A mode as others may read it: no keys, no folders of this machine.
-
-    Args:
-        mode: as given.
-        method: the anonymiser, where it is at hand.
-    """
+    """A mode as others may read it: no keys, no folders of this machine; `method` where it is at hand."""
     method = method or method_of(mode)
     if method is None:
         return mode
@@ -111,12 +100,7 @@ def without_folders(text: str) -> str:
 
 
 def caution(mode: str, method: Anonymizer | None = None) -> str | None:
-    """A sentence for modes that leave faces recognisable, or that can be undone; None for others.
-
-    Args:
-        mode: its name or text.
-        method: the anonymiser, where it is at hand.
-    """
+    """A sentence for modes that leave faces recognisable, or that can be undone; None for others."""
     if mode in _INSTEAD:
         return f"{mode} can be reversed; use it only where recognition would do no harm."
     method = method or method_of(mode)
@@ -248,10 +232,9 @@ _STEP = 2**0.25
 def placement(anonymizer: Anonymizer) -> Literal["square", "aligned", "scene"]:
     """How an anonymiser is put onto a photo.
 
-    Returns:
-        "square": an upright square around the face, hard-edged, so that keyed methods can be inverted. "aligned": an
-        aligned crop of the background's size, pasted back with a soft edge as generated faces are. "scene": the photo
-        itself, its boxes given.
+    "square": an upright square around the face, hard-edged, so that keyed methods can be inverted. "aligned": an
+    aligned crop of the background's size, pasted back with a soft edge as generated faces are. "scene": the photo
+    itself, its boxes given.
     """
     if isinstance(anonymizer, ObfuscationBlur | ObfuscationOverlay):
         return "scene"
@@ -267,22 +250,18 @@ def is_fitted(anonymizer: Anonymizer) -> bool:
 def cover(
     anonymizer: Anonymizer, image: Images, face: Face, *, name: str, mask_scale: float = 1.0, stepped: bool = False
 ) -> Paste:
-    """A photo with one face anonymised.
+    """A photo, uint8 [H,W,3] RGB, with one face anonymised; where the mask is 0 it is bit-identical to the input.
 
     Args:
         anonymizer: fitted to its background, where it needs one.
-        image: uint8 [H,W,3] RGB; not changed.
-        face: Its box counts; its landmarks do where the method uses some.
-        name: Of the face; what is drawn depends on it.
-        mask_scale: Size of the part that is replaced, 1 the usual one.
-        stepped: Choose the square's side from a few, see `square`.
-
-    Returns:
-        A `Paste`; where its mask is 0 the image is bit-identical to the input.
+        face: its box counts; its landmarks do where the method uses some.
+        name: of the face; what is drawn depends on it.
+        mask_scale: size of the part that is replaced, 1 the usual one.
+        stepped: choose the square's side from a few, see `square`.
 
     Raises:
-        UsageError: No background was given, or the face is too small for the method's parameters.
-        InputError: The method cannot use these landmarks.
+        UsageError: no background was given, or the face is too small for the method's parameters.
+        InputError: the method cannot use these landmarks.
     """
     kind = placement(anonymizer)
     if kind == "scene":
@@ -305,15 +284,10 @@ def cover(
 
 
 def square(face: Face, shape: tuple[int, int], *, mask_scale: float = 1.0, stepped: bool = False) -> Square:
-    """The square around a face that is cut at the photo's own resolution.
+    """The square around a face's box that is cut from a photo of height and width `shape` at its own resolution.
 
-    It is moved into the photo where it fits: pixels that a keyed method carries beyond the border would be lost.
-
-    Args:
-        face: Its box counts.
-        shape: Height and width of the photo.
-        mask_scale: 1 is 1.3 times the box's longer side.
-        stepped: Round the side up to the next power of 2^¼, as for films.
+    It is moved into the photo where it fits: pixels that a keyed method carries beyond the border would be lost. A
+    `mask_scale` of 1 is 1.3 times the box's longer side; `stepped`, for films, rounds it up to the next power of 2^¼.
     """
     if not 0.0 < mask_scale <= 4.0:
         raise UsageError(f"The mask scale is {mask_scale}: give a factor above 0 and at most 4.")
@@ -331,12 +305,7 @@ def square(face: Face, shape: tuple[int, int], *, mask_scale: float = 1.0, stepp
 
 
 def aligned_crop(anonymizer: Anonymizer, image: Images, face: Face, *, name: str) -> Images:
-    """The anonymised crop [S,S,3] of a face, aligned and of the background's size, for `paste_aligned`.
-
-    Raises:
-        UsageError: No background was given.
-        InputError: The landmarks are not five distinct points.
-    """
+    """The anonymised crop [S,S,3] of a face, aligned and of the background's size, for `paste_aligned`."""
     size = _size(anonymizer)
     if size is None:
         raise UsageError(f"{anonymizer.name} needs a background set of other people's faces; call fit first")
@@ -350,16 +319,10 @@ def paste_aligned(image: Images, new: Images, face: Face, *, mask_scale: float =
 
 
 def cover_all(anonymizer: Anonymizer, image: Images, faces: Sequence[Face], *, mask_scale: float = 1.0) -> Paste:
-    """A photo with all its faces obfuscated at once, as the methods made for photos define it.
+    """A photo with all its faces' boxes, scaled by `mask_scale`, obfuscated at once, by a method of the "scene".
 
     The blur is as wide as the largest face wants it, and so is its soft edge: of a face many times smaller much may
     shine through, which the mask says.
-
-    Args:
-        anonymizer: One whose `placement` is "scene".
-        image: uint8 [H,W,3] RGB; not changed.
-        faces: Their boxes count.
-        mask_scale: Factor of the boxes' sides.
     """
     image = check_image(image)
     boxes = np.array([face.box for face in faces], np.float64).reshape(-1, 4)

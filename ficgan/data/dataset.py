@@ -75,11 +75,7 @@ class Blob:
 
 
 def list_blobs(path: Path) -> list[Blob]:
-    """All images in a folder (recursive), zip or tar, in no promised order.
-
-    Raises:
-        InputError: `path` is missing, unreadable, damaged, of another kind, or holds no image.
-    """
+    """All images in a folder (recursive), zip or tar, in no promised order; InputError where none can be read."""
     try:
         mode = path.stat().st_mode
     except OSError as error:
@@ -190,23 +186,11 @@ class FaceData:
         return digest.hexdigest()
 
     def load(self, index: int) -> torch.Tensor:
-        """Image `index`, decoded, centre-cropped to a square, resized with antialiasing.
-
-        Returns:
-            uint8 [3, R, R], RGB.
-        Raises:
-            InputError: the image is damaged; names it and its archive.
-        """
+        """Image `index` as uint8 [3, R, R] RGB: decoded, centre-cropped to a square, resized with antialiasing."""
         return torch.from_numpy(decode(self.blobs[index], self.resolution)).permute(2, 0, 1).contiguous()
 
     def resident(self, progress: Progress | None = None) -> torch.Tensor:
-        """All images, decoded once by several threads.
-
-        Args:
-            progress: called as progress(done, total) after each image, from the calling thread.
-        Returns:
-            uint8 [N, 3, R, R] in RAM: N·3·R² bytes.
-        """
+        """All images, decoded once by several threads: uint8 [N, 3, R, R] in RAM; progress(done, total) after each."""
         try:
             images = torch.empty(len(self), 3, self.resolution, self.resolution, dtype=torch.uint8)
         except RuntimeError as error:  # what torch raises where memory is short
@@ -279,11 +263,7 @@ def decode(blob: Blob, resolution: int) -> np.ndarray:
 
 
 def decode_rgb(blob: Blob) -> Image.Image:
-    """An image's bytes as an RGB picture, EXIF orientation applied.
-
-    Raises:
-        InputError: the image is damaged; names it and its archive.
-    """
+    """An image's bytes as an RGB picture, EXIF orientation applied; InputError names a damaged image."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
@@ -368,16 +348,7 @@ def alignment_name(alignment: Alignment) -> str:
 
 
 def check_alignment(faces: FaceData, alignment: Alignment, who: str = "the model") -> None:
-    """Refuse a set that says it was aligned otherwise; a set that says nothing passes.
-
-    Args:
-        faces: of `open_faces`.
-        alignment: what the faces must be aligned as.
-        who: whose alignment that is, for the sentence.
-
-    Raises:
-        UsageError: the set was aligned otherwise.
-    """
+    """UsageError for a set that was aligned otherwise than `who` needs; a set that says nothing passes."""
     wanted = alignment_name(alignment)
     if faces.alignment not in (None, wanted):
         raise UsageError(
@@ -402,11 +373,7 @@ def recorded(sources: Iterable[Path]) -> set[str]:
 
 
 def agreed(names: set[str]) -> str | None:
-    """The one alignment of a set, or None where nothing is said.
-
-    Raises:
-        InputError: there are several.
-    """
+    """The one alignment of a set, or None where nothing is said; InputError where there are several."""
     if len(names) > 1:
         several = " and ".join(sorted(names))
         raise InputError(f"These faces are aligned in different ways ({several}); take sets aligned alike.")
@@ -420,19 +387,15 @@ def _options(alignment: Alignment) -> str:
 
 
 class ResumableSampler:
-    """Batches of image indices; each epoch is a permutation of all images, none repeated.
+    """Batches of image indices; each epoch is a permutation of all n images, none repeated.
 
     The endless stream of indices depends on (n, seed) only; step t takes the `batch_size` positions from t·batch_size
     on, and each rank its own equal share of them. So a run resumes at any step, on any number of processes, exactly.
 
     Args:
-        n: number of images.
         batch_size: images per step over all ranks together; divisible by `world`.
-        seed: of the shuffles.
         start: the step at which iteration starts.
         rank, world: this process and how many there are.
-    Raises:
-        UsageError: a number is out of range, or `batch_size` does not split over `world`.
     """
 
     def __init__(self, n: int, batch_size: int, seed: int, start: int = 0, *, rank: int = 0, world: int = 1) -> None:

@@ -74,11 +74,7 @@ class Labels:
 
     @classmethod
     def from_folders(cls, names: Sequence[str]) -> Labels:
-        """Labels of a folder per person: the images of one folder show one person.
-
-        Raises:
-            InputError: an image lies in no folder.
-        """
+        """Labels of a folder per person: the images of one folder show one person; InputError for one in none."""
         folders = [str(PurePosixPath(name).parent) for name in names]
         if "." in folders:
             stray = names[folders.index(".")]

@@ -150,7 +150,6 @@ class AngularMarginHead(nn.Module):
         self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(people, dimensions)))
 
     def forward(self, embeddings: Tensor, people: Tensor, weight_of_softmax: float) -> Tensor:
-        """`angular_margin_loss` with these weights: scalar."""
         return angular_margin_loss(embeddings, self.weight, people, weight_of_softmax=weight_of_softmax)
 
 
@@ -182,11 +181,7 @@ def load_whole(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def load_sphereface(path: Path) -> tuple[SphereFace20, dict[str, Any]]:
-    """Read a network and its header.
-
-    Raises:
-        InputError: the file is missing, damaged, foreign, or of a newer schema.
-    """
+    """A network and its header; InputError where the file is missing, damaged, foreign, or of a newer schema."""
     try:
         state, header = load_whole(path)
     except (OSError, SafetensorError, ValueError) as error:

@@ -182,11 +182,7 @@ class VerifierTrainer:
         save_whole(path, self._tensors(), {"schema": _SCHEMA, "step": self.step, **self.record()})
 
     def load_state(self, path: Path) -> None:
-        """Continue a run.
-
-        Raises:
-            InputError: the file is damaged, or of a run with other data or numbers.
-        """
+        """Continue a run; InputError where the file is damaged, or of a run with other data or numbers."""
         try:
             tensors, header = load_whole(path)
         except (OSError, SafetensorError, ValueError) as error:
@@ -219,13 +215,9 @@ class VerifierTrainer:
 
 
 def verification_accuracy(embeddings: Tensor, people: NDArray[np.int64], *, pairs: int, seed: int) -> Accuracy:
-    """Tell pairs of images of the same person from pairs of different people by cosine.
+    """Tell pairs of images of the same person from pairs of different people by the cosine of embeddings [N, D].
 
-    Args:
-        embeddings: [N, D].
-        people: int64 [N]; at least two people, and one with two images.
-        pairs: of each kind at most.
-        seed: of the draw of pairs.
+    At least two people and one with two images are needed; at most `pairs` of each kind are drawn.
     """
     unit = F.normalize(embeddings.double()).numpy()
     rng = np.random.default_rng(seed)

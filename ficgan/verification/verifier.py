@@ -197,10 +197,8 @@ class Verifier(nn.Module):
 
         Args:
             x: [B, 3, R, R], RGB in [−1, 1], aligned as the checkpoint's crops.
-            taps: also return early feature maps, from the same pass.
+            taps: also return up to three early feature maps [B, C, h, w], finest first, from the same pass.
             generator: draws the augmentation, where V has one; without it, none is applied.
-        Returns:
-            float32 [B, D], not normalised; with `taps`, also up to three maps [B, C, h, w], finest first.
         """
         embedding, maps = self.read((x, generator))
         return (embedding, maps) if taps else embedding
@@ -261,8 +259,6 @@ def load_onnx(path: Path) -> tuple[nn.Module, tuple[int, int], float, float]:
 
     Returns:
         the module; (height, width) of its input; mean and scale of (grey level − mean) / scale that it expects.
-    Raises:
-        InputError: the file is not a readable ONNX recogniser, or holds an operator torch has no counterpart for.
     """
     import onnx
     import onnx2torch
@@ -294,11 +290,7 @@ def load_onnx(path: Path) -> tuple[nn.Module, tuple[int, int], float, float]:
 def optimise(graph: fx.GraphModule, size: tuple[int, int]) -> fx.GraphModule:
     """The same function with constants folded, activations in place and feature maps as a second output.
 
-    Args:
-        graph: as onnx2torch makes it; one input, one output [B, D].
-        size: (height, width) of the input.
-    Returns:
-        module x [B, 3, h, w] → (embeddings [B, D], maps: the narrowest late activation at strides 2, 4 and 8).
+    x [B, 3, h, w] → (embeddings [B, D], maps: the narrowest late activation at strides 2, 4 and 8).
     """
     _fold_affine(graph)
     _activations(graph)

@@ -98,13 +98,7 @@ def filtered(images: Images, gain: NDArray[np.floating]) -> Float:
 
 
 def blur_transfer(width: int, size: int, sigma: float = 0.0) -> NDArray[np.float64]:
-    """Gain per frequency [S] of a Gaussian kernel along one axis.
-
-    Args:
-        width: odd number of taps.
-        size: S.
-        sigma: pixels; 0: as OpenCV chooses it.
-    """
+    """Gain per frequency [S] of a Gaussian kernel of so many taps along one axis; σ 0: as OpenCV chooses it."""
     offsets = np.arange(width) - width // 2
     taps = np.exp(-(offsets**2) / (2 * (sigma or sigma_of(width)) ** 2))
     return (taps / taps.sum()) @ np.cos(np.pi * np.outer(offsets, np.arange(size)) / (size - 1))

@@ -266,12 +266,8 @@ def clear_of(predicts: Predicts, answer: Tensor, noisy: Tensor, gamma: float) ->
 def levels(schedule: Schedule, spots: Tensor) -> Tensor:
     """Noise levels √γ for training: t uniform on 1…T, then √γ uniform between its values at t − 1 and t.
 
-    Args:
-        schedule: of the noise.
-        spots: [B] uniform on [0, 1): place among the steps, of which the remainder is the place within one.
-
-    Source:
-        SR3, §2.4, after WaveGrad: a network that has seen all levels may be sampled with another schedule.
+    `spots` [B], uniform on [0, 1), are places among the steps; the remainder is the place within one. A network that
+    has seen all levels may be sampled with another schedule (SR3, §2.4, after WaveGrad).
     """
     roots = _roots(schedule, spots.device)
     place = spots.double() * schedule.steps
@@ -374,14 +370,10 @@ class Posterior:
 
 
 def posterior(gamma: float, before: float) -> Posterior:
-    """Where y_s was, of which y_0 and y_t are known, s < t; with s = t − 1 the paper's eq. 3.
+    """Where y_s was, of which y_0 and y_t are known, s < t, γ_t in [0, 1) and γ_s (`before`) in (γ_t, 1].
 
-    Args:
-        gamma: γ_t, in [0, 1).
-        before: γ_s, in (γ_t, 1].
-
-    Source:
-        Revelio, eq. 3, in which the roots are mis-typeset: they stand over γ_{t−1} and α_t alone (SR3, eq. 4).
+    With s = t − 1 it is Revelio's eq. 3, in which the roots are mis-typeset: they stand over γ_{t−1} and α_t alone
+    (SR3, eq. 4).
     """
     alpha = gamma / before
     return Posterior(
@@ -445,20 +437,14 @@ class Sampler:
 def sample(
     denoise: Denoise, seen: Tensor, sampler: Sampler, *, n: int = 1, seeds: Sequence[int], batch: int = 64
 ) -> Tensor:
-    """n candidates for each anonymised face.
+    """n candidates for each anonymised face: [B,n,3,S,S] in [−1, 1] (further out where the sampler does not clip).
 
     Args:
         denoise: the network.
         seen: [B,3,S,S] in [−1, 1], on the network's device.
-        sampler: how.
-        n: candidates of each.
         seeds: [B·n], candidate by candidate of the first face, then of the second: all that is drawn for a candidate
-            comes from its seed, whatever stands beside it; drawn where `seen` is, and other numbers on a GPU than on
-            the CPU.
+            comes from its seed, whatever stands beside it; on a GPU other numbers than on the CPU.
         batch: most images in one pass of the network; guidance doubles them.
-
-    Returns:
-        [B,n,3,S,S] in [−1, 1] (not clipped where the sampler does not clip), float32.
     """
     if len(seeds) != len(seen) * n:
         raise UsageError(f"{len(seen) * n} candidates were asked for with {len(seeds)} seeds; give one for each")

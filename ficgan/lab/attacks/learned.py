@@ -128,13 +128,7 @@ class Learned(Reverser):
     def save(self, path: str | Path, about: Mapping[str, Any] | None = None) -> None:
         """Write it to a safetensors file with a JSON header, whole or not at all; weights in half precision.
 
-        Args:
-            path: the file; its folder must exist.
-            about: JSON-ready, of what was attacked and of the data: names, licences, digests; no keys, no folders.
-
-        Raises:
-            UsageError: it has learnt nothing yet.
-            FicganError: the file cannot be written.
+        `about` is JSON-ready, of what was attacked and of the data: names, licences, digests; no keys, no folders.
         """
         from ficgan.models import save_tensors
 

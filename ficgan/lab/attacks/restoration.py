@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
@@ -27,6 +27,7 @@ from ficgan.lab.attacks.blurs import areas, blur_gain, blur_matrix, filtered, la
 from ficgan.registry import param
 
 R = TypeVar("R", bound="_Resampling")
+Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -147,11 +148,7 @@ class Wavelet(Reverser):
 def analyse(planes: Float) -> tuple[Float, Float, Float, Float]:
     """One level of the orthogonal wavelet transform, periodic at the edges (Daubechies 1988, table 1, N = 2).
 
-    Args:
-        planes: […,H,W], both even.
-
-    Returns:
-        four […,H/2,W/2]: low in both directions, then high across, down, and both.
+    […,H,W], both even → four […,H/2,W/2]: low in both directions, then high across, down, and both.
     """
     low, high = _split(planes)
     ll, lh = (part.swapaxes(-1, -2) for part in _split(low.swapaxes(-1, -2)))
@@ -276,15 +273,9 @@ class Wiener(Reverser):
         few = pairs.at_most(200)
         seen, true = _spectra(few)
         size = seen.shape[1]
-        power, product = areas(size) * np.mean(seen**2, 0), areas(size) * np.mean(seen * true, 0)
-
-        def squared_error(filter: Wiener) -> float:
-            """But for a constant."""
-            gain = filter.gain(size)
-            return float(np.sum(gain * (gain * power - 2 * product)))
-
+        error = _squared_error(seen, true)
         # The squared error costs next to nothing for every candidate; the SSIM that decides is taken of the best.
-        best = sorted(_candidates(size), key=squared_error)[:12]
+        best = sorted(_candidates(size), key=lambda filter: error(filter.gain(size)))[:12]
         rows = slice(None, None, max(1, len(few.clear) // 48))
         observed, clear = (planes[rows] for planes in few.luminance())
         return max(best, key=lambda filter: mean_ssim(clear, filter._restored(observed)))
@@ -307,10 +298,17 @@ class Wiener(Reverser):
         return np.clip(spectrum(spectrum(planes) * gain), 0, 255)
 
 
-def _spectra(pairs: Pairs) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _spectra(pairs: Pairs) -> tuple[Matrix, Matrix]:
     """Of the luminance of the anonymised and of the clear faces, [N,S,S] each."""
     seen, true = (spectrum(planes).astype(np.float64) for planes in pairs.luminance())
     return seen, true
+
+
+def _squared_error(inputs: Matrix, wanted: Matrix) -> Callable[[Matrix], float]:
+    """Of spectra [N,S,S] under a gain [S,S] against the wanted ones, but for a constant."""
+    area = areas(inputs.shape[1])
+    power, product = area * np.mean(inputs**2, 0), area * np.mean(inputs * wanted, 0)
+    return lambda gain: float(np.sum(gain * (gain * power - 2 * product)))
 
 
 def _candidates(size: int) -> list[Wiener]:
@@ -398,13 +396,8 @@ def blur_between(pairs: Pairs) -> int:
     """Width of the Gaussian kernel that turns the clear faces into the anonymised ones with the least squared error."""
     seen, true = _spectra(pairs.at_most(200))
     size = seen.shape[1]
-    power, product = areas(size) * np.mean(true**2, 0), areas(size) * np.mean(seen * true, 0)
-
-    def squared_error(width: int) -> float:
-        transfer = blur_gain(width, size)
-        return float(np.sum(transfer * (transfer * power - 2 * product)))
-
-    return min(range(1, size + 1, 2), key=squared_error)
+    error = _squared_error(true, seen)
+    return min(range(1, size + 1, 2), key=lambda width: error(blur_gain(width, size)))
 
 
 @REVERSERS.add
@@ -618,16 +611,9 @@ def _transfer(kernel: Float, size: int) -> NDArray[np.complex64]:
 
 
 def hyper_laplacian(planes: Float, kernel: Float, data: float = _FINAL, power: float = 0.8) -> Float:
-    """Deconvolution with a known kernel and the prior Σ|∇x|^0.8, edges reflected.
+    """Deconvolution of planes [P,S,S], 0–1, with a known kernel [w,w] and the prior Σ|∇x|^0.8, edges reflected.
 
-    Args:
-        planes: [P,S,S], 0–1.
-        kernel: [w,w], w odd, sum 1.
-        data: weight of the data against the prior.
-        power: of the gradients, below 1.
-
-    Source:
-        Krishnan and Fergus 2009, algorithm 1; its w-step by Newton's iteration.
+    `data` weighs the data against the prior (Krishnan and Fergus 2009, algorithm 1; its w-step by Newton's iteration).
     """
     from scipy import fft
 

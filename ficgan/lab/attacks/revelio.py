@@ -219,14 +219,12 @@ def fine_tune(
     which: Which = "attention",
     seed: int = 0,
 ) -> Revelio:
-    """The same attacker, trained on; the one given is left as it is.
+    """The same attacker, trained on; the one given is left as it is (Revelio, §4.4 and §6; Moon et al. 2022).
 
     Args:
-        attacker: trained.
         anonymised, clear: the same faces in the same order: for fidelity the reference images of the identity that
             was retrieved; for the adaptive attack, faces with the defence applied.
         steps: of the optimiser, of at most the attacker's batch each.
-        lr: its learning rate.
         which: "attention": all but the attention blocks is frozen (§4.4); "all": nothing is (the adaptive attack, §6).
         seed: of order and noise.
 
@@ -234,9 +232,6 @@ def fine_tune(
         UsageError: the attacker has learnt nothing yet, or a setting that cannot work.
         InputError: no pairs, or pairs that do not fit together.
         FicganError: the loss is not finite.
-
-    Source:
-        Revelio, §4.4 and §6; attention-only tuning after Moon et al. 2022.
     """
     import torch
 
