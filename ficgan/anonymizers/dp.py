@@ -227,8 +227,9 @@ def colour_clusters(
     """k-means of colours [N,3]: centres [≤k,3] and the cluster [N] of each pixel.
 
     Ten starts (k-means++), at most 100 steps each, until no centre moves by more than .2 grey levels. The starts are
-    run on a histogram of colours in bins 8 grey levels wide, at the bins' mean colours; the best goes on with all distinct
-    colours. OpenCV's ten starts with all pixels took 60 to 100 times as long, for clusters 2 to 11 % less tight.
+    run on a histogram of colours in bins 8 grey levels wide, at the bins' mean colours; the best continues with all
+    distinct colours. OpenCV's ten starts with all pixels took 60 to 100 times as long, for clusters 2 to 11 % less
+    tight.
     """
     colours, weights, where = _distinct(pixels, 0)
     k = min(k, colours.shape[1])

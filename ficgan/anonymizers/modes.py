@@ -85,15 +85,6 @@ def shown(mode: str, method: Anonymizer | None = None) -> str:
     return ":".join(filter(None, [name, ",".join(parts)]))
 
 
-def told(method: Anonymizer) -> dict[str, Any]:
-    """JSON-ready account of a method: what it is and its parameters, no keys, no folders of this machine."""
-    settings = {
-        key: without_folders(value) if isinstance(value, str) else value for key, value in method.settings().items()
-    }
-    traits = method.traits
-    return {"name": method.name, "family": traits.family, "source": traits.source, "settings": settings}
-
-
 def without_folders(text: str) -> str:
     """ "onnx:/home/me/r.onnx" → "onnx:r.onnx"."""
     return re.sub(r"[^\s:+='\"]*/(?=[^/\s])", "", text)
@@ -178,7 +169,7 @@ class Methods:
     def accounts(self, modes: Iterable[str]) -> dict[str, Any]:
         """JSON-ready: the methods of modes, and the background where one of them has it; empty for our own modes."""
         methods = [self(mode) for mode in sorted(modes) if mode in self._given or mode not in HIDING]
-        account: dict[str, Any] = {"methods": [told(method) for method in methods]} if methods else {}
+        account: dict[str, Any] = {"methods": [_account(method) for method in methods]} if methods else {}
         if self.background is not None and any(method.traits.needs & {"background", "overlays"} for method in methods):
             digest = hashlib.sha256(np.ascontiguousarray(self.background.images).tobytes()).hexdigest()
             account["background"] = {"faces": len(self.background), "pixels_sha256": digest}
@@ -205,6 +196,15 @@ class Methods:
             except InputError as error:  # such as a recogniser's file: a value of the mode, and no input
                 raise UsageError(str(error)) from error
         return method
+
+
+def _account(method: Anonymizer) -> dict[str, Any]:
+    """JSON-ready: what a method is and its parameters, no keys, no folders of this machine."""
+    settings = {
+        key: without_folders(value) if isinstance(value, str) else value for key, value in method.settings().items()
+    }
+    traits = method.traits
+    return {"name": method.name, "family": traits.family, "source": traits.source, "settings": settings}
 
 
 def _check_usable(method: Anonymizer) -> None:
