@@ -33,8 +33,7 @@ class DPPix(PerImage):
     everywhere, so it does not hold there (2.25ε per channel for 224 px and b = 12); and grey levels are cut, not
     rounded.
 
-    Source:
-        Fan, Image Pixelization with Differential Privacy, DBSec 2018; Fantômas section 6.1.4.
+    Source: Fan, Image Pixelization with Differential Privacy, DBSec 2018; Fantômas section 6.1.4.
     """
 
     name = "dp-pix"

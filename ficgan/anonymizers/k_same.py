@@ -286,8 +286,7 @@ def k_same_groups(coordinates: NDArray[np.float64], k: int) -> list[NDArray[np.i
 
     Coordinates [N,r], N ≥ k, are compared by Euclidean distance; fewer than k that are left over join the last group.
 
-    Source:
-        Newton, Sweeney and Malin 2005, Preserving Privacy by De-identifying Face Images, algorithm k-Same.
+    Source: Newton, Sweeney and Malin 2005, Preserving Privacy by De-identifying Face Images, algorithm k-Same.
     """
     left, groups = np.arange(len(coordinates)), []
     while len(left) >= 2 * k:

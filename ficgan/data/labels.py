@@ -93,11 +93,7 @@ class Labels:
         )
 
     def match(self, names: Sequence[str], *, source: str = "The label file") -> Labels:
-        """The labels of the images called `names`, in that order: by full name, else by base name.
-
-        Raises:
-            InputError: an image has no row, or its base name has several.
-        """
+        """The labels of the images called `names`, in that order: by full name, else by a single base name."""
         full = {file: row for row, file in enumerate(self.files)}
         base = {PurePosixPath(file).name: row for row, file in enumerate(self.files)}
         repeated = {name for name, count in Counter(PurePosixPath(f).name for f in self.files).items() if count > 1}

@@ -40,15 +40,11 @@ class VerifierTraining:
     """Numbers of a training run; the defaults are the paper's where it gives them.
 
     Args:
-        steps: in all.
-        batch: images per step.
         learning_rate: of SGD at the start; divided by 10 after 4/7 and 6/7 of the steps, as in the paper.
-        momentum, weight_decay: of SGD.
         clip: largest norm of the gradient (not in the paper: without it a high rate can diverge).
         base, gamma, least: of λ, see `annealed`.
         held_out: fraction of the people kept for measuring, never trained on.
         seed: of the weights, the shuffles and the split of the people.
-        channels, units, dimensions: of the network.
     """
 
     steps: int = 28_000

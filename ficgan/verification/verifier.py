@@ -96,14 +96,7 @@ class AlignedInput(nn.Module):
         self.register_buffer("theta", torch.from_numpy(_theta(matrix, resolution, size)).float(), persistent=False)
 
     def forward(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Crops as the recogniser sees them.
-
-        Args:
-            x: [B, 3, R, R], RGB in [−1, 1].
-            generator: draws the augmentation; without it, none is applied.
-        Returns:
-            float32 [B, 3, h, w], RGB in 0..255, 0 outside the crop.
-        """
+        """Crops [B, 3, R, R] in [−1, 1] as the recogniser sees them: [B, 3, h, w] in 0..255, 0 outside the crop."""
         x = (x.float() + 1) * 127.5
         if self.pool > 1:
             x = F.avg_pool2d(x, self.pool)
@@ -225,10 +218,8 @@ def load_verifier(
     Args:
         spec: "sphereface20:PATH" (a safetensors file of `ficgan train-verifier`) or "onnx:PATH" (any face recogniser
             with one image input of fixed size; the five-point ArcFace template, 112×112, is assumed).
-        alignment: where the landmarks lie in the crops V will see.
-        resolution: side R of those crops, pixels.
+        alignment, resolution: where the landmarks lie in the crops V will see, and their side R, pixels.
         augment: random variation before V, applied when `forward` is given a generator.
-        device: where V computes.
     Raises:
         UsageError: the spec is of no known kind.
         InputError: the file is missing, damaged, or not a face recogniser.

@@ -133,8 +133,7 @@ class UNet(nn.Module):
 class NoiseLevel(nn.Module):
     """√γ → [B, 4·width]: sines and cosines of the continuous level, then two layers.
 
-    Source:
-        WaveGrad, §3.2 (the level times 5000 takes the place of a step's number); SR3, §2.4.
+    Source: WaveGrad, §3.2 (the level times 5000 takes the place of a step's number); SR3, §2.4.
     """
 
     def __init__(self, width: int) -> None:
@@ -295,8 +294,7 @@ class DiffusionLearner(Learner):
         flip: pairs are mirrored half of the time.
         dtype: in which convolutions and products are computed; weights and sums stay float32.
 
-    Source:
-        Revelio, eq. 4; Palette, §3 (mean squared error, average of weights with 0.9999).
+    Source: Revelio, eq. 4; Palette, §3 (mean squared error, average of weights with 0.9999).
     """
 
     def __init__(
@@ -315,7 +313,7 @@ class DiffusionLearner(Learner):
         averages = dict(self.average.named_parameters())
         learnt = {name: weights for name, weights in network.named_parameters() if weights.requires_grad}
         self._now = [weights.detach() for weights in learnt.values()]
-        self._averages = [averages[name] for name in learnt]
+        self._averages: list[Tensor] = [averages[name] for name in learnt]
         adam = torch.optim.Adam(learnt.values(), lr, fused=True)
         super().__init__({"network": network, "average": self.average}, {"adam": adam})
         self.schedule, self.predicts, self.keep, self.dropped, self.flip = schedule, predicts, keep, dropped, flip

@@ -91,8 +91,7 @@ class LearnPermutation(Reverser):
         ambiguous: places whose signature other places share.
         unmatched: clear places whose signature no anonymised place has.
 
-    Source:
-        Fantômas, §6.2.3.
+    Source: Fantômas, §6.2.3.
     """
 
     name: ClassVar[str] = "learn-permutation"
@@ -161,8 +160,7 @@ class KSameSubtraction(Reverser):
     faces, one for each person, are those after whose subtraction the least edges are left: first the best one at a
     time, then exchanged while that helps.
 
-    Source:
-        Fantômas, §6.1.4 (the anonymiser adds the original to k − 1 public faces); the subtraction is this work's.
+    Source: Fantômas, §6.1.4 (the anonymiser adds the original to k − 1 public faces); the subtraction is this work's.
     """
 
     name: ClassVar[str] = "k-same-subtraction"
@@ -277,8 +275,7 @@ class Ridge(Reverser):
         ridge: λ chosen, as a share of the mean variance of the anonymised components.
         inputs, outputs: numbers of components chosen.
 
-    Source:
-        Hoerl and Kennard 1970, eq. 2.3; Turk and Pentland 1991 for components by way of the Gram matrix.
+    Source: Hoerl and Kennard 1970, eq. 2.3; Turk and Pentland 1991 for components by way of the Gram matrix.
     """
 
     name: ClassVar[str] = "ridge"

@@ -104,10 +104,8 @@ class Learned(Reverser):
             pairs: of people who are in no gallery and no probe, unless the attacker is granted them.
             workspace: folder that keeps the state of the training; an interrupted training resumes from it, and a
                 finished one is read. None: nothing is kept.
-            told: progress.
 
         Raises:
-            InputError: no pairs.
             FicganError: the workspace is of another training, or the training ran into numbers that are not finite.
         """
         from ficgan.lab.attacks.training import train
@@ -177,8 +175,7 @@ class AutoEncoder(Learned):
     neighbours is learnt. It has (features·size²/16)² weights: 5.3 million at 64 pixels, 50 at 112, 796.6 at 224 (3 GiB,
     and 12 GiB while Adam trains it). `linear=factorised` puts a bottleneck of `rank` in its place.
 
-    Source:
-        Fantômas, §5 and figure 3; appendix B for the loss and the schedule; layers as in its released framework.
+    Source: Fantômas, §5 and figure 3; appendix B for the loss and the schedule; layers as in its released framework.
     """
 
     name: ClassVar[str] = "autoencoder"
@@ -216,8 +213,7 @@ class ThesisAutoEncoder(Learned):
     widths before the middle and transposed kernels of 2 are ours. The thesis' own run failed for lack of data, which
     says nothing of what a network with more of it can reverse.
 
-    Source:
-        Point-cloud thesis, §4.3.5.
+    Source: Point-cloud thesis, §4.3.5.
     """
 
     name: ClassVar[str] = "thesis-autoencoder"

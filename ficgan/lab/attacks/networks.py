@@ -13,8 +13,7 @@ from ficgan.lab.attacks.training import AdamLearner, Learner
 class AutoEncoderNetwork(nn.Module):
     """[B,3,S,S] in [0, 1] → the same, S a multiple of 4; see `AutoEncoder` for the arguments.
 
-    Source:
-        Fantômas, figure 3.
+    Source: Fantômas, figure 3.
     """
 
     def __init__(self, size: int, features: int = 9, linear: str = "full", rank: int = 1024) -> None:
@@ -59,8 +58,7 @@ class SsimLearner(AdamLearner):
 class ThesisAutoEncoderNetwork(nn.Module):
     """[B,3,S,S] in [0, 1] → the same, S a multiple of 8; the middle is [B,8,S/8,S/8]; `width` channels at first.
 
-    Source:
-        Point-cloud thesis, §4.3.5.2.
+    Source: Point-cloud thesis, §4.3.5.2.
     """
 
     def __init__(self, width: int = 32) -> None:
@@ -105,8 +103,7 @@ class Pix2PixUNet(nn.Module):
         norm: "instance" or "batch".
         dropout: share dropped in the three deepest layers up.
 
-    Source:
-        Isola et al. 2017, §6.1.1.
+    Source: Isola et al. 2017, §6.1.1.
     """
 
     def __init__(self, size: int, base: int = 64, norm: str = "instance", dropout: float = 0.5) -> None:
@@ -166,8 +163,7 @@ class PatchGAN(nn.Module):
         halvings: convolutions of stride 2; they set the patch, see `receptive_field`.
         norm: "instance" or "batch".
 
-    Source:
-        Isola et al. 2017, §3.2.2 and §6.1.2.
+    Source: Isola et al. 2017, §3.2.2 and §6.1.2.
     """
 
     def __init__(self, base: int = 64, halvings: int = 3, norm: str = "instance") -> None:
@@ -218,8 +214,7 @@ def generator_loss(fake: Tensor, guess: Tensor, clear: Tensor, weight: float) ->
 class Pix2PixLearner(Learner):
     """Adam for both, β = (.5, .999); the rate is constant in the first half and falls linearly to 0 in the second.
 
-    Source:
-        Isola et al. 2017, §3.3 and §6.2.
+    Source: Isola et al. 2017, §3.3 and §6.2.
     """
 
     def __init__(self, network: nn.Module, judge: nn.Module, lr: float, weight: float) -> None:

@@ -107,8 +107,7 @@ class Wavelet(Reverser):
 
     The noise is the median of the finest diagonal band over 0.6745; the threshold of a band is σ²/σ_x.
 
-    Source:
-        Fantômas, §6.2.1; Chang, Yu and Vetterli 2000 (BayesShrink), eqs. 9 and 13.
+    Source: Fantômas, §6.2.1; Chang, Yu and Vetterli 2000 (BayesShrink), eqs. 9 and 13.
     """
 
     name: ClassVar[str] = "wavelet"
@@ -195,8 +194,7 @@ class InterpolateGrey(Reverser):
     A pixel needs `least` neighbours, so it may stay grey in a corner (three neighbours) or inside a larger grey area
     until its rim is filled. Pixels of one round do not see each other.
 
-    Source:
-        Fantômas, §6.2.3; four of eight neighbours as in kit-ps/seba.
+    Source: Fantômas, §6.2.3; four of eight neighbours as in kit-ps/seba.
     """
 
     name: ClassVar[str] = "interpolate-grey"
@@ -249,8 +247,7 @@ class Wiener(Reverser):
     one besides shifts the picture by half a kernel. Its kernels and K are in the grid here, with smaller K and wider
     kernels beside them.
 
-    Source:
-        Fantômas, §6.2.1; kit-ps/seba for the grid; Hunt 1973 for the Laplacian in place of a constant.
+    Source: Fantômas, §6.2.1; kit-ps/seba for the grid; Hunt 1973 for the Laplacian in place of a constant.
     """
 
     name: ClassVar[str] = "wiener"
@@ -329,8 +326,7 @@ class WienerBlind(Reverser):
     blur and the share of noise are the ones under which it is most likely. The published method draws both precisions
     from their posterior for a kernel that is given; here their maximum is found on a grid, the kernel's width too.
 
-    Source:
-        Fantômas, §6.2.1; Orieux, Giovannelli and Rodet 2010 (its model: eqs. 6–9).
+    Source: Fantômas, §6.2.1; Orieux, Giovannelli and Rodet 2010 (its model: eqs. 6–9).
     """
 
     name: ClassVar[str] = "wiener-blind"
@@ -409,8 +405,7 @@ class RichardsonLucy(Reverser):
     `blind`, the kernel is estimated of each picture alone. The published attacker refines a free kernel from a
     constant one, which does not settle; here it is a Gaussian of unknown width.
 
-    Source:
-        Fantômas, §6.2.1; Richardson 1972; Lucy 1974, eq. 15; Fish et al. 1995 for the blind form.
+    Source: Fantômas, §6.2.1; Richardson 1972; Lucy 1974, eq. 15; Fish et al. 1995 for the blind form.
     """
 
     name: ClassVar[str] = "richardson-lucy"
@@ -479,8 +474,7 @@ class NormSparsity(Reverser):
     From coarse to fine, edges x and kernel are improved in turns; then the picture is deconvolved with the kernel and a
     hyper-Laplacian prior. Nothing is learnt from pairs.
 
-    Source:
-        Krishnan, Tay and Fergus 2011 (eqs. 2–6, algorithms 1–3); Krishnan and Fergus 2009 for the last step.
+    Source: Krishnan, Tay and Fergus 2011 (eqs. 2–6, algorithms 1–3); Krishnan and Fergus 2009 for the last step.
     """
 
     name: ClassVar[str] = "norm-sparsity"

@@ -49,25 +49,17 @@ class Retrieved:
 def retrieve(
     candidates: Float, gallery: Float, people: NDArray[np.integer], metric: Metric = "euclidean", rule: Rule = "vote"
 ) -> Retrieved:
-    """The person behind each probe.
+    """The person behind each probe (Revelio, §4.3).
 
     Args:
         candidates: [N,n,D] embeddings of n restored images of each probe; [N,D] is one of each. A candidate that no
             recogniser could read is a row of NaN: it has no vote.
-        gallery: [M,D] embeddings of images of known people.
-        people: [M] whose they are, not negative.
+        gallery, people: [M,D] embeddings of images of known people, and [M] whose they are, not negative.
         metric: "euclidean", or "cosine": 1 − cosine similarity.
         rule: of `RULES`.
 
     Returns:
         Winners and found people are −1, and distances infinite, where no candidate was read.
-
-    Raises:
-        InputError: shapes that do not fit together, or an empty gallery.
-        UsageError: an unknown metric or rule.
-
-    Source:
-        Revelio, §4.3.
     """
     candidates = candidates[:, None] if candidates.ndim == 2 else candidates
     whose: NDArray[np.int64] = np.asarray(people, np.int64)
@@ -164,13 +156,11 @@ def _vote(winners: NDArray[np.int64], distances: NDArray[np.float32]) -> NDArray
 
 @dataclass(frozen=True)
 class OodCurve:
-    """How well the lowest distance tells unknown people from known ones; unknown ("OOD") is positive.
+    """How well the lowest distance tells unknown people ("OOD", positive) from known ones.
 
     Args:
         thresholds: [T] float64 rising; a probe is flagged where ld_x > d.
-        tpr: [T], flagged share of the unknown.
-        fpr: [T], flagged share of the known.
-        accuracy: [T], share of all probes that are told right.
+        tpr, fpr, accuracy: [T], flagged share of the unknown, of the known, and share of all that are told right.
         auc: chance that an unknown person's ld_x is the larger of two, ties count half.
     """
 

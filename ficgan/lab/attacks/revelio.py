@@ -39,8 +39,7 @@ class Schedule:
         steps: T.
         first, last: β_1 and β_T, in (0, 1); numbers that make no schedule are a UsageError.
 
-    Source:
-        Revelio, eq. 2; Saharia et al., SR3, §2.
+    Source: Revelio, eq. 2; Saharia et al., SR3, §2.
     """
 
     steps: int
@@ -106,8 +105,7 @@ class Revelio(Learned):
     `velocity` to 28.2 and `noise` to 18.4, the blurred faces being at 25.3. Candidates of `clear` differ least: on
     64 faces learnt at 16 pixels by 0.2 levels of 255, of `velocity` by 7, whatever eta is.
 
-    Source:
-        Revelio, §4.2; its bases SR3 (Saharia et al. 2021) and Palette (Saharia et al. 2022).
+    Source: Revelio, §4.2; its bases SR3 (Saharia et al. 2021) and Palette (Saharia et al. 2022).
     """
 
     name: ClassVar[str] = "revelio"

@@ -75,12 +75,9 @@ class Learner:
         raise NotImplementedError
 
     def after_epoch(self, factor: float, done: float, stale: int) -> float:
-        """Factor of the learning rate from here on; a function of its arguments alone, so that a training resumes.
+        """The rate's next factor, from the last one, the share of epochs done, and epochs since the least loss.
 
-        Args:
-            factor: of the epoch that is over.
-            done: share of the epochs that are over.
-            stale: epochs since the least loss on the people held out.
+        A function of its arguments alone, so that a training resumes.
         """
         return factor
 
