@@ -11,11 +11,11 @@ import pytest
 from test_deidentify import Fixed, Gate, face
 
 from ficgan.anonymizers import ANONYMIZERS, Faces
+from ficgan.anonymizers.modes import Methods, caution, check_mode, mode_of, shown
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import InputError, UsageError
 from ficgan.video.decisions import Decision, Decisions
 from ficgan.video.edits import edits_of
-from ficgan.video.hiding import Methods, caution, check_mode, mode_of, shown
 from ficgan.video.media import Frame
 from ficgan.video.project import Project, Source
 from ficgan.video.regions import Region

@@ -25,10 +25,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from ficgan import ops
 from ficgan.device import resolve_device
 from ficgan.errors import FicganError, UsageError
-from ficgan.lab.attacks.diffusion.learner import DiffusionLearner
-from ficgan.lab.attacks.diffusion.sampling import Sampler, sample
-from ficgan.lab.attacks.diffusion.schedule import SCHEDULES
-from ficgan.lab.attacks.diffusion.unet import PRESETS, UNet
+from ficgan.lab.attacks.diffusion import PRESETS, DiffusionLearner, Sampler, UNet, sample
+from ficgan.lab.attacks.revelio import SCHEDULES
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 FORWARD, TRAIN = "forward", "train"

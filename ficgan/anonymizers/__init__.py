@@ -1,17 +1,24 @@
 """Anonymisers: everything that turns a face crop into another one, by name, with declared properties."""
 
-from ficgan.anonymizers.average_face import AverageFace
 from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, PerImage, Traits, generator
-from ficgan.anonymizers.basic import BoxBlur, EyeMask, GaussianBlur, GaussianNoise, Pixelation, Solid
+from ficgan.anonymizers.basic import (
+    BoxBlur,
+    EyeMask,
+    GaussianBlur,
+    GaussianNoise,
+    ObfuscationBlur,
+    ObfuscationOverlay,
+    Pixelation,
+    Solid,
+    obfuscate_blur,
+    obfuscate_overlay,
+)
 from ficgan.anonymizers.cloak import Fawkes
 from ficgan.anonymizers.defended import DEFENCES, Defence, Defended
-from ficgan.anonymizers.dp import DPPix, DPSnow
-from ficgan.anonymizers.dp_samp import DPSamp
+from ficgan.anonymizers.dp import DPPix, DPSamp, DPSnow
 from ficgan.anonymizers.external import External
-from ficgan.anonymizers.k_same import KSameEigen, KSamePixel
-from ficgan.anonymizers.obfuscation import ObfuscationBlur, ObfuscationOverlay, obfuscate_blur, obfuscate_overlay
-from ficgan.anonymizers.overlay import KRtio
-from ficgan.anonymizers.permutation import BlockPermutation, PixelRelocation
+from ficgan.anonymizers.k_same import AverageFace, KSameEigen, KSamePixel
+from ficgan.anonymizers.keyed import BlockPermutation, KRtio, PixelRelocation
 
 __all__ = [
     "ANONYMIZERS",

@@ -14,8 +14,6 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces.alignment import Alignment
 from ficgan.registry import Parametrised, Registry
 
-__all__ = ["ANONYMIZERS", "Anonymizer", "Faces", "Family", "Images", "PerImage", "Traits", "generator"]
-
 Images = NDArray[np.uint8]
 """[N,S,S,3] RGB."""
 Family = Literal[
@@ -26,17 +24,13 @@ Need = Literal["background", "model", "verifier", "overlays"]
 
 @dataclass(frozen=True)
 class Faces:
-    """Face crops that lie together in memory.
+    """Face crops that lie together in memory; InputError where shapes or kinds do not fit together.
 
     Args:
         images: [N,S,S,3] uint8 RGB.
-        names: N names, unique in their set: randomness of an image is drawn from the seed and its name.
-        landmarks: [N,5,2] float, pixels of the crop, in the order of `ficgan.faces.Face`; None: where the default
-            alignment puts them.
+        names: N names, unique in their set: what is drawn for an image follows from the seed and its name.
+        landmarks: [N,5,2] float, pixels of the crop, as of `ficgan.faces.Face`; None: the default alignment's.
         people: [N] int64, one number per person, −1 where unknown; None where nobody is known.
-
-    Raises:
-        InputError: shapes or kinds that do not fit together.
     """
 
     images: Images
@@ -77,15 +71,13 @@ class Traits:
     """What is declared of an anonymiser, for tables and for attackers.
 
     Args:
-        title: as a table says it.
-        family: what kind of method it is.
-        source: paper and section, or the program it was released in.
+        title, source: as a table shows them; the paper and section, or the program it was released in.
         strength: the parameter that rules how much is hidden; None where there is none.
         stronger: "up" where a larger value hides more, else "down".
         keyed: whoever holds the key gets the image back (`invert`).
         stochastic: another seed gives another image.
         domain: "face": pixels of the crop alone; "scene": made for whole photos with boxes, here the crop's own box.
-        needs: what must be given before the first image: "background" (`fit`), a model, a verifier, overlays.
+        needs: what must be given before the first image.
     """
 
     title: str
@@ -114,19 +106,11 @@ class Anonymizer(Parametrised):
         raise NotImplementedError
 
     def invert(self, faces: Faces) -> Images:
-        """The source crops, from anonymised ones and the right key.
-
-        Raises:
-            UsageError: this method has no inverse.
-        """
+        """The source crops, from anonymised ones and the right key; UsageError where the method has no inverse."""
         raise UsageError(f"{self.name} is not keyed: it has no inverse")
 
     def fit(self, background: Faces) -> Anonymizer:
-        """The same anonymiser with a background set of other people; methods without one return themselves.
-
-        Args:
-            background: none of its people is in the data to be anonymised.
-        """
+        """The same anonymiser with a background set of other people; methods without one return themselves."""
         return self
 
 
@@ -152,6 +136,11 @@ def generator(*key: object) -> np.random.Generator:
     """Random numbers that depend on the key alone: the same on every machine, others for another key."""
     digest = hashlib.blake2b("\0".join(str(part) for part in key).encode(), digest_size=16).digest()
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
+
+
+def nearest_grey(values: NDArray[np.floating]) -> NDArray[np.uint8]:
+    """The nearest grey levels, 0 to 255, of values of any size; a half goes to the even number, as in OpenCV."""
+    return np.clip(np.rint(values), 0, 255).astype(np.uint8)
 
 
 ANONYMIZERS: Registry[Anonymizer] = Registry("anonymiser")

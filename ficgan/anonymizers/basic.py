@@ -1,23 +1,60 @@
-"""The basic anonymisers: a bar over the eyes, noise, blurs, pixelation, one colour.
+"""The basic anonymisers: a bar, noise, blurs, pixelation, one colour; and the obfuscation of the ImageNet study.
 
 `as_described` is what the paper's text says, `as_released` what its published program computes; their results differ.
+Boxes follow PIL, as the study says: (0, 0) is the corner of the first pixel, and a rectangle covers every pixel from
+the one its first corner lies in to the one its last corner lies in.
 """
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from ficgan.anonymizers.base import ANONYMIZERS, Images, PerImage, Traits
-from ficgan.anonymizers.kernels import SIGMA_RULES, sigma_of
+from ficgan.anonymizers.base import ANONYMIZERS, Images, PerImage, Traits, nearest_grey
 from ficgan.errors import InputError, UsageError
+from ficgan.faces.alignment import Alignment, similarity, transform_points
+from ficgan.faces.detection import check_image
 from ficgan.registry import param
 
-__all__ = ["COLOURS", "BoxBlur", "EyeMask", "GaussianBlur", "GaussianNoise", "Pixelation", "Solid", "rgb", "variant"]
+Boxes = NDArray[np.float64]
+Span = NDArray[np.int64]  # [M,4] x0, y0, x1, y1 in whole pixels, the ends excluded
+
+SIGMA_RULES: dict[str, Callable[[int], float]] = {
+    "opencv": lambda kernel: 0.3 * ((kernel - 1) * 0.5 - 1) + 0.8,
+    "sixth": lambda kernel: kernel / 6,
+    "third": lambda kernel: kernel / 3,
+}
+"""Deviation in pixels of a kernel K pixels wide: OpenCV's and PyTorch's rule (Revelio, §2.1); K/6, three deviations on
+either side of the middle; K/3, as in the grid of the program released with Fantômas. A fixed one needs no rule."""
+
+
+def sigma_of(kernel: int, rule: str = "opencv") -> float:
+    """Deviation in pixels of a Gaussian kernel by one of `SIGMA_RULES`; UsageError for an unknown rule."""
+    if rule not in SIGMA_RULES:
+        raise UsageError(f"there is no rule {rule!r} for the deviation of a kernel; there are {', '.join(SIGMA_RULES)}")
+    return SIGMA_RULES[rule](kernel)
+
+
+def scaled_kernel(kernel: int, side: int, of: int = 256) -> int:
+    """Width that covers the same part of the face in a crop of side `side` as `kernel` in one of side `of`.
+
+    81 in 256 px is 21 in 64 px: the nearest odd number, the wider one of two. Its deviation by OpenCV's rule is a
+    little wider than the scaled one (3.5 for 3.125), as the rule does not pass through the origin.
+    """
+    return max(1, 2 * math.floor(kernel * side / of / 2) + 1)
+
+
+def spread(kernel: int, sigma: float) -> float:
+    """Deviation of the taps themselves, pixels: below σ where the kernel cuts the Gaussian short."""
+    offsets = np.arange(kernel) - (kernel - 1) / 2
+    taps = np.exp(-(offsets**2) / (2 * sigma**2))
+    return float(np.sqrt(np.sum(taps * offsets**2) / np.sum(taps)))
 
 COLOURS: dict[str, tuple[int, int, int]] = {
     "black": (0, 0, 0),
@@ -44,11 +81,7 @@ def variant() -> Any:
 
 
 def rgb(text: str) -> tuple[int, int, int]:
-    """A colour from its name in `COLOURS` or from "#rrggbb".
-
-    Raises:
-        UsageError: it is neither.
-    """
+    """A colour from its name in `COLOURS` or from "#rrggbb"; UsageError where it is neither."""
     if text in COLOURS:
         return COLOURS[text]
     if not re.fullmatch(r"#[0-9a-fA-F]{6}", text):
@@ -71,11 +104,7 @@ class EyeMask(PerImage):
     traits: ClassVar[Traits] = Traits("Eye mask", "basic", "Fantômas, §6.1.1", strength="scale")
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
-        """See `PerImage`.
-
-        Raises:
-            InputError: as_described, and the eyes are no two points, or their bar misses the crop.
-        """
+        """InputError where, as_described, the eyes are no two points or their bar misses the crop."""
         out = image.copy()
         if self.variant == "as_released":
             out[self._rows(len(image))] = 0
@@ -118,11 +147,10 @@ class GaussianNoise(PerImage):
     traits: ClassVar[Traits] = Traits("Gaussian noise", "basic", "Fantômas, §6.1.1", strength="sigma", stochastic=True)
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
-        """See `PerImage`."""
         noise = rng.standard_normal(image.shape, np.float32) * np.float32(self.sigma)
         if self.variant == "as_released":
-            noise = _bytes(noise).astype(np.float32)
-        return _bytes(image + noise)
+            noise = nearest_grey(noise).astype(np.float32)
+        return nearest_grey(image + noise)
 
 
 @ANONYMIZERS.add
@@ -156,7 +184,6 @@ class GaussianBlur(PerImage):
             raise UsageError(f"{self.name}: as_released has one kernel and its rule; leave out variant or the others")
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
-        """See `PerImage`."""
         import cv2
 
         if self.variant == "as_released":
@@ -194,7 +221,6 @@ class BoxBlur(PerImage):
         _check_odd(self.name, self.kernel)
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
-        """See `PerImage`."""
         import cv2
 
         return cast(Images, cv2.blur(image, (self.kernel, self.kernel)))
@@ -217,11 +243,7 @@ class Pixelation(PerImage):
     traits: ClassVar[Traits] = Traits("Pixelation", "basic", "Fantômas, §6.1.1", strength="size", stronger="down")
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
-        """See `PerImage`.
-
-        Raises:
-            UsageError: the crop has no more pixels than should remain, so nothing would be hidden.
-        """
+        """UsageError where the crop has no more pixels than should remain, so that nothing would be hidden."""
         side = len(image)
         if side <= self.size:
             raise UsageError(f"pixelation: size is {self.size}, and the crop has only {side} px; give a smaller size")
@@ -253,15 +275,202 @@ class Solid(PerImage):
         rgb(self.colour)
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
-        """See `PerImage`."""
         return np.full_like(image, rgb(self.colour))
-
-
-def _bytes(values: NDArray[np.float32]) -> Images:
-    """Rounded (a half to the even number, as OpenCV does) and limited to 0…255."""
-    return np.clip(np.rint(values), 0, 255).astype(np.uint8)
 
 
 def _check_odd(name: str, kernel: int, field: str = "kernel") -> None:
     if kernel % 2 == 0:
         raise UsageError(f"{name}: {field} is {kernel}, and a kernel has a middle; give {kernel - 1} or {kernel + 1}")
+
+
+_MARGIN = 0.1
+"""By how much of d a box grows on every side."""
+_FACE_CENTRE, _FACE_SIZE = 0.31, (2.1, 2.9)
+"""A face's box in eye distances: its centre below the middle of the eyes, width and height. Medians of what YuNet finds
+on 250 faces of the London and CelebA crops; its boxes reach from the hairline to the chin."""
+
+
+def obfuscate_blur(
+    image: Images, boxes: ArrayLike, variant: Literal["paper", "released"] = "paper", radius: float = 0.1
+) -> Images:
+    """A photo [H,W,3] uint8 RGB with its faces blurred, fading into what is around them.
+
+    The blur is PIL's, three box blurs that resemble a Gaussian of standard deviation `radius`·d, because the study's
+    images were made with it; it also takes the same time for every radius. Only the rectangles that the blurred mask
+    reaches are computed, to the same bytes as on the whole photo; farther away the photo stays bit-identical.
+
+    Args:
+        boxes: [M,4] x0, y0, x1, y1 in pixels; they may reach beyond the photo; boxes without area are passed over.
+        variant: what d is of a box: "paper" its diagonal, "released" its longer side, as in the published program.
+        radius: of the blur, as a fraction of the largest d; the paper has 0.1.
+
+    Source: Yang et al., A Study of Face Obfuscation in ImageNet, appendix B, eqs. 1–5.
+    """
+    if variant not in ("paper", "released"):
+        raise UsageError(f"the variant is {variant!r}; use paper or released")
+    if not (math.isfinite(radius) and radius > 0):
+        raise UsageError(f"the radius of the blur is {radius}; give a fraction of the box above 0")
+    image = check_image(image)
+    spans, sizes = _enlarged(_checked(boxes), variant, image.shape[:2])
+    out = image.copy()
+    if not len(spans):
+        return out
+    sigma = radius * float(sizes.max())
+    reach = _reach(sigma)
+    for x0, y0, x1, y1 in _merged(_grown(spans, reach, image.shape[:2])):
+        # What is around the rectangle is needed to blur inside of it.
+        left, top, right, bottom = _grown(np.array([[x0, y0, x1, y1]]), reach, image.shape[:2])[0]
+        region, mask = image[top:bottom, left:right], np.zeros((bottom - top, right - left), np.uint8)
+        for a, b, c, d in (spans - (left, top, left, top)).clip(0):
+            mask[b:d, a:c] = 255
+        inner = np.s_[y0 - top : y1 - top, x0 - left : x1 - left]
+        weight = _gaussian(mask, sigma)[inner][..., None].astype(np.uint16)  # eq. 3
+        blurred = _gaussian(region, sigma)[inner]  # eq. 4
+        out[y0:y1, x0:x1] = (weight * blurred + (255 - weight) * region[inner] + 127) // 255  # eq. 5
+    return out
+
+
+def blur_weight(
+    shape: tuple[int, int], boxes: ArrayLike, variant: Literal["paper", "released"] = "paper", radius: float = 0.1
+) -> NDArray[np.float32]:
+    """How much of each pixel [H,W] `obfuscate_blur` takes from the blurred photo: its feathered mask, 0 to 1."""
+    mask = np.zeros(shape, np.uint8)
+    spans, sizes = _enlarged(_checked(boxes), variant, shape)
+    for x0, y0, x1, y1 in spans:
+        mask[y0:y1, x0:x1] = 255
+    blurred = _gaussian(mask, radius * float(sizes.max())) if len(spans) else mask
+    return np.divide(blurred, 255, dtype=np.float32)
+
+
+def obfuscate_overlay(image: Images, boxes: ArrayLike, colour: str = "mean") -> Images:
+    """A photo [H,W,3] uint8 RGB with its boxes [M,4], as of `obfuscate_blur`, covered by one colour that `rgb` reads.
+
+    The boxes are covered as they are: the paper enlarges them for the blur only, whose edge lets half of the face
+    through; an overlay "removes all information in a face bounding box".
+
+    Source: Yang et al., A Study of Face Obfuscation in ImageNet, §4 and appendix C.
+    """
+    image, fill = check_image(image), rgb(colour)
+    out = image.copy()
+    for x0, y0, x1, y1 in _covered_pixels(_checked(boxes), image.shape[:2]):
+        out[y0:y1, x0:x1] = fill
+    return out
+
+
+def face_box(landmarks: NDArray[np.floating]) -> Boxes:
+    """The box [4] that a detector would give to a face of five landmarks [5,2], in PIL's coordinates.
+
+    The default alignment's landmarks are laid on these by a similarity, and with them a box of 2.1 × 2.9 eye distances,
+    which stays upright: in an aligned crop the eyes are level.
+    """
+    usual = Alignment().points(1)
+    matrix = similarity(usual, landmarks)
+    apart = float(usual[1, 0] - usual[0, 0])
+    middle = usual[:2].mean(0) + np.array([0.0, _FACE_CENTRE * apart])
+    centre = transform_points(matrix, middle) + 0.5
+    half = np.hypot(*matrix[:, 0]) * apart / 2 * np.array(_FACE_SIZE)
+    return np.concatenate([centre - half, centre + half])
+
+
+@ANONYMIZERS.add
+@dataclass(frozen=True)
+class ObfuscationBlur(PerImage):
+    """The feathered blur of `obfuscate_blur`; the box of a crop is `face_box` of its landmarks.
+
+    Source: Yang et al., A Study of Face Obfuscation in ImageNet, appendix B.
+    """
+
+    variant: Literal["paper", "released"] = param(
+        "paper", "d is the box's diagonal (paper) or longer side (released)", choices=("paper", "released")
+    )
+    radius: float = param(0.1, "radius of the blur as a fraction of d", low=0.01, high=1.0)
+
+    name: ClassVar[str] = "obfuscation-blur"
+    traits: ClassVar[Traits] = Traits(
+        "Obfuscation blur", "obfuscation", "Face obfuscation in ImageNet, app. B", strength="radius", domain="scene"
+    )
+
+    def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
+        return obfuscate_blur(image, face_box(landmarks)[None], self.variant, self.radius)
+
+
+@ANONYMIZERS.add
+@dataclass(frozen=True)
+class ObfuscationOverlay(PerImage):
+    """The overlay of `obfuscate_overlay`; the box of a crop is `face_box` of its landmarks.
+
+    Source: Yang et al., A Study of Face Obfuscation in ImageNet, §4 and appendix C.
+    """
+
+    colour: str = param("mean", "of the overlay", choices=("mean", "red", "green", "blue"))
+
+    name: ClassVar[str] = "obfuscation-overlay"
+    traits: ClassVar[Traits] = Traits(
+        "Obfuscation overlay", "obfuscation", "Face obfuscation in ImageNet, §4 and app. C", domain="scene"
+    )
+
+    def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
+        return obfuscate_overlay(image, face_box(landmarks)[None], self.colour)
+
+
+def _checked(boxes: ArrayLike) -> Boxes:
+    array = np.asarray(boxes, np.float64)
+    array = array.reshape(0, 4) if not array.size else array
+    if array.ndim != 2 or array.shape[1] != 4 or not np.isfinite(array).all():
+        raise InputError(f"face boxes must be [M,4] finite numbers x0, y0, x1, y1, not of shape {list(array.shape)}")
+    return array[(array[:, 2:] > array[:, :2]).all(1)]
+
+
+def _enlarged(boxes: Boxes, variant: str, shape: tuple[int, ...]) -> tuple[Span, Boxes]:
+    """Eq. 2: the enlarged boxes in the photo, and d of each."""
+    sides = boxes[:, 2:] - boxes[:, :2]
+    sizes = np.hypot(*sides.T) if variant == "paper" else sides.max(1, initial=0.0)
+    margin = _MARGIN * sizes[:, None]
+    grown = np.hstack([boxes[:, :2] - margin, boxes[:, 2:] + margin])
+    seen = _meets(grown, shape)
+    # A box far larger than the photo blurs as one that covers it: what is seen of both is one grey.
+    return _covered_pixels(grown, shape), sizes[seen].clip(max=20 * math.hypot(*shape))
+
+
+def _meets(boxes: Boxes, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    starts, ends = boxes[:, :2] < (shape[1], shape[0]), boxes[:, 2:] > 0
+    return np.logical_and(starts.all(axis=1), ends.all(axis=1), dtype=np.bool_)
+
+
+def _covered_pixels(boxes: Boxes, shape: tuple[int, ...]) -> Span:
+    """The pixels that PIL's rectangle covers, of the boxes that meet the photo."""
+    boxes = boxes[_meets(boxes, shape)]
+    last = np.array([shape[1], shape[0]] * 2) - 1
+    inside = boxes.clip(0, last).astype(np.int64)
+    inside[:, 2:] += 1
+    return inside
+
+
+def _grown(spans: Span, reach: int, shape: tuple[int, ...]) -> Span:
+    limits = np.array([shape[1], shape[0]] * 2)
+    return (spans + np.array([-reach, -reach, reach, reach])).clip(0, limits)
+
+
+def _merged(spans: Span) -> list[tuple[int, int, int, int]]:
+    """Few rectangles that together hold all that were given; one holds whatever overlaps it."""
+    apart = []
+    while len(spans):
+        one, spans = spans[0], spans[1:]
+        while (near := (spans[:, :2] < one[2:]).all(1) & (one[:2] < spans[:, 2:]).all(1)).any():
+            joined = np.vstack([one[None], spans[near]])
+            one, spans = np.concatenate([joined[:, :2].min(0), joined[:, 2:].max(0)]), spans[~near]
+        apart.append(one)
+    return [(int(a), int(b), int(c), int(d)) for a, b, c, d in apart]
+
+
+def _gaussian(pixels: NDArray[np.uint8], sigma: float) -> NDArray[np.uint8]:
+    """PIL's Gaussian blur of [H,W] or [H,W,3]."""
+    from PIL import Image, ImageFilter
+
+    return np.asarray(Image.fromarray(np.ascontiguousarray(pixels)).filter(ImageFilter.GaussianBlur(sigma)))
+
+
+def _reach(sigma: float) -> int:
+    """How far PIL's blur carries a pixel: three boxes of the same variance, each with a share of one more pixel."""
+    box = (math.sqrt(4 * sigma**2 + 1) - 1) / 2
+    return 3 * (math.floor(box) + 1)

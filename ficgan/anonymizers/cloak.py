@@ -5,6 +5,8 @@ It is poison against those recognisers, not anonymity: people know the face, and
 
 from __future__ import annotations
 
+import functools
+import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -12,17 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, Traits
-from ficgan.anonymizers.sight import Sight, load_verifiers
 from ficgan.device import resolve_device
 from ficgan.errors import InputError, UsageError
+from ficgan.faces.alignment import Alignment, similarity
 from ficgan.registry import param
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ficgan.verification import Verifier
-
-__all__ = ["Fawkes"]
 
 _BATCH = 16
 """Faces that are cloaked at a time."""
@@ -79,10 +79,7 @@ class Fawkes(Anonymizer):
             object.__setattr__(self, "traits", replace(self.traits, needs=self.traits.needs | {"background"}))
 
     def fit(self, background: Faces) -> Fawkes:
-        """The same with people to become; `as_released` needs none and returns itself.
-
-        Args:
-            background: with a number for every person; the images of a person make their centroid.
+        """The same with people to become, one centroid for each person of the background; `as_released` needs none.
 
         Raises:
             InputError: no faces, or one without a person.
@@ -159,14 +156,13 @@ class Fawkes(Anonymizer):
             own = [sight(x) for sight in sights]
         aims = own if targets is None else [torch.from_numpy(one).to(x.device) for one in targets]
         flat = torch.atanh((x / 127.5 - 1) * _OPEN)
-        likeness = _Likeness(x)
         grid = min(self.size, side)
         cloak = torch.full((len(x), 3, grid, grid), _START, device=x.device, requires_grad=True)
         best, best_score = cloak.detach().clone(), torch.full((len(x),), -torch.inf, device=x.device)
         optimiser = torch.optim.Adadelta([cloak], lr=self.rate, rho=0.95, eps=1e-7)
         for _ in range(self.steps + 1):
             y = _worn(flat, cloak)
-            change = likeness.dissimilarity(y)
+            change = _dissimilarity(x, y)
             gain = _gain([sight(y) for sight in sights], own, aims, away=targets is None)
             with torch.no_grad():
                 # Gain and DSSIM both grow with the square of a small cloak: this is the gain once it is weakened.
@@ -179,40 +175,38 @@ class Fawkes(Anonymizer):
         return _weakened(flat, best, x, self.budget)
 
 
-class _Likeness:
-    """SSIM to given images, whose statistics are kept; Gaussian window of σ 1.5 over 11 pixels, or as many as fit.
+def ssim(x: Tensor, y: Tensor, full_scale: float = 1.0) -> Tensor:
+    """Mean structural similarity [B] of two batches [B,C,S,S], over channels and all whole windows; differentiable.
 
-    Source:
-        Wang et al. 2004, section III-C.
+    The window is a Gaussian of σ 1.5 over 11 pixels, or as many as fit (Wang et al. 2004, section III-C and eq. 13).
     """
+    import torch
 
-    def __init__(self, x: Tensor) -> None:
-        import torch
+    band = _windows(x.shape[-1]).to(x)
+    # Products with a banded matrix: on a CPU they take half the time of depthwise convolutions.
+    mx, my, mxx, myy, mxy = band @ torch.stack([x, y, x * x, y * y, x * y]) @ band.T
+    c1, c2 = (0.01 * full_scale) ** 2, (0.03 * full_scale) ** 2
+    vx, vy, vxy = mxx - mx * mx, myy - my * my, mxy - mx * my
+    top = (2 * mx * my + c1) * (2 * vxy + c2)
+    return (top / ((mx * mx + my * my + c1) * (vx + vy + c2))).mean((1, 2, 3))
 
-        side = x.shape[-1]
-        width = min(11, (side - 1) // 2 * 2 + 1)
-        at = torch.arange(width, dtype=x.dtype, device=x.device) - width // 2
-        window = torch.exp(-(at**2) / (2 * 1.5**2))
-        # As a banded matrix: on a CPU two products take half the time of two depthwise convolutions.
-        band = torch.zeros(side - width + 1, side, dtype=x.dtype, device=x.device)
-        for row in range(len(band)):
-            band[row, row : row + width] = window / window.sum()
-        self._band = band
-        self._x, self._mean = x, self._blur(x)
-        self._variance = self._blur(x * x) - self._mean**2
 
-    def dissimilarity(self, y: Tensor) -> Tensor:
-        """(1 − SSIM)/2 of each image [B], mean over pixels and colours; y [B,3,S,S] in grey levels."""
-        mean = self._blur(y)
-        variance = self._blur(y * y) - mean**2
-        together = self._blur(self._x * y) - self._mean * mean
-        c1, c2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
-        top = (2 * self._mean * mean + c1) * (2 * together + c2)
-        ssim = top / ((self._mean**2 + mean**2 + c1) * (self._variance + variance + c2))
-        return (1 - ssim.mean(dim=(1, 2, 3))) / 2
+@functools.lru_cache(maxsize=8)
+def _windows(side: int) -> Tensor:
+    """[S − window + 1, S] float64: each row the weights of one whole window."""
+    import torch
 
-    def _blur(self, x: Tensor) -> Tensor:
-        return self._band @ x @ self._band.T
+    width = min(11, (side - 1) // 2 * 2 + 1)
+    window = torch.exp(-((torch.arange(width, dtype=torch.float64) - width // 2) ** 2) / (2 * 1.5**2))
+    band = torch.zeros(side - width + 1, side, dtype=torch.float64)
+    for row in range(len(band)):
+        band[row, row : row + width] = window / window.sum()
+    return band
+
+
+def _dissimilarity(x: Tensor, y: Tensor) -> Tensor:
+    """(1 − SSIM)/2 of each image [B], both [B,3,S,S] in grey levels."""
+    return (1 - ssim(x, y, 255)) / 2
 
 
 def _gain(features: list[Tensor], own: list[Tensor], aims: list[Tensor], away: bool) -> Tensor:
@@ -241,14 +235,13 @@ def _weakened(flat: Tensor, cloak: Tensor, x: Tensor, budget: float) -> Images:
     """Under as much of the cloak, 0 to 1, as keeps the budget in whole grey levels; SSIM in float64."""
     import torch
 
-    likeness = _Likeness(x.double())
     low = torch.zeros(len(x), 1, 1, 1, device=x.device)
     high = torch.ones_like(low)
     share, out = high, x
     with torch.no_grad():
         for _ in range(1 + _HALVINGS):  # the whole cloak first
             y = _worn(flat, share * cloak).round().clamp(0, 255)
-            kept = (likeness.dissimilarity(y.double()) <= budget)[:, None, None, None]
+            kept = (_dissimilarity(x.double(), y.double()) <= budget)[:, None, None, None]
             out = torch.where(kept, y, out)
             low, high = torch.where(kept, share, low), torch.where(kept, high, share)
             share = (low + high) / 2
@@ -261,3 +254,88 @@ def _pixels(faces: Faces, device: str) -> Tensor:
 
     images = torch.from_numpy(np.array(faces.images)).to(resolve_device(device))
     return images.permute(0, 3, 1, 2).float().contiguous()
+
+
+class Sight:
+    """Faces as a verifier sees them: placed by their landmarks as the default alignment would, then by V's own way.
+
+    Args:
+        verifier: loaded for the default alignment and crops of this size.
+        faces: whose landmarks count.
+    """
+
+    def __init__(self, verifier: Verifier, faces: Faces) -> None:
+        import torch
+
+        side = faces.images.shape[1]
+        # Pixel p has its centre at (2p + 1)/side − 1, the unit of `grid_sample`.
+        unit = np.array([[2 / side, 0, 1 / side - 1], [0, 2 / side, 1 / side - 1], [0, 0, 1]])
+        own = np.vstack([verifier.aligned.theta.cpu().double().numpy(), [0, 0, 1]])
+        template = Alignment().points(side)
+        theta = [
+            (unit @ np.linalg.inv(np.vstack([similarity(marks, template), [0, 0, 1]])) @ np.linalg.inv(unit) @ own)[:2]
+            for marks in faces.landmarks
+        ]
+        self._verifier = verifier
+        self._theta = torch.from_numpy(np.stack(theta)).float().to(verifier.aligned.theta.device)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Features [B,D] of crops [B,3,S,S] in grey levels; InputError where one is not finite."""
+        import torch
+        from torch.nn import functional as F
+
+        v = self._verifier
+        if v.aligned.pool > 1:
+            x = F.avg_pool2d(x, v.aligned.pool)
+        with torch.autocast(device_type=x.device.type, enabled=False):
+            where = F.affine_grid(self._theta, [len(x), 3, *v.aligned.size], align_corners=False)
+            seen = F.grid_sample(x, where, mode="bilinear", padding_mode="zeros", align_corners=False)
+            seen = ((seen - v.mean) / v.scale).contiguous(memory_format=torch.channels_last)
+            features: Tensor = v.network(seen)[0]
+        if not torch.isfinite(features).all():
+            raise InputError(f"{v.name} gives features that are not finite; give another verifier")
+        return features
+
+
+def load_verifiers(text: str, side: int, device: str) -> list[Verifier]:
+    """The verifiers of a text such as "onnx:PATH+onnx:PATH", for crops of a side in the default alignment.
+
+    They are kept between calls, until their files change. An unusable text is a UsageError, a file an InputError.
+    """
+    return [_read(spec, side, device, _stamp(spec)) for spec in verifier_specs(text)]
+
+
+def verifier_specs(text: str) -> list[str]:
+    """ "a.onnx+sphereface20:b" → what `load_verifier` takes; UsageError where nothing or nothing known is named."""
+    specs = []
+    for part in text.split("+"):
+        one = part.strip()
+        kinds = {".onnx": "onnx", ".safetensors": "sphereface20"}
+        if not one:
+            raise UsageError("fawkes needs a recogniser to mislead; give verifier=onnx:PATH, several joined by +")
+        if not one.startswith(("onnx:", "sphereface20:")):
+            kind = kinds.get(os.path.splitext(one)[1])
+            if kind is None:
+                raise UsageError(f"fawkes: verifier {one!r} is of no known kind; write onnx:PATH or sphereface20:PATH")
+            one = f"{kind}:{one}"
+        specs.append(one)
+    return specs
+
+
+def _stamp(spec: str) -> tuple[int, int]:
+    """Time and size of the file, so that a new one is read again; (0, 0) where there is none."""
+    try:
+        status = os.stat(spec.partition(":")[2])
+    except OSError:
+        return (0, 0)
+    return (status.st_mtime_ns, status.st_size)
+
+
+@functools.lru_cache(maxsize=4)
+def _read(spec: str, side: int, device: str, stamp: tuple[int, int]) -> Verifier:
+    import torch
+
+    from ficgan.verification import load_verifier
+
+    with torch.inference_mode(False):
+        return load_verifier(spec, alignment=Alignment(), resolution=side, device=device)

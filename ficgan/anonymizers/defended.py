@@ -9,12 +9,10 @@ from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 
-from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, Traits, generator
-from ficgan.anonymizers.kernels import scaled_kernel
+from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, Traits, generator, nearest_grey
+from ficgan.anonymizers.basic import scaled_kernel
 from ficgan.errors import UsageError
 from ficgan.registry import Parametrised, Registry, param, parse_spec
-
-__all__ = ["DEFENCES", "BoxInstead", "Defence", "Defended", "Jpeg", "Noise", "RandomDefence", "Rotation", "spec_of"]
 
 P = TypeVar("P", bound=Parametrised)
 
@@ -27,13 +25,7 @@ class Defence(Parametrised):
     stochastic: ClassVar[bool] = False
 
     def apply(self, hidden: Images, clear: Images, rng: np.random.Generator) -> Images:
-        """The published image.
-
-        Args:
-            hidden: [S,S,3] uint8 RGB, of the anonymiser.
-            clear: [S,S,3], what the anonymiser was given, for defences in its place.
-            rng: all that is drawn comes from it.
-        """
+        """The published image, from the anonymiser's and the clear one, [S,S,3] uint8; all is drawn from `rng`."""
         raise NotImplementedError
 
 
@@ -55,7 +47,6 @@ class Rotation(Defence):
     title: ClassVar[str] = "rotated"
 
     def apply(self, hidden: Images, clear: Images, rng: np.random.Generator) -> Images:
-        """See `Defence`."""
         if self.angle % 90 == 0:
             return np.ascontiguousarray(np.rot90(hidden, int(self.angle) // 90))
         import cv2
@@ -80,9 +71,8 @@ class Noise(Defence):
     stochastic: ClassVar[bool] = True
 
     def apply(self, hidden: Images, clear: Images, rng: np.random.Generator) -> Images:
-        """See `Defence`."""
         noise = rng.standard_normal(hidden.shape, np.float32) * np.float32(255 * self.sigma)
-        return np.clip(np.rint(hidden + noise), 0, 255).astype(np.uint8)
+        return nearest_grey(hidden + noise)
 
 
 @DEFENCES.add
@@ -99,7 +89,6 @@ class Jpeg(Defence):
     title: ClassVar[str] = "JPEG"
 
     def apply(self, hidden: Images, clear: Images, rng: np.random.Generator) -> Images:
-        """See `Defence`."""
         from PIL import Image
 
         file = io.BytesIO()
@@ -122,7 +111,6 @@ class BoxInstead(Defence):
     title: ClassVar[str] = "box blur"
 
     def apply(self, hidden: Images, clear: Images, rng: np.random.Generator) -> Images:
-        """See `Defence`."""
         import cv2
 
         side = max(3, scaled_kernel(self.kernel, len(hidden)))
@@ -144,7 +132,6 @@ class RandomDefence(Defence):
     stochastic: ClassVar[bool] = True
 
     def apply(self, hidden: Images, clear: Images, rng: np.random.Generator) -> Images:
-        """See `Defence`."""
         return self.drawn(rng).apply(hidden, clear, rng)
 
     def drawn(self, rng: np.random.Generator) -> Defence:
@@ -229,11 +216,7 @@ def spec_of(made: Parametrised) -> str:
 
 
 def _made(given: str | P, registry: Registry[P]) -> P:
-    """What a text asks for; what is made already, as it is.
-
-    Raises:
-        UsageError: as of `Registry.make`; or a secret stands in the text, which tables would print.
-    """
+    """What a text asks for; what is made already, as it is. A secret in a text is refused: tables would print it."""
     if not isinstance(given, str):
         return given
     name, parameters = parse_spec(given.replace(";", ","))

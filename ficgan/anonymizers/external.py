@@ -1,13 +1,232 @@
-"""Other people's anonymisers: a program that turns a folder of crops into another, or images it made before."""
+"""Programs of other people that turn a folder of images into another, and images that such a program made before."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar
+
+import numpy as np
 
 from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, Traits
-from ficgan.anonymizers.programs import Program, read_same_size
+from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.registry import Parametrised, param
 
-__all__ = ["External"]
+_SUFFIXES = (".png", ".webp", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
+
+Read = Callable[[Path, str, int], Images]
+"""File, name of the face, side S of the crops → [S,S,3] uint8 RGB."""
+
+
+@dataclass(frozen=True)
+class Program(Parametrised):
+    """What is made of face crops by a program that is not ours, all in one run, or was made before, in a folder.
+
+    With `command`, the crops are written as 000000.png, 000001.png, … into a folder of their own, the program is run
+    without a shell, and it must write PNG files of the same names into the other folder. Both folders are private and
+    gone afterwards, whatever happens; a program that runs out of time is ended with all it started.
+
+    With `folder`, each face takes the image whose path below the folder, without suffix, is the face's name without
+    suffix; else the only one in all the folder that has the name's last part.
+
+    A subclass is an anonymiser or a reverser that has `traits` with a title.
+    """
+
+    command: str = param("", "the program and its arguments, {input} and {output} for the folders")
+    folder: str = param("", "images made before, by the names of the faces")
+    label: str = param("", "what tables call it")
+    timeout: float = param(3600.0, "seconds a run may take", low=0.001)
+    spare: ClassVar[bool] = True
+    """Whether a program may write further images, which are left where they are."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.command and self.folder:
+            raise UsageError(f"{self.name}: both a command and a folder are given; give one")
+        if self.command:
+            self._arguments({"input": "", "output": ""})
+        if self.label:
+            traits: Any = getattr(self, "traits")  # noqa: B009 (the subclass has it)
+            object.__setattr__(self, "traits", replace(traits, title=self.label))
+
+    def made_of(self, faces: Faces, read: Read) -> Images:
+        """What the program makes of the faces, or has made: [N,S,S,3] uint8 RGB.
+
+        Raises:
+            UsageError: neither command nor folder, or no such program or folder.
+            FicganError: the program failed, or ran out of time.
+            InputError: an image is missing, damaged, ambiguous, or not what `read` allows.
+        """
+        if not (self.command or self.folder):
+            raise UsageError(
+                f"{self.name} needs a program or its images; give command='X {{input}} {{output}}' or folder"
+            )
+        out, side = np.empty_like(faces.images), faces.images.shape[1]
+        if len(faces):
+            with self._run(faces) if self.command else contextlib.nullcontext(self._gather(faces)) as files:
+                for index, (file, name) in enumerate(zip(files, faces.names, strict=True)):
+                    out[index] = read(file, name, side)
+        return out
+
+    def _arguments(self, folders: Mapping[str, str]) -> list[str]:
+        try:
+            arguments = shlex.split(self.command)
+        except ValueError as error:
+            raise UsageError(f"{self.name}: command {self.command!r} cannot be read ({error}); mend it") from error
+        for key, folder in folders.items():
+            mark = "{" + key + "}"
+            if not any(mark in argument for argument in arguments[1:]):
+                raise UsageError(
+                    f"{self.name}: the command has no {mark}; say where the program takes its {key} folder"
+                )
+            arguments = [argument.replace(mark, folder) for argument in arguments]
+        return arguments
+
+    @contextlib.contextmanager
+    def _run(self, faces: Faces) -> Iterator[list[Path]]:
+        """The files that the program writes, while they are there."""
+        from PIL import Image
+
+        with tempfile.TemporaryDirectory(prefix="ficgan-external-", ignore_cleanup_errors=True) as work:
+            source, target = Path(work, "input"), Path(work, "output")
+            source.mkdir()
+            target.mkdir()
+            files = [f"{index:06d}.png" for index in range(len(faces))]
+            for image, file in zip(faces.images, files, strict=True):
+                Image.fromarray(image).save(source / file, compress_level=1)
+            self._wait_for(self._arguments({"input": str(source), "output": str(target)}), Path(work, "said"))
+            missing = [name for name, file in zip(faces.names, files, strict=True) if not (target / file).is_file()]
+            if missing:
+                raise InputError(f"{self.name}: the program wrote no image of {_listed(missing)}; leave those out")
+            if not self.spare:
+                self._refuse_further(target, set(files))
+            yield [target / file for file in files]
+
+    def _refuse_further(self, target: Path, files: set[str]) -> None:
+        """Two images of one face would leave open which one is meant."""
+        for path in sorted(target.rglob("*")):
+            further = path.relative_to(target).as_posix()
+            if path.suffix.lower() in _SUFFIXES and path.is_file() and further not in files:
+                raise InputError(f"{self.name}: the program wrote {further}, which is no face's; let it write one each")
+
+    def _wait_for(self, arguments: list[str], said: Path) -> None:
+        """Run to the end; what the program says goes to a file, so that it never waits for a reader."""
+        with said.open("wb") as sink:
+            try:
+                process = subprocess.Popen(
+                    arguments,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=sink,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                reason = error.strerror or type(error).__name__
+                raise UsageError(f"{self.name}: {arguments[0]!r} cannot be run ({reason}); mend the path") from error
+            try:
+                status = process.wait(self.timeout)
+            except BaseException as error:  # an interrupt too; not yet waited for, so its number is still its own
+                _end(process)
+                if not isinstance(error, subprocess.TimeoutExpired):
+                    raise
+                raise FicganError(
+                    f"{self.name}: {arguments[0]!r} took more than {self.timeout:g} s and was ended; raise the timeout"
+                ) from error
+        if status:
+            raise FicganError(f"{self.name}: {arguments[0]!r} failed with status {status}: {_last_line(said)}")
+
+    def _gather(self, faces: Faces) -> list[Path]:
+        """The files of the folder that are the faces'."""
+        folder = Path(self.folder).expanduser()
+        if not folder.is_dir():
+            raise UsageError(f"{self.name}: there is no folder {folder}; give that of the images")
+        exact: dict[str, list[Path]] = {}
+        loose: dict[str, list[Path]] = {}
+        for path in sorted(folder.rglob("*")):
+            if path.suffix.lower() in _SUFFIXES and path.is_file():
+                exact.setdefault(path.relative_to(folder).with_suffix("").as_posix(), []).append(path)
+                loose.setdefault(path.stem, []).append(path)
+        found: dict[Path, str] = {}
+        missing: list[str] = []
+        for name in faces.names:
+            key = _without_suffix(name)
+            candidates = exact.get(key) or loose.get(PurePosixPath(key).name, [])
+            if not candidates:
+                missing.append(name)
+                continue
+            if len(candidates) > 1:
+                both = " and ".join(one.relative_to(folder).as_posix() for one in candidates[:2])
+                raise InputError(f"{self.name}: both {both} in {folder} may be {name}; leave one of them")
+            if candidates[0] in found:
+                twice = f"{found[candidates[0]]} and {name}"
+                raise InputError(f"{self.name}: {candidates[0]} would be both {twice}; put them into folders as named")
+            found[candidates[0]] = name
+        if missing:
+            raise InputError(f"{self.name}: {folder} has no image of {_listed(missing)}; name each as its face")
+        return list(found)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a program and all it started."""
+    if sys.platform != "win32":
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody is left
+            os.killpg(process.pid, signal.SIGKILL)  # its own session, so its own group
+    else:
+        process.kill()
+    process.wait()
+
+
+def _last_line(file: Path) -> str:
+    with file.open("rb") as source:
+        source.seek(max(0, file.stat().st_size - 65536))
+        lines = [line.strip() for line in source.read().decode("utf-8", "replace").splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it gave no reason"
+
+
+def _without_suffix(name: str) -> str:
+    """ "a/b.png" → "a/b"; "S01.2" stays: only the suffix of an image is one."""
+    path = PurePosixPath(name)
+    return path.with_suffix("").as_posix() if path.suffix.lower() in _SUFFIXES else path.as_posix()
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
+
+
+def read_same_size(file: Path, name: str, side: int) -> Images:
+    """The pixels [S,S,3] of an image that must have the side S (else InputError); nothing is resized."""
+    pixels = read_pixels(file, name)
+    if pixels.shape != (side, side, 3):
+        size = f"{pixels.shape[1]}×{pixels.shape[0]}"
+        raise InputError(f"external: {file.name} for {name} is {size}, not {side}×{side}; give crops of one size")
+    return pixels
+
+
+def read_pixels(file: Path, name: str) -> Images:
+    """The pixels [H,W,3] uint8 RGB of an opaque 8-bit image file; nothing else is guessed at, but an InputError."""
+    from PIL import Image
+
+    try:
+        with Image.open(file) as image:
+            opaque = image.mode in ("L", "RGB", "P") and "transparency" not in image.info
+            if not opaque and not (image.mode == "RGBA" and image.getchannel("A").getextrema() == (255, 255)):
+                raise InputError(
+                    f"external: {file.name} for {name} is an image of mode {image.mode}, and 8-bit RGB is needed"
+                )
+            return np.asarray(image.convert("RGB"))
+    except InputError:
+        raise
+    except Exception as error:  # Pillow's decoders have no common base
+        raise InputError(f"external: {file.name} for {name} is no readable image; write it again") from error
 
 
 @ANONYMIZERS.add
@@ -19,11 +238,5 @@ class External(Program, Anonymizer):
     traits = Traits(title="external program", family="external", source="the program's own")
 
     def __call__(self, faces: Faces) -> Images:
-        """Anonymised crops [N,S,S,3] uint8 RGB.
-
-        Raises:
-            UsageError: neither command nor folder, or no such program or folder.
-            FicganError: the program failed, or ran out of time.
-            InputError: an image is missing, damaged, ambiguous, or of another size.
-        """
+        """See `Program.made_of`."""
         return self.made_of(faces, read_same_size)

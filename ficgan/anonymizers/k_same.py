@@ -1,22 +1,104 @@
 """k-Same on pixels and on eigenfaces: with a public background as Fantômas has it, and genuine, as Newton et al. do.
 
 A mean with a *public* background protects nothing from whoever holds the background: k·y − Σ is the face within ±k/2
-grey levels. Only disjoint groups with one output each make k people indistinguishable.
+grey levels. Only disjoint groups with one output each make k people indistinguishable. Beside them the toy that every
+generative method must beat: one mean face, in the source's colours, on everybody.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, Traits
-from ficgan.anonymizers.eigenspace import Eigenspace, nearest_grey
+from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, Traits, nearest_grey
+from ficgan.arrays import resize
 from ficgan.errors import InputError, UsageError
+from ficgan.faces.alignment import Alignment
 from ficgan.registry import param
 
-__all__ = ["KSameEigen", "KSamePixel", "k_same_groups"]
+_BLOCK = 1 << 24
+"""Values in float64 that are held at a time (128 MiB)."""
+_NULL = 1e-10
+"""Components with less than this share of the largest variance are rounding, not faces."""
+
+
+@dataclass(frozen=True, eq=False)
+class Eigenspace:
+    """Principal components of a set of images, written as weights of the images: there are fewer of them than pixels.
+
+    Args:
+        rows: [N,D], one image a row.
+        mean, scale: [D]; a row is standardised to z = (row − mean) / scale.
+        weights: [N,r]; component c is Σ_i weights[i,c]·z_i, of length 1.
+        coordinates: [N,r] of the rows themselves.
+    """
+
+    rows: NDArray[Any]
+    mean: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    coordinates: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, rows: NDArray[Any], components: int, standardise: bool) -> Eigenspace:
+        """The space of images [N,D], by the eigenvectors of their Gram matrix (Turk and Pentland 1991, section 2).
+
+        Args:
+            rows: grey levels.
+            components: how many to keep; 0 for all that are more than rounding, at most N − 1.
+            standardise: divide every pixel by its standard deviation over the set, where that is not 0.
+        """
+        mean, scale = np.zeros(rows.shape[1]), np.ones(rows.shape[1])
+        gram = np.zeros((len(rows), len(rows)))
+        for part in _columns(rows.shape[1], len(rows)):
+            z = rows[:, part].astype(np.float64)
+            mean[part] = z.mean(axis=0)
+            z -= mean[part]
+            if standardise:
+                deviation = np.sqrt(np.mean(z * z, axis=0))
+                scale[part] = np.where(deviation > 0, deviation, 1.0)
+                z /= scale[part]
+            gram += z @ z.T
+        values, vectors = np.linalg.eigh(gram)
+        kept = np.flatnonzero(values > max(_NULL * values[-1], 0.0))[::-1]
+        if components > len(kept):
+            raise UsageError(f"components is {components}, but {len(rows)} images have {len(kept)}; give fewer, or 0")
+        kept = kept[:components] if components else kept
+        lengths = np.sqrt(values[kept])
+        return cls(rows, mean, scale, vectors[:, kept] / lengths, vectors[:, kept] * lengths)
+
+    def project(self, rows: NDArray[Any]) -> NDArray[np.float64]:
+        """Coordinates [M,r] of images [M,D]."""
+        products = np.zeros((len(rows), len(self.rows)))
+        for part in _columns(rows.shape[1], len(rows) + len(self.rows)):
+            products += self._standard(rows, part) @ self._standard(self.rows, part).T
+        return products @ self.weights
+
+    def restore(self, coordinates: NDArray[np.float64]) -> NDArray[np.uint8]:
+        """Images [M,D] at coordinates [M,r], in the nearest grey levels."""
+        mixture = coordinates @ self.weights.T
+        out = np.empty((len(mixture), self.rows.shape[1]), np.uint8)
+        for part in _columns(out.shape[1], len(out) + len(self.rows)):
+            pixels = mixture @ self._standard(self.rows, part) * self.scale[part] + self.mean[part]
+            out[:, part] = nearest_grey(pixels)
+        return out
+
+    def _standard(self, rows: NDArray[Any], part: slice) -> NDArray[np.float64]:
+        z: NDArray[np.float64] = rows[:, part].astype(np.float64)
+        z -= self.mean[part]
+        z /= self.scale[part]
+        return z
+
+
+def _columns(width: int, rows: int) -> Iterator[slice]:
+    """Runs of columns of which `rows` rows fit into a block."""
+    step = max(1, _BLOCK // max(rows, 1))
+    return (slice(start, min(start + step, width)) for start in range(0, width, step))
+
 
 _CHUNK = 1024
 """Faces that are worked on at a time."""
@@ -66,10 +148,7 @@ class _KSame(Anonymizer):
             object.__setattr__(self, "traits", replace(self.traits, needs=frozenset()))
 
     def fit(self, background: Faces) -> _KSame:
-        """The same with a background set; `genuine` has none and returns itself.
-
-        Args:
-            background: crops of the size of those to be anonymised, with a number for every person.
+        """The same with a background set of the crops' size, a number for every person; `genuine` has none.
 
         Raises:
             InputError: a face of the background has no person.
@@ -95,12 +174,7 @@ class _KSame(Anonymizer):
         return fitted
 
     def __call__(self, faces: Faces) -> Images:
-        """Anonymised crops [N,S,S,3] uint8 RGB.
-
-        Raises:
-            UsageError: `as_released` without a background; `genuine` with fewer than k people.
-            InputError: the background's crops have another size.
-        """
+        """UsageError without a background, or `genuine` with fewer than k people; InputError for another size."""
         if not len(faces):
             return faces.images.copy()
         if self.variant == "genuine":
@@ -208,15 +282,9 @@ class KSameEigen(_KSame):
 def k_same_groups(coordinates: NDArray[np.float64], k: int) -> list[NDArray[np.int64]]:
     """Disjoint groups of k to 2k − 1 that cover everybody: the first who is left and the k − 1 nearest to them.
 
-    Args:
-        coordinates: [N,r], N ≥ k; distances are Euclidean.
-        k: ≥ 1.
+    Coordinates [N,r], N ≥ k, are compared by Euclidean distance; fewer than k that are left over join the last group.
 
-    Returns:
-        rows of each group, ascending; fewer than k that are left over join the last one.
-
-    Source:
-        Newton, Sweeney and Malin 2005, Preserving Privacy by De-identifying Face Images, algorithm k-Same.
+    Source: Newton, Sweeney and Malin 2005, Preserving Privacy by De-identifying Face Images, algorithm k-Same.
     """
     left, groups = np.arange(len(coordinates)), []
     while len(left) >= 2 * k:
@@ -241,3 +309,42 @@ def _flat(images: Images) -> Images:
 
 def _unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+
+
+@ANONYMIZERS.add
+@dataclass(frozen=True)
+class AverageFace(Anonymizer):
+    """The mean of the background's faces, colour-matched and pasted on every face."""
+
+    name = "average-face"
+    traits = Traits(
+        title="average-face sticker",
+        family="synthesis",
+        source="control: what is reached without any model",
+        needs=frozenset({"background"}),
+    )
+    mean: Images | None = field(default=None, init=False, repr=False, compare=False)
+
+    def fit(self, background: Faces) -> AverageFace:
+        from ficgan.faces.blend import crop
+
+        if not len(background):
+            raise UsageError("average-face needs a background set of other people's faces, and it is empty")
+        size, total = background.images.shape[1], np.zeros(background.images.shape[1:], np.float64)
+        alignment = Alignment()
+        for image, marks in zip(background.images, background.landmarks, strict=True):
+            total += crop(image, alignment.matrix(marks, size), size)
+        fitted = replace(self)
+        object.__setattr__(fitted, "mean", np.rint(total / len(background)).astype(np.uint8))
+        return fitted
+
+    def __call__(self, faces: Faces) -> Images:
+        from ficgan.faces.blend import paste_back
+
+        if self.mean is None:
+            raise UsageError("average-face needs a background set of other people's faces; call fit first")
+        size, alignment, out = faces.images.shape[1], Alignment(), faces.images.copy()
+        mean = resize(self.mean, size)
+        for image, marks in zip(out, faces.landmarks, strict=True):
+            paste_back(image, mean, alignment.matrix(marks, size)).onto(image, np.zeros((size, size), np.float32))
+        return out

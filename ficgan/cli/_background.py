@@ -32,9 +32,8 @@ def read_background(path: str, labels: str | None) -> Faces:
     """
     from ficgan.anonymizers import Faces
     from ficgan.data import open_faces
-    from ficgan.data.dataset import decode_rgb
+    from ficgan.data.dataset import check_alignment, decode_rgb
     from ficgan.data.labels import Labels
-    from ficgan.data.placement import check_alignment
     from ficgan.faces import Alignment
 
     try:

@@ -70,12 +70,12 @@ class Direction(click.ParamType):
 
 
 class Mode(click.ParamType):
-    """What takes a face's place, see `ficgan.video.hiding.check_mode`."""
+    """What takes a face's place, see `ficgan.anonymizers.modes.check_mode`."""
 
     name = "MODE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from ficgan.video.hiding import check_mode
+        from ficgan.anonymizers.modes import check_mode
 
         try:
             return check_mode(str(value))

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan import __version__
+from ficgan.anonymizers.modes import caution
 from ficgan.cli import _options as opts
 from ficgan.cli._deid_run import FilmOptions, Run, RunOptions
 from ficgan.cli._errors import EXIT_SOME_FAILED, handle_errors
 from ficgan.cli._plan import DEFAULT_SUFFIX, make_plan
 from ficgan.cli._progress import Progress
 from ficgan.errors import UsageError
-from ficgan.video.hiding import caution
 
 __all__ = ["Engine", "deid", "finish", "make_engine"]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from ficgan.anonymizers.modes import caution
 from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
 from ficgan.cli._deid_run import FilmOptions, Run, RunOptions
@@ -18,7 +19,6 @@ from ficgan.cli._errors import handle_errors
 from ficgan.cli._plan import Job
 from ficgan.cli._progress import Progress
 from ficgan.errors import InputError
-from ficgan.video.hiding import caution
 from ficgan.video.settings import VideoSettings
 
 __all__ = ["analyse", "render"]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from ficgan.data.dataset import FaceData, open_faces
+from ficgan.data.dataset import FaceData, ResumableSampler, alignment_name, check_alignment, open_faces
 from ficgan.data.labels import CELEBA_ATTRIBUTES, Labels
-from ficgan.data.placement import alignment_name, check_alignment
-from ficgan.data.sampler import ResumableSampler
 
 __all__ = [
     "CELEBA_ATTRIBUTES",

@@ -17,25 +17,22 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ficgan.data.dataset import decode_rgb
-from ficgan.data.placement import COLUMN, alignment_name
-from ficgan.data.sources import Blob, list_blobs
+from ficgan.data.dataset import Blob, alignment_name, decode_rgb, list_blobs
+from ficgan.data.labels import ALIGNMENT
 from ficgan.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from ficgan.faces import Alignment, Face, FaceDetector
 
-COLUMNS = ("file", "source", "face", "box", "score", COLUMN)
+COLUMNS = ("file", "source", "face", "box", "score", ALIGNMENT)
 Put = Callable[[str, bytes], None]
 
 
 @dataclass
 class AlignReport:
-    """What happened to the photos.
+    """What happened to the photos: how many were looked at and written, and why not the others.
 
     Attributes:
-        photos: looked at.
-        written: aligned faces.
         without_face: photos without a face, or with none large enough.
         too_small: faces left out for their size.
         failed: (photo, reason) of photos that could not be used.
@@ -88,8 +85,6 @@ def align_photos(
     Args:
         photos: of `find_photos`.
         out: a .tar, with its table beside it as .csv, or else a folder, with `faces.csv` in it; whole or not at all.
-        detector: finds the faces.
-        alignment: how they are placed.
         resolution: side of the crops, pixels.
         every_face: all faces of a photo instead of its largest.
         min_size: smallest side of a face's box to be used, pixels.
@@ -98,7 +93,6 @@ def align_photos(
         on_photo: called after each photo.
     Raises:
         InputError: `out` or its table exists, or cannot be written; or no face was found in any photo.
-        UsageError: the format is unknown.
     """
     from ficgan.faces import crop
 

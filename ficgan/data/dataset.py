@@ -1,31 +1,158 @@
-"""A set of face images in a locked order, decoded to squares of one size."""
+"""A set of face images: folders, zips and tars in one locked order, how it is aligned, and a sampler that resumes."""
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import io
 import os
+import stat
+import struct
+import tarfile
+import unicodedata
 import warnings
+import zipfile
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
 from PIL import Image, ImageOps
 
-from ficgan.data.labels import Labels
-from ficgan.data.placement import agreed, recorded
-from ficgan.data.sources import Blob, list_blobs
+from ficgan.data.labels import ALIGNMENT, Labels
 from ficgan.errors import FicganError, InputError, UsageError
+
+if TYPE_CHECKING:
+    from ficgan.faces import Alignment
 
 Progress = Callable[[int, int], None]
 In = TypeVar("In")
 Out = TypeVar("Out")
+
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm"})
+_LOCAL_HEADER = struct.Struct("<4s22xHH")
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """One image's bytes: `size` bytes at `offset` of `source`, deflated when `crc` is given and `deflated` is set."""
+
+    name: str
+    source: Path
+    offset: int
+    size: int
+    deflated: bool = False
+    crc: int | None = None
+    archived: bool = False
+
+    @property
+    def where(self) -> str:
+        """The image's name as a person would look for it."""
+        return f"{self.name} in {self.source}" if self.archived else str(self.source)
+
+    def read(self) -> bytes:
+        """The image's encoded bytes; a file handle per call, so that threads and processes may read at once."""
+        try:
+            with self.source.open("rb") as file:
+                file.seek(self.offset)
+                data = file.read(self.size if self.archived else -1)
+            if self.archived and len(data) != self.size:
+                raise InputError(f"{self.where} ends early: the archive is truncated; copy it again.")
+            if self.deflated:
+                data = zlib.decompress(data, wbits=-zlib.MAX_WBITS)
+        except (OSError, zlib.error) as error:
+            raise InputError(f"{self.where} cannot be read ({error}); check the file and its permissions.") from error
+        if self.crc is not None and zlib.crc32(data) != self.crc:
+            raise InputError(f"{self.where} is damaged: its checksum does not match; make the archive again.")
+        return data
+
+
+def list_blobs(path: Path) -> list[Blob]:
+    """All images in a folder (recursive), zip or tar, in no promised order; InputError where none can be read."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise InputError(f"{path} cannot be opened ({error.strerror}); name a folder, zip or tar of images.") from error
+    if stat.S_ISDIR(mode):
+        blobs = list(_folder(path))
+    elif path.stat().st_size == 0:
+        raise InputError(f"{path} is empty; name a folder, zip or tar of images.")
+    elif zipfile.is_zipfile(path):
+        blobs = list(_zip(path))
+    else:
+        blobs = list(_tar(path))
+    if not blobs:
+        kinds = " ".join(sorted(IMAGE_SUFFIXES))
+        raise InputError(f"{path} holds no image; it needs files that end in one of {kinds}.")
+    return blobs
+
+
+def _is_image(name: str) -> bool:
+    path = Path(name)
+    # "._x.jpg" and "__MACOSX" are what macOS leaves in archives: not images, whatever the suffix says.
+    return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".") and "__MACOSX" not in path.parts
+
+
+def _clean(name: str) -> str:
+    # Composed Unicode and forward slashes, so that a name sorts alike whichever system wrote it.
+    return unicodedata.normalize("NFC", name.replace("\\", "/")).removeprefix("./")
+
+
+def _folder(root: Path) -> Iterator[Blob]:
+    try:
+        for path in root.rglob("*"):
+            name = path.relative_to(root).as_posix()
+            if _is_image(name) and path.is_file():
+                yield Blob(_clean(name), path, 0, path.stat().st_size)
+    except OSError as error:
+        raise InputError(f"{root} cannot be listed ({error}); check its permissions.") from error
+
+
+def _tar(path: Path) -> Iterator[Blob]:
+    try:
+        with tarfile.open(path, "r:") as archive:
+            for member in archive:
+                if member.isreg() and _is_image(member.name):
+                    yield Blob(_clean(member.name), path, member.offset_data, member.size, archived=True)
+            end = archive.offset
+        # tarfile takes half a header for the end; a whole tar goes on with a block of zeros.
+        with path.open("rb") as file:
+            file.seek(end - end % tarfile.BLOCKSIZE)
+            rest = file.read(tarfile.BLOCKSIZE)
+        if rest.strip(b"\0") or len(rest) not in (0, tarfile.BLOCKSIZE):
+            raise tarfile.ReadError("unexpected end of data")
+    except tarfile.ReadError as error:
+        if path.suffix.lower() in {".gz", ".tgz", ".bz2", ".xz", ".zst"}:
+            raise InputError(f"{path} is a compressed tar, which cannot be read at random; unpack it first.") from error
+        raise InputError(f"{path} is not a readable tar or zip ({error}); check that it was copied whole.") from error
+    except (OSError, tarfile.TarError) as error:
+        raise InputError(f"{path} cannot be read ({error}); check the file and its permissions.") from error
+
+
+def _zip(path: Path) -> Iterator[Blob]:
+    try:
+        with zipfile.ZipFile(path) as archive, path.open("rb") as file:
+            for info in archive.infolist():
+                if info.is_dir() or not _is_image(info.filename):
+                    continue
+                if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                    raise InputError(f"{info.filename} in {path} is encrypted or packed in a rare way; zip it plainly.")
+                file.seek(info.header_offset)
+                magic, name_length, extra_length = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
+                if magic != b"PK\x03\x04":
+                    raise zipfile.BadZipFile(f"no local header for {info.filename}")
+                offset = info.header_offset + _LOCAL_HEADER.size + name_length + extra_length
+                deflated = info.compress_type == zipfile.ZIP_DEFLATED
+                yield Blob(_clean(info.filename), path, offset, info.compress_size, deflated, info.CRC, archived=True)
+    except (OSError, zipfile.BadZipFile, struct.error) as error:
+        raise InputError(f"{path} is not a readable zip ({error}); check that it was copied whole.") from error
 
 
 @dataclass(frozen=True)
@@ -59,23 +186,11 @@ class FaceData:
         return digest.hexdigest()
 
     def load(self, index: int) -> torch.Tensor:
-        """Image `index`, decoded, centre-cropped to a square, resized with antialiasing.
-
-        Returns:
-            uint8 [3, R, R], RGB.
-        Raises:
-            InputError: the image is damaged; names it and its archive.
-        """
+        """Image `index` as uint8 [3, R, R] RGB: decoded, centre-cropped to a square, resized with antialiasing."""
         return torch.from_numpy(decode(self.blobs[index], self.resolution)).permute(2, 0, 1).contiguous()
 
     def resident(self, progress: Progress | None = None) -> torch.Tensor:
-        """All images, decoded once by several threads.
-
-        Args:
-            progress: called as progress(done, total) after each image, from the calling thread.
-        Returns:
-            uint8 [N, 3, R, R] in RAM: N·3·R² bytes.
-        """
+        """All images, decoded once by several threads: uint8 [N, 3, R, R] in RAM; progress(done, total) after each."""
         try:
             images = torch.empty(len(self), 3, self.resolution, self.resolution, dtype=torch.uint8)
         except RuntimeError as error:  # what torch raises where memory is short
@@ -148,11 +263,7 @@ def decode(blob: Blob, resolution: int) -> np.ndarray:
 
 
 def decode_rgb(blob: Blob) -> Image.Image:
-    """An image's bytes as an RGB picture, EXIF orientation applied.
-
-    Raises:
-        InputError: the image is damaged; names it and its archive.
-    """
+    """An image's bytes as an RGB picture, EXIF orientation applied; InputError names a damaged image."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
@@ -224,3 +335,93 @@ def _parallel(work: Callable[[In], Out], items: Iterable[In]) -> Iterable[Out]:
                 yield from pool.map(work, chunk)
                 chunk.clear()
         yield from pool.map(work, chunk)
+
+
+def alignment_name(alignment: Alignment) -> str:
+    """`ffhq`, or `template(0.37,0.31)`: eye distance and height of the eyes as fractions of the crop's side.
+
+    Crops for the canonical frame are the default template's, and called so.
+    """
+    if alignment.kind == "ffhq":
+        return "ffhq"
+    return f"template({alignment.eye_distance:g},{alignment.eye_y:g})"
+
+
+def check_alignment(faces: FaceData, alignment: Alignment, who: str = "the model") -> None:
+    """UsageError for a set that was aligned otherwise than `who` needs; a set that says nothing passes."""
+    wanted = alignment_name(alignment)
+    if faces.alignment not in (None, wanted):
+        raise UsageError(
+            f"these faces are aligned as {faces.alignment}, {who} needs {wanted}; "
+            f"make the set anew with {_options(alignment)}"
+        )
+
+
+def recorded(sources: Iterable[Path]) -> set[str]:
+    """What the tables that `ficgan align` left beside archives and in folders say."""
+    found: set[str] = set()
+    for source in sources:
+        table = source / "faces.csv" if source.is_dir() else source.with_suffix(".csv")
+        try:
+            with table.open(encoding="utf-8-sig", newline="") as file:
+                rows = csv.DictReader(file)
+                if rows.fieldnames and {"file", ALIGNMENT} <= set(rows.fieldnames):
+                    found |= {row[ALIGNMENT].strip() for row in rows if (row[ALIGNMENT] or "").strip()}
+        except (OSError, UnicodeDecodeError, csv.Error):
+            continue  # no table, or not ours
+    return found
+
+
+def agreed(names: set[str]) -> str | None:
+    """The one alignment of a set, or None where nothing is said; InputError where there are several."""
+    if len(names) > 1:
+        several = " and ".join(sorted(names))
+        raise InputError(f"These faces are aligned in different ways ({several}); take sets aligned alike.")
+    return next(iter(names), None)
+
+
+def _options(alignment: Alignment) -> str:
+    if alignment.kind == "ffhq":
+        return "`ficgan align --alignment ffhq`"
+    return f"`ficgan align --eye-distance {alignment.eye_distance:g} --eye-y {alignment.eye_y:g}`"
+
+
+class ResumableSampler:
+    """Batches of image indices; each epoch is a permutation of all n images, none repeated.
+
+    The endless stream of indices depends on (n, seed) only; step t takes the `batch_size` positions from t·batch_size
+    on, and each rank its own equal share of them. So a run resumes at any step, on any number of processes, exactly.
+
+    Args:
+        batch_size: images per step over all ranks together; divisible by `world`.
+        start: the step at which iteration starts.
+        rank, world: this process and how many there are.
+    """
+
+    def __init__(self, n: int, batch_size: int, seed: int, start: int = 0, *, rank: int = 0, world: int = 1) -> None:
+        if n < 1 or batch_size < 1 or start < 0 or seed < 0 or not 0 <= rank < world:
+            raise UsageError(f"Cannot draw {batch_size} from {n} images (step {start}, rank {rank}/{world}).")
+        if batch_size % world:
+            raise UsageError(f"Batch size {batch_size} does not split over {world} processes; take a multiple.")
+        self.n, self.batch_size, self.seed, self.start, self.rank, self.world = n, batch_size, seed, start, rank, world
+
+    def batch(self, step: int) -> torch.Tensor:
+        """Indices of this rank at `step`: int64 [batch_size / world], in 0..n−1."""
+        share = self.batch_size // self.world
+        first = step * self.batch_size + self.rank * share
+        epochs, offsets = np.divmod(np.arange(first, first + share), self.n)
+        indices = [_shuffle(self.n, self.seed, int(e))[offsets[epochs == e]] for e in np.unique(epochs)]
+        return torch.from_numpy(np.concatenate(indices))
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        step = self.start
+        while True:
+            yield self.batch(step)
+            step += 1
+
+
+@lru_cache(maxsize=4)
+def _shuffle(n: int, seed: int, epoch: int) -> np.ndarray:
+    # Sorting raw 64-bit draws: NumPy promises the raw stream for ever, not what Generator.permutation makes of it.
+    draws = np.random.PCG64(np.random.SeedSequence([seed, epoch])).random_raw(n)
+    return np.argsort(draws, kind="stable").astype(np.int64)

@@ -10,7 +10,6 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from ficgan.data.placement import COLUMN
 from ficgan.errors import InputError
 
 _CELEBA = (
@@ -21,8 +20,8 @@ _CELEBA = (
     "Wearing_Necktie Young"
 )
 CELEBA_ATTRIBUTES = tuple(_CELEBA.split())
-_PERSON, _SPLIT = ("person", "identity"), "split"
-_NOT_ATTRIBUTES = frozenset({"file", "shard", "source", "path", "face", "box", "score", _SPLIT, COLUMN, *_PERSON})
+_PERSON, _SPLIT, ALIGNMENT = ("person", "identity"), "split", "alignment"
+_NOT_ATTRIBUTES = frozenset({"file", "shard", "source", "path", "face", "box", "score", _SPLIT, ALIGNMENT, *_PERSON})
 _MOST_CATEGORIES = 32  # a text column with more values than this is a name or a note, not a category
 
 
@@ -75,11 +74,7 @@ class Labels:
 
     @classmethod
     def from_folders(cls, names: Sequence[str]) -> Labels:
-        """Labels of a folder per person: the images of one folder show one person.
-
-        Raises:
-            InputError: an image lies in no folder.
-        """
+        """Labels of a folder per person: the images of one folder show one person; InputError for one in none."""
         folders = [str(PurePosixPath(name).parent) for name in names]
         if "." in folders:
             stray = names[folders.index(".")]
@@ -96,11 +91,7 @@ class Labels:
         return replace(self, files=files, people=people, attributes=attributes, splits=splits, alignments=alignments)
 
     def match(self, names: Sequence[str], *, source: str = "The label file") -> Labels:
-        """The labels of the images called `names`, in that order: by full name, else by base name.
-
-        Raises:
-            InputError: an image has no row, or its base name has several.
-        """
+        """The labels of the images called `names`, in that order: by full name, else by a single base name."""
         full = {file: row for row, file in enumerate(self.files)}
         base = {PurePosixPath(file).name: row for row, file in enumerate(self.files)}
         repeated = {name for name, count in Counter(PurePosixPath(f).name for f in self.files).items() if count > 1}
@@ -140,7 +131,7 @@ def _csv(text: str, path: Path) -> Labels:
     matrix = np.stack([v for *_, v in table], 1) if table else np.zeros((len(body), 0), np.uint8)
     people = None if person is None else _numbered(columns[person])
     splits = tuple(columns[_SPLIT]) if _SPLIT in columns else None
-    alignments = tuple(columns[COLUMN]) if COLUMN in columns else None
+    alignments = tuple(columns[ALIGNMENT]) if ALIGNMENT in columns else None
     return Labels(
         tuple(columns["file"]), people, matrix, names, splits, tuple(column for column, *_ in table), alignments
     )

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ficgan.anonymizers.modes import shown, without_folders
 from ficgan.errors import UsageError
 from ficgan.results import FaceResult
-from ficgan.video.hiding import shown, without_folders
 
 if TYPE_CHECKING:
     from ficgan.deidentify.photos import Photos

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.anonymizers.modes import Methods
 from ficgan.face_model import FaceModel
 from ficgan.faces import FaceDetector, Recognizer, get_recognizer
 from ficgan.faces.pyramid import PyramidDetector
 from ficgan.policy import Policy
-from ficgan.video.hiding import Methods
 
 if TYPE_CHECKING:
     from ficgan.video import People, Project, VideoResult, VideoSettings, VideoTools

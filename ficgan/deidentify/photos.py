@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer
-from ficgan.anonymizers.onto import cover, cover_all, placement, square
+from ficgan.anonymizers.modes import Methods, cover, cover_all, placement, square
 from ficgan.deidentify.account import account_of
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceModel, ModelInfo, Sight
 from ficgan.faces import Alignment, Face, FaceDetector, Paste, Recognizer, blur_face, mosaic_face, solid_mask
 from ficgan.policy import Attempt, Policy, covered
 from ficgan.results import FaceResult, Result
-from ficgan.video.hiding import Methods
 
 __all__ = ["COVERS", "Image", "Mask", "Photos", "Work"]
 

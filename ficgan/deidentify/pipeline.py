@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer, Faces
+from ficgan.anonymizers.modes import HIDING, Methods, check_mode, mode_of
 from ficgan.arrays import content_key
 from ficgan.deidentify.account import refuse_trainer
 from ficgan.deidentify.films import Films
@@ -27,7 +28,6 @@ from ficgan.identity import IdentityBank
 from ficgan.identity.file import file_digest, file_header
 from ficgan.policy import Attempt, Policy
 from ficgan.results import FaceResult, Result
-from ficgan.video.hiding import HIDING, Methods, check_mode, mode_of
 
 __all__ = ["MODES", "Deidentifier", "Mode", "refuse_trainer"]
 

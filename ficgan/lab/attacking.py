@@ -17,7 +17,7 @@ from ficgan.errors import FicganError, UsageError
 from ficgan.images import atomic_write
 from ficgan.lab.attackers import titles
 from ficgan.lab.attacks import Pairs
-from ficgan.lab.attacks.learned import Learned, read_header, save_attacker
+from ficgan.lab.attacks.learned import Learned, read_header
 from ficgan.lab.bench import Bench, Subject, anonymiser_for, divided_set, opened
 from ficgan.lab.manifest import MANIFEST, Manifest, photo_keys
 from ficgan.lab.matrix import Progress, run_matrix
@@ -78,7 +78,7 @@ def train_attacker(
     trained = attacker.fit(pairs, workspace=out, told=progress)
     about = _about(config, manifest)
     if not (out / WEIGHTS).exists() or read_header(out / WEIGHTS).get("about") != about:
-        save_attacker(trained, out / WEIGHTS, about)
+        trained.save(out / WEIGHTS, about)
     return trained
 
 

@@ -323,7 +323,7 @@ def retrain_network(
     import torch
     from torch.nn import functional as F
 
-    from ficgan.verification.graph import load_onnx
+    from ficgan.verification.verifier import load_onnx
 
     kind, colon, path = reader.given.partition(":")
     if kind != "onnx" or not colon:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from ficgan.verification.angular_margin import AngularMarginHead, angular_margin_loss
-from ficgan.verification.sphereface import SPHEREFACE_POINTS, SphereFace20
-from ficgan.verification.transform import AlignedInput, VAugment
-from ficgan.verification.verifier import Verifier, load_verifier
+from ficgan.verification.sphereface import SPHEREFACE_POINTS, AngularMarginHead, SphereFace20, angular_margin_loss
+from ficgan.verification.verifier import AlignedInput, VAugment, Verifier, load_verifier
 
 __all__ = [
     "SPHEREFACE_POINTS",

@@ -1,10 +1,27 @@
-"""SphereFace-20: the twenty-layer residual network of the angular-margin paper."""
+"""SphereFace-20: the twenty-layer residual network, its angular-margin loss, and its weights on disk."""
 
 from __future__ import annotations
 
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ficgan.errors import InputError
+
+MARGIN = 4
+SCHEMA = 1
+_KIND = "ficgan.verification.sphereface20"
 
 # Where SphereFace's 112×96 (height × width) crops hold the five landmarks, pixels (x, y).
 SPHEREFACE_POINTS: NDArray[np.float64] = np.array(
@@ -82,3 +99,103 @@ class SphereFace20(nn.Module):
             x = stage(x)
             maps.append(x)
         return self.embed(x.flatten(1)), maps[:3]
+
+
+def angular_margin_loss(embeddings: Tensor, weight: Tensor, people: Tensor, *, weight_of_softmax: float) -> Tensor:
+    """A-Softmax: cross-entropy in which the own class is reached only at a quarter of the angle.
+
+    L = mean −log softmax(f)_y with f_j = ‖x‖ cos θ_j for the other classes and, for the own class,
+    f_y = ‖x‖ (λ cos θ_y + ψ(θ_y)) / (1 + λ), ψ(θ) = (−1)^k cos(4θ) − 2k for θ in [kπ/4, (k+1)π/4].
+
+    Args:
+        embeddings: [B, D], not normalised.
+        weight: [P, D], one row per person, normalised here.
+        people: int64 [B], 0..P−1.
+        weight_of_softmax: λ ≥ 0; annealed from large (plain softmax) to small (the full margin).
+    Returns:
+        scalar.
+    Source: Liu et al. 2017, SphereFace, eqs. (6)–(7), m = 4; λ as in section 4.1's annealing.
+    """
+    norm = embeddings.norm(dim=1, keepdim=True)
+    cosine = F.linear(embeddings / norm.clamp_min(1e-12), F.normalize(weight)).clamp(-1, 1)
+    own = cosine.gather(1, people[:, None])
+    psi = margin(own)
+    target = (weight_of_softmax * own + psi) / (1 + weight_of_softmax)
+    return F.cross_entropy(norm * cosine.scatter(1, people[:, None], target), people)
+
+
+def margin(cosine: Tensor) -> Tensor:
+    """ψ(θ) from cos θ, for m = 4: falls from 1 to −7 as θ goes from 0 to π, smooth enough for gradients.
+
+    cos 4θ is the Chebyshev polynomial 8c⁴ − 8c² + 1, so no arccos (infinite slope at ±1) is differentiated.
+    """
+    # k = number of quarter turns passed; constant between its jumps, where ψ itself is continuous.
+    turn = torch.arccos(cosine.detach().clamp(-1, 1)) * (MARGIN / math.pi)
+    k = turn.floor().clamp(0, MARGIN - 1)
+    sign = 1 - 2 * (k % 2)
+    square = cosine.square()
+    return sign * (8 * square * (square - 1) + 1) - 2 * k
+
+
+def annealed(step: int, *, base: float = 1000.0, gamma: float = 0.12, power: float = 1.0, least: float = 5.0) -> float:
+    """λ at a step: max(least, base · (1 + gamma · step)^−power), as SphereFace was trained."""
+    return max(least, base * (1 + gamma * step) ** -power)
+
+
+class AngularMarginHead(nn.Module):
+    """The class weights W [P, D] of the angular-margin softmax: P people, embeddings of D numbers."""
+
+    def __init__(self, dimensions: int, people: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(people, dimensions)))
+
+    def forward(self, embeddings: Tensor, people: Tensor, weight_of_softmax: float) -> Tensor:
+        return angular_margin_loss(embeddings, self.weight, people, weight_of_softmax=weight_of_softmax)
+
+
+def save_sphereface(path: Path, network: SphereFace20, training: Mapping[str, Any]) -> None:
+    """Write a network and how it was made (data, people, steps, accuracy, as JSON values), whole or not at all."""
+    shape = {"channels": network.channels, "units": network.units, "dimensions": network.dimensions}
+    header = {"kind": _KIND, "schema": SCHEMA, "network": shape, "training": dict(training)}
+    save_whole(path, network.state_dict(), header)
+
+
+def save_whole(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
+    """Write tensors and a JSON header as safetensors, whole or not at all; replaces `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        on_cpu = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+        save_file(on_cpu, temporary, metadata={"ficgan": json.dumps(header)})
+        temporary.chmod(0o644)  # safetensors makes it for its owner alone
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def load_whole(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and header of a file of `save_whole`; errors are the library's."""
+    with safe_open(str(path), framework="pt") as file:
+        header = json.loads((file.metadata() or {}).get("ficgan", "{}"))
+        return {name: file.get_tensor(name) for name in file.keys()}, header  # noqa: SIM118 (not a dict)
+
+
+def load_sphereface(path: Path) -> tuple[SphereFace20, dict[str, Any]]:
+    """A network and its header; InputError where the file is missing, damaged, foreign, or of a newer schema."""
+    try:
+        state, header = load_whole(path)
+    except (OSError, SafetensorError, ValueError) as error:
+        raise InputError(f"{path} is not a readable safetensors file ({error}); copy or train it again.") from error
+    if header.get("kind") != _KIND:
+        raise InputError(f"{path} holds no SphereFace-20; give a file made by `ficgan train-verifier`.")
+    if header.get("schema") != SCHEMA:
+        raise InputError(f"{path} has schema {header.get('schema')}, this version reads {SCHEMA}; update ficgan.")
+    try:
+        shape = header["network"]
+        network = SphereFace20(tuple(shape["channels"]), tuple(shape["units"]), int(shape["dimensions"]))
+        network.load_state_dict(state)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{path} is damaged: its weights do not fit its header; train it again.") from error
+    if not all(torch.isfinite(value).all() for value in state.values()):
+        raise InputError(f"{path} holds weights that are not finite; train it again.")
+    return network.eval(), header

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -13,17 +12,24 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from torch import Tensor
 from torch.nn import functional as F
 
 from ficgan.data import FaceData, Labels, ResumableSampler
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.faces.alignment import Alignment
-from ficgan.verification.angular_margin import AngularMarginHead, annealed
-from ficgan.verification.io import save_sphereface, save_whole
-from ficgan.verification.sphereface import SPHEREFACE_POINTS, SPHEREFACE_SIZE, SphereFace20
-from ficgan.verification.transform import AlignedInput
+from ficgan.verification.sphereface import (
+    SPHEREFACE_POINTS,
+    SPHEREFACE_SIZE,
+    AngularMarginHead,
+    SphereFace20,
+    annealed,
+    load_whole,
+    save_sphereface,
+    save_whole,
+)
+from ficgan.verification.verifier import AlignedInput
 
 _MEAN, _SCALE = 127.5, 128.0
 _SCHEMA = 1
@@ -34,15 +40,11 @@ class VerifierTraining:
     """Numbers of a training run; the defaults are the paper's where it gives them.
 
     Args:
-        steps: in all.
-        batch: images per step.
         learning_rate: of SGD at the start; divided by 10 after 4/7 and 6/7 of the steps, as in the paper.
-        momentum, weight_decay: of SGD.
         clip: largest norm of the gradient (not in the paper: without it a high rate can diverge).
         base, gamma, least: of λ, see `annealed`.
         held_out: fraction of the people kept for measuring, never trained on.
         seed: of the weights, the shuffles and the split of the people.
-        channels, units, dimensions: of the network.
     """
 
     steps: int = 28_000
@@ -77,8 +79,7 @@ class Accuracy:
         accuracy: share of right decisions at the best threshold, equally many same and different pairs, 0..1.
         auc: area under the ROC curve, 0..1; chance is .5.
         threshold: the cosine at which `accuracy` is reached.
-        same, different: mean cosine of the two kinds of pairs.
-        pairs: number of pairs of each kind.
+        same, different: mean cosine of the two kinds of pairs, of which there are `pairs` each.
     """
 
     accuracy: float
@@ -174,20 +175,13 @@ class VerifierTrainer:
 
     def save_state(self, path: Path) -> None:
         """Weights, momenta and step as safetensors with a JSON header, whole or not at all."""
-        tensors = {name: value.detach().cpu().contiguous() for name, value in self._tensors().items()}
-        save_whole(path, tensors, {"schema": _SCHEMA, "step": self.step, **self.record()})
+        save_whole(path, self._tensors(), {"schema": _SCHEMA, "step": self.step, **self.record()})
 
     def load_state(self, path: Path) -> None:
-        """Continue a run.
-
-        Raises:
-            InputError: the file is damaged, or of a run with other data or numbers.
-        """
+        """Continue a run; InputError where the file is damaged, or of a run with other data or numbers."""
         try:
-            with safe_open(str(path), framework="pt") as file:
-                header = json.loads((file.metadata() or {})["ficgan"])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        except (OSError, SafetensorError, ValueError, KeyError) as error:
+            tensors, header = load_whole(path)
+        except (OSError, SafetensorError, ValueError) as error:
             raise InputError(f"{path} is not a readable training state; start afresh in another folder.") from error
         ours = {"schema": _SCHEMA, **self.record()}
         wrong = [key for key, value in ours.items() if header.get(key) != value]
@@ -217,13 +211,9 @@ class VerifierTrainer:
 
 
 def verification_accuracy(embeddings: Tensor, people: NDArray[np.int64], *, pairs: int, seed: int) -> Accuracy:
-    """Tell pairs of images of the same person from pairs of different people by cosine.
+    """Tell pairs of images of the same person from pairs of different people by the cosine of embeddings [N, D].
 
-    Args:
-        embeddings: [N, D].
-        people: int64 [N]; at least two people, and one with two images.
-        pairs: of each kind at most.
-        seed: of the draw of pairs.
+    At least two people and one with two images are needed; at most `pairs` of each kind are drawn.
     """
     unit = F.normalize(embeddings.double()).numpy()
     rng = np.random.default_rng(seed)

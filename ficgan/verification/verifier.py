@@ -1,16 +1,166 @@
-"""V: any face recogniser as a frozen network that is differentiable in the image."""
+"""V: any face recogniser as a frozen network that is differentiable in the image.
+
+A crop of a checkpoint is carried to the recogniser's crop by one similarity. ONNX recognisers become torch modules,
+rewritten to cost less and to hand out early feature maps.
+"""
 
 from __future__ import annotations
 
+import math
+import operator
+import warnings
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, fx, nn
+from torch.fx.passes.shape_prop import ShapeProp
+from torch.nn import functional as F
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from ficgan.errors import InputError, UsageError
-from ficgan.faces.alignment import ARCFACE_POINTS, Alignment
-from ficgan.verification.sphereface import SPHEREFACE_POINTS, SPHEREFACE_SIZE
-from ficgan.verification.transform import AlignedInput, VAugment
+from ficgan.faces.alignment import ARCFACE_POINTS, Alignment, similarity
+from ficgan.verification.sphereface import SPHEREFACE_POINTS, SPHEREFACE_SIZE, load_sphereface
+
+# Luma of BT.601: the axis about which saturation turns.
+_LUMA = (0.299, 0.587, 0.114)
+
+
+@dataclass(frozen=True)
+class VAugment:
+    """How far a face is varied at random before V sees it, so that G cannot please V with one fixed pattern.
+
+    Args:
+        shift: largest shift, fraction of the crop's side.
+        scale: largest relative change of scale.
+        rotation: largest rotation, degrees.
+        blur: largest weight of a 3×3 binomial blur, 0..1.
+        noise: largest standard deviation of Gaussian noise, grey levels of 255.
+        brightness, contrast, saturation: largest relative change of colour.
+    """
+
+    shift: float = 0.05
+    scale: float = 0.05
+    rotation: float = 5.0
+    blur: float = 0.7
+    noise: float = 4.0
+    brightness: float = 0.1
+    contrast: float = 0.1
+    saturation: float = 0.1
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not (math.isfinite(value) and value >= 0):
+                raise UsageError(f"VAugment {field.name} is {value!r}; give a finite number of at least 0.")
+        if self.scale >= 1 or self.blur > 1:
+            raise UsageError("VAugment scale must be below 1 and blur at most 1.")
+
+
+class AlignedInput(nn.Module):
+    """Carries crops of a checkpoint to the crops a recogniser was trained on; differentiable, always float32.
+
+    The similarity takes the checkpoint's five template points to the recogniser's. What lies outside the checkpoint's
+    crop is black: stretching the crop over the recogniser's instead makes strangers look alike (mean cosine .58).
+
+    Args:
+        alignment: where the landmarks lie in the checkpoint's crops.
+        resolution: side R of those crops, pixels.
+        points: [5, 2] where the recogniser expects them, pixels (x, y), centres at integers.
+        size: (height, width) of the recogniser's input.
+        augment: random variation, applied when `forward` is given a generator.
+    """
+
+    theta: Tensor
+
+    def __init__(
+        self,
+        alignment: Alignment,
+        resolution: int,
+        points: ArrayLike,
+        size: tuple[int, int],
+        augment: VAugment | None = None,
+    ) -> None:
+        super().__init__()
+        self.size, self.augment, self.resolution = size, augment, resolution
+        matrix = similarity(alignment.points(resolution), points)
+        # Reduced by averaging first where the similarity shrinks by more than 2: bilinear sampling alone would skip
+        # pixels, which aliases and leaves them without a gradient.
+        shrink = 1 / math.hypot(matrix[0, 0], matrix[1, 0])
+        self.pool = 1
+        while self.pool * 2 <= shrink * (1 + 1e-6) and resolution % (self.pool * 2) == 0:
+            self.pool *= 2
+        self.register_buffer("theta", torch.from_numpy(_theta(matrix, resolution, size)).float(), persistent=False)
+
+    def forward(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Crops [B, 3, R, R] in [−1, 1] as the recogniser sees them: [B, 3, h, w] in 0..255, 0 outside the crop."""
+        x = (x.float() + 1) * 127.5
+        if self.pool > 1:
+            x = F.avg_pool2d(x, self.pool)
+        theta = self.theta.expand(len(x), 2, 3)
+        augment = self.augment if generator is not None else None
+        if augment is not None and generator is not None:
+            x = _jitter_colour(x, augment, generator)
+            theta = self._vary(theta, augment, generator)
+        grid = F.affine_grid(theta, [len(x), 3, *self.size], align_corners=False)
+        y = F.grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+        if augment is not None and generator is not None:
+            y = _blur_and_noise(y, augment, generator)
+        return y
+
+    def _vary(self, theta: Tensor, augment: VAugment, generator: torch.Generator) -> Tensor:
+        """theta [B,2,3] after a random similarity about the centre of the recogniser's crop."""
+        shift_x, shift_y, scale, turn = _uniform(4, len(theta), generator, theta.device)
+        size = 1 + augment.scale * scale
+        angle = math.radians(augment.rotation) * turn
+        cos, sin = size * angle.cos(), size * angle.sin()
+        # In normalised coordinates a rotation of a crop that is not square must be undone by its aspect.
+        aspect = self.size[0] / self.size[1]
+        zero, one = torch.zeros_like(cos), torch.ones_like(cos)
+        rows = [cos, -sin * aspect, 2 * augment.shift * shift_x, sin / aspect, cos, 2 * augment.shift * shift_y]
+        vary = torch.stack([*rows, zero, zero, one], 1).view(-1, 3, 3)
+        return theta @ vary
+
+
+def _theta(matrix: NDArray[np.float64], resolution: int, size: tuple[int, int]) -> NDArray[np.float64]:
+    """`F.affine_grid`'s matrix (output → input, coordinates −1..1) of a pixel matrix (input → output)."""
+
+    def normalise(width: int, height: int) -> NDArray[np.float64]:
+        # Pixel p has its centre at (2p + 1)/n − 1 when corners are not aligned.
+        return np.array([[2 / width, 0, 1 / width - 1], [0, 2 / height, 1 / height - 1], [0, 0, 1]])
+
+    forward = np.vstack([matrix, [0, 0, 1]])
+    output = normalise(size[1], size[0])
+    return (normalise(resolution, resolution) @ np.linalg.inv(forward) @ np.linalg.inv(output))[:2]
+
+
+def _uniform(rows: int, batch: int, generator: torch.Generator, device: torch.device) -> Tensor:
+    """[rows, batch] uniform in [−1, 1], drawn where the generator lives: the same draw for every device of the data."""
+    return torch.rand(rows, batch, generator=generator, device=generator.device).to(device) * 2 - 1
+
+
+def _jitter_colour(x: Tensor, augment: VAugment, generator: torch.Generator) -> Tensor:
+    """Brightness, contrast about mid-grey and saturation as one 3×3 matrix and one offset per image."""
+    brightness, contrast, saturation = _uniform(3, len(x), generator, x.device)
+    gain = (1 + augment.brightness * brightness) * (1 + augment.contrast * contrast)
+    offset = -127.5 * augment.contrast * contrast
+    keep = (1 + augment.saturation * saturation)[:, None, None]
+    grey = x.new_tensor(_LUMA).expand(3, 3)
+    matrix = gain[:, None, None] * (keep * torch.eye(3, device=x.device) + (1 - keep) * grey)
+    return torch.baddbmm(offset[:, None, None].expand(-1, 3, 1), matrix, x.flatten(2)).view_as(x)
+
+
+def _blur_and_noise(y: Tensor, augment: VAugment, generator: torch.Generator) -> Tensor:
+    blur, noise = (_uniform(2, len(y), generator, y.device) + 1) / 2
+    row = torch.tensor([1.0, 2.0, 1.0], device=y.device) / 4
+    kernel = torch.outer(row, row).expand(3, 1, 3, 3)
+    smooth = F.conv2d(F.pad(y, (1, 1, 1, 1), mode="replicate"), kernel, groups=3)
+    y = torch.lerp(y, smooth, (augment.blur * blur)[:, None, None, None])
+    grain = torch.randn(y.shape, generator=generator, device=generator.device).to(y.device)
+    return y + grain * (augment.noise * noise)[:, None, None, None]
 
 
 class Verifier(nn.Module):
@@ -40,10 +190,8 @@ class Verifier(nn.Module):
 
         Args:
             x: [B, 3, R, R], RGB in [−1, 1], aligned as the checkpoint's crops.
-            taps: also return early feature maps, from the same pass.
+            taps: also return up to three early feature maps [B, C, h, w], finest first, from the same pass.
             generator: draws the augmentation, where V has one; without it, none is applied.
-        Returns:
-            float32 [B, D], not normalised; with `taps`, also up to three maps [B, C, h, w], finest first.
         """
         embedding, maps = self.read((x, generator))
         return (embedding, maps) if taps else embedding
@@ -70,10 +218,8 @@ def load_verifier(
     Args:
         spec: "sphereface20:PATH" (a safetensors file of `ficgan train-verifier`) or "onnx:PATH" (any face recogniser
             with one image input of fixed size; the five-point ArcFace template, 112×112, is assumed).
-        alignment: where the landmarks lie in the crops V will see.
-        resolution: side R of those crops, pixels.
+        alignment, resolution: where the landmarks lie in the crops V will see, and their side R, pixels.
         augment: random variation before V, applied when `forward` is given a generator.
-        device: where V computes.
     Raises:
         UsageError: the spec is of no known kind.
         InputError: the file is missing, damaged, or not a face recogniser.
@@ -85,16 +231,235 @@ def load_verifier(
     if not path.is_file():
         raise InputError(f"Verifier file {path} does not exist; give the path of a recogniser.")
     if kind == "onnx":
-        from ficgan.verification.graph import load_onnx
-
         network, size, mean, scale = load_onnx(path)
         # Recognisers of another input size were trained on the same template, scaled.
         points = (ARCFACE_POINTS + 0.5) * (size[0] / 112) - 0.5
     else:
-        from ficgan.verification.io import load_sphereface
-
         network, _ = load_sphereface(path)
         size, points, mean, scale = SPHEREFACE_SIZE, SPHEREFACE_POINTS, 127.5, 128.0
     aligned = AlignedInput(alignment, resolution, points, size, augment)
     verifier = Verifier(network, aligned, mean=mean, scale=scale, name=f"{kind}:{path.name}")
     return verifier.to(device).to(memory_format=torch.channels_last)
+
+
+TAP_SIZES = (56, 28, 14)  # at 112 px: strides 2, 4 and 8
+
+
+def load_onnx(path: Path) -> tuple[nn.Module, tuple[int, int], float, float]:
+    """A recogniser's network as a module that returns (embeddings, feature maps).
+
+    Returns:
+        the module; (height, width) of its input; mean and scale of (grey level − mean) / scale that it expects.
+    """
+    import onnx
+    import onnx2torch
+
+    try:
+        model = onnx.load(str(path))
+        onnx.checker.check_model(model)
+    except Exception as error:  # protobuf, checker and I/O errors have no common base
+        raise InputError(f"{path} is not a readable ONNX model ({_first_line(error)}); give a recogniser.") from error
+    constants = {tensor.name for tensor in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in constants]
+    shape = [dim.dim_value for dim in inputs[0].type.tensor_type.shape.dim] if len(inputs) == 1 else []
+    if len(shape) != 4 or shape[1] != 3 or min(shape[2:]) < 16:
+        raise InputError(f"{path} is not a face recogniser: it needs one input N×3×height×width of fixed size.")
+    size = (shape[2], shape[3])
+    first = next(node for node in model.graph.node if inputs[0].name in node.input)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            graph = onnx2torch.convert(model).eval().requires_grad_(False)
+        network = optimise(graph, size)
+    except Exception as error:  # onnx2torch raises NotImplementedError, KeyError, RuntimeError, …
+        raise InputError(f"{path} cannot be turned into a torch module ({_first_line(error)}).") from error
+    # Networks that open with a convolution were trained on [−1, 1]; the others normalise grey levels themselves.
+    mean, scale = (127.5, 127.5) if first.op_type == "Conv" else (0.0, 1.0)
+    return network, size, mean, scale
+
+
+def optimise(graph: fx.GraphModule, size: tuple[int, int]) -> fx.GraphModule:
+    """The same function with constants folded, activations in place and feature maps as a second output.
+
+    x [B, 3, h, w] → (embeddings [B, D], maps: the narrowest late activation at strides 2, 4 and 8).
+    """
+    _fold_affine(graph)
+    _activations(graph)
+    graph.graph.eliminate_dead_code()
+    graph.delete_all_unused_submodules()
+    graph.recompile()
+    _add_taps(graph, size)
+    graph.recompile()
+    return graph
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0][:160]
+
+
+def _module(graph: fx.GraphModule, node: fx.Node) -> nn.Module | None:
+    return graph.get_submodule(str(node.target)) if node.op == "call_module" else None
+
+
+def _constant(graph: fx.GraphModule, arg: object) -> Tensor | None:
+    """The tensor behind a node that only hands out a constant."""
+    if not isinstance(arg, fx.Node):
+        return None
+    value: object = None
+    if arg.op == "get_attr":
+        value = operator.attrgetter(str(arg.target))(graph)
+    elif type(_module(graph, arg)).__name__ == "OnnxConstant":
+        value = getattr(_module(graph, arg), "value", None)
+    return value.detach() if isinstance(value, Tensor) else None
+
+
+def _replace(graph: fx.GraphModule, node: fx.Node, module: nn.Module, source: fx.Node) -> None:
+    """Put `module` in the place of `node`, fed by `source` alone."""
+    name = f"own_{node.name}"
+    graph.add_module(name, module)
+    with graph.graph.inserting_before(node):
+        new = graph.graph.call_module(name, (source,))
+    node.replace_all_uses_with(new)
+    graph.graph.erase_node(node)
+
+
+def _fold_affine(graph: fx.GraphModule) -> None:
+    """Fold into a convolution what follows it: batch norm, or a product, sum or difference with a value per channel."""
+    for node in list(graph.graph.nodes):
+        module = _module(graph, node)
+        source = next((arg for arg in node.args if isinstance(_node_module(graph, arg), nn.Conv2d)), None)
+        if module is None or not isinstance(source, fx.Node) or len(source.users) != 1:
+            continue
+        conv = _module(graph, source)
+        assert isinstance(conv, nn.Conv2d)
+        if isinstance(module, nn.BatchNorm2d):
+            fused: nn.Conv2d | None = fuse_conv_bn_eval(conv, module)
+        else:
+            fused = _folded(graph, node, module, source, conv)
+        feed = source.args[0]
+        if fused is not None and isinstance(feed, fx.Node):
+            # A module that several nodes share must not change under the others' feet: the result gets its own name.
+            _replace(graph, source, fused.requires_grad_(False), feed)
+            new = next(n for n in graph.graph.nodes if n.target == f"own_{source.name}")
+            node.replace_all_uses_with(new)
+            graph.graph.erase_node(node)
+
+
+def _node_module(graph: fx.GraphModule, arg: object) -> nn.Module | None:
+    return _module(graph, arg) if isinstance(arg, fx.Node) else None
+
+
+def _folded(
+    graph: fx.GraphModule, node: fx.Node, module: nn.Module, source: fx.Node, conv: nn.Conv2d
+) -> nn.Conv2d | None:
+    """`conv` with the product or sum of `node` in its weights, or None where that is not what `node` computes."""
+    function = getattr(module, "math_op_function", None)
+    if len(node.args) != 2 or node.args[0] is not source or conv.padding_mode != "zeros":
+        return None
+    value = _constant(graph, node.args[1])
+    if value is None or value.numel() not in (1, conv.out_channels) or value.ndim not in (0, 3, 4):
+        return None
+    if value.numel() > 1 and value.shape[-3] != conv.out_channels:
+        return None
+    value = value.flatten().expand(conv.out_channels).double()
+    weight, bias = conv.weight.double(), torch.zeros(conv.out_channels, dtype=torch.float64)
+    if conv.bias is not None:
+        bias = conv.bias.double()
+    if function is torch.mul:
+        weight, bias = weight * value[:, None, None, None], bias * value
+    elif function is torch.add:
+        bias = bias + value
+    elif function is torch.sub:
+        bias = bias - value
+    else:
+        return None
+    shape = (conv.in_channels, conv.out_channels, conv.kernel_size)
+    fused = nn.Conv2d(*shape, conv.stride, conv.padding, conv.dilation, conv.groups)  # type: ignore[arg-type]
+    fused.weight = nn.Parameter(weight.float(), requires_grad=False)
+    fused.bias = nn.Parameter(bias.float(), requires_grad=False)
+    return fused
+
+
+def _activations(graph: fx.GraphModule) -> None:
+    """Activations by torch's own modules, in place where they read a convolution's output that nobody else reads."""
+    for node in list(graph.graph.nodes):
+        module = _module(graph, node)
+        source = node.args[0] if node.args else None
+        if module is None or not isinstance(source, fx.Node):
+            continue
+        inplace = len(source.users) == 1 and isinstance(_module(graph, source), nn.Conv2d)
+        if isinstance(module, nn.ReLU6) and inplace:
+            _replace(graph, node, _ClampInPlace(module.min_val, module.max_val), source)
+        elif isinstance(module, nn.ReLU) and inplace:
+            _replace(graph, node, nn.ReLU(inplace=True), source)
+        elif type(module).__name__ == "OnnxPReLU":
+            slope = _constant(graph, node.args[1])
+            if slope is not None and slope.ndim == 3 and slope.shape[1:] == (1, 1):
+                own = nn.PReLU(slope.numel())
+                own.weight = nn.Parameter(slope.flatten().clone(), requires_grad=False)
+                _replace(graph, node, own, source)
+
+
+def _add_taps(graph: fx.GraphModule, size: tuple[int, int]) -> None:
+    """Make the module return (output, maps): for each stride, the last of the narrowest activations of that size.
+
+    The narrowest are the trunk; the wide ones between are a block's inner expansion.
+    """
+    device = next((p.device for p in graph.parameters()), torch.device("cpu"))
+    with torch.no_grad():
+        ShapeProp(graph).propagate(torch.zeros(2, 3, *size, device=device))
+    shapes: dict[object, tuple[int, ...]] = {
+        node: tuple(getattr(node.meta.get("tensor_meta"), "shape", ())) for node in graph.graph.nodes
+    }
+    output = next(node for node in graph.graph.nodes if node.op == "output")
+    embedding = output.args[0]
+    if len(shapes.get(embedding, ())) != 2 or shapes[embedding][0] != 2:
+        raise ValueError(f"its output is not batch × dimensions but {shapes.get(embedding)}")
+    taps = []
+    for tap in TAP_SIZES:
+        side = (size[0] * tap // 112, size[1] * tap // 112)
+        alike = [node for node in graph.graph.nodes if len(shapes[node]) == 4 and shapes[node][2:] == side]
+        nodes = [node for node in alike if not _overwritten(graph, node)]
+        if nodes:
+            narrowest = min(shapes[node][1] for node in nodes)
+            taps.append([node for node in nodes if shapes[node][1] == narrowest][-1])
+    output.args = ((embedding, taps),)
+
+
+def _overwritten(graph: fx.GraphModule, node: fx.Node) -> bool:
+    """Whether an activation works in place on this node's output."""
+    return any(getattr(_module(graph, user), "inplace", False) for user in node.users)
+
+
+class _ClampInPlace(nn.Module):
+    """ReLU6 and its like in place: torch's own keeps a copy of its input for the gradient, this keeps the output.
+
+    Halves the memory of a MobileFaceNet and saves an eighth of its forward pass.
+    """
+
+    inplace = True
+
+    def __init__(self, low: float, high: float) -> None:
+        super().__init__()
+        self.low, self.high = low, high
+
+    def forward(self, x: Tensor) -> Tensor:
+        if torch.compiler.is_compiling():
+            return x.clamp(self.low, self.high)
+        return _Clamp.apply(x, self.low, self.high)
+
+
+class _Clamp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, low: float, high: float) -> Tensor:
+        x.clamp_(low, high)
+        ctx.mark_dirty(x)
+        ctx.save_for_backward(x)
+        ctx.bounds = (low, high)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (y,) = ctx.saved_tensors
+        low, high = ctx.bounds
+        return torch.ops.aten.hardtanh_backward(gradient, y, low, high), None, None

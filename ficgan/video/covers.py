@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Images
-from ficgan.anonymizers.onto import aligned_crop, cover, paste_aligned, placement
+from ficgan.anonymizers.modes import Methods, aligned_crop, cover, paste_aligned, placement
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Face, Paste, blur_face, mosaic_face, solid_mask
 from ficgan.policy import covered
-from ficgan.video.hiding import Methods
 from ficgan.video.settings import VideoSettings
 
 __all__ = ["LEAST_FACE", "Covers", "hides"]

@@ -26,8 +26,8 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, model_serializer, model_validator
 from pydantic_core import PydanticCustomError
 
+from ficgan.anonymizers.modes import HIDING, check_mode, mode_type
 from ficgan.errors import UsageError
-from ficgan.video.hiding import HIDING, check_mode, mode_type
 from ficgan.video.schema import Box, Strict, Text
 from ficgan.video.tracks import Track
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ficgan.anonymizers.modes import shown
 from ficgan.video.decisions import SpanRule
-from ficgan.video.hiding import shown
 from ficgan.video.project import Project
 
 __all__ = ["edits_of"]

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.anonymizers.modes import mode_type, shown
 from ficgan.errors import UsageError
 from ficgan.faces import DetectAt, Face, Recognizer
 from ficgan.faces.detection import check_image
@@ -23,7 +24,6 @@ from ficgan.video.analyse import LEAST
 from ficgan.video.association import AssociationConfig, Associator
 from ficgan.video.cuts import CutDetector
 from ficgan.video.fill import fill_track
-from ficgan.video.hiding import mode_type, shown
 from ficgan.video.libav import display_name
 from ficgan.video.media import EncodeOptions, Frame
 from ficgan.video.modes import effective_modes

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.anonymizers.modes import HIDING, shown
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.faces import Recognizer
 from ficgan.video.analyse import Analysis, DetectionLog, analyse
@@ -21,7 +22,6 @@ from ficgan.video.check import CheckReport, check_frames, independent_detector
 from ficgan.video.decisions import BoxRule, Decisions, SpanRule
 from ficgan.video.edits import edits_of
 from ficgan.video.folders import remove_folder, work_folder
-from ficgan.video.hiding import HIDING, shown
 from ficgan.video.libav import partial_file
 from ficgan.video.media import EncodeOptions, Frame
 from ficgan.video.mux import assemble, check_output

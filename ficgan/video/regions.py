@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, NonNegativeInt, model_serializer, model_validator
 
-from ficgan.video.hiding import COVERS
+from ficgan.anonymizers.modes import COVERS
 from ficgan.video.schema import Box, Strict, Text
 
 __all__ = ["Region"]

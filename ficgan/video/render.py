@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.anonymizers.modes import Methods
 from ficgan.face_model import FaceModel, Sight
 from ficgan.faces import Face, FaceDetector, Paste, Recognizer
 from ficgan.policy import Attempt, Policy
 from ficgan.video.covers import Covers, hides
-from ficgan.video.hiding import Methods
 from ficgan.video.media import Frame
 from ficgan.video.settings import VideoSettings
 

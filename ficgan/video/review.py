@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.anonymizers.modes import HIDING, shown
 from ficgan.errors import UsageError
 from ficgan.video.decisions import Decider, Decision
 from ficgan.video.folders import write_private
-from ficgan.video.hiding import HIDING, shown
 from ficgan.video.project import DECISIONS_SCHEMA, Project
 from ficgan.video.review_page import SCRIPT, STYLE
 from ficgan.video.schema import to_text

@@ -6,8 +6,8 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from ficgan.anonymizers.modes import COVERS, HIDING, check_mode, shown
 from ficgan.errors import UsageError
-from ficgan.video.hiding import COVERS, HIDING, check_mode, shown
 
 __all__ = ["LINKS", "VERIFY", "Link", "Verify", "VideoSettings"]
 
@@ -27,7 +27,7 @@ class VideoSettings:
         pad: seconds by which a track is covered before its first and after its last sighting.
         patience: seconds without a sighting after which a track ends.
         link: which tracks get one identity: those of one person in a file, in all files of a job, or none.
-        mode: what takes a face's place where no rule says otherwise; see `ficgan.video.hiding.check_mode`.
+        mode: what takes a face's place where no rule says otherwise; see `ficgan.anonymizers.modes.check_mode`.
         fallback: what takes the place of a face that cannot be generated: too small, turned away, still recognised.
         pad_mode: what covers a generated face's pads, where the detector saw nothing that could be generated.
         small: sides in pixels below which a face counts as too small to generate.

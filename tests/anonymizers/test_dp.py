@@ -1,9 +1,10 @@
-"""DP-Pix and DP-Snow: means against loops, noise against Laplace's distribution, counts exactly, budgets by search."""
+"""DP-Pix, DP-Snow and DP-Samp against loops, exact binomials, scikit-learn, and the privacy they promise."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import numpy as np
@@ -13,8 +14,17 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from ficgan.anonymizers import ANONYMIZERS, Faces
-from ficgan.anonymizers.dp import DPPix, DPSnow
+from ficgan.anonymizers import ANONYMIZERS, Faces, generator
+from ficgan.anonymizers.dp import (
+    DPPix,
+    DPSamp,
+    DPSnow,
+    _assign,
+    _interpolated,
+    _nearest,
+    colour_clusters,
+    samples_allowed,
+)
 from ficgan.errors import UsageError
 
 Images = NDArray[np.uint8]
@@ -35,7 +45,7 @@ def distance_from_laplace(noise: NDArray[np.int64], scale: float) -> float:
     return float(math.sqrt(len(noise)) * np.abs(found - stats.laplace.cdf(edges, scale=scale)).max())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(size=st.integers(1, 40), block=st.integers(1, 45), seed=st.integers(0, 99))
 def test_without_noise_dp_pix_is_the_loop_of_means(size: int, block: int, seed: int) -> None:
     image = np.random.default_rng(seed).integers(0, 256, (size, size, 3), np.uint8)
@@ -128,7 +138,7 @@ def test_budgets_at_the_papers_parameters() -> None:
     assert DPPix(variant="as_released").budget(228) == pytest.approx(15)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(delta=st.floats(0, 1), size=st.integers(1, 33), released=st.booleans())
 def test_dp_snow_greys_exactly_the_fraction(delta: float, size: int, released: bool) -> None:
     faces = flat(1, size, 10)
@@ -207,3 +217,272 @@ def test_what_is_declared() -> None:
 def test_wrong_parameters(name: str, given_: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         ANONYMIZERS.make(name, **given_)
+
+
+def portrait(rng: np.random.Generator, size: int) -> Images:
+    """Smooth colours with some noise, as photos have them."""
+    y, x = np.mgrid[:size, :size] / size
+    smooth = np.stack([200 * y, 120 + 100 * np.sin(5 * x), 60 + 150 * x * y], axis=-1)
+    return (smooth + rng.normal(0, 6, smooth.shape)).clip(0, 255).astype(np.uint8)
+
+
+def within(f: int, m: int, x: int, eps: float) -> bool:
+    """Whether C(f, x)/C(f − m, x) ≤ e^ε: whole numbers, and e^ε to 80 digits."""
+    if x > f - m:
+        return x == 0
+    with localcontext() as context:
+        context.prec = 80
+        return Decimal(math.comb(f, x)) <= Decimal(math.comb(f - m, x)) * Decimal(eps).exp()
+
+
+def released_loop(f: int, m: int, eps: float) -> int:
+    """How the released program counts: from 2 upwards, and nothing at all where it divides by 0."""
+    x = 1
+    while True:
+        x += 1
+        if f < m or math.comb(f - m, x) == 0:
+            return 0
+        if Fraction(math.comb(f, x), math.comb(f - m, x)) > Fraction(math.exp(eps)):
+            return x - 1
+
+
+@settings(max_examples=10, deadline=None)
+@given(f=st.integers(0, 300), m=st.integers(1, 40), eps=st.floats(0, 40))
+def test_the_number_of_samples_is_the_largest_allowed(f: int, m: int, eps: float) -> None:
+    x = samples_allowed(f, m, eps)
+    assert 0 <= x <= max(f - m, 0)
+    assert x == 0 or within(f, m, x, eps)
+    assert not within(f, m, x + 1, eps)
+
+
+@pytest.mark.parametrize(("f", "m", "eps"), [(2000, 12, 1.0), (50176, 12, 25.0), (50176, 1, 0.01), (9000, 400, 3.0)])
+def test_the_number_of_samples_in_large_clusters(f: int, m: int, eps: float) -> None:
+    x = samples_allowed(f, m, eps)
+    assert x > 0 and within(f, m, x, eps) and not within(f, m, x + 1, eps)
+
+
+@settings(max_examples=10, deadline=None)
+@given(f=st.integers(1, 200), m=st.integers(1, 20), eps=st.floats(0, 40), others=st.integers(0, 300))
+def test_as_released_counts_as_the_program_does(f: int, m: int, eps: float, others: int) -> None:
+    share = eps * f / (f + others)
+    assert DPSamp(eps=eps, m=m, variant="as_released")._samples(f, f + others) == released_loop(f, m, share)
+
+
+def test_small_clusters() -> None:
+    described, released = DPSamp(), DPSamp(variant="as_released")
+    assert [described._samples(f, 50_000) for f in (5, 13, 14, 100)] == [0, 0, 0, 0]
+    assert [released._samples(f, 50_000) for f in (5, 13, 14, 100)] == [0, 0, 1, 1]  # 100/88 > e^.05
+    assert described._samples(2000, 50_000) == released._samples(2000, 50_000) == 159  # < 2000·(1 − e^(−1/12))
+
+
+def test_clusters_are_as_tight_as_scikit_learns(rng: np.random.Generator) -> None:
+    cluster = pytest.importorskip("sklearn.cluster")
+    pixels = portrait(rng, 64).reshape(-1, 3)
+    centres, labels = colour_clusters(pixels, 12, rng)
+    spread = ((pixels - centres[labels]) ** 2).sum()
+    best = cluster.KMeans(12, n_init=10, random_state=0).fit(pixels.astype(float)).inertia_
+    assert spread < 1.03 * best
+    one_start = min(
+        cluster.KMeans(12, init="random", n_init=1, max_iter=1, random_state=s).fit(pixels.astype(float)).inertia_
+        for s in range(3)
+    )
+    assert spread < one_start
+
+
+def test_clusters_stand_still_and_hold_the_nearest_pixels(rng: np.random.Generator) -> None:
+    pixels = portrait(rng, 48).reshape(-1, 3)
+    centres, labels = colour_clusters(pixels, 9, rng)
+    distances = np.array([[math.dist(pixel, centre) for centre in centres] for pixel in pixels[::5].tolist()])
+    assert (distances.argmin(axis=1) == labels[::5]).all()
+    for index, centre in enumerate(centres):
+        assert np.linalg.norm(pixels[labels == index].mean(axis=0) - centre) < 0.4
+
+
+@settings(max_examples=10, deadline=None)
+@given(colours=st.integers(1, 12), k=st.integers(1, 20), seed=st.integers(0, 99))
+def test_few_colours_are_their_own_clusters(colours: int, k: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    palette = rng.integers(0, 256, (colours, 3), np.uint8)
+    pixels = palette[rng.integers(0, colours, 200)]
+    distinct = len(np.unique(pixels, axis=0))
+    centres, labels = colour_clusters(pixels, k, rng)
+    assert len(centres) == min(k, distinct) and labels.max() < len(centres)
+    if k >= distinct:
+        assert np.abs(centres[labels] - pixels).max() < 1e-9
+
+
+def test_several_starts_at_once_are_assigned_as_one_by_one(rng: np.random.Generator) -> None:
+    colours, centres = rng.uniform(0, 255, (3, 40)), rng.uniform(0, 255, (4, 5, 3))
+    labels, best = _assign(colours, centres)
+    for r in range(4):
+        distances = ((colours.T[:, None] - centres[r]) ** 2).sum(axis=-1)
+        assert np.array_equal(labels[r], distances.argmin(axis=1)) and np.allclose(best[r], distances.min(axis=1))
+
+
+def slow_triangles(points: NDArray[np.int64], colours: NDArray[np.float64], size: int) -> NDArray[np.float64]:
+    """Each pixel looked for in every triangle; NaN outside of all."""
+    from scipy.spatial import Delaunay
+
+    out = np.full((size, size, 3), np.nan)
+    for corners in Delaunay(points).simplices:
+        (ay, ax), (by, bx), (cy, cx) = (tuple(int(v) for v in points[i]) for i in corners)
+        twice = (bx - ax) * (cy - ay) - (by - ay) * (cx - ax)
+        for y in range(size):
+            for x in range(size):
+                u = Fraction((bx - x) * (cy - y) - (by - y) * (cx - x), twice)
+                v = Fraction((cx - x) * (ay - y) - (cy - y) * (ax - x), twice)
+                w = 1 - u - v
+                if min(u, v, w) >= 0:
+                    out[y, x] = sum(float(part) * colours[i] for part, i in zip((u, v, w), corners, strict=True))
+    return out
+
+
+@pytest.mark.parametrize("count", [3, 8, 25])
+def test_colours_are_linear_on_triangles(rng: np.random.Generator, count: int) -> None:
+    size, colours = 11, rng.uniform(0, 255, (count, 3))
+    samples = rng.choice(size * size, count, replace=False)
+    found, known = _interpolated(samples, colours, size)
+    expected = slow_triangles(np.stack(np.divmod(samples, size), 1), colours, size)
+    assert np.array_equal(known, ~np.isnan(expected[..., 0]))
+    assert np.allclose(found[known], expected[known])
+    assert np.allclose(found.reshape(-1, 3)[samples], colours)
+
+
+@pytest.mark.parametrize("samples", [[5], [3, 40], [0, 12, 24, 36], [13, 15, 19]])
+def test_samples_on_a_line_are_known_themselves_alone(samples: list[int]) -> None:
+    """In 11 × 11 pixels: one, two, four on a diagonal, three in a row."""
+    found, known = _interpolated(np.array(samples), np.arange(3.0 * len(samples)).reshape(-1, 3), 11)
+    assert np.flatnonzero(known).tolist() == samples
+    assert found.reshape(-1, 3)[samples].ravel().tolist() == list(range(3 * len(samples)))
+
+
+def test_holes_take_a_nearest_known_pixel(rng: np.random.Generator) -> None:
+    values, known = rng.random((13, 13, 3)), rng.random((13, 13)) < 0.1
+    found, places = _nearest(values, known), np.argwhere(known)
+    for y in range(13):
+        for x in range(13):
+            far = ((places - (y, x)) ** 2).sum(axis=1)
+            nearest = [values[tuple(place)].tolist() for place in places[far == far.min()]]
+            assert found[y, x].tolist() in nearest
+    assert _nearest(values, np.zeros_like(known)) is values
+
+
+@pytest.mark.parametrize("variant", ["as_described", "as_released"])
+def test_the_whole_against_the_steps_of_the_paper(rng: np.random.Generator, variant: str) -> None:
+    """Clusters and draws repeated from the same generator; counts, colours, griddata and fill by the text."""
+    from scipy.interpolate import griddata
+
+    size, image = 40, portrait(rng, 40)
+    method = DPSamp(eps=20.0, k=6, m=3, threshold=20.0, variant=variant, seed=3)
+    found = method(Faces(image[None], ("a",)))[0]
+    draws, pixels = generator(3, "dp-samp", "a"), image.reshape(-1, 3)
+    centres, labels = colour_clusters(pixels, 6, draws)
+    near = [
+        [i for i, pixel in enumerate(pixels.tolist()) if labels[i] == c and sum(map(abs, pixel - centres[c])) <= 20]
+        for c in range(6)
+    ]
+    total = sum(map(len, near))
+    assert 0 < total < size * size
+    places, colours = [], []
+    for c, members in enumerate(near):
+        if not members:
+            continue
+        share = 20 * len(members) / total
+        count = released_loop(len(members), 3, share)
+        if variant == "as_described":
+            count = max(x for x in range(len(members)) if within(len(members), 3, x, share))
+        for i in draws.choice(members, count, replace=False):
+            places.append(divmod(int(i), size))
+            colours.append(centres[c])
+    grid = tuple(np.mgrid[:size, :size])
+    linear = griddata(np.array(places), np.array(colours), grid, method="linear")
+    inside = ~np.isnan(linear[..., 0])
+    assert len(places) > 10 and 0.3 < inside.mean() < 1
+    expected = np.rint(linear) if variant == "as_described" else np.floor(linear + 1e-9)
+    assert np.abs(found[inside] - expected[inside]).max() <= (0 if variant == "as_described" else 1)
+    for y, x in np.argwhere(~inside):
+        far = ((np.argwhere(inside) - (y, x)) ** 2).sum(axis=1)
+        nearest = found[inside][far == far.min()]
+        assert (nearest == found[y, x]).all(axis=1).any()
+
+
+def test_released_takes_true_black_for_a_hole() -> None:
+    image = np.full((40, 40, 3), 200, np.uint8)
+    image[:, :20] = 0
+    faces = Faces(image[None], ("a",))
+    assert (DPSamp(k=2)(faces)[0, :, :10] == 0).all()
+    released = DPSamp(k=2, variant="as_released")(faces)
+    assert released.min() > 0 and not np.array_equal(released, DPSamp(k=2)(faces))
+
+
+@pytest.mark.parametrize("variant", ["as_described", "as_released"])
+@pytest.mark.parametrize("level", [0, 93, 255])
+def test_a_constant_image_stays(variant: str, level: int) -> None:
+    faces = faces_of(np.full((1, 33, 33, 3), level, np.uint8))
+    assert (DPSamp(variant=variant)(faces) == level).all()
+
+
+def test_without_samples_the_image_is_grey(rng: np.random.Generator) -> None:
+    faces = faces_of(portrait(rng, 32)[None])
+    for method in (DPSamp(eps=0.0), DPSamp(m=2000), DPSamp(m=2000, variant="as_released"), DPSamp(threshold=0.0, k=2)):
+        assert (method(faces) == 127).all()
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    size=st.integers(1, 33), k=st.integers(1, 30), m=st.integers(1, 20), eps=st.floats(0, 500), noise=st.booleans(),
+    variant=st.sampled_from(["as_described", "as_released"]),
+)
+def test_every_size_and_setting(size: int, k: int, m: int, eps: float, noise: bool, variant: str) -> None:
+    rng = np.random.default_rng(size)
+    image = rng.integers(0, 256, (size, size, 3), np.uint8) if noise else portrait(rng, size)
+    image.setflags(write=False)
+    out = DPSamp(k=k, m=m, eps=eps, variant=variant)(Faces(image[None], ("a",)))
+    assert out.shape == (1, size, size, 3) and out.dtype == np.uint8
+
+
+def test_a_smaller_budget_keeps_less(rng: np.random.Generator) -> None:
+    image = portrait(rng, 64)
+    small, large = (DPSamp(eps=eps)(Faces(image[None], ("a",)))[0].astype(float) for eps in (1.0, 25.0))
+    assert np.abs(small - image).mean() > 1.5 * np.abs(large - image).mean()
+
+
+def test_draws_depend_on_seed_and_name_alone_samp(rng: np.random.Generator) -> None:
+    faces = faces_of(np.repeat(portrait(rng, 40)[None], 3, axis=0))
+    out = DPSamp(seed=4)(faces)
+    assert np.array_equal(out, DPSamp(seed=4)(faces))
+    assert np.array_equal(out[[2, 0]], DPSamp(seed=4)(faces.take([2, 0])))
+    assert not np.array_equal(out[0], out[1]) and not np.array_equal(out, DPSamp(seed=5)(faces))
+
+
+def test_opencvs_global_generator_plays_no_part(rng: np.random.Generator) -> None:
+    import cv2
+
+    faces = faces_of(portrait(rng, 40)[None])
+    cv2.setRNGSeed(1)
+    first = DPSamp()(faces)
+    cv2.setRNGSeed(2)
+    assert np.array_equal(first, DPSamp()(faces))
+
+
+def test_what_is_declared_samp() -> None:
+    method = ANONYMIZERS.make("dp-samp")
+    assert method.settings() == {"eps": 25.0, "k": 24, "m": 12, "threshold": 30.0, "variant": "as_described"}
+    assert method.traits.stochastic and method.traits.strength == "eps" and method.traits.stronger == "down"
+    assert DPSamp(eps=7.0).budget() == 7.0
+
+
+@pytest.mark.parametrize(
+    ("given_", "words"),
+    [
+        ({"eps": -1.0}, "eps is -1.0"),
+        ({"eps": math.nan}, "eps is nan"),
+        ({"k": 0}, "k is 0"),
+        ({"m": 0}, "m is 0"),
+        ({"threshold": -1.0}, "threshold is -1.0"),
+        ({"variant": "x"}, "as_described, as_released"),
+    ],
+)
+def test_wrong_parameters_samp(given_: dict[str, object], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        DPSamp(**given_)  # type: ignore[arg-type]

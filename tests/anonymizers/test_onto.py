@@ -13,8 +13,8 @@ from PIL import Image as Pillow
 from PIL import ImageFilter
 
 from ficgan.anonymizers import ANONYMIZERS, AverageFace, Faces, KSamePixel, obfuscate_blur, obfuscate_overlay
-from ficgan.anonymizers.obfuscation import blur_weight
-from ficgan.anonymizers.onto import cover, cover_all, is_fitted, placement, square
+from ficgan.anonymizers.basic import blur_weight
+from ficgan.anonymizers.modes import cover, cover_all, is_fitted, placement, square
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, Face
 

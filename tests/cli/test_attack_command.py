@@ -25,7 +25,8 @@ from ficgan.errors import UsageError
 from ficgan.faces import Alignment, Face
 from ficgan.lab import bench as lab_bench
 from ficgan.lab import matrix, readers, reversal
-from ficgan.lab.attacks.learned import files, read_header
+from ficgan.lab.attacks import learned
+from ficgan.lab.attacks.learned import read_header
 from ficgan.lab.matrix_config import MatrixConfig, load_attack
 from ficgan.lab.metrics.utility import Judges
 
@@ -275,8 +276,10 @@ def test_the_evaluation_computes_where_it_is_told(
     trained: tuple[Path, str, str], faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = []
-    load = files.load_attacker
-    monkeypatch.setattr(files, "load_attacker", lambda path, device: given.append(device) or load(path, device=device))
+    load = learned.load_attacker
+    monkeypatch.setattr(
+        learned, "load_attacker", lambda path, device: given.append(device) or load(path, device=device)
+    )
     words = (
         "evaluate",
         trained[0] / "attacker.safetensors",

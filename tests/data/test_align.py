@@ -223,6 +223,7 @@ def test_person_folders_become_people(tmp_path: Path, painted: Painted) -> None:
     assert data.labels.people.tolist() == [0, 0, 1, -1]
 
 
+@pytest.mark.slow
 def test_a_real_detector_on_real_photos(tmp_path: Path, shared_data: Path) -> None:
     result = run(
         shared_data / "london/001_neutral.jpg", "-o", tmp_path / "o.tar", "--resolution", 64, "--detector", "centerface"

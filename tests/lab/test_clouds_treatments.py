@@ -12,7 +12,7 @@ import torch
 from ficgan.anonymizers import Faces
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.attacks import REVERSERS, Pairs, ThesisAutoEncoder, load_attacker
-from ficgan.lab.attacks.learned.thesis_autoencoder_network import SquaredErrorLearner, ThesisAutoEncoderNetwork
+from ficgan.lab.attacks.networks import SquaredErrorLearner, ThesisAutoEncoderNetwork
 from ficgan.lab.clouds import study, treatments
 from ficgan.lab.clouds.config import AttackConfig
 from ficgan.lab.clouds.treatments import anonymiser, drawn_as, split, sweep, time_alone

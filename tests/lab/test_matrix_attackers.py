@@ -18,7 +18,7 @@ from ficgan.lab import bench as lab_bench
 from ficgan.lab import matrix, readers
 from ficgan.lab.attackers import halves, lessons, titles
 from ficgan.lab.attacks import REVERSERS
-from ficgan.lab.attacks.learned.base import held_out
+from ficgan.lab.attacks.learned import held_out
 from ficgan.lab.bench import Subject, anonymiser_for
 from ficgan.lab.matrix_config import MatrixConfig, load_matrix
 from ficgan.lab.report.tables import figure
@@ -244,9 +244,6 @@ def test_titles_are_short_and_tell_apart() -> None:
 
 
 def test_specs_are_checked_and_paths_in_them_count_from_the_matrix(tmp_path: Path) -> None:
-    import ficgan.lab.attacks.external
-
-    assert ficgan.lab.attacks.external
     text = "sets: [{name: a, path: faces}]\nmethods: [solid]\ngeneral: ['autoencoder:linear=none,size=32', 'SPEC']\n"
     (tmp_path / "m.yaml").write_text(text.replace("SPEC", "external:folder=restored"))
     config = load_matrix(tmp_path / "m.yaml")

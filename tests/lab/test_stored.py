@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ficgan.anonymizers import ANONYMIZERS, Faces
-from ficgan.anonymizers.average_face import AverageFace
+from ficgan.anonymizers.k_same import AverageFace
 from ficgan.deidentify import Ficgan
 from ficgan.lab.stored import Store, files_digest, files_in, fingerprint
 

@@ -13,7 +13,7 @@ from PIL import Image
 from scene_world import FACE, write_scenes
 
 from ficgan.anonymizers import generator
-from ficgan.anonymizers.obfuscation import obfuscate_blur, obfuscate_overlay
+from ficgan.anonymizers.basic import obfuscate_blur, obfuscate_overlay
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.study import open_scenes
 from ficgan.lab.study.scenes import Pictures, central_view, covered_share, random_view, with_decoys

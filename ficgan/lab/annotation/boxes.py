@@ -16,8 +16,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.data.dataset import decode_rgb
-from ficgan.data.sources import Blob, list_blobs
+from ficgan.data.dataset import Blob, decode_rgb, list_blobs
 from ficgan.errors import InputError
 from ficgan.faces import FaceDetector
 from ficgan.files import atomic_write

@@ -24,8 +24,7 @@ import numpy as np
 from PIL import Image
 
 from ficgan.anonymizers import generator
-from ficgan.data.dataset import decode_rgb
-from ficgan.data.sources import Blob
+from ficgan.data.dataset import Blob, decode_rgb
 from ficgan.errors import InputError, UsageError
 from ficgan.files import atomic_write
 from ficgan.lab.annotation.boxes import OVERLAP, Boxes, Record, Records, box_rows, errors, overlaps

@@ -1,19 +1,25 @@
-"""What an attacker is: something that may learn from pairs of clear and anonymised faces and then gives faces back."""
+"""What an attacker is: it may learn from pairs of clear and anonymised faces, and gives faces back. Controls."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces, Images
+from ficgan.anonymizers.base import nearest_grey
+from ficgan.anonymizers.external import Program, read_pixels
+from ficgan.arrays import resize
+from ficgan.errors import InputError, UsageError
 from ficgan.registry import Parametrised, Registry
 
-__all__ = ["BLURS", "NOISES", "REVERSERS", "Knowledge", "Pairs", "Reverser", "ReverserTraits"]
-
+Float = NDArray[np.float32]
 Knowledge = Literal["method", "parameters", "pairs", "background", "key"]
+
+_LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
 
 
 @dataclass(frozen=True)
@@ -24,7 +30,7 @@ class Pairs:
         anonymised, clear: the same faces in the same order.
         background: the anonymiser's background set, where the attacker is granted it.
         same: False where the anonymised images were drawn with other parameters than the attacked ones.
-        enrolled: [K] numbers of the people whom the attacker is granted; they are learnt from, never watched on.
+        enrolled: [K] numbers of people whom the attacker is granted; they are never held out.
     """
 
     anonymised: Faces
@@ -33,16 +39,27 @@ class Pairs:
     same: bool = True
     enrolled: NDArray[np.int64] | None = None
 
+    def at_most(self, count: int) -> Pairs:
+        """At most `count` pairs, spread evenly over all: enough to choose one or two parameters on."""
+        if len(self.clear) <= count:
+            return self
+        rows = np.linspace(0, len(self.clear) - 1, count).round().astype(np.int64)
+        return Pairs(self.anonymised.take(rows), self.clear.take(rows), self.background, self.same)
+
+    def luminance(self) -> tuple[Float, Float]:
+        """The anonymised and the clear faces as luminance, [N,S,S] each."""
+        return luminance(self.anonymised.images), luminance(self.clear.images)
+
 
 @dataclass(frozen=True)
 class ReverserTraits:
     """What is declared of an attacker.
 
     Args:
-        title: as a table says it.
+        title: as a table shows it.
         source: paper and section.
         knowledge: what it must know; "pairs" where it learns.
-        against: names of the anonymisers it was made for; empty: any (a general attacker).
+        against: names of the anonymisers it was made for; empty: any.
         several: whether `reverse` can give several different candidates.
     """
 
@@ -65,11 +82,10 @@ class Reverser(Parametrised):
 
     def reverse(self, faces: Faces, n: int = 1) -> NDArray[np.uint8]:
         """Guesses [N,n,S,S,3] uint8 RGB; n > 1 only where `several` is declared, else the one guess repeated."""
-        one = self.guess(faces)
-        return np.repeat(one[:, None], n, axis=1)
+        return np.repeat(self.guess(faces)[:, None], n, axis=1)
 
     def guess(self, faces: Faces) -> Images:
-        """The one best guess for each face: [N,S,S,3] uint8 RGB."""
+        """The best guess for each face: [N,S,S,3] uint8 RGB."""
         raise NotImplementedError
 
 
@@ -79,3 +95,90 @@ NOISES = frozenset({"gaussian-noise", "fawkes", "dp-pix", "dp-snow"})
 
 REVERSERS: Registry[Reverser] = Registry("reverser")
 """By name; `ficgan.lab.attacks` fills it."""
+
+
+@REVERSERS.add
+@dataclass(frozen=True)
+class Identity(Reverser):
+    """The anonymised face as it is: naive recognition."""
+
+    name: ClassVar[str] = "identity"
+    traits: ClassVar[ReverserTraits] = ReverserTraits(title="Nothing done", source="Fantômas, §7.2 (naive)")
+
+    def guess(self, faces: Faces) -> Images:
+        return faces.images.copy()
+
+
+@REVERSERS.add
+@dataclass(frozen=True)
+class MeanFace(Reverser):
+    """The attacker's mean clear face, whatever is shown: the control that carries nothing of the source."""
+
+    name: ClassVar[str] = "mean-face"
+    traits: ClassVar[ReverserTraits] = ReverserTraits(
+        title="Mean face (negative control)", source="this work", knowledge=frozenset({"pairs"})
+    )
+
+    mean: Images | None = field(default=None, repr=False, compare=False)
+
+    def fit(self, pairs: Pairs) -> MeanFace:
+        if not len(pairs.clear):
+            raise InputError(f"{self.name} was given no pairs; give at least one")
+        return replace(self, mean=nearest_grey(pairs.clear.images.mean(axis=0)))
+
+    def guess(self, faces: Faces) -> Images:
+        if self.mean is None:
+            raise UsageError(f"{self.name} has no mean yet; fit it on pairs")
+        if self.mean.shape != faces.images.shape[1:]:
+            raise InputError(f"{self.name} was fitted on crops of another size; give crops of the fitted size")
+        return np.repeat(self.mean[None], len(faces), axis=0)
+
+
+@REVERSERS.add
+@dataclass(frozen=True)
+class ExternalRestorer(Program, Reverser):
+    """Guesses by a restorer that is not ours (MPRNet, Stripformer, DIC-SR, GFP-GAN), run or made before; see `Program`.
+
+    It is given the anonymised crops and nothing else, and must write one image of each. An image of another size, as
+    super-resolution gives it, is brought back to the crop's: smaller by area averages, larger by bicubic interpolation.
+
+    Source: Fantômas, section 6.2.2 (MPRNet, Stripformer, DIC-SR); Revelio, comparison baselines (GFP-GAN).
+    """
+
+    name: ClassVar[str] = "external"
+    spare: ClassVar[bool] = False
+    traits: ClassVar[ReverserTraits] = ReverserTraits(
+        title="External restorer", source="the program's own", knowledge=frozenset({"method"})
+    )
+
+    def guess(self, faces: Faces) -> Images:
+        """See `Program.made_of` for what is raised; besides, InputError for an image that is not square."""
+        return self.made_of(faces, _read_and_resize)
+
+
+def _read_and_resize(file: Path, name: str, side: int) -> Images:
+    pixels = read_pixels(file, name)
+    height, width = pixels.shape[:2]
+    if height != width:
+        raise InputError(
+            f"external: {file.name} for {name} is {width}×{height}, and crops are square; restore it whole"
+        )
+    return resize(pixels, side)
+
+
+def luminance(images: Images) -> Float:
+    """[N,S,S,3] uint8 RGB → [N,S,S] float32, 0–255."""
+    return images.astype(np.float32) @ _LUMINANCE
+
+
+def mean_ssim(left: Float, right: Float) -> float:
+    """Mean structural similarity of images [N,S,S], 0–255, with scikit-image's uniform 7×7 window."""
+    from skimage.metrics import structural_similarity
+
+    return float(np.mean([structural_similarity(x, y, data_range=255) for x, y in zip(left, right, strict=True)]))
+
+
+def people_of(faces: Faces) -> NDArray[np.int64]:
+    """[N] who is who; everybody unknown is a person of their own."""
+    rows = np.arange(len(faces))
+    return rows if faces.people is None else np.where(faces.people < 0, -1 - rows, faces.people)

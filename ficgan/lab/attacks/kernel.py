@@ -18,11 +18,8 @@ from torch.nn import functional as F
 from ficgan.anonymizers import Images
 from ficgan.device import resolve_device
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.lab.attacks.blurs import blurred
-from ficgan.lab.attacks.spectral import spectrum
+from ficgan.lab.attacks.blurs import blurred, spectrum
 from ficgan.models import load_tensors, save_tensors
-
-__all__ = ["NETWORKS", "KernelEstimator", "confusion", "log_spectrum", "mean_absolute_error"]
 
 KIND = "kernel estimator"
 VERSION = 1
@@ -79,19 +76,18 @@ class KernelEstimator:
         device: str = "auto",
         told: Told | None = None,
     ) -> KernelEstimator:
-        """Train on clear faces, each blurred with each kernel.
+        """Train on clear faces [N,S,S,3] uint8, each blurred with each kernel.
 
         Args:
-            images: [N,S,S,3] uint8 RGB, clear.
+            images: clear.
             kernels: odd widths in pixels of these images, at least two.
-            validation: [V,S,S,3] of other people: the epoch of the smallest error on them is kept; None: the last.
-            rule: the deviation of a kernel, of `ficgan.anonymizers.kernels.SIGMA_RULES`.
+            validation: faces of other people: the epoch of the smallest error on them is kept; None: the last.
+            rule: the deviation of a kernel, of `ficgan.anonymizers.basic.SIGMA_RULES`.
             after: what happens to blurred images before they are seen, such as JPEG (uint8 in and out).
             network: of `NETWORKS`.
             weights: of an EfficientNet, torchvision's as a safetensors file; None: none are pretrained.
             epochs, batch, rate: of AdamW under a one-cycle rate; None: as the network needs.
-            seed: of weights and order.
-            device: as of `ficgan.device.resolve_device`.
+            seed, device: of weights and order; where to train.
             told: progress: epochs done, epochs, what.
 
         Raises:
@@ -107,8 +103,8 @@ class KernelEstimator:
         usual = (30, 256, 2e-3) if network in _SPECTRAL else (10, 16, 2e-4)
         module = _module(network, images.shape[1], weights)
         examples = _Examples(images, kernels, rule, after, network)
-        if isinstance(module, _Perceptron):
-            module.standardise(examples.every())
+        if isinstance(module, _Perceptron) and examples.kept is not None:
+            module.standardise(examples.kept)
         module.to(where)
         made = cls(network, module, images.shape[1], kernels, rule)
         held = None if validation is None else _Examples(validation, kernels, rule, after, network)
@@ -129,15 +125,10 @@ class KernelEstimator:
         return self._sizes(parts)
 
     def estimate(self, images: Images) -> NDArray[np.int64]:
-        """[N] kernel sizes: the nearest odd ones (of the trained range).
-
-        Args:
-            images: [N,S,S,3] uint8 RGB, blurred.
-        """
+        """[N] kernel sizes of blurred images [N,S,S,3]: the nearest odd ones of the trained range."""
         return (2 * np.rint((self.regress(images) - 1) / 2) + 1).astype(np.int64)
 
     def save(self, path: str | Path) -> None:
-        """One safetensors file with a JSON header."""
         header = {
             "version": VERSION, "network": self.network, "side": self.side, "kernels": list(self.kernels),
             "rule": self.rule, "trained": self.trained,
@@ -182,20 +173,15 @@ class _Examples:
         sizes = np.repeat(np.array(kernels, np.float64), len(images))
         self.sizes = sizes
         self.targets = torch.tensor((sizes - kernels[0]) / (kernels[-1] - kernels[0]) * 2 - 1, dtype=torch.float32)
-        self._kept = torch.cat([self._seen(images, k) for k in kernels]) if network in _SPECTRAL else None
+        self.kept = torch.cat([self._seen(images, k) for k in kernels]) if network in _SPECTRAL else None
 
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def every(self) -> Tensor:
-        """All inputs, where they are kept."""
-        assert self._kept is not None
-        return self._kept
-
     def at(self, rows: Tensor) -> Tensor:
         """Inputs of rows; row = number of the kernel · N + number of the image."""
-        if self._kept is not None:
-            return self._kept[rows]
+        if self.kept is not None:
+            return self.kept[rows]
         which, kernel = rows.numpy() % len(self.images), rows.numpy() // len(self.images)
         parts = [self._seen(self.images[i : i + 1], self.kernels[k]) for i, k in zip(which, kernel, strict=True)]
         return torch.cat(parts)
@@ -307,7 +293,6 @@ class _Perceptron(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def standardise(self, inputs: Tensor) -> None:
-        """Take mean and deviation from the training inputs."""
         self.mean.copy_(inputs.mean(dim=0))
         self.scale.copy_(inputs.std(dim=0).clamp_min(1e-3))
 
@@ -317,6 +302,9 @@ class _Perceptron(nn.Module):
 
 
 def _module(network: str, side: int, weights: str | Path | None) -> nn.Module:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
     if network not in NETWORKS:
         raise UsageError(f"there is no network {network!r} for kernel sizes; there are {', '.join(NETWORKS)}")
     if network in _SPECTRAL:
@@ -327,22 +315,15 @@ def _module(network: str, side: int, weights: str | Path | None) -> nn.Module:
 
     module: nn.Module = getattr(torchvision.models, network.replace("-", "_"))(weights=None)
     if weights is not None:
-        _pretrained(module, Path(weights))
+        try:
+            module.load_state_dict(load_file(weights))
+        except (OSError, SafetensorError, RuntimeError) as error:
+            raise InputError(
+                f"{weights} does not hold torchvision's weights of this network ({str(error).splitlines()[0]}); "
+                "save its state dict as safetensors"
+            ) from None
     module.classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(1280, 1))
     return module
-
-
-def _pretrained(module: nn.Module, path: Path) -> None:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        module.load_state_dict(load_file(path))
-    except (OSError, SafetensorError, RuntimeError) as error:
-        first = str(error).splitlines()[0]
-        raise InputError(
-            f"{path} does not hold torchvision's weights of this network ({first}); save its state dict as safetensors"
-        ) from None
 
 
 def _checked(images: Images, kernels: Sequence[int]) -> tuple[int, ...]:
@@ -361,20 +342,10 @@ def mean_absolute_error(true: NDArray[Any], estimated: NDArray[Any]) -> float:
 
 
 def confusion(true: NDArray[np.integer], estimated: NDArray[np.integer], kernels: Sequence[int]) -> NDArray[np.int64]:
-    """How often each size was taken for each.
-
-    Args:
-        true, estimated: [N] sizes, of `kernels`.
-        kernels: K sizes.
-
-    Returns:
-        [K,K] counts, rows true and columns estimated.
+    """How often each size was taken for each: [K,K] counts, rows true, columns estimated (Revelio, Figure 13).
 
     Raises:
-        InputError: a size that is not among the kernels.
-
-    Source:
-        Revelio, Figure 13.
+        InputError: a size that is not among the K kernels.
     """
     order = np.sort(np.asarray(kernels))
     if not (np.isin(true, order).all() and np.isin(estimated, order).all()):

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
 
-__all__ = ["RULES", "OodCurve", "Retrieved", "choose_threshold", "ood_curve", "retrieve"]
-
 Float = NDArray[np.floating]
 Metric = Literal["euclidean", "cosine"]
 Rule = Literal["vote", "shortest", "mean"]
@@ -51,25 +49,17 @@ class Retrieved:
 def retrieve(
     candidates: Float, gallery: Float, people: NDArray[np.integer], metric: Metric = "euclidean", rule: Rule = "vote"
 ) -> Retrieved:
-    """The person behind each probe.
+    """The person behind each probe (Revelio, §4.3).
 
     Args:
         candidates: [N,n,D] embeddings of n restored images of each probe; [N,D] is one of each. A candidate that no
             recogniser could read is a row of NaN: it has no vote.
-        gallery: [M,D] embeddings of images of known people.
-        people: [M] whose they are, not negative.
+        gallery, people: [M,D] embeddings of images of known people, and [M] whose they are, not negative.
         metric: "euclidean", or "cosine": 1 − cosine similarity.
         rule: of `RULES`.
 
     Returns:
         Winners and found people are −1, and distances infinite, where no candidate was read.
-
-    Raises:
-        InputError: shapes that do not fit together, or an empty gallery.
-        UsageError: an unknown metric or rule.
-
-    Source:
-        Revelio, §4.3.
     """
     candidates = candidates[:, None] if candidates.ndim == 2 else candidates
     whose: NDArray[np.int64] = np.asarray(people, np.int64)
@@ -80,12 +70,11 @@ def retrieve(
         raise UsageError(f"there is no rule {rule!r}; there are {', '.join(RULES)}")
     nearest, distances, average = _nearest(candidates, gallery, metric, whose if rule == "mean" else None)
     winners = np.where(nearest >= 0, whose[nearest], -1)
+    found = average
     if rule == "vote":
         found = _vote(winners, distances)
     elif rule == "shortest":
         found = winners[np.arange(len(winners)), distances.argmin(axis=1)]
-    else:
-        found = average
     votes = np.where(found >= 0, (winners == found[:, None]).sum(axis=1), 0)
     return Retrieved(winners, distances, found, distances.min(axis=1), votes)
 
@@ -167,13 +156,11 @@ def _vote(winners: NDArray[np.int64], distances: NDArray[np.float32]) -> NDArray
 
 @dataclass(frozen=True)
 class OodCurve:
-    """How well the lowest distance tells unknown people from known ones; unknown ("OOD") is positive.
+    """How well the lowest distance tells unknown people ("OOD", positive) from known ones.
 
     Args:
         thresholds: [T] float64 rising; a probe is flagged where ld_x > d.
-        tpr: [T], flagged share of the unknown.
-        fpr: [T], flagged share of the known.
-        accuracy: [T], share of all probes that are told right.
+        tpr, fpr, accuracy: [T], flagged share of the unknown, of the known, and share of all that are told right.
         auc: chance that an unknown person's ld_x is the larger of two, ties count half.
     """
 
@@ -185,18 +172,12 @@ class OodCurve:
 
 
 def ood_curve(known: Float, unknown: Float, thresholds: Float | None = None) -> OodCurve:
-    """The detector of unknown people at every threshold.
+    """The detector of unknown people at every threshold (Revelio, §4.3 and §5.5, Figure 7).
 
     Args:
         known: [A] ld_x of probes of people in the gallery; infinite where nothing was read.
-        unknown: [B] of people who are not.
+        unknown: [B] of people who are not; an empty set or NaN is an InputError.
         thresholds: None: just below every distance, and each distance itself.
-
-    Raises:
-        InputError: one of them is empty or holds NaN.
-
-    Source:
-        Revelio, §4.3 and §5.5, Figure 7.
     """
     known, unknown = (np.sort(np.asarray(one, np.float64)) for one in (known, unknown))
     if not len(known) or not len(unknown) or np.isnan(known).any() or np.isnan(unknown).any():
@@ -213,9 +194,7 @@ def choose_threshold(known: Float, unknown: Float) -> float:
     """The threshold d of the best balanced accuracy (TPR − FPR), halfway to the next distance.
 
     Give distances of other people than those it is then used on: a threshold chosen on the tested ones flatters.
-
-    Args:
-        known, unknown: [A] and [B], as of `ood_curve`.
+    Arguments as of `ood_curve`.
     """
     curve = ood_curve(known, unknown)
     best = int(np.argmax(curve.tpr - curve.fpr))

@@ -16,8 +16,8 @@ from ficgan.anonymizers import Faces, GaussianBlur, generator
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.attacks.blurs import scaled_blur
-from ficgan.lab.attacks.diffusion.revelio import Revelio
 from ficgan.lab.attacks.learned import Learned
+from ficgan.lab.attacks.revelio import Revelio
 from ficgan.lab.bench import Bench
 from ficgan.lab.matrix_config import without_folder
 from ficgan.lab.metrics.intervals import Bootstrap

@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Defended, Faces, generator
-from ficgan.anonymizers.kernels import scaled_kernel
+from ficgan.anonymizers.basic import scaled_kernel
 from ficgan.errors import FicganError
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.attacks.blurs import blurred, equivalent_kernel, transfers
-from ficgan.lab.attacks.diffusion.fine_tune import Which, fine_tune
-from ficgan.lab.attacks.diffusion.revelio import Revelio
 from ficgan.lab.attacks.learned import Learned
 from ficgan.lab.attacks.retrieval import choose_threshold, ood_curve, retrieve
+from ficgan.lab.attacks.revelio import Revelio, Which, fine_tune
 from ficgan.lab.bench import content, known
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.papers import published

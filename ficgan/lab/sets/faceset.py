@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.data.placement import agreed, recorded
-from ficgan.data.sources import Blob, list_blobs
+from ficgan.data.dataset import Blob, agreed, list_blobs, recorded
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.sets.formats import LABEL_FILES, LAYOUTS, Found
 

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import generator
-from ficgan.data.dataset import decode_rgb
-from ficgan.data.sources import Blob, list_blobs
+from ficgan.data.dataset import Blob, decode_rgb, list_blobs
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.study.config import Variant
 
@@ -210,7 +209,7 @@ class Pictures:
 
 
 def _obfuscated(scene: Scene, variant: Variant, blur: Literal["paper", "released"]) -> Image:
-    from ficgan.anonymizers.obfuscation import obfuscate_blur, obfuscate_overlay
+    from ficgan.anonymizers.basic import obfuscate_blur, obfuscate_overlay
 
     if variant == "original" or not len(scene.boxes):
         return scene.load()

@@ -1,0 +1,337 @@
+"""Keyed methods: permutations of blocks or pixels, and k-RTIO's overlays, whose blocks are permuted by a key.
+
+Whoever holds the key has the image back; whoever has pairs learns a permutation. One permutation serves all images of a
+size, as in the paper. It is always one cycle, so nothing stays where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, Traits, generator
+from ficgan.anonymizers.basic import variant
+from ficgan.arrays import resize
+from ficgan.errors import UsageError
+from ficgan.registry import param
+
+Index = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class _Permutation(Anonymizer):
+    """Pixels change places; a subclass says from where each place takes its pixel."""
+
+    def __call__(self, faces: Faces) -> Images:
+        return _taken(faces.images, self.sources(faces.images.shape[1]))
+
+    def invert(self, faces: Faces) -> Images:
+        """The source crops, if this is the key they were permuted with; else another permutation of them."""
+        return _taken(faces.images, np.argsort(self.sources(faces.images.shape[1])).astype(np.int32))
+
+    def sources(self, side: int) -> Index:
+        """[side²] for every pixel of the result, in reading order, the pixel it shows; UsageError if none moves."""
+        raise NotImplementedError
+
+
+@ANONYMIZERS.add
+@dataclass(frozen=True)
+class BlockPermutation(_Permutation):
+    """Square blocks of the crop change places; what is left beside the last whole block stays.
+
+    Few blocks are few permutations: n of them have (n − 1)! cycles, so 4 blocks have 6, and a wrong key may be right.
+
+    Source: Fantômas, §6.1.1, where it is the trivially reversible method that tests the attackers.
+    """
+
+    block: int = param(32, "side of a block, pixels", low=1, high=4096)
+    key: str = param("", "secret of the permutation; without one it is public", secret=True)
+
+    name: ClassVar[str] = "block-permutation"
+    traits: ClassVar[Traits] = Traits(
+        "Block permutation", "basic", "Fantômas, §6.1.1", strength="block", stronger="down", keyed=True
+    )
+
+    def sources(self, side: int) -> Index:
+        if side // self.block < 2:
+            few = f"a crop of {side} px holds no two such blocks side by side"
+            raise UsageError(f"block-permutation: block is {self.block}, and {few}; give a smaller block")
+        return _block_sources(side, self.block, self.key)
+
+
+@ANONYMIZERS.add
+@dataclass(frozen=True)
+class PixelRelocation(_Permutation):
+    """Every pixel goes `steps` places on along a closed path through all pixels.
+
+    as_released: the path is fixed and public, Ls around the lower right corner, there and back, from neighbour to
+    neighbour; the number of steps is all there is to know, so `key` plays no part. as_described: the order of the
+    pixels on the path is drawn from the key, so they land anywhere, and `steps` does not make it stronger.
+
+    Source: Fantômas, §6.1.1 and its reference [7], which says that a secret key inverts it but not how.
+    """
+
+    variant: str = variant()
+    steps: int = param(50, "places that a pixel goes on", low=1, high=10**9)
+    key: str = param("", "secret of the path, as_described; without one it is public", secret=True)
+
+    name: ClassVar[str] = "pixel-relocation"
+    traits: ClassVar[Traits] = Traits("Pixel relocation", "basic", "Fantômas, §6.1.1", strength="steps", keyed=True)
+
+    def sources(self, side: int) -> Index:
+        if self.steps % side**2 == 0:
+            round_trip = f"a path through {side}×{side} px brings every pixel back after as many"
+            raise UsageError(f"pixel-relocation: steps is {self.steps}, and {round_trip}; give another number")
+        return _path_sources(side, self.steps, None if self.variant == "as_released" else self.key)
+
+
+def _taken(images: Images, sources: Index) -> Images:
+    count, side = images.shape[:2]
+    pixels = np.ascontiguousarray(images).reshape(count, side * side, 3)
+    return np.take(pixels, sources, axis=1).reshape(images.shape)
+
+
+@lru_cache(maxsize=16)
+def _block_sources(side: int, block: int, key: str) -> Index:
+    n = side // block
+    order = generator("block-permutation", n, key).permutation(n * n)
+    blocks = np.empty(n * n, np.int64)
+    blocks[order] = np.roll(order, 1)  # one cycle through all blocks in the order drawn
+    whole = n * block
+    grid = np.arange(side * side, dtype=np.int32).reshape(side, side)
+    tiles = grid[:whole, :whole].reshape(n, block, n, block).transpose(0, 2, 1, 3).reshape(n * n, block, block)
+    moved = tiles[blocks].reshape(n, n, block, block).transpose(0, 2, 1, 3).reshape(whole, whole)
+    grid[:whole, :whole] = moved
+    return _kept(grid.ravel())
+
+
+@lru_cache(maxsize=16)
+def _path_sources(side: int, steps: int, key: str | None) -> Index:
+    place = _path(side) if key is None else generator("pixel-relocation", side, key).permutation(side * side)
+    pixel_at = np.argsort(place)
+    return _kept(pixel_at[(place - steps) % (side * side)])
+
+
+def _path(side: int) -> NDArray[np.int64]:
+    """[side²] place of each pixel, in reading order, on the released program's path.
+
+    The L through the pixels with max(row, column) = m has 2m + 1 of them; it is walked from the top, every second one
+    backwards, and the outermost comes first.
+    """
+    row, column = np.divmod(np.arange(side * side), side)
+    m = np.maximum(row, column)
+    along = row + m - column
+    return side**2 - (m + 1) ** 2 + np.where((side - 1 - m) % 2 == 0, along, 2 * m - along)
+
+
+def _kept(sources: NDArray[np.integer]) -> Index:
+    """As it is cached: small, and safe from being written to."""
+    out = sources.astype(np.int32)
+    out.setflags(write=False)
+    return out
+
+
+_PATTERNS = 24
+"""Generated overlays to choose from, about as many as the original program brings."""
+_DEFAULTS = {"as_described": (0.45, 16), "as_released": (0.5, 60)}
+"""(alpha, block) of each variant."""
+
+
+@ANONYMIZERS.add
+@dataclass(frozen=True)
+class KRtio(Anonymizer):
+    """k-randomised transparent image overlays: out = α·face + (1−α)·mean of k block-permuted overlays.
+
+    `as_described` (Rajabi et al.): which k distinct overlays and which permutations follow from the key and the name of
+    the image; the overlay is enlarged to whole blocks before it is permuted. The key, the name and the overlays give
+    the face back within one grey level at α = .45 (`invert`), from a lossless file. A keyed BLAKE2b stands where the
+    original has AES with a fixed vector. Without a key it is made from the seed: whoever knows the seed has it.
+
+    `as_released` (with Fantômas): a cipher that starts from a random vector, so that no key repeats it and there is no
+    inverse (here it repeats with the seed); overlays may be drawn twice, what is left of whole blocks stays where it
+    is, and grey levels are cut, not rounded.
+
+    Overlays are the background's images after `fit`, in their order, or given when it is made. Without either,
+    `pattern_overlays` stands in: the same smooth colour patterns everywhere, which no face is in.
+
+    Source:
+        Rajabi et al., On the (Im)Practicality of Adversarial Perturbation for Image Privacy, PETS 2021; Fantômas
+        section 6.1.3.
+    """
+
+    name = "k-rtio"
+    traits = Traits(
+        title="k-RTIO overlays",
+        family="overlay",
+        source="Rajabi et al. 2021; Fantômas §6.1.3",
+        strength="alpha",
+        stronger="down",
+        keyed=True,
+        needs=frozenset({"overlays"}),
+    )
+    alpha: float | None = param(None, "share of the face; .45 as described, .5 as released", low=0.02, high=1.0)
+    block: int | None = param(None, "side of the permuted blocks in pixels; 16 as described, 60 as released", low=1)
+    k: int = param(3, "overlays under one face", low=1)
+    key: str = param("", "secret text; empty: made from the seed", secret=True)
+    repair: str = param(
+        "impossible",
+        "what invert takes for damage and replaces by the local mean: impossible, values that no face gives; "
+        "extremes, all below 5 or above 250, as the original program does",
+        choices=("impossible", "extremes"),
+    )
+    variant: str = param("as_described", "whose rules", choices=("as_described", "as_released"))
+    seed: int = 0
+    """Of the draws as released, and of the key where none is given."""
+    overlays: Images | None = field(default=None, repr=False, compare=False)
+    """[M,S,S,3]; of another size than the crops they are resized."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        alpha, block = _DEFAULTS[self.variant]
+        if self.alpha is None:
+            object.__setattr__(self, "alpha", alpha)
+        if self.block is None:
+            object.__setattr__(self, "block", block)
+        described = self.variant == "as_described"
+        have = _PATTERNS if self.overlays is None else _count(self.overlays)
+        least = self.k if described else 1  # as released one may be drawn again
+        if have < least:
+            raise UsageError(f"k-rtio: k is {self.k}, but there are {have} overlays; give more, or a smaller k")
+        traits = replace(type(self).traits, keyed=described, stochastic=not (described and self.key))
+        object.__setattr__(self, "traits", traits)  # the variants differ in what is declared of them
+
+    def fit(self, background: Faces) -> KRtio:
+        """The same with the background's images as overlays, at least k; order matters to `invert`."""
+        return replace(self, overlays=background.images)
+
+    def __call__(self, faces: Faces) -> Images:
+        out = np.empty_like(faces.images)
+        for index, (image, name) in enumerate(zip(faces.images, faces.names, strict=True)):
+            mixed = self._alpha * image + (1 - self._alpha) * self._cover(name, image.shape[0])
+            out[index] = np.rint(mixed) if self.variant == "as_described" else mixed
+        return out
+
+    def invert(self, faces: Faces) -> Images:
+        """The source crops, from anonymised ones under their names, with the same key and overlays; not as_released.
+
+        They are off by ⌊.5/α + .5⌋ grey levels at most, if the file was lossless and `repair` is "impossible".
+        """
+        if self.variant == "as_released":
+            raise UsageError("k-rtio as released has no inverse: its overlays hang on a random vector that is not kept")
+        out = np.empty_like(faces.images)
+        for index, (image, name) in enumerate(zip(faces.images, faces.names, strict=True)):
+            found = (image - (1 - self._alpha) * self._cover(name, image.shape[0])) / self._alpha
+            if self.repair == "extremes":
+                damaged = (found < 5) | (found > 250)
+            else:
+                slack = 0.5 / self._alpha + 1e-6  # what rounding to grey levels makes of 0 and of 255
+                damaged = (found < -slack) | (found > 255 + slack)
+            out[index] = np.rint(_repaired(found, damaged)).clip(0, 255)
+        return out
+
+    @property
+    def _alpha(self) -> float:
+        assert self.alpha is not None
+        return self.alpha
+
+    def _cover(self, name: str, size: int) -> NDArray[np.float64]:
+        """The mean [S,S,3] of the k permuted overlays of an image."""
+        assert self.block is not None
+        overlays = pattern_overlays(size) if self.overlays is None else self.overlays
+        total = np.zeros((size, size, 3))
+        if self.variant == "as_released":
+            rng, cells = generator(self.seed, self.name, name), size // self.block
+            for which in rng.integers(len(overlays), size=self.k):
+                total += _permuted(resize(overlays[which], size), self.block, rng.permutation(cells * cells))
+        else:
+            draw, cells = _Draws(self.key or f"seed {self.seed}", name), -(-size // self.block)
+            for which in draw.distinct(self.k, len(overlays)):
+                whole = resize(overlays[which], cells * self.block)
+                total += _permuted(whole, self.block, draw.permutation(cells * cells, which))[:size, :size]
+        return total / self.k
+
+
+class _Draws:
+    """Numbers that follow from a key and the name of an image: a pseudo-random function, read off point by point."""
+
+    def __init__(self, key: str, name: str) -> None:
+        self._key, self._name = hashlib.blake2b(key.encode()).digest(), name.encode()
+
+    def below(self, bound: int, *index: object) -> int:
+        """A number from 0 to bound − 1; of 128 bits, so that the remainder favours none."""
+        text = b"\0".join([self._name, *(str(part).encode() for part in index)])
+        return int.from_bytes(hashlib.blake2b(text, digest_size=16, key=self._key).digest(), "big") % bound
+
+    def distinct(self, count: int, bound: int) -> list[int]:
+        """`count` different numbers below `bound`."""
+        found: dict[int, None] = {}
+        trial = 0
+        while len(found) < count:
+            found.setdefault(self.below(bound, "overlay", trial))
+            trial += 1
+        return list(found)
+
+    def permutation(self, count: int, overlay: int) -> NDArray[np.int64]:
+        """Of `count` places for an overlay, by Fisher and Yates."""
+        order = list(range(count))
+        for i in range(count - 1, 0, -1):
+            j = self.below(i + 1, "place", i, overlay)
+            order[i], order[j] = order[j], order[i]
+        return np.array(order, np.int64)
+
+
+def _permuted(image: Images, block: int, order: NDArray[np.int64]) -> Images:
+    """An image whose i-th block is the one that was at order[i]; what is left of whole blocks stays where it is."""
+    cells = image.shape[0] // block
+    whole = cells * block
+    out = image.copy()
+    if not cells:
+        return out
+    blocks = image[:whole, :whole].reshape(cells, block, cells, block, 3).swapaxes(1, 2).reshape(-1, block, block, 3)
+    moved = blocks[order].reshape(cells, cells, block, block, 3).swapaxes(1, 2)
+    out[:whole, :whole] = moved.reshape(whole, whole, 3)
+    return out
+
+
+def _repaired(image: NDArray[np.float64], damaged: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Damaged values [S,S,3] replaced by the mean of the sound ones around them, where there are any."""
+    if not damaged.any():
+        return image
+    import cv2
+
+    sound = (~damaged).astype(np.float64)
+    window: dict[str, Any] = {"ddepth": -1, "ksize": (17, 17), "normalize": False, "borderType": cv2.BORDER_CONSTANT}
+    total, count = cv2.boxFilter(image * sound, **window), cv2.boxFilter(sound, **window)
+    return np.where(damaged & (count > 0.5), total / np.maximum(count, 1), image)
+
+
+@lru_cache(maxsize=4)
+def pattern_overlays(size: int, count: int = _PATTERNS) -> Images:
+    """Smooth colour patterns [count,size,size,3] for want of overlay images: a coarse random grid, interpolated.
+
+    The same on every machine, the first of more are the same; kept, so not to be written to.
+    """
+    out = np.empty((count, size, size, 3), np.uint8)
+    for index in range(count):
+        rng = generator("k-rtio", "pattern", index)
+        cells = int(rng.integers(4, 13))
+        grid = rng.integers(0, 256, (cells + 1, cells + 1, 3)).astype(np.float64)
+        place = (np.arange(size) + 0.5) * cells / size
+        first = place.astype(np.int64)
+        part = place - first
+        rows = grid[first] * (1 - part)[:, None, None] + grid[first + 1] * part[:, None, None]
+        out[index] = np.rint(rows[:, first] * (1 - part)[:, None] + rows[:, first + 1] * part[:, None])
+    out.setflags(write=False)
+    return out
+
+
+def _count(overlays: Images) -> int:
+    is_images = isinstance(overlays, np.ndarray) and overlays.ndim == 4 and overlays.dtype == np.uint8
+    if not is_images or overlays.shape[1] != overlays.shape[2] or overlays.shape[3] != 3:
+        raise UsageError("k-rtio: overlays must be an array [M,S,S,3] uint8 RGB")
+    return len(overlays)

@@ -1,0 +1,347 @@
+"""Anonymisers put to work on photos and films: by which name, on which part, and how the result goes back.
+
+A mode is what takes a face's place: a new face, three quick covers, or any method of `ficgan.anonymizers`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import math
+import re
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images
+from ficgan.anonymizers.basic import (
+    ObfuscationBlur,
+    ObfuscationOverlay,
+    blur_weight,
+    obfuscate_blur,
+    obfuscate_overlay,
+)
+from ficgan.anonymizers.k_same import AverageFace, KSameEigen, KSamePixel
+from ficgan.arrays import content_key
+from ficgan.errors import InputError, UsageError
+from ficgan.faces.alignment import Alignment
+from ficgan.faces.blend import Paste, crop, nothing, paste_back
+from ficgan.faces.detection import Face, check_image
+from ficgan.registry import parse_spec
+
+COVERS: tuple[str, ...] = ("blur", "mosaic", "solid")
+"""Quick covers with a soft edge, scaled to the face; all that may be a fallback or cover a region."""
+HIDING: tuple[str, ...] = ("ficgan", *COVERS)
+"""The modes of our own; others are names of anonymisers, with parameters or without."""
+_INSTEAD = {"blur": "gaussian-blur", "mosaic": "pixelation"}
+
+
+def check_mode(mode: str) -> str:
+    """The mode, if there is such a method and its parameters can be: "ficgan", "blur", "mosaic", "solid", or NAME or
+    NAME:PARAMETER=VALUE,… of `ANONYMIZERS`.
+
+    Raises:
+        UsageError: an unknown name, with the nearest known one, or a parameter that cannot work.
+    """
+    method_of(mode)
+    return mode
+
+
+def method_of(mode: str) -> Anonymizer | None:
+    """The anonymiser of a mode, not yet fitted; None for our own modes. Refuses as `check_mode` does."""
+    if mode in HIDING:
+        return None
+    name, given = parse_spec(mode)
+    if name == "ficgan":
+        raise UsageError("mode ficgan takes no parameters; its controls are options of their own, such as k and layer")
+    if name in _INSTEAD:
+        raise UsageError(f"mode {name} takes no parameters; {_INSTEAD[name]} does")
+    if name not in ANONYMIZERS:
+        near = difflib.get_close_matches(name, [*HIDING, *ANONYMIZERS], n=1)
+        hint = f"did you mean {near[0]}?" if near else "`ficgan-eval list anonymizers` lists them"
+        raise UsageError(f"there is no mode {name!r}; {hint}")
+    method = ANONYMIZERS.make(name, **given)
+    _check_usable(method)
+    return method
+
+
+def mode_of(method: Anonymizer) -> str:
+    """The text that asks for a method, but for its secrets and what is no plain value."""
+    given = [(key, value) for key, value in method.settings().items() if value not in (None, "")]
+    parts = [f"{key}={value}" for key, value in given if "," not in str(value)]
+    return ":".join(filter(None, [method.name, ",".join(parts)]))
+
+
+def shown(mode: str, method: Anonymizer | None = None) -> str:
+    """A mode as others may read it: no keys, no folders of this machine; `method` where it is at hand."""
+    method = method or method_of(mode)
+    if method is None:
+        return mode
+    name, given = parse_spec(mode)
+    public = method.settings()
+    parts = [f"{key}={without_folders(value)}" for key, value in given.items() if key.replace("-", "_") in public]
+    return ":".join(filter(None, [name, ",".join(parts)]))
+
+
+def without_folders(text: str) -> str:
+    """ "onnx:/home/me/r.onnx" → "onnx:r.onnx"."""
+    return re.sub(r"[^\s:+='\"]*/(?=[^/\s])", "", text)
+
+
+def caution(mode: str, method: Anonymizer | None = None) -> str | None:
+    """A sentence for modes that leave faces recognisable, or that can be undone; None for others."""
+    if mode in _INSTEAD:
+        return f"{mode} can be reversed; use it only where recognition would do no harm."
+    method = method or method_of(mode)
+    if method is None or method.name == "solid":
+        return None
+    name, family = method.name, method.traits.family
+    if method.traits.keyed:
+        if getattr(method, "key", "") and getattr(method, "variant", "") != "as_released":
+            return f"{name} is undone by whoever has the key, or learns it from pairs of faces; keep the key secret."
+        return f"{name} without a secret key can be undone by anybody; use it only where recognition would do no harm."
+    if family in ("basic", "adversarial", "overlay", "differential privacy") or name == "obfuscation-blur":
+        return (
+            f"faces stay recognisable under {name}, for people or for programs made for it; use it only where "
+            "recognition would do no harm."
+        )
+    if family == "k-anonymity":
+        return f"whoever has the background faces can take them out of {name} again; keep the background secret."
+    return None
+
+
+def mode_type(modes: Iterable[str]) -> np.dtype[np.str_]:
+    """Texts wide enough for these modes and for every fallback."""
+    return np.dtype(f"<U{max(map(len, [*HIDING, *modes]))}")
+
+
+class Methods:
+    """Anonymisers ready for use on photos and films.
+
+    Args:
+        background: other people's aligned faces, for the methods that need them.
+        seed: of all that is drawn; None: a random one.
+        trusted: modes that the user gave themselves; others, from files, may not run programs.
+        given: anonymisers made by the caller, by the mode they stand for.
+    """
+
+    def __init__(
+        self,
+        background: Faces | None = None,
+        seed: int | None = None,
+        trusted: Iterable[str] = (),
+        given: Mapping[str, Anonymizer] | None = None,
+    ) -> None:
+        self.background, self.seeded = background, seed is not None
+        self.seed = secrets.randbits(128) if seed is None else seed
+        self.trusted, self._given = frozenset(trusted), dict(given or {})
+        self._ready: dict[str, Anonymizer] = {}
+
+    def __call__(self, mode: str) -> Anonymizer:
+        """The anonymiser of a mode, fitted.
+
+        Raises:
+            UsageError: no such one, or what it needs is missing.
+            InputError: a file asks for a program to be run.
+        """
+        if mode not in self._ready:
+            self._ready[mode] = self._made(mode)
+        return self._ready[mode]
+
+    def trusting(self, mode: str) -> Methods:
+        """The same, of the same seed, for a mode that the user gave as well."""
+        more = Methods(self.background, self.seed, self.trusted | {mode}, self._given)
+        more.seeded = self.seeded
+        return more
+
+    def name(self, *key: object) -> str:
+        """Of a face, for all that is drawn for it: the same for a seed and key, and nobody can tell the key from it."""
+        text = "\0".join(str(part) for part in (self.seed, *key))
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def identity(self) -> list[Any]:
+        """What results depend on, but for a random seed: two jobs with the same may go on from one another."""
+        background = None if self.background is None else content_key(self.background.images)
+        return [self.seed if self.seeded else None, background, sorted(map(repr, self._given.values()))]
+
+    def accounts(self, modes: Iterable[str]) -> dict[str, Any]:
+        """JSON-ready: the methods of modes, and the background where one of them has it; empty for our own modes."""
+        methods = [self(mode) for mode in sorted(modes) if mode in self._given or mode not in HIDING]
+        account: dict[str, Any] = {"methods": [_account(method) for method in methods]} if methods else {}
+        if self.background is not None and any(method.traits.needs & {"background", "overlays"} for method in methods):
+            digest = hashlib.sha256(np.ascontiguousarray(self.background.images).tobytes()).hexdigest()
+            account["background"] = {"faces": len(self.background), "pixels_sha256": digest}
+        return account
+
+    def _made(self, mode: str) -> Anonymizer:
+        method = self._given.get(mode) or method_of(mode)
+        if method is None:
+            raise UsageError(f"mode {mode} is one of our own, and no anonymiser")
+        _check_usable(method)
+        if method.traits.family == "external" and mode not in self.trusted:
+            raise InputError(
+                "a project's file asks for a program to be run (mode external), which only an option may; "
+                "use ficgan-deid --mode external:command=… on the film"
+            )
+        if self.background is not None:
+            method = method.fit(self.background)
+        elif not is_fitted(method):
+            raise UsageError(f"mode {method.name} needs other people's aligned faces; give them: --background FACES")
+        if method.traits.needs & {"verifier"} or method.traits.family == "external":
+            side = 112 if self.background is None else self.background.images.shape[1]
+            try:
+                method(Faces(np.zeros((0, side, side, 3), np.uint8), ()))  # refuses what is missing
+            except InputError as error:  # such as a recogniser's file: a value of the mode, and no input
+                raise UsageError(str(error)) from error
+        return method
+
+
+def _account(method: Anonymizer) -> dict[str, Any]:
+    """JSON-ready: what a method is and its parameters, no keys, no folders of this machine."""
+    settings = {
+        key: without_folders(value) if isinstance(value, str) else value for key, value in method.settings().items()
+    }
+    traits = method.traits
+    return {"name": method.name, "family": traits.family, "source": traits.source, "settings": settings}
+
+
+def _check_usable(method: Anonymizer) -> None:
+    """Refuse what works on sets of crops only."""
+    if method.traits.family == "k-anonymity" and getattr(method, "variant", "") == "genuine":
+        raise UsageError(
+            f"{method.name}: genuine makes groups of a whole set, and faces of photos come singly; leave variant out"
+        )
+    if getattr(method, "folder", ""):
+        raise UsageError(
+            "external: images made before are found by the names of crops, which the faces of a photo do not have; "
+            "give command"
+        )
+
+
+Square = tuple[int, int, int]
+"""x0, y0, side in whole pixels of the photo; it may reach beyond the photo."""
+
+_MARGIN = 1.3
+"""Detectors' boxes end at the brow and the chin; this brings hairline and ears into the square."""
+_STEP = 2**0.25
+"""In films sides are one of these powers: what is drawn for a crop changes with its size, and must not do so often."""
+
+
+def placement(anonymizer: Anonymizer) -> Literal["square", "aligned", "scene"]:
+    """How an anonymiser is put onto a photo.
+
+    "square": an upright square around the face, hard-edged, so that keyed methods can be inverted. "aligned": an
+    aligned crop of the background's size, pasted back with a soft edge as generated faces are. "scene": the photo
+    itself, its boxes given.
+    """
+    if isinstance(anonymizer, ObfuscationBlur | ObfuscationOverlay):
+        return "scene"
+    return "aligned" if isinstance(anonymizer, AverageFace | KSamePixel | KSameEigen) else "square"
+
+
+def is_fitted(anonymizer: Anonymizer) -> bool:
+    """Whether an anonymiser has a background, or needs none."""
+    kept = (getattr(anonymizer, name, None) for name in ("background", "mean", "centroids"))
+    return "background" not in anonymizer.traits.needs or any(one is not None for one in kept)
+
+
+def cover(
+    anonymizer: Anonymizer, image: Images, face: Face, *, name: str, mask_scale: float = 1.0, stepped: bool = False
+) -> Paste:
+    """A photo, uint8 [H,W,3] RGB, with one face anonymised; where the mask is 0 it is bit-identical to the input.
+
+    Args:
+        anonymizer: fitted to its background, where it needs one.
+        face: its box counts; its landmarks do where the method uses some.
+        name: of the face; what is drawn depends on it.
+        mask_scale: size of the part that is replaced, 1 the usual one.
+        stepped: choose the square's side from a few, see `square`.
+
+    Raises:
+        UsageError: no background was given, or the face is too small for the method's parameters.
+        InputError: the method cannot use these landmarks.
+    """
+    kind = placement(anonymizer)
+    if kind == "scene":
+        return cover_all(anonymizer, image, [face], mask_scale=mask_scale)
+    if kind == "aligned":
+        new = aligned_crop(anonymizer, image, face, name=name)
+        return paste_aligned(image, new, face, mask_scale=mask_scale)
+    image = check_image(image)
+    height, width = image.shape[:2]
+    x0, y0, side = square(face, (height, width), mask_scale=mask_scale, stepped=stepped)
+    left, top, right, bottom = max(x0, 0), max(y0, 0), min(x0 + side, width), min(y0 + side, height)
+    if right <= left or bottom <= top:
+        return nothing(image)
+    rows, columns = (np.arange(start, start + side) for start in (y0, x0))
+    cut = image[rows.clip(0, height - 1)[:, None], columns.clip(0, width - 1)]
+    marks = (face.landmarks - np.array([x0, y0])).astype(np.float32)
+    new = anonymizer(Faces(cut[None], (name,), marks[None]))[0]
+    pixels = np.ascontiguousarray(new[top - y0 : bottom - y0, left - x0 : right - x0])
+    return Paste(image, left, top, pixels, np.ones(pixels.shape[:2], np.float32))
+
+
+def square(face: Face, shape: tuple[int, int], *, mask_scale: float = 1.0, stepped: bool = False) -> Square:
+    """The square around a face's box that is cut from a photo of height and width `shape` at its own resolution.
+
+    It is moved into the photo where it fits: pixels that a keyed method carries beyond the border would be lost. A
+    `mask_scale` of 1 is 1.3 times the box's longer side; `stepped`, for films, rounds it up to the next power of 2^¼.
+    """
+    if not 0.0 < mask_scale <= 4.0:
+        raise UsageError(f"The mask scale is {mask_scale}: give a factor above 0 and at most 4.")
+    box = np.asarray(face.box, np.float64)
+    wanted = _MARGIN * mask_scale * max(float((box[2:] - box[:2]).max()), 1.0)
+    if stepped:
+        wanted = _STEP ** math.ceil(math.log(wanted, _STEP) - 1e-9)
+    side = max(2, math.ceil(wanted - 1e-6))
+    corner = np.rint((box[:2] + box[2:]) / 2 - side / 2)
+    inside = [
+        int(start if side > length or start + side <= 0 or start >= length else min(max(start, 0), length - side))
+        for start, length in zip(corner, (shape[1], shape[0]), strict=True)
+    ]
+    return inside[0], inside[1], side
+
+
+def aligned_crop(anonymizer: Anonymizer, image: Images, face: Face, *, name: str) -> Images:
+    """The anonymised crop [S,S,3] of a face, aligned and of the background's size, for `paste_aligned`."""
+    size = _size(anonymizer)
+    if size is None:
+        raise UsageError(f"{anonymizer.name} needs a background set of other people's faces; call fit first")
+    cut = crop(image, Alignment().matrix(face.landmarks, size), size)
+    return anonymizer(Faces(cut[None], (name,)))[0]
+
+
+def paste_aligned(image: Images, new: Images, face: Face, *, mask_scale: float = 1.0) -> Paste:
+    """An aligned crop [S,S,3] in the place of a face, with the soft oval of generated faces."""
+    return paste_back(image, new, Alignment().matrix(face.landmarks, len(new)), mask_scale=mask_scale)
+
+
+def cover_all(anonymizer: Anonymizer, image: Images, faces: Sequence[Face], *, mask_scale: float = 1.0) -> Paste:
+    """A photo with all its faces' boxes, scaled by `mask_scale`, obfuscated at once, by a method of the "scene".
+
+    The blur is as wide as the largest face wants it, and so is its soft edge: of a face many times smaller much may
+    shine through, which the mask says.
+    """
+    image = check_image(image)
+    boxes = np.array([face.box for face in faces], np.float64).reshape(-1, 4)
+    centres, halves = (boxes[:, :2] + boxes[:, 2:]) / 2, (boxes[:, 2:] - boxes[:, :2]) / 2 * mask_scale
+    boxes = np.hstack([centres - halves, centres + halves])
+    if isinstance(anonymizer, ObfuscationBlur):
+        pixels = obfuscate_blur(image, boxes, anonymizer.variant, anonymizer.radius)
+        weight = blur_weight(image.shape[:2], boxes, anonymizer.variant, anonymizer.radius)
+    else:
+        assert isinstance(anonymizer, ObfuscationOverlay)
+        pixels = obfuscate_overlay(image, boxes, anonymizer.colour)
+        white = obfuscate_overlay(np.zeros_like(image), boxes, "white")[..., 0]
+        weight = np.divide(white, 255, dtype=np.float32)
+    return Paste(image, 0, 0, pixels, weight)
+
+
+def _size(anonymizer: Anonymizer) -> int | None:
+    """Side of the background's crops; None where no background was given."""
+    if isinstance(anonymizer, AverageFace):
+        return None if anonymizer.mean is None else len(anonymizer.mean)
+    assert isinstance(anonymizer, KSamePixel | KSameEigen)
+    return None if anonymizer.background is None else anonymizer.background.shape[0]

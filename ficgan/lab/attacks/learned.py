@@ -1,0 +1,431 @@
+"""Attackers that train a network on pairs of anonymised and clear faces, and their files."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.anonymizers import Faces, Images
+from ficgan.arrays import resize
+from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.lab.attacks.base import REVERSERS, Pairs, Reverser, ReverserTraits
+from ficgan.registry import param
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from ficgan.lab.attacks.training import Learner
+
+Told = Callable[[int, int, str], None]
+"""Progress: (steps done, steps in all, what is being done)."""
+
+SCHEMA = 1
+"""Version of the layout of a file; raised when a reader of the old one would misread the new one."""
+_KIND = "attacker"
+
+
+@dataclass(frozen=True)
+class Learned(Reverser):
+    """A reverser whose `fit` trains a network; subclasses give `network` and `learner`.
+
+    Attributes:
+        record: of the training: epochs, images seen, losses, seconds, digests of the pairs.
+    """
+
+    deterministic: ClassVar[bool] = True
+    """Whether an input has one guess; then several candidates are that one repeated."""
+
+    size: int = param(
+        64, "side at which the network works, pixels; faces are resized to it and back", low=16, high=1024
+    )
+    epochs: int = param(200, "most passes over the pairs", low=1)
+    minutes: float = param(0.0, "training ends after so many minutes, at the latest; 0: no limit", low=0)
+    batch: int = param(64, "pairs in a step", low=1)
+    lr: float = param(1e-4, "initial learning rate", low=0)
+    held: float = param(0.1, "share of the people held out to watch the training on", low=0, high=0.5)
+    patience: int = param(20, "epochs without a better loss on the people held out before it ends; 0: never", low=0)
+    seed: int = param(0, "of weights, order and noise")
+
+    device: str = field(default="auto", compare=False)
+    record: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    _network: Any = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.lr <= 0:  # the bound of a parameter would be allowed itself
+            raise UsageError(f"{self.name}: lr is {self.lr:g}, at which nothing is learnt; give a rate above 0")
+
+    def network(self) -> nn.Module:
+        """Untrained; a function of the parameters alone, so that a weights file can be read back."""
+        raise NotImplementedError
+
+    def learner(self, network: nn.Module, device: torch.device) -> Learner:
+        """Losses and optimisers around the network, which is already on the device."""
+        raise NotImplementedError
+
+    def restore(self, network: nn.Module, seen: Tensor, seeds: list[int]) -> Tensor:
+        """One candidate for each face; a face of which several are wanted stands there several times.
+
+        Args:
+            network: what `in_use` gave, on the device of `seen`.
+            seen: [B,3,size,size] in [0, 1].
+            seeds: [B] of what is drawn for each.
+
+        Returns:
+            [B,3,size,size] in [0, 1].
+        """
+        guesses: Tensor = network(seen)
+        return guesses
+
+    def in_use(self, network: nn.Module) -> nn.Module:
+        """The trained network as `restore` takes it, such as in another floating type; made once for many faces."""
+        return network
+
+    def pass_size(self, device: torch.device) -> int:
+        """Most candidates in one call of `restore`."""
+        return 64
+
+    @property
+    def trained(self) -> bool:
+        return self._network is not None
+
+    def fit(self, pairs: Pairs, *, workspace: Path | None = None, told: Told | None = None) -> Self:
+        """The same attacker, trained.
+
+        Args:
+            pairs: of people who are in no gallery and no probe, unless the attacker is granted them.
+            workspace: folder that keeps the state of the training; an interrupted training resumes from it, and a
+                finished one is read. None: nothing is kept.
+
+        Raises:
+            FicganError: the workspace is of another training, or the training ran into numbers that are not finite.
+        """
+        from ficgan.lab.attacks.training import train
+
+        return train(self, pairs, workspace=workspace, told=told)
+
+    def with_network(self, network: nn.Module, record: dict[str, Any]) -> Self:
+        """The same attacker with a trained network, in evaluation mode."""
+        return replace(self, _network=network.eval().requires_grad_(False), record=record)
+
+    def trained_network(self) -> nn.Module:
+        """The network; UsageError where nothing has been learnt yet."""
+        if self._network is None:
+            raise UsageError(f"{self.name} has learnt nothing yet; fit it on pairs")
+        network: nn.Module = self._network
+        return network
+
+    def save(self, path: str | Path, about: Mapping[str, Any] | None = None) -> None:
+        """Write it to a safetensors file with a JSON header, whole or not at all; weights in half precision.
+
+        `about` is JSON-ready, of what was attacked and of the data: names, licences, digests; no keys, no folders.
+        """
+        from ficgan.models import save_tensors
+
+        state = self.trained_network().state_dict()
+        weights = {key: value.half() if value.is_floating_point() else value for key, value in state.items()}
+        header = {
+            "schema_version": SCHEMA, "attacker": self.name, "settings": self.settings(), "training": self.record,
+            "about": dict(about or {}),
+        }  # fmt: skip
+        save_tensors(path, weights, header, kind=_KIND)
+
+    def guess(self, faces: Faces) -> Images:
+        return self._reversed(faces, 1)[:, 0]
+
+    def reverse(self, faces: Faces, n: int = 1) -> NDArray[np.uint8]:
+        if n < 1:
+            raise UsageError(f"{n} candidates were asked for; ask for at least one")
+        return np.repeat(self._reversed(faces, 1), n, axis=1) if self.deterministic else self._reversed(faces, n)
+
+    def _reversed(self, faces: Faces, n: int) -> NDArray[np.uint8]:
+        import torch
+
+        network = self.trained_network()
+        device = next(network.parameters()).device
+        side = faces.images.shape[1]
+        out = np.empty((len(faces) * n, side, side, 3), np.uint8)
+        step = self.pass_size(device)
+        with torch.inference_mode():
+            network = self.in_use(network)
+            for start in range(0, len(out), step):  # of all candidates of all faces, so that passes are full
+                face, candidate = np.divmod(np.arange(start, min(start + step, len(out))), n)
+                first = int(face[0])
+                seen = to_tensor(resized(faces.images[first : face[-1] + 1], self.size), device)
+                seen = seen[torch.from_numpy(face - first).to(device)].contiguous(memory_format=torch.channels_last)
+                seeds = [seed_of(self.seed, faces.names[f], int(c)) for f, c in zip(face, candidate, strict=True)]
+                out[start : start + step] = resized(to_images(self.restore(network, seen, seeds)), side)
+        return out.reshape(len(faces), n, side, side, 3)
+
+
+@REVERSERS.add
+@dataclass(frozen=True)
+class AutoEncoder(Learned):
+    """Two convolutions down, one linear layer over everything, two up, trained for structural similarity.
+
+    The linear layer is what can undo a change of places; without it (`linear=none`) only what happens between
+    neighbours is learnt. It has (features·size²/16)² weights: 5.3 million at 64 pixels, 50 at 112, 796.6 at 224 (3 GiB,
+    and 12 GiB while Adam trains it). `linear=factorised` puts a bottleneck of `rank` in its place.
+
+    Source: Fantômas, §5 and figure 3; appendix B for the loss and the schedule; layers as in its released framework.
+    """
+
+    name: ClassVar[str] = "autoencoder"
+    traits: ClassVar[ReverserTraits] = ReverserTraits(
+        title="Auto-encoder (Fantômas)", source="Fantômas, §5", knowledge=frozenset({"pairs"})
+    )
+
+    features: int = param(9, "channels of the convolutions", low=1)
+    linear: str = param("full", "the linear layer", choices=("full", "factorised", "none"))
+    rank: int = param(1024, "width of the factorised layer's bottleneck", low=1)
+    plateau: int = param(5, "epochs in a row without a better loss that are borne; at one more, rate × 0.75", low=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.size % 4:
+            raise UsageError(f"{self.name}: size is {self.size}; give a multiple of 4")
+
+    def network(self) -> nn.Module:
+        from ficgan.lab.attacks.networks import AutoEncoderNetwork
+
+        return AutoEncoderNetwork(self.size, self.features, self.linear, self.rank)
+
+    def learner(self, network: nn.Module, device: torch.device) -> Learner:
+        from ficgan.lab.attacks.networks import SsimLearner
+
+        return SsimLearner(network, self.lr, self.plateau)
+
+
+@REVERSERS.add
+@dataclass(frozen=True)
+class ThesisAutoEncoder(Learned):
+    """Three convolutions down to 8 channels, three transposed ones up, trained for squared error.
+
+    The thesis gives the number of layers, the 8 channels in the middle, the loss and the schedule; kernels of 3, the
+    widths before the middle and transposed kernels of 2 are ours. The thesis' own run failed for lack of data, which
+    says nothing of what a network with more of it can reverse.
+
+    Source: Point-cloud thesis, §4.3.5.
+    """
+
+    name: ClassVar[str] = "thesis-autoencoder"
+    traits: ClassVar[ReverserTraits] = ReverserTraits(
+        title="Auto-encoder (point-cloud thesis)", source="point-cloud thesis, §4.3.5", knowledge=frozenset({"pairs"})
+    )
+
+    size: int = param(
+        128, "side at which the network works, pixels; images are resized to it and back", low=16, high=1024
+    )
+    epochs: int = param(250, "most passes over the pairs", low=1)
+    batch: int = param(8, "pairs in a step", low=1)
+    lr: float = param(1e-3, "learning rate", low=0)
+    width: int = param(32, "channels of the first layer; the second has half of them", low=8)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.size % 8:
+            raise UsageError(f"{self.name}: size is {self.size}; give a multiple of 8")
+
+    def network(self) -> nn.Module:
+        from ficgan.lab.attacks.networks import ThesisAutoEncoderNetwork
+
+        return ThesisAutoEncoderNetwork(self.width)
+
+    def learner(self, network: nn.Module, device: torch.device) -> Learner:
+        from ficgan.lab.attacks.networks import SquaredErrorLearner
+
+        return SquaredErrorLearner(network, self.lr)
+
+
+@REVERSERS.add
+@dataclass(frozen=True)
+class Pix2Pix(Learned):
+    """Conditional GAN from anonymised to clear faces: adversarial loss of a PatchGAN plus λ·L1.
+
+    The paper's settings are the defaults: one image in a step, all epochs, the last one kept. Dropout is the noise, in
+    use as in training, so that candidates differ; at 0 there is one guess. Convolutions with skips see every place
+    through a bottleneck, but a change of places of the whole image is beyond it (Fantômas, E2.2).
+
+    Source:
+        Isola et al., Image-to-Image Translation with Conditional Adversarial Networks (CVPR 2017), §3 and §6.1;
+        Fantômas, §6.2.2; Hao et al. 2020, who used it as an attacker first.
+    """
+
+    name: ClassVar[str] = "pix2pix"
+    traits: ClassVar[ReverserTraits] = ReverserTraits(
+        title="Pix2Pix", source="Isola et al. 2017; Fantômas, §6.2.2", knowledge=frozenset({"pairs"}), several=True
+    )
+    deterministic: ClassVar[bool] = False
+
+    batch: int = param(1, "pairs in a step", low=1)
+    lr: float = param(2e-4, "learning rate of the first half; it then falls to 0", low=0)
+    held: float = param(
+        0.0, "share of the people held out to keep the epoch of the least L1; 0: the last", low=0, high=0.5
+    )
+    patience: int = param(0, "epochs without a better loss on the people held out before it ends; 0: never", low=0)
+    base: int = param(64, "filters of the first layer; up to eight times as many below", low=1)
+    weight: float = param(100.0, "λ of the L1 loss", low=0)
+    dropout: float = param(0.5, "share dropped in the three deepest layers up", low=0, high=0.9)
+    norm: str = param("instance", "normalisation: of one image, or over the batch", choices=("instance", "batch"))
+    halvings: int = param(
+        0, "halvings in the discriminator: 1, 2, 3 judge 16, 34, 70 pixels; 0: by size", low=0, high=3
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.size & (self.size - 1):
+            raise UsageError(f"{self.name}: size is {self.size}; give a power of 2")
+
+    def network(self) -> nn.Module:
+        from ficgan.lab.attacks.networks import Pix2PixUNet
+
+        return Pix2PixUNet(self.size, self.base, self.norm, self.dropout)
+
+    def learner(self, network: nn.Module, device: torch.device) -> Learner:
+        from ficgan.lab.attacks.networks import PatchGAN, Pix2PixLearner, halvings_for
+
+        judge = PatchGAN(self.base, self.halvings or halvings_for(self.size), self.norm).to(device)
+        return Pix2PixLearner(network, judge, self.lr, self.weight)
+
+    def restore(self, network: nn.Module, seen: Tensor, seeds: list[int]) -> Tensor:
+        guesses: Tensor = network(seen, seeds if self.dropout else None)
+        return guesses
+
+
+@REVERSERS.add
+@dataclass(frozen=True)
+class Trained(Reverser):
+    """An attacker that was trained before, by its file; it learns nothing more."""
+
+    name: ClassVar[str] = "trained"
+    traits: ClassVar[ReverserTraits] = ReverserTraits(title="Trained attacker, from a file", source="its file")
+
+    file: str = param("", "attacker.safetensors of a training")
+    device: str = param("auto", "where it computes: auto, cpu, cuda or cuda:N")
+    attacker: Learned | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.attacker is not None:
+            return
+        if not self.file:
+            raise UsageError(f"{self.name} needs the file of an attacker; write trained:file=PATH")
+        attacker = load_attacker(self.file, device=self.device)
+        object.__setattr__(self, "attacker", attacker)
+        traits = attacker.traits
+        object.__setattr__(self, "traits", replace(traits, knowledge=traits.knowledge - {"pairs"}))
+
+    def guess(self, faces: Faces) -> Images:
+        return self.reverse(faces)[:, 0]
+
+    def reverse(self, faces: Faces, n: int = 1) -> NDArray[np.uint8]:
+        assert self.attacker is not None
+        return self.attacker.reverse(faces, n)
+
+
+def load_attacker(path: str | Path, *, device: str = "auto") -> Learned:
+    """A trained attacker from its file.
+
+    Raises:
+        FicganError: missing, damaged, not an attacker, of a later version, or of an attacker that is not known here.
+    """
+    import torch
+
+    from ficgan.device import resolve_device
+    from ficgan.models import load_tensors
+
+    tensors, header = load_tensors(path, kind=_KIND)
+    if header.get("schema_version", 0) > SCHEMA:
+        raise FicganError(f"{path} was written by a later version of ficgan; update it")
+    try:
+        attacker = REVERSERS.make(header["attacker"], **header["settings"])
+    except (KeyError, UsageError) as error:
+        raise FicganError(f"{path} holds an attacker that cannot be made here ({error})") from None
+    if not isinstance(attacker, Learned):
+        raise FicganError(f"{path} holds {attacker.name}, which has no weights; train it again")
+    attacker = replace(attacker, device=device)
+    with torch.device("meta"):
+        network = attacker.network()
+    network = network.to_empty(device=resolve_device(device))
+    weights = {key: value.float() if value.is_floating_point() else value for key, value in tensors.items()}
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError:
+        raise FicganError(f"{path} holds other weights than its settings ask for; train it again") from None
+    return attacker.with_network(network, header["training"])
+
+
+def read_header(path: str | Path) -> dict[str, Any]:
+    """What a file has beside the weights: attacker, settings, training, about; FicganError if it is no attacker's."""
+    from ficgan.models import load_tensors
+
+    return load_tensors(path, kind=_KIND)[1]
+
+
+def seed_of(seed: int, name: str, candidate: int) -> int:
+    """Of what is drawn for one candidate of one face, whatever stands beside it in a batch."""
+    text = f"{seed}\0{name}\0{candidate}".encode()
+    return int.from_bytes(hashlib.sha256(text).digest()[:8], "little") >> 1  # torch's seeds are signed
+
+
+def resized(images: Images, side: int) -> Images:
+    """Square images [N,S,S,3] uint8 at another side: averaged down, bicubic up."""
+    if images.shape[1] == side or not len(images):
+        return images
+    return np.stack([resize(image, side) for image in images])
+
+
+def to_tensor(images: Images, device: torch.device | None = None) -> Tensor:
+    """[N,S,S,3] uint8 → [N,3,S,S] float32 in [0, 1], channels last."""
+    import torch
+
+    x = torch.from_numpy(np.ascontiguousarray(images)).to(device).permute(0, 3, 1, 2)
+    return x.to(torch.float32).div_(255)
+
+
+def to_images(x: Tensor) -> Images:
+    """[N,3,S,S] in [0, 1] → [N,S,S,3] uint8, rounded and clipped."""
+    import torch
+
+    levels = x.float().mul(255).round_().clamp_(0, 255).to(torch.uint8)
+    return levels.permute(0, 2, 3, 1).contiguous().cpu().numpy()
+
+
+def held_out(
+    people: NDArray[np.int64] | None, count: int, share: float, seed: int, enrolled: NDArray[np.int64] | None = None
+) -> NDArray[np.bool_]:
+    """[count] rows of the people a training is watched on: whole people, at least one of two; none at a share of 0.
+
+    Args:
+        people: [count] who is who; negative: nobody knows.
+        count: rows.
+        share: of the people who may be held out.
+        seed: of who is.
+        enrolled: people who are never held out.
+    """
+    people = np.arange(count) if people is None else np.where(people < 0, -1 - np.arange(count), people)
+    known = np.unique(people)
+    free = known if enrolled is None else np.setdiff1d(known, enrolled)
+    if not share or len(known) < 2 or not len(free):
+        return np.zeros(count, bool)
+    some = min(max(1, math.floor(share * len(free))), len(known) - 1)
+    return np.isin(people, np.random.default_rng(seed).permutation(free)[:some])
+
+
+def check_pairs(pairs: Pairs, name: str) -> None:
+    """InputError where there are no pairs, or sides that do not fit."""
+    if not len(pairs.clear):
+        raise InputError(f"{name} was given no pairs to learn from; give at least one")
+    if pairs.clear.images.shape != pairs.anonymised.images.shape:
+        raise InputError(
+            f"{name} was given {len(pairs.anonymised)} anonymised and {len(pairs.clear)} clear faces of "
+            f"{pairs.anonymised.images.shape[1]} and {pairs.clear.images.shape[1]} pixels; give pairs of one size"
+        )

@@ -1,0 +1,282 @@
+"""Backgrounds, keys, permutations and linear maps: what must come back comes back, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import cv2
+import numpy as np
+import pytest
+from attack_faces import constant_faces, faces_of, psnr, random_faces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ficgan.anonymizers import Anonymizer, Faces, Images, Traits, generator
+from ficgan.errors import InputError, UsageError
+from ficgan.lab.attacks import (
+    Identity,
+    KeyedInverse,
+    KSameSubtraction,
+    LearnPermutation,
+    MeanFace,
+    Pairs,
+    Ridge,
+    another_key,
+)
+from ficgan.registry import param
+
+
+def k_same(faces: Faces, background: Faces, k: int, seed: int = 0) -> tuple[Faces, list[set[int]]]:
+    """The mean of each face and k − 1 of the background, one image a person."""
+    rng = np.random.default_rng(seed)
+    assert background.people is not None
+    out, used = [], []
+    for image in faces.images:
+        people = rng.permutation(np.unique(background.people))[: k - 1]
+        rows = [int(rng.choice(np.flatnonzero(background.people == person))) for person in people]
+        out.append(np.rint((image.astype(float) + background.images[rows].astype(float).sum(axis=0)) / k))
+        used.append(set(rows))
+    return faces.with_images(np.array(out, np.uint8)), used
+
+
+@settings(max_examples=10, deadline=None)
+@given(k=st.integers(2, 10), seed=st.integers(0, 99), size=st.integers(24, 40))
+def test_positive_control_the_others_are_found_and_the_face_comes_back(k: int, seed: int, size: int) -> None:
+    background = random_faces(40, size, seed=11, smooth=1, per_person=2)
+    faces = random_faces(4, size, seed=12, smooth=1)
+    hidden, used = k_same(faces, background, k, seed)
+    fitted = KSameSubtraction(k=k).fit(Pairs(hidden, hidden, background=background))
+    assert [set(rows.tolist()) for rows in fitted.chosen(hidden)] == used
+    error = np.abs(fitted.guess(hidden).astype(int) - faces.images)
+    assert error.max() <= (k + 1) // 2
+
+
+def test_negative_control_another_background_brings_nothing_back() -> None:
+    background, other = random_faces(40, 32, seed=11, smooth=1), random_faces(40, 32, seed=13, smooth=1)
+    faces = random_faces(4, 32, seed=12, smooth=1)
+    hidden, _ = k_same(faces, background, 10)
+    right = KSameSubtraction().fit(Pairs(hidden, hidden, background=background)).guess(hidden)
+    wrong = KSameSubtraction().fit(Pairs(hidden, hidden, background=other)).guess(hidden)
+    assert psnr(right, faces.images) > 35
+    assert psnr(wrong, faces.images) < psnr(hidden.images, faces.images)
+
+
+def test_it_is_refused_what_it_needs() -> None:
+    faces = random_faces(4, 16)
+    with pytest.raises(UsageError, match="background"):
+        KSameSubtraction().fit(Pairs(faces, faces))
+    with pytest.raises(UsageError, match="4 people"):
+        KSameSubtraction(k=10).fit(Pairs(faces, faces, background=faces))
+    with pytest.raises(UsageError, match="fit it on pairs"):
+        KSameSubtraction().guess(faces)
+    with pytest.raises(InputError, match="another size"):
+        KSameSubtraction(k=3).fit(Pairs(faces, faces, background=faces)).guess(random_faces(1, 24))
+    unknown = Faces(faces.images, faces.names)
+    assert KSameSubtraction(k=3).fit(Pairs(faces, faces, background=unknown)).guess(faces).shape == faces.images.shape
+
+
+@dataclass(frozen=True)
+class Xor(Anonymizer):
+    """Every byte with a keyed stream: a toy."""
+
+    name: ClassVar[str] = "xor"
+    traits: ClassVar[Traits] = Traits(title="XOR", family="basic", source="test", keyed=True)
+    key: str = param("", "secret text", secret=True)
+
+    def __call__(self, faces: Faces) -> Images:
+        return faces.images ^ generator(self.key).integers(0, 256, faces.images.shape[1:], dtype=np.uint8)
+
+    def invert(self, faces: Faces) -> Images:
+        return self(faces)
+
+
+@dataclass(frozen=True)
+class Open(Anonymizer):
+    name: ClassVar[str] = "open"
+    traits: ClassVar[Traits] = Traits(title="Open", family="basic", source="test")
+
+
+@dataclass(frozen=True)
+class Keyless(Xor):
+    name: ClassVar[str] = "keyless"
+    key: str = ""
+
+
+@pytest.mark.parametrize("key", ["", "swordfish", "é"])
+def test_the_right_key_opens_and_the_wrong_one_does_not(key: str) -> None:
+    faces = random_faces(3, 16)
+    method = Xor(key=key)
+    hidden = faces.with_images(method(faces))
+    assert np.array_equal(KeyedInverse(anonymizer=method).guess(hidden), faces.images)
+    wrong = KeyedInverse(key="wrong", anonymizer=method)
+    assert psnr(wrong.guess(hidden), faces.images) < 12
+    assert wrong.fit(Pairs(hidden, faces)) is wrong
+
+
+def test_another_key_is_another_and_stays_secret() -> None:
+    method = Xor(key="swordfish")
+    other = another_key(method)
+    assert other != method and another_key(method) == other
+    assert "swordfish" not in repr(KeyedInverse(anonymizer=method))
+    assert KeyedInverse(anonymizer=method).settings() == {"key": "right"}
+
+
+def test_keys_are_asked_for_only_where_there_are_any() -> None:
+    faces = faces_of(random_faces(1, 16).images)
+    with pytest.raises(UsageError, match="not keyed"):
+        KeyedInverse(anonymizer=Open())
+    with pytest.raises(UsageError, match="no anonymiser"):
+        KeyedInverse().guess(faces)
+    with pytest.raises(UsageError, match="no secret parameter"):
+        KeyedInverse(key="wrong", anonymizer=Keyless()).guess(faces)
+    with pytest.raises(UsageError, match="right, wrong"):
+        KeyedInverse(key="left")
+    assert Identity().guess(faces).shape == faces.images.shape
+
+
+def permuted(faces: Faces, order: np.ndarray) -> Faces:
+    flat = faces.images.reshape(len(faces), -1, 3)
+    return faces.with_images(flat[:, order].reshape(faces.images.shape))
+
+
+def block_order(size: int, block: int, seed: int) -> np.ndarray:
+    """Whole blocks change places; the rest at the right and below stays."""
+    per_side = size // block
+    moved = np.random.default_rng(seed).permutation(per_side**2)
+    order = np.arange(size * size).reshape(size, size)
+    out = order.copy()
+    for to, source in enumerate(moved):
+        (y, x), (v, u) = divmod(to, per_side), divmod(int(source), per_side)
+        into = (slice(y * block, (y + 1) * block), slice(x * block, (x + 1) * block))
+        out[into] = order[v * block : (v + 1) * block, u * block : (u + 1) * block]
+    return out.ravel()
+
+
+@settings(max_examples=10, deadline=None)
+@given(size=st.integers(8, 30), seed=st.integers(0, 99))
+def test_positive_control_any_permutation_of_pixels_is_undone_exactly(size: int, seed: int) -> None:
+    attacker, victim = random_faces(8, size, seed, smooth=1), random_faces(3, size, seed + 1000, smooth=1)
+    order = np.random.default_rng(seed).permutation(size * size)
+    fitted = LearnPermutation().fit(Pairs(permuted(attacker, order), attacker))
+    assert fitted.ambiguous == fitted.unmatched == 0
+    assert np.array_equal(fitted.guess(permuted(victim, order)), victim.images)
+    assert fitted.source is not None
+    assert np.array_equal(order[fitted.source.ravel()], np.arange(size * size))
+
+
+@pytest.mark.parametrize("block", [3, 5, 8])
+def test_positive_control_block_permutation_is_undone_exactly(block: int) -> None:
+    attacker, victim = random_faces(8, 35, 1), random_faces(3, 35, 2)
+    order = block_order(35, block, seed=3)
+    fitted = LearnPermutation().fit(Pairs(permuted(attacker, order), attacker))
+    assert np.array_equal(fitted.guess(permuted(victim, order)), victim.images)
+
+
+def test_places_that_always_look_alike_are_counted_and_the_rest_is_right() -> None:
+    attacker, victim = random_faces(8, 20, 1), random_faces(3, 20, 2)
+    for faces in (attacker, victim):
+        faces.images[:, :2] = 0  # a black bar in every picture
+    order = np.random.default_rng(0).permutation(400)
+    fitted = LearnPermutation().fit(Pairs(permuted(attacker, order), attacker))
+    assert fitted.ambiguous == 40 and fitted.unmatched == 0
+    assert np.array_equal(fitted.guess(permuted(victim, order)), victim.images)  # black for black
+
+
+def test_one_pair_of_few_colours_is_not_enough() -> None:
+    attacker = random_faces(1, 20, 1)
+    attacker.images[:] = attacker.images // 64 * 64
+    order = np.random.default_rng(0).permutation(400)
+    fitted = LearnPermutation().fit(Pairs(permuted(attacker, order), attacker))
+    assert fitted.ambiguous > 300 and fitted.unmatched == 0
+    assert np.array_equal(fitted.guess(permuted(attacker, order)), attacker.images)  # the pair itself fits
+    victim = random_faces(1, 20, 2)
+    assert psnr(fitted.guess(permuted(victim, order)), victim.images) < 30
+
+
+def test_lossy_pairs_are_not_matched_and_reported() -> None:
+    attacker = random_faces(8, 24, 1)
+    order = block_order(24, 8, seed=3)
+    hidden = permuted(attacker, order)
+    jpeg = [cv2.imdecode(cv2.imencode(".jpg", i, [cv2.IMWRITE_JPEG_QUALITY, 75])[1], 1) for i in hidden.images]
+    fitted = LearnPermutation().fit(Pairs(faces_of(np.stack(jpeg)), attacker))
+    assert fitted.unmatched > 0.9 * 24 * 24
+    with pytest.raises(InputError, match="no pairs"):
+        LearnPermutation().fit(Pairs(faces_of(attacker.images[:0]), faces_of(attacker.images[:0])))
+
+
+def low_rank(n: int, size: int, rank: int, seed: int, per_person: int = 2) -> Faces:
+    """Pictures in a space of few dimensions, the same space for every seed."""
+    basis = random_faces(rank, size, seed=77, smooth=1).images.reshape(rank, -1).astype(float) - 128
+    codes = np.random.default_rng(seed).normal(size=(n, rank)) / np.sqrt(rank)
+    images = np.clip(np.rint(128 + codes @ basis), 0, 255).astype(np.uint8)
+    return faces_of(images.reshape(n, size, size, 3), per_person)
+
+
+def mixed(faces: Faces) -> Faces:
+    """A random rotation of all pixel values, about the middle grey."""
+    flat = faces.images.reshape(len(faces), -1).astype(float) - 128
+    rotation = np.linalg.qr(np.random.default_rng(5).normal(size=(flat.shape[1], flat.shape[1])))[0]
+    turned = np.clip(np.rint(128 + flat @ rotation), 0, 255).astype(np.uint8)
+    return faces.with_images(turned.reshape(faces.images.shape))
+
+
+def test_positive_control_a_random_orthogonal_mixing_is_undone() -> None:
+    attacker, victim = low_rank(80, 12, 10, seed=1), low_rank(20, 12, 10, seed=2)
+    fitted = Ridge().fit(Pairs(mixed(attacker), attacker))
+    assert psnr(fitted.guess(mixed(victim)), victim.images) > 38
+    nothing = MeanFace().fit(Pairs(attacker, attacker)).guess(victim)
+    assert psnr(nothing, victim.images) < 24
+    assert min(fitted.inputs, fitted.outputs) >= 8
+
+
+def test_the_map_is_ridge_regression_between_principal_components() -> None:
+    from sklearn.decomposition import PCA
+    from sklearn.linear_model import Ridge as Theirs
+
+    attacker, victim = low_rank(40, 8, 6, seed=1), low_rank(5, 8, 6, seed=2)
+    hidden = mixed(attacker)
+    ours = Ridge().fit(Pairs(hidden, attacker))
+    x, y = (f.images.reshape(40, -1).astype(float) for f in (hidden, attacker))
+    seen, clear = PCA(ours.inputs, svd_solver="full").fit(x), PCA(ours.outputs, svd_solver="full").fit(y)
+    values = np.linalg.svd(x - x.mean(0), compute_uv=False) ** 2
+    penalty = ours.ridge * np.mean(values[values > 1e-6 * values[0]])
+    theirs = Theirs(alpha=penalty, fit_intercept=False).fit(seen.transform(x), clear.transform(y))
+    probe = mixed(victim)
+    codes = theirs.predict(seen.transform(probe.images.reshape(5, -1).astype(float))).reshape(5, -1)
+    want = np.clip(clear.inverse_transform(codes), 0, 255).reshape(probe.images.shape)
+    assert np.abs(ours.guess(probe) - want).max() < 0.6
+
+
+def test_the_choice_is_made_on_people_held_out() -> None:
+    """Pairs with no relation: whoever chose on the pairs learnt from would believe in many components."""
+    clear, other = random_faces(60, 12, 1, per_person=3), random_faces(60, 12, 2, per_person=3)
+    fitted = Ridge().fit(Pairs(clear.with_images(other.images), clear))
+    probe = random_faces(30, 12, 3)
+    guess = fitted.guess(probe).astype(float)
+    mean = clear.images.mean(axis=0)
+    assert np.mean((guess - mean) ** 2) < 0.1 * np.mean((clear.images - mean) ** 2)
+
+
+def test_people_without_a_number_and_too_few_people() -> None:
+    attacker = low_rank(20, 12, 4, seed=1)
+    unknown = Faces(attacker.images, attacker.names)
+    assert Ridge().fit(Pairs(unknown, unknown)).outputs >= 1
+    stranger = Faces(attacker.images, attacker.names, people=np.full(20, -1))
+    assert Ridge().fit(Pairs(stranger, stranger)).outputs >= 1
+    one = Faces(attacker.images, attacker.names, people=np.zeros(20, np.int64))
+    with pytest.raises(InputError, match="two people"):
+        Ridge().fit(Pairs(one, one))
+
+
+def test_negative_control_constant_pictures_give_the_mean_face() -> None:
+    clear = random_faces(20, 12, 1)
+    fitted = Ridge().fit(Pairs(clear.with_images(constant_faces(20, 12).images), clear))
+    guess = fitted.guess(constant_faces(3, 12))
+    assert np.abs(guess.astype(float) - clear.images.mean(axis=0)).max() <= 0.51
+
+
+def test_most_pairs_and_components_are_bounds() -> None:
+    attacker = low_rank(60, 12, 10, seed=1)
+    fitted = Ridge(components=3, pairs=30).fit(Pairs(mixed(attacker), attacker))
+    assert fitted.inputs <= 3 and fitted.outputs <= 3

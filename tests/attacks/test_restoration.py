@@ -1,0 +1,290 @@
+"""Classical restoration against scikit-image, dense matrices, slow loops, and blurs and noises that are known."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+from attack_faces import faces_of, psnr, random_faces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from scipy.ndimage import convolve1d
+
+from ficgan.anonymizers import Faces
+from ficgan.anonymizers.basic import sigma_of
+from ficgan.lab.attacks import Bicubic, InterpolateGrey, Linear, Pairs, RichardsonLucy, Wavelet, Wiener, WienerBlind
+from ficgan.lab.attacks.base import luminance, mean_ssim
+from ficgan.lab.attacks.blurs import blur_matrix, blur_transfer, filtered, spectrum
+from ficgan.lab.attacks.restoration import (
+    HIGH,
+    LOW,
+    NormSparsity,
+    analyse,
+    bayes_shrunk,
+    blur_between,
+    blur_of,
+    estimate_kernel,
+    hyper_laplacian,
+    synthesise,
+)
+
+
+def blurred(faces: Faces, width: int) -> Faces:
+    return faces.with_images(np.stack([cv2.GaussianBlur(image, (width, width), 0) for image in faces.images]))
+
+
+@settings(max_examples=10, deadline=None)
+@given(size=st.integers(8, 40), half=st.integers(0, 7), seed=st.integers(0, 99))
+def test_a_blur_is_a_product_in_the_cosine_domain(size: int, half: int, seed: int) -> None:
+    width = 2 * min(half, size - 1) + 1
+    image = np.random.default_rng(seed).integers(0, 256, (1, size, size, 3), dtype=np.uint8)
+    taps = cv2.getGaussianKernel(width, sigma_of(width)).ravel()
+    slow = convolve1d(convolve1d(image[0].astype(float), taps, axis=0, mode="mirror"), taps, axis=1, mode="mirror")
+    gain = np.outer(blur_transfer(width, size), blur_transfer(width, size))
+    assert np.allclose(filtered(image, gain)[0], slow, atol=2e-3)
+    matrix = blur_matrix(width, size)
+    assert np.allclose(matrix, convolve1d(np.eye(size), taps, axis=0, mode="mirror"), atol=1e-6)
+
+
+def test_the_transform_is_its_own_inverse() -> None:
+    planes = np.random.default_rng(0).normal(size=(2, 21, 21)).astype(np.float32)
+    assert np.allclose(spectrum(spectrum(planes)) / (4 * 20**2), planes, atol=1e-5)
+
+
+def test_wiener_is_scikit_images_on_the_reflected_picture() -> None:
+    from skimage.restoration import wiener
+
+    face = random_faces(1, 24, smooth=1)
+    size, width, k = 24, 7, 0.05
+    plane = face.images[0, :, :, 1].astype(float)
+    period = np.pad(plane, ((0, size - 2), (0, size - 2)), "reflect")
+    taps = cv2.getGaussianKernel(width, sigma_of(width))
+    theirs = wiener(period, taps @ taps.T, k, clip=False)[:size, :size]
+    ours = filtered(face.images, Wiener(width, k=k, prior="laplacian").gain(size))[0, :, :, 1]
+    assert np.allclose(ours, theirs, atol=0.05)
+
+
+def test_wiener_brings_a_known_blur_back() -> None:
+    attacker, victim = random_faces(24, 48, seed=1), random_faces(6, 48, seed=2)
+    fitted = Wiener().fit(Pairs(blurred(attacker, 15), attacker))
+    hidden = blurred(victim, 15)
+    assert abs(fitted.kernel - 15) <= 4
+    assert psnr(fitted.guess(hidden), victim.images) > psnr(hidden.images, victim.images) + 8
+    assert Wiener(kernel=5).fit(Pairs(blurred(attacker, 15), attacker)).kernel == 5  # what was given is kept
+
+
+def test_wiener_leaves_the_brightness_alone() -> None:
+    for prior in ("flat", "laplacian"):
+        assert Wiener(9, k=20.0, prior=prior).gain(16)[0, 0] == pytest.approx(1)
+
+
+def test_the_released_noise_shares_cannot_sharpen() -> None:
+    """With K ≥ 1 every frequency is damped against the mean: the released grid blurs."""
+    gain = Wiener(13, sigma=13 / 3, k=1, prior="flat").gain(32)
+    assert gain[0, 0] == pytest.approx(1) and np.abs(gain).max() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("width", [7, 13, 25])
+def test_the_blur_between_pairs_is_found(width: int) -> None:
+    faces = random_faces(12, 48, smooth=1)
+    assert blur_between(Pairs(blurred(faces, width), faces)) == width
+
+
+def test_the_blind_width_and_the_blind_filter_on_the_published_prior() -> None:
+    """Pictures with the spectrum that the method assumes: their blur is found without any pairs, and undone."""
+    rng = np.random.default_rng(4)
+    size = 64
+    one = 2 - 2 * np.cos(np.pi * np.arange(size) / (size - 1))
+    rise = one[:, None] + one[None, :]
+    rise[0, 0] = np.inf
+    field = spectrum((rng.normal(size=(6, size, size)) / rise).astype(np.float32))
+    images = np.clip(np.rint(128 + 40 * field / field.std((1, 2), keepdims=True)), 0, 255).astype(np.uint8)
+    clear = random_faces(6, size).with_images(np.repeat(images[..., None], 3, axis=3))
+    hidden = blurred(clear, 13)
+    widths, noise = blur_of(hidden.images)
+    assert (np.abs(widths - 13) <= 2).all() and (noise > 0).all()
+    assert psnr(WienerBlind().guess(hidden), clear.images) > psnr(hidden.images, clear.images) + 3
+    assert (blur_of(clear.images)[0] <= 3).all()
+
+
+def test_richardson_lucy_is_the_textbook_iteration() -> None:
+    size, width, rounds = 12, 5, 7
+    face = random_faces(1, size, smooth=1)
+    taps = cv2.getGaussianKernel(width, sigma_of(width)).ravel()
+    axis = convolve1d(np.eye(size), taps, axis=0, mode="mirror")
+    blur = np.kron(axis, axis)
+    guess = RichardsonLucy(kernel=width, rounds=rounds).guess(face)
+    for channel in range(3):
+        seen = face.images[0, :, :, channel].astype(float).ravel()
+        estimate = seen.copy()
+        for _ in range(rounds):
+            estimate *= (blur.T @ (seen / (blur @ estimate))) / blur.sum(axis=0)
+        assert np.abs(guess[0, :, :, channel].ravel() - np.clip(estimate, 0, 255)).max() <= 0.51
+
+
+def test_richardson_lucy_sharpens_with_and_without_pairs() -> None:
+    attacker, victim = random_faces(12, 48, seed=1), random_faces(4, 48, seed=2)
+    hidden, pairs = blurred(victim, 9), Pairs(blurred(attacker, 9), attacker)
+    fitted = RichardsonLucy().fit(pairs)
+    assert fitted.kernel == 9
+    assert psnr(fitted.guess(hidden), victim.images) > psnr(hidden.images, victim.images) + 4
+    blind = RichardsonLucy(blind=True)
+    assert blind.fit(pairs) is blind
+    assert np.array_equal(blind.guess(hidden), RichardsonLucy().guess(hidden))
+
+
+def test_some_pairs_are_spread_over_all() -> None:
+    faces = random_faces(10, 8)
+    few = Pairs(faces, faces).at_most(4)
+    assert few.clear.names == few.anonymised.names == ("0.png", "3.png", "6.png", "9.png")
+
+
+def boxes(n: int, size: int) -> Faces:
+    """Rectangles of flat colour: edges, of which the method's assumption is true."""
+    rng = np.random.default_rng(8)
+    faces = random_faces(n, size, smooth=4)
+    images = faces.images.copy()
+    for image in images:
+        for _ in range(12):
+            (y, x), (h, w) = rng.integers(0, size - 8, 2), rng.integers(6, 24, 2)
+            image[y : y + h, x : x + w] = rng.integers(0, 256, 3)
+    return faces.with_images(images)
+
+
+def test_norm_sparsity_finds_a_kernel_and_sharpens() -> None:
+    clear = boxes(2, 64)
+    hidden = blurred(clear, 9)
+    kernel = estimate_kernel(luminance(hidden.images[:1])[0] / 255, 9)
+    taps = cv2.getGaussianKernel(9, 0)
+    assert kernel.sum() == pytest.approx(1, abs=1e-5) and kernel.min() >= 0
+    assert np.abs(kernel - taps @ taps.T).sum() < 0.6  # of at most 2; one point alone is 1.84 away
+    guess = NormSparsity(kernel=9).guess(hidden)
+    assert psnr(guess, clear.images) > psnr(hidden.images, clear.images) + 1.5
+
+
+def test_the_last_deconvolution_undoes_a_known_motion() -> None:
+    clear = boxes(2, 64)
+    kernel = np.zeros((7, 7), np.float32)
+    kernel[3, :5] = 0.2  # not symmetric: a kernel turned round would show
+    turned = np.ascontiguousarray(kernel[::-1, ::-1])
+    moved = np.stack([cv2.filter2D(i, -1, turned, borderType=cv2.BORDER_REFLECT) for i in clear.images])
+    planes = np.moveaxis(moved, 3, 1).reshape(-1, 64, 64).astype(np.float32) / 255
+    back = np.moveaxis(hyper_laplacian(planes, kernel).reshape(2, 3, 64, 64), 1, 3) * 255
+    inner = (slice(None), slice(8, -8), slice(8, -8))
+    restored = np.clip(back, 0, 255).astype(np.uint8)[inner]
+    assert psnr(restored, clear.images[inner]) > psnr(moved[inner], clear.images[inner]) + 5
+
+
+@settings(max_examples=10, deadline=None)
+@given(rows=st.integers(2, 12), columns=st.integers(2, 12), seed=st.integers(0, 99))
+def test_the_transform_is_orthogonal_and_inverted(rows: int, columns: int, seed: int) -> None:
+    planes = np.random.default_rng(seed).normal(size=(2, 2 * rows, 2 * columns)).astype(np.float32)
+    bands = analyse(planes)
+    assert all(band.shape == (2, rows, columns) for band in bands)
+    assert np.allclose(sum((band**2).sum() for band in bands), (planes**2).sum(), rtol=1e-5)
+    assert np.allclose(synthesise(*bands), planes, atol=1e-5)
+
+
+def test_the_filters_have_two_vanishing_moments() -> None:
+    assert LOW.sum() == pytest.approx(np.sqrt(2), abs=1e-6)
+    assert HIGH.sum() == pytest.approx(0, abs=1e-6) and HIGH @ np.arange(4) == pytest.approx(0, abs=1e-6)
+
+
+def test_one_level_is_the_sum_it_is_defined_by() -> None:
+    planes = np.random.default_rng(3).normal(size=(6, 8)).astype(np.float32)
+    ll, hl, lh, hh = analyse(planes)
+    for y in range(3):
+        for x in range(4):
+            window = np.array([[planes[(2 * y + j) % 6, (2 * x + i) % 8] for i in range(4)] for j in range(4)])
+            found = [ll[y, x], hl[y, x], lh[y, x], hh[y, x]]
+            want = [down @ window @ across for down, across in ((LOW, LOW), (LOW, HIGH), (HIGH, LOW), (HIGH, HIGH))]
+            assert np.allclose(found, want, atol=1e-5)
+
+
+def test_shrinkage_is_bayes_shrink() -> None:
+    band = np.random.default_rng(2).normal(scale=5, size=(1, 40, 40)).astype(np.float32)
+    noise = np.full((1, 1, 1), 3.0, np.float32)
+    threshold = 9 / np.sqrt(np.mean(band**2) - 9)
+    want = np.sign(band) * np.maximum(np.abs(band) - threshold, 0)
+    assert np.allclose(bayes_shrunk(band, noise), want, atol=1e-4)
+    assert not bayes_shrunk(band, noise + 9).any()  # nothing but noise
+
+
+def test_wavelet_denoises_and_leaves_the_clean() -> None:
+    faces = random_faces(4, 61, smooth=4)
+    rng = np.random.default_rng(0)
+    noisy = np.clip(faces.images + rng.normal(0, 25, faces.images.shape), 0, 255).astype(np.uint8)
+    hidden = faces.with_images(noisy)
+    assert psnr(Wavelet().guess(hidden), faces.images) > psnr(noisy, faces.images) + 5
+    assert psnr(Wavelet().guess(faces), faces.images) > 45
+
+
+def slow_interpolation(image: np.ndarray, grey: int, least: int) -> np.ndarray:
+    image = image.astype(int)
+    empty = (image == grey).all(axis=2)
+    while True:
+        found = []
+        for y, x in np.argwhere(empty):
+            near = [
+                image[v, u]
+                for v in range(max(y - 1, 0), min(y + 2, len(image)))
+                for u in range(max(x - 1, 0), min(x + 2, len(image)))
+                if not empty[v, u]
+            ]
+            if len(near) >= least:
+                found.append((y, x, np.rint(np.mean(near, axis=0))))
+        if not found:
+            return image.astype(np.uint8)
+        for y, x, colour in found:
+            image[y, x], empty[y, x] = colour, False
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    image=hnp.arrays(np.uint8, st.integers(8, 12).map(lambda s: (1, s, s, 3)), elements=st.sampled_from([127, 126, 9])),
+    least=st.integers(1, 8),
+    seed=st.integers(0, 9),
+)
+def test_interpolation_is_the_loop(image: np.ndarray, least: int, seed: int) -> None:
+    holes = np.random.default_rng(seed).random(image.shape[:3]) < 0.5
+    image = np.where(holes[..., None], np.uint8(127), image)
+    guess = InterpolateGrey(least=least).guess(faces_of(image))
+    # Means of exactly half a level may fall either way in float32.
+    assert np.abs(guess[0].astype(int) - slow_interpolation(image[0], 127, least)).max() <= 1
+
+
+def test_interpolation_removes_snow_and_stops() -> None:
+    faces = random_faces(3, 40, smooth=3)
+    snow = np.random.default_rng(1).random(faces.images.shape[:3]) < 0.5
+    hidden = faces.with_images(np.where(snow[..., None], np.uint8(127), faces.images))
+    guess = InterpolateGrey().guess(hidden)
+    assert psnr(guess, faces.images) > psnr(hidden.images, faces.images) + 10
+    assert np.array_equal(guess[~snow], faces.images[~snow])
+    grey = faces_of(np.full((1, 9, 9, 3), 127, np.uint8))
+    assert np.array_equal(InterpolateGrey().guess(grey), grey.images)
+
+
+@pytest.mark.parametrize("reverser", [Linear(), Bicubic()], ids=repr)
+def test_resampling_smooths_pixelation_by_the_ratio_of_the_highest_ssim(reverser: Linear | Bicubic) -> None:
+    def pixelated(images: np.ndarray) -> np.ndarray:
+        small = [cv2.resize(i, (12, 12), interpolation=cv2.INTER_AREA) for i in images]
+        return np.stack([cv2.resize(i, (48, 48), interpolation=cv2.INTER_NEAREST) for i in small])
+
+    attacker, victim = random_faces(12, 48, seed=1, smooth=4), random_faces(4, 48, seed=2, smooth=4)
+    fitted = reverser.fit(Pairs(attacker.with_images(pixelated(attacker.images)), attacker))
+    hidden = victim.with_images(pixelated(victim.images))
+    assert psnr(fitted.guess(hidden), victim.images) > psnr(hidden.images, victim.images) + 3
+    how = cv2.INTER_CUBIC if isinstance(reverser, Bicubic) else cv2.INTER_LINEAR
+
+    def resampled(image: np.ndarray, middle: int) -> np.ndarray:
+        small = cv2.resize(image, (middle, middle), interpolation=cv2.INTER_AREA)
+        return cv2.resize(small, (48, 48), interpolation=how)
+
+    middle = round(fitted.ratio * 48)
+    assert middle == 12
+    assert np.array_equal(fitted.guess(hidden)[0], resampled(hidden.images[0], middle))
+    clear, blocky = luminance(attacker.images), luminance(pixelated(attacker.images))
+    scores = {m: mean_ssim(clear, np.stack([resampled(i, m) for i in blocky])) for m in range(2, 49)}
+    assert scores[middle] == max(scores.values())
+    assert type(reverser)(ratio=0.5).fit(Pairs(attacker, attacker)).ratio == 0.5
