@@ -314,7 +314,8 @@ def _pretrained() -> Iterator[Finding]:
         wrong = "not in the manifest" if name is None else pretrained.check(name)
         where = str(pretrained.FOLDER / (name or "manifest.json"))
         # The mesh reads faces for every appearance model; a model comes with its bank.
-        remedy = "reinstall ficgan" + ("" if role not in ("model", "bank") else ", or name your own with --checkpoint and --bank")
+        own = ", or name your own with --checkpoint and --bank" if role in ("model", "bank") else ""
+        remedy = "reinstall ficgan" + own
         if files is None:
             yield Finding(role, False, f"none in {pretrained.FOLDER}: it has no manifest", remedy, True)
         elif wrong is None:

@@ -63,8 +63,9 @@ def get_detector(
         scale: Factor by which the photo is resized before it is searched, in one pass; None (recommended) searches an
             enlarged version for small faces and a reduced one for large faces.
         device: "cpu", "cuda", "cuda:N" or "auto"; yunet and dlib run on the CPU only.
-        thorough: Search every photo at all scales, as all but CenterFace always do. False: once, and at the others where that shows small or doubtful
-            faces, or none. It finds as many of 429 annotated faces, in a quarter of the time on portraits.
+        thorough: Search every photo at all scales, as all but CenterFace always do. False: once, and at the others
+            where that shows small or doubtful faces, or none. It finds as many of 429 annotated faces, in a quarter of
+            the time on portraits.
 
     Returns:
         A `FaceDetector`.
