@@ -10,30 +10,30 @@ from typing import TYPE_CHECKING
 
 # Public name → the module that offers it.
 _MODULES = {
-    "Assembled": "ficgan.video.mux",
-    "Cancelled": "ficgan.video.process",
+    "Assembled": "ficgan.video.write",
+    "Cancelled": "ficgan.video.film",
     "EncodeOptions": "ficgan.video.media",
     "Frame": "ficgan.video.media",
     "People": "ficgan.video.people",
     "Project": "ficgan.video.project",
-    "Rules": "ficgan.video.rules",
+    "Rules": "ficgan.video.settings",
     "SegmentWriter": "ficgan.video.write",
     "Stream": "ficgan.video.live",
     "StreamResult": "ficgan.video.live",
     "VideoInfo": "ficgan.video.media",
-    "VideoResult": "ficgan.video.result",
+    "VideoResult": "ficgan.video.plan",
     "VideoSettings": "ficgan.video.settings",
     "VideoSource": "ficgan.video.read",
     "VideoTools": "ficgan.video.render",
     "VideoWriter": "ficgan.video.write",
-    "analyse_film": "ficgan.video.process",
-    "assemble": "ficgan.video.mux",
-    "check_output": "ficgan.video.mux",
+    "analyse_film": "ficgan.video.film",
+    "assemble": "ficgan.video.write",
+    "check_output": "ficgan.video.write",
     "finished_segments": "ficgan.video.write",
     "open_video": "ficgan.video.read",
-    "process_film": "ficgan.video.process",
+    "process_film": "ficgan.video.film",
     "record_live": "ficgan.video.live",
-    "render_film": "ficgan.video.process",
+    "render_film": "ficgan.video.film",
     "stream": "ficgan.video.live",
 }
 
@@ -66,18 +66,16 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from ficgan.video.film import Cancelled, analyse_film, process_film, render_film
     from ficgan.video.live import Stream, StreamResult, record_live, stream
     from ficgan.video.media import EncodeOptions, Frame, VideoInfo
-    from ficgan.video.mux import Assembled, assemble, check_output
     from ficgan.video.people import People
-    from ficgan.video.process import Cancelled, analyse_film, process_film, render_film
+    from ficgan.video.plan import VideoResult
     from ficgan.video.project import Project
     from ficgan.video.read import VideoSource, open_video
     from ficgan.video.render import VideoTools
-    from ficgan.video.result import VideoResult
-    from ficgan.video.rules import Rules
-    from ficgan.video.settings import VideoSettings
-    from ficgan.video.write import SegmentWriter, VideoWriter, finished_segments
+    from ficgan.video.settings import Rules, VideoSettings
+    from ficgan.video.write import Assembled, SegmentWriter, VideoWriter, assemble, check_output, finished_segments
 
 
 def __getattr__(name: str) -> object:

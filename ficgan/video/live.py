@@ -19,21 +19,15 @@ from ficgan.errors import UsageError
 from ficgan.faces import DetectAt, Face, Recognizer
 from ficgan.faces.detection import check_image
 from ficgan.faces.smooth import SmoothConfig
-from ficgan.video.analyse import LEAST
-from ficgan.video.association import AssociationConfig, Associator
-from ficgan.video.cuts import CutDetector
-from ficgan.video.fill import fill_track
+from ficgan.video.association import AssociationConfig, Associator, CutDetector
 from ficgan.video.hiding import mode_type, shown
-from ficgan.video.libav import display_name
-from ficgan.video.media import EncodeOptions, Frame
-from ficgan.video.modes import effective_modes
-from ficgan.video.people import PeopleConfig
+from ficgan.video.media import EncodeOptions, Frame, display_name
+from ficgan.video.people import LEAST, PeopleConfig
+from ficgan.video.plan import VideoResult, effective_modes
 from ficgan.video.read import open_video
 from ficgan.video.render import Appearance, FrameJob, Renderer, VideoTools
-from ficgan.video.result import VideoResult
-from ficgan.video.rules import Rules
-from ficgan.video.settings import VideoSettings
-from ficgan.video.tracks import FILLED, Sighting, Track
+from ficgan.video.settings import Rules, VideoSettings
+from ficgan.video.tracks import FILLED, Sighting, Track, fill_track
 from ficgan.video.write import VideoWriter
 
 __all__ = ["Stream", "StreamResult", "record_live", "stream"]

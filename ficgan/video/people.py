@@ -10,13 +10,23 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ficgan.errors import InputError, UsageError
-from ficgan.faces import Recognizer
+from ficgan.faces import Face, FaceDetector, Recognizer
 from ficgan.video.association import ONCE
-from ficgan.video.motion import PLACE, Motion, measured, smooth
+from ficgan.video.plan import frontality
 from ficgan.video.settings import LINKS, Link
-from ficgan.video.tracks import Sighting, Tracklet
+from ficgan.video.tracks import PLACE, Motion, Sighting, Tracklet, measured, smooth
 
-__all__ = ["DIFFERENT", "People", "PeopleConfig", "join_tracklets", "link_tracklets"]
+__all__ = [
+    "DIFFERENT",
+    "LEAST",
+    "People",
+    "PeopleConfig",
+    "Readings",
+    "join_tracklets",
+    "likeness",
+    "link_tracklets",
+    "look_up",
+]
 
 Floats = NDArray[np.float64]
 
@@ -328,3 +338,72 @@ def _merged(earlier: Tracklet, later: Tracklet) -> Tracklet:
         quality=np.concatenate(quality).astype(np.float32) if parts else None,
         notes=[note for note in dict.fromkeys([*earlier.notes, *later.notes]) if note != ONCE],
     )  # fmt: skip
+
+
+READ_AT = (1, 3, 8, 20, 50)
+"""Sightings of a tracklet at which its face is read, as far as `VideoSettings.embeddings` goes."""
+
+
+LEAST = 20.0
+"""Side in pixels under which a face is not read: its embedding says nothing."""
+
+
+def likeness(
+    reference: NDArray[np.float32], tracklets: list[Tracklet], recognizer: Recognizer | None
+) -> dict[int, tuple[float, float]]:
+    """For each person, mean and smallest distance of their readings from a reference."""
+    assert recognizer is not None
+    found: dict[int, list[float]] = {}
+    for tracklet in tracklets:
+        if tracklet.person and tracklet.embeddings is not None:
+            distances = [float(recognizer.distance(reference, one)) for one in tracklet.embeddings]
+            found.setdefault(tracklet.person, []).extend(distances)
+    return {person: (float(np.mean(values)), min(values)) for person, values in found.items() if values}
+
+
+class Readings:
+    """Embeddings of a few sightings of each tracklet."""
+
+    def __init__(self, recognizer: Recognizer | None, most: int) -> None:
+        self._recognizer, self._at = recognizer, set(READ_AT[:most])
+        self._seen: dict[int, int] = {}
+        self._kept: dict[int, list[tuple[NDArray[np.float32], float]]] = {}
+
+    def __call__(self, image: NDArray[np.uint8], faces: list[Face], ids: list[int]) -> None:
+        if self._recognizer is None:
+            return
+        for face, number in zip(faces, ids, strict=True):
+            side = float((face.box[2:] - face.box[:2]).min())
+            if not number or side < LEAST or np.ptp(face.landmarks, axis=0).min() <= 0:
+                continue
+            self._seen[number] = self._seen.get(number, 0) + 1
+            if self._seen[number] in self._at:
+                front = float(frontality(face.landmarks[None])[0])
+                quality = min(side / 100, 1.0) * min(front, 1 / max(front, 1e-6))
+                embedding = self._recognizer.embed(image, face.landmarks[None])[0]
+                self._kept.setdefault(number, []).append((embedding, quality))
+
+    def hand_over(self, tracklets: list[Tracklet]) -> None:
+        """Give each tracklet its embeddings."""
+        for tracklet in tracklets:
+            kept = self._kept.get(tracklet.id)
+            if kept:
+                tracklet.embeddings = np.stack([embedding for embedding, _ in kept])
+                tracklet.quality = np.array([quality for _, quality in kept], np.float32)
+
+
+def look_up(
+    photo: NDArray[np.uint8], name: str, detector: FaceDetector, recognizer: Recognizer | None
+) -> NDArray[np.float32]:
+    """Embedding of the largest face of a reference photo.
+
+    Raises:
+        UsageError: no face, or nobody to read it.
+    """
+    if recognizer is None:
+        raise UsageError(f"{name}: people are recognised by photos only with a recogniser; leave --no-verify out")
+    faces = detector.detect(photo)
+    if not faces:
+        raise UsageError(f"{name}: no face was found in it; give a photo with one clear face")
+    largest = max(faces, key=lambda face: float(np.prod(face.box[2:] - face.box[:2])))
+    return recognizer.embed(photo, largest.landmarks[None])[0]

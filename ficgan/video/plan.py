@@ -1,22 +1,85 @@
-"""What happens to every face of every frame of a film, settled before the first is drawn."""
+"""What happens to each face of a film, whether it worked, and the account of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.ndimage import binary_closing, binary_dilation
 
+from ficgan.faces import Face, FaceDetector, Recognizer, detector_missing, get_detector
 from ficgan.faces.smooth import SmoothConfig
-from ficgan.video.check import Finding
+from ficgan.video.decisions import Exemption
 from ficgan.video.media import Frame
-from ficgan.video.modes import effective_modes
 from ficgan.video.project import Project
 from ficgan.video.render import Appearance, FrameJob
 from ficgan.video.settings import VideoSettings
-from ficgan.video.tracks import FILLED, PADDED, SEEN, TrackSet
+from ficgan.video.tracks import FILLED, PADDED, SEEN, Track, TrackSet
 
-__all__ = ["Plan"]
+__all__ = [
+    "CheckReport",
+    "Finding",
+    "Plan",
+    "VideoResult",
+    "check_frames",
+    "effective_modes",
+    "frontality",
+    "independent_detector",
+]
+
+
+def frontality(landmarks: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Eye distance over eye–mouth distance of faces [n,5,2]: about 1 from the front, small in profile: float64 [n]."""
+    points = np.asarray(landmarks, np.float64)
+    eyes = np.linalg.norm(points[:, 1] - points[:, 0], axis=-1)
+    height = np.linalg.norm(points[:, 3:].mean(1) - points[:, :2].mean(1), axis=-1)
+    return eyes / height.clip(1e-6)
+
+
+def effective_modes(
+    track: Track, decided: NDArray[np.str_], settings: VideoSettings, rate: float
+) -> tuple[NDArray[np.str_], dict[str, int]]:
+    """Modes of a track's rows, with fallbacks where a generated face was asked for and cannot stand.
+
+    Args:
+        track: the track.
+        decided: [n] what the rules say.
+        settings: limits and fallbacks.
+        rate: frames per second, for times in seconds.
+
+    Returns:
+        [n] modes, and why rows fell back: reason → number of rows ("small", "turned away", "pad").
+    """
+    modes, reasons = decided.copy(), {}
+    generated = decided == "ficgan"
+    if not generated.any():
+        return modes, {}
+    hold = max(1, round(settings.hold * rate))
+
+    def steady(flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Held for a while on both sides, short pauses closed: a mode that flips from frame to frame is unwatchable."""
+        wide = np.ones(2 * hold + 1, bool)
+        padded = np.pad(binary_dilation(flags, wide), len(wide), mode="edge")
+        return binary_closing(padded, wide)[len(wide) : -len(wide)]
+
+    sides = (track.boxes[:, 2:] - track.boxes[:, :2]).min(1)
+    ratio = frontality(track.landmarks)
+    turned = (ratio < settings.turned) | (ratio > 1 / max(settings.turned, 1e-6))
+    for reason, rows, mode in (
+        ("small", steady(sides < settings.small), settings.fallback),
+        ("turned away", steady(turned), settings.fallback),
+        ("pad", track.origin == PADDED, settings.pad_mode),
+    ):
+        rows = rows & generated & (modes == "ficgan")
+        if rows.any() and mode != "ficgan":
+            modes[rows] = mode
+            reasons[reason] = int(rows.sum())
+    return modes, reasons
+
 
 _ORIGINS = {SEEN: "seen", FILLED: "filled", PADDED: "padded"}
 
@@ -101,3 +164,182 @@ class Plan:
         """Boxes [n,4] of the faces that stay as they are in a frame."""
         rows = [track.boxes[row] for track, row in self._tracks.at(frame) if self._modes[track.id][row] == "keep"]
         return np.array(rows, np.float32).reshape(-1, 4)
+
+
+MATES = ("insightface", "yunet", "centerface", "dlib")
+"""Detectors for the second look, the best first."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A source face that a viewer of the result can still recognise."""
+
+    frame: int
+    time: float
+    box: tuple[float, float, float, float]
+    distance: float
+    """Between source and result, by the recogniser; near 0 where the face was not covered at all."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "frame": self.frame,
+            "time": round(self.time, 3),
+            "box": [round(value, 1) for value in self.box],
+            "distance": round(self.distance, 4),
+        }
+
+
+@dataclass
+class CheckReport:
+    """What the second look saw."""
+
+    detector: str
+    recognizer: str
+    frames: int = 0
+    """Frames looked at."""
+    faces: int = 0
+    """Faces that the detector found in the result."""
+    exempt: int = 0
+    """Of them, those a rule keeps."""
+    findings: list[Finding] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "detector": self.detector,
+            "recognizer": self.recognizer,
+            "frames": self.frames,
+            "faces": self.faces,
+            "exempt": self.exempt,
+            "findings": [finding.to_dict() for finding in self.findings],
+        }
+
+
+def independent_detector(used: str, size: int) -> FaceDetector:
+    """A detector of another kind than the one that found the faces; of the same kind where there is no other.
+
+    Args:
+        used: name of that one.
+        size: longest side in pixels at which frames are searched.
+    """
+    from ficgan.faces import DetectAt
+
+    others = [name for name in MATES if not used.startswith(name) and detector_missing(name) is None]
+    return DetectAt(get_detector(others[0] if others else "auto", scale=1.0), (size, size), enlarge=False)
+
+
+def check_frames(
+    pairs: Iterator[tuple[Frame, Frame]],
+    kept_at: Callable[[int], NDArray[np.floating]],
+    detector: FaceDetector,
+    recognizer: Recognizer,
+) -> CheckReport:
+    """Look for source faces in a result.
+
+    A face counts where the detector finds it in the result and the recogniser takes the same place in the source for
+    the same person. What was not covered is the same in both, so that missed faces are found by the same rule.
+
+    Args:
+        pairs: the same frame of source and result.
+        kept_at: boxes [n,4] of the faces that rules keep in a frame.
+        detector: should not be the one that found the faces.
+        recognizer: tells people apart.
+    """
+    report = CheckReport(detector.name, recognizer.name)
+    for source, result in pairs:
+        report.frames += 1
+        faces = detector.detect(result.image)
+        report.faces += len(faces)
+        kept = kept_at(source.index)
+        seen = [face for face in faces if not _exempt(face, kept)]
+        report.exempt += len(faces) - len(seen)
+        if not seen:
+            continue
+        marks = np.stack([face.landmarks for face in seen])
+        before, after = recognizer.embed(source.image, marks), recognizer.embed(result.image, marks)
+        for face, a, b in zip(seen, before, after, strict=True):
+            if recognizer.is_match(a, b):
+                x0, y0, x1, y1 = (float(value) for value in face.box)
+                distance = float(recognizer.distance(a, b))
+                report.findings.append(Finding(source.index, source.time, (x0, y0, x1, y1), distance))
+    return report
+
+
+def _exempt(face: Face, kept: NDArray[np.floating]) -> bool:
+    """Whether a rule keeps a face: its centre lies in such a box, and the sizes agree within a factor of 2."""
+    if not len(kept):
+        return False
+    centre, size = (face.box[:2] + face.box[2:]) / 2, float((face.box[2:] - face.box[:2]).max())
+    sizes = (kept[:, 2:] - kept[:, :2]).max(1).clip(1e-6)
+    inside = (kept[:, :2] <= centre).all(1) & (centre <= kept[:, 2:]).all(1)
+    return bool((inside & (sizes / 2 <= size) & (size <= 2 * sizes)).any())
+
+
+@dataclass
+class VideoResult:
+    """Account of one film."""
+
+    output: Path | None
+    frames: int
+    """Frames read, each of which was written."""
+    seconds: float
+    """Length of the film."""
+    tracks: int
+    people: int
+    faces: Mapping[str, int]
+    """Faces of single frames by what was done to them: generated, solid, blur, mosaic, a method, region, kept."""
+    fallbacks: Mapping[str, int] = field(default_factory=dict)
+    """Why faces were not generated although asked for: reason → faces of single frames."""
+    masked_people: int = 0
+    """People whom no setting hid from the gate, so that they were covered."""
+    origins: Mapping[str, int] = field(default_factory=dict)
+    """Faces of single frames by how their place is known: seen, filled, padded."""
+    exemptions: list[Exemption] = field(default_factory=list)
+    edits: tuple[str, ...] = ()
+    """What the project of a reviewed film says beyond its default, a sentence each."""
+    check: CheckReport | None = None
+    """The second look; None where it was not asked for."""
+    notes: tuple[str, ...] = ()
+    """What was left out, damaged or worth knowing, each a sentence."""
+    damage: tuple[str, ...] = ()
+    """Where the source was cut or damaged."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    account: dict[str, Any] = field(default_factory=dict)
+    """Of the k-same draws and the model, as for a photo."""
+    has_audio: bool = False
+    """Whether sound was copied."""
+    timing: dict[str, float] = field(default_factory=dict)
+    """Seconds by stage."""
+
+    @property
+    def reidentified(self) -> int | None:
+        """Faces that the second look still recognises; None where it was not asked for."""
+        return None if self.check is None else len(self.check.findings)
+
+    @property
+    def ok(self) -> bool:
+        """No check was unmet and the source was read to its end."""
+        return not (self.reidentified or self.damage)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready, without embeddings."""
+        return {
+            **self.account,
+            "frames": self.frames,
+            "duration": round(self.seconds, 3),
+            "tracks": self.tracks,
+            "people": self.people,
+            "faces_by_action": dict(self.faces),
+            "fallbacks": dict(self.fallbacks),
+            "masked_people": self.masked_people,
+            "faces_by_origin": dict(self.origins),
+            "exemptions": [exemption.to_dict() for exemption in self.exemptions],
+            "edits": list(self.edits),
+            "check": None if self.check is None else self.check.to_dict(),
+            "audio": "copied" if self.has_audio else "none",
+            "notes": list(self.notes),
+            "damage": list(self.damage),
+            "settings": self.settings,
+            "timing": {stage: round(value, 2) for stage, value in self.timing.items()},
+        }

@@ -2,23 +2,55 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
+import sys
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
+import av
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from ficgan.errors import InputError, UsageError
-from ficgan.video.libav import display_name, is_url
-from ficgan.video.media import Frame, VideoInfo
+from ficgan.images import READABLE_SUFFIXES, read_image
+from ficgan.video.media import (
+    IDENTITY,
+    Frame,
+    Orientation,
+    RGBReader,
+    VideoInfo,
+    display_name,
+    is_full_range,
+    is_url,
+    locator,
+    orientation_of,
+    reason,
+    rotation_of,
+)
 
-__all__ = ["Raw", "VideoSource", "is_live", "open_video"]
+__all__ = [
+    "AnimationSource",
+    "Raw",
+    "SequenceSource",
+    "StreamSource",
+    "VideoSource",
+    "images_in",
+    "is_animation",
+    "is_live",
+    "matching",
+    "open_camera",
+    "open_input",
+    "open_video",
+]
 
 _CAMERA = re.compile(r"camera:(\d+)")
 _PATTERN = re.compile(r"%0?\d*d")
@@ -118,7 +150,7 @@ class VideoSource(ABC):
     def _fitted(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
         if image.shape[:2] == (self.info.height, self.info.width):
             return image
-        from ficgan.video.colour import fit
+        from ficgan.video.media import fit
 
         self._note("The size of the picture changes: {} frames were scaled into the first size.")
         return fit(image, self.info.width, self.info.height)
@@ -223,12 +255,8 @@ def open_video(
 def _open(text: str, start: float | None, end: float | None, rate: float | Fraction | None) -> VideoSource:
     # Imported here so that a reader's library is loaded only where it is used.
     if camera := _CAMERA.fullmatch(text):
-        from ficgan.video.read_stream import open_camera
-
         return open_camera(int(camera[1]), start=start, end=end)
     if is_url(text):
-        from ficgan.video.read_stream import StreamSource
-
         return StreamSource(text, display_name(text), start=start, end=end)
     path = Path(text)
     from ficgan.video import read_pictures
@@ -248,7 +276,6 @@ def _open(text: str, start: float | None, end: float | None, rate: float | Fract
         raise InputError(f"{path}: is empty; was it copied completely?")
     if read_pictures.is_animation(head):
         return read_pictures.AnimationSource(path, start=start, end=end)
-    from ficgan.video.read_stream import StreamSource
 
     return StreamSource(path, str(path), start=start, end=end)
 
@@ -264,3 +291,443 @@ def _spanned(start: float | None, end: float | None) -> Callable[[VideoInfo], Vi
         return replace(info, duration=duration, frames=None if info.frames is None else round(info.frames * share))
 
     return narrow
+
+
+_NOT_FILM = frozenset({"ansi", "bintext", "xbin", "idf"})
+"""FFmpeg draws text files as pictures with these."""
+_TIMEOUT = (15.0, 15.0)
+"""Seconds to wait for a network stream to open and to go on."""
+_MAX_ERRORS = 100
+"""Reading errors in a row after which the rest of a file is given up."""
+_MICROSECOND = Fraction(1, 1_000_000)
+_CUT = 0.5
+"""Seconds that must be missing at the end before a file counts as cut; headers are often wrong by less."""
+_CAMERA_FORMATS = {"linux": ("video4linux2", "/dev/video{}"), "darwin": ("avfoundation", "{}")}
+_AVCOL_PRI_UNSPECIFIED = 2
+
+
+def open_input(source: str | Path, name: str, **options: Any) -> Any:
+    """Open a file or address with FFmpeg.
+
+    Args:
+        source: File, or address.
+        name: For messages.
+        options: Of `av.open`.
+
+    Returns:
+        The container.
+
+    Raises:
+        InputError: It cannot be opened, or is no media file.
+    """
+    text = str(source)
+    remote = is_url(text)
+    if remote:
+        options.setdefault("timeout", _TIMEOUT)
+    elif isinstance(source, Path):
+        text = locator(source)
+    try:
+        return av.open(text, metadata_errors="replace", **options)
+    except (av.InvalidDataError, EOFError):
+        raise InputError(f"{name}: is no video that FFmpeg can read, or its header is cut off or damaged") from None
+    except (av.FFmpegError, OSError, ValueError) as error:
+        place = "the address and the connection" if remote else "the file"
+        raise InputError(f"{name}: cannot be opened ({reason(error)}); check {place}") from error
+
+
+def open_camera(number: int, *, start: float | None = None, end: float | None = None) -> StreamSource:
+    """The camera of that number, as the system counts them.
+
+    Raises:
+        InputError: There is none, or it cannot be opened.
+    """
+    name = f"camera:{number}"
+    driver, device = _CAMERA_FORMATS.get(sys.platform, ("", ""))
+    if not driver:
+        raise InputError(f"{name}: cameras can be read on Linux and macOS only; give a file or an address")
+    device = device.format(number)
+    if device.startswith("/") and not Path(device).exists():
+        raise InputError(f"{name}: there is no camera {device}; connect it, or name another: camera:0, camera:1 …")
+    return StreamSource(device, name, driver=driver, start=start, end=end)
+
+
+class StreamSource(VideoSource):
+    """One video stream of what FFmpeg opened.
+
+    Args:
+        source: File, address, or device.
+        name: For messages.
+        driver: FFmpeg's input device, for a camera.
+        start: Seconds after the first frame at which to begin.
+        end: Seconds after the first frame at which to stop.
+    """
+
+    def __init__(
+        self, source: str | Path, name: str, *, driver: str | None = None, start: float | None = None,
+        end: float | None = None,
+    ) -> None:  # fmt: skip
+        self._where, self._driver = source, driver
+        self._container = open_input(source, name, format=driver)
+        self._orientation: Orientation = IDENTITY
+        seekable = isinstance(source, Path) or str(source).startswith(("http://", "https://"))
+        try:
+            self._stream, notes = _choose(self._container, name)
+            self._damage: list[str] = []
+            self.name, self.live = name, not seekable
+            self._decoder: Generator[Any] | None = self._decode()
+            first = next(self._decoder, None)
+            if first is None:
+                raise InputError(f"{name}: no frame of its video can be decoded; is the file complete?")
+            self._first = first
+            info = self._describe(first, notes)
+        except BaseException:
+            self._container.close()
+            raise
+        super().__init__(
+            name, info, path=source if isinstance(source, Path) else None, live=not seekable, start=start, end=end
+        )
+
+    def _describe(self, frame: Any, notes: list[str]) -> VideoInfo:
+        stream, container = self._stream, self._container
+        orientation = _orientation(frame)
+        if orientation is None:
+            notes.append("The picture is to be turned by an odd angle, which is left undone.")
+        self._orientation = orientation or IDENTITY
+        rotation = rotation_of(self._orientation)
+        if rotation is None:
+            notes.append("The picture is stored mirrored and was put right.")
+        if frame.interlaced_frame:
+            notes.append("The picture is interlaced and is kept so, as whole frames.")
+        if any(part.is_alpha for part in frame.format.components):
+            notes.append("Transparency is dropped.")
+        if max(part.bits for part in frame.format.components) > 8:
+            notes.append("The picture has more than 8 bits per channel; it is processed in 8.")
+        if container.chapters():
+            notes.append("Chapters are dropped.")
+        width, height = frame.width, frame.height
+        aspect = stream.sample_aspect_ratio or Fraction(1)
+        if self._orientation[0]:
+            width, height, aspect = height, width, 1 / aspect
+        rate = stream.average_rate or stream.guessed_rate or None
+        duration = None
+        if stream.duration:
+            duration = float(stream.duration * stream.time_base)
+        elif container.duration:
+            duration = container.duration / 1e6
+        frames = stream.frames or (round(duration * rate) if duration and rate else None)
+        return VideoInfo(
+            width, height, stream.time_base, rate, frames, duration, frame.format.name,
+            colour_range=2 if is_full_range(frame.format.name, frame.color_range) else frame.color_range,
+            colour_space=frame.colorspace, colour_primaries=frame.color_primaries, colour_transfer=frame.color_trc,
+            rotation=rotation or 0, sample_aspect_ratio=aspect, codec=stream.codec_context.name,
+            audio_streams=len(container.streams.audio), notes=tuple(notes),
+        )  # fmt: skip
+
+    def _origin(self) -> int | None:
+        return self._first.pts if self._first is not None and not self.live else None
+
+    def _stated_end(self) -> int | None:
+        stream = self._stream
+        return None if not stream.duration or stream.start_time is None else stream.start_time + stream.duration
+
+    def _pictures(self) -> Iterator[Raw]:
+        reader = RGBReader()
+        decoder, first = self._decoder, self._first
+        self._decoder = None
+        if decoder is None or (self.start and not self.live):
+            decoder, first = self._begin(self._target())
+        try:
+            if first is not None:
+                yield self._raw(first, reader)
+            for frame in decoder:
+                yield self._raw(frame, reader)
+        finally:
+            decoder.close()
+
+    def _begin(self, target: int | None) -> tuple[Generator[Any], Any]:
+        """Read anew, from the beginning or from a tick on; returns the rest and the first frame."""
+        self._reopen()
+        decoder = self._decode(target)
+        first = next(decoder, None)
+        if target is not None and (first is None or first.pts is None or first.pts > target):
+            decoder.close()  # the jump went too far, or nowhere
+            return self._begin(None)
+        return decoder, first
+
+    def _raw(self, frame: Any, reader: RGBReader) -> Raw:
+        orientation = _orientation(frame)
+        return Raw(
+            frame.pts, frame.duration or None, partial(reader, frame, orientation or IDENTITY)
+        )  # the decoded frame is held only until it was converted or skipped
+
+    def _target(self) -> int | None:
+        """Tick to jump to, a second before the wanted start; None to read from the beginning."""
+        if not self.start or self._first.pts is None or self.start < 5:
+            return None
+        return int(self._first.pts + (self.start - 1) / self._stream.time_base)
+
+    def _reopen(self) -> None:
+        self._container.close()
+        del self._container, self._stream
+        gc.collect()  # PyAV's containers and streams hold each other, and a decoder many pictures
+        self._container = open_input(self._where, self.name, format=self._driver)
+        self._stream, _ = _choose(self._container, self.name)
+
+    def _decode(self, target: int | None = None) -> Generator[Any]:
+        """All frames that can be decoded; what was wrong is kept in `_damage`."""
+        container, stream = self._container, self._stream
+        stream.thread_type = "AUTO"
+        streams = [stream] if self.live else [s for s in container.streams if s.type in ("video", "audio")]
+        if target is not None:
+            try:
+                container.seek(target, stream=stream)
+            except (av.FFmpegError, OSError):
+                return
+        watch = _Watch(container, stream)
+        while True:
+            try:
+                for packet in container.demux(streams):
+                    watch.see(packet)
+                    if packet.stream is not stream:  # the empty packet at the end knows its stream only this way
+                        continue
+                    try:
+                        pictures = packet.decode()
+                    except EOFError:
+                        continue
+                    except (av.FFmpegError, ValueError):
+                        watch.undecodable += 1
+                        continue
+                    yield from pictures
+                break
+            except (av.FFmpegError, OSError) as error:
+                watch.errors += 1
+                if self.live or watch.errors > _MAX_ERRORS:
+                    watch.lost = reason(error)
+                    break
+        self._damage.extend(watch.sentences(self.name, whole=target is None))
+
+    def close(self) -> None:
+        """Let go of the file, camera or connection."""
+        self._decoder = None
+        self._container.close()
+
+
+class _Watch:
+    """Counts what goes wrong while a file is read, and how far it reaches."""
+
+    def __init__(self, container: Any, stream: Any) -> None:
+        self.stream, self.index = stream, stream.index
+        self.count = stream.frames
+        self.interval = float(1 / stream.average_rate) if stream.average_rate else 0.04
+        self.duration = None if container.duration is None else float(container.duration * _MICROSECOND)
+        self.start = float((container.start_time or 0) * _MICROSECOND)
+        self.reached = 0.0
+        self.packets = self.undecodable = self.corrupt = self.errors = 0
+        self.lost = ""
+
+    def see(self, packet: Any) -> None:
+        """Take note of a packet of any stream."""
+        if not packet.size:
+            return
+        self.errors = 0
+        if packet.stream_index == self.index:
+            self.packets += 1
+            self.corrupt += bool(packet.is_corrupt)
+        time = packet.pts if packet.pts is not None else packet.dts
+        if time is not None:
+            self.reached = max(self.reached, float((time + (packet.duration or 0)) * packet.time_base) - self.start)
+
+    def sentences(self, name: str, *, whole: bool) -> list[str]:
+        """What was wrong; `whole` where the file was read from its beginning."""
+        found = []
+        broken = max(self.undecodable, self.corrupt)
+        missing = 0.0 if self.duration is None else self.duration - self.reached
+        # Packets that an edit list leaves out are missing too, but not at the end.
+        short = missing > _CUT or (whole and self.packets < self.count and missing > 1.5 * self.interval)
+        if self.lost:
+            found.append(f"{name}: reading broke off at {self.reached:.2f} s ({self.lost}).")
+        elif short:
+            of = f" of {self.duration:.2f} s" if self.duration else ""
+            found.append(f"{name}: cut off at {self.reached:.2f} s{of}; everything up to there was read.")
+        if broken:
+            found.append(f"{name}: {broken} of {self.packets} packets of its video are damaged and not decoded.")
+        return found
+
+
+def _choose(container: Any, name: str) -> tuple[Any, list[str]]:
+    """The video stream to read, and what is left out."""
+    covers = [s for s in container.streams.video if s.disposition & av.stream.Disposition.attached_pic]
+    films = [s for s in container.streams.video if s not in covers]
+    usable = [s for s in films if s.codec_context is not None and s.codec_context.name not in _NOT_FILM]
+    if not usable:
+        if films and films[0].codec_context is None:
+            raise InputError(f"{name}: FFmpeg has no decoder for its video; convert it to H.264 first")
+        has = "only sound" if container.streams.audio else "no video"
+        raise InputError(f"{name}: has {has}{' and a cover picture' if covers else ''}, no video stream to process")
+    best = max(usable, key=lambda s: (s.width * s.height, s.frames, -s.index))
+    notes = []
+    if len(films) > 1:
+        notes.append(f"{len(films) - 1} further video {_plural('stream', len(films) - 1)} dropped.")
+    if covers:
+        notes.append("The cover picture is dropped.")
+    if count := len(container.streams.subtitles):
+        notes.append(f"{count} subtitle {_plural('stream', count)} dropped.")
+    if count := len(container.streams.data) + len(container.streams.attachments):
+        notes.append(f"{count} data {_plural('stream', count)} dropped.")
+    return best, notes
+
+
+def _plural(word: str, count: int) -> str:
+    return f"{word} is" if count == 1 else f"{word}s are"
+
+
+def _orientation(frame: Any) -> Orientation | None:
+    side = frame.side_data.get("DISPLAYMATRIX") if len(frame.side_data) else None
+    return orientation_of(None if side is None else np.frombuffer(bytes(side), np.int32))
+
+
+_MILLISECOND = Fraction(1, 1000)
+_UNTIMED = 100
+"""Milliseconds a frame without a duration is shown for, as browsers do."""
+_PIXEL_FORMATS = {"P": "pal8", "L": "gray"}
+
+
+def is_animation(head: bytes) -> bool:
+    """Whether a file's first bytes are those of GIF, WebP or PNG, which Pillow reads."""
+    return head[:6] in (b"GIF87a", b"GIF89a") or head[:8] == b"\x89PNG\r\n\x1a\n" or head[8:12] == b"WEBP"
+
+
+class AnimationSource(VideoSource):
+    """An animated GIF, WebP or PNG; transparent parts are shown on white."""
+
+    def __init__(self, path: Path, *, start: float | None = None, end: float | None = None) -> None:
+        try:
+            with warnings.catch_warnings(), Image.open(path) as image:
+                warnings.simplefilter("ignore")
+                animated, count = bool(getattr(image, "is_animated", False)), int(getattr(image, "n_frames", 1))
+                size, kind, mode = image.size, str(image.format), image.mode
+                image.load()
+                transparent = image.has_transparency_data and np.asarray(image.convert("RGBA"))[..., 3].min() < 255
+                durations = self._durations(image, count) if kind == "GIF" else None
+        except Exception as error:
+            raise InputError(f"{path}: damaged, or no picture ({' '.join(str(error).split())})") from error
+        if not animated and kind != "GIF":
+            raise InputError(f"{path}: is a single picture, not a film; give it as a photo")
+        length = Fraction(sum(durations), 1000) if durations else None
+        info = VideoInfo(
+            *size,
+            time_base=_MILLISECOND,
+            rate=count / length if length else None,
+            frames=count,
+            duration=float(length) if length else None,
+            pixel_format=_PIXEL_FORMATS.get(mode, "rgb24"),
+            codec=kind.lower(),
+            notes=("Transparent parts are shown on white.",) if transparent else (),
+        )
+        super().__init__(str(path), info, path=path, start=start, end=end)
+
+    @staticmethod
+    def _durations(image: Image.Image, count: int) -> list[int]:
+        """Milliseconds of each frame of a GIF, which reads them without decoding; what is damaged counts as untimed."""
+        found = []
+        for index in range(count):
+            try:
+                image.seek(index)
+                found.append(_shown(image))
+            except Exception:
+                found.append(_UNTIMED)
+        return found
+
+    def _pictures(self) -> Iterator[Raw]:
+        assert self.path is not None
+        pts, count = 0, self.info.frames or 0
+        with warnings.catch_warnings(), Image.open(self.path) as image:
+            warnings.simplefilter("ignore")
+            index = 0
+            while True:
+                try:
+                    image.seek(index)
+                    picture = _on_white(image)
+                    duration = _shown(image)
+                except EOFError:
+                    if index >= (getattr(image, "n_frames", index) or index):
+                        return
+                    break
+                except Exception:
+                    break
+                yield Raw(pts, duration, lambda picture=picture: picture)  # type: ignore[misc]
+                pts, index = pts + duration, index + 1
+        self._damage.append(f"{self.name}: cut off or damaged at {pts / 1000:.2f} s, after {index} of {count} frames.")
+
+
+def _shown(image: Image.Image) -> int:
+    return max(1, round(float(image.info.get("duration") or 0))) if image.info.get("duration") else _UNTIMED
+
+
+def _on_white(image: Image.Image) -> NDArray[np.uint8]:
+    if not image.has_transparency_data:
+        return np.asarray(image.convert("RGB"))
+    picture = image.convert("RGBA")
+    white = Image.new("RGBA", picture.size, "white")
+    return np.asarray(Image.alpha_composite(white, picture).convert("RGB"))
+
+
+class SequenceSource(VideoSource):
+    """Image files as the frames of a film; their own orientation, depth and profile are taken into account."""
+
+    def __init__(
+        self, files: Sequence[Path], rate: float | Fraction, name: str, *, start: float | None = None,
+        end: float | None = None,
+    ) -> None:  # fmt: skip
+        if not files:
+            raise InputError(f"{name}: there is no image of that name or in that folder")
+        exact = Fraction(rate).limit_denominator(100_000)
+        size: tuple[int, int] | None = None
+        error: InputError | None = None
+        for file in files:  # the first that can be read sets the size
+            try:
+                height, width = read_image(file).rgb.shape[:2]
+                size = width, height
+                break
+            except InputError as problem:
+                error = error or problem
+        if size is None:
+            raise error or InputError(f"{name}: no image could be read")
+        info = VideoInfo(
+            size[0], size[1], 1 / exact, exact, len(files), float(len(files) / exact), "rgb24", codec="images"
+        )
+        super().__init__(name, info, start=start, end=end)
+        self._files = tuple(files)
+
+    def _pictures(self) -> Iterator[Raw]:
+        lost = 0
+        for number, file in enumerate(self._files):
+            try:
+                picture = read_image(file).rgb
+            except InputError:
+                lost += 1
+                continue
+            yield Raw(number, 1, lambda picture=picture: picture)  # type: ignore[misc]
+        if lost:
+            self._damage.append(f"{self.name}: {lost} of {len(self._files)} images could not be read and are left out.")
+
+
+def images_in(folder: Path) -> list[Path]:
+    """The images of a folder, numbers in their names counted as numbers."""
+    return sorted((p for p in folder.iterdir() if p.suffix.lower() in READABLE_SUFFIXES and p.is_file()), key=_natural)
+
+
+def matching(pattern: Path) -> list[Path]:
+    """The images that a pattern like `frames/%05d.png` means, by rising number."""
+    if not pattern.parent.is_dir():
+        return []
+    place = re.search(r"%(0?)(\d*)d", pattern.name)
+    assert place is not None
+    digits = rf"(\d{{{place[2] or 1},}})"
+    name = re.compile(re.escape(pattern.name[: place.start()]) + digits + re.escape(pattern.name[place.end() :]))
+    found = [(int(match[1]), path) for path in pattern.parent.iterdir() if (match := name.fullmatch(path.name))]
+    return [path for _, path in sorted(found)]
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path.name)]

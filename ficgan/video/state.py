@@ -11,25 +11,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan import __version__
 from ficgan.errors import FicganError, InputError
-from ficgan.video.check import Finding
-from ficgan.video.folders import hold, make_private_folder, remove_folder, work_folder, write_private
-from ficgan.video.libav import reason
-from ficgan.video.media import EncodeOptions
+from ficgan.faces import Face, FaceDetector
+from ficgan.video.folders import hold, make_private_folder, read_json, remove_folder, work_folder, write_private
+from ficgan.video.media import EncodeOptions, Frame, reason
+from ficgan.video.plan import Finding
 from ficgan.video.project import PROJECT_FILE, fingerprint
 from ficgan.video.render import Renderer, VideoTools
-from ficgan.video.rules import Rules
-from ficgan.video.schema import read_json
-from ficgan.video.settings import VideoSettings
+from ficgan.video.settings import Rules, VideoSettings
 from ficgan.video.write import finished_segments
 
-__all__ = ["DETECTIONS", "State", "analysis_in", "identity_of", "working"]
+__all__ = ["DETECTIONS", "DetectionLog", "State", "analysis_in", "identity_of", "working"]
 
 DETECTIONS = "ficgan-detections.jsonl"
 _STATE = "ficgan-state.json"
@@ -197,3 +195,58 @@ class State:
         for segment in finished_segments(self.folder):
             if segment.last >= frames:
                 segment.path.unlink()
+
+
+class DetectionLog:
+    """What the detector found so far, on disk, so that an interrupted analysis need not look again.
+
+    Args:
+        path: JSON lines; what an interrupted run left is read, a line cut short is dropped.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._found: dict[int, list[Face]] = {}
+        self._file: TextIO | None = None
+        good = 0
+        if path.is_file():
+            for line in path.read_bytes().splitlines(keepends=True):
+                try:
+                    number, rows = json.loads(line)
+                    self._found[int(number)] = [_face(row) for row in rows]
+                except (ValueError, TypeError, IndexError):
+                    break
+                if not line.endswith(b"\n"):
+                    break
+                good += len(line)
+        path.touch(mode=0o600)
+        self._file = path.open("r+", encoding="ascii")
+        self._file.truncate(good)
+        self._file.seek(good)
+
+    def faces(self, frame: Frame, detector: FaceDetector) -> list[Face]:
+        """The faces of a frame, from the log or found now."""
+        if frame.index in self._found:
+            return self._found.pop(frame.index)
+        faces = [_face(_row(face)) for face in detector.detect(frame.image)]  # as a later run would read them
+        assert self._file is not None
+        self._file.write(json.dumps([frame.index, [_row(face) for face in faces]]) + "\n")
+        self._file.flush()
+        return faces
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _row(face: Face) -> list[float]:
+    values = [*face.box.ravel(), *face.landmarks.ravel()]
+    return [*(round(float(value), 2) for value in values), round(float(face.score), 4)]
+
+
+def _face(row: list[float]) -> Face:
+    values = np.asarray(row, np.float32)
+    if values.shape != (15,) or not np.isfinite(values).all():
+        raise ValueError("no face")
+    return Face(values[:4], values[4:14].reshape(5, 2), float(values[14]))

@@ -14,7 +14,7 @@ from worlds import RATE, Actor, World, box_at, covered, face_at
 from ficgan.errors import UsageError
 from ficgan.faces import Face
 from ficgan.video.association import ONCE, AssociationConfig, Associator
-from ficgan.video.fill import fill_tracks
+from ficgan.video.tracks import fill_tracks
 
 Path = Callable[[float], tuple[float, float, float]]
 THRESHOLDS = AssociationConfig(high=0.5, low=0.2)

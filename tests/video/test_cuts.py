@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError
-from ficgan.video.cuts import CutDetector
+from ficgan.video.association import CutDetector
 
 Image = NDArray[np.uint8]
 

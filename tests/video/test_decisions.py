@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from ficgan.errors import InputError
 from ficgan.video.decisions import HIDING, MODES, BoxRule, Decider, Decision, Decisions, SpanRule
-from ficgan.video.schema import checked
+from ficgan.video.folders import checked
 from ficgan.video.tracks import Track
 
 SIZE = (100, 80)

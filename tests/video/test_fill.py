@@ -20,9 +20,22 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces import detector_missing, get_detector
 from ficgan.faces.smooth import SmoothConfig, jitter, smooth_landmarks, smooth_middle
 from ficgan.video.association import Associator
-from ficgan.video.fill import FillConfig, fill_track, fill_tracks, scene_bounds
-from ficgan.video.motion import PLACE, Motion, State, smooth
-from ficgan.video.tracks import FILLED, PADDED, SEEN, Sighting, Track, TrackSet
+from ficgan.video.tracks import (
+    FILLED,
+    PADDED,
+    PLACE,
+    SEEN,
+    FillConfig,
+    Motion,
+    Sighting,
+    State,
+    Track,
+    TrackSet,
+    fill_track,
+    fill_tracks,
+    scene_bounds,
+    smooth,
+)
 
 
 def sighting(frame: int, x: float, y: float = 200.0, size: float = 60.0) -> Sighting:

@@ -339,7 +339,7 @@ def test_choosing_somebody_who_is_not_there_hides_nobody_and_is_an_error(tmp_pat
 
 
 def other_detector(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ficgan.video.process.independent_detector", lambda used, size: Discs(name="other"))
+    monkeypatch.setattr("ficgan.video.film.independent_detector", lambda used, size: Discs(name="other"))
 
 
 @pytest.mark.parametrize("verify", ["full", "sampled"])

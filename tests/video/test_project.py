@@ -20,11 +20,10 @@ from hypothesis.extra import numpy as hnp
 
 import ficgan.video.track_file as track_file
 from ficgan.errors import FicganError, InputError
-from ficgan.video.decisions import BoxRule, Decision, Decisions, SpanRule
+from ficgan.video.decisions import BoxRule, Decision, Decisions, Region, SpanRule
 from ficgan.video.folders import MARKER, hold, kind_of, make_private_folder, work_folder
 from ficgan.video.media import VideoInfo
 from ficgan.video.project import Project, Source, fingerprint
-from ficgan.video.regions import Region
 from ficgan.video.tracks import Track
 
 KEYS = ({"frame": 10, "box": (0, 0, 10, 10)}, {"frame": 20, "box": (10, 0, 20, 40)})

@@ -20,10 +20,9 @@ from ficgan.identity import IdentityBank
 from ficgan.models import FICGAN
 from ficgan.policy import CORE, Policy, covered
 from ficgan.video import Frame, VideoSettings, VideoTools, analyse_film, open_video
-from ficgan.video.fill import FillConfig, fill_track
 from ficgan.video.plan import Plan
 from ficgan.video.render import Appearance, FrameJob, Renderer
-from ficgan.video.tracks import Sighting, Track
+from ficgan.video.tracks import FillConfig, Sighting, Track, fill_track
 
 Image = NDArray[np.uint8]
 CONFIG = ModelConfig(resolution=32, channel_base=256, channel_max=16, spatial_channels=4, mapping_layers=1)

@@ -17,7 +17,7 @@ from clips import Image, ffmpeg, make_clip, number_of, picture, variable_times
 
 from ficgan.errors import InputError, UsageError
 from ficgan.video import EncodeOptions, Frame, SegmentWriter, VideoInfo, VideoWriter, finished_segments, open_video
-from ficgan.video.encoders import plan_encoding
+from ficgan.video.encode import plan_encoding
 
 INFO = VideoInfo(96, 64, Fraction(1, 90_000), Fraction(30), None, None)
 

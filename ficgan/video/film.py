@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +15,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.faces import Recognizer
-from ficgan.video.analyse import Analysis, DetectionLog, analyse
-from ficgan.video.check import CheckReport, check_frames, independent_detector
+from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer
+from ficgan.video.association import AssociationConfig, Associator, look
 from ficgan.video.decisions import BoxRule, Decisions, SpanRule
-from ficgan.video.edits import edits_of
 from ficgan.video.folders import remove_folder, work_folder
 from ficgan.video.hiding import HIDING, shown
-from ficgan.video.libav import partial_file
-from ficgan.video.media import EncodeOptions, Frame
-from ficgan.video.mux import assemble, check_output
-from ficgan.video.people import People
-from ficgan.video.plan import Plan
-from ficgan.video.project import PROJECT_FILE, Project, Source
+from ficgan.video.media import EncodeOptions, Frame, partial_file
+from ficgan.video.people import People, Readings, likeness, link_tracklets, look_up
+from ficgan.video.plan import CheckReport, Plan, VideoResult, check_frames, independent_detector
+from ficgan.video.project import PROJECT_FILE, Project, Source, edits_of
 from ficgan.video.read import VideoSource, open_video
 from ficgan.video.render import FrameJob, Renderer, VideoTools
-from ficgan.video.result import VideoResult
 from ficgan.video.review import save_thumbnails, write_review
-from ficgan.video.rules import Rules
-from ficgan.video.settings import VideoSettings
-from ficgan.video.state import DETECTIONS, State, analysis_in, identity_of, working
-from ficgan.video.tracks import SEEN, Track
-from ficgan.video.write import SegmentWriter
+from ficgan.video.settings import Rules, VideoSettings
+from ficgan.video.state import DETECTIONS, DetectionLog, State, analysis_in, identity_of, working
+from ficgan.video.tracks import SEEN, Track, Tracklet, fill_tracks
+from ficgan.video.write import SegmentWriter, assemble, check_output
 
-__all__ = ["Cancelled", "Progress", "analyse_film", "process_film", "render_film"]
+__all__ = ["Analysis", "Cancelled", "Progress", "analyse", "analyse_film", "process_film", "render_film"]
 
 Progress = Callable[[int, int | None, str], None]
 """progress(frames done, frames in all or None, "analysing" | "rendering" | "checking")"""
@@ -454,9 +448,7 @@ def _looked_again(
     return check_frames(pairs(), plan.kept_at, detector, tools.recognizer)
 
 
-def _account(
-    tools: VideoTools, renderer: Renderer, settings: VideoSettings, modes: Iterable[str]
-) -> dict[str, Any]:
+def _account(tools: VideoTools, renderer: Renderer, settings: VideoSettings, modes: Iterable[str]) -> dict[str, Any]:
     account: dict[str, Any] = {
         "mode": shown(settings.mode),
         **tools.methods.accounts(modes),
@@ -476,3 +468,82 @@ def _account(
             for key, cast in sorted(renderer.casts.items())
         ]
     return account
+
+
+@dataclass
+class Analysis:
+    """What the first pass found."""
+
+    pts: NDArray[np.int64]
+    tracks: list[Track]
+    cuts: tuple[int, ...]
+    likeness: dict[str, dict[int, tuple[float, float]]] = field(default_factory=dict)
+    """Name of a reference photo → person → mean and smallest distance of that person's readings from it."""
+    searched: int = 0
+    """Frames the detector looked at."""
+
+
+def analyse(
+    source: VideoSource,
+    detector: FaceDetector,
+    recognizer: Recognizer | None,
+    settings: VideoSettings,
+    *,
+    people: People | None = None,
+    photos: Mapping[str, NDArray[np.uint8]] | None = None,
+    log: DetectionLog | None = None,
+    step: Callable[[int], None] | None = None,
+) -> Analysis:
+    """Follow every face of a film.
+
+    Args:
+        source: the film, read once from its beginning.
+        detector: finds faces.
+        recognizer: tells people apart; None: every track is a person of its own.
+        settings: stride, pads, linking.
+        people: those known from other films of the job.
+        photos: reference photos of people to recognise, by name.
+        log: of detections.
+        step: called with the number of each frame read; may raise to stop.
+
+    Raises:
+        InputError: the film has no frame.
+        UsageError: a reference photo without a face, or nobody to recognise it.
+    """
+    search = DetectAt(detector, (settings.detect_size,) * 2, enlarge=False)
+    known = {name: look_up(photo, name, search, recognizer) for name, photo in (photos or {}).items()}
+    reader = recognizer if known or settings.link != "none" else None
+    rate = float(source.info.rate) if source.info.rate else 25.0
+    follow = Associator(rate, AssociationConfig(patience=settings.patience))
+    readings = Readings(reader, settings.embeddings)
+    pts: list[int] = []
+    times: list[float] = []
+    cuts: list[int] = []
+    done: list[Tracklet] = []
+    searched = 0
+
+    def find(frame: Frame) -> list[Face]:
+        return search.detect(frame.image) if log is None else log.faces(frame, search)
+
+    for frame, faces, cut in look(source.frames(), find, settings.stride):
+        pts.append(frame.pts)
+        times.append(frame.time)
+        if cut:
+            cuts.append(frame.index)
+        searched += faces is not None
+        found = follow.step(frame.index, faces, cut, frame.time)
+        done += found.ended
+        if faces:
+            readings(frame.image, faces, found.ids)
+        if step is not None:
+            step(frame.index)
+    if not pts:
+        raise InputError(f"{source.name}: holds no frame that can be decoded")
+    done += follow.finish()
+    readings.hand_over(done)
+    if people is None:
+        people = People(link=settings.link) if recognizer is None else People.of(recognizer, settings.link)
+    done = link_tracklets(done, people, times)
+    likeness = {name: likeness(reference, done, recognizer) for name, reference in known.items()}
+    tracks = fill_tracks(done, cuts, times, settings.pad)
+    return Analysis(np.array(pts, np.int64), tracks, tuple(cuts), likeness, searched)
