@@ -8,62 +8,27 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-# Public name → the module that offers it.
-_MODULES = {
-    "Assembled": "ficgan.video.write",
-    "Cancelled": "ficgan.video.film",
-    "EncodeOptions": "ficgan.video.media",
-    "Frame": "ficgan.video.media",
-    "People": "ficgan.video.people",
-    "Project": "ficgan.video.project",
-    "Rules": "ficgan.video.settings",
-    "SegmentWriter": "ficgan.video.write",
-    "Stream": "ficgan.video.live",
-    "StreamResult": "ficgan.video.live",
-    "VideoInfo": "ficgan.video.media",
-    "VideoResult": "ficgan.video.plan",
-    "VideoSettings": "ficgan.video.settings",
-    "VideoSource": "ficgan.video.read",
-    "VideoTools": "ficgan.video.render",
-    "VideoWriter": "ficgan.video.write",
-    "analyse_film": "ficgan.video.film",
-    "assemble": "ficgan.video.write",
-    "check_output": "ficgan.video.write",
-    "finished_segments": "ficgan.video.write",
-    "open_video": "ficgan.video.read",
-    "process_film": "ficgan.video.film",
-    "record_live": "ficgan.video.live",
-    "render_film": "ficgan.video.film",
-    "stream": "ficgan.video.live",
+_NAMES = {
+    "film": "Cancelled analyse_film process_film render_film",
+    "live": "Stream StreamResult record_live stream",
+    "media": "EncodeOptions Frame VideoInfo",
+    "people": "People",
+    "plan": "VideoResult",
+    "project": "Project",
+    "read": "VideoSource open_video",
+    "render": "VideoTools",
+    "settings": "Rules VideoSettings",
+    "write": "Assembled SegmentWriter VideoWriter assemble check_output finished_segments",
 }
+"""Public names by the module that offers them."""
+_MODULES = {name: f"ficgan.video.{module}" for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
-    "Assembled",
-    "Cancelled",
-    "EncodeOptions",
-    "Frame",
-    "People",
-    "Project",
-    "Rules",
-    "SegmentWriter",
-    "Stream",
-    "StreamResult",
-    "VideoInfo",
-    "VideoResult",
-    "VideoSettings",
-    "VideoSource",
-    "VideoTools",
-    "VideoWriter",
-    "analyse_film",
-    "assemble",
-    "check_output",
-    "finished_segments",
-    "open_video",
-    "process_film",
-    "record_live",
-    "render_film",
-    "stream",
-]
+    "Assembled", "Cancelled", "EncodeOptions", "Frame", "People", "Project", "Rules", "SegmentWriter", "Stream",
+    "StreamResult", "VideoInfo", "VideoResult", "VideoSettings", "VideoSource", "VideoTools", "VideoWriter",
+    "analyse_film", "assemble", "check_output", "finished_segments", "open_video", "process_film", "record_live",
+    "render_film", "stream",
+]  # fmt: skip
 
 if TYPE_CHECKING:
     from ficgan.video.film import Cancelled, analyse_film, process_film, render_film

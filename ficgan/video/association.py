@@ -1,4 +1,7 @@
-"""Scene cuts, as the frames come: no frame is waited for."""
+"""From pictures to tracklets: scene cuts, the frames in which the detector looks, and which faces are the same.
+
+Source of the association: Bewley et al., "Simple online and realtime tracking", 2016 (Kalman filter, assignment).
+"""
 
 from __future__ import annotations
 
@@ -45,17 +48,14 @@ class CutConfig:
 
 
 class CutDetector:
-    """Says of each frame whether a scene cut lies before it.
+    """Tells whether a scene cut lies before a frame, as the frames come.
 
     A cut is a picture with another structure and other colours than the one before, and a far larger change than the
     frames before had. Brightness and contrast are taken out first, so that flashes and fades are no cuts, and a shift
     of the picture is tried, so that a fast pan is none.
 
-    What it does not see: dissolves and wipes (no frame changes enough), cuts between pictures of like structure or like
-    colours or between dark ones, and cuts during wild motion. A flash that bleaches the picture may count as one.
-
-    Args:
-        config: numbers.
+    Not seen are dissolves and wipes (no frame changes enough), cuts between pictures of like structure or like colours
+    or between dark ones, and cuts during wild motion. A flash that bleaches the picture may count as a cut.
     """
 
     def __init__(self, config: CutConfig | None = None):
@@ -156,17 +156,12 @@ HELD = 32
 
 
 def look(frames: Iterable[Frame], find: Callable[[Frame], list[Face]], stride: int) -> Iterator[Seen]:
-    """Look at every n-th frame, at the first and last of each scene, and wherever two looks tell different stories.
+    """Look at every n-th frame (n is `stride`), at the first and last of each scene, and wherever two looks differ.
 
     Where a face came, went or moved far between two looks, the frame in the middle is looked at too, and so on on both
-    sides: what comes in a dash is followed frame by frame, and what rests costs one look in n. Where something came
-    and went between two looks (the picture differs from both, which are alike), the frame that shows it best is looked
-    at. What flashes up while the camera moves, for less than n frames, is not seen.
-
-    Args:
-        frames: of a film, in order.
-        find: the detector.
-        stride: n.
+    sides: a dash is followed frame by frame, a face at rest costs one look in n. Where something came and went between
+    two looks (the picture differs from both, which are alike), the frame that shows it best is looked at. What flashes
+    up while the camera moves, for less than n frames, is not seen.
 
     Yields:
         Every frame once, in order, at most `stride` frames late.
@@ -282,9 +277,6 @@ class AssociationConfig:
     """Numbers of following.
 
     Args:
-        high: score from which a detection may start a tracklet. Scores are comparable within one detector only; 0 lets
-            every detection start one.
-        low: score from which a detection may continue one.
         patience: seconds without a sighting after which a tracklet ends.
         reach: the farthest a face may be from where it was expected, in sizes.
         gate: the same in standard deviations.
@@ -293,12 +285,9 @@ class AssociationConfig:
         leap: sizes, the farthest it may then be.
         resize: the largest difference of the logarithm of the size.
         limit: cost from which two do not belong together.
-        growth, most: how much the box of `Associator.expected` grows: standard deviations, and at most sizes a side.
         place, log_size: motion, lengths in sizes of the face.
     """
 
-    high: float = 0.0
-    low: float = 0.0
     patience: float = 1.5
     reach: float = 2.0
     gate: float = 4.0
@@ -307,14 +296,10 @@ class AssociationConfig:
     leap: float = 3.0
     resize: float = 0.5
     limit: float = 50.0
-    growth: float = 1.5
-    most: float = 0.5
     place: Motion = PLACE
     log_size: Motion = LOG_SIZE
 
     def __post_init__(self) -> None:
-        if self.low > self.high:
-            raise UsageError(f"low is {self.low} and high {self.high}: weak detections cannot score above strong ones.")
         if not (math.isfinite(self.patience) and self.patience >= 0):
             raise UsageError(f"patience is {self.patience}; give seconds, 0 or more.")
 
@@ -344,12 +329,7 @@ class _Active:
 
 
 class Associator:
-    """Follows faces from frame to frame, one film at a time.
-
-    Args:
-        rate: frames per second, for frames given without a time.
-        config: numbers.
-    """
+    """Follows faces from frame to frame, one film at a time; `rate` is for frames given without a time."""
 
     def __init__(self, rate: float = 25.0, config: AssociationConfig | None = None):
         if not (math.isfinite(rate) and rate > 0):
@@ -368,9 +348,6 @@ class Associator:
             cut: a new scene begins with this frame.
             time: seconds at which it is shown; None: by the rate.
 
-        Returns:
-            The tracklet of each face, and the tracklets that ended.
-
         Raises:
             UsageError: The frame, or its time, is not later than the last one's.
         """
@@ -388,55 +365,21 @@ class Associator:
         return Step(ids, _finished(ended))
 
     def finish(self) -> list[Tracklet]:
-        """The film is over: the tracklets that were still going on."""
+        """End the film; returns the tracklets that were still going on."""
         ended, self._active = self._active, []
         return _finished(ended)
 
-    def expected(self, time: float | None = None) -> list[tuple[int, Face]]:
-        """The faces as they are expected, for frames in which the detector did not look.
-
-        The box grows with the uncertainty and holds the place of the last sighting.
-
-        Args:
-            time: seconds, not before the last step; None: of the last step.
-
-        Returns:
-            Tracklet and face of every tracklet that has not ended; score 0 where the face was not seen at that time.
-        """
-        now, config = self._time if time is None else time, self._config
-        found = []
-        for one in self._active:
-            last = one.tracklet.sightings[-1].face
-            if now <= one.time:
-                found.append((one.tracklet.id, last))
-                continue
-            size = one.size
-            place = one.place.after(config.place, now - one.time, size)
-            logs = one.log_size.after(config.log_size, now - one.time)
-            half = np.exp(logs.mean[0]) / 2
-            spread = math.sqrt(place.covariance[0, 0]) + math.sqrt(logs.covariance[0, 0]) * size / 2
-            grown = half + min(config.growth * spread, config.most * size)
-            box = np.concatenate([
-                np.minimum(place.mean[0] - grown, last.box[:2]), np.maximum(place.mean[0] + grown, last.box[2:])
-            ])  # fmt: skip
-            centre, log_size = measured(last.box)
-            landmarks = place.mean[0] + (last.landmarks - centre) * 2 * half / np.exp(log_size)
-            found.append((one.tracklet.id, Face(box.astype(np.float32), landmarks.astype(np.float32), 0.0)))
-        return found
-
     def _follow(self, frame: int, now: float, faces: Sequence[Face]) -> list[int]:
-        config, ids = self._config, [0] * len(faces)
+        ids = [0] * len(faces)
         usable = [number for number, face in enumerate(faces) if _usable(face)]
-        strong = [number for number in usable if faces[number].score >= config.high]
-        weak = [number for number in usable if config.low <= faces[number].score < config.high]
         waiting = list(self._active)
-        for numbers, sudden in ((strong, False), (strong, True), (weak, False)):
-            rest = [number for number in numbers if not ids[number]]
+        for sudden in (False, True):
+            rest = [number for number in usable if not ids[number]]
             for one, number in self._pairs(waiting, rest, faces, now, sudden):
                 self._see(one, frame, now, faces[number])
                 ids[number] = one.tracklet.id
             waiting = [one for one in waiting if one.time < now]
-        for number in strong:
+        for number in usable:
             if not ids[number]:
                 ids[number] = self._start(frame, now, faces[number])
         return ids

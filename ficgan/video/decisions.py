@@ -40,18 +40,9 @@ from ficgan.video.hiding import COVERS, HIDING, check_mode, mode_type
 from ficgan.video.tracks import Track
 
 __all__ = [
-    "HIDING",
-    "MODES",
-    "BoxRule",
-    "Decider",
-    "Decision",
-    "Decisions",
-    "Exemption",
-    "HidingMode",
-    "Mode",
-    "Region",
+    "HIDING", "MODES", "BoxRule", "Decider", "Decision", "Decisions", "Exemption", "HidingMode", "Mode", "Region",
     "SpanRule",
-]
+]  # fmt: skip
 
 MODES: tuple[str, ...] = (*HIDING, "keep")
 """Of our own; names of anonymisers are modes, too."""

@@ -20,16 +20,9 @@ from ficgan.errors import InputError, UsageError
 from ficgan.video.media import EncodeOptions, VideoInfo, is_full_range, matrix_of, quiet, reason
 
 __all__ = [
-    "ANIMATIONS",
-    "CONTAINERS",
-    "Encoder",
-    "Encoding",
-    "container_of",
-    "default_codec",
-    "muxer_options",
-    "plan_encoding",
-    "write_failed",
-]
+    "ANIMATIONS", "CONTAINERS", "Encoder", "Encoding", "container_of", "default_codec", "muxer_options",
+    "plan_encoding", "write_failed",
+]  # fmt: skip
 
 CONTAINERS: Mapping[str, str] = {
     ".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska", ".webm": "webm", ".avi": "avi", ".ts": "mpegts",
@@ -100,11 +93,7 @@ class Encoding:
 
 
 def container_of(target: str | Path, container: str | None = None) -> str:
-    """FFmpeg's name of the container to write.
-
-    Args:
-        target: File or address.
-        container: As the user named it; None: by suffix or protocol.
+    """FFmpeg's name of the container to write: as the user named it, or by suffix or protocol.
 
     Raises:
         UsageError: The suffix says nothing, or FFmpeg has no such container.
@@ -123,20 +112,12 @@ def container_of(target: str | Path, container: str | None = None) -> str:
 
 
 def default_codec(container: str, codec: str = "h264") -> str:
-    """The codec to use in a container: the one asked for, unless it is H.264 and the container cannot hold that."""
+    """The codec asked for, unless it is H.264 and the container cannot hold that."""
     return _CODECS.get(container, codec) if codec == "h264" else codec
 
 
 def plan_encoding(info: VideoInfo, options: EncodeOptions, container: str) -> Encoding:
-    """Settle how a film is encoded.
-
-    Args:
-        info: Of the source.
-        options: Of the user.
-        container: FFmpeg's name of it.
-
-    Returns:
-        The plan; its notes say what differs from the source or from what was asked for.
+    """How a film is encoded; the notes say what differs from the source or from what was asked for.
 
     Raises:
         UsageError: No such encoder, or a pixel format or quality it does not take.
@@ -278,11 +259,7 @@ def muxer_options(container: str, time_base: Fraction) -> dict[str, str]:
 
 
 def write_failed(name: str, error: BaseException) -> NoReturn:
-    """Tell that a file could not be written.
-
-    Raises:
-        InputError: Always.
-    """
+    """Raise an InputError: a file could not be written."""
     full = isinstance(error, OSError) and error.errno in (27, 28, 122)  # EFBIG, ENOSPC, EDQUOT
     remedy = "; make room there, or choose another folder" if full else ""
     raise InputError(f"{name}: cannot be written ({reason(error)}){remedy}") from error
@@ -300,6 +277,7 @@ class Encoder:
         self._reformatter = VideoReformatter()
         self._durations: dict[int, int] = {}
         self._last: int | None = None
+        self._zero: int | None = None
         self._begin: tuple[int, int] | None = None
         """Tick of the first picture, and of its decoding."""
         self._end = 0
@@ -347,6 +325,9 @@ class Encoder:
             )
         picture = self._picture(np.ascontiguousarray(image))
         tick = round(pts * self._scale)
+        if self._container.format.name == "avi":  # has no times: a later begin would lengthen the first frame
+            self._zero = tick if self._zero is None else self._zero
+            tick -= self._zero
         if self._last is not None and tick <= self._last:  # a coarser clock must not let two frames fall together
             tick = self._last + 1
         length = duration or (1 / (self._info.rate * self._info.time_base) if self._info.rate else None)

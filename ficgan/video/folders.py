@@ -24,23 +24,9 @@ from ficgan.images import atomic_write
 from ficgan.yaml_settings import check
 
 __all__ = [
-    "MARKER",
-    "Box",
-    "Kind",
-    "Removal",
-    "Strict",
-    "Text",
-    "check_schema",
-    "checked",
-    "hold",
-    "kind_of",
-    "make_private_folder",
-    "read_json",
-    "remove_folder",
-    "to_text",
-    "work_folder",
-    "write_private",
-]
+    "MARKER", "Box", "Kind", "Removal", "Strict", "Text", "check_schema", "checked", "hold", "kind_of",
+    "make_private_folder", "read_json", "remove_folder", "to_text", "work_folder", "write_private",
+]  # fmt: skip
 
 Kind = Literal["project", "work"]
 MARKER = ".ficgan-folder"
@@ -49,33 +35,22 @@ _SCHEMA = {"project": "ficgan-video-project/1", "work": "ficgan-video-work/1"}
 _TEMPORARY = r"\.ficgan-[0-9a-f]{16}\.tmp"
 _PROJECT_FILES = rf"project\.json|tracks\.jsonl|review\.html|{_TEMPORARY}"
 _THUMBNAILS = rf"track-\d{{4,}}(-after)?\.jpg|{_TEMPORARY}"
-_OURS = {
-    "project": re.compile(_PROJECT_FILES),
-    "work": re.compile(rf"{_PROJECT_FILES}|ficgan-[\w.-]+"),
-}
+_OURS = {"project": re.compile(_PROJECT_FILES), "work": re.compile(rf"{_PROJECT_FILES}|ficgan-[\w.-]+")}
 DECISIONS_FILE = "decisions.json"
 """What the review page exports; ours in a project folder where its content says so."""
 
 
 def work_folder(output: str | os.PathLike[str]) -> Path:
-    """Where the parts of an unfinished film lie; their names must begin with `ficgan-`, or `remove_folder` spares them.
+    """Where the parts of an unfinished film are: `.<output name>.ficgan-work` in the same folder.
 
-    Args:
-        output: The film to be made.
-
-    Returns:
-        `.<output name>.ficgan-work` in the same folder.
+    Their names must begin with `ficgan-`, or `remove_folder` spares them.
     """
     path = Path(output)
     return path.with_name(f".{path.name}.ficgan-work")
 
 
 def make_private_folder(folder: Path, kind: Kind) -> bool:
-    """Make a folder that only its owner can open (mode 0700), with the marker in it; one of ours is taken as it is.
-
-    Args:
-        folder: The folder; missing parents are made with the usual mode.
-        kind: What it is for.
+    """Make a folder that only its owner can open (mode 0700), with the marker in it; one of ours is used as it is.
 
     Returns:
         Whether it is new (an empty folder that was there counts).
@@ -127,7 +102,7 @@ def write_private(path: Path, *, overwrite: bool = False) -> Iterator[BinaryIO]:
 
 @contextmanager
 def hold(folder: Path) -> Iterator[None]:
-    """Nobody else may work in a folder of ours, nor remove it, while the block runs.
+    """Lock a folder of ours: nobody else may work in it, nor remove it, while the block runs.
 
     Raises:
         InputError: The folder is not ours, or another process holds it.
@@ -165,15 +140,8 @@ def remove_folder(folder: Path, *, dry_run: bool = False) -> Removal:
 
     Where anything is left the marker stays too, so that the removal can be repeated.
 
-    Args:
-        folder: The folder itself, no link to it.
-        dry_run: Remove nothing.
-
-    Returns:
-        What was, or would be, removed and left.
-
     Raises:
-        InputError: No such folder, not ours, or in use.
+        InputError: No such folder, a link to one, not ours, or in use.
     """
     if folder.is_symlink():
         raise InputError(f"{folder}: is a link; give the folder itself")
@@ -265,11 +233,7 @@ Box = Annotated[tuple[float, float, float, float], AfterValidator(_corners_in_or
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds.
-
-    Raises:
-        InputError: The file is missing, unreadable, damaged, or names one key twice.
-    """
+    """What a JSON file holds; an InputError where it is missing, damaged, or names one key twice."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -285,11 +249,7 @@ def read_json(path: Path) -> Any:
 
 
 def check_schema(tree: Any, schema: str, where: str) -> dict[str, Any]:
-    """The tree as a dictionary of the schema `NAME/VERSION`; anything else is an error that says what it is.
-
-    Raises:
-        InputError: Another kind of file, or one of a newer version.
-    """
+    """The tree as a dictionary of the schema `NAME/VERSION`; an InputError for anything else."""
     name, version = schema.split("/")
     found = tree.get("schema") if isinstance(tree, dict) else None
     if not isinstance(found, str) or found.split("/")[0] != name:
@@ -303,11 +263,7 @@ def check_schema(tree: Any, schema: str, where: str) -> dict[str, Any]:
 
 
 def checked(model: type[M], tree: Any, where: str) -> M:
-    """A tree as a model.
-
-    Raises:
-        InputError: An unknown key, with the nearest known one, or a value that does not fit.
-    """
+    """A tree as a model; an InputError for an unknown key, with the nearest known one, or a wrong value."""
     return check(model, tree, where=where, error=InputError)
 
 

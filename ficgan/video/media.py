@@ -23,24 +23,9 @@ if TYPE_CHECKING:
     import av
 
 __all__ = [
-    "IDENTITY",
-    "EncodeOptions",
-    "Frame",
-    "Orientation",
-    "RGBReader",
-    "VideoInfo",
-    "display_name",
-    "fit",
-    "is_full_range",
-    "is_url",
-    "locator",
-    "matrix_of",
-    "orientation_of",
-    "partial_file",
-    "quiet",
-    "reason",
-    "turn",
-]
+    "IDENTITY", "EncodeOptions", "Frame", "Orientation", "RGBReader", "VideoInfo", "display_name", "fit",
+    "is_full_range", "is_url", "locator", "matrix_of", "orientation_of", "partial_file", "quiet", "reason", "turn",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -141,17 +126,10 @@ def quiet() -> None:
 
 @contextmanager
 def partial_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """A temporary name beside `path` to write to by name; it becomes `path` when the block ends well, else it goes.
-
-    Args:
-        path: The file to make.
-        overwrite: Replace an existing file; otherwise that is an error, also when it appears while the block runs.
-
-    Yields:
-        The temporary name; nothing is there yet.
+    """A temporary name beside `path` for FFmpeg to write to; it becomes `path` when the block ends well.
 
     Raises:
-        InputError: `path` exists already, or cannot be written.
+        InputError: `path` exists already (also while the block runs) without `overwrite`, or cannot be written.
     """
     if not overwrite and os.path.lexists(path):
         raise _exists(path)
@@ -203,16 +181,9 @@ _FULL_RANGE = 2
 
 
 def matrix_of(colour_space: int, width: int, height: int) -> int:
-    """swscale's number of the luma and chroma matrix.
+    """swscale's number of the luma and chroma matrix of FFmpeg's AVColorSpace.
 
-    Args:
-        colour_space: FFmpeg's AVColorSpace.
-        width: Of the stored picture, pixels.
-        height: Likewise.
-
-    Returns:
-        The stated matrix; where none is stated BT.709 for pictures of 1280 columns or of more than 576 lines, otherwise
-        BT.601, as players guess.
+    Where none is stated, as players do: BT.709 for pictures of 1280 columns or more than 576 lines, otherwise BT.601.
     """
     return _MATRICES.get(colour_space, _BT709 if width >= 1280 or height > 576 else _BT601)
 
@@ -223,13 +194,9 @@ def is_full_range(pixel_format: str, colour_range: int) -> bool:
 
 
 def orientation_of(matrix: NDArray[np.int32] | None) -> Orientation | None:
-    """How a picture is to be turned.
+    """How FFmpeg's display matrix [a b u; c d v; x y w] turns a picture: x' = a·x + c·y, y' = b·x + d·y.
 
-    Args:
-        matrix: FFmpeg's display matrix, nine numbers [a b u; c d v; x y w]: x' = a·x + c·y, y' = b·x + d·y.
-
-    Returns:
-        The orientation; None where the matrix turns by anything but quarters.
+    None where it turns by anything but quarters.
     """
     if matrix is None:
         return IDENTITY
@@ -258,16 +225,7 @@ def turn(image: Image, orientation: Orientation) -> Image:
 
 
 def fit(image: Image, width: int, height: int) -> Image:
-    """Scale a picture into another size, its shape kept, the rest black.
-
-    Args:
-        image: uint8 [H,W,3].
-        width: Wanted, pixels.
-        height: Likewise.
-
-    Returns:
-        uint8 [height,width,3].
-    """
+    """Scale a picture into another size, its shape kept, the rest black: uint8 [height,width,3]."""
     rows, columns = image.shape[:2]
     scale = min(width / columns, height / rows)
     w, h = max(1, min(width, round(columns * scale))), max(1, min(height, round(rows * scale)))
@@ -287,15 +245,7 @@ class RGBReader:
         self._reformatter = VideoReformatter()
 
     def __call__(self, frame: av.VideoFrame, orientation: Orientation = IDENTITY) -> Image:
-        """Convert one frame.
-
-        Args:
-            frame: As decoded.
-            orientation: How to turn it.
-
-        Returns:
-            uint8 [H,W,3], contiguous; the memory is the converted frame's own where no row is padded.
-        """
+        """An upright picture uint8 [H,W,3], contiguous, in the converted frame's own memory where no row is padded."""
         full = is_full_range(frame.format.name, frame.color_range)
         converted = self._reformatter.reformat(
             frame,

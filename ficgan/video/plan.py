@@ -1,9 +1,10 @@
-"""What happens to each face of a film, whether it worked, and the account of it."""
+"""What happens to each face of a film, the check of the result, and the account of both."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,33 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import binary_closing, binary_dilation
 
-from ficgan.faces import Face, FaceDetector, Recognizer, detector_missing, get_detector
+from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer, detector_missing, get_detector
 from ficgan.faces.smooth import SmoothConfig
 from ficgan.video.decisions import Exemption
 from ficgan.video.media import Frame
+from ficgan.video.people import frontality
 from ficgan.video.project import Project
 from ficgan.video.render import Appearance, FrameJob
 from ficgan.video.settings import VideoSettings
 from ficgan.video.tracks import FILLED, PADDED, SEEN, Track, TrackSet
 
 __all__ = [
-    "CheckReport",
-    "Finding",
-    "Plan",
-    "VideoResult",
-    "check_frames",
-    "effective_modes",
-    "frontality",
-    "independent_detector",
-]
+    "CheckReport", "Finding", "Plan", "VideoResult", "check_frames", "effective_modes", "independent_detector",
+]  # fmt: skip
 
-
-def frontality(landmarks: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Eye distance over eye–mouth distance of faces [n,5,2]: about 1 from the front, small in profile: float64 [n]."""
-    points = np.asarray(landmarks, np.float64)
-    eyes = np.linalg.norm(points[:, 1] - points[:, 0], axis=-1)
-    height = np.linalg.norm(points[:, 3:].mean(1) - points[:, :2].mean(1), axis=-1)
-    return eyes / height.clip(1e-6)
+_ORIGINS = {SEEN: "seen", FILLED: "filled", PADDED: "padded"}
+_CHECKERS = ("insightface", "yunet", "centerface", "dlib")
+"""Detectors for the check, the best first."""
 
 
 def effective_modes(
@@ -49,7 +40,7 @@ def effective_modes(
         track: the track.
         decided: [n] what the rules say.
         settings: limits and fallbacks.
-        rate: frames per second, for times in seconds.
+        rate: frames per second.
 
     Returns:
         [n] modes, and why rows fell back: reason → number of rows ("small", "turned away", "pad").
@@ -61,7 +52,7 @@ def effective_modes(
     hold = max(1, round(settings.hold * rate))
 
     def steady(flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Held for a while on both sides, short pauses closed: a mode that flips from frame to frame is unwatchable."""
+        """Held on both sides and short pauses closed: a mode that flips from frame to frame is unwatchable."""
         wide = np.ones(2 * hold + 1, bool)
         padded = np.pad(binary_dilation(flags, wide), len(wide), mode="edge")
         return binary_closing(padded, wide)[len(wide) : -len(wide)]
@@ -81,36 +72,43 @@ def effective_modes(
     return modes, reasons
 
 
-_ORIGINS = {SEEN: "seen", FILLED: "filled", PADDED: "padded"}
+@dataclass(frozen=True)
+class Finding:
+    """A source face that a viewer of the result can still recognise."""
+
+    frame: int
+    time: float
+    box: tuple[float, float, float, float]
+    distance: float
+    """Between source and result, by the recogniser; near 0 where the face was not covered at all."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        box = [round(value, 1) for value in self.box]
+        return {"frame": self.frame, "time": round(self.time, 3), "box": box, "distance": round(self.distance, 4)}
 
 
 class Plan:
-    """Modes and identities of all tracks.
-
-    Args:
-        film: the analysed film, its decisions made.
-        settings: limits, fallbacks, linking.
-    """
+    """Modes and identities of all tracks of an analysed film, its decisions made."""
 
     def __init__(self, film: Project, settings: VideoSettings) -> None:
-        self._film, self._tracks = film, TrackSet(film.tracks)
+        self._film, self._tracks, self._settings = film, TrackSet(film.tracks), settings
         decider, times = film.decider(), film.times
-        rate = (len(times) - 1) / times[-1] if len(times) > 1 and times[-1] > 0 else 25.0
-        self._settings, self._rate = settings, rate
-        scope = film.source.fingerprint or "film"
-        self.reach = SmoothConfig().frames(rate)
+        self._rate = (len(times) - 1) / times[-1] if len(times) > 1 and times[-1] > 0 else 25.0
+        self.reach = SmoothConfig().frames(self._rate)
         """Frames on either side over which generated faces are smoothed."""
         self.person: dict[int, str] = {}
-        self.fallbacks: dict[str, int] = {}
-        self.origins: dict[str, int] = {}
+        """Track → key of its person in the k-same draw."""
+        self.fallbacks: Counter[str] = Counter()
+        """Why faces fall back → rows."""
+        self.origins: Counter[str] = Counter()
+        """How places are known → rows."""
         self._modes: dict[int, NDArray[np.str_]] = {}
+        scope = film.source.fingerprint or "film"
         for track in film.tracks:
-            self._modes[track.id], reasons = effective_modes(track, decider.decide(track), settings, rate)
-            for reason, rows in reasons.items():
-                self.fallbacks[reason] = self.fallbacks.get(reason, 0) + rows
-            for origin, name in _ORIGINS.items():
-                rows = int((track.origin == origin).sum())
-                self.origins[name] = self.origins.get(name, 0) + rows
+            self._modes[track.id], reasons = effective_modes(track, decider.decide(track), settings, self._rate)
+            self.fallbacks.update(reasons)
+            self.origins.update({name: int((track.origin == origin).sum()) for origin, name in _ORIGINS.items()})
             linked = settings.link != "none" and track.person > 0
             where = "job" if settings.link == "job" and linked else scope
             self.person[track.id] = f"{where}/person {track.person}" if linked else f"{where}/track {track.id}"
@@ -124,41 +122,37 @@ class Plan:
         return FrameJob(frame, faces, self._film.regions_at(frame.index))
 
     def cover(self, findings: Sequence[Finding], reach: int) -> int:
-        """Let the fallback take the place of generated faces that are still recognised.
+        """Put the fallback in the place of generated faces that are still recognised.
 
         Args:
-            findings: of the second look.
-            reach: frames before and after a finding about which it says nothing.
+            findings: of the check.
+            reach: frames before and after a finding that were not checked.
 
         Returns:
             Number of rows changed; findings on no generated face change nothing.
         """
         changed = 0
         reach = max(reach, round(self._settings.hold * self._rate))
-        for finding in findings:
-            x, y = (finding.box[0] + finding.box[2]) / 2, (finding.box[1] + finding.box[3]) / 2
-            for track, row in self._tracks.at(finding.frame):
-                x0, y0, x1, y1 = track.boxes[row]
-                modes = self._modes[track.id]
-                if modes[row] == "ficgan" and x0 <= x <= x1 and y0 <= y <= y1:
-                    near = modes[max(0, row - reach) : row + reach + 1]  # a view
-                    generated = near == "ficgan"
-                    near[generated] = self._settings.fallback
-                    changed += int(generated.sum())
+        for track, row in self._generated(findings):
+            near = self._modes[track.id][max(0, row - reach) : row + reach + 1]  # a view
+            changed += int((near == "ficgan").sum())
+            near[near == "ficgan"] = self._settings.fallback
         if changed:
-            self.fallbacks["still recognised"] = self.fallbacks.get("still recognised", 0) + changed
+            self.fallbacks["still recognised"] += changed
         return changed
 
     def recognised(self, findings: Sequence[Finding]) -> set[str]:
-        """Keys of the people whose generated face a finding of the second look lies on."""
-        people = set()
+        """Keys of the people whose generated face a finding of the check lies on."""
+        return {self.person[track.id] for track, _ in self._generated(findings)}
+
+    def _generated(self, findings: Sequence[Finding]) -> Iterator[tuple[Track, int]]:
+        """Tracks and rows of the generated faces that findings lie on."""
         for finding in findings:
             x, y = (finding.box[0] + finding.box[2]) / 2, (finding.box[1] + finding.box[3]) / 2
             for track, row in self._tracks.at(finding.frame):
                 x0, y0, x1, y1 = track.boxes[row]
                 if self._modes[track.id][row] == "ficgan" and x0 <= x <= x1 and y0 <= y <= y1:
-                    people.add(self.person[track.id])
-        return people
+                    yield track, row
 
     def kept_at(self, frame: int) -> NDArray[np.floating]:
         """Boxes [n,4] of the faces that stay as they are in a frame."""
@@ -166,33 +160,12 @@ class Plan:
         return np.array(rows, np.float32).reshape(-1, 4)
 
 
-MATES = ("insightface", "yunet", "centerface", "dlib")
-"""Detectors for the second look, the best first."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A source face that a viewer of the result can still recognise."""
-
-    frame: int
-    time: float
-    box: tuple[float, float, float, float]
-    distance: float
-    """Between source and result, by the recogniser; near 0 where the face was not covered at all."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {
-            "frame": self.frame,
-            "time": round(self.time, 3),
-            "box": [round(value, 1) for value in self.box],
-            "distance": round(self.distance, 4),
-        }
+# -- the check ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class CheckReport:
-    """What the second look saw."""
+    """What the check saw."""
 
     detector: str
     recognizer: str
@@ -203,17 +176,15 @@ class CheckReport:
     exempt: int = 0
     """Of them, those a rule keeps."""
     findings: list[Finding] = field(default_factory=list)
+    unchecked: str = ""
+    """Why nothing follows from this check, where that is so."""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        return {
-            "detector": self.detector,
-            "recognizer": self.recognizer,
-            "frames": self.frames,
-            "faces": self.faces,
-            "exempt": self.exempt,
-            "findings": [finding.to_dict() for finding in self.findings],
-        }
+        tree = {**asdict(self), "checked": not self.unchecked}
+        tree["findings"] = [finding.to_dict() for finding in self.findings]
+        reason = tree.pop("unchecked")
+        return {**tree, "reason": reason} if reason else tree
 
 
 def independent_detector(used: str, size: int) -> FaceDetector:
@@ -223,9 +194,7 @@ def independent_detector(used: str, size: int) -> FaceDetector:
         used: name of that one.
         size: longest side in pixels at which frames are searched.
     """
-    from ficgan.faces import DetectAt
-
-    others = [name for name in MATES if not used.startswith(name) and detector_missing(name) is None]
+    others = [name for name in _CHECKERS if not used.startswith(name) and detector_missing(name) is None]
     return DetectAt(get_detector(others[0] if others else "auto", scale=1.0), (size, size), enlarge=False)
 
 
@@ -250,9 +219,9 @@ def check_frames(
     for source, result in pairs:
         report.frames += 1
         faces = detector.detect(result.image)
-        report.faces += len(faces)
         kept = kept_at(source.index)
-        seen = [face for face in faces if not _exempt(face, kept)]
+        seen = [face for face in faces if not _is_exempt(face, kept)]
+        report.faces += len(faces)
         report.exempt += len(faces) - len(seen)
         if not seen:
             continue
@@ -266,7 +235,7 @@ def check_frames(
     return report
 
 
-def _exempt(face: Face, kept: NDArray[np.floating]) -> bool:
+def _is_exempt(face: Face, kept: NDArray[np.floating]) -> bool:
     """Whether a rule keeps a face: its centre lies in such a box, and the sizes agree within a factor of 2."""
     if not len(kept):
         return False
@@ -276,9 +245,12 @@ def _exempt(face: Face, kept: NDArray[np.floating]) -> bool:
     return bool((inside & (sizes / 2 <= size) & (size <= 2 * sizes)).any())
 
 
+# -- the account -------------------------------------------------------------------------------------------------------
+
+
 @dataclass
 class VideoResult:
-    """Account of one film."""
+    """What was done to a film, ready for its side-car."""
 
     output: Path | None
     frames: int
@@ -299,7 +271,7 @@ class VideoResult:
     edits: tuple[str, ...] = ()
     """What the project of a reviewed film says beyond its default, a sentence each."""
     check: CheckReport | None = None
-    """The second look; None where it was not asked for."""
+    """None where no check was asked for."""
     notes: tuple[str, ...] = ()
     """What was left out, damaged or worth knowing, each a sentence."""
     damage: tuple[str, ...] = ()
@@ -314,12 +286,14 @@ class VideoResult:
 
     @property
     def reidentified(self) -> int | None:
-        """Faces that the second look still recognises; None where it was not asked for."""
-        return None if self.check is None else len(self.check.findings)
+        """Faces that the check still recognises; None where there was no check, or nothing follows from it."""
+        if self.check is None or (self.check.unchecked and not self.check.findings):
+            return None
+        return len(self.check.findings)
 
     @property
     def ok(self) -> bool:
-        """No check was unmet and the source was read to its end."""
+        """The check recognised nobody and the source was read to its end."""
         return not (self.reidentified or self.damage)
 
     def to_dict(self) -> dict[str, Any]:

@@ -44,17 +44,9 @@ from ficgan.video.media import VideoInfo
 from ficgan.video.tracks import PADDED, Track
 
 __all__ = [
-    "DECISIONS_SCHEMA",
-    "MAX_FRAMES",
-    "PROJECT_SCHEMA",
-    "Project",
-    "Source",
-    "edits_of",
-    "fingerprint",
-    "read_tracks",
-    "rounded",
-    "write_tracks",
-]
+    "DECISIONS_SCHEMA", "MAX_FRAMES", "PROJECT_SCHEMA", "Project", "Source", "edits_of", "fingerprint", "read_tracks",
+    "rounded", "write_tracks",
+]  # fmt: skip
 
 SCHEMA = "ficgan-video-tracks/1"
 MAX_FRAMES = 50_000_000
@@ -71,7 +63,7 @@ def rounded(track: Track) -> Track:
     """A track with the numbers it has after it was written and read: 0.1 px, 0.001 of a score.
 
     Raises:
-        InputError: The track is damaged: NaN, a box without area, columns of different lengths.
+        InputError: NaN, a box without area, columns of different lengths.
     """
     where = f"track {track.id}"
     boxes = _whole(track.boxes, PER_PIXEL, where)
@@ -84,13 +76,9 @@ def rounded(track: Track) -> Track:
 
 
 def write_tracks(file: BinaryIO, tracks: Iterable[Track], pts: NDArray[np.int64], analysis: str) -> None:
-    """Write rows; the tracks' people and notes are not among them.
+    """Write rows of tracks as `rounded` gives them, without people and notes.
 
-    Args:
-        file: Open for binary writing.
-        tracks: As `rounded` gives them.
-        pts: int64 [frames], time of showing of each frame in ticks.
-        analysis: Which analysis the rows are of; stands in the project too.
+    `pts` int64 [frames] are the frames' times in ticks; `analysis` is the name that stands in the project, too.
     """
     begin = [int(pts[0])] if len(pts) else []
     _line(file, {"schema": SCHEMA, "analysis": analysis, "pts": [begin, _runs(np.diff(pts))]})
@@ -109,13 +97,7 @@ def write_tracks(file: BinaryIO, tracks: Iterable[Track], pts: NDArray[np.int64]
 
 
 def read_tracks(path: Path) -> tuple[NDArray[np.int64], str, Iterator[Track]]:
-    """Read a file of rows.
-
-    Args:
-        path: The file; it stays open until the tracks are read.
-
-    Returns:
-        pts int64 [frames], the name of the analysis, and the tracks one after the other, person 0 and without notes.
+    """pts int64 [frames], the name of the analysis, and the tracks one after the other, person 0 and without notes.
 
     Raises:
         InputError: The file is missing or damaged; from the iterator too.
@@ -262,11 +244,7 @@ _MIB = 1 << 20
 
 
 def fingerprint(path: str | os.PathLike[str]) -> str:
-    """SHA-256, in hexadecimal, of a file's size and its first and last MiB: cheap, and enough to tell films apart.
-
-    Raises:
-        InputError: The file cannot be read.
-    """
+    """SHA-256, in hexadecimal, of a file's size and its first and last MiB: cheap, and enough to tell films apart."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -403,14 +381,10 @@ class Project:
         return [(box, mode) for box, mode in places if box is not None]
 
     def check_source(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
-        """Refuse another film than the one that was analysed.
-
-        Args:
-            path: The film to render.
-            force: Take it all the same.
+        """Refuse another film than the one that was analysed, and a camera or stream, unless `force` is given.
 
         Raises:
-            InputError: Another film, or a camera or stream, which cannot be seen twice.
+            InputError: It is another one.
         """
         if force:
             return
@@ -423,10 +397,7 @@ class Project:
             )
 
     def apply_decisions(self, path: str | os.PathLike[str]) -> Project:
-        """The project with the decisions of a file, such as the review page exports.
-
-        Args:
-            path: JSON; see docs/video-project.md. Keys it leaves out change nothing.
+        """The project with the decisions of a JSON file such as the review page exports; see docs/video-project.md.
 
         Raises:
             InputError: The file is damaged, for another project, or speaks of what is not there.
@@ -448,14 +419,11 @@ class Project:
             return replace(self, tracks=tracks, decisions=checked(Decisions, tree, where))
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write project.json and tracks.jsonl, each whole or not at all; a new folder that fails disappears again.
+        """Write project.json and tracks.jsonl, each whole or not at all; a new folder that fails is removed again.
 
         Args:
             folder: New, empty, or one of ours; made with mode 0700, files with 0600.
             overwrite: Replace the project in it.
-
-        Raises:
-            InputError: The folder holds something else, or cannot be written.
         """
         folder = Path(folder)
         if not overwrite and os.path.lexists(folder / PROJECT_FILE):
@@ -486,13 +454,10 @@ class Project:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Self:
-        """Read a project.
-
-        Args:
-            folder: The folder, or the project.json in it.
+        """Read a project from its folder, or from the project.json in it.
 
         Raises:
-            InputError: Missing, damaged, of a newer version, or not in itself consistent.
+            InputError: Missing, damaged, of a newer version, or not consistent.
         """
         place = Path(folder)
         path = place if place.name == PROJECT_FILE else place / PROJECT_FILE

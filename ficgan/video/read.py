@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import re
 import sys
@@ -29,6 +30,7 @@ from ficgan.video.media import (
     RGBReader,
     VideoInfo,
     display_name,
+    fit,
     is_full_range,
     is_url,
     locator,
@@ -37,20 +39,7 @@ from ficgan.video.media import (
     rotation_of,
 )
 
-__all__ = [
-    "AnimationSource",
-    "Raw",
-    "SequenceSource",
-    "StreamSource",
-    "VideoSource",
-    "images_in",
-    "is_animation",
-    "is_live",
-    "matching",
-    "open_camera",
-    "open_input",
-    "open_video",
-]
+__all__ = ["Raw", "VideoSource", "is_live", "open_input", "open_video"]
 
 _CAMERA = re.compile(r"camera:(\d+)")
 _PATTERN = re.compile(r"%0?\d*d")
@@ -78,16 +67,14 @@ class VideoSource(ABC):
         info: Properties.
         path: The file; None for a camera, a stream, a sequence of images.
         live: Whether it can be read only once, as it comes.
-        start: Seconds after the first frame at which to begin.
-        end: Seconds after the first frame at which to stop.
     """
 
-    def __init__(
-        self, name: str, info: VideoInfo, *, path: Path | None = None, live: bool = False,
-        start: float | None = None, end: float | None = None,
-    ) -> None:  # fmt: skip
+    start: float | None = None
+    end: float | None = None
+    """The span that is read, in seconds after the first frame."""
+
+    def __init__(self, name: str, info: VideoInfo, *, path: Path | None = None, live: bool = False) -> None:
         self.name, self.info, self.path, self.live = name, info, path, live
-        self.start, self.end = start, end
         self.end_pts: int | None = None
         """Tick at which the last delivered frame ends; known when `frames` has run through."""
         self._notes: dict[str, int] = {}
@@ -105,14 +92,11 @@ class VideoSource(ABC):
         return self.info.notes + tuple(text.format(count) for text, count in self._notes.items())
 
     def frames(self, first: int = 0, wanted: Callable[[int], bool] | None = None) -> Iterator[Frame]:
-        """The frames in the order of showing, with strictly rising times.
+        """The frames in the order of showing, with strictly rising times and all of the size that `info` states.
 
         Args:
             first: Number of the first frame wanted; earlier ones are decoded, but not converted.
-            wanted: Whether a frame of this number is wanted; the others are not converted either. None: all are.
-
-        Yields:
-            Frames, upright RGB, all of the size that `info` states.
+            wanted: Whether a frame of this number is wanted; the others are not converted. None: all are.
 
         Raises:
             InputError: A camera or stream is read a second time.
@@ -150,8 +134,6 @@ class VideoSource(ABC):
     def _fitted(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
         if image.shape[:2] == (self.info.height, self.info.width):
             return image
-        from ficgan.video.media import fit
-
         self._note("The size of the picture changes: {} frames were scaled into the first size.")
         return fit(image, self.info.width, self.info.height)
 
@@ -227,12 +209,8 @@ def open_video(
     Args:
         source: A video file; an animated GIF, WebP or PNG; a sequence of images as a pattern (`frames/%05d.png`) or as
             a folder together with `rate`; `camera:0`; an address (`rtsp://…`, `http://…`).
-        start: Seconds after the first frame at which to begin.
-        end: Seconds after the first frame at which to stop.
+        start, end: The span to read, in seconds after the first frame.
         rate: Frames per second of a sequence of images; 25 for a pattern.
-
-    Returns:
-        The source.
 
     Raises:
         InputError: Missing, unreadable, without a video stream, without a frame.
@@ -245,28 +223,27 @@ def open_video(
         raise UsageError(f"the span from {start} to {end} s is empty: let the end lie after the start")
     if rate is not None and not 0 < rate < 1e6:
         raise UsageError(f"rate is {rate}, and must be a positive number of frames per second")
-    text = os.fspath(source)
-    info_of = _spanned(start, end)
-    found = _open(text, start, end, rate)
-    found.info = info_of(found.info)
-    return found
+    film = _open(os.fspath(source), rate)
+    film.start, film.end, info = start, end, film.info
+    if info.duration and (start is not None or end is not None):
+        duration = max(0.0, min(info.duration, info.duration if end is None else end) - (start or 0.0))
+        frames = None if info.frames is None else round(info.frames * duration / info.duration)
+        film.info = replace(info, duration=duration, frames=frames)
+    return film
 
 
-def _open(text: str, start: float | None, end: float | None, rate: float | Fraction | None) -> VideoSource:
-    # Imported here so that a reader's library is loaded only where it is used.
+def _open(text: str, rate: float | Fraction | None) -> VideoSource:
     if camera := _CAMERA.fullmatch(text):
-        return open_camera(int(camera[1]), start=start, end=end)
+        return _open_camera(int(camera[1]))
     if is_url(text):
-        return StreamSource(text, display_name(text), start=start, end=end)
+        return StreamSource(text, display_name(text))
     path = Path(text)
-    from ficgan.video import read_pictures
-
     if path.is_dir():
         if rate is None:
             raise UsageError(f"{path}: is a folder; to read its images as one film give the rate, in frames per second")
-        return read_pictures.SequenceSource(read_pictures.images_in(path), rate, str(path), start=start, end=end)
+        return SequenceSource(_images_in(path), rate, str(path))
     if not path.exists() and _PATTERN.search(path.name):
-        return read_pictures.SequenceSource(read_pictures.matching(path), rate or 25, text, start=start, end=end)
+        return SequenceSource(_matching(path), rate or 25, text)
     try:
         with open(path, "rb") as file:
             head = file.read(64)
@@ -274,24 +251,13 @@ def _open(text: str, start: float | None, end: float | None, rate: float | Fract
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     if not head:
         raise InputError(f"{path}: is empty; was it copied completely?")
-    if read_pictures.is_animation(head):
-        return read_pictures.AnimationSource(path, start=start, end=end)
+    # Pillow reads animated pictures.
+    if head[:6] in (b"GIF87a", b"GIF89a") or head[:8] == b"\x89PNG\r\n\x1a\n" or head[8:12] == b"WEBP":
+        return AnimationSource(path)
+    return StreamSource(path, str(path))
 
-    return StreamSource(path, str(path), start=start, end=end)
 
-
-def _spanned(start: float | None, end: float | None) -> Callable[[VideoInfo], VideoInfo]:
-    """Length and count of the span that will be delivered."""
-
-    def narrow(info: VideoInfo) -> VideoInfo:
-        if info.duration is None or (start is None and end is None):
-            return info
-        duration = max(0.0, min(info.duration, end if end is not None else info.duration) - (start or 0.0))
-        share = duration / info.duration if info.duration else 0.0
-        return replace(info, duration=duration, frames=None if info.frames is None else round(info.frames * share))
-
-    return narrow
-
+# -- whatever FFmpeg opens ---------------------------------------------------------------------------------------------
 
 _NOT_FILM = frozenset({"ansi", "bintext", "xbin", "idf"})
 """FFmpeg draws text files as pictures with these."""
@@ -307,15 +273,7 @@ _AVCOL_PRI_UNSPECIFIED = 2
 
 
 def open_input(source: str | Path, name: str, **options: Any) -> Any:
-    """Open a file or address with FFmpeg.
-
-    Args:
-        source: File, or address.
-        name: For messages.
-        options: Of `av.open`.
-
-    Returns:
-        The container.
+    """The container of a file or address, opened by FFmpeg; `name` is for messages, `options` are those of `av.open`.
 
     Raises:
         InputError: It cannot be opened, or is no media file.
@@ -335,12 +293,7 @@ def open_input(source: str | Path, name: str, **options: Any) -> Any:
         raise InputError(f"{name}: cannot be opened ({reason(error)}); check {place}") from error
 
 
-def open_camera(number: int, *, start: float | None = None, end: float | None = None) -> StreamSource:
-    """The camera of that number, as the system counts them.
-
-    Raises:
-        InputError: There is none, or it cannot be opened.
-    """
+def _open_camera(number: int) -> StreamSource:
     name = f"camera:{number}"
     driver, device = _CAMERA_FORMATS.get(sys.platform, ("", ""))
     if not driver:
@@ -348,27 +301,18 @@ def open_camera(number: int, *, start: float | None = None, end: float | None = 
     device = device.format(number)
     if device.startswith("/") and not Path(device).exists():
         raise InputError(f"{name}: there is no camera {device}; connect it, or name another: camera:0, camera:1 …")
-    return StreamSource(device, name, driver=driver, start=start, end=end)
+    return StreamSource(device, name, driver=driver)
 
 
 class StreamSource(VideoSource):
-    """One video stream of what FFmpeg opened.
+    """One video stream of a file, an address, or a device that FFmpeg's input device `driver` reads."""
 
-    Args:
-        source: File, address, or device.
-        name: For messages.
-        driver: FFmpeg's input device, for a camera.
-        start: Seconds after the first frame at which to begin.
-        end: Seconds after the first frame at which to stop.
-    """
-
-    def __init__(
-        self, source: str | Path, name: str, *, driver: str | None = None, start: float | None = None,
-        end: float | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, source: str | Path, name: str, *, driver: str | None = None) -> None:
         self._where, self._driver = source, driver
         self._container = open_input(source, name, format=driver)
         self._orientation: Orientation = IDENTITY
+        # AVI holds times of decoding only, and what FFmpeg makes of them for H.264 is late and uneven.
+        self._is_avi, self._tick = self._container.format.name == "avi", -1
         seekable = isinstance(source, Path) or str(source).startswith(("http://", "https://"))
         try:
             self._stream, notes = _choose(self._container, name)
@@ -378,14 +322,12 @@ class StreamSource(VideoSource):
             first = next(self._decoder, None)
             if first is None:
                 raise InputError(f"{name}: no frame of its video can be decoded; is the file complete?")
-            self._first = first
+            self._first, self._first_time = first, self._time(first)
             info = self._describe(first, notes)
         except BaseException:
             self._container.close()
             raise
-        super().__init__(
-            name, info, path=source if isinstance(source, Path) else None, live=not seekable, start=start, end=end
-        )
+        super().__init__(name, info, path=source if isinstance(source, Path) else None, live=not seekable)
 
     def _describe(self, frame: Any, notes: list[str]) -> VideoInfo:
         stream, container = self._stream, self._container
@@ -424,7 +366,7 @@ class StreamSource(VideoSource):
         )  # fmt: skip
 
     def _origin(self) -> int | None:
-        return self._first.pts if self._first is not None and not self.live else None
+        return None if self.live else self._first_time
 
     def _stated_end(self) -> int | None:
         stream = self._stream
@@ -449,22 +391,30 @@ class StreamSource(VideoSource):
         self._reopen()
         decoder = self._decode(target)
         first = next(decoder, None)
-        if target is not None and (first is None or first.pts is None or first.pts > target):
+        if target is not None and (first is None or (self._time(first) or math.inf) > target):
             decoder.close()  # the jump went too far, or nowhere
             return self._begin(None)
         return decoder, first
 
     def _raw(self, frame: Any, reader: RGBReader) -> Raw:
-        orientation = _orientation(frame)
-        return Raw(
-            frame.pts, frame.duration or None, partial(reader, frame, orientation or IDENTITY)
-        )  # the decoded frame is held only until it was converted or skipped
+        # The decoded frame is held only until it was converted or skipped.
+        orientation = _orientation(frame) or IDENTITY
+        return Raw(self._time(frame), frame.duration or None, partial(reader, frame, orientation))
+
+    def _time(self, frame: Any) -> int | None:
+        """When a frame is shown, in ticks; frames come in order."""
+        if not self._is_avi:
+            pts: int | None = frame.pts
+            return pts
+        # The last frames leave the decoder without the time of a packet: one follows the other.
+        self._tick = self._tick + 1 if frame.dts is None else frame.dts
+        return self._tick
 
     def _target(self) -> int | None:
         """Tick to jump to, a second before the wanted start; None to read from the beginning."""
-        if not self.start or self._first.pts is None or self.start < 5:
+        if not self.start or self._first_time is None or self.start < 5:
             return None
-        return int(self._first.pts + (self.start - 1) / self._stream.time_base)
+        return int(self._first_time + (self.start - 1) / self._stream.time_base)
 
     def _reopen(self) -> None:
         self._container.close()
@@ -526,7 +476,6 @@ class _Watch:
         self.lost = ""
 
     def see(self, packet: Any) -> None:
-        """Take note of a packet of any stream."""
         if not packet.size:
             return
         self.errors = 0
@@ -586,21 +535,18 @@ def _orientation(frame: Any) -> Orientation | None:
     return orientation_of(None if side is None else np.frombuffer(bytes(side), np.int32))
 
 
+# -- still images in a row ---------------------------------------------------------------------------------------------
+
 _MILLISECOND = Fraction(1, 1000)
 _UNTIMED = 100
 """Milliseconds a frame without a duration is shown for, as browsers do."""
 _PIXEL_FORMATS = {"P": "pal8", "L": "gray"}
 
 
-def is_animation(head: bytes) -> bool:
-    """Whether a file's first bytes are those of GIF, WebP or PNG, which Pillow reads."""
-    return head[:6] in (b"GIF87a", b"GIF89a") or head[:8] == b"\x89PNG\r\n\x1a\n" or head[8:12] == b"WEBP"
-
-
 class AnimationSource(VideoSource):
     """An animated GIF, WebP or PNG; transparent parts are shown on white."""
 
-    def __init__(self, path: Path, *, start: float | None = None, end: float | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         try:
             with warnings.catch_warnings(), Image.open(path) as image:
                 warnings.simplefilter("ignore")
@@ -608,35 +554,18 @@ class AnimationSource(VideoSource):
                 size, kind, mode = image.size, str(image.format), image.mode
                 image.load()
                 transparent = image.has_transparency_data and np.asarray(image.convert("RGBA"))[..., 3].min() < 255
-                durations = self._durations(image, count) if kind == "GIF" else None
+                durations = _durations(image, count) if kind == "GIF" else None
         except Exception as error:
             raise InputError(f"{path}: damaged, or no picture ({' '.join(str(error).split())})") from error
         if not animated and kind != "GIF":
             raise InputError(f"{path}: is a single picture, not a film; give it as a photo")
         length = Fraction(sum(durations), 1000) if durations else None
         info = VideoInfo(
-            *size,
-            time_base=_MILLISECOND,
-            rate=count / length if length else None,
-            frames=count,
-            duration=float(length) if length else None,
-            pixel_format=_PIXEL_FORMATS.get(mode, "rgb24"),
-            codec=kind.lower(),
+            *size, _MILLISECOND, count / length if length else None, count, float(length) if length else None,
+            _PIXEL_FORMATS.get(mode, "rgb24"), codec=kind.lower(),
             notes=("Transparent parts are shown on white.",) if transparent else (),
-        )
-        super().__init__(str(path), info, path=path, start=start, end=end)
-
-    @staticmethod
-    def _durations(image: Image.Image, count: int) -> list[int]:
-        """Milliseconds of each frame of a GIF, which reads them without decoding; what is damaged counts as untimed."""
-        found = []
-        for index in range(count):
-            try:
-                image.seek(index)
-                found.append(_shown(image))
-            except Exception:
-                found.append(_UNTIMED)
-        return found
+        )  # fmt: skip
+        super().__init__(str(path), info, path=path)
 
     def _pictures(self) -> Iterator[Raw]:
         assert self.path is not None
@@ -660,6 +589,18 @@ class AnimationSource(VideoSource):
         self._damage.append(f"{self.name}: cut off or damaged at {pts / 1000:.2f} s, after {index} of {count} frames.")
 
 
+def _durations(image: Image.Image, count: int) -> list[int]:
+    """Milliseconds of each frame of a GIF, which reads them without decoding; a damaged one counts as untimed."""
+    found = []
+    for index in range(count):
+        try:
+            image.seek(index)
+            found.append(_shown(image))
+        except Exception:
+            found.append(_UNTIMED)
+    return found
+
+
 def _shown(image: Image.Image) -> int:
     return max(1, round(float(image.info.get("duration") or 0))) if image.info.get("duration") else _UNTIMED
 
@@ -675,28 +616,23 @@ def _on_white(image: Image.Image) -> NDArray[np.uint8]:
 class SequenceSource(VideoSource):
     """Image files as the frames of a film; their own orientation, depth and profile are taken into account."""
 
-    def __init__(
-        self, files: Sequence[Path], rate: float | Fraction, name: str, *, start: float | None = None,
-        end: float | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, files: Sequence[Path], rate: float | Fraction, name: str) -> None:
         if not files:
             raise InputError(f"{name}: there is no image of that name or in that folder")
         exact = Fraction(rate).limit_denominator(100_000)
-        size: tuple[int, int] | None = None
+        shape: tuple[int, ...] = ()
         error: InputError | None = None
         for file in files:  # the first that can be read sets the size
             try:
-                height, width = read_image(file).rgb.shape[:2]
-                size = width, height
+                shape = read_image(file).rgb.shape
                 break
             except InputError as problem:
                 error = error or problem
-        if size is None:
+        if not shape:
             raise error or InputError(f"{name}: no image could be read")
-        info = VideoInfo(
-            size[0], size[1], 1 / exact, exact, len(files), float(len(files) / exact), "rgb24", codec="images"
-        )
-        super().__init__(name, info, start=start, end=end)
+        seconds = float(len(files) / exact)
+        info = VideoInfo(shape[1], shape[0], 1 / exact, exact, len(files), seconds, "rgb24", codec="images")
+        super().__init__(name, info)
         self._files = tuple(files)
 
     def _pictures(self) -> Iterator[Raw]:
@@ -712,12 +648,11 @@ class SequenceSource(VideoSource):
             self._damage.append(f"{self.name}: {lost} of {len(self._files)} images could not be read and are left out.")
 
 
-def images_in(folder: Path) -> list[Path]:
-    """The images of a folder, numbers in their names counted as numbers."""
+def _images_in(folder: Path) -> list[Path]:
     return sorted((p for p in folder.iterdir() if p.suffix.lower() in READABLE_SUFFIXES and p.is_file()), key=_natural)
 
 
-def matching(pattern: Path) -> list[Path]:
+def _matching(pattern: Path) -> list[Path]:
     """The images that a pattern like `frames/%05d.png` means, by rising number."""
     if not pattern.parent.is_dir():
         return []

@@ -35,10 +35,7 @@ class Covers:
     would fresh neighbours of a k-same mean. Squares change their size in steps, for with its size the noise of a crop
     changes. What a method with a background makes of a person is one crop, of the first frame, for the whole film.
 
-    Args:
-        methods: anonymisers ready for use.
-        settings: size, fallback.
-        coverage: least weight of a method's mask at the landmarks and in the middle of a face.
+    `coverage` is the least weight of a method's mask at the landmarks and in the middle of a face.
     """
 
     def __init__(self, methods: Methods, settings: VideoSettings, coverage: float) -> None:
@@ -53,16 +50,10 @@ class Covers:
         """Mode and person → the crop that stands for the person."""
 
     def __call__(self, out: Images, face: Face, mode: str, person: str = "") -> str:
-        """Cover a face.
+        """Cover a face in a frame [H,W,3], in place; other faces may be covered in it already.
 
-        Args:
-            out: [H,W,3] the frame, changed in place; other faces may be covered in it already.
-            face: where.
-            mode: any but "ficgan" and "keep".
-            person: key; of no effect for the quick covers.
-
-        Returns:
-            What was done, in a word: the mode's name, or the fallback where the method could not do it.
+        `mode` is any but "ficgan" and "keep", `person` a key. Returns the mode's name, or the fallback where the method
+        could not do it.
         """
         if mode in self._quick:
             self._quick[mode](out, face, mask_scale=self._scale).onto(out)
@@ -156,10 +147,7 @@ class Cast:
 class Renderer:
     """Redacts frames, a chunk at a time, in order.
 
-    Args:
-        tools: model, gate.
-        settings: numbers.
-        reach: frames on either side over which a generated face's place and light are smoothed; 0: not at all.
+    `reach` is the number of frames on either side over which a generated face's place and light are smoothed.
     """
 
     def __init__(self, tools: VideoTools, settings: VideoSettings, reach: int = 0) -> None:
@@ -180,15 +168,12 @@ class Renderer:
             self._ladder = tools.policy.attempts(tools.layer, model.band, drawn=not model.swap)
 
     def __call__(self, jobs: Sequence[FrameJob], around: Sequence[FrameJob] = ()) -> list[Image]:
-        """Redact frames.
+        """The new images of consecutive frames; a frame without faces is the source's own array.
 
         Args:
-            jobs: consecutive frames; the generated faces of all of them are computed together.
-            around: frames before and after them, as far as they were not among the jobs of the last call. With `ahead`
-                of them on either side every frame is smoothed in the same way, wherever a chunk begins.
-
-        Returns:
-            Their new images, the sources untouched; a frame without faces is the source's own array.
+            jobs: the frames; the generated faces of all of them are computed together.
+            around: frames before and after them, as far as they were not among the jobs of the last call. With twice
+                the reach on each side every frame is smoothed in the same way, wherever a chunk begins.
         """
         generated = self._generate(jobs, around)
         self.tally = []
@@ -200,10 +185,9 @@ class Renderer:
         return images
 
     def recast(self, people: Iterable[str]) -> bool:
-        """Give people another new face, as the second look still recognises them.
+        """Give people another new face, as the check still recognises them.
 
-        Returns:
-            Whether anybody has one: nobody does where all settings were tried.
+        Returns whether anybody has one: nobody does where all settings were tried.
         """
         again = [person for person in people if person in self.casts and self.casts[person].styles is not None]
         for person in again:
@@ -211,14 +195,7 @@ class Renderer:
         return bool(again)
 
     def restore(self, person: str, z_id: NDArray[np.float32], rung: int, distance: float | None) -> None:
-        """Take up a cast of an interrupted run.
-
-        Args:
-            person: key of the person.
-            z_id: [1,id_dim] identity code of the source.
-            rung: setting that hid the person.
-            distance: the smallest the gate read.
-        """
+        """Restore a cast of an interrupted run: `z_id` [1,id_dim] of the source, the setting, the smallest distance."""
         model = self.tools.face_model
         if model is not None:
             cast = Cast(None, z_id, rung, distance=distance)
@@ -343,10 +320,7 @@ class Renderer:
             return source
         out = source.copy()
         # Largest last, as the nearer face hides the farther one; covers after generated faces, which must not poke out.
-        order = sorted(
-            range(len(job.appearances)),
-            key=lambda a: (a not in generated, _area(job.appearances[a].face)),
-        )
+        order = sorted(range(len(job.appearances)), key=lambda a: (a not in generated, _area(job.appearances[a].face)))
         for a in order:
             appearance, paste = job.appearances[a], generated.get(a)
             if appearance.mode == "keep":

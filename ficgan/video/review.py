@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,21 +23,24 @@ from ficgan.video.decisions import Decider, Decision
 from ficgan.video.folders import to_text, write_private
 from ficgan.video.hiding import HIDING, shown
 from ficgan.video.project import DECISIONS_SCHEMA, Project
+from ficgan.video.read import VideoSource
 from ficgan.video.settings import VideoSettings
 from ficgan.video.tracks import FILLED, PADDED, SEEN, Track
 
-__all__ = ["SCRIPT", "STYLE", "remarks", "review_page", "save_thumbnails", "write_review"]
+__all__ = ["SCRIPT", "STYLE", "faces_of_tracks", "remarks", "review_page", "save_thumbnails", "write_review"]
 
+Image = NDArray[np.uint8]
 THUMBNAIL_HEIGHT = 96
 MOST_THUMBNAILS = 6
 LOW_SCORE = 0.1
 """Mean score above the detector's threshold by less than this is worth a look."""
 _COLUMNS, _LANE, _LEFT = 920, 12, 64
+_NOTHING = 9
 _CLASSES = {SEEN: "seen", FILLED: "filled", PADDED: "padded"}
 
 
 def save_thumbnails(
-    folder: str | os.PathLike[str], track: int, images: Sequence[NDArray[np.uint8]], *, after: bool = False
+    folder: str | os.PathLike[str], track: int, images: Sequence[Image], *, after: bool = False
 ) -> Path:
     """Write a strip of representative faces of a track to the project's folder.
 
@@ -53,19 +57,21 @@ def save_thumbnails(
         UsageError: No image, or one that is no H×W×3 uint8 array.
         InputError: The file cannot be written.
     """
-    from PIL import Image
+    from PIL import Image as Picture
 
     strips = []
     for image in images[:MOST_THUMBNAILS]:
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
             raise UsageError(f"A thumbnail of track {track} is {image.dtype} {image.shape}: give uint8 [h,w,3].")
         width = max(1, min(4 * THUMBNAIL_HEIGHT, round(image.shape[1] * THUMBNAIL_HEIGHT / image.shape[0])))
-        small = Image.fromarray(np.ascontiguousarray(image)).resize((width, THUMBNAIL_HEIGHT), Image.Resampling.LANCZOS)
+        small = Picture.fromarray(np.ascontiguousarray(image)).resize(
+            (width, THUMBNAIL_HEIGHT), Picture.Resampling.LANCZOS
+        )
         strips.append(np.asarray(small))
     if not strips:
         raise UsageError(f"Track {track} has no thumbnail: give at least one image.")
     buffer = io.BytesIO()
-    Image.fromarray(np.concatenate(strips, axis=1)).save(buffer, "JPEG", quality=85)
+    Picture.fromarray(np.concatenate(strips, axis=1)).save(buffer, "JPEG", quality=85)
     path = _thumbnail(Path(folder), track, after)
     path.parent.mkdir(mode=0o700, exist_ok=True)
     path.parent.chmod(0o700)
@@ -264,6 +270,7 @@ def _timeline(project: Project, decider: Decider) -> str:
     times, people = project.times, project.people
     scale = _COLUMNS / max(_end(times), 1e-9)
     columns = np.maximum.accumulate((times * scale).astype(int).clip(0, _COLUMNS - 1)) if len(times) else times
+    widths = np.diff(columns, append=_COLUMNS).clip(1)  # each frame reaches to the next one
     height = _LANE * max(1, len(people)) + 4
     cuts = "".join(f"M{_LEFT + int(columns[cut])} 0v{height}" for cut in project.cuts)
     parts = [f'<path class="cut" style="stroke-width:1" d="{cuts}"/>'] if cuts else []
@@ -271,16 +278,27 @@ def _timeline(project: Project, decider: Decider) -> str:
         middle = _LANE * lane + _LANE // 2 + 2
         parts.append(f'<text x="4" y="{middle + 3}">{f"person {person}" if person else "unknown"}</text>')
         for track in tracks:
-            own = columns[track.first : track.last + 1]
-            starts = np.flatnonzero(np.diff(own, prepend=-1))
-            best = np.minimum.reduceat(track.origin, starts)
-            bars = [(name, own[starts][best == origin], middle) for origin, name in _CLASSES.items()]
-            bars.append(("kept", np.unique(own[decider.decide(track) == "keep"]), middle + 4))
-            lines = "".join(f'<path class="{name}" d="{_bars(at, y)}"/>' for name, at, y in bars if len(at))
+            rows = slice(track.first, track.last + 1)
+            best = _painted(columns[rows], widths[rows], track.origin)
+            kept = _painted(columns[rows], widths[rows], np.where(decider.decide(track) == "keep", 0, _NOTHING))
+            bars = [(name, best == origin, middle) for origin, name in _CLASSES.items()]
+            lines = "".join(
+                f'<path class="{name}" d="{_bars(np.flatnonzero(at), y)}"/>'
+                for name, at, y in [*bars, ("kept", kept == 0, middle + 4)]
+                if at.any()
+            )
             when = f"{_clock(times[track.first])} – {_clock(times[track.last])}"
             parts.append(f"<g><title>track {track.id}, {when}</title>{lines}</g>")
     size = f"0 0 {_LEFT + _COLUMNS + 4} {height}"
     return f'<svg viewBox="{size}" role="img" aria-label="Tracks over time">{"".join(parts)}</svg>'
+
+
+def _painted(columns: NDArray[np.int64], widths: NDArray[np.int64], values: NDArray[Any]) -> NDArray[np.int64]:
+    """The smallest value in each column [920] of frames that begin at some columns and reach over some more."""
+    offsets = np.arange(widths.sum()) - np.repeat(np.cumsum(widths) - widths, widths)
+    found = np.full(_COLUMNS, _NOTHING)
+    np.minimum.at(found, np.repeat(columns, widths) + offsets, np.repeat(values, widths))
+    return found
 
 
 def _bars(columns: NDArray[np.int64], y: int) -> str:
@@ -288,6 +306,28 @@ def _bars(columns: NDArray[np.int64], y: int) -> str:
     breaks = np.flatnonzero(np.diff(columns) > 1)
     firsts, lasts = columns[np.r_[0, breaks + 1]], columns[np.r_[breaks, len(columns) - 1]]
     return "".join(f"M{_LEFT + first} {y}h{last - first + 1}" for first, last in zip(firsts, lasts, strict=True))
+
+
+def faces_of_tracks(tracks: Iterable[Track], source: VideoSource, rows: int = 3) -> dict[int, list[Image]]:
+    """Up to `rows` faces of each track, cut from the film with a margin."""
+    wanted: dict[int, list[Track]] = {}
+    for track in tracks:
+        seen = np.flatnonzero(track.origin == SEEN)
+        for row in seen[np.unique(np.linspace(0, len(seen) - 1, rows).round().astype(int))] if len(seen) else ():
+            wanted.setdefault(track.first + int(row), []).append(track)
+    images: dict[int, list[Image]] = {}
+    for frame in source.frames(wanted=wanted.__contains__) if wanted else ():
+        for track in wanted[frame.index]:
+            images.setdefault(track.id, []).append(_cut(frame.image, track.boxes[frame.index - track.first]))
+    return images
+
+
+def _cut(image: Image, box: NDArray[np.float32]) -> Image:
+    height, width = image.shape[:2]
+    margin = 0.25 * (box[2:] - box[:2])
+    x0, y0 = (int(v) for v in np.clip(np.floor(box[:2] - margin), 0, (width - 1, height - 1)))
+    x1, y1 = (int(v) for v in np.clip(np.ceil(box[2:] + margin), (x0 + 1, y0 + 1), (width, height)))
+    return image[y0:y1, x0:x1].copy()
 
 
 def _thumbnail(folder: Path, track: int, after: bool) -> Path:

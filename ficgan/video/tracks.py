@@ -1,4 +1,4 @@
-"""How faces move: velocities that wander and die away, as a Kalman filter forwards and a smoother in both directions.
+"""Tracks: how faces move, where one face is in each frame, and the gaps between its sightings filled.
 
 A coordinate x has a velocity v that is an Ornstein-Uhlenbeck process: standard deviation `speed`, forgotten after
 `memory` seconds. The detector sees x with an error of standard deviation `noise`. Between sightings close together this
@@ -13,35 +13,19 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import maximum_filter1d, uniform_filter1d
 
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import UsageError
 from ficgan.faces import Face
 from ficgan.faces.smooth import SmoothConfig, smooth_landmarks
 
 __all__ = [
-    "FILLED",
-    "LOG_SIZE",
-    "PADDED",
-    "PLACE",
-    "SEEN",
-    "FillConfig",
-    "Motion",
-    "Sighting",
-    "State",
-    "Track",
-    "TrackSet",
-    "Tracklet",
-    "fill_track",
-    "fill_tracks",
-    "measured",
-    "scene_bounds",
-    "smooth",
-]
+    "FILLED", "LOG_SIZE", "PADDED", "PLACE", "SEEN", "FillConfig", "Motion", "Sighting", "State", "Track", "TrackSet",
+    "Tracklet", "fill_track", "fill_tracks", "measured", "scene_bounds", "smooth",
+]  # fmt: skip
 
 Floats = NDArray[np.float64]
 
@@ -110,17 +94,13 @@ def measured(boxes: ArrayLike) -> tuple[Floats, Floats]:
 def smooth(
     motion: Motion, times: ArrayLike, seen: ArrayLike, wanted: ArrayLike, scale: ArrayLike = 1.0
 ) -> tuple[Floats, Floats]:
-    """Coordinates at any times from sightings at some, both sides used.
+    """Coordinates at any times from sightings at some: means [n,D] and standard deviations [n].
 
     Args:
-        motion: the numbers.
         times: [m] seconds of the sightings, increasing, m ≥ 1.
         seen: [m,D].
         wanted: [n] seconds, increasing; before the first sighting and after the last too.
         scale: [m] or a number, the unit of `motion` at each sighting.
-
-    Returns:
-        Means [n,D] and standard deviations [n].
     """
     at, values, ask = (np.asarray(one, np.float64) for one in (times, seen, wanted))
     unit = np.broadcast_to(np.asarray(scale, np.float64), at.shape)
@@ -234,10 +214,7 @@ class Tracklet:
 
 @dataclass(eq=False)
 class Track:
-    """One face over a run of consecutive frames.
-
-    After filling there is one row for every frame from `first` on, without gaps.
-    """
+    """One face over a run of consecutive frames: one row for every frame from `first` on, without gaps."""
 
     id: int
     """From 1, in the order of appearance."""
@@ -272,50 +249,9 @@ class Track:
         row = frame - self.first
         return Face(self.boxes[row], self.landmarks[row], float(self.scores[row]))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON; places in tenths of a pixel, scores in thousandths, as whole numbers.
-
-        Raises:
-            InputError: A number is NaN or infinite.
-        """
-        columns = {"boxes": (self.boxes, 10), "landmarks": (self.landmarks, 10), "scores": (self.scores, 1000)}
-        if not all(np.isfinite(values).all() for values, _ in columns.values()):
-            raise InputError(f"Track {self.id} holds a number that is NaN or infinite: analyse the film again.")
-        whole = {name: np.rint(np.asarray(v, np.float64) * u).astype(int).tolist() for name, (v, u) in columns.items()}
-        return {
-            "id": self.id, "first": self.first, "person": self.person, "notes": list(self.notes),
-            **whole, "origin": self.origin.tolist(),
-        }  # fmt: skip
-
-    @classmethod
-    def from_dict(cls, tree: dict[str, Any]) -> Track:
-        """The track of `to_dict`; the way there and back again changes nothing more.
-
-        Raises:
-            InputError: Something is missing or has another length.
-        """
-        try:
-            boxes, landmarks = (np.array(tree[name], np.float64) / 10 for name in ("boxes", "landmarks"))
-            scores, origin = np.array(tree["scores"], np.float64) / 1000, np.array(tree["origin"], np.uint8)
-            track = cls(
-                int(tree["id"]), int(tree["first"]), boxes.astype(np.float32), landmarks.astype(np.float32),
-                scores.astype(np.float32), origin, int(tree["person"]), [str(note) for note in tree["notes"]],
-            )  # fmt: skip
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"A track is damaged ({type(error).__name__}: {error}): analyse the film again.") from None
-        n = len(track.boxes)
-        shapes = (track.boxes.shape, track.landmarks.shape, track.scores.shape, track.origin.shape)
-        if n == 0 or shapes != ((n, 4), (n, 5, 2), (n,), (n,)):
-            raise InputError(f"Track {track.id} is damaged: its columns have the shapes {shapes}.")
-        return track
-
 
 class TrackSet:
-    """The tracks of a film, looked up by frame.
-
-    Args:
-        tracks: in any order; they stand in the order of their first frames.
-    """
+    """The tracks of a film, looked up by frame, in the order of their first frames."""
 
     def __init__(self, tracks: Iterable[Track]):
         self.tracks = sorted(tracks, key=lambda track: (track.first, track.id))
@@ -372,13 +308,7 @@ class FillConfig:
 
 
 def scene_bounds(cuts: Sequence[int], frames: int, frame: int) -> tuple[int, int]:
-    """First and last frame of the scene a frame lies in.
-
-    Args:
-        cuts: the frames that begin a new scene, increasing.
-        frames: number of frames of the film.
-        frame: any frame of the scene.
-    """
+    """First and last frame of the scene a frame lies in, in a film of `frames` frames with increasing cuts."""
     place = int(np.searchsorted(np.asarray(cuts, np.int64), frame, side="right"))
     return (cuts[place - 1] if place else 0), (cuts[place] if place < len(cuts) else frames) - 1
 
@@ -393,7 +323,6 @@ def fill_tracks(
         cuts: the frames that begin a new scene, increasing.
         times: [frames] seconds at which each frame is shown.
         pad: seconds covered before the first and after the last sighting, inside the scene.
-        config: numbers.
     """
     clock = np.asarray(times, np.float64)
     ordered = sorted(tracklets, key=lambda one: (one.first, one.id))
@@ -422,11 +351,6 @@ def fill_track(
         first_frame, last_frame: of the scene or the film; no row lies beyond.
         pad_before, pad_after: seconds covered before the first and after the last sighting.
         times: [frames] seconds at which each frame of the film is shown, or frames per second.
-        id, person, notes: of the track.
-        config: numbers.
-
-    Returns:
-        A `Track`.
 
     Raises:
         UsageError: No sightings, not in order, or outside the scene.

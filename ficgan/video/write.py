@@ -1,4 +1,4 @@
-"""Moving pictures out: a file or stream, segments that an interrupted job resumes from, and segments joined with sound."""
+"""Moving pictures out: a file or stream, segments to resume from, and segments joined with the sound."""
 
 from __future__ import annotations
 
@@ -37,17 +37,10 @@ class VideoWriter:
     chapters or position is written.
 
     Args:
-        path: A file by its suffix (.mp4, .mov, .mkv, .webm, .avi, .gif, .webp …), or an address (`rtmp://…`, `udp://…`,
-            `pipe:1`).
-        info: Properties of the frames: size, time base, rate, colours. Its rotation is taken as already applied.
-        options: How to encode.
-        overwrite: Replace an existing file.
+        path: A file by its suffix (.mp4, .mov, .mkv, .webm, .avi, .gif, .webp …), or an address (`rtmp://…`, `pipe:1`).
+        info: Properties of the frames, their rotation already applied.
         container: FFmpeg's name of the container; None: by the name.
         origin: Tick that becomes time 0.
-
-    Raises:
-        InputError: The file exists, or cannot be written.
-        UsageError: The options do not fit each other, the container or the picture.
     """
 
     def __init__(
@@ -83,26 +76,14 @@ class VideoWriter:
         return self._encoder.frames
 
     def write(self, frame: Frame, image: NDArray[np.uint8] | None = None) -> None:
-        """Encode a frame.
-
-        Args:
-            frame: Its time, and its picture unless another is given.
-            image: uint8 [H,W,3] RGB to be shown instead.
-
-        Raises:
-            InputError: The file cannot be written any further.
-        """
+        """Encode a frame, or `image` (uint8 [H,W,3] RGB) at its time."""
         try:
             self._encoder.write(frame.image if image is None else image, frame.pts - self._origin, frame.duration)
         except (av.FFmpegError, OSError) as error:
             write_failed(self.name, error)
 
     def close(self) -> None:
-        """Complete the file and give it its name.
-
-        Raises:
-            InputError: No frame was written, or the file cannot be completed.
-        """
+        """Complete the file and give it its name; an error where no frame was written."""
         try:
             if not self._encoder.frames:
                 raise InputError(f"{self.name}: no frame was written, so there is no film")
@@ -134,7 +115,7 @@ class VideoWriter:
 
 
 class Segment(NamedTuple):
-    """A finished piece of a film."""
+    """A finished segment of a film."""
 
     first: int
     """Number of its first frame."""
@@ -144,7 +125,7 @@ class Segment(NamedTuple):
 
 
 def finished_segments(folder: str | os.PathLike[str]) -> list[Segment]:
-    """The finished pieces in a folder that follow each other without a gap, from frame 0 on."""
+    """The finished segments in a folder that follow each other without a gap, from frame 0 on."""
     found = []
     for path in Path(folder).iterdir():
         if match := _SEGMENT_NAME.fullmatch(path.name):
@@ -158,8 +139,10 @@ def finished_segments(folder: str | os.PathLike[str]) -> list[Segment]:
 
 @contextmanager
 def _segment_file(folder: Path) -> Iterator[Path]:
-    """A temporary name in the folder; what still bears it at the end goes."""
+    """A temporary file in the folder that only its owner can read; removed at the end if it still has this name."""
     path = folder / f".ficgan-{secrets.token_hex(8)}.tmp"
+    path.touch(0o600, exist_ok=False)  # FFmpeg opens it by name and keeps the mode
+    path.chmod(0o600)
     try:
         yield path
     finally:
@@ -168,18 +151,14 @@ def _segment_file(folder: Path) -> Iterator[Path]:
 
 
 class SegmentWriter:
-    """Encodes frames into pieces that each stand alone, so that an interrupted job goes on after the last whole one.
+    """Encodes frames into segments that each stand alone, so that an interrupted job resumes after the last whole one.
 
     Args:
-        folder: Where the pieces lie; finished ones are kept, the rest of an interrupted one is removed.
+        folder: Where the segments are; finished ones are kept, the rest of an interrupted one is removed.
         info: Properties of the frames.
-        options: How to encode; the same for all pieces of a film.
+        options: How to encode; the same for all segments of a film.
         output: The film that will be assembled, for its container.
-        seconds: Length of a piece.
-        container: FFmpeg's name of the container that will be assembled; None: by `output`.
-
-    Raises:
-        UsageError: The options do not fit each other, the container or the picture.
+        seconds: Length of a segment.
     """
 
     def __init__(
@@ -215,15 +194,7 @@ class SegmentWriter:
         return self.segments[-1].last + 1 if self.segments else 0
 
     def write(self, frame: Frame, image: NDArray[np.uint8] | None = None) -> None:
-        """Encode a frame; frames come in order and none is left out.
-
-        Args:
-            frame: Its number and time, and its picture unless another is given.
-            image: uint8 [H,W,3] RGB to be shown instead.
-
-        Raises:
-            InputError: The folder cannot be written to.
-        """
+        """Encode a frame, or `image` at its time; frames come in order and none is left out."""
         expected = self.next_frame + (self._encoder.frames if self._encoder else 0)
         if frame.index != expected:
             raise ValueError(f"frame {frame.index} was given, frame {expected} is the next")
@@ -259,14 +230,7 @@ class SegmentWriter:
         self._stack.close()
 
     def close(self) -> list[Segment]:
-        """Complete the last piece.
-
-        Returns:
-            All pieces of the film, in order.
-
-        Raises:
-            InputError: The folder cannot be written to.
-        """
+        """Complete the last segment; returns all segments of the film, in order."""
         if self._encoder is not None:
             self._finish()
         return self.segments
@@ -327,16 +291,9 @@ def check_output(
 ) -> None:  # fmt: skip
     """Find out before hours of work whether the result could be written.
 
-    Args:
-        source: The film.
-        output: The file to make.
-        options: audio: copy or drop.
-        overwrite: Whether an existing file may be replaced.
-        container: FFmpeg's name of the container; None: by the suffix.
-
     Raises:
         InputError: `output` is the source, exists, lies in no folder, or its container cannot hold the source's sound.
-        UsageError: No container of that name, or an unknown way with the sound.
+        UsageError: No such container, or `options.audio` is neither copy nor drop.
     """
     options, path = options or EncodeOptions(), Path(output)
     kind = container_of(path, container)
@@ -372,26 +329,18 @@ def assemble(
     options: EncodeOptions | None = None, *, info: VideoInfo | None = None, overwrite: bool = False,
     container: str | None = None,
 ) -> Assembled:  # fmt: skip
-    """Put the pieces of a film and the source's sound into one file.
+    """Put the segments of a film and the source's sound into one file.
 
     The times of the frames and of the sound stay as they are in the source, less what the source begins later than 0;
     where a span was chosen, the film begins at 0 and the sound is cut to it, to whole packets.
 
     Args:
-        segments: The pieces, all of them, in order.
+        segments: All of them, in order.
         source: The film they were made of: for its sound, its span, and the time at which its last frame ends.
-        output: The file to make.
-        options: audio: copy or drop.
         info: Properties of the film; None: the source's.
-        overwrite: Replace an existing file.
-        container: FFmpeg's name of the container; None: by the suffix.
-
-    Returns:
-        What was put together, with notes on what was left out.
 
     Raises:
-        InputError: See `check_output`; or the pieces do not fit each other, or the file cannot be written.
-        UsageError: See `check_output`.
+        InputError: See `check_output`; or the segments do not fit each other, or the file cannot be written.
     """
     options, path = options or EncodeOptions(), Path(output)
     info = info or (source.info if source is not None else None)
@@ -484,9 +433,12 @@ def _mux(
                 starts += [s.start_time * s.time_base for s in source.streams.audio if s.start_time is not None]
         # Whole ticks of the picture, so that its times stay exact; a start before 0 is the container's matter.
         shift = max(0, math.floor(min(starts) / film.base))
+        window = (begin, end) if trimmed else None
+        if container == "avi":  # has no times: a later begin would lengthen the first frame
+            shift, window = int(film.times[0]), (begin, end if trimmed else math.inf)
         if sound is not None:
-            window = (begin, end) if trimmed else None
-            parts.append(_audio_packets(source, tracks, shift * film.base, window, count, notes))
+            least = 0 if container == "avi" else None
+            parts.append(_audio_packets(source, tracks, shift * film.base, window, least, count, notes))
         parts.append(_video_packets(film, video, shift))
         for _, packet in heapq.merge(*parts, key=lambda part: part[0]):
             out.mux(packet)
@@ -563,10 +515,10 @@ def _lead(film: _Film) -> int:
 
 
 def _audio_packets(
-    source: Any, tracks: dict[int, Any], shift: Fraction, window: tuple[Fraction, Fraction] | None, count: list[int],
-    notes: list[str],
+    source: Any, tracks: dict[int, Any], shift: Fraction, window: tuple[Fraction, Fraction | float] | None,
+    least: int | None, count: list[int], notes: list[str],
 ) -> Iterator[tuple[float, Any]]:  # fmt: skip
-    """The source's audio packets as they are, moved in time; what cannot be read is told once."""
+    """The source's audio packets as they are, moved in time and not before tick `least`."""
     last: dict[int, int] = {}
     errors = mended = 0
     while errors <= _MAX_ERRORS:
@@ -586,6 +538,8 @@ def _audio_packets(
                         continue
                 dts = packet.dts if packet.dts is not None else pts
                 pts, dts = pts - ticks, dts - ticks
+                if least is not None:
+                    pts, dts = max(pts, least), max(dts, least)
                 if index in last and dts <= last[index]:
                     mended += 1
                     dts = last[index] + 1

@@ -200,6 +200,17 @@ def test_the_timeline_shows_each_frame_in_its_colour() -> None:
     assert [text.text for text in svg.iter("text")] == ["person 1", "person 2"]
 
 
+def test_the_timeline_of_a_short_film_has_no_gaps() -> None:
+    """Twenty-four frames on 920 columns: every frame reaches to the next."""
+    project = a_project(
+        pts=np.arange(24), tracks=[a_track(1, 0, [SEEN] * 12 + [FILLED] * 12)], cuts=(), regions=(),
+        decisions=Decisions(),
+    )  # fmt: skip
+    (group,) = timeline(project).iter("g")
+    bars = {path.get("class"): str(path.get("d")) for path in group.iter("path")}
+    assert bars == {"seen": "M64 8h480", "filled": "M544 8h440"}
+
+
 def test_what_was_seen_is_seen_in_a_coarse_timeline() -> None:
     """Ten frames to a column: the best of them counts."""
     origin = [PADDED] * 20 + [FILLED, PADDED] * 10 + [FILLED] * 19 + [SEEN]
