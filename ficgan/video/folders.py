@@ -1,5 +1,7 @@
 """Folders that hold source faces: private, marked as ours, and removed without touching anything else.
 
+And the JSON files in them that people edit: read with care, every problem one sentence that names the place.
+
 Removing is not secure erasure: on solid-state disks and copy-on-write file systems the bytes of a deleted file may stay
 readable for a while whatever is written over them, and snapshots and backups keep their own. Use an encrypted disk.
 """

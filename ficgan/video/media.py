@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -216,6 +215,8 @@ def rotation_of(orientation: Orientation) -> int | None:
 
 def turn(image: Image, orientation: Orientation) -> Image:
     """Turn a picture upright."""
+    import cv2
+
     transposed, mirrored, upended = orientation
     if transposed:
         image = cv2.transpose(image)
@@ -226,6 +227,8 @@ def turn(image: Image, orientation: Orientation) -> Image:
 
 def fit(image: Image, width: int, height: int) -> Image:
     """Scale a picture into another size, its shape kept, the rest black: uint8 [height,width,3]."""
+    import cv2
+
     rows, columns = image.shape[:2]
     scale = min(width / columns, height / rows)
     w, h = max(1, min(width, round(columns * scale))), max(1, min(height, round(rows * scale)))

@@ -1,8 +1,17 @@
-"""Rows of tracks on disk: JSON lines of differences, about 50 bytes a row, read and written a piece at a time.
+"""The project of a film: what the analysis found and what a person decided, as files that a person can edit.
 
-The first line says what the file is and when each frame is shown; every other line is a track or a piece of a long one.
-Numbers are whole: tenths of a pixel, thousandths of a score. A column begins with its first value, then come the
-differences from row to row; equal neighbours of `origin` and of the differences of `pts` are [value, how often].
+    FOLDER/                  mode 0700; everything in it 0600
+      .ficgan-folder         says that the folder is ours (see `folders`)
+      project.json           the film, settings, cuts, who is who, decisions, regions: to be edited
+      tracks.jsonl           places of the faces, frame by frame: not meant for editing
+      thumbs/, review.html   the review page (see `review`)
+
+It holds source faces and no embeddings.
+
+tracks.jsonl has one line with the times of all frames, then a line for each track or piece of a long one, about 50
+bytes a row. Numbers are whole: tenths of a pixel, thousandths of a score. A column begins with its first value, then
+come the differences from row to row; equal neighbours of `origin` and of the differences of `pts` are [value, how
+often].
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import math
 import os
 import re
 import sys
@@ -375,7 +374,7 @@ class StreamSource(VideoSource):
     def _pictures(self) -> Iterator[Raw]:
         reader = RGBReader()
         decoder, first = self._decoder, self._first
-        self._decoder = None
+        self._decoder, self._tick = None, -1
         if decoder is None or (self.start and not self.live):
             decoder, first = self._begin(self._target())
         try:
@@ -391,7 +390,8 @@ class StreamSource(VideoSource):
         self._reopen()
         decoder = self._decode(target)
         first = next(decoder, None)
-        if target is not None and (first is None or (self._time(first) or math.inf) > target):
+        begun = None if first is None else self._time(first)
+        if target is not None and (begun is None or begun > target):
             decoder.close()  # the jump went too far, or nowhere
             return self._begin(None)
         return decoder, first

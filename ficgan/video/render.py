@@ -1,4 +1,9 @@
-"""What takes a face's place in a frame where no new face is generated: covers, and anonymisers by name."""
+"""Frames in, redacted frames out: the one renderer behind files, cameras and streams.
+
+A person's new identity is settled where they first appear (a *cast*): the source is encoded once, one k-same draw is
+made, and the gate reads the result; the styles are kept for the rest of the film. From frame to frame only pose, light
+and expression (the spatial code) are read anew.
+"""
 
 from __future__ import annotations
 
@@ -191,16 +196,31 @@ class Renderer:
         """
         again = [person for person in people if person in self.casts and self.casts[person].styles is not None]
         for person in again:
-            self._recast(person)
+            cast = self.casts[person]
+            self.cast(person, cast.z_id, cast.rung + 1)
         return bool(again)
 
-    def restore(self, person: str, z_id: NDArray[np.float32], rung: int, distance: float | None) -> None:
-        """Restore a cast of an interrupted run: `z_id` [1,id_dim] of the source, the setting, the smallest distance."""
+    def cast(self, person: str, z_id: NDArray[np.float32], rung: int = 0, distance: float | None = None) -> None:
+        """Settle a person's new identity: the styles of a rung of the ladder, none where it ends.
+
+        Args:
+            person: key.
+            z_id: [1,id_dim] identity code of the source.
+            rung: number of the setting.
+            distance: the smallest that the gate read, in an interrupted run.
+        """
         model = self.tools.face_model
-        if model is not None:
-            cast = Cast(None, z_id, rung, distance=distance)
-            self._settle(person, cast)
-            self.casts[person] = cast
+        if model is None:
+            return
+        cast = self.casts[person] = Cast(None, z_id, rung, distance=distance)
+        if rung >= len(self._ladder):
+            return
+        attempt = self._ladder[rung]
+        draw = model.draw(person, attempt, self.tools.psi, z_id[0])
+        cast.styles = model.styles(z_id, [draw], attempt)
+        cast.draw = {"layer": None if attempt.band else attempt.layer, "attempts": rung + 1}
+        if not model.swap:
+            cast.draw |= {"k": draw.k, "psi": draw.psi, "members_digest": draw.members_digest}
 
     # -- new faces --------------------------------------------------------------------------------------------------
 
@@ -215,7 +235,7 @@ class Renderer:
         for person in dict.fromkeys(people):
             if person not in self.casts:
                 rows = [sight.z_id for (_, _, sight), one in zip(wanted, people, strict=True) if one == person]
-                self.casts[person] = self._cast(person, np.mean(rows, 0, keepdims=True, dtype=np.float32))
+                self.cast(person, np.mean(rows, 0, keepdims=True, dtype=np.float32))
         pending = list(range(len(wanted)))
         while pending:
             pending = [n for n in pending if self.casts[people[n]].styles is not None]
@@ -227,8 +247,7 @@ class Renderer:
                 pastes[j][a] = model.paste(jobs[j].frame.image, sight, made, mask_scale=self.settings.mask_scale)
             # A person the gate still knows is cast anew, and all their faces of this chunk are made again.
             known = self._recognised(jobs, wanted, people, pastes)
-            for person in known:
-                self._recast(person)
+            self.recast(known)
             for n in range(len(wanted)):
                 if people[n] in known and self.casts[people[n]].styles is None:
                     j, a, _ = wanted[n]
@@ -254,32 +273,6 @@ class Renderer:
         self.unread += len(seen) - len(kept)
         self._lost = {track: times[-1:] for track, times in {**self._lost, **lost}.items()}
         return kept
-
-    def _cast(self, person: str, z_id: NDArray[np.float32]) -> Cast:
-        cast = Cast(None, z_id)
-        self._settle(person, cast)
-        return cast
-
-    def _recast(self, person: str) -> None:
-        cast = self.casts[person]
-        cast.rung += 1
-        cast.checked.clear()
-        cast.distance = None
-        self._settle(person, cast)
-
-    def _settle(self, person: str, cast: Cast) -> None:
-        """The styles of the cast's rung; none where the ladder ends."""
-        model = self.tools.face_model
-        assert model is not None
-        if cast.rung >= len(self._ladder):
-            cast.styles, cast.draw = None, {}
-            return
-        attempt = self._ladder[cast.rung]
-        draw = model.draw(person, attempt, self.tools.psi, cast.z_id[0])
-        cast.styles = model.styles(cast.z_id, [draw], attempt)
-        cast.draw = {"layer": None if attempt.band else attempt.layer, "attempts": cast.rung + 1}
-        if not model.swap:
-            cast.draw |= {"k": draw.k, "psi": draw.psi, "members_digest": draw.members_digest}
 
     def _recognised(
         self,

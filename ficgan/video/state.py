@@ -178,7 +178,7 @@ class State:
             with safe_open(str(self.folder / _CASTS), framework="np") as file:
                 header = file.metadata() or {}
                 for number, told in enumerate(json.loads(header["casts"])):
-                    renderer.restore(told["person"], file.get_tensor(f"z_id.{number}"), told["rung"], told["distance"])
+                    renderer.cast(told["person"], file.get_tensor(f"z_id.{number}"), told["rung"], told["distance"])
                 for number, (mode, person) in enumerate(json.loads(header["stills"])):
                     renderer.covers.stills[mode, person] = file.get_tensor(f"still.{number}")
                 renderer.counts = Counter(json.loads(header["counts"]))

@@ -275,9 +275,6 @@ class TrackSet:
         return [(track, frame - track.first) for track in self._present[place]] if place >= 0 else []
 
 
-Floats = NDArray[np.float64]
-
-
 @dataclass(frozen=True)
 class FillConfig:
     """Numbers of gap filling.

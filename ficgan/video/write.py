@@ -433,7 +433,7 @@ def _mux(
                 starts += [s.start_time * s.time_base for s in source.streams.audio if s.start_time is not None]
         # Whole ticks of the picture, so that its times stay exact; a start before 0 is the container's matter.
         shift = max(0, math.floor(min(starts) / film.base))
-        window = (begin, end) if trimmed else None
+        window: tuple[Fraction, Fraction | float] | None = (begin, end) if trimmed else None
         if container == "avi":  # has no times: a later begin would lengthen the first frame
             shift, window = int(film.times[0]), (begin, end if trimmed else math.inf)
         if sound is not None:

@@ -18,7 +18,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-import ficgan.video.track_file as track_file
 from ficgan.errors import FicganError, InputError
 from ficgan.video.decisions import BoxRule, Decision, Decisions, Region, SpanRule
 from ficgan.video.folders import MARKER, hold, kind_of, make_private_folder, work_folder
@@ -119,7 +118,7 @@ def test_any_track_comes_back_to_a_tenth(
     given: list[Track], pts: list[int], per_line: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(track_file, "_ROWS_PER_LINE", per_line)
+        patch.setattr("ficgan.video.project._ROWS_PER_LINE", per_line)
         project = a_project(tracks=given, pts=pts, cuts=(), decisions=Decisions(), regions=())
         folder = tmp_path_factory.mktemp("p")
         project.save(folder)

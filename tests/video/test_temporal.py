@@ -133,7 +133,7 @@ def test_chunks_and_a_new_start_give_the_same_film(face_model: FaceModel) -> Non
     whole, renderer = rendered(face_model, images, track, 8)
     # The cast is the mean of the first chunk's codes, so the first chunk is the same.
     again = Renderer(renderer.tools, renderer.settings)
-    again.restore("a", renderer.casts["a"].z_id, 0, None)
+    again.cast("a", renderer.casts["a"].z_id)
     for n in (7, 8, 23, 39):
         job = FrameJob(Frame(n, n, n / RATE, images[n]), [Appearance(1, "a", track.face(n), "ficgan")])
         assert np.abs(again([job])[0].astype(int) - whole[n]).max() <= 1
