@@ -66,14 +66,7 @@ class CutDetector:
         """Of the last frame, 36×64×3."""
 
     def step(self, image: NDArray[np.uint8]) -> bool:
-        """Whether a new scene begins with this frame; never with the first.
-
-        Args:
-            image: H×W×3 uint8 RGB; the size may differ from that of the frame before.
-
-        Raises:
-            InputError: It is no picture.
-        """
+        """Whether a new scene begins with this H×W×3 uint8 RGB picture, of any size; never with the first."""
         self.thumbnail = thumbnail = _thumbnail(check_image(image))
         luma, colours = _normalised(thumbnail), _histogram(thumbnail)
         before, self._before = self._before, (luma, colours)

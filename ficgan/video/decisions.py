@@ -193,10 +193,7 @@ class _Compiled:
 class Decider:
     """Decisions made ready to be asked for every face of every frame.
 
-    Args:
-        decisions: The rules.
-        times: float64 [frames], seconds of each frame from the first on.
-        size: Width and height of the picture; boxes are cut to it before they are compared with a region.
+    `times` [frames] are seconds from the first frame on; boxes are cut to `size` before comparison.
     """
 
     def __init__(self, decisions: Decisions, times: ArrayLike, size: tuple[int, int] | None = None) -> None:
@@ -209,14 +206,7 @@ class Decider:
         self._of: dict[tuple[int, int], list[_Compiled]] = {}
 
     def mode_of(self, track: Track, frame: int, time: float | None = None, box: ArrayLike | None = None) -> Mode:
-        """What shall happen to a track's face in a frame.
-
-        Args:
-            track: The track.
-            frame: Number of the frame.
-            time: Its second; by default that of the frame.
-            box: x0, y0, x1, y1 of the face; by default the track's row of the frame.
-        """
+        """What shall happen to a track's face in a frame, by default at the frame's second and the track's own box."""
         rules = self._concerning(track)
         if len(rules) == 1:
             return rules[0].mode

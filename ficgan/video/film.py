@@ -190,15 +190,7 @@ def _keep(film: Project, source: VideoSource, folder: Path, overwrite: bool) -> 
 
 
 class FilmJob:
-    """One film in three stages: `analyse` finds the faces, `render` replaces them, `check` looks for those still shown.
-
-    Args:
-        tools: detector, recogniser, model.
-        path: of the film.
-        source: the film, open.
-        settings: numbers.
-        progress, is_cancelled: see `process_film`.
-    """
+    """A film in three stages: `analyse` finds the faces, `render` replaces them, `check` looks for those left."""
 
     def __init__(
         self, tools: VideoTools, path: PathLike, source: VideoSource, settings: VideoSettings,
@@ -305,14 +297,7 @@ class FilmJob:
     ) -> VideoResult:  # fmt: skip
         """Make the result of an analysed film.
 
-        Args:
-            film: what was found and decided.
-            state: of the work folder.
-            output: file to make.
-            encode: codec and quality.
-            overwrite: replace an existing output.
-            project: folder whose review page shall show the result, too.
-            edits: what a person decided, a sentence each.
+        The review page in the folder `project` shows the result, too; `edits` are a person's decisions in sentences.
         """
         settings = self.settings
         self.film, self.state, self.output, self.encode = film, state, output, encode

@@ -87,14 +87,7 @@ class _Known:
     counts: list[int] = field(default_factory=list)
 
     def person(self, frame: Frame, face: Face, number: int, present: Container[str]) -> str:
-        """Key of the person of a new tracklet.
-
-        Args:
-            frame: where it begins.
-            face: its first sighting.
-            number: its own.
-            present: people who are seen elsewhere in the frame.
-        """
+        """Key of the person of a new tracklet, who is none of those present elsewhere in the frame."""
         recognizer, alone = self.recognizer, f"live/track {number}"
         if recognizer is None or not readable(face):
             return alone
@@ -136,11 +129,7 @@ class _LiveTrack:
     def appearance(self, frame: int, looked: int, settings: VideoSettings, rate: float) -> Appearance | None:
         """The face as it is known in a frame, None where it is not there.
 
-        Args:
-            frame: not before that of the last call.
-            looked: last frame the detector looked at.
-            settings: pads, patience, fallbacks.
-            rate: frames per second.
+        Frames come in order; `looked` is the last one that the detector looked at.
         """
         last = self.sightings[-1].frame
         if frame > self.scene_end:
@@ -325,11 +314,7 @@ def stream(
     tools: VideoTools, frames: Iterable[NDArray[np.uint8]], fps: float = 25.0, *, settings: VideoSettings,
     look_ahead: int | None = None, budget: float | None = None,
 ) -> Stream:  # fmt: skip
-    """Redact frames given as arrays, H×W×3 uint8 RGB; see `Stream`.
-
-    Raises:
-        InputError: a frame is no such array.
-    """
+    """Redact frames given as arrays, H×W×3 uint8 RGB (an InputError for others); see `Stream`."""
 
     def numbered() -> Iterator[Frame]:
         for index, image in enumerate(frames):

@@ -232,11 +232,7 @@ def join_tracklets(
 ) -> list[Tracklet]:
     """Join tracklets of one person that follow each other in one scene, shortly and where they were expected.
 
-    Args:
-        tracklets: of one film.
-        people: the person of each; 0, unknown, is joined with nobody.
-        times: [frames] seconds at which each frame is shown.
-        config: numbers.
+    `people` has the person of each; 0, unknown, is joined with nobody. `times` are of the frames, in seconds.
     """
     config, clock = config or PeopleConfig(), np.asarray(times, np.float64)
     open_ends: dict[tuple[int, int], Tracklet] = {}  # (person, scene) → the last tracklet so far
@@ -357,11 +353,7 @@ class Readings:
 def look_up(
     photo: NDArray[np.uint8], name: str, detector: FaceDetector, recognizer: Recognizer | None
 ) -> NDArray[np.float32]:
-    """Embedding of the largest face of a reference photo.
-
-    Raises:
-        UsageError: no face, or no recogniser.
-    """
+    """Embedding of the largest face of a reference photo; a UsageError without a face or a recogniser."""
     if recognizer is None:
         raise UsageError(f"{name}: people are recognised by photos only with a recogniser; leave --no-verify out")
     faces = detector.detect(photo)

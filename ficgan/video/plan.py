@@ -188,11 +188,9 @@ class CheckReport:
 
 
 def independent_detector(used: str, size: int) -> FaceDetector:
-    """A detector of another kind than the one that found the faces; of the same kind where there is no other.
+    """A detector of another kind than the one named `used`, or of the same where there is no other.
 
-    Args:
-        used: name of that one.
-        size: longest side in pixels at which frames are searched.
+    Frames are searched at a longest side of `size` pixels.
     """
     others = [name for name in _CHECKERS if not used.startswith(name) and detector_missing(name) is None]
     return DetectAt(get_detector(others[0] if others else "auto", scale=1.0), (size, size), enlarge=False)

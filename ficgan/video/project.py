@@ -390,11 +390,7 @@ class Project:
         return [(box, mode) for box, mode in places if box is not None]
 
     def check_source(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
-        """Refuse another film than the one that was analysed, and a camera or stream, unless `force` is given.
-
-        Raises:
-            InputError: It is another one.
-        """
+        """Refuse another film than the one that was analysed, and a camera or stream, unless `force` is given."""
         if force:
             return
         if self.source.fingerprint is None:

@@ -203,11 +203,7 @@ class Renderer:
     def cast(self, person: str, z_id: NDArray[np.float32], rung: int = 0, distance: float | None = None) -> None:
         """Settle a person's new identity: the styles of a rung of the ladder, none where it ends.
 
-        Args:
-            person: key.
-            z_id: [1,id_dim] identity code of the source.
-            rung: number of the setting.
-            distance: the smallest that the gate read, in an interrupted run.
+        `z_id` [1,id_dim] is the source's code, `distance` the smallest that the gate read in an interrupted run.
         """
         model = self.tools.face_model
         if model is None:

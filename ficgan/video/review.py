@@ -42,20 +42,10 @@ _CLASSES = {SEEN: "seen", FILLED: "filled", PADDED: "padded"}
 def save_thumbnails(
     folder: str | os.PathLike[str], track: int, images: Sequence[Image], *, after: bool = False
 ) -> Path:
-    """Write a strip of representative faces of a track to the project's folder.
+    """Write a strip of representative faces of a track, 96 px high, to the project's folder.
 
-    Args:
-        folder: Of the project; it exists.
-        track: Its id.
-        images: uint8 [h,w,3] RGB each, the first six count; shown at 96 px of height.
-        after: Of the rendered film; shown beside those of the source.
-
-    Returns:
-        The JPEG file, `thumbs/track-0001.jpg` or `thumbs/track-0001-after.jpg`.
-
-    Raises:
-        UsageError: No image, or one that is no H×W×3 uint8 array.
-        InputError: The file cannot be written.
+    `images` are uint8 [h,w,3] RGB, the first six count; those `after` are shown beside those of the source. Returns the
+    JPEG file, `thumbs/track-0001.jpg` or `thumbs/track-0001-after.jpg`.
     """
     from PIL import Image as Picture
 
@@ -81,15 +71,7 @@ def save_thumbnails(
 
 
 def write_review(folder: str | os.PathLike[str], project: Project) -> Path:
-    """Write review.html (mode 0600) with the thumbnails that are there; called again after rendering it shows both.
-
-    Args:
-        folder: Of the project; it exists.
-        project: What to show.
-
-    Raises:
-        InputError: The page cannot be written.
-    """
+    """Write review.html (mode 0600) with the thumbnails that are there; after rendering it shows both."""
     folder = Path(folder)
     pictures = {
         track.id: [
@@ -109,12 +91,7 @@ def write_review(folder: str | os.PathLike[str], project: Project) -> Path:
 
 
 def review_page(project: Project, pictures: Mapping[int, Sequence[tuple[str, str]]]) -> str:
-    """The page as text.
-
-    Args:
-        project: What to show.
-        pictures: Track → addresses, relative to the page, each with what it shows ("before", "after").
-    """
+    """The page as text; `pictures` are addresses by track, relative to the page, with what they show."""
     source, decisions = project.source, project.decisions
     times, decider = project.times, project.decider()
     digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
@@ -169,12 +146,7 @@ def review_page(project: Project, pictures: Mapping[int, Sequence[tuple[str, str
 
 
 def remarks(track: Track, settings: Mapping[str, object]) -> list[str]:
-    """What about a track deserves a look.
-
-    Args:
-        track: The track.
-        settings: Of the analysis; `threshold` of the detector and `small` (pixels) count.
-    """
+    """What about a track deserves a look; of the settings, `threshold` of the detector and `small` count."""
     threshold, small = settings.get("threshold"), settings.get("small", VideoSettings.small)
     seen = track.origin == SEEN
     found = list(track.notes)
@@ -269,7 +241,7 @@ def _timeline(project: Project, decider: Decider) -> str:
     """A lane per person, a bar per track, and the cuts, as SVG."""
     times, people = project.times, project.people
     scale = _COLUMNS / max(_end(times), 1e-9)
-    columns = np.maximum.accumulate((times * scale).astype(int).clip(0, _COLUMNS - 1)) if len(times) else times
+    columns: NDArray[np.int64] = np.maximum.accumulate((times * scale).astype(np.int64).clip(0, _COLUMNS - 1))
     widths = np.diff(columns, append=_COLUMNS).clip(1)  # each frame reaches to the next one
     height = _LANE * max(1, len(people)) + 4
     cuts = "".join(f"M{_LEFT + int(columns[cut])} 0v{height}" for cut in project.cuts)

@@ -313,13 +313,9 @@ def scene_bounds(cuts: Sequence[int], frames: int, frame: int) -> tuple[int, int
 def fill_tracks(
     tracklets: Sequence[Tracklet], cuts: Sequence[int], times: ArrayLike, pad: float, config: FillConfig | None = None
 ) -> list[Track]:
-    """Tracks of a film, numbered from 1 in the order of their first sightings.
+    """Tracks of a film, numbered from 1 in the order of their first sightings; no track crosses a cut.
 
-    Args:
-        tracklets: what was seen.
-        cuts: the frames that begin a new scene, increasing.
-        times: [frames] seconds at which each frame is shown.
-        pad: seconds covered before the first and after the last sighting, inside the scene.
+    `pad` seconds are covered before the first and after the last sighting; `times` are of the frames, in seconds.
     """
     clock = np.asarray(times, np.float64)
     ordered = sorted(tracklets, key=lambda one: (one.first, one.id))
