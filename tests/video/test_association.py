@@ -102,13 +102,13 @@ def test_missed_detections(name: str, stride: int) -> None:
 def test_faces_that_pass_through_each_other_are_covered_and_rarely_mistaken() -> None:
     """Two faces at the same height: for some frames only their ways tell which is which."""
     bare = switches = 0
-    for seed in range(3):
-        for stride in (1, 3):
+    for seed in range(6):
+        for stride in (1, 2, 3, 5):
             world = World([Actor(straight(100, 300, 150, 0)), Actor(straight(600, 310, -150, 0))], 90, seed=seed)
             one = uncovered(world, stride)
             bare, switches = bare + one[0], switches + one[1]
     assert bare == 0
-    assert switches <= 2  # in 6 crossings
+    assert switches <= 6  # in 24 crossings
 
 
 def test_a_crowd() -> None:

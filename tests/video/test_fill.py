@@ -201,9 +201,9 @@ def test_a_long_track_is_filled_in_time_that_grows_with_its_length() -> None:
     import time
 
     seen = [sighting(f, 100 + 0.001 * f) for f in range(0, 30_000, 5)]
-    start = time.perf_counter()
+    start = time.process_time()
     assert len(fill_track(seen, 0, 30_000, 0.4, 0.4, RATE)) == 30_001
-    assert time.perf_counter() - start < 15
+    assert time.process_time() - start < 15
 
 
 def test_pads_hold_the_last_place_and_lead_on() -> None:

@@ -203,9 +203,9 @@ def test_a_thousand_tracklets_take_seconds() -> None:
     import time
 
     tracklets = [tracklet(i + 1, i % 900, i % 900, looks(i % 50, seed=i, width=128)) for i in range(1000)]
-    start = time.perf_counter()
+    start = time.process_time()
     People().assign(tracklets)
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20
 
 
 @pytest.mark.skipif(recognizer_missing("dlib") is not None, reason="the recogniser dlib is not installed")
