@@ -302,7 +302,7 @@ PHOTOS = {"red": discs({RED: (128, 72)}), "blue": discs({BLUE: (128, 72)}), "yel
     "rules",
     [
         Rules(keep={"red.png": PHOTOS["red"]}),
-        Rules(only={"blue.png": PHOTOS["blue"]}),
+        pytest.param(Rules(only={"blue.png": PHOTOS["blue"]}), marks=pytest.mark.slow),
         Rules(boxes=[(10, 10, 200, 80)]),
         Rules(keep={"red.png": PHOTOS["red"], "blue.png": PHOTOS["blue"]}, only={"blue.png": PHOTOS["blue"]}),
     ],
@@ -441,8 +441,14 @@ def test_progress_counts_every_stage_to_its_end(tmp_path: Path, monkeypatch: pyt
         assert [(done, total) for done, total, one in told if one == stage] == [(n, 30) for n in range(1, 31)]
 
 
-@pytest.mark.parametrize("stage", ["analysing", "rendering", "checking"])
-@pytest.mark.parametrize("existing", [False, True])
+@pytest.mark.parametrize(
+    ("stage", "existing"),
+    [
+        ("analysing", True), ("rendering", False), ("checking", True),
+        *(pytest.param(stage, existing, marks=pytest.mark.slow)
+          for stage, existing in (("analysing", False), ("rendering", True), ("checking", False))),
+    ],
+)  # fmt: skip
 def test_cancelling_leaves_nothing_behind(
     stage: str, existing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
