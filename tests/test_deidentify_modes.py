@@ -14,11 +14,9 @@ from ficgan.anonymizers import ANONYMIZERS, Faces
 from ficgan.anonymizers.modes import Methods, caution, check_mode, mode_of, shown
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import InputError, UsageError
-from ficgan.video.decisions import Decision, Decisions
-from ficgan.video.edits import edits_of
+from ficgan.video.decisions import Decision, Decisions, Region
 from ficgan.video.media import Frame
-from ficgan.video.project import Project, Source
-from ficgan.video.regions import Region
+from ficgan.video.project import Project, Source, edits_of
 from ficgan.video.render import Appearance, FrameJob, Renderer, VideoTools
 from ficgan.video.settings import VideoSettings
 
@@ -226,7 +224,7 @@ def test_edits_of_a_reviewed_film() -> None:
 
 
 def test_damaged_modes_show_no_key(tmp_path: Path) -> None:
-    from ficgan.video.schema import checked
+    from ficgan.video.folders import checked
 
     with pytest.raises(InputError) as error:
         checked(Decisions, {"default": "block-permutation:key=hush,blok=3"}, "project.json")

@@ -18,8 +18,7 @@ from ficgan.errors import InputError, UsageError
 from ficgan.images import MAX_PIXELS, read_image
 from ficgan.precision import PRECISIONS
 from ficgan.video.media import EncodeOptions
-from ficgan.video.rules import Rules
-from ficgan.video.settings import VideoSettings
+from ficgan.video.settings import Rules, VideoSettings
 
 __all__ = [
     "FACE",

@@ -14,7 +14,7 @@ from ficgan.cli._films import FILM_SUFFIXES, WRITABLE_FILMS, film_suffix, is_add
 from ficgan.errors import FicganError, UsageError
 from ficgan.images import READABLE_SUFFIXES, WRITABLE_SUFFIXES, output_suffix
 from ficgan.video.folders import kind_of
-from ficgan.video.libav import display_name
+from ficgan.video.media import display_name
 
 __all__ = ["DEFAULT_SUFFIX", "TOOL", "Job", "Plan", "make_plan", "own_sidecar", "sidecar_path"]
 

@@ -8,76 +8,39 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-# Public name → the module that offers it.
-_MODULES = {
-    "Assembled": "ficgan.video.mux",
-    "Cancelled": "ficgan.video.process",
-    "EncodeOptions": "ficgan.video.media",
-    "Frame": "ficgan.video.media",
-    "People": "ficgan.video.people",
-    "Project": "ficgan.video.project",
-    "Rules": "ficgan.video.rules",
-    "SegmentWriter": "ficgan.video.write",
-    "Stream": "ficgan.video.live",
-    "StreamResult": "ficgan.video.live",
-    "VideoInfo": "ficgan.video.media",
-    "VideoResult": "ficgan.video.result",
-    "VideoSettings": "ficgan.video.settings",
-    "VideoSource": "ficgan.video.read",
-    "VideoTools": "ficgan.video.render",
-    "VideoWriter": "ficgan.video.write",
-    "analyse_film": "ficgan.video.process",
-    "assemble": "ficgan.video.mux",
-    "check_output": "ficgan.video.mux",
-    "finished_segments": "ficgan.video.write",
-    "open_video": "ficgan.video.read",
-    "process_film": "ficgan.video.process",
-    "record_live": "ficgan.video.live",
-    "render_film": "ficgan.video.process",
-    "stream": "ficgan.video.live",
+_NAMES = {
+    "film": "Cancelled analyse_film process_film render_film",
+    "live": "Stream StreamResult record_live stream",
+    "media": "EncodeOptions Frame VideoInfo",
+    "people": "People",
+    "plan": "VideoResult",
+    "project": "Project",
+    "read": "VideoSource open_video",
+    "render": "VideoTools",
+    "settings": "Rules VideoSettings",
+    "write": "Assembled SegmentWriter VideoWriter assemble check_output finished_segments",
 }
+"""Public names by the module that offers them."""
+_MODULES = {name: f"ficgan.video.{module}" for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
-    "Assembled",
-    "Cancelled",
-    "EncodeOptions",
-    "Frame",
-    "People",
-    "Project",
-    "Rules",
-    "SegmentWriter",
-    "Stream",
-    "StreamResult",
-    "VideoInfo",
-    "VideoResult",
-    "VideoSettings",
-    "VideoSource",
-    "VideoTools",
-    "VideoWriter",
-    "analyse_film",
-    "assemble",
-    "check_output",
-    "finished_segments",
-    "open_video",
-    "process_film",
-    "record_live",
-    "render_film",
-    "stream",
-]
+    "Assembled", "Cancelled", "EncodeOptions", "Frame", "People", "Project", "Rules", "SegmentWriter", "Stream",
+    "StreamResult", "VideoInfo", "VideoResult", "VideoSettings", "VideoSource", "VideoTools", "VideoWriter",
+    "analyse_film", "assemble", "check_output", "finished_segments", "open_video", "process_film", "record_live",
+    "render_film", "stream",
+]  # fmt: skip
 
 if TYPE_CHECKING:
+    from ficgan.video.film import Cancelled, analyse_film, process_film, render_film
     from ficgan.video.live import Stream, StreamResult, record_live, stream
     from ficgan.video.media import EncodeOptions, Frame, VideoInfo
-    from ficgan.video.mux import Assembled, assemble, check_output
     from ficgan.video.people import People
-    from ficgan.video.process import Cancelled, analyse_film, process_film, render_film
+    from ficgan.video.plan import VideoResult
     from ficgan.video.project import Project
     from ficgan.video.read import VideoSource, open_video
     from ficgan.video.render import VideoTools
-    from ficgan.video.result import VideoResult
-    from ficgan.video.rules import Rules
-    from ficgan.video.settings import VideoSettings
-    from ficgan.video.write import SegmentWriter, VideoWriter, finished_segments
+    from ficgan.video.settings import Rules, VideoSettings
+    from ficgan.video.write import Assembled, SegmentWriter, VideoWriter, assemble, check_output, finished_segments
 
 
 def __getattr__(name: str) -> object:

@@ -1,14 +1,16 @@
-"""Detections become tracklets: which face of this frame is which face of the frames before.
+"""From pictures to tracklets: scene cuts, the frames in which the detector looks, and which faces are the same.
 
-Source: Bewley et al., "Simple online and realtime tracking", 2016 (Kalman filter, assignment); Zhang et al.,
-"ByteTrack", 2022, section 3 (weak detections continue tracks and start none).
+Source of the association: Bewley et al., "Simple online and realtime tracking", 2016 (Kalman filter, assignment).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +18,246 @@ from scipy.optimize import linear_sum_assignment
 
 from ficgan.errors import UsageError
 from ficgan.faces import Face
-from ficgan.video.motion import LOG_SIZE, PLACE, Motion, State, measured
-from ficgan.video.tracks import Sighting, Tracklet
+from ficgan.faces.detection import check_image
+from ficgan.video.media import Frame
+from ficgan.video.tracks import LOG_SIZE, PLACE, Motion, Sighting, State, Tracklet, measured
 
-__all__ = ["ONCE", "AssociationConfig", "Associator", "Step"]
+__all__ = ["ONCE", "AssociationConfig", "Associator", "CutConfig", "CutDetector", "Step", "look"]
+
+Floats32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class CutConfig:
+    """Numbers of cut detection.
+
+    A cut that is seen wrongly cuts a pad short; one that is missed only leaves it long, so the thresholds are high.
+
+    Args:
+        change: mean absolute difference of two thumbnails, once place, brightness and contrast are equal, from which a
+            cut is possible; in standard deviations of the picture.
+        ratio: how many times the change must be that of the frames before.
+        colours: distance of the colour histograms, 0 to 1, from which a cut is possible.
+        memory: frames before that tell how much change is usual.
+    """
+
+    change: float = 0.6
+    ratio: float = 2.5
+    colours: float = 0.12
+    memory: int = 8
+
+
+class CutDetector:
+    """Tells whether a scene cut lies before a frame, as the frames come.
+
+    A cut is a picture with another structure and other colours than the one before, and a far larger change than the
+    frames before had. Brightness and contrast are taken out first, so that flashes and fades are no cuts, and a shift
+    of the picture is tried, so that a fast pan is none.
+
+    Not seen are dissolves and wipes (no frame changes enough), cuts between pictures of like structure or like colours
+    or between dark ones, and cuts during wild motion. A flash that bleaches the picture may count as a cut.
+    """
+
+    def __init__(self, config: CutConfig | None = None):
+        self._config = config or CutConfig()
+        self._changes: deque[float] = deque(maxlen=self._config.memory)
+        self._before: tuple[Floats32, Floats32] | None = None
+        self.thumbnail: NDArray[np.uint8] = np.zeros((_HEIGHT, _WIDTH, 3), np.uint8)
+        """Of the last frame, 36×64×3."""
+
+    def step(self, image: NDArray[np.uint8]) -> bool:
+        """Whether a new scene begins with this H×W×3 uint8 RGB picture, of any size; never with the first."""
+        self.thumbnail = thumbnail = _thumbnail(check_image(image))
+        luma, colours = _normalised(thumbnail), _histogram(thumbnail)
+        before, self._before = self._before, (luma, colours)
+        if before is None:
+            return False
+        change = float(np.abs(luma - before[0]).mean())
+        if change > _CALM:
+            change = min(change, _change_after_shift(luma, before[0]))
+        usual = float(np.median(self._changes)) if self._changes else 0.0
+        config = self._config
+        cut = (
+            change > config.change
+            and change > config.ratio * usual
+            and float(np.abs(colours - before[1]).sum()) / 2 > config.colours
+        )
+        if cut:
+            self._changes.clear()
+        else:
+            self._changes.append(change)
+        return cut
+
+
+_WIDTH, _HEIGHT = 64, 36
+_BINS = 4
+_CALM = 0.2  # changes below need no look at whether the picture moved
+_REACH = 20  # columns, of 64, that a pan may move between two frames
+
+
+def _thumbnail(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    import cv2
+
+    # Every few pixels are enough, and many times faster to average than all.
+    step = max(1, min(image.shape[1] // (4 * _WIDTH), image.shape[0] // (4 * _HEIGHT)))
+    small: Any = cv2.resize(
+        np.ascontiguousarray(image[::step, ::step]), (_WIDTH, _HEIGHT), interpolation=cv2.INTER_AREA
+    )
+    return small
+
+
+def _normalised(thumbnail: NDArray[np.uint8]) -> Floats32:
+    """Luma of mean 0 and deviation 1 [36,64]; a picture of one colour is 0."""
+    luma = thumbnail.astype(np.float32) @ np.array([0.299, 0.587, 0.114], np.float32)
+    luma -= luma.mean()
+    return luma / max(float(luma.std()), 4.0)  # below 4 of 255 it would be noise that is compared
+
+
+def _histogram(thumbnail: NDArray[np.uint8]) -> Floats32:
+    """Shares of 4×4×4 colours [64]."""
+    cell = (thumbnail // (256 // _BINS)).astype(np.int64) @ np.array([_BINS**2, _BINS, 1])
+    return np.bincount(cell.ravel(), minlength=_BINS**3).astype(np.float32) / cell.size
+
+
+def _change_after_shift(a: Floats32, b: Floats32) -> float:
+    """Mean absolute difference over the common part, with the second thumbnail moved to where it fits best."""
+    spectrum = np.fft.rfft2(a) * np.conj(np.fft.rfft2(b))
+    fit = np.fft.irfft2(spectrum / np.maximum(np.abs(spectrum), 1e-6), s=a.shape)
+    y, x = np.unravel_index(int(np.argmax(fit)), fit.shape)
+    dy = int(y) - a.shape[0] if y > a.shape[0] // 2 else int(y)
+    dx = int(x) - a.shape[1] if x > a.shape[1] // 2 else int(x)
+    if abs(dx) > _REACH or abs(dy) > _REACH // 2:
+        return float(np.abs(a - b).mean())
+    rows, columns = slice(max(dy, 0), a.shape[0] + min(dy, 0)), slice(max(dx, 0), a.shape[1] + min(dx, 0))
+    from_rows, from_columns = slice(rows.start - dy, rows.stop - dy), slice(columns.start - dx, columns.stop - dx)
+    return float(np.abs(a[rows, columns] - b[from_rows, from_columns]).mean())
+
+
+Seen = tuple[Frame, list[Face] | None, bool]
+"""A frame, the faces found in it (None where nobody looked), whether a new scene begins with it."""
+
+MOVED = 0.75
+"""Sizes by which a face may have moved from one look to the next and still count as the same, calm one."""
+RESIZED = 0.4
+"""The same for the logarithm of its size."""
+LEAST = 24.0
+"""Pixels: smaller faces come and go with the detector's mood and cause no look of their own."""
+DIFFERENT = 24
+"""Grey levels of one colour by which a cell of a thumbnail (1/64 of the width) differs."""
+HELD = 32
+"""Frames kept at most until it is known whether to look at them."""
+
+
+def look(frames: Iterable[Frame], find: Callable[[Frame], list[Face]], stride: int) -> Iterator[Seen]:
+    """Look at every n-th frame (n is `stride`), at the first and last of each scene, and wherever two looks differ.
+
+    Where a face came, went or moved far between two looks, the frame in the middle is looked at too, and so on on both
+    sides: a dash is followed frame by frame, a face at rest costs one look in n. Where something came and went between
+    two looks (the picture differs from both, which are alike), the frame that shows it best is looked at. What flashes
+    up while the camera moves, for less than n frames, is not seen.
+
+    Yields:
+        Every frame once, in order, at most `stride` frames late.
+    """
+    cuts = CutDetector()
+    held: list[_Held] = []  # since the last look
+    since = 0
+    last: _Held | None = None
+    for frame in frames:
+        cut = cuts.step(frame.image)
+        if cut and last is not None:
+            yield from _settled(last, held, find)
+            held, last = [], None
+        held.append(_Held(frame, cuts.thumbnail))
+        since += 1
+        if last is None:
+            last = held[0]
+            last.faces = find(frame)
+            yield frame, last.faces, cut
+        elif since >= stride:
+            yield from _settled(last, held, find)
+            last = held[-1]
+        else:
+            if len(held) > HELD:
+                yield held.pop(0).frame, None, False
+            continue
+        held, since = [], 0
+    if last is not None:
+        yield from _settled(last, held, find)
+
+
+@dataclass(eq=False)
+class _Held:
+    """A frame of which it is not yet known whether to look at it."""
+
+    frame: Frame
+    thumbnail: NDArray[np.uint8]
+    faces: list[Face] | None = None
+
+
+def _settled(last: _Held, held: Sequence[_Held], find: Callable[[Frame], list[Face]]) -> Iterator[Seen]:
+    """The frames after a look, the last of which is looked at."""
+    if not held:
+        return
+    line = [last, *held]
+
+    def see(number: int) -> None:
+        line[number].faces = find(line[number].frame)
+
+    def between(a: int, b: int) -> None:
+        before, after = line[a].faces, line[b].faces
+        if b - a < 2 or before is None or after is None or _alike(before, after):
+            return
+        middle = (a + b) // 2
+        see(middle)
+        between(a, middle)
+        between(middle, b)
+
+    see(len(held))
+    between(0, len(held))
+    looks = [number for number, one in enumerate(line) if one.faces is not None]
+    for a, b in pairwise(looks):
+        odd = [_transient(line[a].thumbnail, one.thumbnail, line[b].thumbnail) for one in line[a + 1 : b]]
+        worst = max(odd, default=0)
+        if worst:
+            most = a + 1 + odd.index(worst)
+            see(most)
+            between(a, most)
+            between(most, b)
+    for one in held:
+        yield one.frame, one.faces, False
+
+
+def _transient(before: NDArray[np.uint8], now: NDArray[np.uint8], after: NDArray[np.uint8]) -> int:
+    """Squares of 2×2 cells unlike both other thumbnails, which are alike there; edges that shake are thinner."""
+    a, x, b = (one.astype(np.int16) for one in (before, now, after))
+    away = np.minimum(np.abs(x - a).max(-1), np.abs(x - b).max(-1))
+    odd = (away >= DIFFERENT) & (3 * np.abs(a - b).max(-1) <= away)
+    return int((odd[1:, 1:] & odd[:-1, 1:] & odd[1:, :-1] & odd[:-1, :-1]).sum())
+
+
+def _alike(before: Sequence[Face], after: Sequence[Face]) -> bool:
+    """Whether every face of one look is in the other one, near its place."""
+    rest = list(before)
+    for face in after:
+        near = [other for other in rest if _near(face, other)]
+        if near:
+            rest.remove(near[0])
+        elif _counts(face):
+            return False
+    return not any(_counts(face) for face in rest)
+
+
+def _near(a: Face, b: Face) -> bool:
+    (first, size), (second, other) = measured(a.box), measured(b.box)
+    scale = math.exp(float((size.mean() + other.mean()) / 2))
+    far = float(np.linalg.norm(first - second)) > MOVED * scale
+    return not far and abs(float((size - other).mean())) <= RESIZED
+
+
+def _counts(face: Face) -> bool:
+    return float((face.box[2:] - face.box[:2]).min()) >= LEAST
+
 
 Floats = NDArray[np.float64]
 
@@ -32,9 +270,6 @@ class AssociationConfig:
     """Numbers of following.
 
     Args:
-        high: score from which a detection may start a tracklet. Scores are comparable within one detector only; 0 lets
-            every detection start one.
-        low: score from which a detection may continue one.
         patience: seconds without a sighting after which a tracklet ends.
         reach: the farthest a face may be from where it was expected, in sizes.
         gate: the same in standard deviations.
@@ -43,12 +278,9 @@ class AssociationConfig:
         leap: sizes, the farthest it may then be.
         resize: the largest difference of the logarithm of the size.
         limit: cost from which two do not belong together.
-        growth, most: how much the box of `Associator.expected` grows: standard deviations, and at most sizes a side.
         place, log_size: motion, lengths in sizes of the face.
     """
 
-    high: float = 0.0
-    low: float = 0.0
     patience: float = 1.5
     reach: float = 2.0
     gate: float = 4.0
@@ -57,14 +289,10 @@ class AssociationConfig:
     leap: float = 3.0
     resize: float = 0.5
     limit: float = 50.0
-    growth: float = 1.5
-    most: float = 0.5
     place: Motion = PLACE
     log_size: Motion = LOG_SIZE
 
     def __post_init__(self) -> None:
-        if self.low > self.high:
-            raise UsageError(f"low is {self.low} and high {self.high}: weak detections cannot score above strong ones.")
         if not (math.isfinite(self.patience) and self.patience >= 0):
             raise UsageError(f"patience is {self.patience}; give seconds, 0 or more.")
 
@@ -94,12 +322,7 @@ class _Active:
 
 
 class Associator:
-    """Follows faces from frame to frame, one film at a time.
-
-    Args:
-        rate: frames per second, for frames given without a time.
-        config: numbers.
-    """
+    """Follows faces from frame to frame, one film at a time; `rate` is for frames given without a time."""
 
     def __init__(self, rate: float = 25.0, config: AssociationConfig | None = None):
         if not (math.isfinite(rate) and rate > 0):
@@ -118,9 +341,6 @@ class Associator:
             cut: a new scene begins with this frame.
             time: seconds at which it is shown; None: by the rate.
 
-        Returns:
-            The tracklet of each face, and the tracklets that ended.
-
         Raises:
             UsageError: The frame, or its time, is not later than the last one's.
         """
@@ -138,55 +358,21 @@ class Associator:
         return Step(ids, _finished(ended))
 
     def finish(self) -> list[Tracklet]:
-        """The film is over: the tracklets that were still going on."""
+        """End the film; returns the tracklets that were still going on."""
         ended, self._active = self._active, []
         return _finished(ended)
 
-    def expected(self, time: float | None = None) -> list[tuple[int, Face]]:
-        """The faces as they are expected, for frames in which the detector did not look.
-
-        The box grows with the uncertainty and holds the place of the last sighting.
-
-        Args:
-            time: seconds, not before the last step; None: of the last step.
-
-        Returns:
-            Tracklet and face of every tracklet that has not ended; score 0 where the face was not seen at that time.
-        """
-        now, config = self._time if time is None else time, self._config
-        found = []
-        for one in self._active:
-            last = one.tracklet.sightings[-1].face
-            if now <= one.time:
-                found.append((one.tracklet.id, last))
-                continue
-            size = one.size
-            place = one.place.after(config.place, now - one.time, size)
-            logs = one.log_size.after(config.log_size, now - one.time)
-            half = np.exp(logs.mean[0]) / 2
-            spread = math.sqrt(place.covariance[0, 0]) + math.sqrt(logs.covariance[0, 0]) * size / 2
-            grown = half + min(config.growth * spread, config.most * size)
-            box = np.concatenate([
-                np.minimum(place.mean[0] - grown, last.box[:2]), np.maximum(place.mean[0] + grown, last.box[2:])
-            ])  # fmt: skip
-            centre, log_size = measured(last.box)
-            landmarks = place.mean[0] + (last.landmarks - centre) * 2 * half / np.exp(log_size)
-            found.append((one.tracklet.id, Face(box.astype(np.float32), landmarks.astype(np.float32), 0.0)))
-        return found
-
     def _follow(self, frame: int, now: float, faces: Sequence[Face]) -> list[int]:
-        config, ids = self._config, [0] * len(faces)
+        ids = [0] * len(faces)
         usable = [number for number, face in enumerate(faces) if _usable(face)]
-        strong = [number for number in usable if faces[number].score >= config.high]
-        weak = [number for number in usable if config.low <= faces[number].score < config.high]
         waiting = list(self._active)
-        for numbers, sudden in ((strong, False), (strong, True), (weak, False)):
-            rest = [number for number in numbers if not ids[number]]
+        for sudden in (False, True):
+            rest = [number for number in usable if not ids[number]]
             for one, number in self._pairs(waiting, rest, faces, now, sudden):
                 self._see(one, frame, now, faces[number])
                 ids[number] = one.tracklet.id
             waiting = [one for one in waiting if one.time < now]
-        for number in strong:
+        for number in usable:
             if not ids[number]:
                 ids[number] = self._start(frame, now, faces[number])
         return ids

@@ -19,30 +19,30 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, model_serializer, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    model_serializer,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
-from ficgan.anonymizers.modes import HIDING, check_mode, mode_type
+from ficgan.anonymizers.modes import COVERS, HIDING, check_mode, mode_type
 from ficgan.errors import UsageError
-from ficgan.video.schema import Box, Strict, Text
+from ficgan.video.folders import Box, Strict, Text
 from ficgan.video.tracks import Track
 
 __all__ = [
-    "HIDING",
-    "MODES",
-    "BoxRule",
-    "Decider",
-    "Decision",
-    "Decisions",
-    "Exemption",
-    "HidingMode",
-    "Mode",
+    "HIDING", "MODES", "BoxRule", "Decider", "Decision", "Decisions", "Exemption", "HidingMode", "Mode", "Region",
     "SpanRule",
-]
+]  # fmt: skip
 
 MODES: tuple[str, ...] = (*HIDING, "keep")
 """Of our own; names of anonymisers are modes, too."""
@@ -193,10 +193,7 @@ class _Compiled:
 class Decider:
     """Decisions made ready to be asked for every face of every frame.
 
-    Args:
-        decisions: The rules.
-        times: float64 [frames], seconds of each frame from the first on.
-        size: Width and height of the picture; boxes are cut to it before they are compared with a region.
+    `times` [frames] are seconds from the first frame on; boxes are cut to `size` before comparison.
     """
 
     def __init__(self, decisions: Decisions, times: ArrayLike, size: tuple[int, int] | None = None) -> None:
@@ -209,14 +206,7 @@ class Decider:
         self._of: dict[tuple[int, int], list[_Compiled]] = {}
 
     def mode_of(self, track: Track, frame: int, time: float | None = None, box: ArrayLike | None = None) -> Mode:
-        """What shall happen to a track's face in a frame.
-
-        Args:
-            track: The track.
-            frame: Number of the frame.
-            time: Its second; by default that of the frame.
-            box: x0, y0, x1, y1 of the face; by default the track's row of the frame.
-        """
+        """What shall happen to a track's face in a frame, by default at the frame's second and the track's own box."""
         rules = self._concerning(track)
         if len(rules) == 1:
             return rules[0].mode
@@ -315,3 +305,54 @@ def _compile(decisions: Decisions) -> Iterable[_Compiled]:
         yield _Compiled(
             level, span.mode, f"span on {subject}", span.reason, span.track, span.person, start=start, end=end
         )
+
+
+def _cover(mode: str) -> str:
+    if mode == "keep":
+        raise ValueError("a region covers; to keep the faces inside a box write it under decisions.boxes")
+    if mode not in COVERS:
+        raise ValueError(f"a region has no landmarks to place a new face by; use {', '.join(COVERS)}")
+    return mode
+
+
+class _Key(Strict):
+    frame: NonNegativeInt
+    box: Box
+
+
+class Region(Strict):
+    """A box that a person adds: covered from one frame to another, whatever the tracks and decisions say."""
+
+    first: NonNegativeInt
+    last: NonNegativeInt
+    mode: Annotated[str, AfterValidator(_cover)] = "solid"
+    box: Box | None = None
+    """Where it does not move."""
+    keys: tuple[_Key, ...] = ()
+    """Where it moves: linearly between these, resting before the first and after the last."""
+    reason: Text = ""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        frames = [key.frame for key in self.keys]
+        if (self.box is None) == (not frames):
+            raise ValueError("a region needs either `box` or `keys`")
+        if self.first > self.last:
+            raise ValueError(f"a region from frame {self.first} to {self.last} is empty")
+        if frames != sorted(set(frames)) or (frames and not self.first <= frames[0] <= frames[-1] <= self.last):
+            raise ValueError(f"the keys' frames must ascend and lie between {self.first} and {self.last}")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_gaps(self, handler: Any) -> dict[str, Any]:
+        return {name: value for name, value in handler(self).items() if value not in (None, "", ())}
+
+    def box_at(self, frame: int) -> NDArray[np.float32] | None:
+        """x0, y0, x1, y1 in a frame, float32 [4]; None outside of the span."""
+        if not self.first <= frame <= self.last:
+            return None
+        if self.box is not None:
+            return np.asarray(self.box, np.float32)
+        frames = [key.frame for key in self.keys]
+        corners = np.array([key.box for key in self.keys])
+        return np.array([np.interp(frame, frames, column) for column in corners.T], np.float32)

@@ -1,23 +1,247 @@
-"""One encoder at work: pictures in, packets into one open container."""
+"""Encoders: which one, with which pixel format, colours and settings; and one at work."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, NoReturn
 
 import av
 import numpy as np
+from av.codec import find_best_pix_fmt_of_list
 from av.video.reformatter import VideoReformatter
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
-from ficgan.video.encoders import Encoding
-from ficgan.video.libav import quiet, reason
-from ficgan.video.media import VideoInfo
+from ficgan.video.media import EncodeOptions, VideoInfo, is_full_range, matrix_of, quiet, reason
 
-__all__ = ["Encoder", "muxer_options", "write_failed"]
+__all__ = [
+    "ANIMATIONS", "CONTAINERS", "Encoder", "Encoding", "container_of", "default_codec", "muxer_options",
+    "plan_encoding", "write_failed",
+]  # fmt: skip
+
+CONTAINERS: Mapping[str, str] = {
+    ".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska", ".webm": "webm", ".avi": "avi", ".ts": "mpegts",
+    ".m2ts": "mpegts", ".flv": "flv", ".nut": "nut", ".gif": "gif", ".webp": "webp",
+}  # fmt: skip
+"""FFmpeg's name of the container by the suffix of a file."""
+_PROTOCOLS = {"rtmp": "flv", "rtmps": "flv", "rtsp": "rtsp", "rtp": "rtp", "udp": "mpegts", "srt": "mpegts"}
+ANIMATIONS = ("gif", "webp")
+"""Containers of pictures, without sound."""
+_CODECS = {"webm": "vp9", "gif": "gif", "webp": "webp"}
+"""What a container takes instead of H.264."""
+
+
+@dataclass(frozen=True)
+class _Settings:
+    crf: int | None = None
+    preset: tuple[str, str] | None = None
+    """Name and value of the option that trades time for size."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    even: bool = False
+    """Whether reduced chroma needs an even width and height."""
+    largest_tick: int | None = None
+    """Largest denominator of the time base."""
+
+
+_ENCODERS: dict[str, _Settings] = {
+    "libx264": _Settings(18, ("preset", "veryfast"), even=True),
+    "libx264rgb": _Settings(18, ("preset", "veryfast")),
+    "libx265": _Settings(20, ("preset", "veryfast"), {"x265-params": "log-level=none:open-gop=0"}, even=True),
+    "libvpx-vp9": _Settings(24, ("cpu-used", "5"), {"deadline": "good", "row-mt": "1", "b": "0"}),
+    "libvpx": _Settings(10, ("cpu-used", "5"), {"deadline": "good", "b": "4000000"}, even=True),
+    "libsvtav1": _Settings(26, ("preset", "10"), even=True),
+    "libaom-av1": _Settings(24, ("cpu-used", "8"), {"row-mt": "1"}),
+    "libopenh264": _Settings(None, None, {"b": "8000000"}, even=True),
+    "mpeg4": _Settings(3, None, largest_tick=65535),
+    "ffv1": _Settings(None, None, {"level": "3", "slicecrc": "1"}),
+    "gif": _Settings(),
+    "libwebp_anim": _Settings(90, None, {"loop": "0"}, even=True),
+}
+_FAMILIES: dict[str, tuple[str, ...]] = {
+    "h264": ("libx264", "libopenh264", "mpeg4"), "hevc": ("libx265",), "h265": ("libx265",),
+    "vp9": ("libvpx-vp9",), "vp8": ("libvpx",), "av1": ("libsvtav1", "libaom-av1"), "webp": ("libwebp_anim",),
+}  # fmt: skip
+"""Encoders of a codec, best first; those that need special hardware are used only when they are named."""
+_QUALITY = {"libwebp_anim": "quality", "mpeg4": "qscale"}
+"""What other encoders call their constant quality."""
+_SPC_RGB, _UNSPECIFIED = 0, 2
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How one film is encoded."""
+
+    encoder: str
+    pixel_format: str
+    time_base: Fraction
+    options: Mapping[str, str]
+    matrix: int | None
+    """swscale's number of the matrix; None where RGB is stored."""
+    full_range: bool
+    colour_space: int
+    """FFmpeg's number, for the tag."""
+    quality: int | None = None
+    """Fixed quantiser, for encoders that take it so."""
+    b_frames: bool = True
+    """Whether pictures may be stored out of order; AVI has no times to say so."""
+    notes: tuple[str, ...] = ()
+
+
+def container_of(target: str | Path, container: str | None = None) -> str:
+    """FFmpeg's name of the container to write: as the user named it, or by suffix or protocol.
+
+    Raises:
+        UsageError: The suffix says nothing, or FFmpeg has no such container.
+    """
+    text = str(target)
+    found = container or CONTAINERS.get(Path(text).suffix.lower()) or _PROTOCOLS.get(text.partition("://")[0])
+    if found is None:
+        raise UsageError(f"{text}: no container is known for this name; use {', '.join(list(CONTAINERS)[:6])} or .gif")
+    try:
+        writable = av.ContainerFormat(found, "w").is_output
+    except ValueError:
+        writable = False
+    if not writable:
+        raise UsageError(f"container {found!r} cannot be written by this FFmpeg; use mp4, matroska or mov")
+    return found
+
+
+def default_codec(container: str, codec: str = "h264") -> str:
+    """The codec asked for, unless it is H.264 and the container cannot hold that."""
+    return _CODECS.get(container, codec) if codec == "h264" else codec
+
+
+def plan_encoding(info: VideoInfo, options: EncodeOptions, container: str) -> Encoding:
+    """How a film is encoded; the notes say what differs from the source or from what was asked for.
+
+    Raises:
+        UsageError: No such encoder, or a pixel format or quality it does not take.
+    """
+    codec = default_codec(container, options.codec)
+    name = _encoder(codec)
+    if not _holds(container, name):
+        raise UsageError(f"{container} cannot hold {name} video; write .mkv, or choose another codec")
+    settings = _ENCODERS.get(name, _Settings())
+    notes: list[str] = []
+    if codec == "h264" and name != "libx264":
+        notes.append(f"This FFmpeg has no x264; {name} is used.")
+    pixel_format = _pixel_format(name, settings, info, options.pixel_format, notes)
+    rgb = av.VideoFormat(pixel_format).is_rgb
+    matrix = None if rgb else matrix_of(info.colour_space, info.width, info.height)
+    space = _SPC_RGB if rgb else info.colour_space
+    if not rgb and info.colour_space == _SPC_RGB:
+        space = {1: 1, 5: 6}[matrix or 1]
+    settled, quality = _settings(name, settings, options)
+    base = _time_base(info, settings, container, notes)
+    full = rgb or is_full_range(pixel_format, 0) or (info.colour_range == 2 and not _from_rgb(info))
+    return Encoding(name, pixel_format, base, settled, matrix, full, space, quality, container != "avi", tuple(notes))
+
+
+def _holds(container: str, encoder: str) -> bool:
+    with av.open(f"file:{os.devnull}", "w", format=container) as file:  # opened only when something is written
+        try:
+            file.add_stream(encoder)
+        except ValueError:
+            return False
+    return True
+
+
+def _from_rgb(info: VideoInfo) -> bool:
+    return _format(info.pixel_format).is_rgb
+
+
+def _format(name: str) -> av.VideoFormat:
+    try:
+        return av.VideoFormat(name)
+    except ValueError:
+        return av.VideoFormat("yuv420p")
+
+
+def _encoder(codec: str) -> str:
+    for name in _FAMILIES.get(codec, (codec,)):
+        try:
+            found = av.Codec(name, "w")
+        except ValueError:
+            continue
+        if found.type == "video":
+            return name
+    known = ", ".join(sorted({*_FAMILIES, "mpeg4", "ffv1"}))
+    raise UsageError(f"codec {codec!r} is no video encoder of this FFmpeg; use one of {known}")
+
+
+def _pixel_format(name: str, settings: _Settings, info: VideoInfo, wanted: str | None, notes: list[str]) -> str:
+    offered = [f for f in av.Codec(name, "w").video_formats or () if not any(c.is_alpha for c in f.components)]
+    offered = [f for f in offered if not f.name.startswith("yuvj")]
+    odd = bool(info.width % 2 or info.height % 2)
+    fitting = [f for f in offered if not (odd and settings.even and _is_subsampled(f))] or offered
+    if wanted is not None:
+        if wanted not in {f.name for f in offered}:
+            names = ", ".join(f.name for f in offered)
+            raise UsageError(f"pixel format {wanted!r} is not taken by {name}; use one of {names}")
+        if wanted not in {f.name for f in fitting}:
+            raise UsageError(
+                f"pixel format {wanted!r} needs an even width and height, and the film has {info.width}×{info.height}; "
+                "use yuv444p"
+            )
+        return wanted
+    if name == "gif":
+        return "pal8"
+    source = _format(info.pixel_format.replace("yuvj", "yuv"))
+    if source.name in {f.name for f in fitting}:
+        return source.name
+    alike = [f for f in fitting if f.is_rgb == source.is_rgb] or fitting
+    if source.is_rgb and not any(f.is_rgb for f in fitting):  # RGB has full chroma
+        source = av.VideoFormat("yuv444p10le" if max(c.bits for c in source.components) > 8 else "yuv444p")
+    planar = alike if source.is_rgb else [f for f in alike if f.is_planar] or alike
+    best, _ = find_best_pix_fmt_of_list([f.name for f in planar], source.name)
+    chosen = best.name if best is not None else planar[0].name
+    if odd and settings.even and _is_subsampled(source) and not _is_subsampled(av.VideoFormat(chosen)):
+        notes.append(f"{info.width}×{info.height} is odd, so the colours are kept in full resolution ({chosen}).")
+    return chosen
+
+
+def _is_subsampled(format: av.VideoFormat) -> bool:
+    return format.chroma_width(2) != 2 or format.chroma_height(2) != 2
+
+
+def _settings(name: str, settings: _Settings, options: EncodeOptions) -> tuple[dict[str, str], int | None]:
+    found = dict(settings.options)
+    crf = settings.crf if options.crf is None else options.crf
+    if options.crf is not None and not 0 <= options.crf <= 100:
+        raise UsageError(f"crf is {options.crf}, and must lie between 0 and 63 (0 and 51 for H.264)")
+    if options.crf is not None and settings.crf is None:
+        raise UsageError(f"{name} has no constant quality; leave crf out")
+    quality = None
+    if crf is not None and _QUALITY.get(name) == "qscale":
+        quality = crf
+    elif crf is not None:
+        found[_QUALITY.get(name, "crf")] = str(crf)
+    if options.preset is not None and settings.preset is None:
+        raise UsageError(f"{name} has no presets; leave preset out")
+    if settings.preset is not None:
+        found[settings.preset[0]] = options.preset or settings.preset[1]
+    return found, quality
+
+
+def _time_base(info: VideoInfo, settings: _Settings, container: str, notes: list[str]) -> Fraction:
+    base = info.time_base
+    if container == "avi":  # counts frames, and cannot hold anything between two of them
+        base = 1 / (info.rate or Fraction(25))
+        notes.append("AVI has one constant rate; the times of the frames are rounded to it.")
+    elif container in ("gif", "flv"):
+        base = Fraction(1, {"gif": 100, "flv": 1000}[container])
+    elif container == "webp":
+        base = Fraction(1, 1000)
+    if settings.largest_tick is not None and base.denominator > settings.largest_tick:
+        base = base * -(-base.denominator // settings.largest_tick)
+        base = base if base.denominator <= settings.largest_tick else Fraction(1, 60000)
+    return base
+
 
 _FAST_START = ("mp4", "mov")
 
@@ -35,11 +259,7 @@ def muxer_options(container: str, time_base: Fraction) -> dict[str, str]:
 
 
 def write_failed(name: str, error: BaseException) -> NoReturn:
-    """Tell that a file could not be written.
-
-    Raises:
-        InputError: Always.
-    """
+    """Raise an InputError: a file could not be written."""
     full = isinstance(error, OSError) and error.errno in (27, 28, 122)  # EFBIG, ENOSPC, EDQUOT
     remedy = "; make room there, or choose another folder" if full else ""
     raise InputError(f"{name}: cannot be written ({reason(error)}){remedy}") from error
@@ -57,6 +277,7 @@ class Encoder:
         self._reformatter = VideoReformatter()
         self._durations: dict[int, int] = {}
         self._last: int | None = None
+        self._zero: int | None = None
         self._begin: tuple[int, int] | None = None
         """Tick of the first picture, and of its decoding."""
         self._end = 0
@@ -104,6 +325,9 @@ class Encoder:
             )
         picture = self._picture(np.ascontiguousarray(image))
         tick = round(pts * self._scale)
+        if self._container.format.name == "avi":  # has no times: a later begin would lengthen the first frame
+            self._zero = tick if self._zero is None else self._zero
+            tick -= self._zero
         if self._last is not None and tick <= self._last:  # a coarser clock must not let two frames fall together
             tick = self._last + 1
         length = duration or (1 / (self._info.rate * self._info.time_base) if self._info.rate else None)

@@ -1,5 +1,7 @@
 """Folders that hold source faces: private, marked as ours, and removed without touching anything else.
 
+And the JSON files in them that people edit: read with care, every problem one sentence that names the place.
+
 Removing is not secure erasure: on solid-state disks and copy-on-write file systems the bytes of a deleted file may stay
 readable for a while whatever is written over them, and snapshots and backups keep their own. Use an encrypted disk.
 """
@@ -10,26 +12,23 @@ import json
 import os
 import re
 import stat
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Annotated, Any, BinaryIO, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 from ficgan.errors import InputError
 from ficgan.images import atomic_write
+from ficgan.yaml_settings import check
 
 __all__ = [
-    "MARKER",
-    "Kind",
-    "Removal",
-    "hold",
-    "kind_of",
-    "make_private_folder",
-    "remove_folder",
-    "work_folder",
-    "write_private",
-]
+    "MARKER", "Box", "Kind", "Removal", "Strict", "Text", "check_schema", "checked", "hold", "kind_of",
+    "make_private_folder", "read_json", "remove_folder", "to_text", "work_folder", "write_private",
+]  # fmt: skip
 
 Kind = Literal["project", "work"]
 MARKER = ".ficgan-folder"
@@ -38,33 +37,22 @@ _SCHEMA = {"project": "ficgan-video-project/1", "work": "ficgan-video-work/1"}
 _TEMPORARY = r"\.ficgan-[0-9a-f]{16}\.tmp"
 _PROJECT_FILES = rf"project\.json|tracks\.jsonl|review\.html|{_TEMPORARY}"
 _THUMBNAILS = rf"track-\d{{4,}}(-after)?\.jpg|{_TEMPORARY}"
-_OURS = {
-    "project": re.compile(_PROJECT_FILES),
-    "work": re.compile(rf"{_PROJECT_FILES}|ficgan-[\w.-]+"),
-}
+_OURS = {"project": re.compile(_PROJECT_FILES), "work": re.compile(rf"{_PROJECT_FILES}|ficgan-[\w.-]+")}
 DECISIONS_FILE = "decisions.json"
 """What the review page exports; ours in a project folder where its content says so."""
 
 
 def work_folder(output: str | os.PathLike[str]) -> Path:
-    """Where the parts of an unfinished film lie; their names must begin with `ficgan-`, or `remove_folder` spares them.
+    """Where the parts of an unfinished film are: `.<output name>.ficgan-work` in the same folder.
 
-    Args:
-        output: The film to be made.
-
-    Returns:
-        `.<output name>.ficgan-work` in the same folder.
+    Their names must begin with `ficgan-`, or `remove_folder` spares them.
     """
     path = Path(output)
     return path.with_name(f".{path.name}.ficgan-work")
 
 
 def make_private_folder(folder: Path, kind: Kind) -> bool:
-    """Make a folder that only its owner can open (mode 0700), with the marker in it; one of ours is taken as it is.
-
-    Args:
-        folder: The folder; missing parents are made with the usual mode.
-        kind: What it is for.
+    """Make a folder that only its owner can open (mode 0700), with the marker in it; one of ours is used as it is.
 
     Returns:
         Whether it is new (an empty folder that was there counts).
@@ -116,7 +104,7 @@ def write_private(path: Path, *, overwrite: bool = False) -> Iterator[BinaryIO]:
 
 @contextmanager
 def hold(folder: Path) -> Iterator[None]:
-    """Nobody else may work in a folder of ours, nor remove it, while the block runs.
+    """Lock a folder of ours: nobody else may work in it, nor remove it, while the block runs.
 
     Raises:
         InputError: The folder is not ours, or another process holds it.
@@ -154,15 +142,8 @@ def remove_folder(folder: Path, *, dry_run: bool = False) -> Removal:
 
     Where anything is left the marker stays too, so that the removal can be repeated.
 
-    Args:
-        folder: The folder itself, no link to it.
-        dry_run: Remove nothing.
-
-    Returns:
-        What was, or would be, removed and left.
-
     Raises:
-        InputError: No such folder, not ours, or in use.
+        InputError: No such folder, a link to one, not ours, or in use.
     """
     if folder.is_symlink():
         raise InputError(f"{folder}: is a link; give the folder itself")
@@ -224,3 +205,96 @@ def _is_decisions(path: Path) -> bool:
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(tree, dict) and str(tree.get("schema", "")).startswith("ficgan-video-decisions/")
+
+
+class Strict(BaseModel):
+    """A part of such a file: frozen, no unknown keys, no NaN."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_by_name=True)
+
+
+M = TypeVar("M", bound=Strict)
+
+
+def _writable(text: Any) -> Any:
+    return text.encode("utf-8", "replace").decode() if isinstance(text, str) else text
+
+
+Text = Annotated[str, BeforeValidator(_writable)]
+"""Text that UTF-8 can hold; names of files may be made of any bytes."""
+
+
+def _corners_in_order(box: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
+    if not (box[0] < box[2] and box[1] < box[3]):
+        raise ValueError("a box is [x0, y0, x1, y1] with x0 < x1 and y0 < y1")
+    return box
+
+
+Box = Annotated[tuple[float, float, float, float], AfterValidator(_corners_in_order)]
+"""x0, y0, x1, y1 in pixels."""
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds; an InputError where it is missing, damaged, or names one key twice."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: is damaged (not UTF-8 text); restore it or analyse the film again") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    try:
+        return json.loads(text, object_pairs_hook=_without_repeats)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}, line {error.lineno}: is not valid JSON ({error.msg})") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: is not valid JSON ({error})") from None
+
+
+def check_schema(tree: Any, schema: str, where: str) -> dict[str, Any]:
+    """The tree as a dictionary of the schema `NAME/VERSION`; an InputError for anything else."""
+    name, version = schema.split("/")
+    found = tree.get("schema") if isinstance(tree, dict) else None
+    if not isinstance(found, str) or found.split("/")[0] != name:
+        raise InputError(f'{where}: is no such file ("schema" should be "{schema}", and is {found!r})')
+    number = found.partition("/")[2]
+    if number.isdecimal() and int(number) > int(version):
+        raise InputError(f"{where}: was written by a newer ficgan ({found}; this one knows {schema}); update ficgan")
+    if number != version:
+        raise InputError(f"{where}: has the unknown version {found!r}; this ficgan knows {schema}")
+    return dict(tree)
+
+
+def checked(model: type[M], tree: Any, where: str) -> M:
+    """A tree as a model; an InputError for an unknown key, with the nearest known one, or a wrong value."""
+    return check(model, tree, where=where, error=InputError)
+
+
+def to_text(value: Any, *, width: int = 118) -> str:
+    """JSON for people: what fits a line stands on one, lists of numbers fill lines, the rest is indented."""
+    return _lay_out(value, "", width) + "\n"
+
+
+def _lay_out(value: Any, indent: str, width: int) -> str:
+    line = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    if not isinstance(value, dict | list) or not value or (indent and len(indent) + len(line) <= width):
+        return line
+    inner = indent + " "
+    if isinstance(value, dict):
+        entries = [
+            f"{inner}{json.dumps(str(key), ensure_ascii=False)}: {_lay_out(item, inner, width)}"
+            for key, item in value.items()
+        ]
+        return "{\n" + ",\n".join(entries) + f"\n{indent}}}"
+    if all(isinstance(item, int | float) for item in value):
+        filled = textwrap.fill(line[1:-1], width, initial_indent=inner, subsequent_indent=inner)
+        return f"[\n{filled}\n{indent}]"
+    return "[\n" + ",\n".join(inner + _lay_out(item, inner, width) for item in value) + f"\n{indent}]"
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    tree = dict(pairs)
+    if len(tree) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r} stands there twice; remove one")
+    return tree

@@ -1,4 +1,4 @@
-"""Frames as they come: covered with a bounded look-ahead, within a budget of time, never by leaving a face out."""
+"""Frames as they come: covered with a bounded look-ahead and within a budget of time, without leaving out a face."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -17,29 +16,25 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers.modes import mode_type, shown
 from ficgan.errors import UsageError
-from ficgan.faces import DetectAt, Face, Recognizer
+from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer
 from ficgan.faces.detection import check_image
 from ficgan.faces.smooth import SmoothConfig
-from ficgan.video.analyse import LEAST
-from ficgan.video.association import AssociationConfig, Associator
-from ficgan.video.cuts import CutDetector
-from ficgan.video.fill import fill_track
-from ficgan.video.libav import display_name
-from ficgan.video.media import EncodeOptions, Frame
-from ficgan.video.modes import effective_modes
-from ficgan.video.people import PeopleConfig
+from ficgan.video.association import AssociationConfig, Associator, CutDetector
+from ficgan.video.media import EncodeOptions, Frame, display_name
+from ficgan.video.people import PeopleConfig, readable
+from ficgan.video.plan import VideoResult, effective_modes
 from ficgan.video.read import open_video
 from ficgan.video.render import Appearance, FrameJob, Renderer, VideoTools
-from ficgan.video.result import VideoResult
-from ficgan.video.rules import Rules
-from ficgan.video.settings import VideoSettings
-from ficgan.video.tracks import FILLED, Sighting, Track
+from ficgan.video.settings import Rules, VideoSettings
+from ficgan.video.tracks import FILLED, Sighting, Track, fill_track
 from ficgan.video.write import VideoWriter
 
 __all__ = ["Stream", "StreamResult", "record_live", "stream"]
 
 SHARE = 0.9
 """Share of the budget that is planned with; the rest is for what varies."""
+_FAR = 2**53
+"""Last frame of a scene that has not ended."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,11 +51,11 @@ class StreamResult:
     """Work that this frame took, without the wait for its look-ahead."""
 
 
-class _Pace:
-    """How often the detector looks, so that a frame takes no longer than the budget on average of the last few.
+class _Pacer:
+    """Chooses how often the detector looks, so that frames stay within the budget on average.
 
     Args:
-        budget: seconds; None: no limit.
+        budget: seconds a frame; None: no limit.
         least, most: bounds of the stride.
     """
 
@@ -84,8 +79,39 @@ class _Pace:
 
 
 @dataclass(eq=False)
-class _Live:
-    """A tracklet on its way through the window."""
+class _Known:
+    """People seen in the stream so far."""
+
+    recognizer: Recognizer | None
+    centroids: list[NDArray[np.float64]] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+
+    def person(self, frame: Frame, face: Face, number: int, present: Container[str]) -> str:
+        """Key of the person of a new tracklet, who is none of those present elsewhere in the frame."""
+        recognizer, alone = self.recognizer, f"live/track {number}"
+        if recognizer is None or not readable(face):
+            return alone
+        reading = np.asarray(recognizer.embed(frame.image, face.landmarks[None])[0], np.float64)
+        if not np.isfinite(reading).all():
+            return alone
+        names = [f"live/person {n}" for n in range(1, len(self.centroids) + 1)]
+        away = [
+            np.inf if name in present else float(recognizer.distance(centroid, reading))
+            for name, centroid in zip(names, self.centroids, strict=True)
+        ]
+        best = int(np.argmin(away)) if away else -1
+        if best >= 0 and away[best] < PeopleConfig().strictness * recognizer.match_threshold:
+            self.counts[best] += 1
+            self.centroids[best] += (reading - self.centroids[best]) / self.counts[best]
+            return names[best]
+        self.centroids.append(reading)
+        self.counts.append(1)
+        return f"live/person {len(self.centroids)}"
+
+
+@dataclass(eq=False)
+class _LiveTrack:
+    """A track that grows while its frames leave the window."""
 
     id: int
     person: str
@@ -94,28 +120,23 @@ class _Live:
     """Frames covered before the first sighting."""
     sightings: list[Sighting] = field(default_factory=list)
     """Those that its place is computed from."""
-    scene_end: int | None = None
-    """Last frame of its scene, once a cut came."""
+    scene_end: int = _FAR
     _track: Track | None = None
     _modes: NDArray[np.str_] | None = None
-    _known: tuple[int, bool] = (-1, False)
+    _state: tuple[int, bool] = (-1, False)
     """What the track was computed from: last sighting, and whether the detector has missed the face since."""
 
     def appearance(self, frame: int, looked: int, settings: VideoSettings, rate: float) -> Appearance | None:
         """The face as it is known in a frame, None where it is not there.
 
-        Args:
-            frame: not before that of the last call.
-            looked: last frame the detector looked at.
-            settings: pads, patience, fallbacks.
-            rate: frames per second.
+        Frames come in order; `looked` is the last one that the detector looked at.
         """
         last = self.sightings[-1].frame
-        if self.scene_end is not None and frame > self.scene_end:
+        if frame > self.scene_end:
             return None
         # What lies a little before the last sighting does not change with the next one.
-        settled = frame + SmoothConfig().frames(rate) <= self._known[0]
-        if self._track is None or not (settled or self._known == (last, looked > last)):
+        settled = frame + SmoothConfig().frames(rate) <= self._state[0]
+        if self._track is None or not (settled or self._state == (last, looked > last)):
             self._fill(frame, looked > last, settings, rate)
         assert self._track is not None and self._modes is not None
         row = self._track.row(frame)
@@ -128,68 +149,79 @@ class _Live:
             del self.sightings[0]
         last = self.sightings[-1].frame
         track = fill_track(
-            self.sightings, self.scene_start, max(last, _FAR if self.scene_end is None else self.scene_end),
-            max(settings.pad, self.lead / rate), max(settings.patience, settings.pad), rate, id=self.id,
+            self.sightings, self.scene_start, max(last, self.scene_end), max(settings.pad, self.lead / rate),
+            max(settings.patience, settings.pad), rate, id=self.id,
         )  # fmt: skip
         if not missed:  # until the next look it is there, as between two sightings
             track.origin[last + 1 - track.first :] = FILLED
         decided = np.full(len(track), settings.mode, mode_type([settings.mode]))
         self._modes, _ = effective_modes(track, decided, settings, rate)
-        self._track, self._known = track, (last, missed)
+        self._track, self._state = track, (last, missed)
 
 
-_FAR = 2**53
+class _Tracker:
+    """Finds and follows the faces of a stream."""
 
+    def __init__(
+        self, detector: FaceDetector, recognizer: Recognizer | None, rate: float, settings: VideoSettings
+    ) -> None:
+        self._search = DetectAt(detector, (settings.detect_size,) * 2, enlarge=False)
+        self._follow = Associator(rate, AssociationConfig(patience=settings.patience))
+        self._cuts, self._known = CutDetector(), _Known(recognizer if settings.link != "none" else None)
+        self._settings, self._rate = settings, rate
+        self._live: dict[int, _LiveTrack] = {}
+        self._shape, self._scene_start, self._looked = (0, 0), 0, -1
+        self.people: set[str] = set()
+        self.searched = self.tracks = 0
 
-@dataclass(eq=False)
-class _Known:
-    """People seen in the stream so far."""
+    def take(self, frame: Frame, stride: int) -> float:
+        """Take the next frame; returns the seconds that the detector looked at it, 0 where it did not."""
+        if frame.time > 0 and frame.index >= 25:  # a stream faster than it says: seconds are more frames
+            self._rate = max(self._rate, frame.index / frame.time)
+        cut = self._cuts.step(frame.image) or (frame.index > 0 and frame.image.shape[:2] != self._shape)
+        self._shape = frame.image.shape[:2]
+        if cut:
+            for track in self._live.values():
+                track.scene_end = min(track.scene_end, frame.index - 1)
+            self._scene_start = frame.index
+        faces, seconds, before = None, 0.0, self._looked
+        if cut or before < 0 or frame.index - before >= stride:
+            began = time.perf_counter()
+            faces, self._looked, self.searched = self._search.detect(frame.image), frame.index, self.searched + 1
+            seconds = time.perf_counter() - began
+        ids = self._follow.step(frame.index, faces, cut, frame.time).ids
+        seen = {number: face for face, number in zip(faces or (), ids, strict=True) if number}
+        present = {self._live[number].person for number in seen if number in self._live}
+        for number, face in seen.items():
+            if number not in self._live:
+                person = self._known.person(frame, face, number, present)
+                self._live[number] = _LiveTrack(number, person, self._scene_start, frame.index - before - 1)
+                present.add(person)
+                self.people.add(person)
+                self.tracks += 1
+            self._live[number].sightings.append(Sighting(frame.index, face))
+        return seconds
 
-    recognizer: Recognizer | None
-    linked: bool
-    centroids: list[NDArray[np.float64]] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
-
-    def person(self, frame: Frame, face: Face, number: int, present: Container[str]) -> str:
-        """Key of the person of a new tracklet.
-
-        Args:
-            frame: where it begins.
-            face: its first sighting.
-            number: its own.
-            present: people who are seen elsewhere in the frame.
-        """
-        teller, alone = self.recognizer, f"live/track {number}"
-        readable = np.ptp(face.landmarks, axis=0).min() > 0 and (face.box[2:] - face.box[:2]).min() >= LEAST
-        if not self.linked or teller is None or not readable:
-            return alone
-        reading = np.asarray(teller.embed(frame.image, face.landmarks[None])[0], np.float64)
-        if not np.isfinite(reading).all():
-            return alone
-        names = [f"live/person {one}" for one in range(1, len(self.centroids) + 1)]
-        away = [
-            np.inf if name in present else float(teller.distance(centroid, reading))
-            for name, centroid in zip(names, self.centroids, strict=True)
-        ]
-        best = int(np.argmin(away)) if away else -1
-        if best >= 0 and away[best] < PeopleConfig().strictness * teller.match_threshold:
-            self.counts[best] += 1
-            self.centroids[best] += (reading - self.centroids[best]) / self.counts[best]
-            return names[best]
-        self.centroids.append(reading)
-        self.counts.append(1)
-        return f"live/person {len(self.centroids)}"
+    def appearances(self, frame: int) -> list[Appearance]:
+        """The faces in a frame, not before that of the last call."""
+        found = []
+        for track in list(self._live.values()):
+            appearance = track.appearance(frame, self._looked, self._settings, self._rate)
+            if appearance is not None:
+                found.append(appearance)
+            elif track.sightings[-1].frame < frame:
+                del self._live[track.id]
+        return found
 
 
 class Stream:
-    """Redacts frames in order; iterate over it.
+    """Redacts frames in order; iterate over it, once.
 
     A frame comes out when the look-ahead behind it has been searched, so that a face is covered before it is first
     seen; between two looks and until `patience` has passed it is covered by prediction. Where the work takes longer
     than the budget, the detector looks less often, but at least once in the look-ahead: what comes in between two looks
-    must not leave the window uncovered. Frames of another size begin a new scene.
-
-    What still waits in the window when the source fails is not given out.
+    must not leave the window uncovered. Frames of another size begin a new scene. What still waits in the window when
+    the source fails is not given out.
 
     Args:
         tools: detector, recogniser, model.
@@ -210,96 +242,70 @@ class Stream:
             raise UsageError(f"the budget is {budget}; give seconds a frame may take, above 0")
         if look_ahead is not None and look_ahead < 0:
             raise UsageError(f"the look-ahead is {look_ahead}; give a number of frames, 0 or more")
-        self._tools, self._frames, self._rate, self._settings = tools, frames, fps, settings
+        self._frames = frames
         usual = max(int(np.ceil(settings.pad * fps)), settings.stride - 1)
         self.look_ahead = usual if look_ahead is None else look_ahead
-        self._pace = _Pace(budget, settings.stride, min(self.look_ahead + 1, int(settings.patience * fps)))
+        self._pacer = _Pacer(budget, settings.stride, min(self.look_ahead + 1, int(settings.patience * fps)))
+        self._tracker = _Tracker(tools.detector, tools.recognizer, fps, settings)
         self.renderer = Renderer(tools, settings)
-        self.frames = self.searched = self.late = self.tracks = 0
-        """Frames given out; frames the detector looked at; frames that took longer than the budget; tracks."""
-        self.people: set[str] = set()
-        self.seconds = 0.0
-        """Work done."""
+        self.frames = self.late = 0
+        """Frames given out; frames that took longer than the budget."""
+        self._seconds = 0.0
 
     @property
     def slowest(self) -> int:
         """The largest stride there was."""
-        return self._pace.largest
+        return self._pacer.largest
+
+    @property
+    def people(self) -> set[str]:
+        """Keys of the people seen so far."""
+        return self._tracker.people
+
+    @property
+    def tracks(self) -> int:
+        """Number of tracks so far."""
+        return self._tracker.tracks
 
     def __iter__(self) -> Iterator[StreamResult]:
-        settings, pace = self._settings, self._pace
-        search = DetectAt(self._tools.detector, (settings.detect_size,) * 2, enlarge=False)
-        follow = Associator(self._rate, AssociationConfig(patience=settings.patience))
-        cuts, known = CutDetector(), _Known(self._tools.recognizer, settings.link != "none")
         waiting: deque[Frame] = deque()
-        live: dict[int, _Live] = {}
-        shape, scene_start, looked = (0, 0), 0, -1
         for frame in self._frames:
             began = time.perf_counter()
-            if frame.time > 0 and frame.index >= 25:  # a stream faster than it says: seconds are more frames
-                self._rate = max(self._rate, frame.index / frame.time)
-            cut = cuts.step(frame.image) or (frame.index > 0 and frame.image.shape[:2] != shape)
-            shape = frame.image.shape[:2]
-            if cut:
-                for one in live.values():
-                    one.scene_end = frame.index - 1 if one.scene_end is None else one.scene_end
-                scene_start = frame.index
-            faces, look = None, 0.0
-            if cut or looked < 0 or frame.index - looked >= pace.stride:
-                before, looking = looked, time.perf_counter()
-                faces, looked, self.searched = search.detect(frame.image), frame.index, self.searched + 1
-                look = time.perf_counter() - looking
-            found = follow.step(frame.index, faces, cut, frame.time)
-            seen = {number: face for face, number in zip(faces or (), found.ids, strict=True) if number}
-            present = {live[number].person for number in seen if number in live}
-            for number, face in seen.items():
-                if number not in live:
-                    person = known.person(frame, face, number, present)
-                    live[number] = _Live(number, person, scene_start, frame.index - before - 1)
-                    present.add(person)
-                    self.people.add(person)
-                    self.tracks += 1
-                live[number].sightings.append(Sighting(frame.index, face))
+            look = self._tracker.take(frame, self._pacer.stride)
             waiting.append(frame)
-            result = self._out(waiting.popleft(), live, looked) if len(waiting) > self.look_ahead else None
+            result = self._redacted(waiting.popleft()) if len(waiting) > self.look_ahead else None
             self._account(look, time.perf_counter() - began)
             if result is not None:
-                yield replace(result, stride=pace.stride, seconds=time.perf_counter() - began)
+                yield replace(result, stride=self._pacer.stride, seconds=time.perf_counter() - began)
         while waiting:
             began = time.perf_counter()
-            result = self._out(waiting.popleft(), live, looked)
+            result = self._redacted(waiting.popleft())
             self._account(0.0, time.perf_counter() - began)
             yield replace(result, seconds=time.perf_counter() - began)
 
-    def _out(self, frame: Frame, live: dict[int, _Live], looked: int) -> StreamResult:
-        shown = []
-        for one in list(live.values()):
-            appearance = one.appearance(frame.index, looked, self._settings, self._rate)
-            if appearance is not None:
-                shown.append(appearance)
-            elif one.sightings[-1].frame < frame.index:
-                del live[one.id]
-        (image,) = self.renderer([FrameJob(frame, shown)])
+    def _redacted(self, frame: Frame) -> StreamResult:
+        faces = self._tracker.appearances(frame.index)
+        (image,) = self.renderer([FrameJob(frame, faces)])
         self.frames += 1
-        return StreamResult(frame, image, shown, self._pace.stride, 0.0)
+        return StreamResult(frame, image, faces, self._pacer.stride, 0.0)
 
     def _account(self, look: float, spent: float) -> None:
-        self.seconds += spent
-        self.late += self._pace.budget is not None and spent > self._pace.budget
-        self._pace.note(look, spent - look)
+        self._seconds += spent
+        self.late += self._pacer.budget is not None and spent > self._pacer.budget
+        self._pacer.note(look, spent - look)
 
     def summary(self) -> dict[str, Any]:
         """What was done so far, JSON-ready."""
         return {
             "frames": self.frames,
-            "searched": self.searched,
+            "searched": self._tracker.searched,
             "tracks": self.tracks,
             "look_ahead": self.look_ahead,
-            "budget": self._pace.budget,
+            "budget": self._pacer.budget,
             "late": self.late,
-            "stride": self._pace.stride,
+            "stride": self._pacer.stride,
             "largest_stride": self.slowest,
-            "seconds_a_frame": round(self.seconds / max(self.frames, 1), 4),
+            "seconds_a_frame": round(self._seconds / max(self.frames, 1), 4),
             "faces_by_action": dict(self.renderer.counts),
         }
 
@@ -308,11 +314,7 @@ def stream(
     tools: VideoTools, frames: Iterable[NDArray[np.uint8]], fps: float = 25.0, *, settings: VideoSettings,
     look_ahead: int | None = None, budget: float | None = None,
 ) -> Stream:  # fmt: skip
-    """Redact frames given as arrays, H×W×3 uint8 RGB; see `Stream`.
-
-    Raises:
-        InputError: a frame is no such array.
-    """
+    """Redact frames given as arrays, H×W×3 uint8 RGB (an InputError for others); see `Stream`."""
 
     def numbered() -> Iterator[Frame]:
         for index, image in enumerate(frames):
@@ -336,7 +338,7 @@ def record_live(
         raise UsageError(f"{name}: exemptions and projects need a film that can be read twice; record it first")
     began = time.monotonic()
     with open_video(path, start=start, end=end) as source:
-        rate = float(source.info.rate or Fraction(25))
+        rate = float(source.info.rate or 25)
         flow = Stream(tools, source.frames(), rate, settings=settings, budget=1 / rate)
         seconds, interrupted = 0.0, False
         with VideoWriter(output, source.info, encode, overwrite=overwrite) as writer:
@@ -355,10 +357,9 @@ def record_live(
             notes.append("The recording was ended by an interrupt.")
         if flow.slowest > settings.stride:
             notes.append(f"To keep up, the detector looked at times only at every {flow.slowest}th frame.")
-        account = {"mode": shown(settings.mode), **tools.methods.accounts([settings.mode])}
+        account = {"mode": shown(settings.mode), **tools.methods.accounts([settings.mode]), "live": flow.summary()}
         return VideoResult(
-            Path(output), frames=flow.frames, seconds=seconds, tracks=flow.tracks,
-            people=len(flow.people), faces=flow.renderer.counts, notes=tuple(notes), damage=source.damage,
-            settings=settings.told(), account={**account, "live": flow.summary()},
-            timing={"recording": time.monotonic() - began},
+            Path(output), frames=flow.frames, seconds=seconds, tracks=flow.tracks, people=len(flow.people),
+            faces=flow.renderer.counts, notes=tuple(notes), damage=source.damage, settings=settings.told(),
+            account=account, timing={"recording": time.monotonic() - began},
         )  # fmt: skip

@@ -1,14 +1,30 @@
-"""What a moving picture is, whatever it was read from: its properties and its frames."""
+"""What a moving picture is, and how FFmpeg takes and gives it: properties, frames, names, errors, colours."""
 
 from __future__ import annotations
 
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EncodeOptions", "Frame", "VideoInfo"]
+from ficgan.errors import InputError
+
+if TYPE_CHECKING:
+    import av
+
+__all__ = [
+    "IDENTITY", "EncodeOptions", "Frame", "Orientation", "RGBReader", "VideoInfo", "display_name", "fit",
+    "is_full_range", "is_url", "locator", "matrix_of", "orientation_of", "partial_file", "quiet", "reason", "turn",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -73,3 +89,174 @@ class EncodeOptions:
     audio: str = "copy"
     """copy or drop."""
     threads: int = 0
+
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://|pipe:")
+
+
+def is_url(source: str) -> bool:
+    """Whether a source or target is an address (`rtsp://…`, `pipe:`), not a file of this machine."""
+    return bool(_SCHEME.match(source))
+
+
+def locator(path: str | os.PathLike[str]) -> str:
+    """A file's name as FFmpeg takes it literally: `a:b.mp4` is no protocol then, and `-x.mp4` no option."""
+    return f"file:{Path(path).absolute()}"
+
+
+def display_name(source: str) -> str:
+    """A source as it may stand in a message: addresses without user, password and query."""
+    if not is_url(source) or source.startswith("pipe:"):
+        return source
+    parts = urlsplit(source)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def reason(error: BaseException) -> str:
+    """What FFmpeg or the system says went wrong, without number and file name."""
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return " ".join(str(text).split()).rstrip(".")
+
+
+def quiet() -> None:
+    """Keep SVT-AV1 from writing to the terminal; it reads this variable when an encoder is opened."""
+    os.environ.setdefault("SVT_LOG", "0")
+
+
+@contextmanager
+def partial_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """A temporary name beside `path` for FFmpeg to write to; it becomes `path` when the block ends well.
+
+    Raises:
+        InputError: `path` exists already (also while the block runs) without `overwrite`, or cannot be written.
+    """
+    if not overwrite and os.path.lexists(path):
+        raise _exists(path)
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: its folder does not exist; make it first")
+    temporary = path.with_name(f".ficgan-{secrets.token_hex(8)}.tmp")
+    try:
+        yield temporary
+        try:
+            with open(temporary, "rb") as file:
+                os.fsync(file.fileno())
+            if not overwrite:
+                _take_name(temporary, path)
+            else:
+                os.replace(temporary, path)
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written ({reason(error)})") from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def _take_name(temporary: Path, path: Path) -> None:
+    try:
+        os.link(temporary, path)  # unlike a rename, fails when the name was taken meanwhile
+    except FileExistsError:
+        raise _exists(path) from None
+    except (OSError, NotImplementedError, AttributeError):  # no hard links here: check, then rename
+        if os.path.lexists(path):
+            raise _exists(path) from None
+        os.replace(temporary, path)
+
+
+def _exists(path: Path) -> InputError:
+    return InputError(f"{path}: exists already; use --overwrite to replace it, or choose another output")
+
+
+Image = NDArray[np.uint8]
+Orientation = tuple[bool, bool, bool]
+"""Transposed, then mirrored left to right, then top to bottom: the eight positions of a picture."""
+
+IDENTITY: Orientation = (False, False, False)
+_ROTATIONS = {IDENTITY: 0, (True, True, False): 90, (False, True, True): 180, (True, False, True): 270}
+
+# swscale's numbers of the matrices by FFmpeg's AVColorSpace: BT.709, FCC, BT.601 (two names), SMPTE 240M, BT.2020.
+_MATRICES = {1: 1, 4: 4, 5: 5, 6: 5, 7: 7, 9: 9, 10: 9}
+_BT709, _BT601 = 1, 5
+_FULL_RANGE = 2
+
+
+def matrix_of(colour_space: int, width: int, height: int) -> int:
+    """swscale's number of the luma and chroma matrix of FFmpeg's AVColorSpace.
+
+    Where none is stated, as players do: BT.709 for pictures of 1280 columns or more than 576 lines, otherwise BT.601.
+    """
+    return _MATRICES.get(colour_space, _BT709 if width >= 1280 or height > 576 else _BT601)
+
+
+def is_full_range(pixel_format: str, colour_range: int) -> bool:
+    """Whether luma runs from 0 to 255 (`pc`) and not from 16 to 235 (`tv`)."""
+    return colour_range == _FULL_RANGE or pixel_format.startswith("yuvj")
+
+
+def orientation_of(matrix: NDArray[np.int32] | None) -> Orientation | None:
+    """How FFmpeg's display matrix [a b u; c d v; x y w] turns a picture: x' = a·x + c·y, y' = b·x + d·y.
+
+    None where it turns by anything but quarters.
+    """
+    if matrix is None:
+        return IDENTITY
+    a, b, c, d = (float(matrix[i]) for i in (0, 1, 3, 4))
+    straight, crossed = min(abs(a), abs(d)), min(abs(b), abs(c))
+    if crossed < 0.01 * straight:
+        return False, a < 0, d < 0
+    if straight < 0.01 * crossed:
+        return True, c < 0, b < 0
+    return None
+
+
+def rotation_of(orientation: Orientation) -> int | None:
+    """Clockwise degrees; None for mirrored pictures."""
+    return _ROTATIONS.get(orientation)
+
+
+def turn(image: Image, orientation: Orientation) -> Image:
+    """Turn a picture upright."""
+    import cv2
+
+    transposed, mirrored, upended = orientation
+    if transposed:
+        image = cv2.transpose(image)
+    if mirrored or upended:
+        image = cv2.flip(image, -1 if mirrored and upended else int(mirrored))
+    return image
+
+
+def fit(image: Image, width: int, height: int) -> Image:
+    """Scale a picture into another size, its shape kept, the rest black: uint8 [height,width,3]."""
+    import cv2
+
+    rows, columns = image.shape[:2]
+    scale = min(width / columns, height / rows)
+    w, h = max(1, min(width, round(columns * scale))), max(1, min(height, round(rows * scale)))
+    inside = cv2.resize(image, (w, h), interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
+    out = np.zeros((height, width, 3), np.uint8)
+    top, left = (height - h) // 2, (width - w) // 2
+    out[top : top + h, left : left + w] = inside
+    return out
+
+
+class RGBReader:
+    """Turns decoded frames into upright RGB; keeps swscale's tables from frame to frame."""
+
+    def __init__(self) -> None:
+        from av.video.reformatter import VideoReformatter
+
+        self._reformatter = VideoReformatter()
+
+    def __call__(self, frame: av.VideoFrame, orientation: Orientation = IDENTITY) -> Image:
+        """An upright picture uint8 [H,W,3], contiguous, in the converted frame's own memory where no row is padded."""
+        full = is_full_range(frame.format.name, frame.color_range)
+        converted = self._reformatter.reformat(
+            frame,
+            format="rgb24",
+            src_colorspace=None if frame.format.is_rgb else matrix_of(frame.colorspace, frame.width, frame.height),
+            src_color_range=2 if full or frame.format.is_rgb else 1,
+            dst_color_range=_FULL_RANGE,
+            threads=1,
+        )
+        image: NDArray[Any] = converted.to_ndarray()
+        return np.ascontiguousarray(turn(image, orientation))

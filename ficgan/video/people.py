@@ -10,13 +10,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ficgan.errors import InputError, UsageError
-from ficgan.faces import Recognizer
+from ficgan.faces import Face, FaceDetector, Recognizer
 from ficgan.video.association import ONCE
-from ficgan.video.motion import PLACE, Motion, measured, smooth
 from ficgan.video.settings import LINKS, Link
-from ficgan.video.tracks import Sighting, Tracklet
+from ficgan.video.tracks import PLACE, Motion, Sighting, Tracklet, measured, smooth
 
-__all__ = ["DIFFERENT", "People", "PeopleConfig", "join_tracklets", "link_tracklets"]
+__all__ = [
+    "DIFFERENT", "People", "PeopleConfig", "Readings", "frontality", "join_tracklets", "likeness", "link_tracklets",
+    "look_up", "readable",
+]  # fmt: skip
 
 Floats = NDArray[np.float64]
 
@@ -61,9 +63,9 @@ class _Groups:
     @classmethod
     def joined(cls, parts: Sequence[_Groups]) -> _Groups:
         return cls(
-            np.concatenate([one.weight for one in parts]),
-            np.concatenate([one.total for one in parts]),
-            np.concatenate([one.square for one in parts]),
+            np.concatenate([part.weight for part in parts]),
+            np.concatenate([part.total for part in parts]),
+            np.concatenate([part.square for part in parts]),
         )
 
     def take(self, rows: ArrayLike) -> _Groups:
@@ -111,7 +113,7 @@ class People:
 
     @classmethod
     def of(cls, recognizer: Recognizer, link: Link = "file", config: PeopleConfig | None = None) -> People:
-        """With the metric and threshold of a recogniser."""
+        """For a recogniser's metric and threshold."""
         return cls(recognizer.metric, recognizer.match_threshold, link, config)
 
     def __len__(self) -> int:
@@ -119,36 +121,32 @@ class People:
         return self._count
 
     def assign(self, tracklets: Sequence[Tracklet]) -> list[int]:
-        """The person of each tracklet of one film.
+        """The person of each tracklet of one film: numbers from 1, in the order of appearance.
 
-        Args:
-            tracklets: of one film, all of them, in any order.
-
-        Returns:
-            Numbers from 1, in the order of appearance; 0, "unknown", for a tracklet without usable embeddings, so that
-            no rule about a person speaks of it. With `link="none"` all have a number of their own.
+        0 is "unknown", for a tracklet without usable embeddings: no rule about a person concerns it. With `link="none"`
+        all have a number of their own.
 
         Raises:
             InputError: Embeddings of different lengths.
         """
         if self.link != "job":
             self._known, self._numbers, self._count = None, [], 0
-        order = sorted(range(len(tracklets)), key=lambda one: (tracklets[one].first, tracklets[one].id))
+        order = sorted(range(len(tracklets)), key=lambda n: (tracklets[n].first, tracklets[n].id))
         people = [0] * len(tracklets)
         if self.link == "none":
-            for number, one in enumerate(order, start=1):
-                people[one] = number
+            for number, index in enumerate(order, start=1):
+                people[index] = number
             self._count = len(order)
             return people
-        seen = [(one, group) for one in order if (group := self._group(tracklets[one])) is not None]
+        seen = [(index, group) for index in order if (group := self._group(tracklets[index])) is not None]
         present: dict[int, list[tuple[int, int]]] = {}  # person → frames in this film
         for start in range(0, len(seen), self.config.batch):
             batch = seen[start : start + self.config.batch]
-            spans = np.array([(tracklets[one].first, tracklets[one].last) for one, _ in batch])
+            spans = np.array([(tracklets[index].first, tracklets[index].last) for index, _ in batch])
             numbers = self._cluster([group for _, group in batch], spans, present)
-            for (one, _), number in zip(batch, numbers, strict=True):
-                people[one] = number
-                present.setdefault(number, []).append((tracklets[one].first, tracklets[one].last))
+            for (index, _), number in zip(batch, numbers, strict=True):
+                people[index] = number
+                present.setdefault(number, []).append((tracklets[index].first, tracklets[index].last))
         return people
 
     def differs(self, tracklet: Tracklet) -> bool:
@@ -191,40 +189,30 @@ class People:
     ) -> list[int]:
         """Numbers of new groups, which are joined with each other and with known people, who stay apart."""
         parts = new if self._known is None else [self._known, *new]
-        if len({one.total.shape[1] for one in parts}) > 1:
+        if len({part.total.shape[1] for part in parts}) > 1:
             raise InputError("Embeddings have different lengths: use one recogniser for all films of a job.")
         groups, p, n = _Groups.joined(parts), len(self._numbers), len(new)
-        apart = groups.apart(groups.take(np.arange(p, p + n)))  # [p+n,n]
-        apart[np.arange(p, p + n), np.arange(n)] = np.inf
-        together = (spans[:, None, 0] <= spans[:, 1]) & (spans[:, 0] <= spans[:, None, 1])
-        barred = np.zeros((p + n, n), bool)
-        barred[p:] = together
+        # Known people stay apart, and so do tracklets that are in one frame.
+        barred = np.eye(p + n, dtype=bool)
+        barred[:p, :p] = True
+        barred[p:, p:] = (spans[:, None, 0] <= spans[:, 1]) & (spans[:, 0] <= spans[:, None, 1])
         for row, number in enumerate(self._numbers):
             for first, last in present.get(number, ()):
-                barred[row] |= (spans[:, 0] <= last) & (spans[:, 1] >= first)
-        apart[barred] = np.inf
+                barred[row, p:] |= (spans[:, 0] <= last) & (spans[:, 1] >= first)
+        barred |= barred.T
+        apart = np.where(barred, np.inf, groups.apart(groups))
         limit = self._squared(self.config.strictness)
         heads = np.arange(p, p + n)  # the group each new one is in
         while True:
-            row, column = divmod(int(np.argmin(apart)), n)
-            if not apart[row, column] < limit:
+            row, gone = sorted(divmod(int(np.argmin(apart)), p + n))  # the earlier one stays
+            if not apart[row, gone] < limit:
                 break
-            if row >= p and row - p > column:
-                row, column = column + p, row - p  # the earlier one stays
-            gone = column + p
             groups.absorb(row, gone)
             heads[heads == gone] = row
             barred[row] |= barred[gone]
-            apart[gone], apart[:, column] = np.inf, np.inf
-            alive = _standing(heads, p)
-            fresh = groups.take([row]).apart(groups.take(p + alive))[0]
-            apart[row, alive] = np.where(barred[row, alive], np.inf, fresh)
-            if row >= p:
-                barred[:, row - p] |= barred[:, column]
-                rows = np.concatenate([np.arange(p), p + alive])
-                fresh = groups.take(rows).apart(groups.take([row]))[:, 0]
-                apart[rows, row - p] = np.where(barred[rows, row - p], np.inf, fresh)
-                apart[row, row - p] = np.inf
+            barred[:, row], barred[gone], barred[:, gone] = barred[row], True, True
+            apart[gone], apart[:, gone] = np.inf, np.inf
+            apart[row] = apart[:, row] = np.where(barred[row], np.inf, groups.take([row]).apart(groups)[0])
         return self._remember(groups, heads, p)
 
     def _remember(self, groups: _Groups, heads: NDArray[np.int64], p: int) -> list[int]:
@@ -239,31 +227,19 @@ class People:
         return [number_of[head] for head in heads.tolist()]
 
 
-def _standing(heads: NDArray[np.int64], p: int) -> NDArray[np.int64]:
-    """Columns of the new groups that still stand for themselves."""
-    return np.unique(heads[heads >= p]) - p
-
-
 def join_tracklets(
     tracklets: Sequence[Tracklet], people: Sequence[int], times: ArrayLike, config: PeopleConfig | None = None
 ) -> list[Tracklet]:
-    """Tracklets of one person that follow each other in one scene, shortly and where they were expected, become one.
+    """Join tracklets of one person that follow each other in one scene, shortly and where they were expected.
 
-    Args:
-        tracklets: of one film.
-        people: the person of each; 0, unknown, is joined with nobody.
-        times: [frames] seconds at which each frame is shown.
-        config: numbers.
-
-    Returns:
-        New tracklets in the order of appearance, each with the lowest id of its parts.
+    `people` has the person of each; 0, unknown, is joined with nobody. `times` are of the frames, in seconds.
     """
     config, clock = config or PeopleConfig(), np.asarray(times, np.float64)
     open_ends: dict[tuple[int, int], Tracklet] = {}  # (person, scene) → the last tracklet so far
     joined: list[Tracklet] = []
-    for one in sorted(range(len(tracklets)), key=lambda number: (tracklets[number].first, tracklets[number].id)):
-        later, key = tracklets[one], (people[one], tracklets[one].scene)
-        earlier = open_ends.get(key) if people[one] else None
+    for index in sorted(range(len(tracklets)), key=lambda n: (tracklets[n].first, tracklets[n].id)):
+        later, key = tracklets[index], (people[index], tracklets[index].scene)
+        earlier = open_ends.get(key) if people[index] else None
         if earlier is not None and _continues(earlier, later, clock, config):
             later = _merged(earlier, later)
             joined[joined.index(earlier)] = later
@@ -274,17 +250,9 @@ def join_tracklets(
 
 
 def link_tracklets(tracklets: Sequence[Tracklet], people: People, times: ArrayLike) -> list[Tracklet]:
-    """The tracklets of one film with their people, those that belong together joined.
+    """The tracklets of one film with `person` and notes, in the order of appearance; `times` are of the frames [s].
 
-    They are joined whatever `people.link` says: that decides about identities, and a gap is to be covered.
-
-    Args:
-        tracklets: of one film, with embeddings.
-        people: who is known, and what is linked.
-        times: [frames] seconds at which each frame is shown.
-
-    Returns:
-        New tracklets in the order of appearance, with `person` and notes.
+    They are joined whatever `people.link` says: that decides about identities, and a gap must be covered.
     """
     here = People(people.metric, people.threshold, "file", people.config).assign(tracklets)
     joined = join_tracklets(tracklets, here, times, people.config)
@@ -321,10 +289,88 @@ def _towards(sightings: Sequence[Sighting], frame: int, clock: Floats, config: P
 def _merged(earlier: Tracklet, later: Tracklet) -> Tracklet:
     """Both as one; a part without embeddings or qualities has none to add."""
     parts = [one for one in (earlier, later) if one.embeddings is not None and np.size(one.embeddings)]
-    embeddings = np.concatenate([np.asarray(one.embeddings) for one in parts]) if parts else None
-    quality = [np.ones(len(one.embeddings)) if one.quality is None else one.quality for one in parts]  # type: ignore[arg-type]
+    embeddings = np.concatenate([np.asarray(part.embeddings) for part in parts]) if parts else None
+    quality = [np.ones(len(part.embeddings)) if part.quality is None else part.quality for part in parts]  # type: ignore[arg-type]
     return replace(
         earlier, id=min(earlier.id, later.id), sightings=[*earlier.sightings, *later.sightings], embeddings=embeddings,
         quality=np.concatenate(quality).astype(np.float32) if parts else None,
         notes=[note for note in dict.fromkeys([*earlier.notes, *later.notes]) if note != ONCE],
     )  # fmt: skip
+
+
+# -- reading faces -----------------------------------------------------------------------------------------------------
+
+READ_AT = (1, 3, 8, 20, 50)
+"""Sightings of a tracklet at which its face is read, as far as `VideoSettings.embeddings` goes."""
+LEAST_READ = 20.0
+"""Side in pixels under which a face is not read: its embedding says nothing."""
+
+
+def readable(face: Face) -> bool:
+    """Whether an embedding of a face can say who it is."""
+    return bool(np.ptp(face.landmarks, axis=0).min() > 0 and (face.box[2:] - face.box[:2]).min() >= LEAST_READ)
+
+
+def frontality(landmarks: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Eye distance over eye–mouth distance of faces [n,5,2]: about 1 from the front, small in profile: float64 [n]."""
+    points = np.asarray(landmarks, np.float64)
+    eyes = np.linalg.norm(points[:, 1] - points[:, 0], axis=-1)
+    height = np.linalg.norm(points[:, 3:].mean(1) - points[:, :2].mean(1), axis=-1)
+    return eyes / height.clip(1e-6)
+
+
+class Readings:
+    """Embeddings of a few sightings of each tracklet; without a recogniser there are none."""
+
+    def __init__(self, recognizer: Recognizer | None, most: int) -> None:
+        self._recognizer, self._at = recognizer, set(READ_AT[:most])
+        self._seen: dict[int, int] = {}
+        self._kept: dict[int, list[tuple[NDArray[np.float32], float]]] = {}
+
+    def __call__(self, image: NDArray[np.uint8], faces: Sequence[Face], ids: Sequence[int]) -> None:
+        """Read the faces of a frame; `ids` are their tracklets, 0 for none."""
+        if self._recognizer is None:
+            return
+        for face, number in zip(faces, ids, strict=True):
+            if not number or not readable(face):
+                continue
+            self._seen[number] = self._seen.get(number, 0) + 1
+            if self._seen[number] in self._at:
+                side = float((face.box[2:] - face.box[:2]).min())
+                front = float(frontality(face.landmarks[None])[0])
+                quality = min(side / 100, 1.0) * min(front, 1 / max(front, 1e-6))
+                embedding = self._recognizer.embed(image, face.landmarks[None])[0]
+                self._kept.setdefault(number, []).append((embedding, quality))
+
+    def hand_over(self, tracklets: Sequence[Tracklet]) -> None:
+        """Give each tracklet its embeddings."""
+        for tracklet in tracklets:
+            if kept := self._kept.get(tracklet.id):
+                tracklet.embeddings = np.stack([embedding for embedding, _ in kept])
+                tracklet.quality = np.array([quality for _, quality in kept], np.float32)
+
+
+def look_up(
+    photo: NDArray[np.uint8], name: str, detector: FaceDetector, recognizer: Recognizer | None
+) -> NDArray[np.float32]:
+    """Embedding of the largest face of a reference photo; a UsageError without a face or a recogniser."""
+    if recognizer is None:
+        raise UsageError(f"{name}: people are recognised by photos only with a recogniser; leave --no-verify out")
+    faces = detector.detect(photo)
+    if not faces:
+        raise UsageError(f"{name}: no face was found in it; give a photo with one clear face")
+    largest = max(faces, key=lambda face: float(np.prod(face.box[2:] - face.box[:2])))
+    return recognizer.embed(photo, largest.landmarks[None])[0]
+
+
+def likeness(
+    reference: NDArray[np.float32], tracklets: Sequence[Tracklet], recognizer: Recognizer | None
+) -> dict[int, tuple[float, float]]:
+    """For each person, mean and smallest distance of their readings from a reference."""
+    assert recognizer is not None
+    found: dict[int, list[float]] = {}
+    for tracklet in tracklets:
+        if tracklet.person and tracklet.embeddings is not None:
+            distances = [float(recognizer.distance(reference, reading)) for reading in tracklet.embeddings]
+            found.setdefault(tracklet.person, []).extend(distances)
+    return {person: (float(np.mean(values)), min(values)) for person, values in found.items() if values}

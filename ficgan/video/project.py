@@ -7,11 +7,17 @@
       thumbs/, review.html   the review page (see `review`)
 
 It holds source faces and no embeddings.
+
+tracks.jsonl has one line with the times of all frames, then a line for each track or piece of a long one, about 50
+bytes a row. Numbers are whole: tenths of a pixel, thousandths of a score. A column begins with its first value, then
+come the differences from row to row; equal neighbours of `origin` and of the differences of `pts` are [value, how
+often].
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import secrets
 from collections import Counter
@@ -19,24 +25,226 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 from urllib.parse import urlsplit
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, NonNegativeInt, PositiveInt
 
+from ficgan.anonymizers.modes import shown
 from ficgan.errors import InputError
-from ficgan.video.decisions import Decider, Decision, Decisions
-from ficgan.video.folders import kind_of, make_private_folder, remove_folder, write_private
+from ficgan.video.decisions import Decider, Decision, Decisions, Region, SpanRule
+from ficgan.video.folders import (
+    Strict,
+    Text,
+    check_schema,
+    checked,
+    kind_of,
+    make_private_folder,
+    read_json,
+    remove_folder,
+    to_text,
+    write_private,
+)
 from ficgan.video.media import VideoInfo
-from ficgan.video.regions import Region
-from ficgan.video.schema import Strict, Text, check_schema, checked, read_json, to_text
-from ficgan.video.track_file import read_tracks, rounded, write_tracks
-from ficgan.video.tracks import Track
+from ficgan.video.tracks import PADDED, Track
 
-__all__ = ["DECISIONS_SCHEMA", "PROJECT_SCHEMA", "Project", "Source", "fingerprint"]
+__all__ = [
+    "DECISIONS_SCHEMA", "MAX_FRAMES", "PROJECT_SCHEMA", "Project", "Source", "edits_of", "fingerprint", "read_tracks",
+    "rounded", "write_tracks",
+]  # fmt: skip
+
+SCHEMA = "ficgan-video-tracks/1"
+MAX_FRAMES = 50_000_000
+"""Nineteen days at 30 frames per second: more is a damaged file."""
+PER_PIXEL, PER_SCORE = 10, 1000
+_FURTHEST = 1_000_000
+"""Pixels from the origin; farther is no place of a face."""
+_ROWS_PER_LINE = 20_000
+"""So that a face that is there for hours does not become one line of 50 MB."""
+_KEYS = {"id", "first", "boxes", "landmarks", "scores", "origin"}
+
+
+def rounded(track: Track) -> Track:
+    """A track with the numbers it has after it was written and read: 0.1 px, 0.001 of a score.
+
+    Raises:
+        InputError: NaN, a box without area, columns of different lengths.
+    """
+    where = f"track {track.id}"
+    boxes = _whole(track.boxes, PER_PIXEL, where)
+    landmarks = _whole(track.landmarks, PER_PIXEL, where)
+    scores = _whole(track.scores, PER_SCORE, where)
+    if boxes.ndim == 2 and boxes.shape[1] == 4:
+        boxes[:, 2:] += boxes[:, 2:] == boxes[:, :2]  # clipped at the edge of the picture: a tenth of a pixel is left
+    origin, notes = np.asarray(track.origin), list(track.notes)
+    return _track(track.id, track.first, boxes, landmarks, scores, origin, track.person, notes, where)
+
+
+def write_tracks(file: BinaryIO, tracks: Iterable[Track], pts: NDArray[np.int64], analysis: str) -> None:
+    """Write rows of tracks as `rounded` gives them, without people and notes.
+
+    `pts` int64 [frames] are the frames' times in ticks; `analysis` is the name that stands in the project, too.
+    """
+    begin = [int(pts[0])] if len(pts) else []
+    _line(file, {"schema": SCHEMA, "analysis": analysis, "pts": [begin, _runs(np.diff(pts))]})
+    for track in tracks:
+        for start in range(0, len(track), _ROWS_PER_LINE):
+            rows = slice(start, start + _ROWS_PER_LINE)
+            _line(file, {
+                "id": int(track.id), "first": int(track.first) + start,
+                "boxes": [_differences(column) for column in _whole(track.boxes[rows], PER_PIXEL).T],
+                "landmarks": [
+                    _differences(column) for column in _whole(track.landmarks[rows], PER_PIXEL).reshape(-1, 10).T
+                ],
+                "scores": _differences(_whole(track.scores[rows], PER_SCORE)),
+                "origin": _runs(track.origin[rows]),
+            })  # fmt: skip
+
+
+def read_tracks(path: Path) -> tuple[NDArray[np.int64], str, Iterator[Track]]:
+    """pts int64 [frames], the name of the analysis, and the tracks one after the other, person 0 and without notes.
+
+    Raises:
+        InputError: The file is missing or damaged; from the iterator too.
+    """
+    lines = _lines(path)
+    where, tree = next(lines, (str(path), None))
+    head = check_schema(tree, SCHEMA, where)
+    with _damaged(where):
+        pts, analysis = _times(head["pts"], where), str(head["analysis"])
+    return pts, analysis, _joined(_read(tree, where) for where, tree in lines)
+
+
+def _lines(path: Path) -> Iterator[tuple[str, Any]]:
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                where = f"{path}, line {number}"
+                with _damaged(where):
+                    tree = json.loads(line)
+                yield where, tree
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+@contextmanager
+def _damaged(where: str) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        raise InputError(f"{where}: is damaged ({type(error).__name__}: {error}); analyse the film again") from None
+
+
+def _joined(pieces: Iterable[Track]) -> Iterator[Track]:
+    """Tracks of the pieces that follow each other."""
+    for _, group in groupby(pieces, key=lambda piece: piece.id):
+        parts = list(group)
+        for before, after in pairwise(parts):
+            if after.first != before.last + 1:
+                raise InputError(
+                    f"track {after.id}: its frames {before.last} and {after.first} do not follow each other"
+                )
+        yield replace(
+            parts[0],
+            boxes=np.concatenate([part.boxes for part in parts]),
+            landmarks=np.concatenate([part.landmarks for part in parts]),
+            scores=np.concatenate([part.scores for part in parts]),
+            origin=np.concatenate([part.origin for part in parts]),
+        )
+
+
+def _times(coded: Any, where: str) -> NDArray[np.int64]:
+    begin, runs = coded
+    steps = _expanded(runs, where)
+    pts = np.concatenate([_integers(begin), steps]) if begin else steps[:0]
+    if np.abs(pts).sum(dtype=np.float64) > 2**62:
+        raise ValueError("a time is too large")
+    return np.cumsum(pts, dtype=np.int64)
+
+
+def _read(tree: Any, where: str) -> Track:
+    if not isinstance(tree, dict) or set(tree) != _KEYS:
+        raise InputError(f"{where}: a track has the keys {', '.join(sorted(_KEYS))}")
+    with _damaged(where):
+        boxes, landmarks = (
+            _integers(tree[name], 2 * _FURTHEST * PER_PIXEL).cumsum(axis=1).T for name in ("boxes", "landmarks")
+        )
+        scores, origin = _integers(tree["scores"], 2**31).cumsum(), _expanded(tree["origin"], where)
+        if landmarks.shape != (len(boxes), 10):
+            raise ValueError("10 columns of landmarks are needed, as long as those of the boxes")
+        if type(tree["id"]) is not int or type(tree["first"]) is not int:
+            raise ValueError("id and first are whole numbers")
+        return _track(tree["id"], tree["first"], boxes, landmarks.reshape(-1, 5, 2), scores, origin, 0, [], where)
+
+
+def _track(
+    id: int, first: int, boxes: NDArray[np.int64], landmarks: NDArray[np.int64], scores: NDArray[np.int64],
+    origin: NDArray[Any], person: int, notes: list[str], where: str,
+) -> Track:  # fmt: skip
+    """A checked track of whole numbers."""
+    count = len(boxes)
+    shapes = (boxes.shape, landmarks.shape, scores.shape, origin.shape)
+    if count == 0 or shapes != ((count, 4), (count, 5, 2), (count,), (count,)):
+        raise InputError(f"{where}: the columns are empty or of different lengths {shapes}")
+    furthest = max(np.abs(boxes).max(), np.abs(landmarks).max())
+    if furthest > _FURTHEST * PER_PIXEL:
+        raise InputError(f"{where}: a point lies more than {_FURTHEST} px away")
+    if not (boxes[:, :2] < boxes[:, 2:]).all():
+        row = int(np.argmin((boxes[:, :2] < boxes[:, 2:]).all(axis=1)))
+        raise InputError(f"{where}: the box of frame {first + row} has no area")
+    if origin.min() < 0 or origin.max() > PADDED:
+        raise InputError(f"{where}: origin is 0 (seen), 1 (filled) or 2 (padded), not {origin.min()}…{origin.max()}")
+    if id < 1 or first < 0 or person < 0:
+        raise InputError(f"{where}: ids count from 1, frames and people from 0")
+    return Track(
+        id, first, (boxes / PER_PIXEL).astype(np.float32), (landmarks / PER_PIXEL).astype(np.float32),
+        (scores / PER_SCORE).astype(np.float32), origin.astype(np.uint8), person, notes,
+    )  # fmt: skip
+
+
+def _whole(values: ArrayLike, unit: int, where: str = "a track") -> NDArray[np.int64]:
+    scaled = np.asarray(values, np.float64) * unit
+    if not np.isfinite(scaled).all() or (np.abs(scaled) > 1e15).any():
+        raise InputError(f"{where}: a number is NaN or infinite")
+    return np.rint(scaled).astype(np.int64)
+
+
+def _differences(column: NDArray[np.int64]) -> list[int]:
+    return np.diff(column, prepend=0).tolist()
+
+
+def _runs(values: NDArray[Any]) -> list[list[int]]:
+    edges = np.flatnonzero(np.diff(values)) + 1
+    starts = np.concatenate([[0], edges]).astype(np.int64)[: len(values)]
+    lengths = np.diff(starts, append=len(values))
+    return [[int(values[start]), int(length)] for start, length in zip(starts, lengths, strict=True)]
+
+
+def _expanded(runs: Any, where: str) -> NDArray[np.int64]:
+    pairs = _integers(runs).reshape(-1, 2)
+    if (pairs[:, 1] < 1).any() or (pairs[:, 1] > MAX_FRAMES).any() or pairs[:, 1].sum() > MAX_FRAMES:
+        raise InputError(f"{where}: the lengths of the runs are not between 1 and {MAX_FRAMES} in all")
+    return np.repeat(pairs[:, 0], pairs[:, 1])
+
+
+def _integers(values: Any, most: int = 2**53) -> NDArray[np.int64]:
+    array = np.asarray(values)
+    if array.size == 0:
+        return array.astype(np.int64)
+    if array.dtype.kind != "i":
+        raise ValueError("whole numbers are wanted")
+    if array.max() > most or array.min() < -most:
+        raise ValueError("a number is too large")
+    return array.astype(np.int64)
+
+
+def _line(file: BinaryIO, tree: dict[str, Any]) -> None:
+    file.write(json.dumps(tree, separators=(",", ":")).encode() + b"\n")
+
 
 PROJECT_SCHEMA = "ficgan-video-project/1"
 DECISIONS_SCHEMA = "ficgan-video-decisions/1"
@@ -45,11 +253,7 @@ _MIB = 1 << 20
 
 
 def fingerprint(path: str | os.PathLike[str]) -> str:
-    """SHA-256, in hexadecimal, of a file's size and its first and last MiB: cheap, and enough to tell films apart.
-
-    Raises:
-        InputError: The file cannot be read.
-    """
+    """SHA-256, in hexadecimal, of a file's size and its first and last MiB: cheap, and enough to tell films apart."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -186,15 +390,7 @@ class Project:
         return [(box, mode) for box, mode in places if box is not None]
 
     def check_source(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
-        """Refuse another film than the one that was analysed.
-
-        Args:
-            path: The film to render.
-            force: Take it all the same.
-
-        Raises:
-            InputError: Another film, or a camera or stream, which cannot be seen twice.
-        """
+        """Refuse another film than the one that was analysed, and a camera or stream, unless `force` is given."""
         if force:
             return
         if self.source.fingerprint is None:
@@ -206,10 +402,7 @@ class Project:
             )
 
     def apply_decisions(self, path: str | os.PathLike[str]) -> Project:
-        """The project with the decisions of a file, such as the review page exports.
-
-        Args:
-            path: JSON; see docs/video-project.md. Keys it leaves out change nothing.
+        """The project with the decisions of a JSON file such as the review page exports; see docs/video-project.md.
 
         Raises:
             InputError: The file is damaged, for another project, or speaks of what is not there.
@@ -231,14 +424,11 @@ class Project:
             return replace(self, tracks=tracks, decisions=checked(Decisions, tree, where))
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write project.json and tracks.jsonl, each whole or not at all; a new folder that fails disappears again.
+        """Write project.json and tracks.jsonl, each whole or not at all; a new folder that fails is removed again.
 
         Args:
             folder: New, empty, or one of ours; made with mode 0700, files with 0600.
             overwrite: Replace the project in it.
-
-        Raises:
-            InputError: The folder holds something else, or cannot be written.
         """
         folder = Path(folder)
         if not overwrite and os.path.lexists(folder / PROJECT_FILE):
@@ -269,13 +459,10 @@ class Project:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Self:
-        """Read a project.
-
-        Args:
-            folder: The folder, or the project.json in it.
+        """Read a project from its folder, or from the project.json in it.
 
         Raises:
-            InputError: Missing, damaged, of a newer version, or not in itself consistent.
+            InputError: Missing, damaged, of a newer version, or not consistent.
         """
         place = Path(folder)
         path = place if place.name == PROJECT_FILE else place / PROJECT_FILE
@@ -349,3 +536,44 @@ def _check_known(kind: str, named: Iterable[int], known: set[int]) -> None:
 
 def _repeated(numbers: Iterable[int]) -> int:
     return Counter(numbers).most_common(1)[0][0]
+
+
+def edits_of(film: Project) -> tuple[str, ...]:
+    """Every rule of a project beyond its default, and every region, a sentence each."""
+    rules = film.decisions
+    edits = []
+    if rules.only is not None:
+        people = ", ".join(str(person) for person in rules.only)
+        edits.append(f"Only people {people} are hidden; everybody else who is known is kept.")
+    edits += [_sentence(f"Person {number}", choice.mode, choice.reason) for number, choice in rules.people.items()]
+    edits += [_sentence(f"Track {number}", choice.mode, choice.reason) for number, choice in rules.tracks.items()]
+    edits += [_sentence(_subject(span) + _time(*span.bounds), span.mode, span.reason) for span in rules.spans]
+    for box in rules.boxes:
+        edits.append(_sentence(f"Faces in the box {_corners(box.box)}{_time(*box.bounds)}", box.mode, box.reason))
+    for region in film.regions:
+        where = f"the box {_corners(region.box)}" if region.box else f"a box that moves over {len(region.keys)} places"
+        frames = f"In frames {region.first} to {region.last} {where}"
+        edits.append(_sentence(frames, region.mode, region.reason))
+    return tuple(edits)
+
+
+def _sentence(subject: str, mode: str, reason: str) -> str:
+    verb = "are" if subject.startswith("Faces") else "is"
+    done = "kept as it was" if mode == "keep" else f"hidden, mode {shown(mode)}"
+    return f"{subject} {verb} {done}" + (f" ({reason})." if reason else ".")
+
+
+def _subject(span: SpanRule) -> str:
+    if span.track is not None:
+        return f"Track {span.track}"
+    return "Everybody" if span.person is None else f"Person {span.person}"
+
+
+def _time(start: float, end: float) -> str:
+    first = "" if start == float("-inf") else f" from {start:g} s"
+    last = "" if end == float("inf") else f" to {end:g} s"
+    return first + last
+
+
+def _corners(box: tuple[float, ...]) -> str:
+    return "[" + ", ".join(f"{value:g}" for value in box) + "]"

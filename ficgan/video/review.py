@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,54 +21,47 @@ from numpy.typing import NDArray
 from ficgan.anonymizers.modes import HIDING, shown
 from ficgan.errors import UsageError
 from ficgan.video.decisions import Decider, Decision
-from ficgan.video.folders import write_private
+from ficgan.video.folders import to_text, write_private
 from ficgan.video.project import DECISIONS_SCHEMA, Project
-from ficgan.video.review_page import SCRIPT, STYLE
-from ficgan.video.schema import to_text
+from ficgan.video.read import VideoSource
 from ficgan.video.settings import VideoSettings
 from ficgan.video.tracks import FILLED, PADDED, SEEN, Track
 
-__all__ = ["remarks", "review_page", "save_thumbnails", "write_review"]
+__all__ = ["SCRIPT", "STYLE", "faces_of_tracks", "remarks", "review_page", "save_thumbnails", "write_review"]
 
+Image = NDArray[np.uint8]
 THUMBNAIL_HEIGHT = 96
 MOST_THUMBNAILS = 6
 LOW_SCORE = 0.1
 """Mean score above the detector's threshold by less than this is worth a look."""
 _COLUMNS, _LANE, _LEFT = 920, 12, 64
+_NOTHING = 9
 _CLASSES = {SEEN: "seen", FILLED: "filled", PADDED: "padded"}
 
 
 def save_thumbnails(
-    folder: str | os.PathLike[str], track: int, images: Sequence[NDArray[np.uint8]], *, after: bool = False
+    folder: str | os.PathLike[str], track: int, images: Sequence[Image], *, after: bool = False
 ) -> Path:
-    """Write a strip of representative faces of a track to the project's folder.
+    """Write a strip of representative faces of a track, 96 px high, to the project's folder.
 
-    Args:
-        folder: Of the project; it exists.
-        track: Its id.
-        images: uint8 [h,w,3] RGB each, the first six count; shown at 96 px of height.
-        after: Of the rendered film; shown beside those of the source.
-
-    Returns:
-        The JPEG file, `thumbs/track-0001.jpg` or `thumbs/track-0001-after.jpg`.
-
-    Raises:
-        UsageError: No image, or one that is no H×W×3 uint8 array.
-        InputError: The file cannot be written.
+    `images` are uint8 [h,w,3] RGB, the first six count; those `after` are shown beside those of the source. Returns the
+    JPEG file, `thumbs/track-0001.jpg` or `thumbs/track-0001-after.jpg`.
     """
-    from PIL import Image
+    from PIL import Image as Picture
 
     strips = []
     for image in images[:MOST_THUMBNAILS]:
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
             raise UsageError(f"A thumbnail of track {track} is {image.dtype} {image.shape}: give uint8 [h,w,3].")
         width = max(1, min(4 * THUMBNAIL_HEIGHT, round(image.shape[1] * THUMBNAIL_HEIGHT / image.shape[0])))
-        small = Image.fromarray(np.ascontiguousarray(image)).resize((width, THUMBNAIL_HEIGHT), Image.Resampling.LANCZOS)
+        small = Picture.fromarray(np.ascontiguousarray(image)).resize(
+            (width, THUMBNAIL_HEIGHT), Picture.Resampling.LANCZOS
+        )
         strips.append(np.asarray(small))
     if not strips:
         raise UsageError(f"Track {track} has no thumbnail: give at least one image.")
     buffer = io.BytesIO()
-    Image.fromarray(np.concatenate(strips, axis=1)).save(buffer, "JPEG", quality=85)
+    Picture.fromarray(np.concatenate(strips, axis=1)).save(buffer, "JPEG", quality=85)
     path = _thumbnail(Path(folder), track, after)
     path.parent.mkdir(mode=0o700, exist_ok=True)
     path.parent.chmod(0o700)
@@ -77,15 +71,7 @@ def save_thumbnails(
 
 
 def write_review(folder: str | os.PathLike[str], project: Project) -> Path:
-    """Write review.html (mode 0600) with the thumbnails that are there; called again after rendering it shows both.
-
-    Args:
-        folder: Of the project; it exists.
-        project: What to show.
-
-    Raises:
-        InputError: The page cannot be written.
-    """
+    """Write review.html (mode 0600) with the thumbnails that are there; after rendering it shows both."""
     folder = Path(folder)
     pictures = {
         track.id: [
@@ -105,12 +91,7 @@ def write_review(folder: str | os.PathLike[str], project: Project) -> Path:
 
 
 def review_page(project: Project, pictures: Mapping[int, Sequence[tuple[str, str]]]) -> str:
-    """The page as text.
-
-    Args:
-        project: What to show.
-        pictures: Track → addresses, relative to the page, each with what it shows ("before", "after").
-    """
+    """The page as text; `pictures` are addresses by track, relative to the page, with what they show."""
     source, decisions = project.source, project.decisions
     times, decider = project.times, project.decider()
     digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
@@ -165,12 +146,7 @@ def review_page(project: Project, pictures: Mapping[int, Sequence[tuple[str, str
 
 
 def remarks(track: Track, settings: Mapping[str, object]) -> list[str]:
-    """What about a track deserves a look.
-
-    Args:
-        track: The track.
-        settings: Of the analysis; `threshold` of the detector and `small` (pixels) count.
-    """
+    """What about a track deserves a look; of the settings, `threshold` of the detector and `small` count."""
     threshold, small = settings.get("threshold"), settings.get("small", VideoSettings.small)
     seen = track.origin == SEEN
     found = list(track.notes)
@@ -265,7 +241,8 @@ def _timeline(project: Project, decider: Decider) -> str:
     """A lane per person, a bar per track, and the cuts, as SVG."""
     times, people = project.times, project.people
     scale = _COLUMNS / max(_end(times), 1e-9)
-    columns = np.maximum.accumulate((times * scale).astype(int).clip(0, _COLUMNS - 1)) if len(times) else times
+    columns: NDArray[np.int64] = np.maximum.accumulate((times * scale).astype(np.int64).clip(0, _COLUMNS - 1))
+    widths = np.diff(columns, append=_COLUMNS).clip(1)  # each frame reaches to the next one
     height = _LANE * max(1, len(people)) + 4
     cuts = "".join(f"M{_LEFT + int(columns[cut])} 0v{height}" for cut in project.cuts)
     parts = [f'<path class="cut" style="stroke-width:1" d="{cuts}"/>'] if cuts else []
@@ -273,16 +250,27 @@ def _timeline(project: Project, decider: Decider) -> str:
         middle = _LANE * lane + _LANE // 2 + 2
         parts.append(f'<text x="4" y="{middle + 3}">{f"person {person}" if person else "unknown"}</text>')
         for track in tracks:
-            own = columns[track.first : track.last + 1]
-            starts = np.flatnonzero(np.diff(own, prepend=-1))
-            best = np.minimum.reduceat(track.origin, starts)
-            bars = [(name, own[starts][best == origin], middle) for origin, name in _CLASSES.items()]
-            bars.append(("kept", np.unique(own[decider.decide(track) == "keep"]), middle + 4))
-            lines = "".join(f'<path class="{name}" d="{_bars(at, y)}"/>' for name, at, y in bars if len(at))
+            rows = slice(track.first, track.last + 1)
+            best = _painted(columns[rows], widths[rows], track.origin)
+            kept = _painted(columns[rows], widths[rows], np.where(decider.decide(track) == "keep", 0, _NOTHING))
+            bars = [(name, best == origin, middle) for origin, name in _CLASSES.items()]
+            lines = "".join(
+                f'<path class="{name}" d="{_bars(np.flatnonzero(at), y)}"/>'
+                for name, at, y in [*bars, ("kept", kept == 0, middle + 4)]
+                if at.any()
+            )
             when = f"{_clock(times[track.first])} – {_clock(times[track.last])}"
             parts.append(f"<g><title>track {track.id}, {when}</title>{lines}</g>")
     size = f"0 0 {_LEFT + _COLUMNS + 4} {height}"
     return f'<svg viewBox="{size}" role="img" aria-label="Tracks over time">{"".join(parts)}</svg>'
+
+
+def _painted(columns: NDArray[np.int64], widths: NDArray[np.int64], values: NDArray[Any]) -> NDArray[np.int64]:
+    """The smallest value in each column [920] of frames that begin at some columns and reach over some more."""
+    offsets = np.arange(widths.sum()) - np.repeat(np.cumsum(widths) - widths, widths)
+    found = np.full(_COLUMNS, _NOTHING)
+    np.minimum.at(found, np.repeat(columns, widths) + offsets, np.repeat(values, widths))
+    return found
 
 
 def _bars(columns: NDArray[np.int64], y: int) -> str:
@@ -290,6 +278,28 @@ def _bars(columns: NDArray[np.int64], y: int) -> str:
     breaks = np.flatnonzero(np.diff(columns) > 1)
     firsts, lasts = columns[np.r_[0, breaks + 1]], columns[np.r_[breaks, len(columns) - 1]]
     return "".join(f"M{_LEFT + first} {y}h{last - first + 1}" for first, last in zip(firsts, lasts, strict=True))
+
+
+def faces_of_tracks(tracks: Iterable[Track], source: VideoSource, rows: int = 3) -> dict[int, list[Image]]:
+    """Up to `rows` faces of each track, cut from the film with a margin."""
+    wanted: dict[int, list[Track]] = {}
+    for track in tracks:
+        seen = np.flatnonzero(track.origin == SEEN)
+        for row in seen[np.unique(np.linspace(0, len(seen) - 1, rows).round().astype(int))] if len(seen) else ():
+            wanted.setdefault(track.first + int(row), []).append(track)
+    images: dict[int, list[Image]] = {}
+    for frame in source.frames(wanted=wanted.__contains__) if wanted else ():
+        for track in wanted[frame.index]:
+            images.setdefault(track.id, []).append(_cut(frame.image, track.boxes[frame.index - track.first]))
+    return images
+
+
+def _cut(image: Image, box: NDArray[np.float32]) -> Image:
+    height, width = image.shape[:2]
+    margin = 0.25 * (box[2:] - box[:2])
+    x0, y0 = (int(v) for v in np.clip(np.floor(box[:2] - margin), 0, (width - 1, height - 1)))
+    x1, y1 = (int(v) for v in np.clip(np.ceil(box[2:] + margin), (x0 + 1, y0 + 1), (width, height)))
+    return image[y0:y1, x0:x1].copy()
 
 
 def _thumbnail(folder: Path, track: int, after: bool) -> Path:
@@ -308,3 +318,94 @@ def _clock(seconds: float) -> str:
 
 def _count(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+STYLE = """
+:root { color-scheme: light dark; --line: #8884; --soft: #8882; --warn: #c60; --keep: #c22; }
+body { font: 15px/1.45 system-ui, sans-serif; margin: 0 auto; max-width: 70rem; padding: 1rem 1.5rem 3rem; }
+h1 { font-size: 1.4rem; overflow-wrap: anywhere; } h2 { font-size: 1.1rem; margin: 0; }
+.warning { border-left: .3rem solid var(--warn); background: var(--soft); padding: .6rem 1rem; }
+.timeline { max-height: 22rem; overflow-y: auto; border: 1px solid var(--line); border-radius: .4rem; }
+svg { display: block; width: 100%; } svg text { font: 9px system-ui, sans-serif; fill: currentColor; }
+svg path { fill: none; stroke-width: 7; } .seen { stroke: #2a78d0; } .filled { stroke: #7ab3ee; }
+.padded { stroke: #bbb; } svg path.kept { stroke: var(--keep); stroke-width: 2; } .cut { stroke: var(--warn); }
+section { border: 1px solid var(--line); border-radius: .4rem; margin: 1rem 0; padding: .8rem 1rem; }
+.track { border-top: 1px solid var(--line); margin-top: .7rem; padding-top: .7rem; }
+.track img { height: 96px; max-width: 100%; border-radius: .3rem; margin-right: .5rem; vertical-align: top; }
+.controls { display: flex; flex-wrap: wrap; gap: .4rem 1rem; align-items: center; margin-top: .4rem; }
+.note { color: var(--warn); } small { opacity: .8; } input[type=number] { width: 5rem; }
+textarea { box-sizing: border-box; width: 100%; min-height: 9rem; font: 13px/1.4 ui-monospace, monospace; }
+#problem { color: var(--keep); font-weight: 600; }
+"""
+
+SCRIPT = """
+"use strict";
+// What the controls say, as decisions.json wants it. `had`: the project has a decision there, so null must remove it.
+function decisions(controls, rules, schema, analysis) {
+  const out = {schema, analysis, default: "ficgan", only: null, people: {}, tracks: {}, spans: [], boxes: [], link: {}};
+  const entries = {people: {}, tracks: {}}, shown = new Set(), chosen = [];
+  let selecting = false;
+  for (const c of controls) {
+    if (c.kind === "film") {
+      if (c.field === "default") out.default = c.value;
+      if (c.field === "selecting") selecting = c.checked;
+    } else if (c.field === "only") {
+      if (c.checked) chosen.push(Number(c.number));
+    } else if (c.field === "link") {
+      const person = Number(c.value);
+      if (c.value === "" || !Number.isInteger(person) || person < 0)
+        throw new Error("track " + c.number + ": a person is a whole number from 0");
+      shown.add(person);
+      if (String(person) !== c.initial) out.link[c.number] = person;
+    } else {
+      const entry = entries[c.kind][c.number] ??= {mode: "", keep: false, reason: "", had: false};
+      if (c.field === "mode") { entry.mode = c.value; entry.had = c.had; }
+      if (c.field === "keep") entry.keep = c.checked;
+      if (c.field === "reason") entry.reason = c.value.trim();
+    }
+  }
+  for (const kind of ["people", "tracks"])
+    for (const [number, e] of Object.entries(entries[kind])) {
+      const mode = e.keep ? "keep" : e.mode, gone = kind === "people" && !shown.has(Number(number));
+      if (mode && !gone) out[kind][number] = e.reason ? {mode, reason: e.reason} : {mode};
+      else if (e.had) out[kind][number] = null;
+    }
+  if (selecting) {
+    out.only = chosen.filter(person => shown.has(person));
+    if (!out.only.length) throw new Error("tick at least one person to hide, or hide everybody");
+  }
+  const more = JSON.parse(rules.trim() || "{}");
+  for (const key of Object.keys(more)) {
+    if (key !== "spans" && key !== "boxes") throw new Error("rules: there is no " + key + ", only spans and boxes");
+    if (!Array.isArray(more[key])) throw new Error("rules: " + key + " is a list: [...]");
+    out[key] = more[key];
+  }
+  return out;
+}
+if (typeof document !== "undefined") {
+  const at = id => document.getElementById(id);
+  const update = () => {
+    try {
+      const controls = Array.from(document.querySelectorAll("[data-field]"), e => ({
+        kind: e.dataset.kind, number: e.dataset.number, field: e.dataset.field, had: e.dataset.had === "1",
+        initial: e.dataset.initial, value: e.value, checked: e.checked}));
+      for (const e of document.querySelectorAll("[data-field=keep]"))
+        at(e.id.replace("keep", "mode")).disabled = e.checked;
+      const body = document.body.dataset;
+      at("result").value = JSON.stringify(decisions(controls, at("rules").value, body.schema, body.analysis), null, 1);
+      at("problem").textContent = ""; at("download").disabled = false;
+    } catch (error) {
+      at("problem").textContent = String(error.message); at("download").disabled = true;
+    }
+  };
+  document.addEventListener("input", update);
+  document.addEventListener("change", update);
+  at("download").addEventListener("click", () => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([at("result").value + "\\n"], {type: "application/json"}));
+    link.download = "decisions.json"; link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  });
+  update();
+}
+"""

@@ -1,15 +1,19 @@
-"""Every number of video redaction."""
+"""What the user asks for: the numbers of video redaction, exemptions and selections."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ficgan.anonymizers.modes import COVERS, HIDING, check_mode, shown
 from ficgan.errors import UsageError
 
-__all__ = ["LINKS", "VERIFY", "Link", "Verify", "VideoSettings"]
+__all__ = ["LINKS", "VERIFY", "Link", "Rules", "Verify", "VideoSettings"]
 
 Link = Literal["none", "file", "job"]
 Verify = Literal["full", "sampled", "off"]
@@ -85,3 +89,20 @@ class VideoSettings:
     def told(self) -> dict[str, Any]:
         """JSON-ready, as others may read them: no key of a method."""
         return {**asdict(self), "mode": shown(self.mode)}
+
+
+@dataclass(frozen=True, eq=False)
+class Rules:
+    """Exemptions and selections.
+
+    Args:
+        keep: photos of people who stay as they are, by name.
+        only: photos of people who are hidden, and nobody else, by name.
+        boxes: faces that lie inside one of these boxes stay, x0, y0, x1, y1 in pixels.
+        spans: all faces stay from one second to another; None: from the beginning, to the end.
+    """
+
+    keep: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
+    only: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
+    boxes: Sequence[tuple[float, float, float, float]] = ()
+    spans: Sequence[tuple[float | None, float | None]] = ()

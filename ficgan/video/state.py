@@ -1,4 +1,4 @@
-"""What an interrupted film needs to go on where it stopped."""
+"""What an interrupted film needs to resume where it stopped."""
 
 from __future__ import annotations
 
@@ -18,18 +18,16 @@ from numpy.typing import NDArray
 
 from ficgan import __version__
 from ficgan.errors import FicganError, InputError
-from ficgan.video.check import Finding
-from ficgan.video.folders import hold, make_private_folder, remove_folder, work_folder, write_private
-from ficgan.video.libav import reason
-from ficgan.video.media import EncodeOptions
+from ficgan.faces import Face, FaceDetector
+from ficgan.video.folders import hold, make_private_folder, read_json, remove_folder, work_folder, write_private
+from ficgan.video.media import EncodeOptions, Frame, reason
+from ficgan.video.plan import Finding
 from ficgan.video.project import PROJECT_FILE, fingerprint
 from ficgan.video.render import Renderer, VideoTools
-from ficgan.video.rules import Rules
-from ficgan.video.schema import read_json
-from ficgan.video.settings import VideoSettings
+from ficgan.video.settings import Rules, VideoSettings
 from ficgan.video.write import finished_segments
 
-__all__ = ["DETECTIONS", "State", "analysis_in", "identity_of", "working"]
+__all__ = ["DETECTIONS", "DetectionLog", "State", "analysis_in", "identity_of", "working"]
 
 DETECTIONS = "ficgan-detections.jsonl"
 _STATE = "ficgan-state.json"
@@ -40,7 +38,7 @@ def identity_of(
     tools: VideoTools, path: str | os.PathLike[str], settings: VideoSettings, rules: Rules, encode: EncodeOptions,
     start: float | None, end: float | None, document: bytes = b"",
 ) -> str:  # fmt: skip
-    """Hash of everything that shapes the result: only the same job goes on from what an interrupted one left.
+    """Hash of everything that shapes the result: only the same job resumes what an interrupted one left.
 
     A seed counts where the user gave it; a random one is taken over from the interrupted job.
     """
@@ -65,10 +63,9 @@ def _photos(photos: Mapping[str, NDArray[np.uint8]]) -> list[list[Any]]:
 
 @contextmanager
 def working(output: Path) -> Iterator[Path]:
-    """The private folder of an unfinished film, nobody else's while the block runs.
+    """The private folder of an unfinished film, locked while the block runs.
 
-    It goes when the film is done, or cannot be made. After an interrupt or a crash it stays, and the same job goes on
-    from it.
+    It is removed when the film is done or fails. After an interrupt or a crash it stays, so that the same job resumes.
     """
     work = work_folder(output)
     make_private_folder(work, "work")
@@ -76,7 +73,7 @@ def working(output: Path) -> Iterator[Path]:
         held.enter_context(hold(work))
         try:
             yield work
-        except BrokenPipeError:  # nobody listens any more: an interrupt
+        except BrokenPipeError:  # nobody reads the output any more: an interrupt
             raise
         except (FicganError, OSError) as error:
             held.close()
@@ -97,10 +94,9 @@ def analysis_in(folder: Path) -> str | None:
 
 
 class State:
-    """What an interrupted film needs to go on: in the private work folder, gone when the film is done.
+    """The state of a film in its private work folder: the seed of the job and the new identities settled so far.
 
-    It holds the seed of the job (without `seed` a random one that is kept nowhere else) and the new identities settled
-    so far, so that nobody changes face in the middle.
+    So nobody changes face in the middle. A random seed is kept nowhere else.
     """
 
     def __init__(self, folder: Path, tools: VideoTools, identity: str) -> None:
@@ -129,17 +125,17 @@ class State:
 
     @property
     def analysed(self) -> bool:
-        """Whether the analysis is there, whole."""
+        """Whether the analysis is complete."""
         return bool(self._tree.get("analysed")) and (self.folder / PROJECT_FILE).is_file()
 
     @property
     def recasts(self) -> int:
-        """How often people got another face after the second look."""
+        """How often people got another face after the check."""
         return int(self._tree.get("recasts", 0))
 
     @property
     def findings(self) -> list[Finding]:
-        """What the second look found before the film was rendered again, see `Plan.cover`."""
+        """What the check found before the film was rendered again, see `Plan.cover`."""
         return [Finding(**told) for told in self._tree.get("findings", [])]
 
     @contextmanager
@@ -150,7 +146,7 @@ class State:
         self.timing[stage] = self.timing.get(stage, 0.0) + time.monotonic() - began
 
     def note(self, **facts: Any) -> None:
-        """Remember on disk."""
+        """Write facts to disk."""
         self._tree |= facts
         with write_private(self.folder / _STATE, overwrite=True) as file:
             file.write(json.dumps(self._tree).encode())
@@ -174,10 +170,7 @@ class State:
             file.write(save(tensors, metadata=header))
 
     def load_casts(self, renderer: Renderer) -> None:
-        """Take up the identities of the interrupted run.
-
-        Segments that they say nothing of, because it was killed in between, are removed and rendered again.
-        """
+        """Restore the identities of the interrupted run; later segments are removed and rendered again."""
         from safetensors import SafetensorError, safe_open
 
         frames = 0
@@ -185,7 +178,7 @@ class State:
             with safe_open(str(self.folder / _CASTS), framework="np") as file:
                 header = file.metadata() or {}
                 for number, told in enumerate(json.loads(header["casts"])):
-                    renderer.restore(told["person"], file.get_tensor(f"z_id.{number}"), told["rung"], told["distance"])
+                    renderer.cast(told["person"], file.get_tensor(f"z_id.{number}"), told["rung"], told["distance"])
                 for number, (mode, person) in enumerate(json.loads(header["stills"])):
                     renderer.covers.stills[mode, person] = file.get_tensor(f"still.{number}")
                 renderer.counts = Counter(json.loads(header["counts"]))
@@ -197,3 +190,62 @@ class State:
         for segment in finished_segments(self.folder):
             if segment.last >= frames:
                 segment.path.unlink()
+
+
+class DetectionLog:
+    """Detects faces and remembers them on disk, so that an interrupted analysis need not look again.
+
+    Args:
+        detector: finds faces.
+        path: JSON lines; what an interrupted run left is read, a line cut short is dropped. None: nothing is kept.
+    """
+
+    def __init__(self, detector: FaceDetector, path: Path | None) -> None:
+        self._detector, self._file = detector, None
+        self._found: dict[int, list[Face]] = {}
+        if path is None:
+            return
+        good = 0
+        if path.is_file():
+            for line in path.read_bytes().splitlines(keepends=True):
+                try:
+                    number, rows = json.loads(line)
+                    self._found[int(number)] = [_face(row) for row in rows]
+                except (ValueError, TypeError, IndexError):
+                    break
+                if not line.endswith(b"\n"):
+                    break
+                good += len(line)
+        path.touch(mode=0o600)
+        self._file = path.open("r+", encoding="ascii")
+        self._file.truncate(good)
+        self._file.seek(good)
+
+    def detect(self, frame: Frame) -> list[Face]:
+        """The faces of a frame, from the log or found now."""
+        if frame.index in self._found:
+            return self._found.pop(frame.index)
+        faces = self._detector.detect(frame.image)
+        if self._file is None:
+            return faces
+        rows = [_row(face) for face in faces]
+        self._file.write(json.dumps([frame.index, rows]) + "\n")
+        self._file.flush()
+        return [_face(row) for row in rows]  # as a later run reads them
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+
+def _row(face: Face) -> list[float]:
+    values = [*face.box.ravel(), *face.landmarks.ravel()]
+    return [*(round(float(value), 2) for value in values), round(float(face.score), 4)]
+
+
+def _face(row: list[float]) -> Face:
+    values = np.asarray(row, np.float32)
+    if values.shape != (15,) or not np.isfinite(values).all():
+        raise ValueError("no face")
+    return Face(values[:4], values[4:14].reshape(5, 2), float(values[14]))

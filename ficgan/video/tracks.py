@@ -1,19 +1,174 @@
-"""Tracks: where one face is in each frame, whose it is, and what shall happen to it."""
+"""Tracks: how faces move, where one face is in each frame, and the gaps between its sightings filled.
+
+A coordinate x has a velocity v that is an Ornstein-Uhlenbeck process: standard deviation `speed`, forgotten after
+`memory` seconds. The detector sees x with an error of standard deviation `noise`. Between sightings close together this
+is the cubic smoothing spline; beyond the ends the velocity is damped to zero and the uncertainty grows.
+
+Source: Uhlenbeck and Ornstein 1930; Rauch, Tung, Striebel, "Maximum likelihood estimates of linear dynamic systems",
+1965.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from scipy.ndimage import maximum_filter1d, uniform_filter1d
 
-from ficgan.errors import InputError
+from ficgan.errors import UsageError
 from ficgan.faces import Face
+from ficgan.faces.smooth import SmoothConfig, smooth_landmarks
 
-__all__ = ["FILLED", "PADDED", "SEEN", "Sighting", "Track", "TrackSet", "Tracklet"]
+__all__ = [
+    "FILLED", "LOG_SIZE", "PADDED", "PLACE", "SEEN", "FillConfig", "Motion", "Sighting", "State", "Track", "TrackSet",
+    "Tracklet", "fill_track", "fill_tracks", "measured", "scene_bounds", "smooth",
+]  # fmt: skip
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Motion:
+    """The numbers of the motion of one coordinate; lengths in units that a `scale` turns into the data's own."""
+
+    noise: float
+    """Standard deviation of a sighting."""
+    speed: float
+    """Standard deviation of the velocity, units per second."""
+    memory: float
+    """Time constant of the velocity, seconds."""
+
+    def step(self, seconds: ArrayLike) -> tuple[Floats, Floats]:
+        """Transition and covariance of (x, v) over times [...] ≥ 0: two float64 [...,2,2], for a scale of 1."""
+        t, tau = np.asarray(seconds, np.float64), self.memory
+        left, lost = np.exp(-t / tau), -np.expm1(-t / tau)
+        gone = -np.expm1(-2 * t / tau)
+        transition = np.stack([np.stack([np.ones_like(t), tau * lost], -1), np.stack([0 * t, left], -1)], -2)
+        cross = tau * lost**2
+        place = np.maximum(2 * tau * t - 4 * tau**2 * lost + tau**2 * gone, 0.0)
+        return transition, self.speed**2 * np.stack([np.stack([place, cross], -1), np.stack([cross, gone], -1)], -2)
+
+
+# Lengths in sizes of the face (√(width·height)).
+PLACE = Motion(noise=0.03, speed=3.0, memory=0.5)
+# Logarithms of width and height.
+LOG_SIZE = Motion(noise=0.04, speed=0.4, memory=0.5)
+
+
+@dataclass(eq=False)
+class State:
+    """What is known of D coordinates that move alike: mean [2,D] of (x, v) and their common covariance [2,2]."""
+
+    mean: Floats
+    covariance: Floats
+
+    @classmethod
+    def first(cls, motion: Motion, seen: ArrayLike, scale: float = 1.0) -> State:
+        """After the first sighting [D]: at that place, with any usual velocity."""
+        x = np.asarray(seen, np.float64)
+        return cls(np.stack([x, 0 * x]), np.diag([(motion.noise * scale) ** 2, (motion.speed * scale) ** 2]))
+
+    def after(self, motion: Motion, seconds: float, scale: float = 1.0) -> State:
+        """Prediction."""
+        transition, drift = motion.step(seconds)
+        return State(transition @ self.mean, transition @ self.covariance @ transition.T + np.asarray(drift) * scale**2)
+
+    def seeing(self, motion: Motion, seen: ArrayLike, scale: float = 1.0) -> State:
+        """Update by a sighting [D]."""
+        gain = self.covariance[:, :1] / (self.covariance[0, 0] + (motion.noise * scale) ** 2)  # [2,1]
+        keep = np.eye(2) - gain @ np.array([[1.0, 0.0]])
+        # Joseph's form: stays symmetric and positive.
+        covariance = keep @ self.covariance @ keep.T + gain @ gain.T * (motion.noise * scale) ** 2
+        return State(self.mean + gain * (np.asarray(seen, np.float64) - self.mean[0]), covariance)
+
+
+def measured(boxes: ArrayLike) -> tuple[Floats, Floats]:
+    """Centres [...,2] and logarithms of width and height [...,2] of boxes [...,4]."""
+    box = np.asarray(boxes, np.float64)
+    return (box[..., :2] + box[..., 2:]) / 2, np.log(np.maximum(box[..., 2:] - box[..., :2], 1e-3))
+
+
+def smooth(
+    motion: Motion, times: ArrayLike, seen: ArrayLike, wanted: ArrayLike, scale: ArrayLike = 1.0
+) -> tuple[Floats, Floats]:
+    """Coordinates at any times from sightings at some: means [n,D] and standard deviations [n].
+
+    Args:
+        times: [m] seconds of the sightings, increasing, m ≥ 1.
+        seen: [m,D].
+        wanted: [n] seconds, increasing; before the first sighting and after the last too.
+        scale: [m] or a number, the unit of `motion` at each sighting.
+    """
+    at, values, ask = (np.asarray(one, np.float64) for one in (times, seen, wanted))
+    unit = np.broadcast_to(np.asarray(scale, np.float64), at.shape)
+    between = np.sqrt(unit[1:] * unit[:-1])
+    filtered, predicted = [State.first(motion, values[0], unit[0])], []
+    for k in range(1, len(at)):
+        predicted.append(filtered[-1].after(motion, at[k] - at[k - 1], between[k - 1]))
+        filtered.append(predicted[-1].seeing(motion, values[k], unit[k]))
+    smoothed = filtered[-1:]
+    for k in range(len(at) - 2, -1, -1):
+        transition, _ = motion.step(at[k + 1] - at[k])
+        smoothed.append(_back(filtered[k], predicted[k], smoothed[-1], transition))
+    smoothed.reverse()
+
+    mean, variance = np.empty((len(ask), values.shape[1])), np.empty(len(ask))
+    place = np.searchsorted(at, ask, side="right") - 1  # the sighting at or before
+    before, beyond = place < 0, place == len(at) - 1
+    # Backwards the process is the same with the velocity turned round.
+    turn = np.array([[1.0], [-1.0]])
+    start = State(smoothed[0].mean * turn, smoothed[0].covariance * (turn @ turn.T))
+    for rows, state, gaps, size in (
+        (before, start, at[0] - ask, unit[0]),
+        (beyond, smoothed[-1], ask - at[-1], unit[-1]),
+    ):
+        mean[rows], variance[rows] = _ahead(motion, state, gaps[rows], size)
+    inside = ~before & ~beyond
+    if inside.any():
+        k = place[inside]
+        mean[inside], variance[inside] = _inside(
+            motion, _stacked(filtered, k), _stacked(predicted, k), _stacked(smoothed, k + 1),
+            ask[inside] - at[k], at[k + 1] - ask[inside], between[k],
+        )  # fmt: skip
+    return mean, np.sqrt(np.maximum(variance, 0.0))
+
+
+def _back(filtered: State, predicted: State, later: State, transition: Floats) -> State:
+    gain = filtered.covariance @ transition.T @ np.linalg.inv(predicted.covariance)
+    return State(
+        filtered.mean + gain @ (later.mean - predicted.mean),
+        filtered.covariance + gain @ (later.covariance - predicted.covariance) @ gain.T,
+    )
+
+
+def _ahead(motion: Motion, state: State, seconds: Floats, scale: float) -> tuple[Floats, Floats]:
+    transition, drift = motion.step(seconds)  # [n,2,2]
+    mean = (transition @ state.mean)[:, 0]
+    covariance = transition @ state.covariance @ transition.transpose(0, 2, 1) + drift * scale**2
+    return mean, covariance[:, 0, 0]
+
+
+def _stacked(states: list[State], numbers: NDArray[np.int64]) -> State:
+    """Many states as one, [n,2,D] and [n,2,2]."""
+    return State(np.stack([one.mean for one in states])[numbers], np.stack([one.covariance for one in states])[numbers])
+
+
+def _inside(
+    motion: Motion, filtered: State, predicted: State, later: State, since: Floats, until: Floats, scale: Floats
+) -> tuple[Floats, Floats]:
+    """Places at times each between two sightings, `since` the one and `until` the other [n]; states stacked."""
+    onto, drift = motion.step(since)
+    ahead, _ = motion.step(until)
+    turned = onto.transpose(0, 2, 1)
+    covariance = onto @ filtered.covariance @ turned + drift * (scale**2)[:, None, None]
+    gain = covariance @ ahead.transpose(0, 2, 1) @ np.linalg.inv(predicted.covariance)
+    mean = onto @ filtered.mean + gain @ (later.mean - predicted.mean)
+    covariance = covariance + gain @ (later.covariance - predicted.covariance) @ gain.transpose(0, 2, 1)
+    return mean[:, 0], covariance[:, 0, 0]
+
 
 SEEN, FILLED, PADDED = 0, 1, 2
 """How a track knows its place in a frame: the detector saw it; interpolated between two sightings; extended before the
@@ -59,10 +214,7 @@ class Tracklet:
 
 @dataclass(eq=False)
 class Track:
-    """One face over a run of consecutive frames.
-
-    After filling there is one row for every frame from `first` on, without gaps.
-    """
+    """One face over a run of consecutive frames: one row for every frame from `first` on, without gaps."""
 
     id: int
     """From 1, in the order of appearance."""
@@ -97,50 +249,9 @@ class Track:
         row = frame - self.first
         return Face(self.boxes[row], self.landmarks[row], float(self.scores[row]))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON; places in tenths of a pixel, scores in thousandths, as whole numbers.
-
-        Raises:
-            InputError: A number is NaN or infinite.
-        """
-        columns = {"boxes": (self.boxes, 10), "landmarks": (self.landmarks, 10), "scores": (self.scores, 1000)}
-        if not all(np.isfinite(values).all() for values, _ in columns.values()):
-            raise InputError(f"Track {self.id} holds a number that is NaN or infinite: analyse the film again.")
-        whole = {name: np.rint(np.asarray(v, np.float64) * u).astype(int).tolist() for name, (v, u) in columns.items()}
-        return {
-            "id": self.id, "first": self.first, "person": self.person, "notes": list(self.notes),
-            **whole, "origin": self.origin.tolist(),
-        }  # fmt: skip
-
-    @classmethod
-    def from_dict(cls, tree: dict[str, Any]) -> Track:
-        """The track of `to_dict`; the way there and back again changes nothing more.
-
-        Raises:
-            InputError: Something is missing or has another length.
-        """
-        try:
-            boxes, landmarks = (np.array(tree[name], np.float64) / 10 for name in ("boxes", "landmarks"))
-            scores, origin = np.array(tree["scores"], np.float64) / 1000, np.array(tree["origin"], np.uint8)
-            track = cls(
-                int(tree["id"]), int(tree["first"]), boxes.astype(np.float32), landmarks.astype(np.float32),
-                scores.astype(np.float32), origin, int(tree["person"]), [str(note) for note in tree["notes"]],
-            )  # fmt: skip
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"A track is damaged ({type(error).__name__}: {error}): analyse the film again.") from None
-        n = len(track.boxes)
-        shapes = (track.boxes.shape, track.landmarks.shape, track.scores.shape, track.origin.shape)
-        if n == 0 or shapes != ((n, 4), (n, 5, 2), (n,), (n,)):
-            raise InputError(f"Track {track.id} is damaged: its columns have the shapes {shapes}.")
-        return track
-
 
 class TrackSet:
-    """The tracks of a film, looked up by frame.
-
-    Args:
-        tracks: in any order; they stand in the order of their first frames.
-    """
+    """The tracks of a film, looked up by frame, in the order of their first frames."""
 
     def __init__(self, tracks: Iterable[Track]):
         self.tracks = sorted(tracks, key=lambda track: (track.first, track.id))
@@ -162,3 +273,181 @@ class TrackSet:
         """The tracks that are in a frame, each with its row, in the order of their first frames."""
         place = bisect_right(self._edges, frame) - 1
         return [(track, frame - track.first) for track in self._present[place]] if place >= 0 else []
+
+
+@dataclass(frozen=True)
+class FillConfig:
+    """Numbers of gap filling.
+
+    Args:
+        growth: standard deviations of the interpolated place by which a box grows on each side.
+        most: the most a box grows on each side between two sightings, in sizes of the face.
+        most_padded: the same before the first and after the last sighting.
+        steady: seconds on either side over which the growth is the largest one, so that boxes do not pulsate between
+            seen and filled frames.
+        calm: share of the growth that is left for a face whose sightings lie on a straight, even way.
+        certain: seconds; in longer gaps, and in those of more than two usual ones, the growth is whole, however calm
+            the face was before.
+        place: motion of the centre, lengths in sizes of the face.
+        log_size: motion of the logarithms of width and height.
+        smooth: smoothing of the landmarks; None leaves them.
+    """
+
+    growth: float = 1.5
+    most: float = 0.5
+    most_padded: float = 0.2
+    steady: float = 0.16
+    calm: float = 0.3
+    certain: float = 0.7
+    place: Motion = PLACE
+    log_size: Motion = LOG_SIZE
+    smooth: SmoothConfig | None = field(default_factory=SmoothConfig)
+
+
+def scene_bounds(cuts: Sequence[int], frames: int, frame: int) -> tuple[int, int]:
+    """First and last frame of the scene a frame lies in, in a film of `frames` frames with increasing cuts."""
+    place = int(np.searchsorted(np.asarray(cuts, np.int64), frame, side="right"))
+    return (cuts[place - 1] if place else 0), (cuts[place] if place < len(cuts) else frames) - 1
+
+
+def fill_tracks(
+    tracklets: Sequence[Tracklet], cuts: Sequence[int], times: ArrayLike, pad: float, config: FillConfig | None = None
+) -> list[Track]:
+    """Tracks of a film, numbered from 1 in the order of their first sightings; no track crosses a cut.
+
+    `pad` seconds are covered before the first and after the last sighting; `times` are of the frames, in seconds.
+    """
+    clock = np.asarray(times, np.float64)
+    ordered = sorted(tracklets, key=lambda one: (one.first, one.id))
+    return [
+        fill_track(
+            one.sightings, *scene_bounds(cuts, len(clock), one.first), pad, pad, clock,
+            id=number, person=one.person, notes=one.notes, config=config,
+        )
+        for number, one in enumerate(ordered, start=1)
+    ]  # fmt: skip
+
+
+def fill_track(
+    sightings: Sequence[Sighting], first_frame: int, last_frame: int, pad_before: float, pad_after: float,
+    times: ArrayLike | float = 25.0, *, id: int = 1, person: int = 0, notes: Sequence[str] = (),
+    config: FillConfig | None = None,
+) -> Track:  # fmt: skip
+    """A track with a row for every frame, from sightings of one face.
+
+    Between sightings the centre follows the smoothed motion and the box holds the straight way too; it grows with the
+    uncertainty. A seen box is never made smaller. Before and after, the motion dies away and the box holds the place of
+    the last sighting. Boxes may reach beyond the picture, as faces do.
+
+    Args:
+        sightings: in the order of frames, one a frame, within one scene.
+        first_frame, last_frame: of the scene or the film; no row lies beyond.
+        pad_before, pad_after: seconds covered before the first and after the last sighting.
+        times: [frames] seconds at which each frame of the film is shown, or frames per second.
+
+    Raises:
+        UsageError: No sightings, not in order, or outside the scene.
+    """
+    numbers = np.array([one.frame for one in sightings], np.int64)
+    if not len(numbers) or (np.diff(numbers) <= 0).any() or numbers[0] < first_frame or numbers[-1] > last_frame:
+        raise UsageError(
+            f"A track needs sightings in increasing frames from {first_frame} to {last_frame}, not {numbers[:9]}."
+        )
+    config = config or FillConfig()
+    frames, clock = _span(numbers, first_frame, last_frame, pad_before, pad_after, times)
+    start = frames[0]
+    boxes = np.stack([one.face.box for one in sightings]).astype(np.float64)
+    centre, log_size = measured(boxes)
+    size = np.exp(log_size.mean(1))
+    at = clock[numbers - start]
+    middle, loose = smooth(config.place, at, centre, clock, size)
+    logs, vague = smooth(config.log_size, at, log_size, clock)
+    # The smoothed size never falls below what was seen on both sides.
+    between = _interpolated(clock, at, log_size)
+    half = np.exp(np.maximum(logs, between)) / 2
+    straight = _interpolated(clock, at, centre)
+
+    origin = np.full(len(frames), FILLED, np.uint8)
+    origin[(frames < numbers[0]) | (frames > numbers[-1])] = PADDED
+    origin[numbers - start] = SEEN
+    unit = np.exp(_interpolated(clock, at, np.log(size)[:, None]))[:, 0]
+    cap = np.where(origin == PADDED, config.most_padded, config.most) * unit
+    spread = (loose + vague * unit / 2) * _liveliness(config, clock, at, centre, size)
+    margin = np.minimum(config.growth * spread, cap)
+    margin[origin == SEEN] = 0.0
+    margin = _held(margin, clock, config.steady)
+    grown = half + margin[:, None]
+    filled = np.concatenate([np.minimum(middle, straight) - grown, np.maximum(middle, straight) + grown], 1)
+    # In a seen frame the straight way is the sighting itself: the box holds it and the smoothed one.
+    marks = np.stack([one.face.landmarks for one in sightings]).astype(np.float64)
+    landmarks = _carried(clock, at, (marks - centre[:, None]) / np.exp(log_size)[:, None], middle, np.exp(logs))
+    landmarks[numbers - start] = marks
+    if config.smooth is not None:
+        rate = (len(clock) - 1) / (clock[-1] - clock[0]) if len(clock) > 1 else 25.0
+        landmarks = smooth_landmarks(landmarks, rate, config.smooth)
+    scores = np.zeros(len(frames), np.float32)
+    scores[numbers - start] = [one.face.score for one in sightings]
+    return Track(
+        id, int(start), filled.astype(np.float32), landmarks.astype(np.float32), scores, origin, person, list(notes)
+    )
+
+
+def _span(
+    numbers: NDArray[np.int64], first: int, last: int, before: float, after: float, times: ArrayLike | float
+) -> tuple[NDArray[np.int64], Floats]:
+    """The frames of a track and their seconds."""
+    if np.ndim(times) == 0:
+        rate = float(np.asarray(times))
+        # A pad that falls short by rounding is a frame short.
+        start = max(first, numbers[0] - int(np.ceil(before * rate - 1e-6)))
+        stop = min(last, numbers[-1] + int(np.ceil(after * rate - 1e-6)))
+        frames = np.arange(start, stop + 1)
+        return frames, frames / rate
+    clock = np.asarray(times, np.float64)
+    start = max(first, int(np.searchsorted(clock, clock[numbers[0]] - before - 1e-6)))
+    stop = min(last, int(np.searchsorted(clock, clock[numbers[-1]] + after + 1e-6, side="right")) - 1)
+    frames = np.arange(min(start, numbers[0]), max(stop, numbers[-1]) + 1)
+    return frames, clock[frames]
+
+
+def _interpolated(clock: Floats, at: Floats, values: Floats) -> Floats:
+    """Linear between sightings, the end's value beyond: [n,D]."""
+    return np.stack([np.interp(clock, at, column) for column in values.T], 1)
+
+
+def _carried(clock: Floats, at: Floats, shape: Floats, middle: Floats, size: Floats) -> Floats:
+    """Landmarks [n,5,2] that move with the box: the places inside the seen boxes [m,5,2], linear between."""
+    inside = _interpolated(clock, at, shape.reshape(len(at), 10)).reshape(-1, 5, 2)
+    return middle[:, None] + inside * size[:, None]
+
+
+def _held(margin: Floats, clock: Floats, reach: float) -> Floats:
+    """The largest margin within `reach` seconds, then without corners; nowhere below what it was: [n]."""
+    if len(clock) < 3 or reach <= 0:
+        return margin
+    step = float(np.median(np.diff(clock)))
+    width = 2 * max(0, round(reach / step)) + 1
+    return np.maximum(margin, uniform_filter1d(maximum_filter1d(margin, width, mode="nearest"), width, mode="nearest"))
+
+
+def _liveliness(config: FillConfig, clock: Floats, at: Floats, centre: Floats, size: Floats) -> Floats:
+    """Share of the growth that each frame needs [n], from how far the sightings around it lie off an even way.
+
+    Under `config.place` a sighting lies off the chord of its neighbours, h and H seconds away, with the variance
+    2·speed²/memory·h²·H²/(3·(h + H)), besides the detector's own errors.
+    """
+    if len(at) < 4:
+        return np.ones(len(clock))
+    before, after = np.diff(at)[:-1], np.diff(at)[1:]
+    share = (before / (before + after))[:, None]
+    off = (centre[1:-1] - centre[:-2] * (1 - share) - centre[2:] * share) / size[1:-1, None]
+    usual = 2 * config.place.speed**2 / config.place.memory * (before * after) ** 2 / (3 * (before + after))
+    error = config.place.noise**2 * (1 + share[:, 0] ** 2 + (1 - share[:, 0]) ** 2)
+    ratio = np.sqrt(np.maximum((off**2).mean(1) - error, 0) / usual)  # [m-2]
+    # A gap asks the two sightings at its ends and one more on each side.
+    padded = np.pad(ratio, 2, mode="edge")  # of the sightings -1 … m
+    gaps = np.lib.stride_tricks.sliding_window_view(padded, 4).max(1)  # [m-1]
+    gaps = np.clip(gaps, config.calm, 1.0)
+    gaps[np.diff(at) > min(config.certain, 2.5 * float(np.median(np.diff(at))))] = 1.0
+    place = np.searchsorted(at, clock, side="right") - 1
+    return np.where((place < 0) | (place >= len(gaps)), 1.0, gaps[np.clip(place, 0, len(gaps) - 1)])

@@ -16,8 +16,8 @@ from PIL import Image
 
 import ficgan.cli.deid as command
 from ficgan.errors import InputError
+from ficgan.video.plan import VideoResult
 from ficgan.video.project import Project, Source
-from ficgan.video.result import VideoResult
 
 KEYS = {
     "inputs", "written", "failed", "faces", "uncovered", "reidentified", "seconds", "skipped", "no_face", "frames",

@@ -16,8 +16,8 @@ import ficgan.cli.deid as command
 from ficgan.cli._deid_run import _clock
 from ficgan.cli._plan import make_plan
 from ficgan.errors import UsageError
-from ficgan.video.check import CheckReport, Finding
 from ficgan.video.folders import make_private_folder
+from ficgan.video.plan import CheckReport, Finding
 
 
 @pytest.fixture

@@ -14,10 +14,9 @@ from worlds import RATE, Actor, World, box_at, covered, face_at
 from ficgan.errors import UsageError
 from ficgan.faces import Face
 from ficgan.video.association import ONCE, AssociationConfig, Associator
-from ficgan.video.fill import fill_tracks
+from ficgan.video.tracks import fill_tracks
 
 Path = Callable[[float], tuple[float, float, float]]
-THRESHOLDS = AssociationConfig(high=0.5, low=0.2)
 
 
 def straight(x: float, y: float, vx: float, vy: float, size: float = 60.0) -> Path:
@@ -92,10 +91,10 @@ def test_no_face_is_uncovered_between_its_first_and_last_sighting(name: str, str
 
 @pytest.mark.parametrize("stride", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("name", ["walking", "swaying", "halting"])
-def test_missed_and_false_detections(name: str, stride: int) -> None:
-    """Each fifth face is missed, and every seventh frame has a false box that scores low, as false boxes do."""
-    world = World(WORLDS[name](), 110, missed=0.2, false=0.15, seed=stride)
-    bare, switches, extra = uncovered(world, stride, THRESHOLDS)
+def test_missed_detections(name: str, stride: int) -> None:
+    """Each fifth face is missed."""
+    world = World(WORLDS[name](), 110, missed=0.2, seed=stride)
+    bare, switches, extra = uncovered(world, stride)
     assert bare == 0
     assert switches <= 2 and extra <= 1
 
@@ -123,7 +122,7 @@ def test_a_crowd() -> None:
     assert switches <= 4
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     st.integers(0, 2**31), st.integers(1, 5), st.floats(20, 120), st.floats(-3, 3), st.floats(-3, 3),
     st.floats(0, 1), st.floats(0.1, 0.8), st.booleans(),
@@ -181,17 +180,6 @@ def test_frames_without_detection_neither_see_nor_lose() -> None:
     assert tracker.step(10, [face]).ids == [1]
 
 
-def test_weak_detections_continue_and_never_start() -> None:
-    tracker = Associator(25.0, THRESHOLDS)
-    place, elsewhere = box_at(100, 100, 40), box_at(600, 600, 40)
-    assert tracker.step(0, [face_at(place, 0.3), face_at(elsewhere, 0.1)]).ids == [0, 0]
-    assert tracker.step(1, [face_at(place, 0.9)]).ids == [1]
-    assert tracker.step(2, [face_at(elsewhere, 0.3), face_at(place, 0.3)]).ids == [0, 1]
-    assert tracker.step(3, [face_at(place, 0.1)]).ids == [0]
-    # The strong one comes first, though the weak one lies better.
-    assert tracker.step(4, [face_at(place, 0.3), face_at(place + 6, 0.9)]).ids == [0, 1]
-
-
 def test_the_order_of_faces_does_not_count_and_time_may_be_given() -> None:
     faces = [face_at(box_at(100 + 90 * i, 100, 40)) for i in range(5)]
     a, b = Associator(25.0), Associator(1.0)
@@ -218,29 +206,9 @@ def test_unusable_faces_are_left_out() -> None:
     assert Associator().step(0, [nan, flat, face_at(box_at(50, 50, 20))]).ids == [0, 0, 1]
 
 
-def test_expected_faces_cover_frames_without_detection() -> None:
-    """Live: at stride 5 the boxes expected between two looks hold a face that sways."""
-    actor = Actor(swaying(300, 300, 40, 0.5))
-    world, tracker, bare = World([actor], 100), Associator(RATE), 0
-    for frame in range(100):
-        faces = world.detect(frame) if frame % 5 == 0 else None
-        tracker.step(frame, faces)
-        ((number, face),) = tracker.expected()
-        assert number == 1
-        if faces:
-            assert face is faces[0]
-        truth = actor.box(frame)
-        assert truth is not None
-        middle, half = (face.box[:2] + face.box[2:]) / 2, (face.box[2:] - face.box[:2]) / 2 * 1.3
-        bare += not ((truth[:2] >= middle - half).all() and (truth[2:] <= middle + half).all())
-    assert bare == 0
-
-
 def test_what_cannot_work_is_said() -> None:
     with pytest.raises(UsageError, match="rate"):
         Associator(0.0)
-    with pytest.raises(UsageError, match="weak detections"):
-        AssociationConfig(high=0.2, low=0.5)
     with pytest.raises(UsageError, match="patience"):
         AssociationConfig(patience=-1.0)
     tracker = Associator()

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ficgan.faces import Alignment, Face
-from ficgan.video.check import check_frames
 from ficgan.video.media import Frame
+from ficgan.video.plan import check_frames
 
 Image = NDArray[np.uint8]
 

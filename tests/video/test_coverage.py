@@ -211,6 +211,14 @@ def head() -> Head:
     return astronaut()
 
 
+def test_an_occlusion_and_a_dash_are_covered(
+    head: Head, tmp_path: Path, detector: FaceDetector, recognizer: Recognizer
+) -> None:
+    result = run(occluded(head), tmp_path / "occluded", "solid", detector, recognizer, None)
+    assert result.shown >= 80 and not result.ours
+
+
+@pytest.mark.slow
 def test_ficgan_covers_an_occlusion_and_a_dash_and_deface_does_not(
     head: Head, tmp_path: Path, detector: FaceDetector, recognizer: Recognizer, deface: Callable[..., object]
 ) -> None:
@@ -220,7 +228,7 @@ def test_ficgan_covers_an_occlusion_and_a_dash_and_deface_does_not(
     assert len(result.theirs) >= 3
 
 
-@pytest.mark.parametrize("film", [glimpse, after_a_cut])
+@pytest.mark.parametrize("film", [glimpse, pytest.param(after_a_cut, marks=pytest.mark.slow)])
 def test_short_and_cut_appearances_are_covered(
     film: Callable[[Head], Scene], head: Head, tmp_path: Path, detector: FaceDetector, recognizer: Recognizer
 ) -> None:

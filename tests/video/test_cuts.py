@@ -6,12 +6,10 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError
-from ficgan.video.cuts import CutDetector
+from ficgan.video.association import CutDetector
 
 Image = NDArray[np.uint8]
 
@@ -40,26 +38,23 @@ def noisy(frame: Image, seed: int, deviation: float = 6.0) -> Image:
 
 
 def test_cuts_are_found_where_they_are() -> None:
-    """Twenty scenes of three to twelve noisy frames that pan a little."""
+    """Eight scenes of three to twelve noisy frames that pan a little."""
     rng = np.random.default_rng(0)
     frames: list[Image] = []
     expected: list[int] = []
-    for number in range(20):
+    for number in range(8):
         picture = scene(number)
         if number:
             expected.append(len(frames))
         frames += [noisy(picture[:, 4 * i : 4 * i + 640], i) for i in range(int(rng.integers(3, 13)))]
-    found = cuts(frames)
-    assert set(found) <= set(expected)
-    assert len(found) >= 19
+    assert cuts(frames) == expected
 
 
-@settings(max_examples=14, deadline=None)
-@given(st.integers(0, 1000), st.sampled_from(["still", "pan", "fast pan", "flash", "fade", "gain", "zoom"]))
-def test_what_is_no_cut(seed: int, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["still", "pan", "fast pan", "flash", "fade", "gain", "zoom"])
+def test_what_is_no_cut(kind: str) -> None:
     import cv2
 
-    picture = scene(seed)
+    picture = scene(len(kind))
     frames: list[Image] = []
     for i in range(20):
         view = picture[:, :640].astype(np.float64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from pathlib import Path
 
@@ -16,13 +15,26 @@ from PIL import Image, ImageSequence
 from scipy.signal import savgol_filter
 from worlds import MARKS, RATE, box_at, covered, face_at
 
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import UsageError
 from ficgan.faces import detector_missing, get_detector
 from ficgan.faces.smooth import SmoothConfig, jitter, smooth_landmarks, smooth_middle
 from ficgan.video.association import Associator
-from ficgan.video.fill import FillConfig, fill_track, fill_tracks, scene_bounds
-from ficgan.video.motion import PLACE, Motion, State, smooth
-from ficgan.video.tracks import FILLED, PADDED, SEEN, Sighting, Track, TrackSet
+from ficgan.video.tracks import (
+    FILLED,
+    PADDED,
+    PLACE,
+    SEEN,
+    FillConfig,
+    Motion,
+    Sighting,
+    State,
+    Track,
+    TrackSet,
+    fill_track,
+    fill_tracks,
+    scene_bounds,
+    smooth,
+)
 
 
 def sighting(frame: int, x: float, y: float = 200.0, size: float = 60.0) -> Sighting:
@@ -50,7 +62,7 @@ def dense(motion: Motion, times: NDArray, seen: NDArray, wanted: NDArray, scale:
     return weights[:m].T @ seen, np.sqrt(np.maximum(-(weights * right).sum(0), 0.0))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 15), st.floats(0.1, 5.0), st.floats(0.1, 2.0), st.floats(0.5, 100.0))
 def test_the_smoother_is_the_dense_least_squares_solution(
     seed: int, count: int, speed: float, memory: float, scale: float
@@ -124,7 +136,7 @@ def test_pads_and_gaps_follow_the_clock_of_a_film_with_variable_rate() -> None:
     np.testing.assert_allclose(centre[rows], x[4:19], atol=1.5)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10**6), st.floats(10, 200))
 def test_a_seen_box_lies_inside_and_a_gap_is_never_narrower_than_its_ends(seed: int, size: float) -> None:
     rng = np.random.default_rng(seed)
@@ -183,14 +195,15 @@ def test_boxes_do_not_pulsate_between_seen_and_filled_frames() -> None:
     assert pulse(FillConfig()) < 0.25 * pulse(FillConfig(steady=0.0))
 
 
+@pytest.mark.slow
 def test_a_long_track_is_filled_in_time_that_grows_with_its_length() -> None:
     """Twenty minutes at stride 5 in a few seconds (measured: 1 s)."""
     import time
 
     seen = [sighting(f, 100 + 0.001 * f) for f in range(0, 30_000, 5)]
-    start = time.perf_counter()
+    start = time.process_time()
     assert len(fill_track(seen, 0, 30_000, 0.4, 0.4, RATE)) == 30_001
-    assert time.perf_counter() - start < 15
+    assert time.process_time() - start < 15
 
 
 def test_pads_hold_the_last_place_and_lead_on() -> None:
@@ -271,7 +284,7 @@ def test_inside_it_is_savitzky_golay() -> None:
     np.testing.assert_allclose(smooth_landmarks(marks, RATE, config)[reach:-reach], expected[reach:-reach], atol=1e-9)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     st.integers(0, 10**6),
     st.integers(1, 60),
@@ -303,7 +316,7 @@ def test_a_sudden_start_neither_lags_nor_overshoots() -> None:
     assert np.abs(smooth_landmarks(marks, RATE) - marks).max() <= 0.1 * 40 + 1e-6
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(1, 12), st.integers(0, 11), st.integers(0, 99))
 def test_one_row_of_a_window_is_smoothed_as_in_the_whole(n: int, at: int, seed: int) -> None:
     """A window that reaches as far as the smoother looks says all about its middle; no row moves beyond the limit."""
@@ -321,7 +334,7 @@ def test_one_row_of_a_window_is_smoothed_as_in_the_whole(n: int, at: int, seed: 
 # Containers
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30)), max_size=12))
 def test_lookup_by_frame_is_a_search_through_all(spans: list[tuple[int, int]]) -> None:
     tracks = [
@@ -336,32 +349,6 @@ def test_lookup_by_frame_is_a_search_through_all(spans: list[tuple[int, int]]) -
         at = found.at(frame)
         assert {(one.id, row) for one, row in at} == expected and len(at) == len(expected)
         assert [(one.first, one.id) for one, _ in at] == sorted((one.first, one.id) for one, _ in at)
-
-
-def test_there_and_back_again() -> None:
-    rng = np.random.default_rng(0)
-    seen = [sighting(f, rng.uniform(100, 400), rng.uniform(100, 400), rng.uniform(20, 90)) for f in (3, 8, 11)]
-    track = fill_track(seen, 0, 40, 0.2, 0.2, RATE, id=4, person=2, notes=["seen"])
-    tree = json.loads(json.dumps(track.to_dict()))
-    back = Track.from_dict(tree)
-    assert back.to_dict() == tree == track.to_dict()
-    assert np.abs(back.boxes - track.boxes).max() <= 0.0501 and np.abs(back.landmarks - track.landmarks).max() <= 0.0501
-    assert back.origin.tolist() == track.origin.tolist() and back.origin.dtype == np.uint8
-    assert (back.id, back.first, back.person, back.notes) == (4, track.first, 2, ["seen"])
-    again = Track.from_dict(json.loads(json.dumps(back.to_dict())))
-    assert (again.boxes == back.boxes).all() and (again.scores == back.scores).all()
-
-
-def test_a_damaged_track_is_said() -> None:
-    tree = fill_track([sighting(0, 100)], 0, 0, 0, 0, RATE).to_dict()
-    damages: list[dict] = [{"boxes": []}, {"boxes": [[1, 2, 3]]}, {"scores": [1, 2]}, {"id": "a"}, {"landmarks": None}]
-    for damage in damages:
-        with pytest.raises(InputError, match="damaged"):
-            Track.from_dict({**tree, **damage})
-    track = fill_track([sighting(0, 100)], 0, 0, 0, 0, RATE)
-    track.boxes[0, 0] = np.nan
-    with pytest.raises(InputError, match="NaN"):
-        track.to_dict()
 
 
 # A real film

@@ -6,6 +6,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ class Eyes:
     def detect(self, image: Image) -> list[Face]:
         frame = int(image[0, 0, 0]) + 256 * int(image[0, 0, 1])
         self.looks.append(frame)
-        time.sleep(self.pause(frame))
+        CLOCK.now += self.pause(frame)
         return self.world.detect(frame)
 
 
@@ -69,6 +70,26 @@ def picture(frame: int, scene: int = 0, size: tuple[int, int] = (HEIGHT, WIDTH))
 def pictures(world: World) -> Iterator[Image]:
     for frame in range(world.length):
         yield picture(frame, sum(frame >= cut for cut in world.cuts))
+
+
+class Clock:
+    """Time that passes only where a test says so, and a little at each look at the clock."""
+
+    now = 0.0
+
+    def perf_counter(self) -> float:
+        self.now += 1e-5
+        return self.now
+
+
+CLOCK = Clock()
+
+
+@pytest.fixture(autouse=True)
+def clock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.node.get_closest_marker("slow") is None:
+        clocks = SimpleNamespace(perf_counter=CLOCK.perf_counter, monotonic=time.monotonic)
+        monkeypatch.setattr("ficgan.video.live.time", clocks)
 
 
 def run(world: World, *, pause: Callable[[int], float] = lambda frame: 0.0, look_ahead: int | None = None,
@@ -112,7 +133,7 @@ def walking(frames: tuple[int, int] = (0, 10_000), **more: object) -> Actor:
 # -- coverage ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stride", range(1, 11))
+@pytest.mark.parametrize("stride", [1, 5, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3, 4, 7, 10))])
 def test_a_face_is_covered_from_its_first_frame_to_its_last_at_any_stride(stride: int) -> None:
     """It comes at the worst moment, right after a look, and is away right after another."""
     world = World([walking((stride + 1, 6 * stride + 40))], 7 * stride + 90, noise=0.01)
@@ -130,7 +151,7 @@ def test_pixels_are_covered_and_the_rest_is_the_source() -> None:
         assert not middle.any() and np.array_equal(result.image[:, 150:], result.frame.image[:, 150:])
 
 
-@pytest.mark.parametrize("look_ahead", [0, 1, 4, 9])
+@pytest.mark.parametrize("look_ahead", [0, 4, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 9))])
 def test_before_the_first_sighting_it_is_covered_as_far_as_the_look_ahead_reaches(look_ahead: int) -> None:
     world = World([walking((0, 99), hidden=(range(20),))], 60, noise=0.01)
     results, _, _ = run(world, stride=1, look_ahead=look_ahead)
@@ -230,7 +251,7 @@ def test_the_place_of_a_face_costs_less_than_its_picture() -> None:
 # -- order, memory, ends -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("look_ahead", [0, 3, 12])
+@pytest.mark.parametrize("look_ahead", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 12))])
 def test_frames_are_taken_one_at_a_time_and_let_go(look_ahead: int) -> None:
     world, held, taken = World([walking()], 80), [], 0
 

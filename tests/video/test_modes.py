@@ -9,7 +9,7 @@ import pytest
 
 from ficgan.errors import UsageError
 from ficgan.faces import Alignment
-from ficgan.video.modes import effective_modes, frontality
+from ficgan.video.plan import effective_modes, frontality
 from ficgan.video.settings import VideoSettings
 from ficgan.video.tracks import PADDED, SEEN, Track
 

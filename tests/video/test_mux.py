@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 
 import av
@@ -50,8 +51,14 @@ def first_sound(path: Path, stream: int = 0) -> Fraction:
         return packet.pts * packet.time_base
 
 
-@pytest.mark.parametrize("suffix", [".mp4", ".mov", ".mkv"])
-@pytest.mark.parametrize("variable", [False, True])
+@pytest.mark.parametrize(
+    ("suffix", "variable"),
+    [
+        (".mp4", True), (".mov", False), (".mkv", True),
+        *(pytest.param(suffix, variable, marks=pytest.mark.slow)
+          for suffix, variable in ((".mp4", False), (".mov", True), (".mkv", False))),
+    ],
+)  # fmt: skip
 def test_frames_duration_and_sound_are_the_sources(tmp_path: Path, suffix: str, variable: bool) -> None:
     source, output = tmp_path / "a.mp4", tmp_path / f"b{suffix}"
     times: Sequence[int] | int = variable_times(40) if variable else [3000 * i for i in range(40)]
@@ -102,9 +109,16 @@ def test_sound_codecs(tmp_path: Path, before: str, codec: str, after: str) -> No
     assert abs(apart[0] - apart[1]) <= Fraction(2, 1000)
 
 
-@pytest.mark.parametrize("starts", [(0.3,), (0.0, 0.5), (0.25, 0.1)])
-@pytest.mark.parametrize("origin", [0, 18_000])
-@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
+@pytest.mark.parametrize(
+    ("starts", "origin", "suffix"),
+    [
+        ((0.3,), 0, ".mkv"), ((0.25, 0.1), 18_000, ".mp4"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in product(((0.3,), (0.0, 0.5), (0.25, 0.1)), (0, 18_000), (".mp4", ".mkv"))
+        ),
+    ],
+)  # fmt: skip
 def test_sound_that_begins_elsewhere_stays_in_step(
     tmp_path: Path, starts: tuple[float, ...], origin: int, suffix: str
 ) -> None:
@@ -118,6 +132,19 @@ def test_sound_that_begins_elsewhere_stays_in_step(
         after = first_sound(output, stream) - seen(output)[1][0]
         assert abs(before - after) <= Fraction(2, 1000)
         assert audio_hash(output, stream) == audio_hash(source, stream)
+
+
+@pytest.mark.parametrize("audio", [None, "libmp3lame"])
+def test_avi_keeps_frames_evenly_spaced(tmp_path: Path, audio: str | None) -> None:
+    """AVI has no times: sound that begins before 0, as MP3 does, must not move all frames but the first."""
+    source, output = tmp_path / "a.mkv", tmp_path / "b.avi"
+    make_clip(source, 30, audio=audio)
+    result = redo(source, output)
+    with av.open(str(output)) as file:
+        slots = [packet.dts for packet in file.demux(video=0) if packet.size]
+    assert slots == list(range(30)) and bool(result.audio_packets) == (audio is not None)
+    numbers, ticks, end = seen(output)
+    assert numbers == list(range(30)) and ticks == [Fraction(i, 30) for i in range(30)] and end == 1
 
 
 def test_spans_cut_the_sound_too(tmp_path: Path) -> None:
@@ -179,7 +206,9 @@ def test_a_gif_becomes_a_film(tmp_path: Path) -> None:
     assert numbers == list(range(6)) and [*ticks, end] == [Fraction(start, 1000) for start in starts]
 
 
-@pytest.mark.parametrize("codec", ["hevc", "vp9", "av1", "mpeg4", "ffv1"])
+@pytest.mark.parametrize(
+    "codec", ["ffv1", *(pytest.param(name, marks=pytest.mark.slow) for name in ("hevc", "vp9", "av1", "mpeg4"))]
+)
 def test_pieces_of_other_codecs(tmp_path: Path, codec: str) -> None:
     source, output = tmp_path / "a.mp4", tmp_path / "b.mkv"
     make_clip(source, 30, time_base=Fraction(1, 25))

@@ -7,9 +7,8 @@ from fractions import Fraction
 import numpy as np
 
 from ficgan.faces import Alignment
-from ficgan.video.check import Finding
 from ficgan.video.media import Frame, VideoInfo
-from ficgan.video.plan import Plan
+from ficgan.video.plan import Finding, Plan
 from ficgan.video.project import Project, Source
 from ficgan.video.settings import VideoSettings
 from ficgan.video.tracks import SEEN, Track

@@ -20,7 +20,7 @@ from compositor import Actor, Head, Scene, astronaut, strangers
 from numpy.typing import ArrayLike, NDArray
 
 from ficgan.config import ModelConfig
-from ficgan.errors import UsageError
+from ficgan.errors import InputError, UsageError
 from ficgan.face_model import CropModel, FaceModel, ModelInfo
 from ficgan.faces import Alignment, Face, FaceDetector, Recognizer, get_detector, get_recognizer
 from ficgan.identity import IdentityBank
@@ -36,6 +36,7 @@ from ficgan.video import (
     analyse_film,
     open_video,
     process_film,
+    render_film,
 )
 
 Image = NDArray[np.uint8]
@@ -301,7 +302,7 @@ PHOTOS = {"red": discs({RED: (128, 72)}), "blue": discs({BLUE: (128, 72)}), "yel
     "rules",
     [
         Rules(keep={"red.png": PHOTOS["red"]}),
-        Rules(only={"blue.png": PHOTOS["blue"]}),
+        pytest.param(Rules(only={"blue.png": PHOTOS["blue"]}), marks=pytest.mark.slow),
         Rules(boxes=[(10, 10, 200, 80)]),
         Rules(keep={"red.png": PHOTOS["red"], "blue.png": PHOTOS["blue"]}, only={"blue.png": PHOTOS["blue"]}),
     ],
@@ -339,7 +340,7 @@ def test_choosing_somebody_who_is_not_there_hides_nobody_and_is_an_error(tmp_pat
 
 
 def other_detector(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ficgan.video.process.independent_detector", lambda used, size: Discs(name="other"))
+    monkeypatch.setattr("ficgan.video.film.independent_detector", lambda used, size: Discs(name="other"))
 
 
 @pytest.mark.parametrize("verify", ["full", "sampled"])
@@ -369,6 +370,61 @@ def test_the_second_look_is_content_with_a_covered_film_and_leaves_the_kept_alon
         assert result.check.exempt == (30 if rules.keep else 0)
 
 
+def blind_checker(monkeypatch: pytest.MonkeyPatch) -> None:
+    checker = Discs(blind=[RED, BLUE, YELLOW], name="blind")
+    monkeypatch.setattr("ficgan.video.film.independent_detector", lambda used, size: checker)
+
+
+def test_a_check_that_sees_no_face_among_generated_ones_is_no_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blind_checker(monkeypatch)
+    source = film(tmp_path / "film.mp4", pair(8))
+    how = tools(face_model=face_model(), policy=Policy(verify=False), layer=2)
+    result = redact(source, tmp_path / "new.mp4", how=how, settings={"mode": "ficgan", "verify": "sampled"})
+    tree = result.to_dict()["check"]
+    assert result.faces["generated"] and tree["frames"] == 2 and tree["findings"] == []
+    assert tree["checked"] is False and "blind found no face" in tree["reason"]
+    assert result.reidentified is None and any("was not checked" in note for note in result.notes)
+    covered = redact(source, tmp_path / "black.mp4", settings={"verify": "sampled"})  # no face is what is wanted here
+    assert covered.reidentified == 0 and covered.to_dict()["check"]["checked"] is True
+
+
+def test_a_check_of_one_frame_is_no_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other_detector(monkeypatch)
+    result = redact(film(tmp_path / "film.mp4", pair(1)), tmp_path / "out.mp4", settings={"verify": "full"})
+    assert result.check is not None and result.check.unchecked and result.reidentified is None and result.ok
+
+
+# -- films that change -------------------------------------------------------------------------------------------------
+
+
+def test_frames_that_nobody_searched_are_refused_even_by_force(tmp_path: Path) -> None:
+    short, long = film(tmp_path / "short.mp4", pair(12)), film(tmp_path / "long.mp4", pair(14))
+    settings = VideoSettings(mode="solid", verify="off")
+    analyse_film(tools(), short, tmp_path / "project", settings=settings)
+    with pytest.raises(InputError, match="changed since it was analysed"):
+        render_film(tools(), tmp_path / "project", long, tmp_path / "out.mp4", settings=settings, force=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["long.mp4", "project", "short.mp4"]
+
+
+@pytest.mark.parametrize("stage", ["rendering", "checking"])
+def test_a_film_that_changes_meanwhile_has_no_result(
+    stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other_detector(monkeypatch)
+    source, out = film(tmp_path / "film.mp4", pair(12)), tmp_path / "out.mp4"
+    other = film(tmp_path / "other.mp4", pair(12)[::-1])
+
+    def progress(done: int, total: int | None, at: str) -> None:
+        if (at, done) == (stage, 12):
+            other.replace(source)
+
+    with pytest.raises(InputError, match="has changed while it was processed"):
+        redact(source, out, progress=progress, settings={"verify": "full"})
+    assert [path.name for path in tmp_path.iterdir()] == ["film.mp4"]
+
+
 # -- progress and cancelling -------------------------------------------------------------------------------------------
 
 
@@ -385,8 +441,14 @@ def test_progress_counts_every_stage_to_its_end(tmp_path: Path, monkeypatch: pyt
         assert [(done, total) for done, total, one in told if one == stage] == [(n, 30) for n in range(1, 31)]
 
 
-@pytest.mark.parametrize("stage", ["analysing", "rendering", "checking"])
-@pytest.mark.parametrize("existing", [False, True])
+@pytest.mark.parametrize(
+    ("stage", "existing"),
+    [
+        ("analysing", True), ("rendering", False), ("checking", True),
+        *(pytest.param(stage, existing, marks=pytest.mark.slow)
+          for stage, existing in (("analysing", False), ("rendering", True), ("checking", False))),
+    ],
+)  # fmt: skip
 def test_cancelling_leaves_nothing_behind(
     stage: str, existing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

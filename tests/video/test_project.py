@@ -18,13 +18,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-import ficgan.video.track_file as track_file
 from ficgan.errors import FicganError, InputError
-from ficgan.video.decisions import BoxRule, Decision, Decisions, SpanRule
+from ficgan.video.decisions import BoxRule, Decision, Decisions, Region, SpanRule
 from ficgan.video.folders import MARKER, hold, kind_of, make_private_folder, work_folder
 from ficgan.video.media import VideoInfo
 from ficgan.video.project import Project, Source, fingerprint
-from ficgan.video.regions import Region
 from ficgan.video.tracks import Track
 
 KEYS = ({"frame": 10, "box": (0, 0, 10, 10)}, {"frame": 20, "box": (10, 0, 20, 40)})
@@ -114,13 +112,13 @@ def tracks(draw: st.DrawFn) -> list[Track]:
     return found
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(given=tracks(), pts=st.lists(st.integers(-(2**40), 2**40), min_size=33, max_size=33), per_line=st.integers(1, 5))
 def test_any_track_comes_back_to_a_tenth(
     given: list[Track], pts: list[int], per_line: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(track_file, "_ROWS_PER_LINE", per_line)
+        patch.setattr("ficgan.video.project._ROWS_PER_LINE", per_line)
         project = a_project(tracks=given, pts=pts, cuts=(), decisions=Decisions(), regions=())
         folder = tmp_path_factory.mktemp("p")
         project.save(folder)
@@ -358,7 +356,7 @@ def test_damaged_rows_are_one_sentence(change: Callable[..., Any], said: str, tm
     assert said in str(error.value) and "\n" not in str(error.value)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=st.sampled_from(["project.json", "tracks.jsonl"]), data=st.data())
 def test_any_damage_is_an_error_of_ours(name: str, data: st.DataObject, tmp_path: Path) -> None:
     a_project().save(tmp_path, overwrite=True)

@@ -15,7 +15,7 @@ from PIL import Image
 
 from ficgan.errors import InputError, UsageError
 from ficgan.video import Frame, VideoInfo, VideoSource, open_video
-from ficgan.video.colour import orientation_of, turn
+from ficgan.video.media import orientation_of, turn
 from ficgan.video.read import Raw
 
 UPRIGHT = ["red", "green", "blue", "white"]
@@ -118,7 +118,9 @@ def test_pixel_formats(tmp_path: Path, codec: str, pixel_format: str, suffix: st
 
 
 @pytest.mark.parametrize("size", [(96, 64), (96, 640)])
-@pytest.mark.parametrize("colours", [(1, 1), (1, 2), (5, 1), (6, 2), (2, 0)])
+@pytest.mark.parametrize(
+    "colours", [(1, 1), (2, 0), *(pytest.param(c, marks=pytest.mark.slow) for c in ((1, 2), (5, 1), (6, 2)))]
+)
 def test_colours_are_converted_as_stated(tmp_path: Path, colours: tuple[int, int], size: tuple[int, int]) -> None:
     """Y'CbCr made in float64 from the standards' formulas; unspecified is BT.601 up to 576 lines, BT.709 above."""
     space, full = colours[0], colours[1] == 2
@@ -316,7 +318,7 @@ def test_first_and_again(tmp_path: Path) -> None:
         assert (left.image == right.image).all()
 
 
-@pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".ts"])
+@pytest.mark.parametrize("suffix", [".mp4", *(pytest.param(s, marks=pytest.mark.slow) for s in (".mkv", ".ts"))])
 @pytest.mark.parametrize(("start", "end"), [(0.5, None), (None, 0.7), (7.05, 8.0), (6.0, None)])
 def test_spans(tmp_path: Path, suffix: str, start: float | None, end: float | None) -> None:
     path = tmp_path / f"a{suffix}"

@@ -20,12 +20,10 @@ import pytest
 from PIL import Image
 
 from ficgan.errors import UsageError
-from ficgan.video.decisions import BoxRule, Decision, Decisions, SpanRule
+from ficgan.video.decisions import BoxRule, Decision, Decisions, Region, SpanRule
 from ficgan.video.media import VideoInfo
 from ficgan.video.project import Project, Source
-from ficgan.video.regions import Region
-from ficgan.video.review import remarks, review_page, save_thumbnails, write_review
-from ficgan.video.review_page import SCRIPT
+from ficgan.video.review import SCRIPT, remarks, review_page, save_thumbnails, write_review
 from ficgan.video.tracks import FILLED, PADDED, SEEN, Track
 
 VOID = {"meta", "img", "input", "br", "link", "hr"}
@@ -200,6 +198,17 @@ def test_the_timeline_shows_each_frame_in_its_colour() -> None:
     }
     assert [path.get("d") for path in svg if path.get("class") == "cut"] == ["M71 0v28M964 0v28"]
     assert [text.text for text in svg.iter("text")] == ["person 1", "person 2"]
+
+
+def test_the_timeline_of_a_short_film_has_no_gaps() -> None:
+    """Twenty-four frames on 920 columns: every frame reaches to the next."""
+    project = a_project(
+        pts=np.arange(24), tracks=[a_track(1, 0, [SEEN] * 12 + [FILLED] * 12)], cuts=(), regions=(),
+        decisions=Decisions(),
+    )  # fmt: skip
+    (group,) = timeline(project).iter("g")
+    bars = {path.get("class"): str(path.get("d")) for path in group.iter("path")}
+    assert bars == {"seen": "M64 8h480", "filled": "M544 8h440"}
 
 
 def test_what_was_seen_is_seen_in_a_coarse_timeline() -> None:

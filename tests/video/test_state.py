@@ -25,7 +25,7 @@ from ficgan.identity import IdentityBank
 from ficgan.models import FICGAN
 from ficgan.policy import Policy
 from ficgan.video import EncodeOptions, Rules, VideoResult, VideoSettings, VideoTools, open_video, process_film
-from ficgan.video import process as module
+from ficgan.video import film as module
 from ficgan.video.folders import hold, make_private_folder, remove_folder, work_folder
 from ficgan.video.state import State, identity_of, working
 

@@ -20,10 +20,9 @@ from ficgan.identity import IdentityBank
 from ficgan.models import FICGAN
 from ficgan.policy import CORE, Policy, covered
 from ficgan.video import Frame, VideoSettings, VideoTools, analyse_film, open_video
-from ficgan.video.fill import FillConfig, fill_track
 from ficgan.video.plan import Plan
 from ficgan.video.render import Appearance, FrameJob, Renderer
-from ficgan.video.tracks import Sighting, Track
+from ficgan.video.tracks import FillConfig, Sighting, Track, fill_track
 
 Image = NDArray[np.uint8]
 CONFIG = ModelConfig(resolution=32, channel_base=256, channel_max=16, spatial_channels=4, mapping_layers=1)
@@ -134,7 +133,7 @@ def test_chunks_and_a_new_start_give_the_same_film(face_model: FaceModel) -> Non
     whole, renderer = rendered(face_model, images, track, 8)
     # The cast is the mean of the first chunk's codes, so the first chunk is the same.
     again = Renderer(renderer.tools, renderer.settings)
-    again.restore("a", renderer.casts["a"].z_id, 0, None)
+    again.cast("a", renderer.casts["a"].z_id)
     for n in (7, 8, 23, 39):
         job = FrameJob(Frame(n, n, n / RATE, images[n]), [Appearance(1, "a", track.face(n), "ficgan")])
         assert np.abs(again([job])[0].astype(int) - whole[n]).max() <= 1

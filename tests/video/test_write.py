@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import os
 import resource
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 
 import av
@@ -17,7 +20,7 @@ from clips import Image, ffmpeg, make_clip, number_of, picture, variable_times
 
 from ficgan.errors import InputError, UsageError
 from ficgan.video import EncodeOptions, Frame, SegmentWriter, VideoInfo, VideoWriter, finished_segments, open_video
-from ficgan.video.encoders import plan_encoding
+from ficgan.video.encode import plan_encoding
 
 INFO = VideoInfo(96, 64, Fraction(1, 90_000), Fraction(30), None, None)
 
@@ -54,8 +57,13 @@ def files_limited_to(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.parametrize("suffix", [".mp4", ".mov", ".nut", ".ts"])
-@pytest.mark.parametrize("origin", [0, 90_000])
+@pytest.mark.parametrize(
+    ("suffix", "origin"),
+    [
+        (".mp4", 90_000), (".mov", 0), (".nut", 0), (".ts", 0),
+        *(pytest.param(suffix, 90_000, marks=pytest.mark.slow) for suffix in (".mov", ".nut", ".ts")),
+    ],
+)  # fmt: skip
 def test_times_are_exact(tmp_path: Path, suffix: str, origin: int) -> None:
     path = tmp_path / f"a{suffix}"
     times = variable_times(60, origin=origin)
@@ -113,8 +121,14 @@ def test_pixel_formats_and_codecs(tmp_path: Path, codec: str, source: str, size:
 
 
 @pytest.mark.parametrize("full", [False, True])
-@pytest.mark.parametrize("space", [1, 5, 6, 9, 2])
-@pytest.mark.parametrize("options", [EncodeOptions("ffv1"), EncodeOptions("h264", crf=0), EncodeOptions("h264", crf=1)])
+@pytest.mark.parametrize("space", [1, 5, *(pytest.param(n, marks=pytest.mark.slow) for n in (6, 9, 2))])
+@pytest.mark.parametrize(
+    "options",
+    [
+        EncodeOptions("ffv1"), EncodeOptions("h264", crf=1),
+        pytest.param(EncodeOptions("h264", crf=0), marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
 def test_colours_come_back(tmp_path: Path, space: int, full: bool, options: EncodeOptions) -> None:
     """Once through the writer and FFmpeg's tags, within 3 of 255 where nothing is lost."""
     path = tmp_path / "a.mkv"
@@ -129,8 +143,16 @@ def test_colours_come_back(tmp_path: Path, space: int, full: bool, options: Enco
     assert found.colour_primaries == 1
 
 
-@pytest.mark.parametrize("codec", ["h264", "hevc", "vp9", "av1", "mpeg4"])
-@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
+@pytest.mark.parametrize(
+    ("codec", "suffix"),
+    [
+        ("h264", ".mp4"), ("mpeg4", ".mkv"),
+        *(
+            pytest.param(codec, suffix, marks=pytest.mark.slow)
+            for codec, suffix in product(("hevc", "vp9", "av1"), (".mp4", ".mkv"))
+        ),
+    ],
+)  # fmt: skip
 def test_the_last_frame_is_shown_as_long_as_stated(tmp_path: Path, codec: str, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"
     with VideoWriter(path, replace(INFO, time_base=Fraction(1, 1000)), EncodeOptions(codec)) as writer:
@@ -138,6 +160,15 @@ def test_the_last_frame_is_shown_as_long_as_stated(tmp_path: Path, codec: str, s
             writer.write(Frame(number, number * 33, number * 0.033, picture(number), 33 if number < 9 else 200))
     with av.open(str(path)) as file:
         assert file.duration == pytest.approx(497_000, abs=1000)
+
+
+@pytest.mark.parametrize("codec", ["h264", "mpeg4"])
+def test_avi_begins_with_its_first_frame_and_leaves_nothing_out(tmp_path: Path, codec: str) -> None:
+    path = tmp_path / "a.avi"
+    write(path, [60_000 + 3000 * i for i in range(20)], codec=codec)
+    info, found = read(path)
+    assert info.time_base == Fraction(1, 30) and [frame.pts for frame in found] == list(range(20))
+    assert [number_of(frame.image) for frame in found] == list(range(20))
 
 
 def test_shape_of_pixels_and_no_rotation(tmp_path: Path) -> None:
@@ -230,7 +261,6 @@ def test_images_of_another_size_or_type_are_refused(tmp_path: Path) -> None:
 
 def test_a_stream_as_it_comes(tmp_path: Path) -> None:
     """A named pipe stands for a network stream."""
-    import os
     import threading
 
     pipe, received = tmp_path / "pipe", []
@@ -278,6 +308,19 @@ def test_pieces_and_going_on(tmp_path: Path) -> None:
         assert base is not None
         found += [frame.pts * base for frame in inside]
     assert found == [tick * INFO.time_base for tick in times]
+
+
+def test_segments_are_private_from_their_first_byte(tmp_path: Path) -> None:
+    mask = os.umask(0)
+    try:
+        with SegmentWriter(tmp_path, INFO, seconds=0.2) as writer:
+            for frame in frames([3000 * i for i in range(20)]):
+                writer.write(frame)
+                assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
+    finally:
+        os.umask(mask)
+    assert len(writer.segments) > 1
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
 
 
 def test_a_full_disk_spares_the_finished_pieces(tmp_path: Path) -> None:

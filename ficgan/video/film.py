@@ -1,0 +1,481 @@
+"""A film from file to file: analyse, render, check. An interrupted film resumes where it stopped."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ficgan.anonymizers.modes import HIDING, shown
+from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.faces import DetectAt
+from ficgan.video.association import AssociationConfig, Associator, look
+from ficgan.video.decisions import BoxRule, Decisions, SpanRule
+from ficgan.video.folders import remove_folder, work_folder
+from ficgan.video.media import EncodeOptions, Frame, partial_file
+from ficgan.video.people import People, Readings, likeness, link_tracklets, look_up
+from ficgan.video.plan import CheckReport, Plan, VideoResult, check_frames, independent_detector
+from ficgan.video.project import PROJECT_FILE, Project, Source, edits_of, fingerprint
+from ficgan.video.read import VideoSource, open_video
+from ficgan.video.render import FrameJob, Renderer, VideoTools
+from ficgan.video.review import faces_of_tracks, save_thumbnails, write_review
+from ficgan.video.settings import Rules, VideoSettings
+from ficgan.video.state import DETECTIONS, DetectionLog, State, analysis_in, identity_of, working
+from ficgan.video.tracks import Tracklet, fill_tracks
+from ficgan.video.write import SegmentWriter, assemble, check_output
+
+__all__ = ["Cancelled", "FilmJob", "Progress", "analyse_film", "process_film", "render_film"]
+
+PathLike = str | os.PathLike[str]
+Progress = Callable[[int, int | None, str], None]
+"""progress(frames done, frames in all or None, "analysing" | "rendering" | "checking")"""
+IsCancelled = Callable[[], bool]
+
+RECASTS = 2
+"""How often people who are still recognised in the result get another face before they are covered."""
+_FALLBACKS = {"small": "they are below {small:g} pixels", "turned away": "the head is turned too far"}
+"""Why a face of a film gets no generated one, in words for the user."""
+_LINKABLE = {
+    "none": "nothing links the tracks of one person",
+    "file": "one person has one new face throughout this film",
+    "job": "one person has one new face in all films of this job",
+}
+
+
+class Cancelled(FicganError):
+    """The caller's `is_cancelled` said so; nothing was left behind."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name}: cancelled; nothing was written")
+
+
+def process_film(
+    tools: VideoTools, path: PathLike, output: PathLike, *, settings: VideoSettings, rules: Rules | None = None,
+    encode: EncodeOptions | None = None, start: float | None = None, end: float | None = None,
+    project: PathLike | None = None, overwrite: bool = False, people: People | None = None,
+    progress: Progress | None = None, is_cancelled: IsCancelled | None = None,
+) -> VideoResult:  # fmt: skip
+    """Redact a film.
+
+    Args:
+        tools: detector, recogniser, model.
+        path: film, animation or pattern of numbered images; no camera or stream, see `stream`.
+        output: file to make.
+        settings: numbers.
+        rules: whom to leave.
+        encode: codec and quality.
+        start, end: seconds; only this span is written.
+        project: folder to keep the analysis in.
+        overwrite: replace an existing output or project.
+        people: those known from other films of the job; new ones are added.
+        progress: called with frames done, frames in all (None: unknown) and the stage.
+        is_cancelled: asked at every frame; True raises `Cancelled` and leaves nothing behind.
+
+    Raises:
+        InputError: the film cannot be read, changes meanwhile, or the output cannot be written.
+    """
+    output, encode, rules = Path(output), encode or EncodeOptions(), rules or Rules()
+    _prepare(tools, {settings.mode})
+    with ExitStack() as stack:
+        source = stack.enter_context(open_video(path, start=start, end=end))
+        check_output(source, output, encode, overwrite=overwrite)
+        place = None if project is None else Path(project)
+        # A project that an interrupted run of this job kept is this run's own.
+        kept = place is not None and not overwrite and os.path.lexists(place / PROJECT_FILE)
+        if place is not None and kept and analysis_in(place) != analysis_in(work_folder(output)):
+            raise _taken(place)
+        work = stack.enter_context(working(output))
+        state = State(work, tools, identity_of(tools, path, settings, rules, encode, start, end))
+        job = FilmJob(tools, path, source, settings, progress, is_cancelled)
+        began = time.monotonic()
+        if state.analysed:
+            film = Project.load(work)
+        elif place is not None and kept:
+            raise _taken(place)
+        else:
+            film = job.analyse(rules, people, work)
+            film.save(work, overwrite=True)
+            state.note(analysed=True)
+        if place is not None and not kept:
+            _keep(film, source, place, overwrite)
+        state.timing["analysing"] = time.monotonic() - began
+        return job.redact(film, state, output, encode, overwrite=overwrite, project=place)
+
+
+def analyse_film(
+    tools: VideoTools, path: PathLike, folder: PathLike, *, settings: VideoSettings, rules: Rules | None = None,
+    start: float | None = None, end: float | None = None, overwrite: bool = False, people: People | None = None,
+    progress: Progress | None = None, is_cancelled: IsCancelled | None = None,
+) -> Project:  # fmt: skip
+    """Find the faces of a film and write a project to review, in a private folder, as it holds source faces.
+
+    The arguments are those of `process_film`.
+    """
+    folder = Path(folder)
+    if not overwrite and os.path.lexists(folder / PROJECT_FILE):
+        raise _taken(folder)
+    with open_video(path, start=start, end=end) as source:
+        if source.live:
+            raise UsageError(f"{source.name}: a camera or stream cannot be reviewed; record it first")
+        film = FilmJob(tools, path, source, settings, progress, is_cancelled).analyse(rules or Rules(), people)
+        _keep(film, source, folder, overwrite)
+    return film
+
+
+def render_film(
+    tools: VideoTools, folder: PathLike, path: PathLike, output: PathLike, *, settings: VideoSettings,
+    encode: EncodeOptions | None = None, decisions: PathLike | None = None, force: bool = False,
+    overwrite: bool = False, progress: Progress | None = None, is_cancelled: IsCancelled | None = None,
+) -> VideoResult:  # fmt: skip
+    """Apply a reviewed project exactly as it stands; see `process_film` for the other arguments.
+
+    Args:
+        folder: the project's.
+        path: the film it was made of.
+        settings: numbers; what takes a face's place is the project's, whatever `mode` says.
+        decisions: file exported by the review page; None: those in the project.
+        force: render another film all the same.
+    """
+    output, encode = Path(output), encode or EncodeOptions()
+    film = Project.load(folder)
+    film.check_source(path, force=force)
+    if decisions is not None:
+        film = film.apply_decisions(decisions)
+        film.save_document(folder)
+    settings = replace(settings, mode=film.decisions.default)
+    _prepare(tools, film.decisions.modes)
+    start, end = film.settings.get("start"), film.settings.get("end")
+    with ExitStack() as stack:
+        source = stack.enter_context(open_video(path, start=start, end=end))
+        check_output(source, output, encode, overwrite=overwrite)
+        work = stack.enter_context(working(output))
+        document = (Path(folder) / PROJECT_FILE) if Path(folder).is_dir() else Path(folder)
+        identity = identity_of(tools, path, settings, Rules(), encode, start, end, document.read_bytes())
+        job = FilmJob(tools, path, source, settings, progress, is_cancelled)
+        state = State(work, tools, identity)
+        return job.redact(
+            film, state, output, encode, overwrite=overwrite, project=document.parent, edits=edits_of(film)
+        )
+
+
+def _prepare(tools: VideoTools, modes: Iterable[str]) -> None:
+    """Make the anonymisers that modes name, so that what they lack is known before the film is read."""
+    for mode in modes:
+        if mode not in HIDING:
+            tools.methods(mode)
+
+
+def _taken(folder: Path) -> InputError:
+    return InputError(f"{folder}: holds a project already; use --overwrite, or choose another folder")
+
+
+def _keep(film: Project, source: VideoSource, folder: Path, overwrite: bool) -> None:
+    """Write a project with a few faces of each track and the page to review them."""
+    film.save(folder, overwrite=overwrite)
+    try:
+        for track, images in faces_of_tracks(film.tracks, source).items():
+            save_thumbnails(folder, track, images)
+        write_review(folder, film)
+    except BaseException:
+        if not overwrite:
+            remove_folder(folder)
+        raise
+
+
+class FilmJob:
+    """A film in three stages: `analyse` finds the faces, `render` replaces them, `check` looks for those left."""
+
+    def __init__(
+        self, tools: VideoTools, path: PathLike, source: VideoSource, settings: VideoSettings,
+        progress: Progress | None = None, is_cancelled: IsCancelled | None = None,
+    ) -> None:  # fmt: skip
+        self.tools, self.path, self.source, self.settings = tools, path, source, settings
+        self._progress, self._is_cancelled = progress, is_cancelled
+        self._file = _file_state(path)
+
+    def _step(self, stage: str, total: int | None) -> Callable[[int], None]:
+        """To be called with the number of each frame done; reports progress, or raises `Cancelled`."""
+
+        def step(frame: int) -> None:
+            if self._is_cancelled is not None and self._is_cancelled():
+                raise Cancelled(self.source.name)
+            if self._progress is not None:
+                self._progress(frame + 1, None if total is None else max(total, frame + 1), stage)
+
+        return step
+
+    # -- analyse -------------------------------------------------------------------------------------------------------
+
+    def analyse(self, rules: Rules, people: People | None = None, work: Path | None = None) -> Project:
+        """Find every face of the film, and which of them are one person.
+
+        Args:
+            rules: whom to leave.
+            people: those known from other films of the job.
+            work: folder for a log of detections, so that an interrupted analysis need not look again.
+
+        Raises:
+            InputError: the film has no frame.
+            UsageError: a reference photo without a face, or no recogniser to read it; nobody matches `rules.only`.
+        """
+        source, settings, recognizer = self.source, self.settings, self.tools.recognizer
+        search = DetectAt(self.tools.detector, (settings.detect_size,) * 2, enlarge=False)
+        photos = {**rules.keep, **rules.only}
+        references = {name: look_up(photo, name, search, recognizer) for name, photo in photos.items()}
+        readings = Readings(recognizer if references or settings.link != "none" else None, settings.embeddings)
+        follow = Associator(float(source.info.rate or 25), AssociationConfig(patience=settings.patience))
+        pts: list[int] = []
+        times: list[float] = []
+        cuts: list[int] = []
+        tracklets: list[Tracklet] = []
+        searched, step = 0, self._step("analysing", source.info.frames)
+        with closing(DetectionLog(search, None if work is None else work / DETECTIONS)) as log:
+            for frame, faces, cut in look(source.frames(), log.detect, settings.stride):
+                pts.append(frame.pts)
+                times.append(frame.time)
+                if cut:
+                    cuts.append(frame.index)
+                searched += faces is not None
+                found = follow.step(frame.index, faces, cut, frame.time)
+                tracklets += found.ended
+                if faces:
+                    readings(frame.image, faces, found.ids)
+                step(frame.index)
+        if not pts:
+            raise InputError(f"{source.name}: holds no frame that can be decoded")
+        tracklets += follow.finish()
+        readings.hand_over(tracklets)
+        if people is None:
+            people = People(link=settings.link) if recognizer is None else People.of(recognizer, settings.link)
+        tracklets = link_tracklets(tracklets, people, times)
+        likenesses = {name: likeness(reading, tracklets, recognizer) for name, reading in references.items()}
+        told = {
+            **asdict(settings), "detector": self.tools.detector.name, "start": source.start, "end": source.end,
+            "searched": searched,
+        }  # fmt: skip
+        return Project(
+            Source.of(self.path, source.info), np.array(pts, np.int64),
+            fill_tracks(tracklets, cuts, times, settings.pad), told, tuple(cuts), self._decisions(rules, likenesses),
+        )  # fmt: skip
+
+    def _decisions(self, rules: Rules, likenesses: Mapping[str, dict[int, tuple[float, float]]]) -> Decisions:
+        """The user's rules, now that it is known who is in the film.
+
+        Doubt hides: a person is kept where their readings match the photo on average, and counts as chosen to be
+        hidden where a single one does.
+        """
+        recognizer = self.tools.recognizer
+        limit = recognizer.match_threshold if recognizer is not None else 0.0
+        choice = Decisions(
+            default=self.settings.mode,
+            boxes=tuple(BoxRule(box=box, reason="given box") for box in rules.boxes),
+            spans=tuple(SpanRule(start=start, end=end, mode="keep", reason="given time") for start, end in rules.spans),
+        )
+        chosen = {person for name in rules.only for person, (_, least) in likenesses[name].items() if least < limit}
+        if rules.only and not chosen:  # hiding nobody is not what was meant
+            raise UsageError("nobody in the film matches the photos of --only; give a clearer photo, or leave it out")
+        if chosen:
+            choice = choice.model_copy(update={"only": tuple(sorted(chosen))})
+        for name in rules.keep:
+            for person, (mean, _) in likenesses[name].items():
+                if mean < limit and person not in chosen:
+                    choice = choice.keep_person(person, f"matches {Path(name).name}")
+        return choice
+
+    # -- render and check until nobody is recognised -------------------------------------------------------------------
+
+    def redact(
+        self, film: Project, state: State, output: Path, encode: EncodeOptions, *, overwrite: bool,
+        project: Path | None, edits: tuple[str, ...] = (),
+    ) -> VideoResult:  # fmt: skip
+        """Make the result of an analysed film.
+
+        The review page in the folder `project` shows the result, too; `edits` are a person's decisions in sentences.
+        """
+        settings = self.settings
+        self.film, self.state, self.output, self.encode = film, state, output, encode
+        self.plan = Plan(film, settings)
+        self.renderer = Renderer(self.tools, settings, self.plan.reach)
+        state.load_casts(self.renderer)
+        # The result takes its name only after the check: a file of that name is always complete.
+        self.made = state.folder / f"ficgan-result{output.suffix}"
+        total = len(film.pts)
+        rate = max(1, round((total - 1) / max(film.times[-1], 1e-6))) if total > 1 else 1
+        self.every = 1 if settings.verify == "full" else min(rate, max(1, total // 2))
+        self.recasts, self.repaired = state.recasts, self.plan.cover(state.findings, self.every)
+        self.render()
+        report = self.check()
+        while report is not None and self._change(report):
+            self.render()
+            report = self.check()
+        notes = self._notes(report)
+        if project is not None:
+            with open_video(self.made) as result:
+                for track, images in faces_of_tracks(film.tracks, result).items():
+                    save_thumbnails(project, track, images, after=True)
+            write_review(project, film)
+        self._check_unchanged()
+        with partial_file(output, overwrite=overwrite) as temporary:
+            os.replace(self.made, temporary)
+        plan, renderer, assembled = self.plan, self.renderer, self.assembled
+        return VideoResult(
+            output, frames=assembled.frames, seconds=assembled.duration, tracks=len(film.tracks),
+            people=len(set(plan.person.values())), faces=renderer.counts, fallbacks=plan.fallbacks,
+            masked_people=sum(cast.styles is None for cast in renderer.casts.values()), origins=plan.origins,
+            exemptions=film.decider().exemptions(film.tracks), edits=edits, check=report, notes=notes,
+            damage=self.damage, settings=settings.told(), account=self._account(),
+            has_audio=bool(assembled.audio_streams), timing=state.timing,
+        )  # fmt: skip
+
+    def render(self) -> None:
+        """Render what is in no finished segment yet, and put all segments together with the sound."""
+        with self.state.timed("rendering"):
+            self.writer = SegmentWriter(
+                self.state.folder, self.source.info, self.encode, output=self.output, seconds=self.settings.segment
+            )
+            self._draw()
+            self.assembled = assemble(self.writer.segments, self.source, self.made, self.encode, overwrite=True)
+        self.notes = [*self.source.notes, *self.writer.notes, *self.assembled.notes]
+        self.damage = self.source.damage
+
+    def _draw(self) -> None:
+        plan, renderer, writer, state = self.plan, self.renderer, self.writer, self.state
+        jobs: deque[FrameJob] = deque()
+        counts = Counter(renderer.counts)
+        finished, begin, chunk = len(writer.segments), writer.next_frame, self.settings.chunk
+        total, ahead = len(self.film.pts), 2 * plan.reach
+        step = self._step("rendering", total)
+
+        def flush() -> None:
+            nonlocal finished
+            before = [jobs.popleft() for _ in range(len(jobs)) if jobs[0].frame.index < begin]
+            now = [jobs.popleft() for _ in range(min(chunk, len(jobs)))]
+            if not now:
+                return
+            for job, image, tally in zip(now, renderer(now, [*before, *jobs]), renderer.tally, strict=True):
+                writer.write(job.frame, image)
+                step(job.frame.index)
+                if len(writer.segments) > finished:  # this frame began a new one
+                    finished = len(writer.segments)
+                    state.save_casts(renderer, counts, writer.next_frame)
+                counts.update(tally)
+
+        with writer:
+            # A few frames before the first are read again, so that an interrupted film becomes the same one.
+            for frame in self.source.frames(first=max(0, begin - ahead)):
+                if frame.index >= total:  # nobody looked for faces there
+                    raise InputError(
+                        f"{self.source.name}: the film has changed since it was analysed: it has more than the "
+                        f"{total} frames in which faces were looked for; analyse it again"
+                    )
+                jobs.append(plan.job(frame))
+                if frame.index >= begin + chunk + ahead - 1 and (frame.index + 1 - begin - ahead) % chunk == 0:
+                    flush()
+            while jobs:
+                flush()
+        state.save_casts(renderer, counts, writer.next_frame)
+
+    def check(self) -> CheckReport | None:
+        """Look at source and result side by side; None where that is not wanted, or nobody can."""
+        settings, recognizer = self.settings, self.tools.recognizer
+        if settings.verify == "off" or recognizer is None:
+            return None
+        # Between two looks of the first detector, where it was blind.
+        offset = min(settings.stride // 2, self.every - 1)
+        step = self._step("checking", len(self.film.pts))
+
+        def wanted(frame: int) -> bool:
+            return frame % self.every == offset
+
+        def pairs() -> Iterator[tuple[Frame, Frame]]:
+            with open_video(self.made) as result:
+                for pair in zip(self.source.frames(wanted=wanted), result.frames(wanted=wanted), strict=False):
+                    yield pair
+                    step(pair[0].index)
+
+        with self.state.timed("checking"):
+            detector = independent_detector(self.tools.detector.name, settings.detect_size)
+            report = check_frames(pairs(), self.plan.kept_at, detector, recognizer)
+        if report.frames < 2:
+            report.unchecked = "fewer than two of its frames were looked at"
+        elif not report.faces and self.renderer.counts["generated"]:
+            report.unchecked = f"{report.detector} found no face in the result, though there are generated ones"
+        return report
+
+    def _change(self, report: CheckReport) -> bool:
+        """Whether the film must be rendered again, differently.
+
+        Who is still recognised gets another face; where that does not help either, the fallback covers these places,
+        once. What was missed altogether is for a person to see to.
+        """
+        if self.recasts < RECASTS and not self.repaired and self.renderer.recast(self.plan.recognised(report.findings)):
+            self.recasts += 1
+            self.state.note(recasts=self.recasts)
+        elif not self.repaired and (rows := self.plan.cover(report.findings, self.every)):
+            self.repaired = rows
+            self.state.note(findings=[asdict(finding) for finding in report.findings])
+        else:
+            return False
+        for segment in self.writer.segments:
+            segment.path.unlink()
+        self.renderer.counts.clear()
+        self.renderer.unread = 0
+        self.state.save_casts(self.renderer, Counter(), 0)
+        return True
+
+    def _check_unchanged(self) -> None:
+        """Refuse a result of a film that changed meanwhile: its faces may be where nobody looked for them."""
+        if _file_state(self.path) != self._file:
+            raise InputError(f"{self.source.name}: the film has changed while it was processed; process it again")
+
+    # -- the account ---------------------------------------------------------------------------------------------------
+
+    def _notes(self, report: CheckReport | None) -> tuple[str, ...]:
+        notes, fallback, total = list(self.notes), self.settings.fallback, len(self.film.pts)
+        for reason, rows in self.plan.fallbacks.items():
+            if reason in _FALLBACKS:
+                why = _FALLBACKS[reason].format(small=self.settings.small)
+                notes.append(f"{rows} sightings of faces got the fallback, {fallback}: {why}.")
+        if unread := self.renderer.unread:
+            why = "the model could not read them, or the head was turned too far"
+            notes.append(f"{unread} sightings of faces got the fallback, {fallback}: {why}.")
+        if self.repaired:
+            notes.append(f"{self.repaired} generated faces were covered where the check still recognised somebody.")
+        if report is not None and report.unchecked:
+            notes.append(f"The result was not checked: {report.unchecked}.")
+        if self.assembled.frames != total:
+            notes.append(f"The film gave {self.assembled.frames} frames when rendered and {total} when analysed.")
+        return tuple(dict.fromkeys(notes))
+
+    def _account(self) -> dict[str, Any]:
+        tools, settings, casts = self.tools, self.settings, self.renderer.casts
+        account: dict[str, Any] = {
+            "mode": shown(settings.mode),
+            **tools.methods.accounts(self.film.decisions.modes),
+            "detector": tools.detector.name,
+            "gate": None if tools.recognizer is None or not tools.policy.verify else Path(tools.recognizer.name).name,
+            "linkable": _LINKABLE[settings.link],
+        }
+        if tools.face_model is not None and casts:
+            psi = [cast.draw["psi"] for cast in casts.values() if "psi" in cast.draw]
+            account |= tools.face_model.account(layer=tools.layer, psi=psi)
+            account["draws"] = [
+                {"person": key.rpartition("/")[2], **cast.draw, "distance": cast.distance}
+                for key, cast in sorted(casts.items())
+            ]
+        return account
+
+
+def _file_state(path: PathLike) -> tuple[int, int, str] | None:
+    """Size, time of the last change and hash of a film; None where it is no single file."""
+    if not Path(path).is_file():
+        return None
+    status = Path(path).stat()
+    return status.st_size, status.st_mtime_ns, fingerprint(path)
