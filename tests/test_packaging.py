@@ -236,13 +236,13 @@ def test_the_tracked_tree_is_small_and_holds_no_foreign_top_level() -> None:
     assert embedded <= 32 * 2**20
 
 
-def test_the_commands_of_the_readme_can_be_given_as_written() -> None:
+def test_the_commands_of_the_readme_and_the_architecture_can_be_given_as_written() -> None:
     """Every command line there has known options with values of the right kind."""
     from ficgan.cli import main as group
 
-    text = (ROOT / "README.md").read_text()
+    text = "\n".join((ROOT / page).read_text() for page in ("README.md", "docs/architecture.md"))
     lines = [line.split("#")[0] for block in text.split("```")[1::2] for line in block.splitlines()]
-    given = [shlex.split(line) for line in lines if line.startswith("ficgan")]
+    given = [shlex.split(line) for line in lines if line.startswith(("ficgan ", "ficgan-"))]
     assert {words[0] + " " + words[1] for words in given} >= {"ficgan train-verifier", "ficgan bank", "ficgan measure"}
     for words in given:
         alone = words[0].partition("-")[2]  # ficgan-deid, ficgan-eval

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ficgan.errors import InputError, UsageError
 
 # In the order in which "auto" prefers them.
-DETECTORS = ("insightface", "yunet", "centerface", "dlib")
+DETECTORS = ("centerface", "insightface", "yunet", "dlib")  # the embedded one first: files on the disk change no default
 _MODULES = {"dlib": "dlib_hog"}
 
 Image = NDArray[np.uint8]  # [H, W, 3] RGB
@@ -57,7 +57,7 @@ def get_detector(
     """A face detector.
 
     Args:
-        name: "insightface", "yunet", "centerface", "dlib", or "auto": the first of these that is available here;
+        name: "centerface", "insightface", "yunet", "dlib", or "auto": the first of these that is available here;
             the detector's own `name` says which it became.
         threshold: Lowest score of a face; None for the back end's own, measured value.
         scale: Factor by which the photo is resized before it is searched, in one pass; None (recommended) searches an
