@@ -332,7 +332,7 @@ def test_bench_train_prints_rows_for_batches_and_an_account(
 def test_the_step_is_the_loops_own_and_counting_changes_nothing(tool: Callable[[str], ModuleType]) -> None:
     """Two steps, counted or not, end at the same weights; R1 takes more arithmetic; nothing stays patched."""
     from ficgan.ops import fir
-    from ficgan.training.augment import Augment
+    from ficgan.training.state import Augment
 
     bench, counting = tool("bench_train"), tool("_counting")
     config = load_config("tiny", [*SMALL, "augment.adaptive=true"])

@@ -123,7 +123,7 @@ class _Outer(torch.autograd.Function):
 def scoped(run: Any, scopes: Scopes) -> Iterator[None]:
     """Within, the parts of a training run (`ficgan.training.loop`) and the resampling of the ops are scopes."""
     from ficgan.ops import fir
-    from ficgan.training.augment import Augment
+    from ficgan.training.state import Augment
 
     # Looked up through the type, so replaced there; the wrapper is no method and gets the image alone.
     augment = scopes.region(lambda x: original(run.state.augment, x), AUGMENTATION)

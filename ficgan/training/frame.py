@@ -25,12 +25,10 @@ from ficgan.frame.network import FrameNetwork
 from ficgan.frame.torch_warp import Composite
 from ficgan.models import FICGAN, FrameDiscriminator, FrameFICGAN
 from ficgan.models.io import file_digest
-from ficgan.training.frame_faces import PRESENCE, CodeMemory, FrameBatch, FrameFaces, Mixes, rows_of
-from ficgan.training.snapshots import save_grid
+from ficgan.training.frame_faces import PRESENCE, CodeMemory, FrameBatch, FrameFaces, Mixes
 from ficgan.training.state import TrainingState
-from ficgan.training.step import Weights
-from ficgan.training.swap import Swap, plan_swap
-from ficgan.training.verify import make_verify
+from ficgan.training.stats import save_grid
+from ficgan.training.step import Swap, Weights, make_verify, plan_swap
 
 __all__ = ["FrameLosses", "FrameTask"]
 
@@ -55,7 +53,7 @@ class FrameLosses(nn.Module):
     def __init__(self, faces: FrameFaces, sample: int = 6000) -> None:
         super().__init__()
         rows = np.linspace(0, len(faces) - 1, min(sample, len(faces))).astype(int)
-        textures = rows_of(faces.textures, rows)
+        textures = faces.textures[rows]
         x = look_features(textures, faces.read.take(rows))
         pixels = 3 * SMALL * SMALL
         seen = x[:, :pixels].astype(np.float64)
@@ -394,7 +392,7 @@ class FrameTask:
     def reals(self) -> Tensor:
         """The first faces of the set as a square grid [r,r,3,S,S]."""
         side = min(8, int(len(self.set) ** 0.5))
-        return self.mixes.picture(np.array(self.set.images[: side * side])).unflatten(0, (side, side))
+        return self.mixes.picture(self.set.images[: side * side]).unflatten(0, (side, side))
 
 
 class _Made(NamedTuple):

@@ -1,20 +1,22 @@
-"""Running means of the losses, and the three places they go to: a line, `stats.jsonl`, tensorboard."""
+"""What a run shows: running means of the losses, the three places they go to, and sheets of pictures."""
 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from ficgan.training.distributed import Team
+if TYPE_CHECKING:
+    from ficgan.training.loop import Team
 
-__all__ = ["Means", "Reporter", "duration"]
+__all__ = ["Means", "Reporter", "duration", "save_grid"]
 
 
 class Means:
@@ -128,3 +130,15 @@ def duration(seconds: float) -> str:
     if days:
         return f"{days}d {hours:02d}h"
     return f"{hours}h {minutes:02d}m" if hours else f"{minutes}m {rest:02d}s"
+
+
+def save_grid(images: Tensor, path: Path) -> None:
+    """Write images [rows,columns,3,R,R] in [−1, 1] as one PNG, whole or not at all."""
+    from PIL import Image
+
+    rows, columns, _, height, width = images.shape
+    pixels = ((images.float().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).cpu()
+    sheet = pixels.permute(0, 3, 1, 4, 2).reshape(rows * height, columns * width, 3)
+    temporary = path.with_name(f".{path.name}.partial")
+    Image.fromarray(sheet.numpy()).save(temporary, format="PNG")
+    os.replace(temporary, path)
