@@ -122,7 +122,7 @@ class _Outer(torch.autograd.Function):
 @contextmanager
 def scoped(run: Any, scopes: Scopes) -> Iterator[None]:
     """Within, the parts of a training run (`ficgan.training.loop`) and the resampling of the ops are scopes."""
-    from ficgan.ops import fir
+    from ficgan.ops import resample
     from ficgan.training.state import Augment
 
     # Looked up through the type, so replaced there; the wrapper is no method and gets the image alone.
@@ -130,7 +130,7 @@ def scoped(run: Any, scopes: Scopes) -> Iterator[None]:
     original = Augment.__call__
     with ExitStack() as stack:
         if not run.config.compile:  # or everything compiled would be compiled anew, around the patch
-            stack.enter_context(mock.patch.object(fir, "compute", scopes.around(fir.compute, RESAMPLING)))
+            stack.enter_context(mock.patch.object(resample, "compute", scopes.around(resample.compute, RESAMPLING)))
         for owner, name, value in (
             (Augment, "__call__", lambda self, x: augment(x) if self.active else x),
             (run.task, "verify", scopes.region(run.task.verify, V)),

@@ -40,7 +40,7 @@ STATE, START, NETWORK, CONFIG = "state.safetensors", "start.safetensors", "netwo
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM: the state was saved, the same command goes on."""
+    """Ctrl-C or SIGTERM; the state is saved, and the same command resumes the run."""
 
 
 def train(
@@ -55,17 +55,17 @@ def train(
     progress: str = "auto",
     max_seconds: float | None = None,
 ) -> Path:
-    """Train, or go on training.
+    """Train, or resume training.
 
     Args:
-        config: of the run; a run that goes on must have the same networks.
+        config: of the run; a resumed run must have the same networks.
         data: folders, zips or tars of aligned faces.
         out: folder of the run, made if needed.
         device: "auto", "cpu" or "cuda".
         start: state file of another run whose weights to begin from (ignored when this run has a state already).
         split, labels: use only images whose row in the label file has this split.
         progress: "auto", "text" or "none".
-        max_seconds: save and return after so long; the same call goes on.
+        max_seconds: save and return after so many seconds; the same call resumes.
 
     Returns:
         Path of the averaged model.
@@ -104,7 +104,7 @@ class _Run:
                 f"optimizer.batch={config.optimizer.batch} does not split into {rounds} rounds on {team.world} "
                 "processes of at least 2 images each"
             )
-        # Models before data, data before files: a mistake shows at once and leaves nothing behind.
+        # Models before data, data before files: a mistake is found at once and leaves no file.
         self.state = TrainingState(config, team.device)
         self.progress = progress if team.first else "none"
         kind: type[CropTask] | type[FrameTask] = FrameTask if config.model.frame else CropTask
@@ -170,7 +170,7 @@ class _Run:
                             saved_at = time.monotonic()
                     if stop and not last:
                         if interrupted:
-                            raise Interrupted(f"stopped at {state.images / 1000:.1f} kimg; the same command goes on")
+                            raise Interrupted(f"stopped at {state.images / 1000:.1f} kimg; the same command resumes")
                         break
         finally:
             if reporter:
@@ -269,9 +269,9 @@ class _Run:
             self.task.save(self.out / f"network-{stamp}.safetensors", model, training)
             self.task.snapshot(model, self.out / f"grid-{stamp}.png")
             if figures := self.task.judge(model):
-                told = {"kimg": self.state.kimg, **{name: round(value, 5) for name, value in figures.items()}}
+                record = {"kimg": self.state.kimg, **{name: round(value, 5) for name, value in figures.items()}}
                 with open(self.out / "snapshots.jsonl", "a", encoding="utf-8") as file:
-                    file.write(json.dumps(told) + "\n")
+                    file.write(json.dumps(record) + "\n")
 
     def _record(self) -> dict[str, object]:
         """What a checkpoint says of its training."""
@@ -299,7 +299,7 @@ class _Run:
             f"  {name:<14}{sum(p.numel() for p in m.parameters()) / 1e6:8.2f} M parameters" for name, m in modules
         ]
         if state.step:
-            lines.append(f"going on at {state.images / 1000:.1f} kimg after {duration(state.seconds)}")
+            lines.append(f"resuming at {state.images / 1000:.1f} kimg after {duration(state.seconds)}")
         return "\n".join(lines)
 
     def _require_finite(self, team: Team) -> None:
@@ -386,7 +386,7 @@ class Team:
         return tensor
 
     def any(self, flag: bool) -> bool:
-        """Whether any process says so (all must ask at the same step)."""
+        """Whether the flag is set in any process; all must ask at the same step."""
         if self.world == 1:
             return flag
         votes = torch.tensor([float(flag)], device=self.device)

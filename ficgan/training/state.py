@@ -50,7 +50,7 @@ class TrainingState:
         self.start_images = 0
         """Images seen before this run, when it began from the weights of another."""
         self.data = ""
-        """Fingerprint of the training images; a run goes on with the same ones only."""
+        """Fingerprint of the training images; a run resumes with the same images only."""
 
     @property
     def images(self) -> int:
@@ -96,7 +96,7 @@ class TrainingState:
         save_tensors(path, tensors, header, kind=KIND)
 
     def load(self, path: Path) -> None:
-        """Go on from a file of `save` made with the same networks.
+        """Resume from a file of `save` made with the same networks.
 
         Raises:
             FicganError: damaged, foreign, or of another model.
@@ -145,7 +145,7 @@ class TrainingState:
         self.start_images = counters["start_images"] + counters["step"] * batch
 
     def _require_same_run(self, path: Path, header: dict[str, Any]) -> None:
-        """What decides which images come next must be as it was; learning rates and weights of losses may change."""
+        """What decides the order of images must be unchanged; learning rates and weights of losses may change."""
         was, now = header["config"], self.config.model_dump(mode="json")
         for section, key in (("optimizer", "batch"), ("optimizer", "accumulate"), ("", "seed")):
             before, after = ((tree[section] if section else tree)[key] for tree in (was, now))

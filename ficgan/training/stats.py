@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
 import sys
 import time
@@ -12,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
+from ficgan.files import atomic_write
 
 if TYPE_CHECKING:
     from ficgan.training.loop import Team
@@ -106,7 +107,7 @@ class Reporter:
 
 
 def _forget_after(path: Path, kimg: float) -> None:
-    """Drop the records later than the state a run goes on from (it was killed before it saved again)."""
+    """Drop records later than the state that is resumed: the run was killed before it saved again."""
     if not path.exists():
         return
     lines = path.read_text(encoding="utf-8").splitlines()
@@ -139,6 +140,5 @@ def save_grid(images: Tensor, path: Path) -> None:
     rows, columns, _, height, width = images.shape
     pixels = ((images.float().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).cpu()
     sheet = pixels.permute(0, 3, 1, 4, 2).reshape(rows * height, columns * width, 3)
-    temporary = path.with_name(f".{path.name}.partial")
-    Image.fromarray(sheet.numpy()).save(temporary, format="PNG")
-    os.replace(temporary, path)
+    with atomic_write(path, overwrite=True) as file:
+        Image.fromarray(sheet.numpy()).save(file, format="PNG")

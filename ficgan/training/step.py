@@ -174,7 +174,6 @@ class StoredRows:
     def __init__(self, path: Path) -> None:
         try:
             mapped = np.load(path, mmap_mode="r")  # reads the header alone
-            self._file = open(path, "rb", buffering=0)  # noqa: SIM115 (open as long as the rows are used)
         except (OSError, ValueError) as error:
             raise FicganError(f"{path} cannot be read ({error}); delete it, and it is made again") from None
         self.path, self.shape, self.dtype = path, mapped.shape, mapped.dtype
@@ -189,9 +188,10 @@ class StoredRows:
             return self[np.array([rows])][0]
         wanted = np.arange(len(self))[rows]
         found = np.empty((len(wanted), *self.shape[1:]), self.dtype)
-        for into, row in zip(found, wanted.tolist(), strict=True):
-            if os.preadv(self._file.fileno(), [into.data], self._begin + row * self._size) != self._size:
-                raise FicganError(f"{self.path} ends early; delete it, and it is made again")
+        with open(self.path, "rb", buffering=0) as file:
+            for into, row in zip(found, wanted.tolist(), strict=True):
+                if os.preadv(file.fileno(), [into.data], self._begin + row * self._size) != self._size:
+                    raise FicganError(f"{self.path} ends early; delete it, and it is made again")
         return found
 
 

@@ -10,7 +10,7 @@ from torch.library import opcheck
 
 from ficgan import ops
 from ficgan.errors import FicganError
-from ficgan.ops import formulas
+from ficgan.ops import registry as formulas
 from ficgan.ops.registry import operators
 
 # Calls of the operators themselves: there is no reference beside them.

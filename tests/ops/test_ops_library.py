@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,8 +17,6 @@ from ficgan import ops
 from ficgan.errors import FicganError, UsageError
 from ficgan.ops import __main__ as commands
 from ficgan.ops import build, library
-
-backend = import_module("ficgan.ops.backend")  # the module; the package has a function of that name
 
 
 @pytest.fixture
@@ -103,14 +100,14 @@ def test_a_gpu_that_the_library_has_no_code_for(fresh, monkeypatch):
     assert len(caught) == 1
     on = {i: SimpleNamespace(is_cuda=True, device=torch.device("cuda", i)) for i in (0, 1)}
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert backend.use_native(on[0], "auto") and backend.use_native(on[0], "native")
-    assert not backend.use_native(on[1], "auto") and not backend.use_native(on[0], "ref")
+    assert library.use_native(on[0], "auto") and library.use_native(on[0], "native")
+    assert not library.use_native(on[1], "auto") and not library.use_native(on[0], "ref")
     with pytest.raises(UsageError, match=r"impl asks for the compiled ops, but x\.so was built for"):
-        backend.use_native(on[1], "native")
+        library.use_native(on[1], "native")
     monkeypatch.setenv("FICGAN_OPS", "native")
-    assert backend.use_native(on[0], "auto")
+    assert library.use_native(on[0], "auto")
     with pytest.raises(UsageError, match=r"FICGAN_OPS asks for the compiled ops, but x\.so was built for"):
-        backend.use_native(on[1], "auto")
+        library.use_native(on[1], "auto")
 
 
 @pytest.mark.parametrize(

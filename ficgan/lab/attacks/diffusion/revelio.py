@@ -6,11 +6,11 @@ import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, cast
 
+from ficgan.device import PRECISIONS, resolve_precision
 from ficgan.errors import UsageError
 from ficgan.lab.attacks.base import REVERSERS, ReverserTraits
 from ficgan.lab.attacks.diffusion.schedule import PREDICTIONS, SCHEDULES, Predicts, Schedule
 from ficgan.lab.attacks.learned.base import Learned
-from ficgan.precision import PRECISIONS, resolve_precision
 from ficgan.registry import param
 
 if TYPE_CHECKING:
