@@ -1,14 +1,13 @@
 """The paper's task: aligned crops in, aligned crops out; its data, its losses and its pictures.
 
-The functions of a step accumulate gradients and return numbers; optimisers, schedules and files belong to the loop.
+The steps accumulate gradients and return numbers; optimisers, schedules and files belong to the loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,13 +15,13 @@ from numpy.lib.format import write_array_header_1_0
 from torch import Tensor
 
 from ficgan import losses
-from ficgan.config import Config, LossConfig
+from ficgan.config import Config
 from ficgan.data import FaceData, check_alignment, open_faces
 from ficgan.errors import FicganError, UsageError
 from ficgan.faces.alignment import Alignment
 from ficgan.files import atomic_write
 from ficgan.models import FICGAN, CheckpointHeader, Discriminator, FrameFICGAN, save_checkpoint
-from ficgan.training.state import Augment, TrainingState, flip
+from ficgan.training.state import TrainingState, flip
 from ficgan.training.stats import save_grid
 from ficgan.training.step import StoredRows, Swap, Weights, locked, make_verify, mixed_code, plan_swap
 
@@ -32,6 +31,14 @@ RESIDENT = 2**28
 """Bytes of a decoded set that is kept in memory; a larger one is decoded to a file once and read from there."""
 CHUNK = 256
 """Images decoded at a time for that file."""
+
+
+class Judged(NamedTuple):
+    """What D judges after a generator step, without its graph: images [B,3,R,R]."""
+
+    real: Tensor
+    rec: Tensor
+    mix: Tensor
 
 
 class CropTask:
@@ -64,39 +71,148 @@ class CropTask:
 
     def prepare(self, out: Path, model: FICGAN | FrameFICGAN) -> None:
         """Decode all images: into memory, or into a file in `out` where they are many."""
-        images = decoded_images(self.faces, out)
-        small = isinstance(images, Tensor)
-        self.images = images.to(self.device) if small and self.device.type == "cuda" else images
+        self.images = decoded_images(self.faces, out)
+        if isinstance(self.images, Tensor):
+            self.images = self.images.to(self.device)
 
     def generator_step(
         self, state: TrainingState, judge: Discriminator, rows: Tensor, weights: Weights, share: float,
         rng: torch.Generator,
-    ) -> tuple[tuple[Tensor, Fakes], dict[str, Tensor]]:  # fmt: skip
-        """Accumulate gradients for one round; returns what D will judge, and the terms of the loss."""
-        config = self.config
+    ) -> tuple[Judged, dict[str, Tensor]]:  # fmt: skip
+        """Accumulate the gradients of the total loss in E, mapping and G for one round.
+
+        Args:
+            state: model in training mode.
+            judge: D, whose parameters must not require gradients.
+            rows: int64 [B] of the set.
+            weights: λ at this moment.
+            share: factor on the loss, 1/rounds.
+            rng: CPU generator of all that is random here.
+
+        Returns:
+            What D will judge, and batch means of all loss terms.
+
+        Source: FICGAN, "Total Loss".
+        """
+        config, model = self.config.loss, state.model
+        assert isinstance(model, FICGAN)
         x = self._to_float(self._rows(rows))
-        if config.augment.flip:
+        if self.config.augment.flip:
             x = flip(x, rng)
-        plan = plan_swap(len(x), state.model.num_layers, config.swap, rng)
-        vary = rng if config.verifier.augment else None
-        assert isinstance(state.model, FICGAN)
-        fakes, terms = generator_step(
-            state.model, judge, self.verify, x, plan, config, weights, state.augment, share, vary
-        )
-        return (x, fakes), terms
+        plan = plan_swap(len(x), model.num_layers, self.config.swap, rng)
+        codes = model.encode(x)
+        w = model.map(codes.z_id)
+        model.mapping.track_mean(w)
+        z_non = codes.z_non
+        if self.config.model.spatial_noise > 0:
+            z_non = z_non + self.config.model.spatial_noise * torch.randn_like(z_non)
+        w_mix = mixed_code(w, model.mapping.w_mean, plan, model.num_layers)
+        w_rec = w if w_mix.ndim == 2 else w[:, None].expand(-1, model.num_layers, -1)
+        # One pass makes both: reconstructions in the first half, mixes in the second.
+        images = model.generate(torch.cat([w_rec, w_mix]), torch.cat([z_non, z_non])).float()
+        x_rec, x_mix = images.chunk(2)
+        terms: dict[str, Tensor] = {}
+        total = x.new_zeros(())
+        if weights.reconstruction:
+            terms["rec"] = losses.reconstruction(x, x_rec, config.reconstruction_norm).mean()
+            total = total + weights.reconstruction * terms["rec"]
+        if config.structure:
+            terms["structure"] = losses.structure(x, x_mix, config.structure_size).mean()
+            total = total + config.structure * terms["structure"]
+        needs_v = weights.verification > 0 and (config.positive > 0 or config.negative > 0)
+        if needs_v or config.perceptual:
+            factor = weights.verification if needs_v else 0.0
+            total = total + self._verification(x, x_rec, x_mix, plan, factor, model.num_layers, rng, terms)
+        if weights.adversarial > 0:
+            judged = judge(state.augment(images), features=bool(config.feature_matching), parts=2)
+            logits, maps = judged if isinstance(judged, tuple) else (judged, [])
+            logits_rec, logits_mix = logits.split(len(x))
+            terms["adv_rec"] = losses.adversarial_generator(logits_rec).mean()
+            terms["adv_mix"] = losses.adversarial_generator(logits_mix).mean()
+            adversarial = config.adversarial_rec * terms["adv_rec"] + config.adversarial_mix * terms["adv_mix"]
+            total = total + weights.adversarial * adversarial
+            if maps and not state.augment.active:  # an augmented pair is not a pair any more
+                with torch.no_grad():
+                    _, maps_real = judge(x, features=True)
+                terms["feature_matching"] = losses.feature_distance(maps_real, [m[: len(x)] for m in maps])
+                total = total + config.feature_matching * terms["feature_matching"]
+        terms["total"] = total
+        (total * share).backward()
+        return Judged(x, x_rec.detach(), x_mix.detach()), {name: term.detach() for name, term in terms.items()}
+
+    def _verification(
+        self, x: Tensor, x_rec: Tensor, x_mix: Tensor, plan: Swap, factor: float, num_layers: int,
+        rng: torch.Generator, terms: dict[str, Tensor],
+    ) -> Tensor:  # fmt: skip
+        """The part of the total loss that V supplies; fills `terms`. With factor 0 it is the perceptual loss alone."""
+        config, total = self.config.loss, x.new_zeros(())
+        taps = config.perceptual > 0
+        with torch.no_grad():
+            out = self.verify(x, taps=taps)
+        v_source, maps = out if isinstance(out, tuple) else (out, [])
+        if factor > 0:
+            # Varied, or G would learn textures that only V sees.
+            mixed = self.verify(x_mix, generator=rng if self.config.verifier.augment else None)
+            v_mix = mixed[0] if isinstance(mixed, tuple) else mixed
+            v_target = v_source[plan.target.to(x.device)]
+            # Layers that keep the source's code owe the target only what is left.
+            owed = 1 - plan.kept.to(x.device, torch.float32) / num_layers
+            if config.negative:
+                if config.negative_form == "hinge":
+                    swapped = (~plan.to_mean).to(x.device)
+                    negative = losses.negative_hinge(v_source, v_target, v_mix, config.negative_margin, swapped)
+                else:
+                    negative = losses.negative(v_source, v_mix)
+                terms["neg"] = (negative * owed).mean()
+                total = total + factor * config.negative * terms["neg"]
+            if config.positive:
+                aimed = owed * (~plan.to_mean).to(x.device, torch.float32)
+                positive = losses.positive(v_target, v_mix)
+                if not bool(plan.to_mean.all()):  # known on the CPU: no wait for the GPU
+                    terms["pos"] = (positive * aimed).sum() / aimed.sum()
+                total = total + factor * config.positive * (positive * aimed).mean()
+        if taps:
+            rec = self.verify(x_rec, taps=True)
+            assert isinstance(rec, tuple)
+            terms["perceptual"] = losses.feature_distance(maps, rec[1])
+            total = total + config.perceptual * terms["perceptual"]
+        return total
 
     def discriminator_step(
-        self, state: TrainingState, judge: Discriminator, made: tuple[Tensor, Fakes], share: float
+        self, state: TrainingState, judge: Discriminator, made: Judged, share: float
     ) -> dict[str, Tensor]:
-        """Accumulate D's gradients for one round of `generator_step`."""
-        return discriminator_step(judge, *made, state.augment, share)
+        """Accumulate the gradients of the logistic loss in D for one round of `generator_step`.
 
-    def r1_step(
-        self, state: TrainingState, made: tuple[Tensor, Fakes], weight: float, share: float
-    ) -> dict[str, Tensor]:
-        """Accumulate the gradients of R1 for one round."""
+        Returns:
+            Batch means: the loss, mean logits, and r_t = mean sign of the real logits.
+        """
+        logits = judge(state.augment(torch.cat(made)), parts=3)
+        assert isinstance(logits, Tensor)
+        real, rec, mix = logits.chunk(3)
+        loss = losses.adversarial_discriminator(real, rec, mix)
+        (loss * share).backward()
+        means = {"d_real": real, "d_rec": rec, "d_mix": mix, "r_t": real.detach().sign()}
+        return {"d": loss.detach(), **{name: value.detach().mean() for name, value in means.items()}}
+
+    def r1_step(self, state: TrainingState, made: Judged, weight: float, share: float) -> dict[str, Tensor]:
+        """Accumulate the gradients of R1 in D for one round, in float32 and outside of any compilation.
+
+        Args:
+            weight: γ times the interval of lazy regularisation.
+            share: factor on the loss.
+
+        Returns:
+            The mean penalty, unweighted.
+        """
         assert isinstance(state.discriminator, Discriminator)
-        return r1_step(state.discriminator, made[0], state.augment, weight, share)
+        with torch.autocast(self.device.type, enabled=False):
+            real = state.augment(made.real).detach().requires_grad_(True)
+            logits = state.discriminator(real)
+            assert isinstance(logits, Tensor)
+            penalty = losses.r1_penalty(logits, real).mean()
+            # The logits at weight 0 give every parameter a gradient, so that all processes reduce the same list.
+            (penalty * (weight * share) + 0.0 * logits.sum()).backward()
+        return {"r1": penalty.detach()}
 
     def save(self, path: Path, model: FICGAN | FrameFICGAN, training: dict[str, Any]) -> None:
         """Write the averaged model for use."""
@@ -183,201 +299,3 @@ def snapshot(model: FICGAN, faces: Tensor, path: Path) -> None:
         per_layer[:, :kept] = w[:, None]
         rows.append(model.generate(per_layer, codes.z_non))
     save_grid(torch.stack(rows), path)
-
-
-class Verify(Protocol):
-    """The frozen verification network V, on images [B,3,R,R] in [−1, 1]."""
-
-    def __call__(
-        self, x: Tensor, *, taps: bool = False, generator: torch.Generator | None = None
-    ) -> Tensor | tuple[Tensor, list[Tensor]]: ...
-
-
-@dataclass(frozen=True)
-class Fakes:
-    """Generated images of a step, without their graph."""
-
-    rec: Tensor
-    mix: Tensor
-
-
-def generator_step(
-    model: FICGAN,
-    discriminator: Discriminator,
-    verify: Verify,
-    x: Tensor,
-    plan: Swap,
-    config: Config,
-    weights: Weights,
-    augment: Augment,
-    share: float,
-    rng: torch.Generator | None = None,
-) -> tuple[Fakes, dict[str, Tensor]]:
-    """Accumulate the gradients of the total loss in E, mapping and G.
-
-    Args:
-        model: in training mode.
-        discriminator: judged with, not changed (its parameters must not require gradients).
-        verify: V.
-        x: source images [B,3,R,R] in [−1, 1].
-        plan: whose identity goes where.
-        config: of the run.
-        weights: λ at this moment.
-        augment: applied to whatever the discriminator sees.
-        share: factor on the loss, 1/rounds when gradients are accumulated.
-        rng: varies what V sees of the mixes; None: V sees them as they are.
-
-    Returns:
-        The generated images and the batch means of all loss terms.
-
-    Source: FICGAN, "Total Loss".
-    """
-    loss_config = config.loss
-    batch = x.shape[0]
-    codes = model.encode(x)
-    w = model.map(codes.z_id)
-    model.mapping.track_mean(w)
-    z_non = codes.z_non
-    if config.model.spatial_noise > 0:
-        z_non = z_non + config.model.spatial_noise * torch.randn_like(z_non)
-    w_mix = mixed_code(w, model.mapping.w_mean, plan, model.num_layers)
-    w_rec = w if w_mix.ndim == 2 else w[:, None].expand(-1, model.num_layers, -1)
-    # One pass makes both: reconstructions in the first half, mixes in the second.
-    images = model.generate(torch.cat([w_rec, w_mix]), torch.cat([z_non, z_non])).float()
-    x_rec, x_mix = images.chunk(2)
-
-    terms: dict[str, Tensor] = {}
-    total = x.new_zeros(())
-
-    if weights.reconstruction:
-        terms["rec"] = losses.reconstruction(x, x_rec, loss_config.reconstruction_norm).mean()
-        total = total + weights.reconstruction * terms["rec"]
-    if loss_config.structure:
-        terms["structure"] = losses.structure(x, x_mix, loss_config.structure_size).mean()
-        total = total + loss_config.structure * terms["structure"]
-
-    needs_v = weights.verification > 0 and (loss_config.positive > 0 or loss_config.negative > 0)
-    if needs_v or loss_config.perceptual:
-        total = total + _verification(
-            verify, x, x_rec, x_mix, plan, loss_config, weights, needs_v, model.num_layers, rng, terms
-        )
-
-    if weights.adversarial > 0:
-        judged = discriminator(augment(images), features=bool(loss_config.feature_matching), parts=2)
-        logits, maps = judged if isinstance(judged, tuple) else (judged, [])
-        logits_rec, logits_mix = logits.split(batch)
-        terms["adv_rec"] = losses.adversarial_generator(logits_rec).mean()
-        terms["adv_mix"] = losses.adversarial_generator(logits_mix).mean()
-        adversarial = loss_config.adversarial_rec * terms["adv_rec"] + loss_config.adversarial_mix * terms["adv_mix"]
-        total = total + weights.adversarial * adversarial
-        if maps and not augment.active:  # an augmented pair is not a pair any more
-            with torch.no_grad():
-                _, maps_real = discriminator(x, features=True)
-            maps_rec = [m[:batch] for m in maps]
-            terms["feature_matching"] = losses.feature_distance(maps_real, maps_rec)
-            total = total + loss_config.feature_matching * terms["feature_matching"]
-
-    terms["total"] = total
-    (total * share).backward()
-    return Fakes(x_rec.detach(), x_mix.detach()), {name: term.detach() for name, term in terms.items()}
-
-
-def _verification(
-    verify: Verify,
-    x: Tensor,
-    x_rec: Tensor,
-    x_mix: Tensor,
-    plan: Swap,
-    config: LossConfig,
-    weights: Weights,
-    needs_v: bool,
-    num_layers: int,
-    rng: torch.Generator | None,
-    terms: dict[str, Tensor],
-) -> Tensor:
-    """The part of the total loss that V supplies; fills `terms`."""
-    total = x.new_zeros(())
-    taps = config.perceptual > 0
-    with torch.no_grad():
-        out = verify(x, taps=taps)
-    v_source, maps = out if isinstance(out, tuple) else (out, [])
-    if needs_v:
-        mixed = verify(x_mix, generator=rng)  # varied, or G would learn textures that only V sees
-        v_mix = mixed[0] if isinstance(mixed, tuple) else mixed
-        v_target = v_source[plan.target.to(x.device)]
-        # Layers that keep the source's code owe the target only what is left.
-        owed = 1 - plan.kept.to(x.device, torch.float32) / num_layers
-        if config.negative:
-            if config.negative_form == "hinge":
-                swapped = (~plan.to_mean).to(x.device)
-                negative = losses.negative_hinge(v_source, v_target, v_mix, config.negative_margin, swapped)
-            else:
-                negative = losses.negative(v_source, v_mix)
-            terms["neg"] = (negative * owed).mean()
-            total = total + weights.verification * config.negative * terms["neg"]
-        if config.positive:
-            aimed = owed * (~plan.to_mean).to(x.device, torch.float32)
-            positive = losses.positive(v_target, v_mix)
-            if not bool(plan.to_mean.all()):  # known on the CPU: no wait for the GPU
-                terms["pos"] = (positive * aimed).sum() / aimed.sum()
-            total = total + weights.verification * config.positive * (positive * aimed).mean()
-    if taps:
-        rec = verify(x_rec, taps=True)
-        assert isinstance(rec, tuple)
-        terms["perceptual"] = losses.feature_distance(maps, rec[1])
-        total = total + config.perceptual * terms["perceptual"]
-    return total
-
-
-def discriminator_step(
-    discriminator: Discriminator, x: Tensor, fakes: Fakes, augment: Augment, share: float
-) -> dict[str, Tensor]:
-    """Accumulate the gradients of the logistic loss in D.
-
-    Args:
-        discriminator: being trained.
-        x: real images [B,3,R,R].
-        fakes: of the generator step on the same batch.
-        augment: applied to real and generated alike.
-        share: factor on the loss.
-
-    Returns:
-        Batch means: the loss, mean logits, and r_t = mean sign of the real logits.
-    """
-    logits = discriminator(augment(torch.cat([x, fakes.rec, fakes.mix])), parts=3)
-    assert isinstance(logits, Tensor)
-    real, rec, mix = logits.chunk(3)
-    loss = losses.adversarial_discriminator(real, rec, mix)
-    (loss * share).backward()
-    return {
-        "d": loss.detach(),
-        "d_real": real.detach().mean(),
-        "d_rec": rec.detach().mean(),
-        "d_mix": mix.detach().mean(),
-        "r_t": real.detach().sign().mean(),
-    }
-
-
-def r1_step(
-    discriminator: Discriminator, x: Tensor, augment: Augment, weight: float, share: float
-) -> dict[str, Tensor]:
-    """Accumulate the gradients of the R1 penalty in D, in float32 and outside of any compilation.
-
-    Args:
-        discriminator: being trained.
-        x: real images [B,3,R,R].
-        augment: applied first.
-        weight: γ times the interval of lazy regularisation.
-        share: factor on the loss.
-
-    Returns:
-        The mean penalty, unweighted.
-    """
-    with torch.autocast(x.device.type, enabled=False):
-        real = augment(x).detach().requires_grad_(True)
-        logits = discriminator(real)
-        assert isinstance(logits, Tensor)
-        penalty = losses.r1_penalty(logits, real).mean()
-        # The logits at weight 0 give every parameter a gradient, so that all processes reduce the same list.
-        (penalty * (weight * share) + 0.0 * logits.sum()).backward()
-    return {"r1": penalty.detach()}
