@@ -39,7 +39,8 @@ SMALL = [
     "model.channel_base=1024", "model.channel_max=16", "model.id_dim=8", "model.w_dim=16", "model.spatial_channels=4",
     "discriminator.channel_base=1024", "discriminator.channel_max=16",
     "discriminator.taps=[32,64]", "verifier.spec=untrained",
-    "optimizer.batch=4", "optimizer.warmup_steps=0", "loss.r1_interval=2", "loss.verification_ramp_kimg=[0,0]",
+    "discriminator.patches=true", "loss.r1_gamma=0.3", "loss.r1_interval=2",
+    "optimizer.batch=4", "optimizer.warmup_steps=0", "loss.verification_ramp_kimg=[0,0]",
     "loss.adversarial_ramp_kimg=0", "precision=fp32", "schedule.total_kimg=0.016", "schedule.tick_kimg=0.008",
     "schedule.snapshot_kimg=0.016",
 ]  # fmt: skip
@@ -110,7 +111,7 @@ def test_the_composite_is_what_is_pasted(task: tuple[FrameTask, FrameFICGAN]) ->
             np.array(made.set.images[one]), read.upright[0], points, texture, model.mask, model.warp
         )
         apart = np.abs((seen[row].permute(1, 2, 0).numpy() + 1) * 127.5 - paste.image)
-        assert apart.mean() < 0.5 and np.quantile(apart, 0.999) < 12  # bilinear there, bicubic here
+        assert apart.mean() < 0.5 and np.quantile(apart, 0.999) < 14  # bilinear there, bicubic here
 
 
 def test_batches_show_what_the_product_publishes(task: tuple[FrameTask, FrameFICGAN], faces: Path) -> None:
