@@ -213,6 +213,7 @@ def test_a_run_leaves_a_model_for_use(trained: Path) -> None:
     assert added.shape == (1, 128, 128, 3) and shape.shape == (1, 20) and added.any() and shape.any()
 
 
+@pytest.mark.slow
 def test_its_file_makes_faces(faces: Path, trained: Path, tmp_path: Path) -> None:
     path, bank = trained / "network.safetensors", tmp_path / "bank.safetensors"
     write_bank(path, open_faces([faces], resolution=128), bank, "made")
