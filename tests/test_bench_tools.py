@@ -307,6 +307,7 @@ def test_bench_ops_refuses(
 # --- bench_train ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_bench_train_prints_rows_for_batches_and_an_account(
     tool: Callable[[str], ModuleType], capsys: pytest.CaptureFixture[str]
 ) -> None:
