@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.arrays import resize, to_pixels, to_tensor
-from ficgan.device import resolve_device
+from ficgan.device import resolve_device, resolve_precision
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, Face, Paste, crop, paste_back
 from ficgan.identity import IdentityBank, KSameCode, audit, parse_band
@@ -24,7 +24,6 @@ from ficgan.identity.file import ModelInfo
 from ficgan.identity.ksame import check_psi
 from ficgan.identity.mixing import exemplar, k_same_layers, mix_layers
 from ficgan.policy import Attempt
-from ficgan.precision import resolve_precision
 
 if TYPE_CHECKING:
     from ficgan.models import FICGAN

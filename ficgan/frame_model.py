@@ -32,8 +32,7 @@ from ficgan.frame import (
     stretched,
 )
 from ficgan.frame.appearance import COVERED, SLOPES
-from ficgan.frame.file import FrameConfig
-from ficgan.frame.network import FrameNetwork
+from ficgan.frame.file import FrameConfig, FrameNetwork
 from ficgan.identity import IdentityBank, KSameCode
 from ficgan.identity.ksame import keyed_generator
 from ficgan.identity.mixing import k_same_layers

@@ -1,10 +1,8 @@
 """The elementwise and resampling ops that image networks spend their time in: a fast reference, and CUDA kernels."""
 
-from .activation import bias_act
-from .backend import backend
-from .memory import keep_freed_memory
+from .library import backend, keep_freed_memory
+from .pointwise import adain, bias_act, scale_bias_lrelu
 from .resample import downsample2d, filter2d, setup_filter, upfirdn2d, upsample2d
-from .style import adain, scale_bias_lrelu
 
 __all__ = [
     "adain",

@@ -12,8 +12,7 @@ import torch
 
 from ficgan.errors import FicganError
 
-from . import backend, bias_act, build, library, setup_filter, upfirdn2d
-from .style import adain, scale_bias_lrelu
+from . import adain, backend, bias_act, build, library, scale_bias_lrelu, setup_filter, upfirdn2d
 
 
 def self_check() -> float:

@@ -1,9 +1,12 @@
 """The operators `torch.ops.ficgan_ops.*`: schemas, shapes, derivatives, and their computation on the CPU.
 
-csrc/bind.cpp adds the CUDA kernels when the library is loaded. The computation here is the definition those kernels
-are tested against, and lets shapes, derivatives and torch.compile be tested where there is no GPU; the public functions
-use other, faster code for tensors on the CPU. Every operator returns new, dense tensors: channels-last when the input
-is, contiguous otherwise.
+csrc/bind.cpp adds the CUDA kernels when the library is loaded. The formulas at the end are the definition that those
+kernels are tested against, and let shapes, derivatives and torch.compile be tested where there is no GPU; the public
+functions use other, faster code for tensors on the CPU. Every operator returns new, dense tensors: channels-last when
+the input is, contiguous otherwise.
+
+Formulas compute half types in float32, as the kernels do. `act` is the number of an activation in `NAMES`; `limit`
+below 0 does not clamp; a slope at a kink is the one below it.
 """
 
 from __future__ import annotations
@@ -12,11 +15,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ficgan.errors import FicganError
 
-from . import fir, formulas
+from . import resample
+from .resample import Geometry, is_channels_last, wide
+
+# In the order of ficgan::Activation in csrc/kernels.h.
+NAMES = ("linear", "relu", "lrelu", "sigmoid", "tanh", "swish", "softplus")
+SMOOTH = frozenset({"sigmoid", "tanh", "swish", "softplus"})
 
 _library = torch.library.Library("ficgan_ops", "DEF")
 operators = torch.ops.ficgan_ops
@@ -39,13 +48,13 @@ _SCHEMAS = (
 
 def _like(x: Tensor, shape: Sequence[int] | None = None) -> Tensor:
     """A new tensor of `x`'s dtype and layout, by default of its shape."""
-    layout = torch.channels_last if x.ndim == 4 and fir.is_channels_last(x) else torch.contiguous_format
+    layout = torch.channels_last if x.ndim == 4 and is_channels_last(x) else torch.contiguous_format
     return torch.empty(x.shape if shape is None else shape, dtype=x.dtype, device=x.device, memory_format=layout)
 
 
 def _per_channel(x: Tensor) -> Tensor:
     """A new [N,C] of the type that sums are kept in."""
-    return x.new_empty(x.shape[:2], dtype=formulas.wide(x.dtype))
+    return x.new_empty(x.shape[:2], dtype=wide(x.dtype))
 
 
 # --- bias_act -------------------------------------------------------------------------------------------------------
@@ -55,8 +64,8 @@ def _bias_act_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, b, dim, act, alpha, gain, limit = inputs
     ctx.settings, ctx.biased = (dim, act, alpha, gain, limit), b is not None
     # The slope of the piecewise linear ones is read off the output; nothing is kept where it is the same everywhere.
-    ctx.scaled = formulas.NAMES[act] == "linear" and limit < 0
-    smooth = formulas.NAMES[act] in formulas.SMOOTH
+    ctx.scaled = NAMES[act] == "linear" and limit < 0
+    smooth = NAMES[act] in SMOOTH
     ctx.save_for_backward(None if ctx.scaled else x if smooth else output, b if smooth else None)
 
 
@@ -73,7 +82,7 @@ def _bias_gradient(dx: Tensor, dim: int) -> Tensor:
 
 def _bias_act_grad_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     dy, saved, b, *settings = inputs
-    ctx.settings, ctx.smooth = tuple(settings), formulas.NAMES[settings[1]] in formulas.SMOOTH
+    ctx.settings, ctx.smooth = tuple(settings), NAMES[settings[1]] in SMOOTH
     ctx.save_for_backward(dy if ctx.smooth else None, saved, b)
 
 
@@ -89,13 +98,13 @@ def _bias_act_grad_backward(ctx: Any, ddx: Tensor) -> tuple[Tensor | None, ...]:
 # --- upfirdn2d ------------------------------------------------------------------------------------------------------
 
 
-def _geometry(up: Sequence[int], down: Sequence[int], padding: Sequence[int], flip: bool, gain: float) -> fir.Geometry:
+def _geometry(up: Sequence[int], down: Sequence[int], padding: Sequence[int], flip: bool, gain: float) -> Geometry:
     (ux, uy), (dx, dy), (x0, x1, y0, y1) = up, down, padding
-    return fir.Geometry((ux, uy), (dx, dy), (x0, x1, y0, y1), flip, gain)
+    return Geometry((ux, uy), (dx, dy), (x0, x1, y0, y1), flip, gain)
 
 
 def _upfirdn2d(x: Tensor, f: Tensor, *settings: Any) -> Tensor:
-    y = fir.compute(x, f, _geometry(*settings))
+    y = resample.compute(x, f, _geometry(*settings))
     return _like(x, y.shape).copy_(y)
 
 
@@ -125,7 +134,7 @@ def _demodulate_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None
 def _demodulate_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, scale, b, y = ctx.saved_tensors
     if torch.is_grad_enabled():
-        return *_differentiable(formulas.demodulate, (x, scale, b), ctx.settings, dy), None, None
+        return *_differentiable(demodulate, (x, scale, b), ctx.settings, dy), None, None
     dx, dscale, db = operators.scale_bias_lrelu_grad(dy, x, y, scale, *ctx.settings)
     return dx, dscale.to(scale.dtype), db.sum(0).to(b.dtype), None, None
 
@@ -140,7 +149,7 @@ def _adain_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor
 def _adain_backward(ctx: Any, dy: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
     x, b, scale, shift, mean, rstd = ctx.saved_tensors
     if torch.is_grad_enabled():
-        return *_differentiable(formulas.adain, (x, b, scale, shift), ctx.settings, dy), None, None, None
+        return *_differentiable(adain, (x, b, scale, shift), ctx.settings, dy), None, None, None
     dx, dscale, dshift, db = operators.adain_grad(dy, x, b, scale, mean, rstd, *ctx.settings[:2])
     return dx, db.sum(0).to(b.dtype), dscale.to(scale.dtype), dshift.to(shift.dtype), None, None, None
 
@@ -164,19 +173,19 @@ def _refuse(*_: Any) -> None:
 def _register() -> None:
     for schema in _SCHEMAS:
         _library.define(schema)
-    _implement("bias_act", formulas.bias_act, lambda x, *_: _like(x))
-    _implement("bias_act_grad", formulas.bias_act_grad, lambda dy, saved, *_: _like(saved))
-    _implement("bias_act_grad2", formulas.bias_act_grad2, lambda ddx, dy, x, *_: _like(x))
-    _implement("scale_bias_lrelu", formulas.demodulate, lambda x, *_: _like(x))
+    _implement("bias_act", bias_act, lambda x, *_: _like(x))
+    _implement("bias_act_grad", bias_act_grad, lambda dy, saved, *_: _like(saved))
+    _implement("bias_act_grad2", bias_act_grad2, lambda ddx, dy, x, *_: _like(x))
+    _implement("scale_bias_lrelu", demodulate, lambda x, *_: _like(x))
     _implement(
         "scale_bias_lrelu_grad",
-        formulas.demodulate_grad,
+        demodulate_grad,
         lambda dy, x, *_: (_like(x), _per_channel(x), _per_channel(x)),
     )
-    _implement("adain", formulas.adain_and_statistics, lambda x, *_: (_like(x), _per_channel(x), _per_channel(x)))
+    _implement("adain", adain_and_statistics, lambda x, *_: (_like(x), _per_channel(x), _per_channel(x)))
     _implement(
         "adain_grad",
-        formulas.adain_grad,
+        adain_grad,
         lambda dy, x, *_: (_like(x), _per_channel(x), _per_channel(x), _per_channel(x)),
     )
     _library.impl("upfirdn2d", _upfirdn2d, "CPU")
@@ -207,6 +216,135 @@ def _implement(name: str, formula: Callable[..., Any], empty: Callable[..., Any]
 
     _library.impl(name, compute, "CPU")
     torch.library.register_fake(f"ficgan_ops::{name}", empty, lib=_library)
+
+
+def _wide(*tensors: Tensor) -> tuple[Tensor, ...]:
+    return tuple(t.to(wide(t.dtype)) for t in tensors)
+
+
+# --- formulas: bias_act ---------------------------------------------------------------------------------------------
+
+
+def bias_act(
+    x: Tensor, b: Tensor | None, dim: int, act: int, alpha: float, gain: float, limit: float
+) -> Tensor:  # clamp(gain · act(x + b), ±limit)
+    t = _argument(x, b, dim)
+    value = {
+        "linear": lambda: t,
+        "relu": lambda: F.relu(t),
+        "lrelu": lambda: F.leaky_relu(t, alpha),
+        "sigmoid": lambda: torch.sigmoid(t),
+        "tanh": lambda: torch.tanh(t),
+        "swish": lambda: F.silu(t),
+        "softplus": lambda: F.softplus(t),
+    }[NAMES[act]]()
+    y = (value * gain).to(x.dtype)
+    return y.clamp(-limit, limit) if limit >= 0 else y
+
+
+def bias_act_grad(
+    dy: Tensor, saved: Tensor, b: Tensor | None, dim: int, act: int, alpha: float, gain: float, limit: float
+) -> Tensor:  # dy · gain · act′(x + b); `saved` is the output, of smooth activations the input x
+    name = NAMES[act]
+    if name in SMOOTH:
+        y = bias_act(saved, b, dim, act, alpha, gain, -1.0)
+        t = _argument(saved, b, dim)
+        s = torch.sigmoid(t)
+        slope = {
+            "sigmoid": lambda: s * (1 - s),
+            "tanh": lambda: 1 - torch.tanh(t).square(),
+            "swish": lambda: s * (1 + t * (1 - s)),
+            "softplus": lambda: s,
+        }[name]()
+        dx = _wide(dy)[0] * slope
+    else:
+        y = saved
+        dx = _sloped(_wide(dy)[0], y > 0, {"linear": 1.0, "relu": 0.0, "lrelu": alpha}[name])
+    return (_unclamped(dx, y, limit) * gain).to(saved.dtype)
+
+
+def bias_act_grad2(
+    ddx: Tensor, dy: Tensor, x: Tensor, b: Tensor | None, dim: int, act: int, alpha: float, gain: float, limit: float
+) -> Tensor:  # ddx · dy · gain · act″(x + b)
+    y = bias_act(x, b, dim, act, alpha, gain, -1.0)
+    t = _argument(x, b, dim)
+    s = torch.sigmoid(t)
+    curvature = {
+        "sigmoid": lambda: s * (1 - s) * (1 - 2 * s),
+        "tanh": lambda: -2 * torch.tanh(t) * (1 - torch.tanh(t).square()),
+        "swish": lambda: s * (1 - s) * (2 + t * (1 - 2 * s)),
+        "softplus": lambda: s * (1 - s),
+    }.get(NAMES[act], lambda: torch.zeros_like(t))()
+    first, second = _wide(dy, ddx)
+    return (_unclamped(first, y, limit) * second * curvature * gain).to(x.dtype)
+
+
+def _argument(x: Tensor, b: Tensor | None, dim: int) -> Tensor:
+    (t,) = _wide(x)
+    if b is None:
+        return t
+    shape = [1] * x.ndim
+    shape[dim] = -1
+    return t + b.to(t.dtype).reshape(shape)
+
+
+def _sloped(gradient: Tensor, positive: Tensor, alpha: float) -> Tensor:
+    return torch.where(positive, gradient, gradient * alpha)
+
+
+def _unclamped(gradient: Tensor, y: Tensor, limit: float) -> Tensor:
+    return torch.where(y.abs() < limit, gradient, 0.0) if limit >= 0 else gradient
+
+
+# --- formulas: the tail of a style layer; scale, shift [N,C] --------------------------------------------------------
+
+
+def demodulate(x: Tensor, scale: Tensor, b: Tensor, alpha: float, gain: float) -> Tensor:  # gain · lrelu(x · scale + b)
+    u, s, c = _wide(x, scale, b)
+    return (F.leaky_relu(u * _over(s) + c[:, None, None], alpha) * gain).to(x.dtype)
+
+
+def demodulate_grad(
+    dy: Tensor, x: Tensor, y: Tensor, scale: Tensor, alpha: float, gain: float
+) -> tuple[Tensor, Tensor, Tensor]:  # by x, by scale, and Σ over pixels of the one by b
+    v, u, s = _wide(dy, x, scale)
+    v = _sloped(v, y > 0, alpha) * gain
+    return (v * _over(s)).to(x.dtype), (v * u).sum((2, 3)), v.sum((2, 3))
+
+
+def adain(
+    x: Tensor, b: Tensor, scale: Tensor, shift: Tensor, alpha: float, gain: float, eps: float
+) -> Tensor:  # scale · (a − mean(a)) / sqrt(var(a) + eps) + shift, a = gain · lrelu(x + b)
+    return adain_and_statistics(x, b, scale, shift, alpha, gain, eps)[0]
+
+
+def adain_and_statistics(
+    x: Tensor, b: Tensor, scale: Tensor, shift: Tensor, alpha: float, gain: float, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:  # also mean and 1 / sqrt(var + eps), [N,C]
+    u, c, s, t = _wide(x, b, scale, shift)
+    a = F.leaky_relu(u + c[:, None, None], alpha) * gain
+    pixels = max(x.shape[2] * x.shape[3], 1)
+    mean = a.sum((2, 3)) / pixels
+    rstd = ((a - _over(mean)).square().sum((2, 3)) / pixels + eps).rsqrt()
+    return ((a - _over(mean)) * _over(rstd * s) + _over(t)).to(x.dtype), mean, rstd
+
+
+def adain_grad(
+    dy: Tensor, x: Tensor, b: Tensor, scale: Tensor, mean: Tensor, rstd: Tensor, alpha: float, gain: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # by x, by scale, by shift, and Σ over pixels of the one by b
+    v, u, c, s = _wide(dy, x, b, scale)
+    u = u + c[:, None, None]
+    normal = (F.leaky_relu(u, alpha) * gain - _over(mean)) * _over(rstd)
+    pixels = max(x.shape[2] * x.shape[3], 1)
+    dshift, dscale = v.sum((2, 3)), (v * normal).sum((2, 3))
+    da = (v - _over(dshift / pixels) - normal * _over(dscale / pixels)) * _over(s * rstd)
+    dx = _sloped(da, u > 0, alpha) * gain
+    return dx.to(x.dtype), dscale, dshift, dx.sum((2, 3))
+
+
+def _over(s: Tensor) -> Tensor:
+    """[N,C] along the pixels of [N,C,H,W]."""
+    return s[:, :, None, None]
 
 
 _register()

@@ -7,8 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
+
+settings.register_profile("few", max_examples=10, deadline=None)
+settings.load_profile("few")
 
 
 def _data_folder() -> Path:

@@ -307,6 +307,7 @@ def test_bench_ops_refuses(
 # --- bench_train ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_bench_train_prints_rows_for_batches_and_an_account(
     tool: Callable[[str], ModuleType], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -331,12 +332,12 @@ def test_bench_train_prints_rows_for_batches_and_an_account(
 
 def test_the_step_is_the_loops_own_and_counting_changes_nothing(tool: Callable[[str], ModuleType]) -> None:
     """Two steps, counted or not, end at the same weights; R1 takes more arithmetic; nothing stays patched."""
-    from ficgan.ops import fir
-    from ficgan.training.augment import Augment
+    from ficgan.ops import resample
+    from ficgan.training.state import Augment
 
     bench, counting = tool("bench_train"), tool("_counting")
     config = load_config("tiny", [*SMALL, "augment.adaptive=true"])
-    before = fir.compute, Augment.__call__
+    before = resample.compute, Augment.__call__
     weights = []
     for counted in (False, True):
         with bench.trainer(config, "cpu", [], 0.5) as subject:
@@ -348,7 +349,7 @@ def test_the_step_is_the_loops_own_and_counting_changes_nothing(tool: Callable[[
             weights.append([p.detach().clone() for p in subject.run.state.ema.model.parameters()])
     for one, other in zip(*weights, strict=True):
         torch.testing.assert_close(one, other)
-    assert (fir.compute, Augment.__call__) == before
+    assert (resample.compute, Augment.__call__) == before
     assert (plain_share, r1_share) == (0.75, 0.25)
     assert sum(e.flops for e in r1) > sum(e.flops for e in plain)
     kinds = {e.kind for e in plain}

@@ -21,13 +21,12 @@ MAPPED = ("ops", "configs", "pretrained")
 
 # Room → the rooms it may import; itself always, `cli` whatever it likes, nobody `cli`.
 LEAVES = frozenset(
-    {"errors", "config", "device", "precision", "arrays", "registry", "interrupts", "yaml_settings", "files"}
+    {"errors", "config", "device", "arrays", "registry", "interrupts", "yaml_settings", "files"}
 )
 ALLOWED: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "files": frozenset({"errors"}),
     "device": frozenset({"errors"}),
-    "precision": frozenset({"errors"}),
     "results": frozenset(),
     "interrupts": frozenset(),
     "registry": frozenset({"errors"}),

@@ -59,6 +59,19 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
+@pytest.fixture(scope="module")
+def skeleton(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tree with ops/ whole and of the package no more than setup.py needs, so that a build takes a second."""
+    copy = tmp_path_factory.mktemp("skeleton")
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "NOTICE"):
+        shutil.copy(ROOT / name, copy / name)
+    shutil.copytree(ROOT / "ops", copy / "ops", ignore=shutil.ignore_patterns("__pycache__", "*.so", "build"))
+    for name in ("ficgan/__init__.py", "ficgan/errors.py", "configs/__init__.py", "pretrained/__init__.py"):
+        (copy / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, copy / name)
+    return copy
+
+
 @pytest.fixture
 def clean_venv(tmp_path: Path) -> Iterator[Path]:
     """A new virtual environment that sees the libraries of this one, but not its ficgan."""
@@ -97,10 +110,16 @@ def check(found: dict[str, object]) -> None:
     assert found["pretrained"] == sorted(embedded)
 
 
-def test_wheel(tree: Path, clean_venv: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet"]
-    run(*pip, "--no-index", "--no-deps", "--no-build-isolation", "-w", tmp_path / "dist", tree, cwd=tmp_path)
-    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    run(*pip, "--no-index", "--no-deps", "--no-build-isolation", "-w", folder, tree, cwd=folder)
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+def test_the_wheel_holds_every_source_and_data_file(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     assert {name.split("/")[0] for name in names} == {"ficgan", "ficgan-0.1.0.dist-info"}
@@ -109,8 +128,14 @@ def test_wheel(tree: Path, clean_venv: Path, tmp_path: Path) -> None:
     for folder in ("ops", "configs", "pretrained"):
         sources |= {f"ficgan/{folder}/{path.relative_to(ROOT / folder)}" for path in (ROOT / folder).rglob("*.py")}
     sources |= {f"ficgan/ops/csrc/{path.name}" for path in (ROOT / "ops" / "csrc").iterdir()}
+    sources |= {f"ficgan/configs/{path.relative_to(ROOT / 'configs')}" for path in (ROOT / "configs").rglob("*.yaml")}
+    sources |= {f"ficgan/pretrained/{path.name}" for path in (ROOT / "pretrained").iterdir() if path.suffix in EMBEDDED}
+    sources |= {"ficgan/py.typed"}
     assert sources <= set(names), f"not in the wheel: {sorted(sources - set(names))}"
 
+
+@pytest.mark.slow
+def test_the_wheel_installs(wheel: Path, clean_venv: Path, tmp_path: Path) -> None:
     install(clean_venv, wheel)
     found = about(clean_venv, tmp_path / "empty")
     check(found)
@@ -135,22 +160,26 @@ WORKS = 'while [ "$1" != -o ]; do shift; done; echo made > "$2"'
 FAILS = 'echo "fatal error: something is missing"; exit 1'
 
 
+def slow(*values: object) -> object:
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
     ("wish", "gpu", "body", "outcome"),
     [
         ("1", False, WORKS, "built"),
-        ("1", False, FAILS, "FICGAN_BUILD_OPS=1: The compiled ops cannot be built: nvcc failed"),
-        ("1", None, WORKS, "torch cannot be imported"),
-        ("0", True, WORKS, "pure"),
-        ("auto", True, WORKS, "built"),
+        slow("1", False, FAILS, "FICGAN_BUILD_OPS=1: The compiled ops cannot be built: nvcc failed"),
+        slow("1", None, WORKS, "torch cannot be imported"),
+        slow("0", True, WORKS, "pure"),
+        slow("auto", True, WORKS, "built"),
         ("auto", True, FAILS, "pure"),
-        ("auto", False, WORKS, "pure"),
-        ("auto", None, WORKS, "pure"),
+        slow("auto", False, WORKS, "pure"),
+        slow("auto", None, WORKS, "pure"),
         ("yes", True, WORKS, "use auto, 0 or 1"),
     ],
 )
 def test_when_the_kernels_are_compiled(
-    tree: Path, tmp_path: Path, wish: str, gpu: bool | None, body: str, outcome: str
+    skeleton: Path, tmp_path: Path, wish: str, gpu: bool | None, body: str, outcome: str
 ) -> None:
     """With a pretended torch and nvcc: what setup.py makes of FICGAN_BUILD_OPS. `gpu` None: there is no torch."""
     (tmp_path / "fake" / "torch").mkdir(parents=True)
@@ -161,8 +190,7 @@ def test_when_the_kernels_are_compiled(
     (tmp_path / "bin" / "nvcc").chmod(0o755)
     environment = {name: value for name, value in os.environ.items() if name not in ("CUDA_HOME", "CUDA_PATH")}
     environment |= {"PATH": f"{tmp_path / 'bin'}:{environment['PATH']}", "PYTHONPATH": str(tmp_path / "fake")}
-    copy = shutil.copytree(tree, tmp_path / "tree")
-    shutil.rmtree(copy / "build", ignore_errors=True)
+    copy = shutil.copytree(skeleton, tmp_path / "tree")
     done = subprocess.run(
         [sys.executable, "-c", f"import setuptools.build_meta as b; b.build_wheel({str(tmp_path / 'dist')!r})"],
         cwd=copy,
@@ -186,6 +214,7 @@ def test_when_the_kernels_are_compiled(
         assert wheel.name.endswith("-none-any.whl")
 
 
+@pytest.mark.slow
 def test_editable(tree: Path, clean_venv: Path, tmp_path: Path) -> None:
     install(clean_venv, "--editable", tree)
     found = about(clean_venv, tmp_path / "empty")

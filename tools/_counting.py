@@ -122,15 +122,15 @@ class _Outer(torch.autograd.Function):
 @contextmanager
 def scoped(run: Any, scopes: Scopes) -> Iterator[None]:
     """Within, the parts of a training run (`ficgan.training.loop`) and the resampling of the ops are scopes."""
-    from ficgan.ops import fir
-    from ficgan.training.augment import Augment
+    from ficgan.ops import resample
+    from ficgan.training.state import Augment
 
     # Looked up through the type, so replaced there; the wrapper is no method and gets the image alone.
     augment = scopes.region(lambda x: original(run.state.augment, x), AUGMENTATION)
     original = Augment.__call__
     with ExitStack() as stack:
         if not run.config.compile:  # or everything compiled would be compiled anew, around the patch
-            stack.enter_context(mock.patch.object(fir, "compute", scopes.around(fir.compute, RESAMPLING)))
+            stack.enter_context(mock.patch.object(resample, "compute", scopes.around(resample.compute, RESAMPLING)))
         for owner, name, value in (
             (Augment, "__call__", lambda self, x: augment(x) if self.active else x),
             (run.task, "verify", scopes.region(run.task.verify, V)),

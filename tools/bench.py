@@ -26,7 +26,7 @@ from ficgan.config import load_config
 from ficgan.device import resolve_device
 from ficgan.errors import FicganError
 from ficgan.models import FICGAN, InferenceModel, load_checkpoint
-from ficgan.models.generator import StyleLayer
+from ficgan.models.ficgan import StyleLayer
 from ficgan.models.layers import Conv2d, Linear
 
 

@@ -38,8 +38,7 @@ from ficgan import ops
 from ficgan.config import Config, load_config
 from ficgan.device import resolve_device
 from ficgan.errors import FicganError, UsageError
-from ficgan.training.distributed import Team
-from ficgan.training.loop import _Run
+from ficgan.training.loop import Team, _Run
 
 AUGMENT_P = 0.2
 """Where an adaptive augmentation is held unless told: what it reaches in the middle of a training."""

@@ -14,9 +14,9 @@ from ficgan.anonymizers.modes import method_of
 from ficgan.cli._background import read_background
 from ficgan.cli._params import Box, Direction, Diversity, Finite, Mode, Pair, Seconds
 from ficgan.cli._progress import MODES
+from ficgan.device import PRECISIONS
 from ficgan.errors import InputError, UsageError
 from ficgan.images import MAX_PIXELS, read_image
-from ficgan.precision import PRECISIONS
 from ficgan.video.media import EncodeOptions
 from ficgan.video.settings import Rules, VideoSettings
 

@@ -17,13 +17,13 @@ __all__ = ["train"]
 @click.argument("overrides", metavar="[KEY=VALUE]...", nargs=-1)
 @data_option
 @click.option(
-    "--out", required=True, type=click.Path(path_type=Path), help="Folder of the run; the same folder again goes on."
+    "--out", required=True, type=click.Path(path_type=Path), help="Folder of the run; the same folder again resumes it."
 )
 @click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
 @click.option("--start", type=click.Path(path_type=Path), help="State of another run whose weights to begin from.")
 @click.option("--labels", type=click.Path(path_type=Path), help="Label CSV with a `split` column.")
 @click.option("--split", help="Use only images of this split.")
-@click.option("--max-seconds", type=float, help="Save and stop after so many seconds; the same command goes on.")
+@click.option("--max-seconds", type=float, help="Save and stop after so many seconds; the same command resumes.")
 @click.option("--progress", type=click.Choice(["auto", "text", "none"]), default="auto", show_default=True)
 @click.option("--dry-run", is_flag=True, help="Check the configuration, print it and stop.")
 @handle_errors
@@ -42,7 +42,7 @@ def train(
 ) -> None:
     """Train FICGAN with CONFIG (a name in configs/, such as tiny, or a YAML path) and OVERRIDES (key=value).
 
-    The same command again goes on where it stopped. Several GPUs: torchrun --nproc-per-node N -m ficgan.cli.train …
+    The same command again resumes the run. Several GPUs: torchrun --nproc-per-node N -m ficgan.cli.train …
     """
     from ficgan.config import load_config
 

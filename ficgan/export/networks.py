@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from ficgan import __version__
 from ficgan.errors import UsageError
 from ficgan.models import FICGAN, CheckpointHeader, Encoder, FrameFICGAN, Generator
+from ficgan.models.ficgan import StyleLayer
 from ficgan.models.frame import FrameGenerator
-from ficgan.models.generator import StyleLayer
 from ficgan.models.layers import SQRT_HALF, Conv2d, DownBlock, Linear, normalise_rms
 
 __all__ = ["DIGEST", "KINDS", "OPSET", "encoder_to_onnx", "frame_to_onnx", "generator_to_onnx", "metadata_of"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ficgan.faces.alignment import ARCFACE_POINTS, Alignment, invert, similarity, transform_points
-from ficgan.faces.blend import Paste, crop, paste_back
+from ficgan.faces.blend import Paste, blur_face, crop, mosaic_face, paste_back, solid_mask
 from ficgan.faces.detect_at import DetectAt
 from ficgan.faces.detection import DETECTORS, Face, FaceDetector, detector_missing, get_detector
 from ficgan.faces.mesh import (
@@ -26,7 +26,6 @@ from ficgan.faces.mesh import (
     triangles,
 )
 from ficgan.faces.recognition import RECOGNIZERS, Recognizer, get_recognizer, recognizer_missing
-from ficgan.faces.redaction import blur_face, mosaic_face, solid_mask
 
 __all__ = [
     "ARCFACE_POINTS",

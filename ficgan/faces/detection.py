@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
 
-# In the order in which "auto" prefers them.
-DETECTORS = ("centerface", "insightface", "yunet", "dlib")  # the embedded one first: files on the disk change no default
+# In the order in which "auto" prefers them: the embedded one first, so that files on the disk change no default.
+DETECTORS = ("centerface", "insightface", "yunet", "dlib")
 _MODULES = {"dlib": "dlib_hog"}
 
 Image = NDArray[np.uint8]  # [H, W, 3] RGB

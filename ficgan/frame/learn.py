@@ -14,9 +14,9 @@ from ficgan.errors import InputError
 from ficgan.faces import Alignment, FaceMesh, find_meshes
 from ficgan.frame.appearance import AppearanceModel
 from ficgan.frame.compose import fine_detail, read_texture
+from ficgan.frame.file import FrameNetwork
 from ficgan.frame.fit import FitConfig, fit_appearance, fit_shape
 from ficgan.frame.geometry import LO, Readings, Warp
-from ficgan.frame.network import FrameNetwork
 
 if TYPE_CHECKING:
     from ficgan.data import FaceData, Labels

@@ -1,13 +1,10 @@
 """The networks of FICGAN and their checkpoints."""
 
 from ficgan.models.discriminator import Discriminator
-from ficgan.models.encoder import Encoder
-from ficgan.models.ficgan import FICGAN, Codes
+from ficgan.models.ficgan import FICGAN, Codes, Encoder, Generator, MappingNetwork
 from ficgan.models.frame import FrameDiscriminator, FrameFICGAN
-from ficgan.models.generator import Generator
 from ficgan.models.inference import InferenceModel
 from ficgan.models.io import CheckpointHeader, load_checkpoint, load_tensors, save_checkpoint, save_tensors
-from ficgan.models.mapping import MappingNetwork
 
 __all__ = [
     "FICGAN",

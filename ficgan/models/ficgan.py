@@ -1,17 +1,222 @@
-"""FICGAN: encoder, mapping network and generator as one module."""
+"""FICGAN: encoder E, mapping network and generator G, and the three as one module."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import NamedTuple
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ficgan import ops
 from ficgan.config import ModelConfig
-from ficgan.models.encoder import Encoder
-from ficgan.models.generator import Generator
-from ficgan.models.mapping import MappingNetwork
+from ficgan.models.layers import Conv2d, DownBlock, Linear, normalise_rms
 
-__all__ = ["FICGAN", "Codes"]
+__all__ = ["FICGAN", "Codes", "Encoder", "Generator", "MappingNetwork", "StyleLayer"]
+
+
+class Encoder(nn.Module):
+    """Residual trunk from R×R to 4×4; the spatial code is read from the trunk, the identity code from a pooled branch.
+
+    Pooling takes the positions out of the identity code, so that pose can only go through the spatial code.
+
+    Args:
+        config: sizes.
+
+    Source: FICGAN, "Encoder"; the exact shape is not in the paper, the nearest is the Swapping Autoencoder's.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        blocks: list[nn.Module] = []
+        resolution = config.resolution
+        while resolution > 4:
+            blocks.append(DownBlock(config.channels(resolution), config.channels(resolution // 2)))
+            resolution //= 2
+        channels = config.channels(4)
+        self.from_rgb = Conv2d(3, config.channels(config.resolution), 1)
+        self.trunk = nn.Sequential(*blocks)
+        self.identity_conv = Conv2d(channels, 2 * channels, 3)
+        self.identity_head = Linear(2 * channels, config.id_dim)
+        if config.spatial_code == "encoded":
+            self.spatial_conv: nn.Module | None = Conv2d(channels, channels, 3)
+            self.spatial_head: nn.Module | None = Conv2d(channels, config.spatial_channels, 1, activation="linear")
+            self.register_parameter("spatial_constant", None)
+        else:
+            self.spatial_conv = self.spatial_head = None
+            self.spatial_constant = nn.Parameter(torch.randn(1, config.spatial_channels, 4, 4))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Encode images.
+
+        Args:
+            x: images [B,3,R,R] in [−1, 1].
+
+        Returns:
+            z_id [B,id_dim] and z_non [B,C,4,4].
+        """
+        trunk = self.trunk(self.from_rgb(x))  # [B,C4,4,4]
+        z_id = self.identity_head(self.identity_conv(trunk).mean((2, 3)))
+        if self.spatial_conv is None or self.spatial_head is None:
+            assert self.spatial_constant is not None
+            z_non = self.spatial_constant.to(trunk.dtype).expand(x.shape[0], -1, -1, -1)
+        else:
+            z_non = self.spatial_head(self.spatial_conv(trunk))
+        if self.config.spatial_norm:
+            z_non = normalise_rms(z_non)
+        return z_id, z_non
+
+
+class MappingNetwork(nn.Module):
+    """MLP on the normalised identity code, with a running mean of its outputs.
+
+    Args:
+        config: sizes, depth and learning-rate multiplier.
+
+    Source: FICGAN, "Generator": "a series of multi-layer perceptrons".
+    """
+
+    w_mean: Tensor
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        sizes = [config.id_dim] + [config.w_dim] * config.mapping_layers
+        self.layers = nn.Sequential(
+            *(
+                Linear(a, b, activation="lrelu", lr_multiplier=config.mapping_lr_multiplier)
+                for a, b in itertools.pairwise(sizes)
+            )
+        )
+        self.register_buffer("w_mean", torch.zeros(config.w_dim))
+
+    def forward(self, z_id: Tensor) -> Tensor:  # [B,id_dim] → [B,w_dim]
+        return self.layers(normalise_rms(z_id))
+
+    @torch.no_grad()
+    def track_mean(self, w: Tensor, momentum: float = 0.995) -> None:
+        """Move the running mean towards the mean of a batch of w [B,w_dim]."""
+        self.w_mean.lerp_(w.detach().float().mean(0), 1 - momentum)
+
+
+class StyleLayer(nn.Module):
+    """3×3 convolution whose feature statistics are set by w, optionally with ×2 upsampling.
+
+    Two interchangeable modulations:
+
+    - `adain` (the paper): convolve, bias, leaky ReLU, then instance-normalise and scale and shift by the style.
+    - `demodulate` (StyleGAN2): scale the input channels by the style, convolve, divide by the norm the scaled kernel
+      has, bias, leaky ReLU. Activations are scaled rather than weights, so that faces with different w share one
+      convolution.
+
+    Args:
+        in_channels, out_channels: sizes.
+        config: modulation and w_dim.
+        up: whether the layer doubles the resolution.
+    """
+
+    taps: Tensor
+
+    def __init__(self, in_channels: int, out_channels: int, config: ModelConfig, *, up: bool) -> None:
+        super().__init__()
+        self.up, self.modulation = up, config.modulation
+        self.weight = nn.Parameter(torch.randn(out_channels, in_channels, 3, 3))
+        self.bias = nn.Parameter(torch.zeros(out_channels))
+        self.weight_gain = 1 / math.sqrt(in_channels * 9)
+        if self.modulation == "adain":
+            self.affine = Linear(config.w_dim, 2 * out_channels)
+            with torch.no_grad():  # start as plain instance normalisation: scale 1, shift 0
+                self.affine.bias[:out_channels] = 1
+        else:
+            self.affine = Linear(config.w_dim, in_channels, bias_init=1)
+        self.register_buffer("taps", ops.setup_filter(), persistent=False)
+
+    def style(self, w: Tensor) -> Tensor:
+        """Per-channel style of this layer: [B,w_dim] → [B,2·out] (adain) or [B,in] (demodulate)."""
+        return self.affine(w)
+
+    def forward(self, x: Tensor, style: Tensor) -> Tensor:
+        """Apply the layer.
+
+        Args:
+            x: features [B,in,H,W].
+            style: output of `style` for each image.
+
+        Returns:
+            Features [B,out,H,W], or [B,out,2H,2W] when `up`.
+        """
+        weight = (self.weight * self.weight_gain).to(x.dtype)
+        bias = self.bias.to(x.dtype)
+        if self.modulation == "adain":
+            scale, shift = style.to(x.dtype).chunk(2, dim=1)
+            y = ops.adain(F.conv2d(x, weight, padding=1), bias, scale, shift)
+        else:
+            power = (self.weight * self.weight_gain).square().sum((2, 3))  # [out,in], at least float32
+            norm = (style.to(power.dtype).square() @ power.t() + 1e-8).rsqrt()
+            y = F.conv2d(x * style.to(x.dtype)[:, :, None, None], weight, padding=1)
+            y = ops.scale_bias_lrelu(y, norm, bias)
+        # Upsampling comes after the convolution, which so costs a quarter; the layer that follows works at full size.
+        return ops.upsample2d(y, self.taps) if self.up else y
+
+
+class Generator(nn.Module):
+    """Synthesis network with L = 2·(log2 R − 2) style layers and a sum of RGB outputs, one for each resolution.
+
+    Args:
+        config: sizes and modulation.
+
+    Source: FICGAN, "Generator"; StyleGAN for the style layers; StyleGAN2 for the summed RGB outputs.
+    """
+
+    taps: Tensor
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.start = Conv2d(config.spatial_channels, config.channels(4), 1)
+        layers, to_rgb = [], []
+        resolution = 4
+        while resolution < config.resolution:
+            narrow, wide = config.channels(resolution), config.channels(2 * resolution)
+            layers += [StyleLayer(narrow, wide, config, up=True), StyleLayer(wide, wide, config, up=False)]
+            to_rgb.append(Conv2d(wide, 3, 1, activation="linear"))
+            resolution *= 2
+        self.layers = nn.ModuleList(layers)
+        self.to_rgb = nn.ModuleList(to_rgb)
+        self.register_buffer("taps", ops.setup_filter(), persistent=False)
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.layers)
+
+    def styles(self, w: Tensor) -> list[Tensor]:
+        """Styles of all layers, so that a fixed w (one track, one draw) is mapped once.
+
+        Args:
+            w: [B,w_dim] for all layers alike, or [B,L,w_dim].
+
+        Returns:
+            One tensor per layer, each [B, …].
+        """
+        per_layer = w.unbind(1) if w.ndim == 3 else [w] * self.num_layers
+        return [layer.style(w_layer) for layer, w_layer in zip(self.layers, per_layer, strict=True)]  # type: ignore
+
+    def synthesise(self, styles: list[Tensor], z_non: Tensor) -> Tensor:
+        """Image [B,3,R,R] from the styles of `styles` and the spatial code [B,C,4,4]."""
+        x = self.start(z_non)
+        image: Tensor | None = None
+        for index, to_rgb in enumerate(self.to_rgb):
+            x = self.layers[2 * index](x, styles[2 * index])
+            x = self.layers[2 * index + 1](x, styles[2 * index + 1])
+            rgb = to_rgb(x)
+            image = rgb if image is None else rgb + ops.upsample2d(image, self.taps)
+        assert image is not None
+        return image
+
+    def forward(self, w: Tensor, z_non: Tensor) -> Tensor:  # [B,w] or [B,L,w], [B,C,4,4] → [B,3,R,R]
+        return self.synthesise(self.styles(w), z_non)
 
 
 class Codes(NamedTuple):

@@ -16,10 +16,8 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 from ficgan import ops
 from ficgan.config import DiscriminatorConfig, FrameNetworkConfig, ModelConfig
-from ficgan.models.ficgan import Codes
-from ficgan.models.generator import StyleLayer
+from ficgan.models.ficgan import Codes, MappingNetwork, StyleLayer
 from ficgan.models.layers import Conv2d, DownBlock, Linear, normalise_rms
-from ficgan.models.mapping import MappingNetwork
 
 __all__ = ["FrameDiscriminator", "FrameFICGAN", "FrameOutput"]
 

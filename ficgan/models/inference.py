@@ -12,9 +12,7 @@ from torch import Tensor, nn
 
 from ficgan import ops
 from ficgan.errors import UsageError
-from ficgan.models.encoder import Encoder
-from ficgan.models.ficgan import FICGAN, Codes
-from ficgan.models.generator import Generator, StyleLayer
+from ficgan.models.ficgan import FICGAN, Codes, Encoder, Generator, StyleLayer
 from ficgan.models.layers import SQRT_HALF, Conv2d, DownBlock, Linear, normalise_rms
 
 __all__ = ["BATCHES", "InferenceModel"]

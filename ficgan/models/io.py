@@ -6,7 +6,6 @@ alignment of the faces, data and licence, training record.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import tempfile
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from ficgan.config import ModelConfig
 from ficgan.errors import FicganError
+from ficgan.files import file_digest
 from ficgan.models.ficgan import FICGAN
 
 __all__ = [
@@ -49,12 +49,6 @@ class CheckpointHeader(BaseModel):
     """Name, licence, fingerprint and number of images of the training data."""
     training: dict[str, Any] = Field(default_factory=dict)
     """Images seen, configuration, figures."""
-
-
-def file_digest(path: str | Path) -> str:
-    """sha256 of a file, hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def save_tensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], *, kind: str) -> None:

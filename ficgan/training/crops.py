@@ -1,27 +1,44 @@
-"""The paper's task: aligned crops in, aligned crops out."""
+"""The paper's task: aligned crops in, aligned crops out; its data, its losses and its pictures.
+
+The steps accumulate gradients and return numbers; optimisers, schedules and files belong to the loop.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.lib.format import write_array_header_1_0
 from torch import Tensor
 
+from ficgan import losses
 from ficgan.config import Config
-from ficgan.data import check_alignment, open_faces
-from ficgan.errors import UsageError
+from ficgan.data import FaceData, check_alignment, open_faces
+from ficgan.errors import FicganError, UsageError
 from ficgan.faces.alignment import Alignment
+from ficgan.files import atomic_write
 from ficgan.models import FICGAN, CheckpointHeader, Discriminator, FrameFICGAN, save_checkpoint
-from ficgan.training.augment import flip
-from ficgan.training.snapshots import snapshot
-from ficgan.training.state import TrainingState
-from ficgan.training.step import Fakes, Weights, discriminator_step, generator_step, r1_step
-from ficgan.training.swap import plan_swap
-from ficgan.training.verify import make_verify
+from ficgan.training.state import TrainingState, flip
+from ficgan.training.stats import save_grid
+from ficgan.training.step import StoredRows, Swap, Weights, locked, make_verify, mixed_code, plan_swap
 
-__all__ = ["CropTask"]
+__all__ = ["CropTask", "decoded_images"]
+
+RESIDENT = 2**28
+"""Bytes of a decoded set that is kept in memory; a larger one is decoded to a file once and read from there."""
+CHUNK = 256
+"""Images decoded at a time for that file."""
+
+
+class Judged(NamedTuple):
+    """What D judges after a generator step, without its graph: images [B,3,R,R]."""
+
+    real: Tensor
+    rec: Tensor
+    mix: Tensor
 
 
 class CropTask:
@@ -53,39 +70,149 @@ class CropTask:
         return len(self.faces)
 
     def prepare(self, out: Path, model: FICGAN | FrameFICGAN) -> None:
-        """Decode all images; nothing is kept in `out`."""
-        images = self.faces.resident()  # uint8 [N,3,R,R]
-        self.images = images.to(self.device) if self.device.type == "cuda" else images
+        """Decode all images: into memory, or into a file in `out` where they are many."""
+        self.images = decoded_images(self.faces, out)
+        if isinstance(self.images, Tensor):
+            self.images = self.images.to(self.device)
 
     def generator_step(
         self, state: TrainingState, judge: Discriminator, rows: Tensor, weights: Weights, share: float,
         rng: torch.Generator,
-    ) -> tuple[tuple[Tensor, Fakes], dict[str, Tensor]]:  # fmt: skip
-        """Accumulate gradients for one round; returns what D will judge, and the terms of the loss."""
-        config = self.config
-        x = self._to_float(self.images[rows.to(self.images.device)])
-        if config.augment.flip:
+    ) -> tuple[Judged, dict[str, Tensor]]:  # fmt: skip
+        """Accumulate the gradients of the total loss in E, mapping and G for one round.
+
+        Args:
+            state: model in training mode.
+            judge: D, whose parameters must not require gradients.
+            rows: int64 [B] of the set.
+            weights: λ at this moment.
+            share: factor on the loss, 1/rounds.
+            rng: CPU generator of all that is random here.
+
+        Returns:
+            What D will judge, and batch means of all loss terms.
+
+        Source: FICGAN, "Total Loss".
+        """
+        config, model = self.config.loss, state.model
+        assert isinstance(model, FICGAN)
+        x = self._to_float(self._rows(rows))
+        if self.config.augment.flip:
             x = flip(x, rng)
-        plan = plan_swap(len(x), state.model.num_layers, config.swap, rng)
-        vary = rng if config.verifier.augment else None
-        assert isinstance(state.model, FICGAN)
-        fakes, terms = generator_step(
-            state.model, judge, self.verify, x, plan, config, weights, state.augment, share, vary
-        )
-        return (x, fakes), terms
+        plan = plan_swap(len(x), model.num_layers, self.config.swap, rng)
+        codes = model.encode(x)
+        w = model.map(codes.z_id)
+        model.mapping.track_mean(w)
+        z_non = codes.z_non
+        if self.config.model.spatial_noise > 0:
+            z_non = z_non + self.config.model.spatial_noise * torch.randn_like(z_non)
+        w_mix = mixed_code(w, model.mapping.w_mean, plan, model.num_layers)
+        w_rec = w if w_mix.ndim == 2 else w[:, None].expand(-1, model.num_layers, -1)
+        # One pass makes both: reconstructions in the first half, mixes in the second.
+        images = model.generate(torch.cat([w_rec, w_mix]), torch.cat([z_non, z_non])).float()
+        x_rec, x_mix = images.chunk(2)
+        terms: dict[str, Tensor] = {}
+        total = x.new_zeros(())
+        if weights.reconstruction:
+            terms["rec"] = losses.reconstruction(x, x_rec, config.reconstruction_norm).mean()
+            total = total + weights.reconstruction * terms["rec"]
+        if config.structure:
+            terms["structure"] = losses.structure(x, x_mix, config.structure_size).mean()
+            total = total + config.structure * terms["structure"]
+        needs_v = weights.verification > 0 and (config.positive > 0 or config.negative > 0)
+        if needs_v or config.perceptual:
+            factor = weights.verification if needs_v else 0.0
+            total = total + self._verification(x, x_rec, x_mix, plan, factor, model.num_layers, rng, terms)
+        if weights.adversarial > 0:
+            judged = judge(state.augment(images), features=bool(config.feature_matching), parts=2)
+            logits, maps = judged if isinstance(judged, tuple) else (judged, [])
+            logits_rec, logits_mix = logits.split(len(x))
+            terms["adv_rec"] = losses.adversarial_generator(logits_rec).mean()
+            terms["adv_mix"] = losses.adversarial_generator(logits_mix).mean()
+            adversarial = config.adversarial_rec * terms["adv_rec"] + config.adversarial_mix * terms["adv_mix"]
+            total = total + weights.adversarial * adversarial
+            if maps and not state.augment.active:  # an augmented pair is not a pair any more
+                with torch.no_grad():
+                    _, maps_real = judge(x, features=True)
+                terms["feature_matching"] = losses.feature_distance(maps_real, [m[: len(x)] for m in maps])
+                total = total + config.feature_matching * terms["feature_matching"]
+        terms["total"] = total
+        (total * share).backward()
+        return Judged(x, x_rec.detach(), x_mix.detach()), {name: term.detach() for name, term in terms.items()}
+
+    def _verification(
+        self, x: Tensor, x_rec: Tensor, x_mix: Tensor, plan: Swap, factor: float, num_layers: int,
+        rng: torch.Generator, terms: dict[str, Tensor],
+    ) -> Tensor:  # fmt: skip
+        """The part of the total loss that V supplies; fills `terms`. With factor 0 it is the perceptual loss alone."""
+        config, total = self.config.loss, x.new_zeros(())
+        taps = config.perceptual > 0
+        with torch.no_grad():
+            out = self.verify(x, taps=taps)
+        v_source, maps = out if isinstance(out, tuple) else (out, [])
+        if factor > 0:
+            # Varied, or G would learn textures that only V sees.
+            mixed = self.verify(x_mix, generator=rng if self.config.verifier.augment else None)
+            v_mix = mixed[0] if isinstance(mixed, tuple) else mixed
+            v_target = v_source[plan.target.to(x.device)]
+            # Layers that keep the source's code owe the target only what is left.
+            owed = 1 - plan.kept.to(x.device, torch.float32) / num_layers
+            if config.negative:
+                if config.negative_form == "hinge":
+                    swapped = (~plan.to_mean).to(x.device)
+                    negative = losses.negative_hinge(v_source, v_target, v_mix, config.negative_margin, swapped)
+                else:
+                    negative = losses.negative(v_source, v_mix)
+                terms["neg"] = (negative * owed).mean()
+                total = total + factor * config.negative * terms["neg"]
+            if config.positive:
+                aimed = owed * (~plan.to_mean).to(x.device, torch.float32)
+                positive = losses.positive(v_target, v_mix)
+                if not bool(plan.to_mean.all()):  # known on the CPU: no wait for the GPU
+                    terms["pos"] = (positive * aimed).sum() / aimed.sum()
+                total = total + factor * config.positive * (positive * aimed).mean()
+        if taps:
+            rec = self.verify(x_rec, taps=True)
+            assert isinstance(rec, tuple)
+            terms["perceptual"] = losses.feature_distance(maps, rec[1])
+            total = total + config.perceptual * terms["perceptual"]
+        return total
 
     def discriminator_step(
-        self, state: TrainingState, judge: Discriminator, made: tuple[Tensor, Fakes], share: float
+        self, state: TrainingState, judge: Discriminator, made: Judged, share: float
     ) -> dict[str, Tensor]:
-        """Accumulate D's gradients for one round of `generator_step`."""
-        return discriminator_step(judge, *made, state.augment, share)
+        """Accumulate the gradients of the logistic loss in D for one round of `generator_step`.
 
-    def r1_step(
-        self, state: TrainingState, made: tuple[Tensor, Fakes], weight: float, share: float
-    ) -> dict[str, Tensor]:
-        """Accumulate the gradients of R1 for one round."""
+        Returns:
+            Batch means: the loss, mean logits, and r_t = mean sign of the real logits.
+        """
+        logits = judge(state.augment(torch.cat(made)), parts=3)
+        assert isinstance(logits, Tensor)
+        real, rec, mix = logits.chunk(3)
+        loss = losses.adversarial_discriminator(real, rec, mix)
+        (loss * share).backward()
+        means = {"d_real": real, "d_rec": rec, "d_mix": mix, "r_t": real.detach().sign()}
+        return {"d": loss.detach(), **{name: value.detach().mean() for name, value in means.items()}}
+
+    def r1_step(self, state: TrainingState, made: Judged, weight: float, share: float) -> dict[str, Tensor]:
+        """Accumulate the gradients of R1 in D for one round, in float32 and outside of any compilation.
+
+        Args:
+            weight: γ times the interval of lazy regularisation.
+            share: factor on the loss.
+
+        Returns:
+            The mean penalty, unweighted.
+        """
         assert isinstance(state.discriminator, Discriminator)
-        return r1_step(state.discriminator, made[0], state.augment, weight, share)
+        with torch.autocast(self.device.type, enabled=False):
+            real = state.augment(made.real).detach().requires_grad_(True)
+            logits = state.discriminator(real)
+            assert isinstance(logits, Tensor)
+            penalty = losses.r1_penalty(logits, real).mean()
+            # The logits at weight 0 give every parameter a gradient, so that all processes reduce the same list.
+            (penalty * (weight * share) + 0.0 * logits.sum()).backward()
+        return {"r1": penalty.detach()}
 
     def save(self, path: Path, model: FICGAN | FrameFICGAN, training: dict[str, Any]) -> None:
         """Write the averaged model for use."""
@@ -98,7 +225,7 @@ class CropTask:
     def snapshot(self, model: FICGAN | FrameFICGAN, path: Path) -> None:
         """Write a sheet of what the averaged model makes of the first faces."""
         assert isinstance(model, FICGAN)
-        snapshot(model, self._to_float(self.images[: min(12, len(self.images))]), path)
+        snapshot(model, self._to_float(self._rows(torch.arange(min(12, len(self))))), path)
 
     def judge(self, model: FICGAN | FrameFICGAN) -> dict[str, float]:
         """No figures: `ficgan measure` has them."""
@@ -106,9 +233,69 @@ class CropTask:
 
     def reals(self) -> Tensor:
         """The first faces of the set as a square grid [r,r,3,R,R]."""
-        side = min(8, int(len(self.images) ** 0.5))
-        return self._to_float(self.images[: side * side]).unflatten(0, (side, side))
+        side = min(8, int(len(self) ** 0.5))
+        return self._to_float(self._rows(torch.arange(side * side))).unflatten(0, (side, side))
+
+    def _rows(self, rows: Tensor) -> Tensor:  # int64 [B] → uint8 [B,3,R,R]
+        if isinstance(self.images, Tensor):
+            return self.images[rows.to(self.images.device)]
+        return torch.from_numpy(self.images[rows.numpy()])
 
     def _to_float(self, images: Tensor) -> Tensor:  # uint8 → [−1, 1] on the device
         x = images.to(self.device).float().div_(127.5).sub_(1)
         return x.contiguous(memory_format=torch.channels_last)
+
+
+def decoded_images(faces: FaceData, folder: Path) -> Tensor | StoredRows:
+    """All images of a set, decoded: in memory, or on disk where they are many.
+
+    The file in `folder` is named by the set's fingerprint and written once, whole or not at all. Several processes may
+    call this at a time.
+
+    Returns:
+        uint8 [N,3,R,R], to be indexed by rows.
+
+    Raises:
+        InputError, FicganError: a damaged image, or no room on the disk.
+    """
+    shape = (len(faces), 3, faces.resolution, faces.resolution)
+    if np.prod(shape) <= RESIDENT:
+        return faces.resident()
+    path = folder / f"images-{faces.resolution}-{faces.fingerprint[:16]}.npy"
+    with locked(folder / ".images.lock"):
+        if not path.exists():
+            try:
+                with atomic_write(path) as file:
+                    header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+                    write_array_header_1_0(file, header)
+                    for begin in range(0, len(faces), CHUNK):
+                        part = faces.subset(range(begin, min(begin + CHUNK, len(faces))))
+                        file.write(part.resident().numpy().data)
+            except OSError as error:
+                needed = f"it needs {np.prod(shape) / 2**30:.1f} GiB"
+                raise FicganError(f"{path} cannot be written ({error.strerror}); {needed}") from None
+    return StoredRows(path)
+
+
+@torch.no_grad()
+def snapshot(model: FICGAN, faces: Tensor, path: Path) -> None:
+    """Write one picture; a column for each face.
+
+    Rows: source, reconstruction, swap with the next face, then the mean code in all layers (i = 0) and i = ¼L, ½L, ¾L,
+    L − 1.
+
+    Args:
+        model: averaged model in evaluation mode.
+        faces: [B,3,R,R] in [−1, 1].
+        path: PNG to write.
+    """
+    num_layers = model.num_layers
+    codes = model.encode(faces)
+    w = model.map(codes.z_id)
+    rows = [faces, model.generate(w, codes.z_non), model.generate(w.roll(-1, 0), codes.z_non)]
+    mean = model.mapping.w_mean.expand_as(w)
+    for kept in sorted({0, num_layers // 4, num_layers // 2, 3 * num_layers // 4, num_layers - 1}):
+        per_layer = mean[:, None].repeat(1, num_layers, 1)
+        per_layer[:, :kept] = w[:, None]
+        rows.append(model.generate(per_layer, codes.z_non))
+    save_grid(torch.stack(rows), path)

@@ -20,17 +20,14 @@ from ficgan.errors import UsageError
 from ficgan.export.networks import frame_to_onnx
 from ficgan.faces import Alignment, MediaPipeMesh, Recognizer, get_recognizer
 from ficgan.frame.appearance import SMALL, look_features
-from ficgan.frame.file import load_appearance, save_appearance
-from ficgan.frame.network import FrameNetwork
+from ficgan.frame.file import FrameNetwork, load_appearance, save_appearance
 from ficgan.frame.torch_warp import Composite
 from ficgan.models import FICGAN, FrameDiscriminator, FrameFICGAN
 from ficgan.models.io import file_digest
-from ficgan.training.frame_faces import PRESENCE, CodeMemory, FrameBatch, FrameFaces, Mixes, rows_of
-from ficgan.training.snapshots import save_grid
+from ficgan.training.frame_faces import PRESENCE, CodeMemory, FrameBatch, FrameFaces, Mixes
 from ficgan.training.state import TrainingState
-from ficgan.training.step import Weights
-from ficgan.training.swap import Swap, plan_swap
-from ficgan.training.verify import make_verify
+from ficgan.training.stats import save_grid
+from ficgan.training.step import Swap, Weights, make_verify, plan_swap
 
 __all__ = ["FrameLosses", "FrameTask"]
 
@@ -55,7 +52,7 @@ class FrameLosses(nn.Module):
     def __init__(self, faces: FrameFaces, sample: int = 6000) -> None:
         super().__init__()
         rows = np.linspace(0, len(faces) - 1, min(sample, len(faces))).astype(int)
-        textures = rows_of(faces.textures, rows)
+        textures = faces.textures[rows]
         x = look_features(textures, faces.read.take(rows))
         pixels = 3 * SMALL * SMALL
         seen = x[:, :pixels].astype(np.float64)
@@ -127,13 +124,13 @@ class FrameTask:
         check_alignment(self.faces, Alignment("canonical"))
 
     def _check_sizes(self) -> None:
-        told, model = self.config.model, self.model
-        assert told.frame is not None
+        wanted, model = self.config.model, self.model
+        assert wanted.frame is not None
         for key, asked, has in (
-            ("resolution", told.resolution, model.size),
-            ("frame.code_dim", told.frame.code_dim, model.code_size - model.lights + len(model.names)),
-            ("frame.shape_dim", told.frame.shape_dim, len(model.shape.basis)),
-            ("frame.moment_dim", told.frame.moment_dim, model.moment_size),
+            ("resolution", wanted.resolution, model.size),
+            ("frame.code_dim", wanted.frame.code_dim, model.code_size - model.lights + len(model.names)),
+            ("frame.shape_dim", wanted.frame.shape_dim, len(model.shape.basis)),
+            ("frame.moment_dim", wanted.frame.moment_dim, model.moment_size),
         ):
             if asked != has:
                 raise UsageError(f"model.{key} is {asked}, and {self.path} needs {has}: set it so")
@@ -191,26 +188,26 @@ class FrameTask:
         x_rec, x_mix = fakes.chunk(2)
         terms, maps, maps_real = self._terms(batch, plan, textures, shape, x_rec, x_mix, weights, rng)
         rec_texture, mix_texture = textures.chunk(2)
-        told = config.loss
+        factors = config.loss
         total = (
-            weights.reconstruction * terms["rec"] + told.perceptual * terms["perceptual"]
-            + told.structure * terms["structure"] + told.keep * terms["keep"]
-            + told.shape * terms["shape"] + told.colour * terms["colour"] + told.anchor * terms["anchor"]
-            + weights.verification * (told.positive * terms["pos"] + told.negative * terms["neg"])
+            weights.reconstruction * terms["rec"] + factors.perceptual * terms["perceptual"]
+            + factors.structure * terms["structure"] + factors.keep * terms["keep"]
+            + factors.shape * terms["shape"] + factors.colour * terms["colour"] + factors.anchor * terms["anchor"]
+            + weights.verification * (factors.positive * terms["pos"] + factors.negative * terms["neg"])
         )  # fmt: skip
         if weights.adversarial > 0:
             for name, texture, seen in (("adv_rec", rec_texture, []), ("adv_mix", mix_texture, maps)):
                 logits = judge(texture, self.composite.mask, seen)
                 if logits:
                     terms[name] = losses.local_adversarial(logits, self.weights(logits), real=True).mean()
-                    share_of = told.adversarial_rec if name == "adv_rec" else told.adversarial_mix
+                    share_of = factors.adversarial_rec if name == "adv_rec" else factors.adversarial_mix
                     total = total + weights.adversarial * share_of * terms[name]
         terms["total"] = total
         (total * share).backward()
-        told_terms = {name: term.detach() for name, term in terms.items()}
-        detached = [one.detach() for one in maps]
+        detached_terms = {name: term.detach() for name, term in terms.items()}
+        detached = [part.detach() for part in maps]
         made = Judged(batch.texture, maps_real, rec_texture.detach(), mix_texture.detach(), detached)
-        return made, told_terms
+        return made, detached_terms
 
     def discriminator_step(
         self, state: TrainingState, judge: FrameDiscriminator, made: Judged, share: float
@@ -219,16 +216,16 @@ class FrameTask:
         mask = self.composite.mask
         real = judge(made.real, mask, made.real_maps)
         mix, rec = judge(made.mix, mask, made.mix_maps), judge(made.rec, mask)
-        fakes = [one for one in (mix, rec) if one]
+        fakes = [logit for logit in (mix, rec) if logit]
         loss = losses.local_adversarial(real, self.weights(real), real=True)
-        for one in fakes:
-            loss = loss + losses.local_adversarial(one, self.weights(one), real=False) / len(fakes)
+        for logit in fakes:
+            loss = loss + losses.local_adversarial(logit, self.weights(logit), real=False) / len(fakes)
         loss = loss.mean()
         (loss * share).backward()
-        told = {"d": loss.detach(), "r_t": torch.stack([one.detach().sign().mean() for one in real]).mean()}
+        terms = {"d": loss.detach(), "r_t": torch.stack([logit.detach().sign().mean() for logit in real]).mean()}
         for number, (a, b) in enumerate(zip(real, mix, strict=True)):
-            told[f"d_{number}"] = ((a > 0).float().mean() + (b < 0).float().mean()).detach() / 2
-        return told
+            terms[f"d_{number}"] = ((a > 0).float().mean() + (b < 0).float().mean()).detach() / 2
+        return terms
 
     def r1_step(self, state: TrainingState, made: Judged, weight: float, share: float) -> dict[str, Tensor]:
         """Accumulate the gradients of R1 on patches for one round; V's maps are held by their spectral norm."""
@@ -282,12 +279,12 @@ class FrameTask:
         weights: Weights, rng: torch.Generator,
     ) -> tuple[dict[str, Tensor], list[Tensor], list[Tensor]]:  # fmt: skip
         """Terms of the loss, and V's feature maps of the mixes and of varied sources, for D."""
-        told, count = self.config.loss, len(x_rec)
+        factors, count = self.config.loss, len(x_rec)
         mask = self.composite.mask
         rec, mix = textures.chunk(2)
         apart = (rec - batch.texture).abs() * mask
         terms = {"rec": apart.mean((1, 2, 3)).mean() / mask.mean()}
-        terms["structure"] = losses.structure(batch.source, x_mix, told.structure_size).mean()
+        terms["structure"] = losses.structure(batch.source, x_mix, factors.structure_size).mean()
         terms["keep"] = self.losses.keep(mix, batch.shape + shape[count:], batch.wanted).mean()
         added = (mix - batch.linear[count:]) * mask
         chroma = F.avg_pool2d(added - added.mean(1, keepdim=True), 4)
@@ -306,7 +303,7 @@ class FrameTask:
         target = batch.identity[plan.target.to(self.device)]
         owed = 1 - plan.kept.to(self.device, torch.float32) / self.model.num_layers
         swapped = (~plan.to_mean).to(self.device)
-        margin = told.negative_margin
+        margin = factors.negative_margin
         terms["neg"] = (losses.negative_hinge(batch.identity, target, v_mix, margin, swapped) * owed).mean()
         terms["pos"] = (losses.positive(target, v_mix) * owed * swapped.float()).mean()
         return terms, maps_mix, maps_real
@@ -352,7 +349,7 @@ class FrameTask:
         recogniser = get_recognizer("auto")
         points = Alignment().points(self.config.model.resolution).astype(np.float32)[None]
         rows = self.held_out[:: max(1, len(self.held_out) // JUDGED)][:JUDGED]
-        told: dict[str, list[Floats]] = {}
+        figures_of: dict[str, list[Floats]] = {}
         mask = self.composite.mask
         for begin in range(0, len(rows), 16):
             part = rows[begin : begin + 16]
@@ -370,8 +367,8 @@ class FrameTask:
                     "distance_rec": np.linalg.norm(rec - source, axis=1), "sharpness": sharp.log(),
                 }  # fmt: skip
                 for name, values in figures.items():
-                    told.setdefault(name + end, []).append(np.asarray(values, np.float32))
-        means = {name: float(np.concatenate(parts).mean()) for name, parts in told.items()}
+                    figures_of.setdefault(name + end, []).append(np.asarray(values, np.float32))
+        means = {name: float(np.concatenate(parts).mean()) for name, parts in figures_of.items()}
         return {name: float(np.exp(mean)) if name.startswith("sharp") else mean for name, mean in means.items()}
 
     def _held_out(self, model: FrameFICGAN, rows: NDArray[np.int64], kept: int, rng: np.random.Generator) -> _Made:
@@ -392,7 +389,7 @@ class FrameTask:
     def reals(self) -> Tensor:
         """The first faces of the set as a square grid [r,r,3,S,S]."""
         side = min(8, int(len(self.set) ** 0.5))
-        return self.mixes.picture(np.array(self.set.images[: side * side])).unflatten(0, (side, side))
+        return self.mixes.picture(self.set.images[: side * side]).unflatten(0, (side, side))
 
 
 class _Made(NamedTuple):

@@ -21,8 +21,9 @@ from ficgan.frame.appearance import SLOPES
 from ficgan.frame.file import FrameConfig
 from ficgan.frame.learn import images_of
 from ficgan.identity.ksame import draw_members, restore_variance
+from ficgan.training.step import StoredRows, locked
 
-__all__ = ["CodeMemory", "FrameBatch", "FrameFaces", "Mixes", "rows_of"]
+__all__ = ["CodeMemory", "FrameBatch", "FrameFaces", "Mixes"]
 
 Floats = NDArray[np.float32]
 PRESENCE = 8.0
@@ -35,8 +36,8 @@ class FrameFaces:
 
     Args:
         model: linear model that read them.
-        images: uint8 [N,S,S,3], aligned crops.
-        textures: uint8 [N,R,R,3].
+        images: rows uint8 [S,S,3], aligned crops.
+        textures: rows uint8 [R,R,3].
         read: of their meshes.
         codes: float32 [N,D] of the linear model.
         moment: of the sources.
@@ -45,8 +46,8 @@ class FrameFaces:
     """
 
     model: AppearanceModel
-    images: NDArray[np.uint8]
-    textures: NDArray[np.uint8]
+    images: StoredRows
+    textures: StoredRows
     read: Readings
     codes: Floats
     moment: Moment
@@ -73,21 +74,19 @@ class FrameFaces:
             say: called as say(stage, done, total).
         """
         digest = hashlib.sha256(f"{key}/{data.fingerprint}/{model.size}".encode()).hexdigest()
-        said = folder / "faces.json"
-        if not (said.exists() and json.loads(said.read_text()).get("digest") == digest):
-            folder.mkdir(parents=True, exist_ok=True)
-            count = _read_faces(data, model, mesh, verify, folder, say)
-            said.write_text(json.dumps({"digest": digest, "faces": count}))
-
-        def array(name: str) -> NDArray[Any]:
-            return np.load(folder / f"{name}.npy", mmap_mode="r")
-
-        read = model.shape.read(array("points"))
-        numbers, light = read.numbers, np.array(array("light"))
-        moment = Moment(read, numbers, light, np.array(array("kept")), np.array(array("grey")))
-        rest = (np.array(array(name)) for name in ("codes", "detail", "identity"))
-        codes, detail, identity = rest
-        return cls(model, array("images"), array("textures"), read, codes, moment, detail, identity)
+        record = folder / "faces.json"
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder / ".lock"):  # the first process reads the faces, the others find them read
+            if not (record.exists() and json.loads(record.read_text()).get("digest") == digest):
+                record.unlink(missing_ok=True)  # from here on the arrays belong to no record
+                count = _read_faces(data, model, mesh, verify, folder, say)
+                record.write_text(json.dumps({"digest": digest, "faces": count}))
+        names = ("points", "light", "kept", "grey", "codes", "detail", "identity")
+        points, light, kept, grey, codes, detail, identity = (np.load(folder / f"{name}.npy") for name in names)
+        images, textures = (StoredRows(folder / f"{name}.npy") for name in ("images", "textures"))
+        read = model.shape.read(points)
+        moment = Moment(read, read.numbers, light, kept, grey)
+        return cls(model, images, textures, read, codes, moment, detail, identity)
 
 
 def _read_faces(
@@ -204,7 +203,7 @@ class Mixes:
         mixed = replace(moment, numbers=numbers, light=light, kept=given.astype(np.float32))
         take = np.stack([model.taken(int(one), model.num_layers) for one in first])
         codes = model.mixed(own, new, take, given)
-        flat = rows_of(faces.textures, rows)
+        flat = faces.textures[rows]
         linear = np.stack([flat, flat]).astype(np.float32) / np.float32(255)
         known = linear.reshape(2, count, -1, 3)
         known[0][:, model.pixels] = model.decode(own, moment)
@@ -215,7 +214,7 @@ class Mixes:
         vectors = [model.moment_vector(m, faces.detail[rows]) for m in (moment, mixed)]
         moves = self._moves(moment.read)
         share = take[:, :shape].mean(1)[:, None, None, None]  # a reconstruction keeps the source's own shape
-        source = rows_of(faces.images, rows)
+        source = faces.images[rows]
         return FrameBatch(
             source=self.picture(source), texture=self.picture(flat), identity=self._tensor(faces.identity[rows]),
             code=self.identity(rows),
@@ -231,7 +230,7 @@ class Mixes:
 
     def textures(self, rows: NDArray[np.int64]) -> Tensor:
         """Textures [B,3,R,R] of rows in [−1, 1]."""
-        return self.picture(rows_of(self.faces.textures, rows))
+        return self.picture(self.faces.textures[rows])
 
     def identity(self, rows: NDArray[np.int64]) -> Tensor:
         """Identity codes of the linear model [B,C]."""
@@ -280,8 +279,3 @@ class CodeMemory:
         mean = self.codes[members].mean(0, dtype=np.float64)
         psi = self.psi * float(rng.random())
         return restore_variance(mean, self.codes.mean(0, dtype=np.float64), k, psi, self._cap)
-
-
-def rows_of(array: NDArray[np.uint8], rows: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Rows of an array on disk; one at a time, as fancy indexing of a mapped file is slower."""
-    return np.stack([array[row] for row in rows])

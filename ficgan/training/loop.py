@@ -3,42 +3,44 @@
 Files in the run's folder: `config.json` (what was asked), `state.safetensors` (to go on), `network.safetensors` (the
 averaged model, to use), `network-NNNNNN.safetensors` (the same at snapshots, by kimg), `start.safetensors` (the latest
 snapshot's networks, for another run to begin from), `snapshots.jsonl` (figures of snapshots), `stats.jsonl`,
-`tensorboard/`, `reals.png` and `grid-NNNNNN.png`. The same command again goes on where the last one stopped.
+`tensorboard/`, `reals.png` and `grid-NNNNNN.png`; what was read of the data is in `images-*.npy` (large sets of crops)
+or `faces/` (the frame). The same command again resumes the run.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+import torch.distributed as dist
+from torch import Tensor, nn
 
 from ficgan import ops
 from ficgan.config import Config
 from ficgan.data import ResumableSampler
+from ficgan.device import resolve_device
 from ficgan.errors import FicganError, UsageError
 from ficgan.interrupts import stop_asked
 from ficgan.models.io import file_digest
 from ficgan.training.crops import CropTask
-from ficgan.training.distributed import Team
 from ficgan.training.frame import FrameTask
-from ficgan.training.snapshots import save_grid
 from ficgan.training.state import TrainingState
-from ficgan.training.stats import Means, Reporter, duration
+from ficgan.training.stats import Means, Reporter, duration, save_grid
 from ficgan.training.step import weights_at
 
-__all__ = ["Interrupted", "train"]
+__all__ = ["Interrupted", "Team", "train"]
 
 STATE, START, NETWORK, CONFIG = "state.safetensors", "start.safetensors", "network.safetensors", "config.json"
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM: the state was saved, the same command goes on."""
+    """Ctrl-C or SIGTERM; the state is saved, and the same command resumes the run."""
 
 
 def train(
@@ -53,17 +55,17 @@ def train(
     progress: str = "auto",
     max_seconds: float | None = None,
 ) -> Path:
-    """Train, or go on training.
+    """Train, or resume training.
 
     Args:
-        config: of the run; a run that goes on must have the same networks.
+        config: of the run; a resumed run must have the same networks.
         data: folders, zips or tars of aligned faces.
         out: folder of the run, made if needed.
         device: "auto", "cpu" or "cuda".
         start: state file of another run whose weights to begin from (ignored when this run has a state already).
         split, labels: use only images whose row in the label file has this split.
         progress: "auto", "text" or "none".
-        max_seconds: save and return after so long; the same call goes on.
+        max_seconds: save and return after so many seconds; the same call resumes.
 
     Returns:
         Path of the averaged model.
@@ -102,7 +104,7 @@ class _Run:
                 f"optimizer.batch={config.optimizer.batch} does not split into {rounds} rounds on {team.world} "
                 "processes of at least 2 images each"
             )
-        # Models before data, data before files: a mistake shows at once and leaves nothing behind.
+        # Models before data, data before files: a mistake is found at once and leaves no file.
         self.state = TrainingState(config, team.device)
         self.progress = progress if team.first else "none"
         kind: type[CropTask] | type[FrameTask] = FrameTask if config.model.frame else CropTask
@@ -168,7 +170,7 @@ class _Run:
                             saved_at = time.monotonic()
                     if stop and not last:
                         if interrupted:
-                            raise Interrupted(f"stopped at {state.images / 1000:.1f} kimg; the same command goes on")
+                            raise Interrupted(f"stopped at {state.images / 1000:.1f} kimg; the same command resumes")
                         break
         finally:
             if reporter:
@@ -267,9 +269,9 @@ class _Run:
             self.task.save(self.out / f"network-{stamp}.safetensors", model, training)
             self.task.snapshot(model, self.out / f"grid-{stamp}.png")
             if figures := self.task.judge(model):
-                told = {"kimg": self.state.kimg, **{name: round(value, 5) for name, value in figures.items()}}
+                record = {"kimg": self.state.kimg, **{name: round(value, 5) for name, value in figures.items()}}
                 with open(self.out / "snapshots.jsonl", "a", encoding="utf-8") as file:
-                    file.write(json.dumps(told) + "\n")
+                    file.write(json.dumps(record) + "\n")
 
     def _record(self) -> dict[str, object]:
         """What a checkpoint says of its training."""
@@ -297,7 +299,7 @@ class _Run:
             f"  {name:<14}{sum(p.numel() for p in m.parameters()) / 1e6:8.2f} M parameters" for name, m in modules
         ]
         if state.step:
-            lines.append(f"going on at {state.images / 1000:.1f} kimg after {duration(state.seconds)}")
+            lines.append(f"resuming at {state.images / 1000:.1f} kimg after {duration(state.seconds)}")
         return "\n".join(lines)
 
     def _require_finite(self, team: Team) -> None:
@@ -322,3 +324,76 @@ def _crossed(images: int, batch: int, every_kimg: float) -> bool:
     """Whether the last step went over a multiple of `every_kimg`."""
     every = max(1, round(every_kimg * 1000))
     return images // every > (images - batch) // every
+
+
+class Team:
+    """The processes that torchrun started, or just this one.
+
+    Args:
+        device: "auto", "cpu", "cuda" or "cuda:N"; with several processes each takes its own GPU.
+
+    Raises:
+        UsageError: a device that is unknown or not there.
+    """
+
+    def __init__(self, device: str = "auto") -> None:
+        self.world = int(os.environ.get("WORLD_SIZE", "1"))
+        self.rank = int(os.environ.get("RANK", "0"))
+        local = int(os.environ.get("LOCAL_RANK", "0"))
+        name = resolve_device(device)
+        cuda = name != "cpu"
+        if self.world > 1 and cuda:
+            name = f"cuda:{local}"
+        self.device = torch.device(name)
+        if cuda:
+            if self.device.index is None:  # set_device wants a number
+                self.device = torch.device("cuda", torch.cuda.current_device())
+            torch.cuda.set_device(self.device)
+        self._own_group = False
+        if self.world > 1 and not dist.is_initialized():
+            dist.init_process_group("nccl" if cuda else "gloo")
+            self._own_group = True
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes files and lines."""
+        return self.rank == 0
+
+    def share(self, modules: Iterable[nn.Module]) -> None:
+        """Copy the first process's parameters and buffers to all."""
+        if self.world > 1:
+            for module in modules:
+                for tensor in [*module.parameters(), *module.buffers()]:
+                    dist.broadcast(tensor.detach(), src=0)
+
+    def average_gradients(self, parameters: Iterable[Tensor]) -> None:
+        """Replace each gradient by its mean over all processes, in one reduction."""
+        if self.world == 1:
+            return
+        with_gradient = [p for p in parameters if p.grad is not None]
+        flat = torch.cat([p.grad.flatten() for p in with_gradient if p.grad is not None])
+        dist.all_reduce(flat)
+        flat /= self.world
+        for parameter, mean in zip(with_gradient, flat.split([p.numel() for p in with_gradient]), strict=True):
+            assert parameter.grad is not None
+            parameter.grad.copy_(mean.view_as(parameter))
+
+    def average(self, tensor: Tensor) -> Tensor:
+        """Mean of a tensor over all processes, in place."""
+        if self.world > 1:
+            dist.all_reduce(tensor)
+            tensor /= self.world
+        return tensor
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set in any process; all must ask at the same step."""
+        if self.world == 1:
+            return flag
+        votes = torch.tensor([float(flag)], device=self.device)
+        dist.all_reduce(votes, op=dist.ReduceOp.MAX)
+        return bool(votes.item())
+
+    def leave(self) -> None:
+        """Close the process group if this object opened it."""
+        if self._own_group and dist.is_initialized():
+            dist.destroy_process_group()

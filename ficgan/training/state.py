@@ -1,20 +1,19 @@
-"""Everything a run needs to go on exactly where it stopped, as one safetensors file."""
+"""What a run resumes from: networks, optimisers, average, augmentation and counters, as one safetensors file."""
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ficgan.config import Config
+from ficgan.config import AugmentConfig, Config, EmaConfig
 from ficgan.errors import FicganError
 from ficgan.models import FICGAN, Discriminator, FrameDiscriminator, FrameFICGAN, load_tensors, save_tensors
-from ficgan.training.augment import Augment
-from ficgan.training.ema import Ema
 
-__all__ = ["TrainingState"]
+__all__ = ["Augment", "Ema", "TrainingState", "flip"]
 
 KIND = "training state"
 
@@ -51,7 +50,7 @@ class TrainingState:
         self.start_images = 0
         """Images seen before this run, when it began from the weights of another."""
         self.data = ""
-        """Fingerprint of the training images; a run goes on with the same ones only."""
+        """Fingerprint of the training images; a run resumes with the same images only."""
 
     @property
     def images(self) -> int:
@@ -97,7 +96,7 @@ class TrainingState:
         save_tensors(path, tensors, header, kind=KIND)
 
     def load(self, path: Path) -> None:
-        """Go on from a file of `save` made with the same networks.
+        """Resume from a file of `save` made with the same networks.
 
         Raises:
             FicganError: damaged, foreign, or of another model.
@@ -146,7 +145,7 @@ class TrainingState:
         self.start_images = counters["start_images"] + counters["step"] * batch
 
     def _require_same_run(self, path: Path, header: dict[str, Any]) -> None:
-        """What decides which images come next must be as it was; learning rates and weights of losses may change."""
+        """What decides the order of images must be unchanged; learning rates and weights of losses may change."""
         was, now = header["config"], self.config.model_dump(mode="json")
         for section, key in (("optimizer", "batch"), ("optimizer", "accumulate"), ("", "seed")):
             before, after = ((tree[section] if section else tree)[key] for tree in (was, now))
@@ -170,3 +169,110 @@ def _adam(module: nn.Module, config: Config, lr: float, interval: int | None) ->
     betas = tuple(beta**c for beta in config.optimizer.betas)
     group = {"params": list(module.parameters()), "lr": lr * c, "base_lr": lr * c}
     return torch.optim.Adam([group], betas=betas, eps=config.optimizer.eps)
+
+
+def decay(config: EmaConfig, batch: int, images: int) -> float:
+    """Share of the old average that a step keeps.
+
+    Args:
+        config: half-life and ramp.
+        batch: images of the step.
+        images: seen so far.
+
+    Returns:
+        ½^(batch / half-life), the half-life being at most `ramp` × the images seen.
+    """
+    half_life = config.half_life_kimg * 1000
+    if config.ramp > 0:
+        half_life = min(half_life, images * config.ramp)
+    return 0.5 ** (batch / max(half_life, 1e-8))
+
+
+class Ema:
+    """Averaged copy of a model, in evaluation mode."""
+
+    def __init__(self, model: FICGAN | FrameFICGAN, config: EmaConfig) -> None:
+        self.config = config
+        self.model = copy.deepcopy(model).eval().requires_grad_(False)
+
+    @torch.no_grad()
+    def update(self, model: FICGAN | FrameFICGAN, batch: int, images: int) -> None:
+        """Fold in the weights after a step of `batch` images, `images` seen so far; buffers are copied."""
+        keep = decay(self.config, batch, images)
+        averaged, current = list(self.model.parameters()), [p.detach() for p in model.parameters()]
+        for own, other in zip(averaged, current, strict=True):
+            own.lerp_(other, 1 - keep)
+        for buffer, source in zip(self.model.buffers(), model.buffers(), strict=True):
+            buffer.copy_(source)
+
+
+def flip(x: Tensor, rng: torch.Generator) -> Tensor:
+    """Mirror each image of x [B,3,H,W] with probability ½; `rng` is a CPU generator."""
+    chosen = torch.rand(x.shape[0], generator=rng) < 0.5
+    return torch.where(chosen.to(x.device)[:, None, None, None], x.flip(3), x)
+
+
+class Augment:
+    """Random geometry and colour (kornia), each with probability p; p follows the discriminator's r_t.
+
+    Without `config.adaptive` it hands images through. Its random numbers come from torch's own generator, which the
+    loop seeds at every step.
+
+    Args:
+        config: target, speed and limits.
+
+    Source: Karras et al. 2020, "Training GANs with limited data", section 3.2, with a kornia pipeline.
+    """
+
+    def __init__(self, config: AugmentConfig) -> None:
+        self.config = config
+        self.p = 0.0
+        self.sign_sum = torch.zeros(())
+        """Sum of r_t since p last moved, on the device; with `sign_steps` part of what a run resumes from."""
+        self.sign_steps = 0
+        self._pipeline: tuple[float, nn.Module] | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether images are changed at all at this moment."""
+        return self.config.adaptive and self.p > 0
+
+    def observe(self, r_t: Tensor, batch: int, kimg: float) -> None:
+        """Count one discriminator step; every `interval` of them p moves towards the point where r_t meets the target.
+
+        Args:
+            r_t: scalar, mean sign of the discriminator's logits for the step's real images.
+            batch: images of the step.
+            kimg: images seen in all, thousands.
+        """
+        if not self.config.adaptive or kimg < self.config.start_kimg:
+            return
+        self.sign_sum, self.sign_steps = self.sign_sum.to(r_t.device) + r_t, self.sign_steps + 1
+        if self.sign_steps < self.config.interval:
+            return
+        direction = 1 if self.sign_sum.item() / self.sign_steps > self.config.target else -1
+        step = direction * self.sign_steps * batch / (self.config.speed_kimg * 1000)
+        self.p = min(max(self.p + step, 0.0), self.config.max_p)
+        self.sign_sum, self.sign_steps = torch.zeros_like(self.sign_sum), 0
+
+    def __call__(self, x: Tensor) -> Tensor:  # [B,3,H,W] in [−1, 1] → the same, augmented
+        if not self.active:
+            return x
+        p = round(self.p, 2)
+        if self._pipeline is None or self._pipeline[0] != p:
+            self._pipeline = (p, _pipeline(p))
+        return self._pipeline[1](x.float() * 0.5 + 0.5) * 2 - 1
+
+
+def _pipeline(p: float) -> nn.Module:
+    from kornia import augmentation as K
+
+    return K.AugmentationSequential(
+        K.RandomHorizontalFlip(p=p / 2),
+        K.RandomAffine(degrees=10, translate=(0.1, 0.1), scale=(0.85, 1.15), padding_mode="reflection", p=p),
+        K.RandomBrightness((0.8, 1.2), p=p),
+        K.RandomContrast((0.7, 1.3), p=p),
+        K.RandomSaturation((0.5, 1.5), p=p),
+        K.RandomHue((-0.05, 0.05), p=p),
+        data_keys=["input"],
+    )

@@ -1,4 +1,4 @@
-"""Running means of the losses, and the three places they go to: a line, `stats.jsonl`, tensorboard."""
+"""What a run shows: running means of the losses, the three places they go to, and sheets of pictures."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import resource
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from ficgan.training.distributed import Team
+from ficgan.files import atomic_write
 
-__all__ = ["Means", "Reporter", "duration"]
+if TYPE_CHECKING:
+    from ficgan.training.loop import Team
+
+__all__ = ["Means", "Reporter", "duration", "save_grid"]
 
 
 class Means:
@@ -104,7 +107,7 @@ class Reporter:
 
 
 def _forget_after(path: Path, kimg: float) -> None:
-    """Drop the records later than the state a run goes on from (it was killed before it saved again)."""
+    """Drop records later than the state that is resumed: the run was killed before it saved again."""
     if not path.exists():
         return
     lines = path.read_text(encoding="utf-8").splitlines()
@@ -128,3 +131,14 @@ def duration(seconds: float) -> str:
     if days:
         return f"{days}d {hours:02d}h"
     return f"{hours}h {minutes:02d}m" if hours else f"{minutes}m {rest:02d}s"
+
+
+def save_grid(images: Tensor, path: Path) -> None:
+    """Write images [rows,columns,3,R,R] in [−1, 1] as one PNG, whole or not at all."""
+    from PIL import Image
+
+    rows, columns, _, height, width = images.shape
+    pixels = ((images.float().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).cpu()
+    sheet = pixels.permute(0, 3, 1, 4, 2).reshape(rows * height, columns * width, 3)
+    with atomic_write(path, overwrite=True) as file:
+        Image.fromarray(sheet.numpy()).save(file, format="PNG")

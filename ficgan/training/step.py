@@ -1,31 +1,28 @@
-"""One training step's losses: reconstruct and swap in one batch, then judge the two with the discriminator.
-
-The functions here accumulate gradients and return numbers; optimisers, schedules and files belong to the loop.
-"""
+"""What the two tasks of training share: weights of the losses, who takes whose identity, V, and images on disk."""
 
 from __future__ import annotations
 
+import fcntl
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from ficgan import losses
-from ficgan.config import Config, LossConfig
-from ficgan.models import FICGAN, Discriminator
-from ficgan.training.augment import Augment
-from ficgan.training.swap import Swap, mixed_code
+from ficgan.config import Config, LossConfig, SwapConfig
+from ficgan.errors import FicganError
+from ficgan.faces.alignment import ARCFACE_POINTS, Alignment
+from ficgan.verification import AlignedInput, VAugment, Verifier, load_verifier
 
-__all__ = ["Fakes", "Verify", "Weights", "discriminator_step", "generator_step", "r1_step", "weights_at"]
-
-
-class Verify(Protocol):
-    """The frozen verification network V, on images [B,3,R,R] in [−1, 1]."""
-
-    def __call__(
-        self, x: Tensor, *, taps: bool = False, generator: torch.Generator | None = None
-    ) -> Tensor | tuple[Tensor, list[Tensor]]: ...
+__all__ = ["StoredRows", "Swap", "Weights", "locked", "make_verify", "mixed_code", "plan_swap", "weights_at"]
 
 
 @dataclass(frozen=True)
@@ -35,14 +32,6 @@ class Weights:
     reconstruction: float
     verification: float
     adversarial: float
-
-
-@dataclass(frozen=True)
-class Fakes:
-    """Generated images of a step, without their graph."""
-
-    rec: Tensor
-    mix: Tensor
 
 
 def weights_at(config: LossConfig, kimg: float) -> Weights:
@@ -60,183 +49,159 @@ def _ramp(x: float, start: float, end: float) -> float:
     return 1.0 if x >= end else max(0.0, (x - start) / (end - start))
 
 
-def generator_step(
-    model: FICGAN,
-    discriminator: Discriminator,
-    verify: Verify,
-    x: Tensor,
-    plan: Swap,
-    config: Config,
-    weights: Weights,
-    augment: Augment,
-    share: float,
-    rng: torch.Generator | None = None,
-) -> tuple[Fakes, dict[str, Tensor]]:
-    """Accumulate the gradients of the total loss in E, mapping and G.
+class Swap(NamedTuple):
+    """Plan for one batch of B images; all tensors on the CPU."""
+
+    target: Tensor
+    """int64 [B]: image whose identity is taken; the batch rolled, so never the image itself."""
+    to_mean: Tensor
+    """bool [B]: towards a mean of codes instead of the target."""
+    members: Tensor
+    """float [B,B]: row b holds the weights of the other codes in its mean (rows sum to 1, the diagonal is 0)."""
+    pull: Tensor
+    """float [B]: share of the way from the running mean of all codes to that small mean."""
+    kept: Tensor
+    """int64 [B]: i, the number of layers that keep the source's code (0 but for crossovers)."""
+
+
+def plan_swap(batch: int, num_layers: int, config: SwapConfig, rng: torch.Generator) -> Swap:
+    """Draw a plan.
 
     Args:
-        model: in training mode.
-        discriminator: judged with, not changed (its parameters must not require gradients).
-        verify: V.
-        x: source images [B,3,R,R] in [−1, 1].
-        plan: whose identity goes where.
-        config: of the run.
-        weights: λ at this moment.
-        augment: applied to whatever the discriminator sees.
-        share: factor on the loss, 1/rounds when gradients are accumulated.
-        rng: varies what V sees of the mixes; None: V sees them as they are.
+        batch: images B ≥ 2.
+        num_layers: L.
+        config: shares of means and crossovers.
+        rng: CPU generator.
 
     Returns:
-        The generated images and the batch means of all loss terms.
-
-    Source: FICGAN, "Total Loss".
+        The plan.
     """
-    loss_config = config.loss
-    batch = x.shape[0]
-    codes = model.encode(x)
-    w = model.map(codes.z_id)
-    model.mapping.track_mean(w)
-    z_non = codes.z_non
-    if config.model.spatial_noise > 0:
-        z_non = z_non + config.model.spatial_noise * torch.randn_like(z_non)
-    w_mix = mixed_code(w, model.mapping.w_mean, plan, model.num_layers)
-    w_rec = w if w_mix.ndim == 2 else w[:, None].expand(-1, model.num_layers, -1)
-    # One pass makes both: reconstructions in the first half, mixes in the second.
-    images = model.generate(torch.cat([w_rec, w_mix]), torch.cat([z_non, z_non])).float()
-    x_rec, x_mix = images.chunk(2)
+    roll = int(torch.randint(1, batch, (), generator=rng))
+    target = torch.arange(batch).roll(roll)
+    to_mean = torch.rand(batch, generator=rng) < config.mean_fraction
+    low, high = (min(size, batch - 1) for size in config.mean_of)
+    sizes = torch.randint(low, high + 1, (batch, 1), generator=rng)
+    # Nobody is in the mean that replaces them: the diagonal ranks last, and at most B − 1 are taken.
+    ranks = torch.rand(batch, batch, generator=rng).fill_diagonal_(2).argsort(1).argsort(1)
+    members = (ranks < sizes) / sizes
+    pull = torch.rand(batch, generator=rng)
+    crossed = torch.rand(batch, generator=rng) < config.crossover
+    kept = torch.randint(1, num_layers, (batch,), generator=rng) * crossed
+    return Swap(target, to_mean, members, pull, kept)
 
-    terms: dict[str, Tensor] = {}
-    total = x.new_zeros(())
 
-    if weights.reconstruction:
-        terms["rec"] = losses.reconstruction(x, x_rec, loss_config.reconstruction_norm).mean()
-        total = total + weights.reconstruction * terms["rec"]
-    if loss_config.structure:
-        terms["structure"] = losses.structure(x, x_mix, loss_config.structure_size).mean()
-        total = total + loss_config.structure * terms["structure"]
+def mixed_code(w: Tensor, w_mean: Tensor, plan: Swap, num_layers: int) -> Tensor:
+    """Codes of the mixed images.
 
-    needs_v = weights.verification > 0 and (loss_config.positive > 0 or loss_config.negative > 0)
-    if needs_v or loss_config.perceptual:
-        total = total + _verification(
-            verify, x, x_rec, x_mix, plan, loss_config, weights, needs_v, model.num_layers, rng, terms
+    Args:
+        w: codes of the batch [B,D].
+        w_mean: running mean of all codes [D].
+        plan: of `plan_swap`.
+        num_layers: L.
+
+    Returns:
+        [B,D], or [B,L,D] when some layers keep the source's code.
+    """
+    device, dtype = w.device, w.dtype
+    target = w[plan.target.to(device)]
+    small_mean = plan.members.to(device, dtype) @ w
+    centre = w_mean.to(dtype)
+    mean = centre + plan.pull.to(device, dtype)[:, None] * (small_mean - centre)
+    mixed = torch.where(plan.to_mean.to(device)[:, None], mean, target)
+    if not bool(plan.kept.any()):
+        return mixed
+    keeps = torch.arange(num_layers)[None] < plan.kept[:, None]  # [B,L]
+    return torch.where(keeps.to(device)[:, :, None], w[:, None], mixed[:, None])
+
+
+def make_verify(config: Config, alignment: Alignment, device: torch.device) -> Verifier:
+    """The frozen verification network of a configuration.
+
+    Args:
+        config: `verifier.spec` and `verifier.augment`; "untrained" makes a small network with random weights, which
+            tests the software and disentangles nothing.
+        alignment: of the training crops.
+        device: where V computes.
+
+    Returns:
+        V, on images of the configuration's resolution.
+    """
+    resolution = config.model.resolution
+    augment = VAugment() if config.verifier.augment else None
+    if config.verifier.spec != "untrained":
+        return load_verifier(
+            config.verifier.spec, alignment=alignment, resolution=resolution, augment=augment, device=str(device)
+        )
+    warnings.warn("verifier.spec=untrained: V has random weights; the model will not learn identity", stacklevel=2)
+    size = 32
+    points = (ARCFACE_POINTS + 0.5) * (size / 112) - 0.5
+    aligned = AlignedInput(alignment, resolution, points, (size, size), augment)
+    return Verifier(_Untrained(), aligned, mean=127.5, scale=128.0, name="untrained").to(device)
+
+
+class _Untrained(nn.Module):
+    """Three strided convolutions and a projection with fixed random weights: [B,3,32,32] → [B,64] and its maps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        rng = torch.Generator().manual_seed(0)
+        shapes = [(16, 3, 3, 3), (32, 16, 3, 3), (64, 32, 3, 3)]
+        self.kernels = nn.ParameterList(
+            nn.Parameter(torch.randn(shape, generator=rng) / (shape[1] * 9) ** 0.5) for shape in shapes
         )
 
-    if weights.adversarial > 0:
-        judged = discriminator(augment(images), features=bool(loss_config.feature_matching), parts=2)
-        logits, maps = judged if isinstance(judged, tuple) else (judged, [])
-        logits_rec, logits_mix = logits.split(batch)
-        terms["adv_rec"] = losses.adversarial_generator(logits_rec).mean()
-        terms["adv_mix"] = losses.adversarial_generator(logits_mix).mean()
-        adversarial = loss_config.adversarial_rec * terms["adv_rec"] + loss_config.adversarial_mix * terms["adv_mix"]
-        total = total + weights.adversarial * adversarial
-        if maps and not augment.active:  # an augmented pair is not a pair any more
-            with torch.no_grad():
-                _, maps_real = discriminator(x, features=True)
-            maps_rec = [m[:batch] for m in maps]
-            terms["feature_matching"] = losses.feature_distance(maps_real, maps_rec)
-            total = total + loss_config.feature_matching * terms["feature_matching"]
-
-    terms["total"] = total
-    (total * share).backward()
-    return Fakes(x_rec.detach(), x_mix.detach()), {name: term.detach() for name, term in terms.items()}
+    def forward(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        maps = []
+        for kernel in self.kernels:
+            x = F.leaky_relu(F.conv2d(x, kernel, stride=2, padding=1), 0.2)
+            maps.append(x)
+        return x.mean((2, 3)), maps
 
 
-def _verification(
-    verify: Verify,
-    x: Tensor,
-    x_rec: Tensor,
-    x_mix: Tensor,
-    plan: Swap,
-    config: LossConfig,
-    weights: Weights,
-    needs_v: bool,
-    num_layers: int,
-    rng: torch.Generator | None,
-    terms: dict[str, Tensor],
-) -> Tensor:
-    """The part of the total loss that V supplies; fills `terms`."""
-    total = x.new_zeros(())
-    taps = config.perceptual > 0
-    with torch.no_grad():
-        out = verify(x, taps=taps)
-    v_source, maps = out if isinstance(out, tuple) else (out, [])
-    if needs_v:
-        mixed = verify(x_mix, generator=rng)  # varied, or G would learn textures that only V sees
-        v_mix = mixed[0] if isinstance(mixed, tuple) else mixed
-        v_target = v_source[plan.target.to(x.device)]
-        # Layers that keep the source's code owe the target only what is left.
-        owed = 1 - plan.kept.to(x.device, torch.float32) / num_layers
-        if config.negative:
-            if config.negative_form == "hinge":
-                swapped = (~plan.to_mean).to(x.device)
-                negative = losses.negative_hinge(v_source, v_target, v_mix, config.negative_margin, swapped)
-            else:
-                negative = losses.negative(v_source, v_mix)
-            terms["neg"] = (negative * owed).mean()
-            total = total + weights.verification * config.negative * terms["neg"]
-        if config.positive:
-            aimed = owed * (~plan.to_mean).to(x.device, torch.float32)
-            positive = losses.positive(v_target, v_mix)
-            if not bool(plan.to_mean.all()):  # known on the CPU: no wait for the GPU
-                terms["pos"] = (positive * aimed).sum() / aimed.sum()
-            total = total + weights.verification * config.positive * (positive * aimed).mean()
-    if taps:
-        rec = verify(x_rec, taps=True)
-        assert isinstance(rec, tuple)
-        terms["perceptual"] = losses.feature_distance(maps, rec[1])
-        total = total + config.perceptual * terms["perceptual"]
-    return total
+class StoredRows:
+    """Rows of a .npy file, read from disk when they are asked for.
 
-
-def discriminator_step(
-    discriminator: Discriminator, x: Tensor, fakes: Fakes, augment: Augment, share: float
-) -> dict[str, Tensor]:
-    """Accumulate the gradients of the logistic loss in D.
+    A mapped file would count every page that was touched as memory of the process. These reads leave the pages to the
+    system's cache, so the process stays as small as a batch.
 
     Args:
-        discriminator: being trained.
-        x: real images [B,3,R,R].
-        fakes: of the generator step on the same batch.
-        augment: applied to real and generated alike.
-        share: factor on the loss.
+        path: a file of `np.save`, in C order.
 
-    Returns:
-        Batch means: the loss, mean logits, and r_t = mean sign of the real logits.
+    Raises:
+        FicganError: it cannot be read.
     """
-    logits = discriminator(augment(torch.cat([x, fakes.rec, fakes.mix])), parts=3)
-    assert isinstance(logits, Tensor)
-    real, rec, mix = logits.chunk(3)
-    loss = losses.adversarial_discriminator(real, rec, mix)
-    (loss * share).backward()
-    return {
-        "d": loss.detach(),
-        "d_real": real.detach().mean(),
-        "d_rec": rec.detach().mean(),
-        "d_mix": mix.detach().mean(),
-        "r_t": real.detach().sign().mean(),
-    }
+
+    def __init__(self, path: Path) -> None:
+        try:
+            mapped = np.load(path, mmap_mode="r")  # reads the header alone
+        except (OSError, ValueError) as error:
+            raise FicganError(f"{path} cannot be read ({error}); delete it, and it is made again") from None
+        self.path, self.shape, self.dtype = path, mapped.shape, mapped.dtype
+        self._begin, self._size = int(mapped.offset), int(mapped[:1].nbytes)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: int | np.integer[Any] | slice | NDArray[np.int64]) -> NDArray[Any]:
+        """One row, or several [B,…], as a new array."""
+        if isinstance(rows, int | np.integer):
+            return self[np.array([rows])][0]
+        wanted = np.arange(len(self))[rows]
+        found = np.empty((len(wanted), *self.shape[1:]), self.dtype)
+        with open(self.path, "rb", buffering=0) as file:
+            for into, row in zip(found, wanted.tolist(), strict=True):
+                if os.preadv(file.fileno(), [into.data], self._begin + row * self._size) != self._size:
+                    raise FicganError(f"{self.path} ends early; delete it, and it is made again")
+        return found
 
 
-def r1_step(
-    discriminator: Discriminator, x: Tensor, augment: Augment, weight: float, share: float
-) -> dict[str, Tensor]:
-    """Accumulate the gradients of the R1 penalty in D, in float32 and outside of any compilation.
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Let one process at a time into the block; the lock of a killed process is free again.
 
     Args:
-        discriminator: being trained.
-        x: real images [B,3,R,R].
-        augment: applied first.
-        weight: γ times the interval of lazy regularisation.
-        share: factor on the loss.
-
-    Returns:
-        The mean penalty, unweighted.
+        path: a file for the lock, made if needed; its folder must exist.
     """
-    with torch.autocast(x.device.type, enabled=False):
-        real = augment(x).detach().requires_grad_(True)
-        logits = discriminator(real)
-        assert isinstance(logits, Tensor)
-        penalty = losses.r1_penalty(logits, real).mean()
-        # The logits at weight 0 give every parameter a gradient, so that all processes reduce the same list.
-        (penalty * (weight * share) + 0.0 * logits.sum()).backward()
-    return {"r1": penalty.detach()}
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -127,7 +127,7 @@ def test_bad_dict_is_a_usage_error(values: dict[str, object]) -> None:
         Alignment.from_dict(values)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.sampled_from(KINDS), st.integers(1, 1024))
 def test_points_scale_with_the_crop(alignment: Alignment, size: int) -> None:
     """Fractions do not depend on the size: (p + .5) / S is the same for every S."""

@@ -28,7 +28,7 @@ def smooth(height: int, width: int) -> np.ndarray:
     return np.stack(channels, -1).round().astype(np.uint8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     height=st.integers(1, 90),
     width=st.integers(1, 90),
@@ -151,7 +151,7 @@ def test_bad_images() -> None:
 
 
 @pytest.mark.parametrize("cover", [solid_mask, blur_face, mosaic_face])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     box=st.tuples(st.floats(-20, 60), st.floats(-20, 60), st.floats(0.5, 70), st.floats(0.5, 70)),
     seed=st.integers(0, 99),

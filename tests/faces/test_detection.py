@@ -180,7 +180,7 @@ def bright_squares(image: Image, level: int = 128) -> NDArray[np.float64]:
     return np.array(rows).reshape(-1, 15)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     width=st.integers(40, 900),
     height=st.integers(40, 900),

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ficgan import precision
+from ficgan import device
 from ficgan.config import ModelConfig
 from ficgan.errors import UsageError
 from ficgan.models import FICGAN, InferenceModel
@@ -110,12 +110,12 @@ def test_on_the_gpu(modulation: str, compiled: bool) -> None:
 
 
 def test_precisions_by_name() -> None:
-    assert precision.resolve_precision("float32", "cpu") == torch.float32
-    assert precision.resolve_precision("bfloat16", "cpu") == torch.bfloat16
+    assert device.resolve_precision("float32", "cpu") == torch.float32
+    assert device.resolve_precision("bfloat16", "cpu") == torch.bfloat16
     with pytest.raises(UsageError, match="float16 needs a GPU"):
-        precision.resolve_precision("float16", "cpu")
+        device.resolve_precision("float16", "cpu")
     with pytest.raises(UsageError, match="one of auto, float32"):
-        precision.resolve_precision("half", "cpu")
+        device.resolve_precision("half", "cpu")
 
 
 @pytest.mark.parametrize(
@@ -125,22 +125,22 @@ def test_precisions_by_name() -> None:
 def test_auto_needs_the_instructions_and_a_gain(
     instructions: bool, speedup: float, wanted: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(precision, "has_bf16_instructions", lambda: instructions)
-    monkeypatch.setattr(precision, "bf16_speedup", lambda: speedup)
-    assert precision.resolve_precision("auto", "cpu") == wanted
+    monkeypatch.setattr(device, "has_bf16_instructions", lambda: instructions)
+    monkeypatch.setattr(device, "bf16_speedup", lambda: speedup)
+    assert device.resolve_precision("auto", "cpu") == wanted
 
 
 def test_instructions_are_read_from_the_processor(tmp_path: Path) -> None:
     info = tmp_path / "cpuinfo"
     info.write_text("model name : x\nflags\t\t: fpu avx512f avx512_bf16\n")
-    assert precision.has_bf16_instructions(info)
+    assert device.has_bf16_instructions(info)
     info.write_text("model name : bf16 x\nflags\t\t: fpu avx512f avx2\n")
-    assert not precision.has_bf16_instructions(info)
-    assert not precision.has_bf16_instructions(tmp_path / "missing")
+    assert not device.has_bf16_instructions(info)
+    assert not device.has_bf16_instructions(tmp_path / "missing")
 
 
 def test_the_trial_gives_the_threads_back() -> None:
     threads = torch.get_num_threads()
-    precision.bf16_speedup.cache_clear()
-    assert precision.bf16_speedup() > 0
+    device.bf16_speedup.cache_clear()
+    assert device.bf16_speedup() > 0
     assert torch.get_num_threads() == threads

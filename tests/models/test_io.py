@@ -47,7 +47,7 @@ def test_nothing_partial_is_left(tmp_path: Path) -> None:
 
 
 @given(cut=st.integers(0, 4000))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_truncated(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
     path = tmp_path_factory.mktemp("cut") / "m.safetensors"
     make(path)

@@ -14,7 +14,7 @@ from ficgan.config import DiscriminatorConfig, ModelConfig
 from ficgan.losses import r1_penalty
 from ficgan.models import FICGAN, Discriminator
 from ficgan.models.discriminator import minibatch_std
-from ficgan.models.generator import StyleLayer
+from ficgan.models.ficgan import StyleLayer
 
 
 def small(**changes: object) -> ModelConfig:
@@ -80,7 +80,7 @@ def test_every_layer_listens_to_its_own_code(modulation: str) -> None:
 
 
 @given(batch=st.integers(1, 3), cin=st.integers(1, 5), cout=st.integers(1, 5), size=st.integers(2, 6))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_demodulation_equals_scaled_and_normalised_kernels(batch: int, cin: int, cout: int, size: int) -> None:
     """Activations are scaled in the code; the definition scales each image's kernel and divides by its norm."""
     layer = StyleLayer(cin, cout, small(modulation="demodulate"), up=False).double()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ficgan.ops import activation, build, library, resample, style
+from ficgan.ops import build, library, pointwise, resample
 
 OPERATORS = (
     *("bias_act", "bias_act_grad", "bias_act_grad2", "upfirdn2d"),
@@ -58,7 +58,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[str]:
         elif request.param in ("operators", "emulated"):
             if request.param == "emulated":
                 kernels = _on_the_cpu(request.getfixturevalue("emulated"))
-            for module in (activation, resample, style):
+            for module in (pointwise, resample):
                 patch.setattr(module, "use_native", lambda x, impl: True)
         else:
             patch.setenv("FICGAN_OPS", "ref")

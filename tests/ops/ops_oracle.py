@@ -1,52 +1,64 @@
-"""Loop oracles in plain Python and float64, written from the definitions and from nothing else."""
+"""What the ops compute, by NumPy and SciPy in float64, written from the definitions and from nothing else."""
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
+from scipy.signal import convolve2d
+from scipy.special import expit
+
+ACTIVATIONS = {
+    "linear": lambda v, alpha: v,
+    "relu": lambda v, alpha: np.maximum(v, 0),
+    "lrelu": lambda v, alpha: np.where(v > 0, v, alpha * v),
+    "sigmoid": lambda v, alpha: expit(v),
+    "tanh": lambda v, alpha: np.tanh(v),
+    "swish": lambda v, alpha: v * expit(v),
+    "softplus": lambda v, alpha: np.logaddexp(0, v),
+}
 
 
-def upfirdn2d_loop(x, f, up=1, down=1, padding=(0, 0, 0, 0), flip_filter=False, gain=1.0):
-    """x [N,C,H,W], f [n] or [h,w] → float64 array, one output sample at a time."""
-    x, f = np.asarray(x, np.float64), np.asarray(f, np.float64)
+def numpy(tensor):
+    return np.asarray(tensor.detach().double().cpu()) if hasattr(tensor, "detach") else np.asarray(tensor, np.float64)
+
+
+def upfirdn2d_oracle(x, f, up=1, down=1, padding=(0, 0, 0, 0), flip_filter=False, gain=1.0):
+    """x [N,C,H,W], f [n] or [h,w] → float64 [N,C,H′,W′], empty where the filter does not fit."""
+    x, f = numpy(x), numpy(f)
     f = np.outer(f, f) if f.ndim == 1 else f
-    ux, uy = (up, up) if isinstance(up, int) else up
-    dx, dy = (down, down) if isinstance(down, int) else down
+    (ux, uy), (dx, dy) = ((v, v) if isinstance(v, int) else v for v in (up, down))
     x0, x1, y0, y1 = padding
     n, c, h, w = x.shape
-    fh, fw = f.shape
-    padded_h, padded_w = h * uy + y0 + y1, w * ux + x0 + x1
-
-    def sample(b, k, row, col):  # the zero-inserted, padded signal
-        row, col = row - y0, col - x0
-        if row % uy or col % ux or not 0 <= row // uy < h or not 0 <= col // ux < w:
-            return 0.0
-        return x[b, k, row // uy, col // ux]
-
-    rows, cols = range(0, padded_h - fh + 1, dy), range(0, padded_w - fw + 1, dx)
-    out = np.zeros((n, c, len(rows), len(cols)))
-    for b in range(n):
-        for k in range(c):
-            for i, row in enumerate(rows):
-                for j, col in enumerate(cols):
-                    total = 0.0
-                    for p in range(fh):
-                        for q in range(fw):
-                            tap = f[p, q] if flip_filter else f[fh - 1 - p, fw - 1 - q]
-                            total += tap * sample(b, k, row + p, col + q)
-                    out[b, k, i, j] = total * gain
-    return out
+    full = np.zeros((n, c, h * uy, w * ux))
+    full[:, :, ::uy, ::ux] = x
+    full = np.pad(full, [(0, 0), (0, 0), *((max(a, 0), max(b, 0)) for a, b in ((y0, y1), (x0, x1)))])
+    full = full[:, :, max(-y0, 0) : full.shape[2] - max(-y1, 0), max(-x0, 0) : full.shape[3] - max(-x1, 0)]
+    size = (h * uy + y0 + y1 - len(f) + 1, w * ux + x0 + x1 - f.shape[1] + 1)
+    if min(size) < 1:
+        return np.zeros((n, c, 0, 0))
+    kernel = f[::-1, ::-1] if flip_filter else f
+    planes = [convolve2d(plane, kernel, "valid")[::dy, ::dx] for plane in full.reshape(n * c, *full.shape[2:])]
+    return gain * np.reshape(planes, (n, c, -(-size[0] // dy), -(-size[1] // dx)))
 
 
-def act_loop(value, act, alpha):
-    """One activation of one number."""
-    return {
-        "linear": lambda v: v,
-        "relu": lambda v: max(v, 0.0),
-        "lrelu": lambda v: v if v > 0 else alpha * v,
-        "sigmoid": lambda v: 1 / (1 + math.exp(-v)),
-        "tanh": math.tanh,
-        "swish": lambda v: v / (1 + math.exp(-v)),
-        "softplus": lambda v: math.log1p(math.exp(v)),
-    }[act](value)
+def bias_act_oracle(x, b, dim, act, alpha, gain, clamp):
+    """clamp(gain · act(x + b)) with b [x.shape[dim]] or None."""
+    x = numpy(x)
+    if b is not None:
+        shape = [1] * x.ndim
+        shape[dim] = -1
+        x = x + numpy(b).reshape(shape)
+    value = gain * ACTIVATIONS[act](x, alpha)
+    return value if clamp is None else np.clip(value, -clamp, clamp)
+
+
+def demodulate_oracle(x, scale, b, alpha, gain):
+    """gain · lrelu(x · scale + b) with scale [N,C], b [C]."""
+    value = numpy(x) * numpy(scale)[:, :, None, None] + numpy(b)[:, None, None]
+    return gain * ACTIVATIONS["lrelu"](value, alpha)
+
+
+def adain_oracle(x, b, scale, shift, alpha, gain, eps):
+    """Instance normalisation of gain · lrelu(x + b), then scale and shift [N,C]."""
+    a = gain * ACTIVATIONS["lrelu"](numpy(x) + numpy(b)[:, None, None], alpha)
+    normal = (a - a.mean((2, 3), keepdims=True)) / np.sqrt(a.var((2, 3), keepdims=True) + eps)
+    return numpy(scale)[:, :, None, None] * normal + numpy(shift)[:, :, None, None]

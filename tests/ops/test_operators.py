@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from torch.library import opcheck
 
 from ficgan import ops
 from ficgan.errors import FicganError
-from ficgan.ops import formulas
+from ficgan.ops import registry as formulas
 from ficgan.ops.registry import operators
 
 # Calls of the operators themselves: there is no reference beside them.
 pytestmark = pytest.mark.parametrize(
     "place", ["operators", pytest.param("emulated", marks=pytest.mark.slow), "native"], indirect=True
 )
-LAYOUTS = {"contiguous": torch.contiguous_format, "channels-last": torch.channels_last}
 
 
 def random(*shape: int, place: str, dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -57,27 +58,32 @@ NAMES = (
 )
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", NAMES)
-def test_opcheck(place, name, layout, dtype):
-    tolerance = {"atol": 1e-2, "rtol": 2e-2} if dtype == torch.bfloat16 else {}
-    opcheck(getattr(operators, name).default, sample(name, place, LAYOUTS[layout], dtype), **tolerance)
+def test_opcheck(place, name):
+    operator = getattr(operators, name).default
+    opcheck(operator, sample(name, place, torch.channels_last, torch.float64))
+    half = sample(name, place, torch.contiguous_format, torch.bfloat16)
+    opcheck(operator, half, atol=1e-2, rtol=2e-2)
 
 
 @pytest.mark.parametrize("act", formulas.NAMES)
-@pytest.mark.parametrize("bias", [True, False])
-def test_opcheck_of_every_activation(place, act, bias):
+def test_opcheck_of_every_activation(place, act):
     x, b, dim, _, *numbers = sample("bias_act", place, torch.channels_last, torch.float64)
-    opcheck(operators.bias_act.default, (x, b if bias else None, dim, formulas.NAMES.index(act), *numbers))
+    number = formulas.NAMES.index(act)
+    opcheck(operators.bias_act.default, (x, b if number % 2 else None, dim, number, *numbers))
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("layout", LAYOUTS)
+TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_kernels_agree_with_the_formulas(place, name, layout, dtype):
+def test_kernels_agree_with_the_formulas(place, name):
     """Every operator against its definition in float64; on the CPU alone this compares rounding."""
-    given = sample(name, place, LAYOUTS[layout], dtype)
+    for dtype, layout in itertools.product(TOLERANCES, (torch.contiguous_format, torch.channels_last)):
+        check_against_formula(name, sample(name, place, layout, dtype), TOLERANCES[dtype])
+
+
+def check_against_formula(name, given, tolerance):
     given = tuple(a.detach() if isinstance(a, torch.Tensor) else a for a in given)
     exact = [a.double().cpu() if isinstance(a, torch.Tensor) else a for a in given]
     formula = {"scale_bias_lrelu": "demodulate", "scale_bias_lrelu_grad": "demodulate_grad"}
@@ -89,7 +95,6 @@ def test_kernels_agree_with_the_formulas(place, name, layout, dtype):
         expected = [values] if isinstance(values, torch.Tensor) else list(values)
     results = getattr(operators, name)(*given)
     results = [results] if isinstance(results, torch.Tensor) else list(results)
-    tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}[dtype]
     for result, value in zip(results, expected, strict=True):
         torch.testing.assert_close(
             result.double().cpu(), value, rtol=tolerance, atol=tolerance * value.abs().max().item()

@@ -1,4 +1,4 @@
-"""Which back end is taken, how a library is found, refused and built."""
+"""Which back end is taken, how a library is found, refused and built; `python -m ficgan.ops`; the allocator."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,8 +17,6 @@ from ficgan import ops
 from ficgan.errors import FicganError, UsageError
 from ficgan.ops import __main__ as commands
 from ficgan.ops import build, library
-
-backend = import_module("ficgan.ops.backend")  # the module; the package has a function of that name
 
 
 @pytest.fixture
@@ -103,14 +100,14 @@ def test_a_gpu_that_the_library_has_no_code_for(fresh, monkeypatch):
     assert len(caught) == 1
     on = {i: SimpleNamespace(is_cuda=True, device=torch.device("cuda", i)) for i in (0, 1)}
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert backend.use_native(on[0], "auto") and backend.use_native(on[0], "native")
-    assert not backend.use_native(on[1], "auto") and not backend.use_native(on[0], "ref")
+    assert library.use_native(on[0], "auto") and library.use_native(on[0], "native")
+    assert not library.use_native(on[1], "auto") and not library.use_native(on[0], "ref")
     with pytest.raises(UsageError, match=r"impl asks for the compiled ops, but x\.so was built for"):
-        backend.use_native(on[1], "native")
+        library.use_native(on[1], "native")
     monkeypatch.setenv("FICGAN_OPS", "native")
-    assert backend.use_native(on[0], "auto")
+    assert library.use_native(on[0], "auto")
     with pytest.raises(UsageError, match=r"FICGAN_OPS asks for the compiled ops, but x\.so was built for"):
-        backend.use_native(on[1], "auto")
+        library.use_native(on[1], "auto")
 
 
 @pytest.mark.parametrize(
@@ -184,6 +181,99 @@ def test_a_compiler_of_another_major_version_is_refused(monkeypatch, tmp_path):
     compiler.write_text("#!/bin/sh\necho 'release 9.2, V9.2.1'\n")
     monkeypatch.setattr(build, "nvcc", lambda: str(compiler))
     assert "majors must agree" in (build.why_not() or "")
+
+
+# --- python -m ficgan.ops --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_library(monkeypatch):
+    monkeypatch.delenv("FICGAN_OPS", raising=False)
+    monkeypatch.setattr(library, "search", lambda: library.Search(None, ()))
+
+
+def test_reports_and_passes(no_library, capsys):
+    assert commands.main() == 0
+    out = capsys.readouterr().out
+    assert "back end       ref" in out and "self-check     passed" in out
+    assert "library        none: none was built; `python -m ficgan.ops build` makes one" in out
+
+
+def test_says_what_is_wrong_with_each_library(no_library, capsys, monkeypatch):
+    monkeypatch.setattr(library, "search", lambda: library.Search(None, ("a.so does not load", "b.so is old")))
+    assert commands.main() == 0
+    assert "library        none: a.so does not load; b.so is old" in capsys.readouterr().out
+
+
+def test_native_that_is_not_there(no_library, capsys, monkeypatch):
+    monkeypatch.setenv("FICGAN_OPS", "native")
+    assert commands.main() == 2
+    assert "FICGAN_OPS" in capsys.readouterr().err
+
+
+def test_self_check_notices_a_wrong_result(no_library, capsys, monkeypatch):
+    right = commands.upfirdn2d
+    monkeypatch.setattr(commands, "upfirdn2d", lambda *a, **k: right(*a, **k) * 1.001)
+    assert commands.main() == 1
+    assert "FAILED" in capsys.readouterr().out
+
+
+def test_native_check(place, no_library, monkeypatch):
+    """On the CPU it compares the operators with the reference; one wrong gradient is enough to fail."""
+    if place == "cuda":
+        assert commands.native_check() < 1e-11
+        return
+    for name in ("upfirdn2d", "bias_act", "adain", "scale_bias_lrelu"):
+        function = getattr(commands, name)
+        monkeypatch.setattr(commands, name, lambda *a, impl, function=function, **k: function(*a, impl="auto", **k))
+    assert commands.native_check("cpu") < 1e-11
+    right = commands.adain
+    monkeypatch.setattr(
+        commands, "adain", lambda x, b, s, t, impl: right(x, b, s.detach() if impl == "native" else s, t, impl=impl)
+    )
+    assert commands.native_check("cpu") > 1e-3
+
+
+def test_no_gpu_is_named(no_library, capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert commands.main() == 0
+    assert "back end       ref (no GPU)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("home", [None, "/nowhere"])
+def test_compiler_missing(home, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+    monkeypatch.setenv("CUDA_HOME", home) if home else monkeypatch.delenv("CUDA_HOME", raising=False)
+    assert build.nvcc() is None
+
+
+# --- memory and the whole build --------------------------------------------------------------------------------------
+
+
+ALLOCATIONS = """
+import ctypes, resource, torch
+from ficgan import ops
+took_effect = ops.keep_freed_memory()
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(8):  # the heap grows a few times before it has settled
+    torch.zeros(16 << 20).add_(1)  # 64 MiB
+before = faults()
+for _ in range(8):
+    torch.zeros(16 << 20).add_(1)
+print(int(took_effect), faults() - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="sets an option of glibc")
+def test_large_tensors_are_not_mapped_anew():
+    result = subprocess.run([sys.executable, "-c", ALLOCATIONS], capture_output=True, text=True, check=True)
+    took_effect, faults = map(int, result.stdout.split())
+    if not took_effect:
+        pytest.skip("the C library here is not glibc")
+    assert faults <= 4 * 16384, "64 MiB are 16,384 pages, and eight such tensors were mapped anew"
 
 
 LOADED = """

@@ -1,4 +1,4 @@
-"""upfirdn2d and its relatives against a loop, and the derivatives against finite differences."""
+"""upfirdn2d and its relatives against SciPy, and the derivatives against finite differences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ops_oracle import upfirdn2d_loop
+from ops_oracle import upfirdn2d_oracle
 from torch.autograd import gradcheck, gradgradcheck
 
 from ficgan import ops
@@ -32,44 +32,41 @@ def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64, devic
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(device, dtype)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", FILTERS)
-@pytest.mark.parametrize(("up", "down"), FACTORS)
-def test_equals_loop(place, name, up, down, layout):
+def test_equals_scipy(place, name):
     f = torch.tensor(FILTERS[name], dtype=torch.float64)
-    x = random(1, 2, 6, 5, device=place).contiguous(memory_format=LAYOUTS[layout])
-    for padding, flip in itertools.product(PADDINGS, (False, True)):
-        expected = upfirdn2d_loop(x.cpu(), f, up, down, padding, flip, 1.5)
-        arguments = {"up": up, "down": down, "padding": padding, "flip_filter": flip, "gain": 1.5}
-        if not expected.size:
-            with pytest.raises(UsageError, match="does not fit"):
-                ops.upfirdn2d(x, f, **arguments)
-            continue
-        actual = ops.upfirdn2d(x, f, **arguments)
-        np.testing.assert_allclose(actual.cpu().numpy(), expected, rtol=1e-12, atol=1e-12)
-        assert actual.is_contiguous(memory_format=LAYOUTS[layout])
+    for (up, down), layout in itertools.product(FACTORS, LAYOUTS.values()):
+        x = random(1, 2, 6, 5, device=place).contiguous(memory_format=layout)
+        for padding, flip in itertools.product(PADDINGS, (False, True)):
+            expected = upfirdn2d_oracle(x, f, up, down, padding, flip, 1.5)
+            arguments = {"up": up, "down": down, "padding": padding, "flip_filter": flip, "gain": 1.5}
+            if not expected.size:
+                with pytest.raises(UsageError, match="does not fit"):
+                    ops.upfirdn2d(x, f, **arguments)
+                continue
+            actual = ops.upfirdn2d(x, f, **arguments)
+            np.testing.assert_allclose(actual.cpu().numpy(), expected, rtol=1e-12, atol=1e-12)
+            assert actual.is_contiguous(memory_format=layout)
 
 
-# Rounding of the inputs aside, a result may be off by the half type's own rounding of it (and of one intermediate).
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2), (torch.float16, 3e-3)])
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("op", ["upsample2d", "downsample2d", "filter2d"])
-def test_dtypes_and_relatives(place, op, dtype, tolerance, layout):
+@pytest.mark.parametrize(
+    ("op", "up", "down", "padding", "gain"),
+    [
+        ("upsample2d", 2, 1, (2, 1, 2, 1), 4.0),
+        ("downsample2d", 1, 2, (1, 1, 1, 1), 1.0),
+        ("filter2d", 1, 1, (2, 1, 2, 1), 1.0),
+    ],
+)
+def test_dtypes_and_relatives(place, op, up, down, padding, gain):
     f = ops.setup_filter()
-    x = random(2, 3, 8, 6, dtype=dtype, device=place).contiguous(memory_format=LAYOUTS[layout])
-    actual = getattr(ops, op)(x, f)
-    up, down, padding, gain = {
-        "upsample2d": (2, 1, (2, 1, 2, 1), 4.0),
-        "downsample2d": (1, 2, (1, 1, 1, 1), 1.0),
-        "filter2d": (1, 1, (2, 1, 2, 1), 1.0),
-    }[op]
-    assert actual.dtype == dtype and actual.shape[2:] == (8 * up // down, 6 * up // down)
-    np.testing.assert_allclose(
-        actual.double().cpu().numpy(),
-        upfirdn2d_loop(x.double().cpu(), f, up, down, padding, False, gain),
-        atol=tolerance,
-        rtol=0,
-    )
+    # A result may be off by the half type's own rounding of it (and of one intermediate).
+    tolerances = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
+    for (dtype, tolerance), layout in itertools.product(tolerances.items(), LAYOUTS.values()):
+        x = random(2, 3, 8, 6, dtype=dtype, device=place).contiguous(memory_format=layout)
+        actual = getattr(ops, op)(x, f)
+        assert actual.dtype == dtype and actual.shape[2:] == (8 * up // down, 6 * up // down)
+        expected = upfirdn2d_oracle(x, f, up, down, padding, False, gain)
+        np.testing.assert_allclose(actual.double().cpu().numpy(), expected, atol=tolerance, rtol=0)
 
 
 def test_flat_images_stay_flat_inside():
@@ -78,14 +75,18 @@ def test_flat_images_stay_flat_inside():
         torch.testing.assert_close(y[:, :, 2:-2, 2:-2], torch.full_like(y[:, :, 2:-2, 2:-2], 3.0))
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
-    ("name", "up", "down", "padding"),
-    [("1331", 2, 1, (2, 1, 2, 1)), ("1331", 1, 2, 1), ("2d", 3, 2, (-1, 2, 1, -1)), ("long", (2, 1), (1, 2), 4)],
+    ("name", "up", "down", "padding", "layout"),
+    [
+        ("1331", 2, 1, (2, 1, 2, 1), "channels-last"),
+        ("1331", 1, 2, 1, "contiguous"),
+        ("2d", 3, 2, (-1, 2, 1, -1), "channels-last"),
+        ("long", (2, 1), (1, 2), 4, "contiguous"),
+    ],
 )
 def test_derivatives(place, name, up, down, padding, layout):
     f = torch.tensor(FILTERS[name], dtype=torch.float64)
-    x = random(2, 2, 4, 5, device=place).contiguous(memory_format=LAYOUTS[layout]).requires_grad_()
+    x = random(1, 2, 4, 5, device=place).contiguous(memory_format=LAYOUTS[layout]).requires_grad_()
 
     def op(x):
         return ops.upfirdn2d(x, f, up=up, down=down, padding=padding, gain=1.3)
@@ -117,15 +118,15 @@ def test_crop_reaches_into_the_padding(place):
     """Found by hypothesis: more is cropped on one side than there are samples, and the other side is padded."""
     x, f = random(1, 1, 1, 1), torch.ones(1, dtype=torch.float64)
     for up, padding in ((1, (-2, 4, 0, 0)), (2, (0, 0, 3, -3)), (3, (-3, 2, 0, 0))):
-        expected = upfirdn2d_loop(x, f, up, 1, padding)
+        expected = upfirdn2d_oracle(x, f, up, 1, padding)
         actual = ops.upfirdn2d(x.to(place), f, up=up, padding=padding)
         np.testing.assert_allclose(actual.cpu().numpy(), expected)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[ONE_PLACE_FOR_ALL])
+@settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=[ONE_PLACE_FOR_ALL])
 @given(data=st.data())
 def test_adjoint_identity(place, data):
-    """⟨Ax, y⟩ = ⟨x, Aᵀy⟩ for any geometry, and A agrees with the loop."""
+    """⟨Ax, y⟩ = ⟨x, Aᵀy⟩ for any geometry, and A agrees with SciPy."""
     number = st.integers
     n, c, h, w = (data.draw(number(1, m)) for m in (2, 3, 6, 6))
     f = random(*data.draw(st.sampled_from([(1,), (4,), (5,), (8,), (2, 3), (4, 1)])), seed=5)
@@ -133,7 +134,7 @@ def test_adjoint_identity(place, data):
     padding = data.draw(st.tuples(*[number(-2, 5)] * 4))
     flip = data.draw(st.booleans())
     x = random(n, c, h, w, seed=6, device=place).requires_grad_()
-    expected = upfirdn2d_loop(x.detach().cpu(), f, up, down, padding, flip)
+    expected = upfirdn2d_oracle(x, f, up, down, padding, flip)
     if not expected.size:
         return
     y = ops.upfirdn2d(x, f, up=up, down=down, padding=padding, flip_filter=flip)

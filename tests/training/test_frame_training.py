@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,8 +25,7 @@ from ficgan.errors import UsageError
 from ficgan.export.networks import frame_to_onnx
 from ficgan.faces import Alignment, Face, MediaPipeMesh, crop, get_detector
 from ficgan.frame import detail_of, paste_texture
-from ficgan.frame.file import load_appearance
-from ficgan.frame.network import FrameNetwork
+from ficgan.frame.file import FrameNetwork, load_appearance
 from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank
 from ficgan.models import FrameFICGAN
@@ -38,7 +39,8 @@ SMALL = [
     "model.channel_base=1024", "model.channel_max=16", "model.id_dim=8", "model.w_dim=16", "model.spatial_channels=4",
     "discriminator.channel_base=1024", "discriminator.channel_max=16",
     "discriminator.taps=[32,64]", "verifier.spec=untrained",
-    "optimizer.batch=4", "optimizer.warmup_steps=0", "loss.r1_interval=2", "loss.verification_ramp_kimg=[0,0]",
+    "discriminator.patches=true", "loss.r1_gamma=0.3", "loss.r1_interval=2", "loss.r1_gamma=0.3", "discriminator.patches=true",
+    "optimizer.batch=4", "optimizer.warmup_steps=0", "loss.verification_ramp_kimg=[0,0]",
     "loss.adversarial_ramp_kimg=0", "precision=fp32", "schedule.total_kimg=0.016", "schedule.tick_kimg=0.008",
     "schedule.snapshot_kimg=0.016",
 ]  # fmt: skip
@@ -109,7 +111,7 @@ def test_the_composite_is_what_is_pasted(task: tuple[FrameTask, FrameFICGAN]) ->
             np.array(made.set.images[one]), read.upright[0], points, texture, model.mask, model.warp
         )
         apart = np.abs((seen[row].permute(1, 2, 0).numpy() + 1) * 127.5 - paste.image)
-        assert apart.mean() < 0.5 and np.quantile(apart, 0.999) < 12  # bilinear there, bicubic here
+        assert apart.mean() < 0.5 and np.quantile(apart, 0.999) < 14  # bilinear there, bicubic here
 
 
 def test_batches_show_what_the_product_publishes(task: tuple[FrameTask, FrameFICGAN], faces: Path) -> None:
@@ -179,18 +181,30 @@ def test_expression_is_read_from_textures(task: tuple[FrameTask, FrameFICGAN]) -
     assert (close[found[:, 6:].abs().amax(1) > 0.5] < far[found[:, 6:].abs().amax(1) > 0.5]).all()
 
 
-def test_a_run_leaves_a_model_for_use(faces: Path, tmp_path: Path) -> None:
-    first = train(small("schedule.total_kimg=0.008"), [faces], tmp_path, device="cpu", progress="none")
-    assert load_appearance(first)[2].training["network"]["images_seen"] == 8
-    path = train(small(), [faces], tmp_path, device="cpu", progress="none")
-    model, _, info, network = load_appearance(path)
+@pytest.fixture(scope="module")
+def trained(faces: Path, task: tuple[FrameTask, FrameFICGAN], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run stopped after two steps and resumed to four; it takes the faces that `task` has read."""
+    folder = tmp_path_factory.mktemp("trained")
+    shutil.copytree(task[0].set.images.path.parent, folder / "faces")
+    read = (folder / "faces/identity.npy").stat().st_mtime_ns
+    with warnings.catch_warnings():  # marks of tests do not reach fixtures
+        warnings.simplefilter("ignore")
+        first = train(small("schedule.total_kimg=0.008"), [faces], folder, device="cpu", progress="none")
+        assert load_appearance(first)[2].training["network"]["images_seen"] == 8
+        train(small(), [faces], folder, device="cpu", progress="none")
+    assert (folder / "faces/identity.npy").stat().st_mtime_ns == read
+    return folder
+
+
+def test_a_run_leaves_a_model_for_use(trained: Path) -> None:
+    model, _, info, network = load_appearance(trained / "network.safetensors")
     assert info.training["network"]["images_seen"] == 16 and model.num_layers == 10
     assert network is not None and network.num_layers == 10
-    ticks = [json.loads(line) for line in (tmp_path / "stats.jsonl").read_text().splitlines()]
-    judged = json.loads((tmp_path / "snapshots.jsonl").read_text().splitlines()[-1])
+    ticks = [json.loads(line) for line in (trained / "stats.jsonl").read_text().splitlines()]
+    judged = json.loads((trained / "snapshots.jsonl").read_text().splitlines()[-1])
     assert judged["kimg"] == 0.016 and judged["sharpness_linear"] > 0 and 0 <= judged["match"] <= 1
     assert {"rec", "neg", "pos", "perceptual", "keep", "structure", "adv_mix", "d", "r1", "shape"} <= set(ticks[-1])
-    with Image.open(tmp_path / "grid-000000.png") as sheet:
+    with Image.open(trained / "grid-000000.png") as sheet:
         assert sheet.size[1] == 7 * 128
     texture = np.random.default_rng(0).integers(0, 255, (1, 128, 128, 3), np.uint8)
     w, z_non = network.read(texture, np.zeros((1, 158), np.float32))
@@ -199,9 +213,9 @@ def test_a_run_leaves_a_model_for_use(faces: Path, tmp_path: Path) -> None:
     assert added.shape == (1, 128, 128, 3) and shape.shape == (1, 20) and added.any() and shape.any()
 
 
-def test_its_file_makes_faces(faces: Path, tmp_path: Path) -> None:
-    path = train(small("schedule.total_kimg=0.008"), [faces], tmp_path, device="cpu", progress="none")
-    bank = tmp_path / "bank.safetensors"
+@pytest.mark.slow
+def test_its_file_makes_faces(faces: Path, trained: Path, tmp_path: Path) -> None:
+    path, bank = trained / "network.safetensors", tmp_path / "bank.safetensors"
     write_bank(path, open_faces([faces], resolution=128), bank, "made")
     photo = pytest.importorskip("skimage.data").astronaut()
     deid = Deidentifier.from_pretrained(path, bank, k=5, layer=0, seed=1, verify=False)

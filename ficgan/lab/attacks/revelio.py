@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces
+from ficgan.device import PRECISIONS, resolve_precision
 from ficgan.errors import FicganError, UsageError
 from ficgan.lab.attacks.base import REVERSERS, Pairs, ReverserTraits
 from ficgan.lab.attacks.learned import Learned, check_pairs, resized, to_tensor
-from ficgan.precision import PRECISIONS, resolve_precision
 from ficgan.registry import param
 
 if TYPE_CHECKING:

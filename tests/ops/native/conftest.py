@@ -1,12 +1,19 @@
-"""The emulated kernels, compiled once a session."""
+"""The kernels of ops/csrc, compiled for the CPU once a session. That takes half a minute, so all of it is slow."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from native_kernels import Native, compile_library
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")

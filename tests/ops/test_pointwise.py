@@ -1,0 +1,202 @@
+"""bias_act, scale_bias_lrelu and adain against NumPy, and their derivatives against finite differences."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from ops_oracle import adain_oracle, bias_act_oracle, demodulate_oracle
+from torch.autograd import gradcheck, gradgradcheck
+
+from ficgan import ops
+from ficgan.errors import UsageError
+
+LAYOUTS = {"contiguous": torch.contiguous_format, "channels-last": torch.channels_last}
+ROOT2 = math.sqrt(2)
+GAINS = {"linear": 1, "relu": ROOT2, "lrelu": ROOT2, "sigmoid": 1, "tanh": 1, "swish": ROOT2, "softplus": 1}
+
+
+def random(*shape: int, seed: int, place: str = "cpu") -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(place)
+
+
+def away_from_kinks(*shape: int) -> torch.Tensor:
+    """Numbers at least 0.1 from 0, so that a finite difference stays on one side of a kink."""
+    x = random(*shape, seed=3)
+    return x + 0.1 * x.sign()
+
+
+def close(y: torch.Tensor, expected: np.ndarray, tolerance: float) -> None:
+    np.testing.assert_allclose(y.detach().double().cpu(), expected, rtol=tolerance, atol=tolerance)
+
+
+# --- bias_act -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("act", sorted(GAINS))
+def test_bias_act_equals_numpy(place, act):
+    shapes = itertools.cycle([(3,), (0,), (2, 3), (4, 0, 2), (2, 3, 4), (2, 3, 2, 2), (1, 4, 3, 1)])
+    settings = itertools.product([None, 0.01, 0.5], [None, 0.5, 1.0, 3.0], [None, 0.0, 0.7], [True, False])
+    for number, (alpha, gain, clamp, biased) in enumerate(settings):
+        shape = next(shapes)
+        dim = number % len(shape)
+        x = random(*shape, seed=1, place=place)
+        b = torch.linspace(-1, 1, shape[dim], dtype=torch.float64, device=place) if biased else None
+        kept = x.clone()
+        y = ops.bias_act(x, b, dim=dim, act=act, alpha=alpha, gain=gain, clamp=clamp)
+        expected = bias_act_oracle(
+            x, b, dim, act, 0.2 if alpha is None else alpha, GAINS[act] if gain is None else gain, clamp
+        )
+        close(y, expected, 1e-12)
+        assert torch.equal(x, kept), "the input was changed"
+
+
+@pytest.mark.parametrize("act", sorted(GAINS))
+def test_derivatives_of_bias_act(place, act):
+    for gain, biased, clamp in ((None, True, 50.0), (1.0, False, 0.7), (None, True, 0.7)):
+        x = away_from_kinks(2, 3, 2, 2).to(place).requires_grad_()
+        b = torch.tensor([0.01, -0.02, 0.03], dtype=torch.float64, device=place, requires_grad=True)
+        inputs = (x, b) if biased else (x,)
+
+        def op(*inputs, gain=gain, clamp=clamp):
+            return ops.bias_act(*inputs, act=act, gain=gain, clamp=clamp)
+
+        assert gradcheck(op, inputs)
+        assert gradgradcheck(lambda *inputs, op=op: op(*inputs).square(), inputs)
+
+
+def test_dtypes_and_layouts_of_bias_act(place):
+    for dtype, tolerance in ((torch.float32, 1e-6), (torch.bfloat16, 3e-2), (torch.float16, 3e-3)):
+        x = away_from_kinks(2, 4, 3, 5).to(place, dtype).contiguous(memory_format=torch.channels_last)
+        y = ops.bias_act(x, torch.ones(4, device=place), act="lrelu")
+        assert y.dtype == dtype and y.is_contiguous(memory_format=torch.channels_last)
+        close(y, bias_act_oracle(x, np.ones(4), 1, "lrelu", 0.2, ROOT2, None), tolerance)
+    x = away_from_kinks(2, 3, 4, 5).to(place)
+    strided = away_from_kinks(4, 6, 8, 5).to(place)[::2, ::2, ::2]
+    strided.copy_(x)
+    for dim in range(4):
+        b = torch.linspace(-1, 1, x.shape[dim], dtype=torch.float64, device=place)
+        for view in (x, x.contiguous(memory_format=torch.channels_last), strided):
+            close(ops.bias_act(view, b, dim=dim, act="tanh"), bias_act_oracle(x, b, dim, "tanh", 0, 1, None), 1e-12)
+
+
+def test_autograd_keeps_one_tensor(place):
+    """It keeps the output of bias + lrelu and nothing else."""
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        x = torch.randn(2, 3, 4, 4, device=place, requires_grad=True)
+        y = ops.bias_act(x, torch.randn(3, device=place, requires_grad=True), act="lrelu")
+    assert {t.data_ptr() for t in saved if t.numel() >= y.numel()} == {y.data_ptr()}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"act": "gelu"}, {"b": torch.zeros(4)}, {"dim": 5, "b": torch.zeros(3)}, {"gain": 0}, {"clamp": -1},
+        {"impl": "x"}, {"impl": "native"},
+    ],
+)  # fmt: skip
+def test_bias_act_refuses(wrong):
+    with pytest.raises(UsageError):
+        ops.bias_act(torch.zeros(2, 3, 4, 4), **wrong)
+
+
+# --- the tail of a style layer --------------------------------------------------------------------------------------
+
+
+def inputs(shape, place="cpu", layout=torch.contiguous_format):
+    """x at least 0.1 from 0 and a bias of at most 0.03, so that a finite difference stays on one side of the kink."""
+    x = random(*shape, seed=1)
+    x = (x + 0.1 * x.sign()).to(place).contiguous(memory_format=layout)
+    b = torch.linspace(-0.03, 0.03, shape[1], dtype=torch.float64, device=place)
+    scale = random(*shape[:2], seed=2, place=place)
+    return x, b, scale + scale.sign(), random(*shape[:2], seed=3, place=place)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_style_ops_equal_numpy(place, layout):
+    for shape in ((2, 3, 4, 5), (1, 1, 1, 1), (3, 2, 1, 7), (0, 3, 4, 4), (2, 17, 9, 9), (1, 5, 33, 31)):
+        x, b, scale, shift = inputs(shape, place, LAYOUTS[layout])
+        y = ops.scale_bias_lrelu(x, scale, b, alpha=0.3, gain=1.7)
+        close(y, demodulate_oracle(x, scale, b, 0.3, 1.7), 1e-12)
+        z = ops.adain(x, b, scale, shift, alpha=0.3, gain=1.7, eps=1e-3)
+        close(z, adain_oracle(x, b, scale, shift, 0.3, 1.7, 1e-3), 1e-9)
+        for result in (y, z):
+            assert result.dtype == x.dtype
+            assert result.is_contiguous(memory_format=LAYOUTS[layout]) or not result.numel()
+    # The float32 statistics of 1,000 pixels far from 0 keep five digits; half types round input and output.
+    for dtype, tolerance in ((torch.float32, 1e-4), (torch.bfloat16, 4e-2), (torch.float16, 6e-3)):
+        x, b, scale, shift = (t.to(dtype) for t in inputs((2, 8, 32, 33), place, LAYOUTS[layout]))
+        y, z = ops.scale_bias_lrelu(x, scale, b), ops.adain(x + 4, b, scale, shift)
+        assert y.dtype == z.dtype == dtype
+        close(y, demodulate_oracle(x, scale, b, 0.2, ROOT2), tolerance)
+        close(z, adain_oracle(x + 4, b, scale, shift, 0.2, ROOT2, 1e-5), 2 * tolerance)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_derivatives_of_style_ops(place, layout):
+    x, b, scale, shift = (t.requires_grad_() for t in inputs((2, 3, 2, 3), place, LAYOUTS[layout]))
+    for op, given in ((ops.scale_bias_lrelu, (x, scale, b)), (ops.adain, (x, b, scale, shift))):
+        assert gradcheck(op, given)
+        assert gradgradcheck(lambda *given, op=op: op(*given).square(), given)
+
+
+def test_one_input_alone_has_a_gradient(place):
+    for wanted in range(4):
+        given = list(inputs((2, 3, 2, 3), place))
+        given[wanted].requires_grad_()
+        assert gradcheck(ops.adain, given)
+        assert gradgradcheck(lambda *given: ops.adain(*given).square(), given)
+        if wanted < 3:
+            x, b, scale, _ = given
+            assert gradcheck(ops.scale_bias_lrelu, (x, scale, b))
+
+
+def test_strided_and_empty_inputs(place):
+    x, b, _, _ = inputs((2, 6, 4, 5), place)
+    scale, shift = random(2, 12, seed=5, place=place).chunk(2, dim=1)
+    assert not scale.is_contiguous()
+    view = x.transpose(2, 3)
+    for layout in LAYOUTS.values():
+        dense = view.contiguous(memory_format=layout)
+        torch.testing.assert_close(
+            ops.adain(view, b, scale, shift), ops.adain(dense, b, scale.contiguous(), shift.contiguous())
+        )
+        torch.testing.assert_close(
+            ops.scale_bias_lrelu(view, scale, b), ops.scale_bias_lrelu(dense, scale.contiguous(), b)
+        )
+    x, b, scale, shift = (t.requires_grad_() for t in inputs((0, 3, 4, 4), place))
+    (ops.adain(x, b, scale, shift).sum() + ops.scale_bias_lrelu(x, scale, b).sum()).backward()
+    assert x.grad.shape == x.shape and torch.equal(b.grad, torch.zeros_like(b))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x": torch.zeros(3, 4, 4)}, "N,C,H,W"),
+        ({"x": torch.zeros(2, 3, 4, 4, dtype=torch.int32)}, "floating point"),
+        ({"b": torch.zeros(4)}, "bias of shape"),
+        ({"scale": torch.zeros(3)}, "scale has shape"),
+        ({"alpha": 0.0}, "above 0"),
+        ({"gain": -1.0}, "above 0"),
+        ({"impl": "cuda"}, "auto, native, ref"),
+        ({"impl": "native"}, "compiled ops"),
+    ],
+)
+def test_style_ops_refuse(change, message):
+    given = {"x": torch.zeros(2, 3, 4, 4), "b": torch.zeros(3), "scale": torch.ones(2, 3)} | change
+    with pytest.raises(UsageError, match=message):
+        ops.scale_bias_lrelu(**given)
+    with pytest.raises(UsageError, match=message):
+        ops.adain(**given, shift=torch.ones(2, 3))
+
+
+def test_adain_refuses_its_own():
+    given = torch.zeros(2, 3, 4, 4), torch.zeros(3), torch.ones(2, 3)
+    with pytest.raises(UsageError):
+        ops.adain(*given, torch.ones(2, 1))
+    with pytest.raises(UsageError, match="eps"):
+        ops.adain(*given, torch.ones(2, 3), eps=0)
