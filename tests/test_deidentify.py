@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from ficgan.config import ModelConfig
-from ficgan.deidentify import Deidentifier
-from ficgan.deidentify.pipeline import CONTROLS
+from ficgan.deidentify import Checking, Deidentifier, Finding, Hiding, Identity
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import CropModel, ModelInfo
 from ficgan.faces import Alignment, Face
@@ -79,13 +79,28 @@ def photo() -> Image:
     return np.random.default_rng(1).integers(0, 256, (160, 220, 3), dtype=np.uint8)
 
 
-def build(parts: tuple[FICGAN, CheckpointHeader, IdentityBank], faces: list[Face], **options: object) -> Deidentifier:
-    given = {"k": 30, "layer": 2, "seed": 0, "recognizer": Gate(), **options}
-    controls = {name: given.pop(name) for name in CONTROLS if name in given and name != "seed"}
+CONTROLS = ("k", "band", "seed", "alpha", "attributes", "add", "swap")
+"""Options that belong to the model."""
+
+
+def grouped(**given: Any) -> dict[str, Any]:
+    """Options of `Deidentifier` by name, in their groups; what belongs to none is passed on."""
+    groups = {"identity": Identity, "hiding": Hiding, "finding": Finding, "checking": Checking}
+    out: dict[str, Any] = {}
+    for name, group in groups.items():
+        inside = {one.name for one in fields(group)} & set(given)
+        out[name] = group(**{key: given.pop(key) for key in inside})
+    return {**out, **given}
+
+
+def build(parts: tuple[FICGAN, CheckpointHeader, IdentityBank], faces: list[Face], **options: Any) -> Deidentifier:
+    given = {"k": 30, "layer": 2, "seed": 0, "recognizer": Gate(), "detector": Fixed(faces), **options}
+    controls = {name: given[name] for name in CONTROLS if name in given}
+    rest = {name: value for name, value in given.items() if name not in CONTROLS or name == "seed"}
     model, header, bank = parts
     info = ModelInfo(header.alignment, header.data, header.training)
-    made = CropModel(model, info, bank, seed=given["seed"], **controls)  # type: ignore[arg-type]
-    return Deidentifier(made, detector=Fixed(faces), info=info, **given)  # type: ignore[arg-type]
+    made = CropModel(model, info, bank, **controls)
+    return Deidentifier(made, info=info, **grouped(**rest))
 
 
 def test_only_the_mask_changes_and_the_input_never(parts, photo) -> None:
@@ -341,10 +356,11 @@ def test_cuda_asked_for_and_absent(parts) -> None:
 @pytest.mark.parametrize(
     "image",
     [
-        np.zeros((4, 4), np.uint8),
-        np.zeros((4, 4, 4), np.uint8),
+        np.zeros(4, np.uint8),
+        np.zeros((4, 4, 2), np.uint8),
         np.zeros((4, 4, 3), np.float32),
         np.zeros((0, 4, 3), np.uint8),
+        None,
     ],
 )
 def test_what_is_no_image(parts, image) -> None:
