@@ -62,9 +62,11 @@ def load_face_model(
         from ficgan.frame_model import FrameModel
 
         appearance, config, info, network = load_appearance(checkpoint)
-        return FrameModel(
-            appearance, config, loaded, network=network, sha256=digest, device=device, **controls
-        ), info, digest
+        return (
+            FrameModel(appearance, config, loaded, network=network, sha256=digest, device=device, **controls),
+            info,
+            digest,
+        )
     from ficgan.face_model import CropModel
     from ficgan.models import load_checkpoint
 

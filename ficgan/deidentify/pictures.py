@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Picture", "as_photo"]
 
-Picture = "NDArray[Any] | PILImage | str | os.PathLike[str]"
+Picture: TypeAlias = "NDArray[Any] | PILImage | str | os.PathLike[str]"
 _MODES = {(): "L", (3,): "RGB", (4,): "RGBA"}
 
 

@@ -666,9 +666,7 @@ class Deidentifier:
             return
         model = self.face_model
         sights = [work.sight for work in works if work.sight is not None]
-        draws = [
-            model.draw(work.key, attempt, work.psi, sight.z_id) for work, sight in zip(works, sights, strict=True)
-        ]
+        draws = [model.draw(work.key, attempt, work.psi, sight.z_id) for work, sight in zip(works, sights, strict=True)]
         styles = model.styles(np.stack([sight.z_id for sight in sights]), draws, attempt)
         for work, draw, made in zip(works, draws, model.render(styles, sights), strict=True):
             work.generated = made
