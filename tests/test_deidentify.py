@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from ficgan.config import ModelConfig
 from ficgan.deidentify import Checking, Deidentifier, Finding, Hiding, Identity
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import CropModel, ModelInfo
-from ficgan.faces import Alignment, Face
+from ficgan.faces import DETECTORS, Alignment, Face, detector_missing, get_detector
 from ficgan.identity import IdentityBank
 from ficgan.models import FICGAN, CheckpointHeader
 from ficgan.policy import Policy
@@ -443,3 +444,21 @@ def test_fallbacks_and_doubtful_finds(parts, photo) -> None:
     assert soft.faces[0].action == "masked" and soft.image[80, 80].any()
     with pytest.raises(UsageError, match="fallback"):
         build(parts, [], fallback="paint")
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_detectors_find_the_same_in_threads(name) -> None:
+    """Photos are worked on in several threads, and OpenCV's and dlib's networks keep state of their own."""
+    if missing := detector_missing(name):
+        pytest.skip(missing)
+    astronaut = pytest.importorskip("skimage.data").astronaut()
+    pictures = [np.ascontiguousarray(astronaut[: 200 + 24 * n, 60 : 330 - 16 * n]) for n in range(4)]
+    detector = get_detector(name, scale=1.0)
+
+    def found(picture: Image) -> list[list[float]]:
+        return [[*one.box, *one.landmarks.ravel(), one.score] for one in detector.detect(picture)]
+
+    alone = [found(picture) for picture in pictures]
+    with ThreadPoolExecutor(4) as threads:
+        together = list(threads.map(found, pictures * 3))
+    assert together == alone * 3 and any(alone)

@@ -170,7 +170,7 @@ class Deidentifier:
             refuse_trainer(info, gate)
         self.recognizer: Recognizer | None = get_recognizer(gate) if isinstance(gate, str) else gate
         self.min_score, self.strict = finding.min_score, finding.strict
-        self.exemptions = Exemptions.of(finding, self.detector, self.recognizer)
+        self.exemptions = Exemptions.of(finding, self.detector, self.recognizer or checking.recognizer or "auto")
         if model is not None and model.swap and identity.exemplar is None:
             raise UsageError("an identity swap needs an exemplar image; give one, or leave the swap out")
         if identity.exemplar is not None:
@@ -653,7 +653,7 @@ class Deidentifier:
 
     def _encode(self, pairs: Sequence[tuple[Image, _Work]]) -> None:
         """What the model sees of all faces of all images, together."""
-        ready = [(image, work) for image, work in pairs if work.readable]
+        ready = [(image, work) for image, work in pairs if work.readable and not work.kept]
         sights = self.face_model.see([(image, work.face) for image, work in ready])
         for (_, work), sight in zip(ready, sights, strict=True):
             work.sight = sight

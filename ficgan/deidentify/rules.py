@@ -56,20 +56,25 @@ class Exemptions:
     boxes: Sequence[Box]
 
     @classmethod
-    def of(cls, finding: Finding, detector: FaceDetector, recognizer: Recognizer | None) -> Exemptions:
+    def of(cls, finding: Finding, detector: FaceDetector, recognizer: Recognizer | str) -> Exemptions:
         """Read the reference photos.
+
+        Args:
+            finding: the rules.
+            detector: finds the faces of the reference photos.
+            recognizer: tells people apart, even where nothing is verified; or its name.
 
         Raises:
             UsageError: one shows no face.
         """
         if not (finding.keep or finding.only):
             return cls(None, {}, {}, finding.boxes)
-        recognizer = recognizer or get_recognizer("auto")  # people are told apart even where nothing is verified
+        teller = get_recognizer(recognizer) if isinstance(recognizer, str) else recognizer
 
         def read(photos: Mapping[str, Image]) -> dict[str, NDArray[np.float32]]:
-            return {Path(name).name: _largest(photo, name, detector, recognizer) for name, photo in photos.items()}
+            return {name: _largest(photo, name, detector, teller) for name, photo in photos.items()}
 
-        return cls(recognizer, read(finding.keep), read(finding.only), finding.boxes)
+        return cls(teller, read(finding.keep), read(finding.only), finding.boxes)
 
     def __call__(self, image: Image, faces: Sequence[Face]) -> list[str]:
         """Why each face stays as it is; "" where it is hidden."""
@@ -90,7 +95,7 @@ class Exemptions:
         if any(x0 >= box[0] and y0 >= box[1] and x1 <= box[2] and y1 <= box[3] for box in self.boxes):
             return "it lies in a given box"
         if self.keep and (name := self._near(reading, self.keep, _STRICTNESS)) is not None:
-            return f"it matches {name}"
+            return f"it matches {Path(name).name}"
         # A face that cannot be read may be the one that is meant.
         return "it is none of those to be hidden" if self.only and reading is not None else ""
 
