@@ -62,7 +62,8 @@ class Progress:
     def __call__(self, done: int, total: int, stage: str = "") -> None:
         """Step `done` of `total` is reached; `stage` says what was worked on."""
         self._close_film()
-        self._line_a_minute(f"{done} of {total} done")
+        if done < total:
+            self._line_a_minute(f"{done} of {total} done")
         if self._json:
             self._say_json({"done": done, "total": total, "unit": self._unit, "stage": stage})
         elif self._lines:

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 __all__ = ["cpus", "in_order"]
 
-_PATIENCE = 5.0
+_PATIENCE = 2.0
 """Seconds that an interruption waits for the items in work; their threads die with the process."""
 
 T = TypeVar("T")

@@ -42,7 +42,7 @@ def engine(image, *, key=""):
 
 if {where!r} == "write":
     def fsync(_):
-        if count == 2:
+        if count >= 2:  # threads may be ahead of what is written
             print("now", file=sys.stderr, flush=True)
             time.sleep(60)
     files.os.fsync = fsync
@@ -83,7 +83,7 @@ def test_interrupted(tmp_path: Path, where: str, sent: signal.Signals, jobs: int
     process.send_signal(sent)
     begun = time.monotonic()
     stdout, stderr = process.communicate(timeout=30)
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 25  # of 60; a busy machine takes 15
     assert process.returncode == 130
     assert stderr.splitlines()[-1] == "Interrupted: the same command with --skip-existing does the rest"
     assert "Traceback" not in stderr
