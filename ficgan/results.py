@@ -81,7 +81,7 @@ class FaceResult:
 class Result:
     """A de-identified image and its account."""
 
-    image: NDArray[np.uint8]
+    image: NDArray[Any]
     """A new array with the channels and the depth of the input."""
     faces: list[FaceResult]
     audit: dict[str, Any]

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from typing import TypeVar
 
 __all__ = ["cpus", "in_order"]
@@ -40,7 +41,7 @@ def in_order(work: Callable[[T], R], items: Iterable[T], jobs: int) -> Iterator[
     """
     if jobs <= 1:
         for item in items:
-            yield item, lambda item=item: work(item)  # type: ignore[misc]
+            yield item, partial(work, item)
         return
     tasks: queue.SimpleQueue[tuple[T, Future[R]] | None] = queue.SimpleQueue()
     stopped = threading.Event()

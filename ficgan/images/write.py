@@ -88,7 +88,8 @@ def write_image(
 
 def conversions(path: str | os.PathLike[str], photo: Photo) -> tuple[str, ...]:
     """What a photo loses by its new name, a sentence each."""
-    format, out = _format(Path(path), photo), []
+    format = _format(Path(path), photo)
+    out: list[str] = []
     if format != photo.format:
         out.append(f"{photo.format} becomes {format}")
     if photo.depth == 16 and format in _EIGHT_BITS:
