@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
@@ -29,7 +29,7 @@ def cpus() -> int:
         return os.cpu_count() or 1
 
 
-def in_order(work: Callable[[T], R], items: Iterable[T], jobs: int) -> Iterator[tuple[T, Callable[[], R]]]:
+def in_order(work: Callable[[T], R], items: Iterable[T], jobs: int) -> Generator[tuple[T, Callable[[], R]], None, None]:
     """Every item with a function that gives its result or raises its error, in the order of the items.
 
     At most `2 · jobs` items are begun and not yet handed over. Close the iterator to stop: what is not begun is left.

@@ -39,7 +39,11 @@ class Engine(Protocol):
 
     def __call__(self, image: NDArray[np.uint8], *, key: str = "") -> Any: ...
 
-    def process_video(self, source: Any, output: Any, **options: Any) -> Any: ...
+    def process_video(
+        self, source: Any, output: Any, *, settings: Any = None, rules: Any = None, encode: Any = None,
+        start: float | None = None, end: float | None = None, project: Any = None, overwrite: bool = False,
+        progress: Any = None,
+    ) -> Any: ...  # fmt: skip
 
 
 def make_engine(**settings: Any) -> Engine:
