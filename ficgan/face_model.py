@@ -45,12 +45,14 @@ class Sight:
         place: what else the model needs to put a new face in its place.
         problem: why no generated face can stand here; "" where one can.
         note: what a person who looks at the result should know; "" for nothing.
+        doubt: why this may be no face of a person; "" where it is clear.
     """
 
     z_id: Floats
     place: Any = None
     problem: str = ""
     note: str = ""
+    doubt: str = ""
 
 
 class FaceModel(ABC):

@@ -40,8 +40,14 @@ from ficgan.policy import Attempt
 
 __all__ = ["FrameModel"]
 
+DOUBTFUL_PRESENCE = 15.0
+"""Presence of a large mesh under which a find may be no person: a dog's portrait reaches 13, people's 22 to 26. Some
+turned heads lie below it, too, so it only warns."""
+DOUBTFUL_SIDE = 96.0
+"""Width and height in pixels of a mesh from which on its presence says this: small faces of people have 4 to 16."""
 LIGHT_BOUND = 0.5
 """How far the light of a frame of a film may be moved towards its neighbours', in standard deviations: flashes stay."""
+
 
 @dataclass(frozen=True, eq=False)
 class _Place:
@@ -208,7 +214,9 @@ class FrameModel(FaceModel):
             w, z_non = self.network.read(texture[None], model.identity_code(code, moment.kept))
             z_id = np.concatenate([z_id, w[0]])
         note = "something lies over the face, and the new one is drawn over it" if covered > COVERED else ""
-        return Sight(z_id, _Place(moment, texture, look, z_non), note=note)
+        weak = mesh.presence < DOUBTFUL_PRESENCE and np.ptp(mesh.points[:, :2], axis=0).min() >= DOUBTFUL_SIDE
+        doubt = f"its shape is hardly that of a person ({mesh.presence:.0f} of usually 22 to 26)" if weak else ""
+        return Sight(z_id, _Place(moment, texture, look, z_non), note=note, doubt=doubt)
 
     @property
     def code_size(self) -> int:
@@ -378,9 +386,6 @@ class FrameModel(FaceModel):
     def _masks(self) -> Any:
         front, size, feather = self.model.shape.front, self.model.size, self.config.feather
         return lru_cache(maxsize=8)(lambda inset: frame_mask(front, size, inset=inset, feather=feather))
-
-
-
 
 def _unbroken(rows: Sequence[Any], at: int) -> list[Any]:
     """The rows around one of them up to the next None on either side."""

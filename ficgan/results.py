@@ -19,8 +19,8 @@ class FaceResult:
     landmarks: NDArray[np.float32]
     score: float
     action: str = "generated"
-    """One of: generated, retried (a stronger setting), masked (nothing else passed), blurred, mosaic, solid, or an
-    anonymiser's name."""
+    """One of: generated, retried (a stronger setting), masked (nothing else passed), kept (left as found), blurred,
+    mosaic, solid, or an anonymiser's name."""
     attempts: int = 1
     layer: int | None = None
     k: int | None = None
@@ -37,12 +37,18 @@ class FaceResult:
     name: str | None = None
     """Of the face for a method with a key, who has which inverts it; None for others."""
     note: str = ""
-    """Why a solid mask took a face's place, or what a person who looks at the new face should know."""
+    """Why a cover took a face's place, why it was kept, or what a person who looks at the new face should know."""
+    doubt: str = ""
+    """Why the find may be no face, or only a part of one; "" where it is clear."""
 
     def mask(self, why: str = "") -> None:
-        """Record that a solid mask took the place of the generated face."""
+        """Record that a cover took the place of the generated face."""
         self.action, self.matched, self.note = "masked", False, why
         self.layer = self.k = self.psi = self.members_digest = self.distance = self.square = self.name = None
+
+    def keep(self, why: str) -> None:
+        """Record that the face stays as it was found."""
+        self.action, self.note, self.attempts, self.covered = "kept", why, 0, False
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, without embeddings."""
@@ -62,6 +68,8 @@ class FaceResult:
         }
         if self.note:
             told["note"] = self.note
+        if self.doubt:
+            told["doubt"] = self.doubt
         if self.square is not None:
             told["square"] = list(self.square)
         if self.name is not None:
@@ -73,8 +81,8 @@ class FaceResult:
 class Result:
     """A de-identified image and its account."""
 
-    image: NDArray[np.uint8]
-    """H×W×3 uint8, a new array."""
+    image: NDArray[Any]
+    """A new array with the channels and the depth of the input."""
     faces: list[FaceResult]
     audit: dict[str, Any]
     mask: NDArray[np.float32]
@@ -82,8 +90,8 @@ class Result:
 
     @property
     def uncovered(self) -> int:
-        """Faces that neither the blend nor a mask hides."""
-        return sum(not face.covered for face in self.faces)
+        """Faces that should be hidden, and neither the blend nor a cover hides."""
+        return sum(not face.covered and face.action != "kept" for face in self.faces)
 
     @property
     def reidentified(self) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +13,10 @@ import torch
 from numpy.typing import NDArray
 
 from ficgan.config import ModelConfig
-from ficgan.deidentify import Deidentifier
-from ficgan.deidentify.pipeline import CONTROLS
+from ficgan.deidentify import Checking, Deidentifier, Finding, Hiding, Identity
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import CropModel, ModelInfo
-from ficgan.faces import Alignment, Face
+from ficgan.faces import DETECTORS, Alignment, Face, detector_missing, get_detector
 from ficgan.identity import IdentityBank
 from ficgan.models import FICGAN, CheckpointHeader
 from ficgan.policy import Policy
@@ -79,13 +80,28 @@ def photo() -> Image:
     return np.random.default_rng(1).integers(0, 256, (160, 220, 3), dtype=np.uint8)
 
 
-def build(parts: tuple[FICGAN, CheckpointHeader, IdentityBank], faces: list[Face], **options: object) -> Deidentifier:
-    given = {"k": 30, "layer": 2, "seed": 0, "recognizer": Gate(), **options}
-    controls = {name: given.pop(name) for name in CONTROLS if name in given and name != "seed"}
+CONTROLS = ("k", "band", "seed", "alpha", "attributes", "add", "swap")
+"""Options that belong to the model."""
+
+
+def grouped(**given: Any) -> dict[str, Any]:
+    """Options of `Deidentifier` by name, in their groups; what belongs to none is passed on."""
+    groups = {"identity": Identity, "hiding": Hiding, "finding": Finding, "checking": Checking}
+    out: dict[str, Any] = {}
+    for name, group in groups.items():
+        inside = {one.name for one in fields(group)} & set(given)
+        out[name] = group(**{key: given.pop(key) for key in inside})
+    return {**out, **given}
+
+
+def build(parts: tuple[FICGAN, CheckpointHeader, IdentityBank], faces: list[Face], **options: Any) -> Deidentifier:
+    given = {"k": 30, "layer": 2, "seed": 0, "recognizer": Gate(), "detector": Fixed(faces), **options}
+    controls = {name: given[name] for name in CONTROLS if name in given}
+    rest = {name: value for name, value in given.items() if name not in CONTROLS or name == "seed"}
     model, header, bank = parts
     info = ModelInfo(header.alignment, header.data, header.training)
-    made = CropModel(model, info, bank, seed=given["seed"], **controls)  # type: ignore[arg-type]
-    return Deidentifier(made, detector=Fixed(faces), info=info, **given)  # type: ignore[arg-type]
+    made = CropModel(model, info, bank, **controls)
+    return Deidentifier(made, info=info, **grouped(**rest))
 
 
 def test_only_the_mask_changes_and_the_input_never(parts, photo) -> None:
@@ -341,12 +357,108 @@ def test_cuda_asked_for_and_absent(parts) -> None:
 @pytest.mark.parametrize(
     "image",
     [
-        np.zeros((4, 4), np.uint8),
-        np.zeros((4, 4, 4), np.uint8),
+        np.zeros(4, np.uint8),
+        np.zeros((4, 4, 2), np.uint8),
         np.zeros((4, 4, 3), np.float32),
         np.zeros((0, 4, 3), np.uint8),
+        None,
     ],
 )
 def test_what_is_no_image(parts, image) -> None:
     with pytest.raises(InputError, match=r"image (must|is empty)"):
         build(parts, [])(image)
+
+
+def test_arrays_pictures_and_paths(parts, photo, tmp_path) -> None:
+    from PIL import Image as Pillow
+
+    deid = build(parts, [face(40, 30, 80)], recognizer=None)
+    want = deid(photo, key="a").image
+    clear = np.dstack([photo, np.full(photo.shape[:2], 77, np.uint8)])
+    result = deid(clear, key="a").image
+    np.testing.assert_array_equal(result, np.dstack([want, clear[..., 3]]))
+    Pillow.fromarray(photo).save(tmp_path / "a.png")
+    for given in (Pillow.fromarray(photo), tmp_path / "a.png", str(tmp_path / "a.png")):
+        np.testing.assert_array_equal(deid(given, key="a").image, want)
+    grey = deid(photo[..., 0])
+    assert grey.image.shape == photo.shape[:2] and (grey.image != photo[..., 0])[grey.mask > 0.5].mean() > 0.8
+    np.testing.assert_array_equal(grey.image[grey.mask == 0], photo[..., 0][grey.mask == 0])
+    deep = photo.astype(np.uint16) * 257 + 1
+    out = deid(deep, key="a")
+    assert out.image.dtype == np.uint16 and (out.image[out.mask == 0] == deep[out.mask == 0]).all()
+
+
+@dataclass
+class Known(Gate):
+    """A recogniser that reads the brightness at the nose, in steps of 64: who has the same is the same."""
+
+    def embed(self, image: Image, landmarks: NDArray[np.float32]) -> NDArray[np.float32]:
+        rows = [image[int(points[2, 1]), int(points[2, 0]), 0] // 64 for points in landmarks]
+        return np.array(rows, np.float32)[:, None]
+
+
+@pytest.mark.parametrize("mode", ["solid", "ficgan"])
+def test_people_and_places_that_stay(parts, mode) -> None:
+    """Faces of three people; reference photos are found at the place of the first."""
+    scene = np.zeros((160, 330, 3), np.uint8)
+    faces = [face(5, 30, 80), face(120, 30, 80), face(235, 30, 80)]
+    for number, x in enumerate((5, 120, 235)):
+        scene[30:110, x : x + 80] = 64 * number + 20
+    me = np.full((160, 330, 3), 64 + 20, np.uint8)  # the second of them
+
+    def staying(**rules: Any) -> list[bool]:
+        result = build(parts, faces, mode=mode, recognizer=Known(), **rules)(scene)
+        same = [bool((result.image == scene)[30:110, x : x + 80].all()) for x in (5, 120, 235)]
+        assert [one.action == "kept" for one in result.faces] == same and result.uncovered == 0
+        assert sum("left as found" in note for note in result.audit.get("notes", [])) == bool(sum(same))
+        return same
+
+    assert staying() == [False] * 3
+    assert staying(keep={"/home/me.jpg": me}) == [False, True, False]
+    assert staying(only={"me.jpg": me}) == [True, False, True]
+    assert staying(boxes=[(0, 0, 100, 160)]) == [True, False, False]
+    assert staying(boxes=[(110, 0, 220, 160)], only={"me.jpg": me}) == [True, False, True], "who is chosen is hidden"
+    assert staying(keep={"me.jpg": me}, policy=Policy(verify=False)) == [False, True, False]
+    with pytest.raises(UsageError, match="no face was found"):
+        build(parts, [], mode=mode, recognizer=Known(), keep={"me.jpg": me})
+
+
+def test_fallbacks_and_doubtful_finds(parts, photo) -> None:
+    cut, weak = face(-10, 30, 80), replace(face(100, 30, 80), score=0.4)
+    cut = replace(cut, box=cut.box.clip(0))
+    named = {"detector": Fixed([cut, weak], name="centerface")}
+    result = build(parts, [], recognizer=None, **named)(photo)
+    assert [one.action for one in result.faces] == ["generated"] * 2
+    notes = " ".join(result.audit["notes"])
+    assert "doubtful find at 0, 30, 70, 110: cut by the border" in notes and "low score 0.40" in notes
+    strict = build(parts, [], recognizer=None, strict=True, fallback="average", **named)(photo)
+    assert [one.action for one in strict.faces] == ["masked"] * 2 and strict.uncovered == 0
+    middle = strict.image[60:80, 130:150].reshape(-1, 3)
+    assert np.ptp(middle, axis=0).max() == 0 and abs(int(middle[0, 0]) - 127) < 20, "its mean colour"
+    fewer = build(parts, [], recognizer=None, min_score=0.5, **named)(photo)
+    assert len(fewer.faces) == 1 and (fewer.image == photo)[30:110, 120:180].all()
+    # A blur that is still recognised becomes a solid cover.
+    read = build(parts, [face(40, 30, 80)], recognizer=Gate(99), fallback="blur")(photo)
+    assert read.faces[0].action == "masked" and read.reidentified == 0 and not read.image[80, 80].any()
+    soft = build(parts, [face(40, 30, 80)], recognizer=Gate(7), fallback="blur")(photo)
+    assert soft.faces[0].action == "masked" and soft.image[80, 80].any()
+    with pytest.raises(UsageError, match="fallback"):
+        build(parts, [], fallback="paint")
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_detectors_find_the_same_in_threads(name) -> None:
+    """Photos are worked on in several threads, and OpenCV's and dlib's networks keep state of their own."""
+    if missing := detector_missing(name):
+        pytest.skip(missing)
+    astronaut = pytest.importorskip("skimage.data").astronaut()
+    pictures = [np.ascontiguousarray(astronaut[: 200 + 24 * n, 60 : 330 - 16 * n]) for n in range(4)]
+    detector = get_detector(name, scale=1.0)
+
+    def found(picture: Image) -> list[list[float]]:
+        return [[*one.box, *one.landmarks.ravel(), one.score] for one in detector.detect(picture)]
+
+    alone = [found(picture) for picture in pictures]
+    with ThreadPoolExecutor(4) as threads:
+        together = list(threads.map(found, pictures * 3))
+    assert together == alone * 3 and any(alone)

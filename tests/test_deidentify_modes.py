@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_deidentify import Fixed, Gate, face
+from test_deidentify import Fixed, Gate, face, grouped
 
 from ficgan.anonymizers import ANONYMIZERS, Faces
 from ficgan.anonymizers.modes import Methods, caution, check_mode, mode_of, shown
@@ -35,7 +35,7 @@ def background(count: int = 12, size: int = 32) -> Faces:
 def build(mode: object, faces: list | None = None, **options: object) -> Deidentifier:  # type: ignore[type-arg]
     faces = [face(40, 30, 80)] if faces is None else faces
     given = {"recognizer": Gate(), "detector": Fixed(faces), "mode": mode, **options}
-    return Deidentifier(None, **given)  # type: ignore[arg-type]
+    return Deidentifier(None, **grouped(**given))
 
 
 def test_an_anonymiser_takes_the_faces_place_and_the_gate_reads_it() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ficgan.errors import FicganError, UsageError
 
 if TYPE_CHECKING:
@@ -30,6 +28,8 @@ def read_background(path: str, labels: str | None) -> Faces:
     Raises:
         UsageError: nothing readable there, or faces aligned otherwise than ours.
     """
+    import numpy as np
+
     from ficgan.anonymizers import Faces
     from ficgan.data import open_faces
     from ficgan.data.dataset import check_alignment, decode_rgb

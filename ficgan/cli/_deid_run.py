@@ -1,4 +1,4 @@
-"""The work of `ficgan-deid`: image after image, none of which may stop the others."""
+"""The work of `ficgan-deid`: photos in several threads, films one by one; no input may stop the others."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ficgan import __version__
-from ficgan.arrays import content_key
 from ficgan.cli._errors import sentence
 from ficgan.cli._plan import TOOL, Job, Plan, own_sidecar, sidecar_path
 from ficgan.cli._progress import Progress
+from ficgan.cli._workers import in_order
 from ficgan.errors import FicganError, InputError
-from ficgan.images import Photo, atomic_write, read_image, write_image
+from ficgan.files import atomic_write
 from ficgan.video.folders import work_folder
 
-__all__ = ["SYNTHETIC_ACTIONS", "Run", "RunOptions"]
+__all__ = ["SYNTHETIC_ACTIONS", "FilmOptions", "Run", "RunOptions"]
 
 SYNTHETIC_ACTIONS = frozenset({"generated", "retried"})
 """What a generative model did to a face; only these earn the synthetic-media tag."""
@@ -50,8 +49,29 @@ class RunOptions:
     tag: bool = True
     sidecar: bool = True
     overwrite: bool = False
+    skip_existing: bool = False
+    """Results that are there already are left alone and are no failures."""
+    jobs: int = 1
+    """Photos that are worked on at once."""
     dry_run: bool = False
     film: FilmOptions = field(default_factory=FilmOptions)
+
+
+@dataclass(frozen=True, eq=False)
+class _Made:
+    """A photo's result, not yet written: only this is kept of it, so that memory stays bounded."""
+
+    data: bytes
+    """Of the file to write; empty where nothing may be written."""
+    faces: tuple[str, ...]
+    """What was done to each."""
+    audit: dict[str, Any]
+    notes: tuple[str, ...]
+    """About the file; those about its faces are in the audit."""
+    source: dict[str, str]
+    synthetic: bool
+    uncovered: int
+    reidentified: int
 
 
 class Run:
@@ -63,6 +83,7 @@ class Run:
         self.inputs = self.written = self.failed = self.skipped = self.no_face = 0
         self.faces = self.masked = self.uncovered = self.reidentified = 0
         self.unread = self.frames = self.damaged = 0
+        self.photos_left = 0
         self._voice = False
 
     @property
@@ -100,56 +121,126 @@ class Run:
             for job in plan.jobs:
                 self._dry(job)
             return
-        engine = make_engine() if plan.jobs else None
-        for done, job in enumerate(plan.jobs, start=1):
-            try:
-                assert engine is not None
-                (self.film if job.film else self._process)(job, engine)
-            except FicganError as error:
-                self._fail(str(error))
-            except Exception as error:  # one input must not end the others
-                self._fail(f"{job.name}: {sentence(error)}")
-            self._report(done, len(plan.jobs), job.name)
+        ready = [job for job in plan.jobs if self._is_ready(job)]
+        self.photos_left = sum(not job.film for job in ready)
+        if not ready:
+            return
+        self._report.begin(len(ready))
+        engine, done = make_engine(), 0
+        for film, group in groupby(ready, lambda job: job.film):
+            run = self._films if film else self._photos
+            for job in run(list(group), engine):
+                done += 1
+                self.photos_left -= not film
+                self._report(done, len(ready), job.name)
 
-    def _dry(self, job: Job) -> None:
+    def _is_ready(self, job: Job) -> bool:
+        """Whether a job can begin: its input is there, its output is free and can be written. Loads nothing."""
         try:
-            self._check_free(job)
             if not job.address and not job.source.is_file():
                 raise InputError(f"{job.source}: {'not a file' if job.source.exists() else 'no such file'}")
-            self._report.info(f"{job.name} -> {job.output}")
+            if not job.address and not os.access(job.source, os.R_OK):
+                raise InputError(f"{job.source}: cannot be read; check its permissions")
+            if self.options.skip_existing and self._is_finished(job):
+                self.skipped += 1
+                return False
+            self._check_free(job)
+            _check_writable(job.output.parent)
         except InputError as error:
             self._fail(str(error))
+            return False
+        return True
 
-    def _process(self, job: Job, engine: Callable[..., Any]) -> None:
-        self._check_free(job)
-        photo = read_image(job.source, max_pixels=self.options.max_pixels)
+    def _is_finished(self, job: Job) -> bool:
+        """Whether an earlier run made this result, of this very input where its side-car tells."""
+        if not job.output.is_file():
+            return False
+        if not self.options.sidecar:
+            return True
+        record = own_sidecar(job.output)
+        if record is None:
+            raise InputError(
+                f"{job.name}: {job.output} exists and its side-car does not; use --overwrite to replace it"
+            )
+        if job.address or record.get("input_sha256") in (None, _digest(job.source)):
+            return True
+        raise InputError(f"{job.name}: {job.output} was made of another file; use --overwrite to replace it")
+
+    def _dry(self, job: Job) -> None:
+        if self._is_ready(job):
+            self._report.info(f"{job.name} -> {job.output}")
+
+    def _films(self, jobs: list[Job], engine: Any) -> Iterator[Job]:
+        for job in jobs:
+            with self._failing_alone(job):
+                self.film(job, engine)
+            yield job
+
+    def _photos(self, jobs: list[Job], engine: Callable[..., Any]) -> Iterator[Job]:
+        """Photos are read, changed and encoded in threads; this one writes them, in the order of the plan."""
+        results = in_order(lambda job: self._made(job, engine), jobs, self.options.jobs)
+        with closing(results):
+            for job, outcome in results:
+                with self._failing_alone(job):
+                    self._finish(job, outcome())
+                yield job
+
+    @contextmanager
+    def _failing_alone(self, job: Job) -> Iterator[None]:
+        """One input must not end the others."""
+        try:
+            yield
+        except FicganError as error:
+            self._fail(str(error))
+        except Exception as error:
+            self._fail(f"{job.name}: {sentence(error)}")
+
+    def _made(self, job: Job, engine: Callable[..., Any]) -> _Made:
+        """One photo with new faces, encoded. Runs in any thread and changes nothing of this object."""
+        from ficgan.arrays import content_key
+        from ficgan.images import encode_image, read_image
+        from ficgan.images.write import conversions
+
+        options = self.options
+        photo = read_image(job.source, max_pixels=options.max_pixels)
         source = _input(job)  # now: the result may take its place
-        for note in photo.notes:
-            self._report.info(f"{job.source}: {note}")
         # The key is the picture itself: the same photo gets the same faces under any name and in any folder.
         try:
             result = engine(photo.rgb, key=content_key(photo.rgb))
         except FicganError as error:  # such as a program of the user's that failed
             raise InputError(_named(str(job.source), str(error))) from error
-        self.faces += len(result.faces)
-        self.masked += sum(face.action == "masked" for face in result.faces)
-        self.uncovered += result.uncovered
-        if result.uncovered:
-            raise InputError(f"{job.source}: {_count(result.uncovered, 'face')} left uncovered, so nothing was written")
-        if not result.faces and self.options.require_face:
+        actions = tuple(face.action for face in result.faces)
+        synthetic = options.tag and not SYNTHETIC_ACTIONS.isdisjoint(actions)
+        wanted = not result.uncovered and (actions or not options.require_face)
+        data = (
+            encode_image(job.output, photo, result.image, synthetic=synthetic, keep_metadata=options.keep_metadata)
+            if wanted
+            else b""
+        )
+        notes = (*photo.notes, *conversions(job.output, photo)) if wanted else photo.notes
+        return _Made(data, actions, result.audit, notes, source, synthetic, result.uncovered, result.reidentified)
+
+    def _finish(self, job: Job, made: _Made) -> None:
+        """Count, say and write."""
+        self.faces += len(made.faces)
+        self.masked += made.faces.count("masked")
+        self.uncovered += made.uncovered
+        for note in made.notes:
+            self._report.info(f"{job.source}: {note}")
+        if made.uncovered:
+            raise InputError(f"{job.source}: {_count(made.uncovered, 'face')} left uncovered, so nothing was written")
+        if not made.faces and self.options.require_face:
             raise InputError(f"{job.source}: no face found, so nothing was written (--require-face)")
-        for note in result.audit.get("notes", ()):
+        for note in made.audit.get("notes", ()):
             self._report.info(_named(str(job.source), note))
-        self._save(job, photo, result, source)
+        self._save(job, made)
         self.written += 1
-        self.reidentified += result.reidentified
-        if result.audit.get("gate", "") is None:
-            self.unread += len(result.faces)
-        if result.reidentified:
-            self._report.error(
-                f"{job.output}: {_count(result.reidentified, 'face')} still recognised; do not publish it"
-            )
-        if not result.faces:
+        self.reidentified += made.reidentified
+        if made.audit.get("gate", "") is None:
+            self.unread += len(made.faces)
+        if made.reidentified:
+            self._report.error(f"{job.output}: {_count(made.reidentified, 'face')} still recognised; do not publish it")
+        if not made.faces:
             self.no_face += 1
             self._report.info(f"{job.source}: no face found; copied through to {job.output}")
 
@@ -223,19 +314,18 @@ class Run:
             return
         for path in (job.output, sidecar_path(job.output)) if self.options.sidecar else (job.output,):
             if path.exists() or path.is_symlink():
-                raise InputError(f"{job.name}: {path} exists already; use --overwrite to replace it")
+                raise InputError(
+                    f"{job.name}: {path} exists already; use --skip-existing to do the rest, --overwrite to replace it"
+                )
 
-    def _save(self, job: Job, photo: Photo, result: Any, source: dict[str, str]) -> None:
+    def _save(self, job: Job, made: _Made) -> None:
         """Write the result and its side-car, or neither."""
         options = self.options
-        synthetic = options.tag and any(face.action in SYNTHETIC_ACTIONS for face in result.faces)
         _make_folder(job.output.parent)
 
-        def write() -> bytes:
-            return write_image(
-                job.output, photo, result.image,
-                synthetic=synthetic, keep_metadata=options.keep_metadata, overwrite=options.overwrite,
-            )  # fmt: skip
+        def write() -> None:
+            with atomic_write(job.output, overwrite=options.overwrite) as file:
+                file.write(made.data)
 
         if not options.sidecar:
             write()
@@ -244,19 +334,19 @@ class Run:
         written = False
         try:
             with atomic_write(sidecar_path(job.output), overwrite=options.overwrite) as file:
-                data = write()
+                write()
                 written = True
                 record = {
                     "tool": TOOL,
                     "ficgan": __version__,
                     "output": job.output.name,
-                    "sha256": hashlib.sha256(data).hexdigest(),
-                    **source,
-                    "synthetic_tag": synthetic,
+                    "sha256": hashlib.sha256(made.data).hexdigest(),
+                    **made.source,
+                    "synthetic_tag": made.synthetic,
                     "metadata": "kept" if options.keep_metadata else "stripped",
-                    "notes": [*photo.notes, *result.audit.get("notes", ())],
+                    "notes": [*made.notes, *made.audit.get("notes", ())],
                 }
-                text = json.dumps({**result.audit, **record}, indent=1, default=_plain, ensure_ascii=False)
+                text = json.dumps({**made.audit, **record}, indent=1, default=_plain, ensure_ascii=False)
                 file.write(text.encode() + b"\n")
         except BaseException:
             if written and not options.overwrite:  # the side-car failed after its picture had taken its name
@@ -287,6 +377,14 @@ def _remove_stale(output: Path) -> None:
             sidecar_path(output).unlink()
 
 
+def _check_writable(folder: Path) -> None:
+    """A result can be put into this folder, or into one that can be made there."""
+    while not os.path.lexists(folder) and folder != folder.parent:
+        folder = folder.parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"{folder}: cannot be written to; choose another output folder")
+
+
 def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -314,6 +412,8 @@ def _folder_for(output: Path) -> Iterator[None]:
 
 def _plain(value: Any) -> Any:
     """NumPy's numbers and arrays as JSON knows them."""
+    import numpy as np
+
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} cannot be part of an audit")

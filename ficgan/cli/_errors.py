@@ -13,7 +13,6 @@ from typing import NoReturn, ParamSpec, TypeVar
 
 import click
 
-from ficgan.diagnosis import import_remedy
 from ficgan.errors import FicganError
 
 __all__ = ["EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_SOME_FAILED", "Terminated", "handle_errors", "sentence"]
@@ -75,7 +74,11 @@ def sentence(error: BaseException) -> str:
         where = f": {os.fspath(error.filename)!s}" if error.filename is not None else ""
         return f"{error.strerror}{where}"
     named = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return f"{named} ({import_remedy(error)})" if isinstance(error, ImportError) else named
+    if not isinstance(error, ImportError):
+        return named
+    from ficgan.diagnosis import import_remedy
+
+    return f"{named} ({import_remedy(error)})"
 
 
 @contextmanager

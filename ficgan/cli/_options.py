@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-import numpy as np
-from numpy.typing import NDArray
 
 from ficgan.anonymizers.modes import method_of
 from ficgan.cli._background import read_background
@@ -16,11 +15,18 @@ from ficgan.cli._params import Box, Direction, Diversity, Finite, Mode, Pair, Se
 from ficgan.cli._progress import MODES
 from ficgan.device import PRECISIONS
 from ficgan.errors import InputError, UsageError
-from ficgan.images import MAX_PIXELS, read_image
-from ficgan.video.media import EncodeOptions
-from ficgan.video.settings import Rules, VideoSettings
+from ficgan.images.formats import MAX_PIXELS, READABLE_SUFFIXES
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ficgan.anonymizers import Anonymizer
+    from ficgan.video.media import EncodeOptions
+    from ficgan.video.settings import Rules, VideoSettings
 
 __all__ = [
+    "DOUBT",
     "FACE",
     "HIDE",
     "MODEL",
@@ -31,6 +37,7 @@ __all__ = [
     "VIDEO_SEARCH",
     "background",
     "check_background",
+    "chosen_method",
     "encode_options",
     "engine_settings",
     "options",
@@ -156,6 +163,20 @@ SEARCH: tuple[Any, ...] = (
 )
 """How faces are found and told apart."""
 
+DOUBT: tuple[Any, ...] = (
+    click.option(
+        "--min-score",
+        type=Finite(0, 1),
+        help="Photos: finds with a lower detection score are taken for no faces and stay as they are.",
+    ),
+    click.option(
+        "--strict",
+        is_flag=True,
+        help="Photos: cover doubtful finds (low score, an animal, cut by the border) with --fallback.",
+    ),
+)
+"""What becomes of finds that may be no faces."""
+
 MODEL: tuple[Any, ...] = (
     click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:N or auto."),
     click.option(
@@ -189,7 +210,7 @@ TALK: tuple[Any, ...] = (
         type=click.Choice(MODES),
         default="auto",
         show_default=True,
-        help="On stderr; auto: a bar on a terminal, else nothing.",
+        help="On stderr; auto: a bar on a terminal, else a line a minute.",
     ),
     click.option("--quiet", is_flag=True, help="Nothing on stderr but errors."),
 )
@@ -225,7 +246,12 @@ VIDEO_SEARCH: tuple[Any, ...] = (
 
 VIDEO_PEOPLE: tuple[Any, ...] = (
     click.option(
-        "--keep", "keep", metavar="PHOTO", multiple=True, type=click.Path(), help="Films: leave this person as is."
+        "--keep",
+        "keep",
+        metavar="PHOTO",
+        multiple=True,
+        type=click.Path(),
+        help="Leave this person as is; a folder names all whose photos are in it.",
     ),
     click.option(
         "--only",
@@ -233,7 +259,7 @@ VIDEO_PEOPLE: tuple[Any, ...] = (
         metavar="PHOTO",
         multiple=True,
         type=click.Path(),
-        help="Films: hide this person and no other.",
+        help="Hide this person (or those of this folder) and no other.",
     ),
     click.option(
         "--keep-box",
@@ -241,7 +267,7 @@ VIDEO_PEOPLE: tuple[Any, ...] = (
         metavar="X0,Y0,X1,Y1",
         multiple=True,
         type=Box(),
-        help="Films: leave faces that lie inside this box of the picture, in px.",
+        help="Leave faces that lie inside this box of the picture, in px.",
     ),
     click.option(
         "--keep-span",
@@ -253,10 +279,11 @@ VIDEO_PEOPLE: tuple[Any, ...] = (
     ),
     click.option(
         "--fallback",
-        type=click.Choice(["solid", "blur", "mosaic"]),
+        type=click.Choice(["solid", "blur", "mosaic", "average"]),
         default="solid",
         show_default=True,
-        help="Films: what covers a face too small, turned away, or still recognised.",
+        help="What covers a face that cannot be generated: too small, turned away, or still recognised. average, one "
+        "patch of its mean colour, is for photos; films take solid.",
     ),
 )
 """Whom a film keeps, and what becomes of those who cannot be generated."""
@@ -278,7 +305,7 @@ VIDEO_OUT: tuple[Any, ...] = (
         "--pix-fmt", "pixel_format", metavar="NAME", help="Films: FFmpeg's pixel format.  [default: the source's]"
     ),
     click.option(  # for tests: how much of an interrupted film is done again
-        "--segment", type=Finite(min=0, min_open=True), default=VideoSettings.segment, hidden=True
+        "--segment", type=Finite(min=0, min_open=True), hidden=True
     ),
 )
 """How films are written."""
@@ -329,8 +356,22 @@ def engine_settings(given: Mapping[str, Any], **more: Any) -> dict[str, Any]:
         "device": given["device"],
         "precision": given["precision"],
         "compile": given["compile_"],
+        **{name: given[name] for name in ("fallback", "min_score", "strict") if name in given},
         **more,
     }
+
+
+def chosen_method(mode: str) -> Anonymizer | None:
+    """The anonymiser of a mode, made once; None for the modes of our own, for which nothing is imported."""
+    if mode in ("ficgan", "blur", "mosaic", "solid"):
+        return None
+    return _method(mode)
+
+
+@lru_cache(maxsize=4)
+def _method(mode: str) -> Anonymizer | None:
+
+    return method_of(mode)
 
 
 def check_background(given: Mapping[str, Any]) -> str:
@@ -340,7 +381,7 @@ def check_background(given: Mapping[str, Any]) -> str:
         UsageError: it lacks one, or has no use for one.
     """
     mode = str(given["mode"])
-    method = method_of(mode)
+    method = chosen_method(mode)
     if given["background"] is None:
         if given["background_labels"] is not None:
             raise UsageError("--background-labels says whose the faces of --background are; give both")
@@ -360,24 +401,29 @@ def background(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def video_settings(given: Mapping[str, Any]) -> VideoSettings:
     """Options of the video groups, and what takes a face's place, as the library's settings."""
+    from ficgan.video.settings import VideoSettings
+
+    fallback = "solid" if given["fallback"] == "average" else given["fallback"]
     return VideoSettings(
         stride=given["stride"],
         pad=given["pad"],
         link=given["link"],
         mode=given["mode"],
-        fallback=given["fallback"],
+        fallback=fallback,
         mask_scale=given["mask_scale"],
         verify=given["verify"],
-        segment=given.get("segment", VideoSettings.segment),
+        segment=given.get("segment") or VideoSettings.segment,
         detect_size=max(given["scale"]) if given["scale"] else VideoSettings.detect_size,
     )
 
 
 def video_rules(given: Mapping[str, Any]) -> Rules:
     """Whom the options leave as they are."""
+    from ficgan.video.settings import Rules
+
     return Rules(
-        keep=dict(zip(given["keep"], photos(given["keep"], "--keep", given), strict=True)),
-        only=dict(zip(given["only"], photos(given["only"], "--only", given), strict=True)),
+        keep=people(given["keep"], "--keep", given),
+        only=people(given["only"], "--only", given),
         boxes=given["keep_boxes"],
         spans=given["keep_spans"],
     )
@@ -385,9 +431,29 @@ def video_rules(given: Mapping[str, Any]) -> Rules:
 
 def encode_options(given: Mapping[str, Any]) -> EncodeOptions:
     """How the options want films to be written."""
+    from ficgan.video.media import EncodeOptions
+
     return EncodeOptions(
         codec=given["codec"], crf=given["crf"], pixel_format=given["pixel_format"], audio=given["audio"]
     )
+
+
+def people(paths: tuple[str, ...], option: str, given: Mapping[str, Any]) -> dict[str, NDArray[np.uint8]]:
+    """Photos of people by name; a folder stands for all photos in it.
+
+    Raises:
+        UsageError: one cannot be read, or a folder holds none.
+    """
+    names: list[str] = []
+    for path in paths:
+        if not Path(path).is_dir():
+            names.append(path)
+            continue
+        inside = [str(file) for file in sorted(Path(path).iterdir()) if file.suffix.lower() in READABLE_SUFFIXES]
+        if not inside:
+            raise UsageError(f"{option} {path}: the folder holds no photo")
+        names += inside
+    return dict(zip(names, photos(names, option, given), strict=True))
 
 
 def photos(paths: tuple[str, ...] | list[str], option: str, given: Mapping[str, Any]) -> list[NDArray[np.uint8]]:
@@ -396,6 +462,8 @@ def photos(paths: tuple[str, ...] | list[str], option: str, given: Mapping[str, 
     Raises:
         UsageError: one that cannot be read; the message begins with the option.
     """
+    from ficgan.images import read_image
+
     most = max(1, int(given["max_megapixels"] * 1e6))
     try:
         return [read_image(Path(path), max_pixels=most).rgb for path in paths]

@@ -75,10 +75,11 @@ class Mode(click.ParamType):
     name = "MODE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from ficgan.anonymizers.modes import check_mode
+        from ficgan.cli._options import chosen_method
 
         try:
-            return check_mode(str(value))
+            chosen_method(str(value))
+            return str(value)
         except UsageError as error:
             self.fail(str(error), param, ctx)
 

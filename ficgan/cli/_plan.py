@@ -12,7 +12,7 @@ from typing import Any
 
 from ficgan.cli._films import FILM_SUFFIXES, WRITABLE_FILMS, film_suffix, is_address, is_film
 from ficgan.errors import FicganError, UsageError
-from ficgan.images import READABLE_SUFFIXES, WRITABLE_SUFFIXES, output_suffix
+from ficgan.images.formats import READABLE_SUFFIXES, WRITABLE_SUFFIXES, output_suffix
 from ficgan.video.folders import kind_of
 from ficgan.video.media import display_name
 
@@ -87,8 +87,11 @@ def make_plan(
         recursive: Descend into subfolders.
         overwrite: An output may replace its own input.
 
+    Inputs that would become one file, or overwrite another input, are errors of their own; the others go on.
+
     Raises:
-        UsageError: Two inputs would become one file, an input would be overwritten, or `out` cannot be what is needed.
+        UsageError: No input is there, none of them is or holds a photo or film, an input would be overwritten by its
+            own result, or `out` cannot be what is needed.
         FicganError: The output folder cannot be made.
     """
     if suffix is not None and (os.sep in suffix or "/" in suffix):
@@ -97,6 +100,9 @@ def make_plan(
     folder = None if out is None or to_file else Path(out)
     if folder is not None:
         _check_folder(folder)
+    lost = [name for name in inputs if not is_address(name) and not os.path.lexists(name)]
+    if lost and len(lost) == len(inputs):
+        raise UsageError(f"{lost[0]}: no such file")
     plan = Plan()
     added = suffix if suffix is not None else (DEFAULT_SUFFIX if out is None else "")
     seen: set[str] = set()
@@ -128,7 +134,12 @@ def make_plan(
             ending = film_suffix(source) if film else output_suffix(source)
             output = (source.parent if folder is None else folder / relative.parent) / (source.stem + added + ending)
         plan.jobs.append(Job(source, output, film))
-    _check_outputs(plan.jobs, overwrite)
+    if not (plan.jobs or plan.errors or plan.own_outputs or plan.twice):
+        raise UsageError(f"{', '.join(inputs)}: no photo or film is in there")
+    found = len(plan.jobs)
+    _check_outputs(plan, overwrite)
+    if found and not plan.jobs:
+        raise UsageError("; ".join(plan.errors))
     return plan
 
 
@@ -239,22 +250,29 @@ def _is_named_like_output(path: Path, suffix: str) -> bool:
     return any(Path(name).stem == stem and Path(name).suffix.lower() in MEDIA for name in siblings)
 
 
-def _check_outputs(jobs: Sequence[Job], overwrite: bool) -> None:
-    origin: dict[str, str] = {}
-    sources = {os.path.realpath(job.source): job.source for job in jobs if not job.address}
-    for job in jobs:
+def _check_outputs(plan: Plan, overwrite: bool) -> None:
+    """Take jobs that are in each other's way out of the plan; each becomes an error."""
+    places: dict[str, list[Job]] = {}
+    for job in plan.jobs:
+        places.setdefault(os.path.realpath(job.output), []).append(job)
+    sources = {os.path.realpath(job.source): job.source for job in plan.jobs if not job.address}
+    left: list[Job] = []
+    for job in plan.jobs:
         place = os.path.realpath(job.output)
-        if place in origin:
-            raise UsageError(
-                f"{origin[place]} and {job.name} would both become {job.output}; give each folder a run of its own"
+        rivals = [other.name for other in places[place] if other is not job]
+        if rivals:
+            plan.errors.append(
+                f"{job.name} and {rivals[0]} would both become {job.output}; give each a run or a folder of its own"
             )
-        origin[place] = job.name
-        if place in sources and sources[place] != job.source:
-            raise UsageError(f"{job.name} would overwrite the input {sources[place]}; choose another output folder")
-        if place in sources and not overwrite:
+        elif place in sources and sources[place] != job.source:
+            plan.errors.append(f"{job.name} would overwrite the input {sources[place]}; choose another output folder")
+        elif place in sources and not overwrite:
             raise UsageError(
                 f"{job.source}: output and input are one file; use --overwrite, --suffix or another folder"
             )
+        else:
+            left.append(job)
+    plan.jobs = left
 
 
 def _same(first: Path, second: Path) -> bool:

@@ -6,15 +6,19 @@ import json
 import sys
 import time
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import click
-from tqdm import tqdm
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 __all__ = ["MODES", "Mode", "Progress"]
 
 _EVERY = 0.5
 """Seconds between two lines about the frames of a film."""
+_SELDOM = 60.0
+"""Seconds between two lines where nobody watches a terminal."""
 
 Mode = Literal["auto", "text", "jsonl", "none"]
 MODES: tuple[Mode, ...] = ("auto", "text", "jsonl", "none")
@@ -24,8 +28,8 @@ class Progress:
     """Says how far a command is; call it as `progress(done, total, stage)`, and `frames` within a film.
 
     Args:
-        mode: `auto`: a bar on a terminal, else nothing; `text`: a bar on a terminal, else a line per step; `jsonl`: a
-            JSON object per step and per message; `none`: messages only.
+        mode: `auto`: a bar on a terminal, else a line a minute; `text`: a bar on a terminal, else a line per step;
+            `jsonl`: a JSON object per step and per message; `none`: messages only.
         unit: What is counted, in the singular.
         quiet: No progress and no messages but errors.
     """
@@ -35,12 +39,14 @@ class Progress:
         terminal = sys.stderr.isatty()
         self._wants_bar = mode in ("auto", "text") and terminal and not quiet
         self._lines = mode == "text" and not terminal and not quiet
+        self._seldom = mode == "auto" and not terminal and not quiet
         self._quiet = quiet
         self._unit = unit
         self._bar: tqdm[Any] | None = None
         self._film_bar: tqdm[Any] | None = None
         self._film: tuple[str, str] | None = None
         self._said = 0.0
+        self._minute = time.monotonic()
 
     def __enter__(self) -> Self:
         return self
@@ -56,19 +62,40 @@ class Progress:
     def __call__(self, done: int, total: int, stage: str = "") -> None:
         """Step `done` of `total` is reached; `stage` says what was worked on."""
         self._close_film()
+        if done < total:
+            self._line_a_minute(f"{done} of {total} done")
         if self._json:
             self._say_json({"done": done, "total": total, "unit": self._unit, "stage": stage})
         elif self._lines:
             click.echo(f"{done}/{total} {stage}".rstrip(), err=True)
-        elif self._wants_bar:
-            if self._bar is None:
-                self._bar = tqdm(total=total, unit=self._unit, file=sys.stderr, dynamic_ncols=True)
-            self._bar.total = total
-            self._bar.update(done - self._bar.n)
+        else:
+            self._show(done, total)
+
+    def begin(self, total: int) -> None:
+        """Show the bar before the first step: loading may take a while."""
+        self._minute = time.monotonic()
+        self._show(0, total)
+
+    def _show(self, done: int, total: int) -> None:
+        if not self._wants_bar:
+            return
+        if self._bar is None:
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=total, unit=self._unit, file=sys.stderr, dynamic_ncols=True)
+        self._bar.total = total
+        self._bar.update(done - self._bar.n)
+        self._bar.refresh()
+
+    def _line_a_minute(self, text: str) -> None:
+        if self._seldom and time.monotonic() - self._minute >= _SELDOM:
+            self._minute = time.monotonic()
+            click.echo(text, err=True)
 
     def frames(self, done: int, total: int | None, name: str, stage: str) -> None:
         """Frame `done` of a film's `total` (None: nobody knows) is reached; lines come about twice a second."""
         label = f"{name}: {stage}"
+        self._line_a_minute(f"{label}, frame {done}{'' if total is None else f' of {total}'}")
         new = self._film != (name, stage)
         if self._json or self._lines:
             if not (new or done == total or time.monotonic() - self._said >= _EVERY):
@@ -80,6 +107,8 @@ class Progress:
                 click.echo(f"{label}: frame {done}{'' if total is None else f' of {total}'}", err=True)
         elif self._wants_bar:
             if new or self._film_bar is None:
+                from tqdm import tqdm
+
                 self._close_film()
                 self._film = (name, stage)
                 self._film_bar = tqdm(

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
-import numpy as np
-from numpy.typing import NDArray
 
 from ficgan import __version__
 from ficgan.anonymizers.modes import caution
@@ -21,11 +20,18 @@ from ficgan.cli._deid_run import FilmOptions, Run, RunOptions
 from ficgan.cli._errors import EXIT_SOME_FAILED, handle_errors
 from ficgan.cli._plan import DEFAULT_SUFFIX, make_plan
 from ficgan.cli._progress import Progress
+from ficgan.cli._workers import cpus
 from ficgan.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = ["Engine", "deid", "finish", "make_engine"]
 
-FOR_FILMS = ("keep", "only", "keep_boxes", "keep_spans", "start", "end")
+MOST_JOBS = 4
+"""Threads at most where the user names no number: each holds a photo and what its networks need."""
+FOR_FILMS = ("keep_spans", "start", "end")
 """Options that would be missed where they have no effect."""
 
 
@@ -34,7 +40,11 @@ class Engine(Protocol):
 
     def __call__(self, image: NDArray[np.uint8], *, key: str = "") -> Any: ...
 
-    def process_video(self, source: Any, output: Any, **options: Any) -> Any: ...
+    def process_video(
+        self, source: Any, output: Any, *, settings: Any = None, rules: Any = None, encode: Any = None,
+        start: float | None = None, end: float | None = None, project: Any = None, overwrite: bool = False,
+        progress: Any = None,
+    ) -> Any: ...  # fmt: skip
 
 
 def make_engine(**settings: Any) -> Engine:
@@ -55,7 +65,7 @@ def make_engine(**settings: Any) -> Engine:
     help="Folder for the results (trees are mirrored, names stay), or a file for a single input.  "
     f"[default: <stem>{DEFAULT_SUFFIX}<ext> beside each input]",
 )
-@opts.options(opts.HIDE, opts.FACE, opts.SEARCH)
+@opts.options(opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT)
 @click.option(
     "--verify",
     type=click.Choice(["full", "sampled", "off"]),
@@ -85,6 +95,17 @@ def make_engine(**settings: Any) -> Engine:
 @click.option("--recursive/--no-recursive", default=True, show_default=True, help="Descend into subfolders.")
 @click.option("--suffix", help=f"Added to the stem of each result.  [default: {DEFAULT_SUFFIX}; none with -o]")
 @click.option("--overwrite", is_flag=True, help="Replace existing results, or the inputs themselves.")
+@click.option(
+    "--skip-existing",
+    is_flag=True,
+    help="Leave results of an earlier run alone, and do the rest; this goes on where Ctrl-C ended a run.",
+)
+@click.option(
+    "--jobs",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help=f"Photos worked on at once.  [default: one a processor, at most {MOST_JOBS}]",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be written; load no model, write nothing.")
 @opts.options(opts.VIDEO_SEARCH, opts.VIDEO_PEOPLE, opts.VIDEO_OUT)
 @click.option(
@@ -108,6 +129,8 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
     """
     started = time.monotonic()
     mode, scale = opts.check_background(given), given["scale"]
+    if given["overwrite"] and given["skip_existing"]:
+        raise UsageError("--overwrite and --skip-existing exclude each other; give one of the two")
     settings = opts.engine_settings(given, mode=mode, verify=given["verify"] != "off")
     for name in inputs:
         if name.isdecimal() and not Path(name).exists():
@@ -117,7 +140,15 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
     if given["project"] is not None and len(films) != 1:
         raise UsageError(f"--project {given['project']}: takes the analysis of one film, and there are {len(films)}")
 
+    photos = sum(not job.film for job in plan.jobs)
+    jobs = _jobs(given, mode, photos)
+    rules = opts.video_rules(given)
+
     def engine() -> Engine:
+        if jobs > 1:
+            _share_processors(jobs, films=bool(films))
+        if photos:
+            settings.update(keep=rules.keep, only=rules.only, boxes=rules.boxes)
         if scale is not None:
             from ficgan.faces import DetectAt, get_detector
 
@@ -137,11 +168,13 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
         tag=given["tag"],
         sidecar=given["sidecar"],
         overwrite=given["overwrite"],
+        skip_existing=given["skip_existing"],
+        jobs=jobs,
         dry_run=given["dry_run"],
         film=FilmOptions(
-            settings=opts.video_settings(given),
-            rules=opts.video_rules(given) if films else None,
-            encode=opts.encode_options(given),
+            settings=opts.video_settings(given) if films else None,
+            rules=rules if films else None,
+            encode=opts.encode_options(given) if films else None,
             start=given["start"],
             end=given["end"],
             project=None if given["project"] is None else Path(given["project"]),
@@ -150,12 +183,38 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
     with Progress(given["progress"], unit="file" if films else "image", quiet=given["quiet"]) as report:
         if plan.jobs and not films and any(given[name] for name in FOR_FILMS):
             report.info("There is no film among the inputs: what concerns films changes nothing; photos are redacted.")
-        if said := caution(mode):
-            report.info(f"Warning: {said}")
+        if films and given["fallback"] == "average":
+            report.info("Films take --fallback solid; average is for photos.")
+        if warning := _caution(mode):
+            report.info(f"Warning: {warning}")
         run = Run(run_options, report)
         code = finish(run, lambda: run(plan, engine), started)
     if code:
         raise SystemExit(code)
+
+
+def _jobs(given: Mapping[str, Any], mode: str, photos: int) -> int:
+    """Photos that are worked on at once."""
+    alone = given["compile_"] or mode.startswith("external")  # neither is made for several threads
+    usual = min(cpus(), MOST_JOBS) if given["device"] == "cpu" else 2
+    return 1 if alone else max(1, min(given["jobs"] or usual, photos))
+
+
+def _share_processors(jobs: int, *, films: bool) -> None:
+    """Each photo has a thread of its own, so the libraries' own threads would only be in each other's way."""
+    if films:
+        return
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cpus() // jobs)))
+    import cv2
+
+    cv2.setNumThreads(max(1, cpus() // jobs))
+
+
+def _caution(mode: str) -> str | None:
+    if mode in ("ficgan", "solid"):
+        return None
+
+    return caution(mode, opts.chosen_method(mode))
 
 
 def finish(run: Run, work: Callable[[], None], started: float) -> int:
@@ -170,6 +229,8 @@ def finish(run: Run, work: Callable[[], None], started: float) -> int:
             work()
     except KeyboardInterrupt:
         say(interrupted=True)
+        if run.photos_left:
+            raise KeyboardInterrupt("the same command with --skip-existing does the rest") from None
         raise
     say(**({"dry_run": True} if run.options.dry_run else {}))
     return 0 if run.ok else EXIT_SOME_FAILED

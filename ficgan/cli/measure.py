@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -50,7 +50,8 @@ _BARS: tuple[Any, ...] = (
 @handle_errors
 def measure(
     checkpoint: Path | None, bank: Path | None, aligned: tuple[Path, ...], photos: Path | None,
-    judges: tuple[str, ...], layers: tuple[int, ...], detector: str, k: int, psi: str | float, limit: int | None,
+    judges: tuple[str, ...], layers: tuple[int, ...], detector: str, k: int,
+    psi: float | Literal["auto"], limit: int | None,
     device: str, bars: bool, out: Path | None, train: tuple[Path, ...], clips: tuple[Path, ...],
     attributes: Path | None, progress: Any, quiet: bool,
 ) -> None:  # fmt: skip
@@ -112,7 +113,8 @@ def _clip(path: Path) -> Any:
 
 def _first_figures(
     *, checkpoint: Path | None, bank: Path | None, aligned: tuple[Path, ...], photos: Path | None,
-    judges: tuple[str, ...], layers: tuple[int, ...], detector: str, k: int, psi: str | float, limit: int | None,
+    judges: tuple[str, ...], layers: tuple[int, ...], detector: str, k: int,
+    psi: float | Literal["auto"], limit: int | None,
     device: str,
 ) -> dict[str, object]:  # fmt: skip
     import numpy as np

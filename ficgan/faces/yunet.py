@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import numpy as np
 
 from ficgan.errors import InputError
@@ -12,6 +15,7 @@ from ficgan.faces.pyramid import PyramidDetector, Rows
 _FILES = ("yunet_n.onnx", "face_detection_yunet*.onnx", "yunet*.onnx")
 # On 16 annotated photos recall .91, on 19 without a face three false boxes; chosen on these same photos.
 _THRESHOLD = 0.65
+_OPENING = threading.Lock()  # the level of OpenCV's messages is one for all threads
 
 
 def missing() -> str | None:
@@ -32,26 +36,36 @@ def build(threshold: float | None, scale: float | None, device: str) -> FaceDete
 
 
 class _YuNet:
-    """One pass of the network over an image whose sides are multiples of 32."""
+    """One pass of the network over an image whose sides are multiples of 32.
+
+    OpenCV's network keeps the size and the buffers of its input, so each thread has one of its own.
+    """
 
     def __init__(self, threshold: float):
-        import cv2
-
         path = find_model(*_FILES)
         assert path is not None  # build() follows missing()
-        level = cv2.utils.logging.getLogLevel()
-        cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_ERROR)  # OpenCV 5 warns that it ignores its targets
-        try:
-            # The suppression over all passes is the pyramid's; here it only thins out.
-            self._network = cv2.FaceDetectorYN.create(str(path), "", (320, 320), max(threshold, 0.0), 0.9, 5000)
-        except cv2.error as error:
-            raise InputError(f"OpenCV cannot open {path} as a YuNet model: replace the file.") from error
-        finally:
-            cv2.utils.logging.setLogLevel(level)
+        self._path, self._threshold, self._own = path, threshold, threading.local()
+        self._own.network = self._opened()  # a damaged file is known at once
+
+    def _opened(self) -> Any:
+        import cv2
+
+        with _OPENING:
+            level = cv2.utils.logging.getLogLevel()
+            cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_ERROR)  # OpenCV 5 warns: it ignores its targets
+            try:
+                # The suppression over all passes is the pyramid's; here it only thins out.
+                return cv2.FaceDetectorYN.create(str(self._path), "", (320, 320), max(self._threshold, 0.0), 0.9, 5000)
+            except cv2.error as error:
+                raise InputError(f"OpenCV cannot open {self._path} as a YuNet model: replace the file.") from error
+            finally:
+                cv2.utils.logging.setLogLevel(level)
 
     def __call__(self, image: Image) -> Rows:
-        self._network.setInputSize((image.shape[1], image.shape[0]))
-        _, found = self._network.detect(np.ascontiguousarray(image[:, :, ::-1]))
+        if not hasattr(self._own, "network"):
+            self._own.network = self._opened()
+        self._own.network.setInputSize((image.shape[1], image.shape[0]))
+        _, found = self._own.network.detect(np.ascontiguousarray(image[:, :, ::-1]))
         if found is None:
             return np.zeros((0, 15))
         # x, y, width, height, five landmarks, score

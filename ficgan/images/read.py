@@ -18,17 +18,10 @@ from numpy.typing import NDArray
 from PIL import Image, JpegImagePlugin, MpoImagePlugin, TiffImagePlugin, UnidentifiedImageError
 
 from ficgan.errors import InputError
+from ficgan.images.formats import MAX_PIXELS
 from ficgan.images.photo import Photo, Pixels, clean_exif, clean_xmp, to_uint8
 
-__all__ = ["MAX_PIXELS", "PNG_SIGNATURE", "READABLE_SUFFIXES", "png_chunks", "read_image", "swap_red_and_blue"]
-
-MAX_PIXELS = 100_000_000
-
-READABLE_SUFFIXES = frozenset(
-    {".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".apng", ".webp", ".tif", ".tiff"}
-    | {".bmp", ".dib", ".gif", ".heic", ".heif", ".hif", ".avif"}
-)
-"""What in a folder counts as a still image; files named one by one are judged by their content."""
+__all__ = ["PNG_SIGNATURE", "png_chunks", "read_image", "swap_red_and_blue"]
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF", "AVIF", "HEIF")
 _MAGIC = re.compile(rb"\xff\xd8|\x89PNG|RIFF....WEBP|II\*\0|MM\0\*|II\+\0|MM\0\+|BM|GIF8|....ftyp(avif|hei|mif)", re.S)
@@ -108,6 +101,8 @@ def _decode(path: Path, data: bytes, max_pixels: int) -> Photo:
         if image.width * image.height > max_pixels:
             raise Image.DecompressionBombError
         notes = _single_picture(path, image)
+        if image.format == "AVIF" and _deep_avif(data):
+            notes = (*notes, "its 10 or 12 bits a channel are read and written as 8")
         orientation = _orientation(image)
         options = _coding(image, data)
         image.load()
@@ -198,6 +193,12 @@ def _is_lossless_webp(data: bytes) -> bool:
             return name == b"VP8L"
         at += 8 + size + size % 2
     return False
+
+
+def _deep_avif(data: bytes) -> bool:
+    """Whether the configuration of the first AV1 stream says high_bitdepth (AV1-ISOBMFF 2.3.3)."""
+    at = data.find(b"av1C")
+    return 0 <= at < len(data) - 7 and bool(data[at + 6] & 0x40)
 
 
 def _pixels(path: Path, upright: Image.Image, source: Image.Image) -> tuple[Pixels, str]:

@@ -18,52 +18,37 @@ from PIL import Image, PngImagePlugin, TiffImagePlugin, TiffTags
 
 from ficgan.errors import InputError, UsageError
 from ficgan.files import atomic_write
+from ficgan.images.formats import FORMAT_OF, WRITABLE_SUFFIXES, output_suffix
 from ficgan.images.photo import Photo, Pixels, tag_xmp, to_uint8
-from ficgan.images.read import PNG_SIGNATURE, READABLE_SUFFIXES, swap_red_and_blue
+from ficgan.images.read import PNG_SIGNATURE, swap_red_and_blue
 
-__all__ = ["WRITABLE_SUFFIXES", "output_suffix", "write_image"]
+__all__ = ["conversions", "encode_image", "write_image"]
 
-_FORMAT_OF = {
-    ".jpg": "JPEG", ".jpeg": "JPEG", ".jpe": "JPEG", ".jfif": "JPEG", ".mpo": "JPEG",
-    ".png": "PNG", ".apng": "PNG", ".webp": "WEBP", ".tif": "TIFF", ".tiff": "TIFF",
-}  # fmt: skip
-WRITABLE_SUFFIXES = frozenset(_FORMAT_OF)
-
+_EIGHT_BITS = ("JPEG", "WEBP", "AVIF", "HEIF")
 _LOSSLESS_TIFF = {"raw", "tiff_lzw", "tiff_adobe_deflate", "tiff_deflate", "packbits", "lzma", "zstd"}
 _MAX_JPEG_XMP = 65_000  # bytes that fit one marker segment
 _XMP_TAG, _ICC_TAG = 700, 34675
 _TIFF_CODES = {"raw": 1, "tiff_lzw": 5, "tiff_adobe_deflate": 8, "tiff_deflate": 8, "packbits": 32773}
 
 
-def output_suffix(path: str | os.PathLike[str]) -> str:
-    """The suffix a result takes: the source's own, `.png` where its format is only read (BMP, GIF, HEIC, AVIF)."""
-    suffix = Path(path).suffix
-    return ".png" if not suffix or suffix.lower() in READABLE_SUFFIXES - WRITABLE_SUFFIXES else suffix
-
-
-def write_image(
+def encode_image(
     path: str | os.PathLike[str], photo: Photo, pixels: NDArray[np.uint8] | None = None, *,
     mask: NDArray[np.bool_] | None = None, synthetic: bool = False, keep_metadata: bool = False,
-    overwrite: bool = False,
 ) -> bytes:  # fmt: skip
-    """Write a photo with changed pixels, coded as its source was: whole, or not at all.
+    """A photo with changed pixels, coded as its source was.
 
     The format is the source's where the suffixes agree, otherwise that of the suffix.
 
     Args:
-        path: the file to write.
+        path: the name it is to have; nothing is written.
         photo: where everything but the changed pixels comes from.
-        pixels: uint8 [H,W,3] RGB result; None writes the photo unchanged.
+        pixels: uint8 [H,W,3] RGB result; None leaves the photo unchanged.
         mask: bool [H,W], where `pixels` counts; by default wherever it differs from `photo.rgb`.
         synthetic: a face was generated: add the XMP tag `Iptc4xmpExt:DigitalSourceType`.
         keep_metadata: write the photo's cleaned EXIF and XMP.
-        overwrite: replace an existing file.
-
-    Returns:
-        The bytes written.
 
     Raises:
-        InputError: the file exists, cannot be written, or its format cannot hold the photo.
+        InputError: the format cannot hold the photo.
         UsageError: the suffix names no format that can be written.
     """
     path = Path(path)
@@ -77,19 +62,45 @@ def write_image(
     elif format == "JPEG" and xmp and len(xmp) > _MAX_JPEG_XMP:
         xmp = None
     out = _fitted(replace(photo, pixels=merged, exif=photo.exif if keep_metadata else None, xmp=xmp), format)
+    encoders = {"JPEG": _jpeg, "PNG": _png, "WEBP": _webp, "TIFF": _tiff, "AVIF": _avif, "HEIF": _avif}
     try:
-        data = {"JPEG": _jpeg, "PNG": _png, "WEBP": _webp, "TIFF": _tiff}[format](out)
+        return encoders[format](out)
     except (OSError, ValueError, OverflowError) as error:
         raise InputError(f"{photo.path}: cannot be written as {format} ({error})") from error
+
+
+def write_image(
+    path: str | os.PathLike[str], photo: Photo, pixels: NDArray[np.uint8] | None = None, *,
+    mask: NDArray[np.bool_] | None = None, synthetic: bool = False, keep_metadata: bool = False,
+    overwrite: bool = False,
+) -> bytes:  # fmt: skip
+    """Write what `encode_image` makes: whole, or not at all; returns the bytes.
+
+    Raises:
+        InputError: the file exists and `overwrite` is not given, it cannot be written, or as of `encode_image`.
+        UsageError: as of `encode_image`.
+    """
+    data = encode_image(path, photo, pixels, mask=mask, synthetic=synthetic, keep_metadata=keep_metadata)
     with atomic_write(path, overwrite=overwrite) as file:
         file.write(data)
     return data
 
 
+def conversions(path: str | os.PathLike[str], photo: Photo) -> tuple[str, ...]:
+    """What a photo loses by its new name, a sentence each."""
+    format = _format(Path(path), photo)
+    out: list[str] = []
+    if format != photo.format:
+        out.append(f"{photo.format} becomes {format}")
+    if photo.depth == 16 and format in _EIGHT_BITS:
+        out.append(f"16 bits a channel become 8, which is what {format} holds here")
+    return tuple(out)
+
+
 def _format(path: Path, photo: Photo) -> str:
     suffix = path.suffix.lower()
-    writable = photo.format in _FORMAT_OF.values()
-    named = _FORMAT_OF.get(suffix)
+    writable = photo.format in FORMAT_OF.values()
+    named = FORMAT_OF.get(suffix)
     if writable and (suffix == photo.path.suffix.lower() or (named is None and suffix == output_suffix(photo.path))):
         return photo.format
     if named is None:
@@ -100,9 +111,9 @@ def _format(path: Path, photo: Photo) -> str:
 def _fitted(photo: Photo, format: str) -> Photo:
     """What a format cannot hold is converted (CMYK, 16 bits); what belongs to another format is left out."""
     pixels, mode, icc = photo.pixels, photo.mode, photo.icc
-    if format in ("PNG", "WEBP") and mode == "CMYK":
+    if format not in ("JPEG", "TIFF") and mode == "CMYK":
         pixels, mode, icc = photo.rgb, "RGB", None
-    if format in ("JPEG", "WEBP"):
+    if format in _EIGHT_BITS:
         pixels = to_uint8(pixels)
     if format == "JPEG" and mode in ("LA", "RGBA"):
         raise InputError(f"{photo.path}: JPEG has no transparency; choose a name that ends in .png, .webp or .tif")
@@ -182,6 +193,15 @@ def _webp(photo: Photo) -> bytes:
     lossless = bool(photo.options.get("lossless", False))
     coding = {"lossless": lossless, "exact": True, "quality": 75 if lossless else 90}
     return _save(image, "WEBP", {**coding, "icc_profile": photo.icc, "exif": photo.exif, "xmp": photo.xmp})
+
+
+def _avif(photo: Photo) -> bytes:
+    """AVIF, or HEIF through pillow-heif; neither file tells its quality."""
+    image = _image(photo.pixels, photo.mode)
+    if photo.mode in ("L", "LA"):
+        image = image.convert("RGB" if photo.mode == "L" else "RGBA")
+    coding = {"quality": 90, "subsampling": "4:4:4"} if photo.format == "AVIF" else {"quality": 90, "chroma": 444}
+    return _save(image, photo.format, {**coding, "icc_profile": photo.icc, "exif": photo.exif, "xmp": photo.xmp})
 
 
 def _tiff(photo: Photo) -> bytes:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
+import time
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
@@ -82,7 +85,19 @@ def test_a_rerun_leaves_results_alone(tmp_path: Path, engine: StandIn) -> None:
     first = {name: (tmp_path / name).read_bytes() for name in files(tmp_path)}
     summary, said = call(tmp_path, code=3)
     assert (summary["inputs"], summary["failed"], summary["skipped"]) == (2, 2, 2) and "exists already" in said
+    assert "--skip-existing" in said and engine.loaded == 1, "no model is loaded for nothing"
+    photo(tmp_path / "c.png", GREEN)
+    summary, said = call(tmp_path, "--skip-existing")  # what finishes a run that Ctrl-C ended
+    assert (summary["written"], summary["failed"], summary["skipped"]) == (1, 0, 4) and "Error" not in said
+    for name in ("c.png", "c_anonymized.png", "c_anonymized.png.json"):
+        (tmp_path / name).unlink()
     assert {name: (tmp_path / name).read_bytes() for name in files(tmp_path)} == first
+    photo(tmp_path / "a.png", GREEN)  # another picture under the same name: its result is not there
+    (tmp_path / "b_anonymized.jpg.json").unlink()
+    summary, said = call(tmp_path, "--skip-existing", code=3)
+    assert summary["failed"] == 2 and "made of another file" in said and "its side-car does not" in said
+    call(tmp_path, "--skip-existing", "--overwrite", code=2)
+    photo(tmp_path / "a.png")
     summary, _ = call(tmp_path, "--overwrite")
     assert (summary["written"], summary["skipped"]) == (2, 2) and files(tmp_path) == set(first)
 
@@ -132,6 +147,13 @@ def test_collisions_are_found_before_any_work(tmp_path: Path, engine: StandIn) -
     call(tmp_path / "x", "-o", tmp_path / "out", code=2)  # both would be a.png
     call(tmp_path / "x/a.png", tmp_path / "x/a.bmp", "-o", tmp_path / "one.png", code=2)
     assert not (tmp_path / "out").exists() and engine.loaded == 0
+    photo(tmp_path / "x/other.png")  # a collision concerns its two files only
+    summary, said = call(tmp_path / "x", "-o", tmp_path / "rest", code=3)
+    assert (summary["written"], summary["failed"]) == (1, 2) and files(tmp_path / "rest") == {
+        "other.png", "other.png.json"
+    }  # fmt: skip
+    assert said.count("would both become") == 2
+    engine.keys.clear()
     call(tmp_path / "y/a.png", tmp_path / "y/a.png", tmp_path / "y", "-o", tmp_path / "out")  # one file, thrice named
     assert len(engine.keys) == 1
 
@@ -140,9 +162,9 @@ def test_an_output_never_replaces_another_input(tmp_path: Path, engine: StandIn)
     photo(tmp_path / "in/x/a.png")
     second = photo(tmp_path / "out/x/a.png", GREEN)  # becomes out/a.png, but out/x/a.png is where the first would go
     before = second.read_bytes()
-    _, said = call(tmp_path / "in", second, "-o", tmp_path / "out", "--overwrite", code=2)
+    _, said = call(tmp_path / "in", second, "-o", tmp_path / "out", "--overwrite", code=3)
     assert "would overwrite the input" in said
-    assert second.read_bytes() == before and not (tmp_path / "out/a.png").exists()
+    assert second.read_bytes() == before and (tmp_path / "out/a.png").exists()
 
 
 def test_failures_do_not_stop_the_others(tmp_path: Path, engine: StandIn) -> None:
@@ -166,7 +188,7 @@ def test_an_unexpected_exception_is_one_failure(tmp_path: Path, engine: StandIn)
             raise RuntimeError("CUDA\nexploded")
 
     engine._change = fail_once
-    summary, said = call(tmp_path, code=3)
+    summary, said = call(tmp_path, "--jobs", 1, code=3)
     assert (summary["written"], summary["failed"]) == (2, 1)
     assert "b.png: RuntimeError: CUDA exploded" in said
 
@@ -273,5 +295,56 @@ def test_no_stale_sidecar_stays(tmp_path: Path, engine: StandIn) -> None:
 
 
 def test_empty_folder(tmp_path: Path, engine: StandIn) -> None:
-    summary, said = call(tmp_path)
-    assert summary["inputs"] == 0 and "Nothing to do" in said and engine.loaded == 0
+    assert "no photo or film" in call(tmp_path, code=2)[1]
+    (tmp_path / "notes.txt").write_text("x")
+    assert "no photo or film" in call(tmp_path, "-o", tmp_path / "out", code=2)[1]
+    assert "no such file" in call(tmp_path / "lost.jpg", "-o", tmp_path / "out", code=2)[1]
+    assert engine.loaded == 0 and not (tmp_path / "out").exists()
+
+
+def test_threads_give_the_same_files_in_the_same_order(tmp_path: Path, engine: StandIn) -> None:
+    for number in range(12):
+        photo(tmp_path / f"in/{number:02}.png", (number * 5, 60, 200 if number % 3 else 40))
+    (tmp_path / "in/05.png").write_bytes(b"\x89PNG broken")
+    busy, most, lock = [0], [0], threading.Lock()
+
+    def overlap(result: Result) -> None:
+        with lock:
+            busy[0] += 1
+            most[0] = max(most[0], busy[0])
+        time.sleep(0.03)
+        with lock:
+            busy[0] -= 1
+
+    engine._change = overlap
+    outcomes = {}
+    for jobs in (1, 3):
+        busy[0] = most[0] = 0
+        summary, said = call(
+            tmp_path / "in", "-o", tmp_path / str(jobs), "--jobs", jobs, "--progress", "text", code=3
+        )  # fmt: skip
+        lines = [line for line in said.splitlines() if "library" not in line]
+        content = {name: (tmp_path / str(jobs) / name).read_bytes() for name in files(tmp_path / str(jobs))}
+        del summary["seconds"]
+        outcomes[jobs] = (summary, [line.replace(f"/{jobs}/", "/") for line in lines], content)
+        assert most[0] == jobs
+    assert outcomes[1] == outcomes[3] and outcomes[1][0]["written"] == 11
+
+
+def test_formats_stay_or_it_is_said(tmp_path: Path, engine: StandIn) -> None:
+    pixels = np.zeros((32, 48, 3), np.uint8) + np.array(BLUE, np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "a.avif", quality=100, subsampling="4:4:4")
+    photo(tmp_path / "b.bmp")
+    deep = pixels[..., ::-1].astype(np.uint16) * 257
+    cv2.imwrite(str(tmp_path / "c.png"), deep + 1)
+    call(tmp_path, "-o", tmp_path / "out")
+    assert {name for name in files(tmp_path / "out") if not name.endswith("json")} == {"a.avif", "b.png", "c.png"}
+    with Image.open(tmp_path / "out/a.avif") as image:
+        assert image.format == "AVIF" and np.abs(np.asarray(image)[8:20, 8:20] - np.array([255, 0, 0])).max() < 12
+    notes = [json.loads((tmp_path / f"out/{name}.json").read_text())["notes"] for name in ("a.avif", "b.png", "c.png")]
+    assert notes == [[], ["BMP becomes PNG"], []]
+    result = cv2.imread(str(tmp_path / "out/c.png"), cv2.IMREAD_UNCHANGED)
+    assert result.dtype == np.uint16 and (result[:8] == deep[:8] + 1).all()
+    assert (result[8:20, 8:20] == (0, 0, 65535)).all()
+    _, said = call(tmp_path / "c.png", "-o", tmp_path / "c.jpg")
+    assert "16 bits a channel become 8" in said

@@ -289,8 +289,9 @@ def test_a_project_is_of_one_film(tmp_path: Path, engine: StandIn) -> None:
 
 def test_options_for_films_are_missed_where_there_is_none(tmp_path: Path, engine: StandIn) -> None:
     source = photo(tmp_path / "a.png")
-    assert "no film" in call(source, "--keep", source)[1]
-    assert "no film" not in call(source, film(tmp_path / "a.mp4"), "--keep", source, "--overwrite")[1]
+    assert "no film" in call(source, "--keep-span", "1-2")[1]
+    assert "no film" not in call(source, film(tmp_path / "a.mp4"), "--keep-span", "1-2", "--overwrite")[1]
+    assert "no film" not in call(source, "--keep", source, "--overwrite")[1], "people are kept in photos, too"
 
 
 def test_dry_run(tmp_path: Path, engine: StandIn) -> None:

@@ -115,7 +115,7 @@ def test_refuses_what_is_no_image(detector: FaceDetector) -> None:
             detector.detect(image)  # type: ignore[arg-type]
 
 
-def test_auto_takes_the_best_that_is_there(
+def test_auto_is_the_embedded_detector(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shared_models: Path
 ) -> None:
     monkeypatch.setenv("INSIGHTFACE_HOME", str(tmp_path))
@@ -126,7 +126,8 @@ def test_auto_takes_the_best_that_is_there(
         with pytest.raises(UsageError, match="FICGAN_MODELS"):
             get_detector(name)
     monkeypatch.setenv("FICGAN_MODELS", str(shared_models))
-    assert get_detector().name == "yunet"
+    assert get_detector("yunet").name == "yunet"
+    assert get_detector().name == "centerface", "files on the disk change no default"
 
 
 @pytest.mark.parametrize(

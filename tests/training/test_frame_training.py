@@ -39,7 +39,7 @@ SMALL = [
     "model.channel_base=1024", "model.channel_max=16", "model.id_dim=8", "model.w_dim=16", "model.spatial_channels=4",
     "discriminator.channel_base=1024", "discriminator.channel_max=16",
     "discriminator.taps=[32,64]", "verifier.spec=untrained",
-    "discriminator.patches=true", "loss.r1_gamma=0.3", "loss.r1_interval=2", "loss.r1_gamma=0.3", "discriminator.patches=true",
+    "discriminator.patches=true", "loss.r1_gamma=0.3", "loss.r1_interval=2",
     "optimizer.batch=4", "optimizer.warmup_steps=0", "loss.verification_ramp_kimg=[0,0]",
     "loss.adversarial_ramp_kimg=0", "precision=fp32", "schedule.total_kimg=0.016", "schedule.tick_kimg=0.008",
     "schedule.snapshot_kimg=0.016",
@@ -143,7 +143,7 @@ def test_batches_show_what_the_product_publishes(task: tuple[FrameTask, FrameFIC
     np.testing.assert_allclose(published.points[:, :2], batch.points[1].numpy(), atol=2e-3)
     np.testing.assert_allclose(told["moment"], batch.moment[1:].numpy(), atol=2e-3)
     linear = batch.linear[1].permute(1, 2, 0).numpy() / 2 + 0.5
-    np.testing.assert_allclose(told["linear"][0], linear, atol=2e-3)
+    np.testing.assert_allclose(told["linear"][0], linear, atol=4.5e-3)  # textures are of 8 bits
 
 
 def test_what_moves_the_shape_moves_the_points(task: tuple[FrameTask, FrameFICGAN]) -> None:

@@ -1,0 +1,76 @@
+"""Loading a model with its identity bank and the controls that belong to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ficgan.errors import FicganError, UsageError
+from ficgan.face_model import FaceModel, ModelInfo
+from ficgan.identity import IdentityBank
+from ficgan.identity.file import file_digest, file_header
+
+__all__ = ["load_face_model"]
+
+
+def load_face_model(
+    checkpoint: str | Path | None = None, bank: str | Path | None = None, *, device: str = "cpu", **controls: Any
+) -> tuple[FaceModel, ModelInfo, str]:
+    """The embedded default model, or the given files, ready for use.
+
+    Args:
+        checkpoint: appearance model or network; None: the embedded one.
+        bank: identity bank made with it; None: the embedded one (or, for another checkpoint, an error).
+        device: "cpu", "cuda" or "cuda:N".
+        k: people per k-same code.
+        band: "first-last": put the k-same code into just these style layers.
+        seed: of the k-same draws; the same seed and bank give the same faces. None: a random one that is not kept.
+        alpha: how far towards the exemplar, w_d = w_m + α·(w_t − w_m); 1 is a swap, which is not anonymous.
+        attributes: "Female,-White": average only people with and without these.
+        add: ["Female=0.7", …]: move along attribute directions.
+        swap: put the exemplar's own code in place of w_m (identity swap; not anonymous).
+        precision: of a network: "float32", "bfloat16", "float16", or "auto": what this machine is faster in.
+        compile: let torch.compile fuse a network; pays over many faces only.
+
+    Returns:
+        The model, what its header says, and the sha256 of its file.
+
+    Raises:
+        FicganError: missing or damaged files, or a bank of another model.
+        UsageError: a value that cannot work.
+    """
+    from ficgan import pretrained
+
+    if checkpoint is not None and bank is None:
+        raise UsageError("a checkpoint of your own needs the bank built with it; give --bank (see `ficgan bank`)")
+    try:
+        checkpoint = Path(checkpoint) if checkpoint is not None else pretrained.path("model")
+        bank = Path(bank) if bank is not None else pretrained.path("bank")
+    except (FileNotFoundError, KeyError):
+        raise FicganError("this copy of ficgan holds no embedded model; give --checkpoint and --bank") from None
+    precision, compile = controls.pop("precision", "auto"), controls.pop("compile", False)
+    kind = file_header(checkpoint)[0]
+    if kind == "appearance" and (compile or precision not in ("auto", "float32")):
+        raise UsageError(f"{checkpoint.name} computes in float32; precision and compile are for networks on crops")
+    loaded, digest = IdentityBank.load(bank), file_digest(checkpoint)
+    if loaded.provenance.get("checkpoint") not in (None, digest):
+        raise UsageError(
+            f"the bank {bank} was built with another model than {checkpoint}; build one with `ficgan bank`"
+        )
+    if kind == "appearance":
+        from ficgan.frame.file import load_appearance
+        from ficgan.frame_model import FrameModel
+
+        appearance, config, info, network = load_appearance(checkpoint)
+        return (
+            FrameModel(appearance, config, loaded, network=network, sha256=digest, device=device, **controls),
+            info,
+            digest,
+        )
+    from ficgan.face_model import CropModel
+    from ficgan.models import load_checkpoint
+
+    trained, header = load_checkpoint(checkpoint)
+    info = ModelInfo(header.alignment, header.data, header.training)
+    made = CropModel(trained, info, loaded, device=device, precision=precision, compile=compile, **controls)
+    return made, info, digest
