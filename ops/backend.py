@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,9 +16,21 @@ from . import library
 CHOICES = ("auto", "native", "ref")
 _VARIABLE = "the environment variable FICGAN_OPS"
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-# A constant to torch.compile, which cannot trace how a library is found; the choice does not change within a process.
-@torch.compiler.assume_constant_result
+
+def constant(function: Callable[P, R]) -> Callable[P, R]:
+    """Tell torch.compile to call the function once and keep its result.
+
+    torch.compile cannot trace how a library is found, and the choice does not change within a process. This sets the
+    mark that `torch.compiler.assume_constant_result` sets, which would import all of torch._dynamo for it.
+    """
+    vars(function)["_dynamo_marked_constant"] = True
+    return function
+
+
+@constant
 def backend() -> str:
     """Name the implementation that tensors on a GPU get: "native" or "ref"; those on the CPU always get the reference.
 
@@ -58,14 +72,14 @@ def use_native(x: Tensor, impl: str) -> bool:
     return True
 
 
-@torch.compiler.assume_constant_result
+@constant
 def _covers(device: int) -> bool:
     if os.environ.get("FICGAN_OPS") == "native":
         _insist(_VARIABLE, device)
     return library.covers(device)
 
 
-@torch.compiler.assume_constant_result
+@constant
 def _insist(where: str, device: int | None = None) -> None:
     found = library.search()
     if found.library is None:
