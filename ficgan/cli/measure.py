@@ -41,7 +41,7 @@ _BARS: tuple[Any, ...] = (
 @shared.options(shared.device(), *_BARS)
 @shared.reporting("step")
 def measure(
-    photos: Path | None, psi: str | float, bars: bool, out: Path | None, train: tuple[Path, ...],
+    photos: Path | None, psi: Any, bars: bool, out: Path | None, train: tuple[Path, ...],
     clips: tuple[Path, ...], attributes: Path | None, report: Progress, **common: Any,
 ) -> shared.Summary:  # fmt: skip
     """Reconstruction, identity similarity and detection rate, as JSON. Retries and masking are off.

@@ -78,6 +78,15 @@ def test_inference_does_not_import_the_compiler_of_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
 
 
+@pytest.mark.slow
+def test_the_mark_of_a_constant_is_that_of_torch() -> None:
+    import torch
+
+    from ficgan.ops.backend import constant
+
+    assert vars(constant(lambda: 1)) == vars(torch.compiler.assume_constant_result(lambda: 1))
+
+
 def functions(tree: ast.AST, names: set[str]) -> set[ast.AST]:
     """All nodes within the functions of these names."""
     inside = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name in names]
