@@ -11,8 +11,10 @@ import json
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import torch
 from platformdirs import user_cache_path
@@ -30,8 +32,21 @@ PREBUILT = "_native*.so"  # beside this file, where `pip install` puts it
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
 
-# A constant to torch.compile, which cannot trace how a library is found; the choice does not change within a process.
-@torch.compiler.assume_constant_result
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def constant(function: Callable[P, R]) -> Callable[P, R]:
+    """Tell torch.compile to call the function once and keep its result.
+
+    torch.compile cannot trace how a library is found, and the choice does not change within a process. This sets the
+    mark that `torch.compiler.assume_constant_result` sets, which would import all of torch._dynamo for it.
+    """
+    vars(function)["_dynamo_marked_constant"] = True
+    return function
+
+
+@constant
 def backend() -> str:
     """Name the implementation that tensors on a GPU get: "native" or "ref"; those on the CPU always get the reference.
 
@@ -73,14 +88,14 @@ def use_native(x: Tensor, impl: str) -> bool:
     return True
 
 
-@torch.compiler.assume_constant_result
+@constant
 def _covers(device: int) -> bool:
     if os.environ.get("FICGAN_OPS") == "native":
         _insist(_VARIABLE, device)
     return covers(device)
 
 
-@torch.compiler.assume_constant_result
+@constant
 def _insist(where: str, device: int | None = None) -> None:
     found = search()
     if found.library is None:

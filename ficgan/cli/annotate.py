@@ -1,46 +1,37 @@
-"""`ficgan-eval annotate`: face boxes by a detector, corrected by people, with gold images for quality control."""
+"""`ficgan eval annotate`: face boxes by a detector, corrected by people, with gold images for quality control."""
 
 from __future__ import annotations
 
-import json
-import time
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ficgan.cli._errors import EXIT_SOME_FAILED, handle_errors
-from ficgan.cli._options import TALK, options
+from ficgan.cli import _shared as shared
+from ficgan.cli._errors import handle_errors
 from ficgan.cli._progress import Progress
 
 __all__ = ["annotate"]
 
-_HELP = {"help_option_names": ["-h", "--help"]}
-_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
-_NEW = click.Path(path_type=Path, dir_okay=False)
-_PATH = click.Path(path_type=Path)
 _OVERLAP = click.option(
     "--overlap", type=click.FloatRange(0, 1, min_open=True), default=0.5, show_default=True,
     help="Least IoU at which a box is a face's.",
 )  # fmt: skip
 
 
-@click.group(context_settings=_HELP)
+@click.group()
 def annotate() -> None:
     """Annotate the faces of a set: detect, correct on review pages, collect, count errors before and after."""
 
 
-@annotate.command(context_settings=_HELP)
-@click.argument("images", type=_PATH)
-@click.option("-o", "--output", "out", required=True, type=_NEW, help="JSON of boxes; goes on from what is begun.")
-@click.option("--detector", default="auto", show_default=True, help="auto, insightface, yunet, centerface or dlib.")
-@click.option("-t", "--thresh", type=float, help="Lowest score of a face.  [default: the detector's]")
-@click.option("--device", default="cpu", show_default=True, help="Where the detector computes.")
-@options(TALK)
-@handle_errors
+@annotate.command()
+@click.argument("images", type=shared.PATH)
+@shared.output("JSON of boxes; an interrupted run is resumed from it.", kind=shared.NEW_FILE)
+@shared.options(shared.DETECTOR, shared.THRESHOLD, shared.device(what="Where the detector computes."))
+@shared.reporting("image")
 def detect(
-    images: Path, out: Path, detector: str, thresh: float | None, device: str, progress: Any, quiet: bool
-) -> None:
+    images: Path, out: Path, detector: str, thresh: float | None, device: str, report: Progress
+) -> tuple[shared.Summary, bool]:
     """Detect the faces in IMAGES (folder, tar or zip).
 
     Boxes are in pixels of the upright image, in the records of the released ImageNet annotations. Damaged images are
@@ -49,38 +40,32 @@ def detect(
     from ficgan.faces import get_detector
     from ficgan.lab.annotation.boxes import detect_set
 
-    began = time.monotonic()
     finder = get_detector(detector, threshold=thresh, device=device)
-    with Progress(progress, quiet=quiet) as report:
-        done = detect_set(images, out, finder, progress=report)
+    done = detect_set(images, out, finder, progress=report)
     faces = sum(len(record.boxes) for record in done.records)
-    seconds = round(time.monotonic() - began, 1)
     counts = {"out": str(out), "images": len(done.records), "faces": faces, "failed": len(done.failed)}
-    _end({**counts, "resumed": done.resumed, "detector": finder.name, "seconds": seconds}, done.failed)
+    return _end({**counts, "resumed": done.resumed, "detector": finder.name}, done.failed, report)
 
 
-@annotate.command(context_settings=_HELP)
-@click.argument("images", type=_PATH)
-@click.argument("boxes", type=_FILE)
-@click.option("-o", "--output", "out", required=True, type=click.Path(path_type=Path, file_okay=False), help="New.")
-@click.option("--gold", type=_FILE, help="Boxes of images whose faces are verified; needed unless --gold-count 0.")
-@click.option("--gold-images", type=_PATH, help="Where these images are.  [default: among IMAGES]")
+@annotate.command()
+@click.argument("images", type=shared.PATH)
+@click.argument("boxes", type=shared.FILE)
+@shared.output("New folder.")
+@click.option("--gold", type=shared.FILE, help="Boxes of verified images; needed unless --gold-count 0.")
+@click.option("--gold-images", type=shared.PATH, help="Where these images are.  [default: among IMAGES]")
 @click.option("--batch", default=50, show_default=True, type=click.IntRange(1), help="Images of a page.")
 @click.option("--gold-count", default=3, show_default=True, type=click.IntRange(0), help="Gold ones among them.")
 @click.option("--gold-faces", default=12, show_default=True, type=click.IntRange(0), help="Most faces of a gold image.")
 @click.option("--lives", default=2, show_default=True, type=click.IntRange(1), help="Mistakes on gold that end it.")
-@_OVERLAP
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Which gold, where, how wrong.")
+@shared.options(_OVERLAP, shared.seed("Seed of which gold images are shown, where, and how wrong."))
 @click.option("--linked", is_flag=True, help="Pictures as files beside the pages, not within them.")
 @click.option("--side", default=1600, show_default=True, type=click.IntRange(64), help="Longer side shown, pixels.")
 @click.option("--note", default="", help="A sentence for the workers.")
-@options(TALK)
-@handle_errors
+@shared.reporting("image")
 def page(
     images: Path, boxes: Path, out: Path, gold: Path | None, gold_images: Path | None, batch: int, gold_count: int,
-    gold_faces: int, lives: int, overlap: float, seed: int, linked: bool, side: int, note: str, progress: Any,
-    quiet: bool,
-) -> None:  # fmt: skip
+    gold_faces: int, lives: int, overlap: float, seed: int, report: Progress, **pages: Any,
+) -> tuple[shared.Summary, bool]:  # fmt: skip
     """Make pages on which people correct BOXES (of `detect`, or any annotations) of IMAGES.
 
     Hand out what is in OUTPUT/pages; keep OUTPUT/key.json, which holds the truth. The pages judge gold images
@@ -99,25 +84,25 @@ def page(
     verified = read_records(gold) if gold else None
     pool = blobs if gold_images is None else listed(gold_images)
     known = [(blob, record) for blob in pool if verified is not None and (record := verified.find(blob.name))]
-    with Progress(progress, quiet=quiet) as report:
-        key, failed = write_pages(
-            out, blobs, detected, known, rules, own_gold=gold_images is None, linked=linked, side=side, note=note,
-            progress=report,
-        )  # fmt: skip
+    key, failed = write_pages(
+        out, blobs, detected, known, rules, own_gold=gold_images is None, progress=report, **pages
+    )
     work = sum(item.truth is None for batch in key.batches for item in batch.items)
     summary = {"pages": str(out / "pages"), "key": str(out / "key.json"), "batches": len(key.batches), "images": work}
-    _end({**summary, "gold": len(known), "failed": len(failed)}, failed)
+    return _end({**summary, "gold": len(known), "failed": len(failed)}, failed, report)
 
 
-@annotate.command(context_settings=_HELP)
-@click.argument("key", type=_FILE)
-@click.argument("exports", nargs=-1, required=True, type=_FILE)
-@click.option("-o", "--output", "out", required=True, type=_NEW, help="JSON of corrected boxes.")
-@click.option("--log", type=_NEW, help="JSON of every change.  [default: OUTPUT with .log.json]")
+@annotate.command()
+@click.argument("key", type=shared.FILE)
+@click.argument("exports", nargs=-1, required=True, type=shared.FILE)
+@shared.output("JSON of corrected boxes.", kind=shared.NEW_FILE)
+@click.option("--log", type=shared.NEW_FILE, help="JSON of every change.  [default: OUTPUT with .log.json]")
 @click.option("--keep", type=click.Choice(["half", "any"]), default="half", show_default=True,
               help="Of several people's boxes: those of at least half of them, or all.")  # fmt: skip
-@handle_errors
-def collect(key: Path, exports: tuple[Path, ...], out: Path, log: Path | None, keep: str) -> None:
+@shared.reporting("export")
+def collect(
+    key: Path, exports: tuple[Path, ...], out: Path, log: Path | None, keep: str, report: Progress
+) -> tuple[shared.Summary, bool]:
     """Check EXPORTS of the pages against their KEY and merge them.
 
     Work that failed the gold images, is of another batch, or is incomplete is refused and named, and makes the exit
@@ -137,17 +122,18 @@ def collect(key: Path, exports: tuple[Path, ...], out: Path, log: Path | None, k
     write_records(out, done.records)
     write_json(log, {**summary, "unseen": done.unseen, "log": done.log})
     unseen = [f"nobody looked at {name}; its boxes are the detector's" for name in done.unseen]
-    counts = {"accepted": len(done.accepted), "refused": len(done.refused)}
-    _end({"out": str(out), "log": str(log), **summary, **counts}, [reason for _, reason in done.refused] + unseen)
+    summary = {"out": str(out), "log": str(log), **summary}
+    summary |= {"accepted": len(done.accepted), "refused": len(done.refused)}
+    return _end(summary, [reason for _, reason in done.refused] + unseen, report)
 
 
-@annotate.command(context_settings=_HELP)
-@click.argument("truth", type=_FILE)
-@click.option("--before", required=True, type=_FILE, help="Boxes of the detector.")
-@click.option("--after", required=True, type=_FILE, help="Boxes after correction.")
+@annotate.command()
+@click.argument("truth", type=shared.FILE)
+@click.option("--before", required=True, type=shared.FILE, help="Boxes of the detector.")
+@click.option("--after", required=True, type=shared.FILE, help="Boxes after correction.")
 @_OVERLAP
-@click.option("--names", type=_FILE, help="JSON of category → name in the paper's table, such as a WordNet id's.")
-@click.option("-o", "--output", "out", type=_NEW, help="Write the counts as JSON.")
+@click.option("--names", type=shared.FILE, help="JSON of category → name in the paper's table, such as a WordNet id's.")
+@shared.output("Write the counts as JSON.", kind=shared.NEW_FILE, required=False)
 @handle_errors
 def score(truth: Path, before: Path, after: Path, overlap: float, names: Path | None, out: Path | None) -> None:
     """Count false positives and negatives before and after correction, against the verified boxes of TRUTH.
@@ -169,9 +155,7 @@ def score(truth: Path, before: Path, after: Path, overlap: float, names: Path | 
     click.echo(score_text(counted))
 
 
-def _end(summary: dict[str, Any], problems: list[str]) -> None:
+def _end(summary: shared.Summary, problems: list[str], report: Progress) -> tuple[shared.Summary, bool]:
     for sentence in problems:
-        click.echo(f"Error: {sentence}", err=True)
-    click.echo(json.dumps(summary, ensure_ascii=False))
-    if problems:
-        raise SystemExit(EXIT_SOME_FAILED)
+        report.error(sentence)
+    return summary, bool(problems)

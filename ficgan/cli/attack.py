@@ -1,10 +1,9 @@
-"""`ficgan-attack`: attackers to train against one's own anonymisation, to try on faces, and to judge."""
+"""`ficgan attack`: attackers to train against one's own anonymisation, to try on faces, and to judge."""
 
 from __future__ import annotations
 
 import dataclasses
 import io
-import json
 import os
 import shlex
 import sys
@@ -16,21 +15,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
-import numpy as np
-from numpy.typing import NDArray
 
 from ficgan import __version__
-from ficgan.anonymizers import Faces
-from ficgan.cli._errors import EXIT_SOME_FAILED, handle_errors
-from ficgan.cli._options import TALK, options
+from ficgan.cli import _shared as shared
+from ficgan.cli._errors import handle_errors
 from ficgan.cli._params import Box
 from ficgan.cli._progress import Progress
 from ficgan.cli._trees import mirrored
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.images import READABLE_SUFFIXES, atomic_write, read_image
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from ficgan.lab.attacks import Reverser
+
+    Image = NDArray[np.uint8]
 
 __all__ = ["NOTICE", "attack"]
 
@@ -39,24 +39,20 @@ NOTICE = (
     "nothing comes trained, and weights you train may hold the faces they learnt from: docs/ethics.md."
 )
 EVERY = 0.5
-"""Seconds between two words about a training."""
-_HELP = {"help_option_names": ["-h", "--help"]}
-_PATH = click.Path(path_type=Path)
+"""Seconds between two reports of a training."""
 _SET: tuple[Any, ...] = (
-    click.option("--data", required=True, type=_PATH, help="Folder, zip or tar of faces, as it was downloaded."),
-    click.option("--layout", help="How the data lies: celeba, lfw, ffhq, folders, …  [default: the configuration's]"),
-    click.option("--labels", type=_PATH, help="Label file or folder, where it does not lie beside the data."),
+    shared.DATA, shared.layout(None), shared.LABELS,
     click.option("--people", type=click.IntRange(4), help="At most so many people of the data; the split shrinks."),
     click.option(
         "--aligned/--photos", default=None,
         help="The images are aligned as ficgan's own crops; or a face is to be found in each.  "
-        "[default: the configuration's]",
+        "[default: as in CONFIG]",
     ),
 )  # fmt: skip
-_DEVICE = click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
+_DEVICE = shared.device("auto", "auto, cpu, cuda or cuda:N.")
 
 
-@click.group("attack", context_settings=_HELP)
+@click.group("attack")
 @click.version_option(__version__, prog_name="ficgan-attack")
 def attack() -> None:
     """Train attackers on one's own anonymisation, try them on faces, judge them on people they never saw.
@@ -65,13 +61,13 @@ def attack() -> None:
     """
 
 
-@attack.command("list", context_settings=_HELP)
+@attack.command("list")
 @click.argument("what", type=click.Choice(["attackers", "configs"]), default="attackers")
 @handle_errors
 def list_(what: str) -> None:
-    """Say what there is, a line each: name, tab, title.
+    """List what there is, a line each: name, tab, title.
 
-    WHAT: attackers, or configs for `ficgan-attack train`.
+    WHAT: attackers, or configs for `ficgan attack train`.
     """
     from ficgan.cli.evaluate import attackers, configurations
     from ficgan.lab.attacks import REVERSERS, Learned
@@ -85,26 +81,20 @@ def list_(what: str) -> None:
         click.echo(f"{name}\t{title}{' [to be trained]' if trained else ''}")
 
 
-@attack.command(context_settings=_HELP)
+@attack.command()
 @click.argument("config")
-@click.argument("overrides", metavar="[KEY=VALUE]...", nargs=-1)
-@options(_SET)
-@click.option(
-    "--out", "-o", required=True, type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of the run; the same command goes on where it was interrupted.",
-)  # fmt: skip
+@shared.options(shared.KEY_VALUES, *_SET)
+@shared.output("Folder of the run; the same command resumes an interrupted run.")
 @click.option("--licence", help="Terms of the data, where nothing beside them says; kept in the weights.")
-@_DEVICE
-@click.option("--dry-run", is_flag=True, help="Check and print the configuration; read no image.")
-@options(TALK)
-@handle_errors
+@shared.options(_DEVICE, shared.dry_run("Check and print the configuration; read no image."))
+@shared.reporting("step")
 def train(
-    config: str, overrides: tuple[str, ...], data: Path, layout: str | None, labels: Path | None, people: int | None,
-    aligned: bool | None, out: Path, licence: str | None, device: str, dry_run: bool, progress: Any, quiet: bool,
-) -> None:  # fmt: skip
+    config: str, overrides: tuple[str, ...], data: Path, people: int | None, out: Path, device: str, dry_run: bool,
+    report: Progress, **given: Any,
+) -> shared.Summary:  # fmt: skip
     """Train an attacker on pairs of clear faces and anonymised ones.
 
-    CONFIG: a name of `ficgan-attack list configs`, or a YAML file; KEY=VALUE changes it, such as attacker.epochs=20 or
+    CONFIG: a name of `ficgan attack list configs`, or a YAML file; KEY=VALUE changes it, such as attacker.epochs=20 or
     anonymizer.kernel=9. People are divided; those to be tested on are never trained on, and RUN/manifest.json says who
     was. Prints one line of JSON when done; RUN/attacker.safetensors is the attacker.
     """
@@ -114,129 +104,105 @@ def train(
     settings = load_attack(config, overrides)
     if dry_run:
         count = parameter_count(settings.learner())
-        click.echo(json.dumps({**settings.shareable(), "network_parameters": count, "dry_run": True}))
-        return
+        return {**settings.shareable(), "network_parameters": count, "dry_run": True}
     from ficgan.device import resolve_device
     from ficgan.lab.attacking import WEIGHTS, train_attacker
 
     resolve_device(device)
-    with Progress(progress, unit="step", quiet=quiet) as reporter:
-        reporter.info(NOTICE)
-        try:
-            trained = train_attacker(
-                settings, data, out, device=device, progress=_throttled(reporter),
-                layout=layout, labels=labels, limit_people=people, aligned=aligned, licence=licence,
-            )  # fmt: skip
-        except KeyboardInterrupt as stop:
-            again = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-            raise type(stop)(f"go on with: {again}") from None
+    report.info(NOTICE)
+    try:
+        trained = train_attacker(
+            settings, data, out, device=device, progress=_throttled(report), limit_people=people, **given
+        )
+    except KeyboardInterrupt as stop:
+        again = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+        raise type(stop)(f"go on with: {again}") from None
     record = {key: value for key, value in trained.record.items() if key != "plan"}
     done = {"attacker": str(out / WEIGHTS), "name": trained.name, **record}
-    click.echo(json.dumps({**done, "command_seconds": round(time.monotonic() - started, 1)}))
+    return {**done, "command_seconds": round(time.monotonic() - started, 1)}
 
 
-@attack.command(context_settings=_HELP)
+@attack.command()
 @click.argument("attacker")
-@click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, type=_PATH)
-@click.option(
-    "-o", "--output", "out", required=True, type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for the guesses, PNG; nothing in it is overwritten.",
-)  # fmt: skip
+@click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, type=shared.PATH)
+@shared.output("Folder for the guesses, PNG; nothing in it is overwritten.")
 @click.option("--aligned", is_flag=True, help="The inputs are square face crops as the attacker was trained on.")
 @click.option("--box", type=Box(), help="The anonymised face in every input, px; nothing is detected.")
-@click.option("--detector", default="auto", show_default=True, help="Finds the faces: auto, yunet, dlib, …")
+@shared.DETECTOR
 @click.option(
     "--candidates", default=1, show_default=True, type=click.IntRange(1, 99),
     help="Guesses at each face, NAME-01.png, …; for attackers that can give several.",
 )  # fmt: skip
 @click.option(
-    "--seed", type=click.IntRange(0),
-    help="Of the guesses, for attackers that draw.  [default: that of the training]",
-)  # fmt: skip
+    "--seed", type=click.IntRange(0), help="Of attackers that draw their guesses.  [default: that of the training]"
+)
 @_DEVICE
-@options(TALK)
-@handle_errors
+@shared.reporting("image")
 def run(
     attacker: str, inputs: tuple[Path, ...], out: Path, aligned: bool, box: Any, detector: str, candidates: int,
-    seed: int | None, device: str, progress: Any, quiet: bool,
-) -> None:  # fmt: skip
+    seed: int | None, device: str, report: Progress,
+) -> tuple[shared.Summary, bool]:  # fmt: skip
     """Guess the clear faces behind anonymised ones.
 
-    ATTACKER: attacker.safetensors of `ficgan-attack train`, or NAME:PARAMETER=VALUE,… of one that learns nothing.
+    ATTACKER: attacker.safetensors of `ficgan attack train`, or NAME:PARAMETER=VALUE,… of one that learns nothing.
     INPUT: images of anonymised faces, folders of them. Prints one line of JSON when done.
     """
     made = attacker_of(attacker, candidates=candidates, seed=seed, device=device)
     plan = plan_inputs(inputs, out)
     finder = Finder(aligned=aligned, box=box, detector=detector, size=getattr(made, "size", 224))
-    with Progress(progress, unit="image", quiet=quiet) as reporter:
-        reporter.info(NOTICE)
-        summary = guess_all(made, plan, out, finder, candidates, reporter)
-    click.echo(json.dumps({"attacker": made.name, **summary}))
-    if summary["failed"]:
-        raise SystemExit(EXIT_SOME_FAILED)
+    report.info(NOTICE)
+    summary = guess_all(made, plan, out, finder, candidates, report)
+    return {"attacker": made.name, **summary}, bool(summary["failed"])
 
 
-@attack.command(context_settings=_HELP)
-@click.argument("attacker", type=_PATH)
-@options(_SET)
-@click.option(
-    "-o", "--output", "out", required=True, type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for results.json and the report; other results there are not overwritten.",
-)  # fmt: skip
-@click.option(
-    "--judge", "judges", multiple=True, default=("dlib",), show_default=True,
-    help="dlib, insightface, shape or onnx:PATH, repeatable; must have had no part in training.",
-)  # fmt: skip
+@attack.command()
+@click.argument("attacker", type=shared.PATH)
+@shared.options(*_SET)
+@shared.output("Folder for results.json and the report; other results there are not overwritten.")
+@shared.JUDGES
 @click.option(
     "--method", "methods", multiple=True, metavar="NAME:KEY=VALUE,…",
     help="Anonymiser that is attacked, repeatable.  [default: the one it was trained against]",
 )  # fmt: skip
 @click.option("--scenario", "scenarios", multiple=True, help="A further scenario, such as retrieval, repeatable.")
-@click.option("--resamples", default=1000, show_default=True, type=click.IntRange(1), help="Of the bootstrap.")
+@shared.RESAMPLES
 @click.option(
     "--pictures", default=0, show_default=True, type=click.IntRange(0, 64),
     help="Examples in the report; they show the faces of the set.",
 )  # fmt: skip
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the bootstrap.")
+@shared.seed("Seed of the bootstrap.")
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(1), help="Processes; each holds the network.")
-@_DEVICE
-@click.option("--report/--no-report", default=True, show_default=True, help="Make pages and plots at the end.")
-@options(TALK)
-@handle_errors
+@shared.options(_DEVICE, shared.REPORT)
+@shared.reporting("task")
 def evaluate(
-    attacker: Path, data: Path, layout: str | None, labels: Path | None, people: int | None, aligned: bool | None,
-    out: Path, judges: tuple[str, ...], methods: tuple[str, ...], scenarios: tuple[str, ...], resamples: int,
-    pictures: int, seed: int, jobs: int, device: str, report: bool, progress: Any, quiet: bool,
-) -> None:  # fmt: skip
+    attacker: Path, data: Path, people: int | None, out: Path, jobs: int, device: str, pages: bool, report: Progress,
+    **given: Any,
+) -> shared.Summary:  # fmt: skip
     """Judge a trained attacker on people it never saw.
 
     Beside it stand the clear faces (the ceiling), grey ones (chance), the anonymised ones as they are, and one mean
-    face for everybody. The people whom the training kept out of its set are tested; where somebody would be whom the
-    attacker learnt from, the command refuses. Prints one line of JSON when done.
+    face for everybody. The people whom the training kept out of its set are tested. If one of them is a person whom
+    the attacker learnt from, the command refuses. Prints one line of JSON when done.
     """
     from ficgan.cli.evaluate import write_pages
     from ficgan.device import resolve_device
     from ficgan.lab.attacking import evaluate_attacker
 
-    started = time.monotonic()
     resolve_device(device)
-    with Progress(progress, unit="task", quiet=quiet) as reporter:
-        reporter.info(NOTICE)
-        results = evaluate_attacker(
-            attacker, data, out, methods=methods, judges=judges, scenarios=scenarios, resamples=resamples,
-            pictures=pictures, jobs=min(jobs, os.cpu_count() or 1), seed=seed, device=device, progress=reporter,
-            layout=layout, labels=labels, limit_people=people, aligned=aligned,
-        )  # fmt: skip
-    files = [str(path.relative_to(out)) for path in write_pages(results, out)] if report else []
+    report.info(NOTICE)
+    results = evaluate_attacker(
+        attacker, data, out, jobs=min(jobs, os.cpu_count() or 1), device=device, progress=report, limit_people=people,
+        **given,
+    )  # fmt: skip
+    files = [str(path.relative_to(out)) for path in write_pages(results, out)] if pages else []
     reversals = [
         {"method": trial.method, "scenario": trial.scenario, "attacker": trial.attacker, "judge": trial.recogniser,
-         "rank-1": one.value, "low": one.low, "high": one.high}
+         "rank-1": figure.value, "low": figure.low, "high": figure.high}
         for trial in results.trials
-        for one in trial.figures
-        if one.metric == "rank-1"
+        for figure in trial.figures
+        if figure.metric == "rank-1"
     ]  # fmt: skip
-    summary = {"results": "results.json", "report": files, "reversed": reversals}
-    click.echo(json.dumps({**summary, "seconds": round(time.monotonic() - started, 1)}))
+    return {"results": "results.json", "report": files, "reversed": reversals}
 
 
 def _throttled(reporter: Progress) -> Callable[[int, int, str], None]:
@@ -254,7 +220,6 @@ def _throttled(reporter: Progress) -> Callable[[int, int, str], None]:
 
 # -- the work of `run` ------------------------------------------------------------------------------------------------
 
-Image = NDArray[np.uint8]
 Planned = list[tuple[Path, Path]]
 """(input, name of its guesses below the output folder, without suffix)."""
 
@@ -276,11 +241,11 @@ def attacker_of(text: str, *, candidates: int = 1, seed: int | None = None, devi
         name, parameters = parse_spec(text)
         made = REVERSERS.make(name, **parameters)
         if isinstance(made, Learned):
-            raise UsageError(f"{name} must be trained: `ficgan-attack train`, then give its attacker.safetensors")
+            raise UsageError(f"{name} must be trained: `ficgan attack train`, then give its attacker.safetensors")
         lacks = made.traits.knowledge & {"pairs", "background", "key"}
         if lacks:
             raise UsageError(
-                f"{name} needs {' and '.join(sorted(lacks))} and keeps no file; it is put to work by `ficgan-eval run`"
+                f"{name} needs {' and '.join(sorted(lacks))} and keeps no file; it is put to work by `ficgan eval run`"
             )
     if candidates > 1 and not made.traits.several:
         raise UsageError(f"{made.name} has one guess at a face; leave out --candidates")
@@ -299,6 +264,8 @@ def plan_inputs(inputs: Sequence[Path], out: Path) -> Planned:
     Raises:
         UsageError: an input is not there or a folder holds no image, two would have one name, or a result exists.
     """
+    from ficgan.images import READABLE_SUFFIXES
+
     files = mirrored(inputs, READABLE_SUFFIXES, what="image", advice="give anonymised faces, or folders of them")
     found = [(path, place.with_suffix("")) for path, place in files]
     names: dict[Path, Path] = {}
@@ -372,6 +339,9 @@ def guess_all(
     Returns:
         Counts for the last line.
     """
+    from ficgan.anonymizers import Faces
+    from ficgan.images import read_image
+
     faces = written = failed = 0
     for number, (path, name) in enumerate(plan):
         progress(number, len(plan), str(path))
@@ -395,6 +365,8 @@ def guess_all(
 def _write(folder: Path, label: str, guesses: NDArray[np.uint8]) -> int:
     from PIL import Image as Pillow
 
+    from ficgan.images import atomic_write
+
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -410,6 +382,8 @@ def _write(folder: Path, label: str, guesses: NDArray[np.uint8]) -> int:
 
 def _square(image: Image, box: tuple[float, float, float, float]) -> Image:
     """The square around a box, at the image's own resolution; beyond the image its edge pixels are repeated."""
+    import numpy as np
+
     x0, y0, x1, y1 = box
     height, width = image.shape[:2]
     if x0 >= width or y0 >= height or x1 <= 0 or y1 <= 0:

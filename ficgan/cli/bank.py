@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ficgan.cli._data import DataCommand, data_option
 from ficgan.cli._errors import handle_errors
+from ficgan.cli.train import DataCommand, data_option
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,7 +51,7 @@ def build(
 
     Who is who comes from --labels; without it, and for people it does not know, each picture counts as a person.
     """
-    from ficgan.cli.appearance import write_bank
+    from ficgan.cli.train import write_bank
     from ficgan.data import check_alignment, open_faces
     from ficgan.errors import UsageError
     from ficgan.face_model import ModelInfo

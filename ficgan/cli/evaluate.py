@@ -1,10 +1,8 @@
-"""`ficgan-eval`: what there is, run a matrix, the papers' experiments, the report."""
+"""`ficgan eval`: what there is, run a matrix, the papers' experiments, the report."""
 
 from __future__ import annotations
 
 import json
-import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,17 +10,14 @@ from typing import Any
 import click
 
 from ficgan import __version__
-from ficgan.cli._errors import EXIT_SOME_FAILED, handle_errors
-from ficgan.cli._options import TALK, options
+from ficgan.cli import _shared as shared
+from ficgan.cli._errors import handle_errors
 from ficgan.cli._progress import Progress
 from ficgan.cli.annotate import annotate
 from ficgan.cli.evaluate_paper import paper
 from ficgan.cli.survey import survey
 
 __all__ = ["attackers", "configurations", "evaluate", "write_pages"]
-
-_HELP = {"help_option_names": ["-h", "--help"]}
-
 
 Catalogue = Iterator[tuple[str, str]]
 """Names, each with a line."""
@@ -81,77 +76,62 @@ CATALOGUES: dict[str, Callable[[], Catalogue]] = {
 }  # fmt: skip
 
 
-@click.group("eval", context_settings=_HELP)
+@click.group("eval")
 @click.version_option(__version__, prog_name="ficgan-eval")
 def evaluate() -> None:
     """Compare anonymisers: what attackers achieve against them, and what they leave to work with."""
 
 
-evaluate.add_command(annotate)
-evaluate.add_command(paper)
-evaluate.add_command(survey)
+for group in (annotate, paper, survey):
+    evaluate.add_command(group)
 
 
-@evaluate.command("list", context_settings=_HELP)
+@evaluate.command("list")
 @click.argument("what", type=click.Choice(list(CATALOGUES)))
 @handle_errors
 def list_(what: str) -> None:
-    """Say what there is, a line each: name, tab, title."""
+    """List what there is, a line each: name, tab, title."""
     for name, title in CATALOGUES[what]():
         click.echo(f"{name}\t{title}")
 
 
-@evaluate.command(context_settings=_HELP)
+@evaluate.command()
 @click.argument("config", metavar="CONFIG")
-@click.option(
-    "-o", "--output", "out", required=True, type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for results.json, the report and what is kept to go on; an interrupted run goes on from it.",
-)  # fmt: skip
-@click.option("--jobs", type=click.IntRange(1), help="Processes.  [default: as many as there are cores, at most 8]")
-@click.option("--data", type=click.Path(path_type=Path), help="Face set, for a CONFIG that comes with ficgan.")
-@click.option("--layout", default="auto", show_default=True, help="How --data lies: celeba, lfw, ffhq, folders, …")
-@click.option("--labels", type=click.Path(path_type=Path), help="Label file or folder, where not beside --data.")
+@shared.output("Folder for results.json, the report and the state of the run; an interrupted run is resumed from it.")
+@shared.JOBS
+@click.option("--data", type=shared.PATH, help="Face set, for a CONFIG that comes with ficgan.")
+@shared.options(shared.layout(), shared.LABELS)
 @click.option("--people", type=click.IntRange(2), help="At most so many people of --data.")
-@click.option("--judge", "judges", multiple=True, help="For CONFIG's recognisers: dlib, insightface, shape, onnx:PATH.")
-@click.option("--attributes", type=click.Path(path_type=Path), help="Classifier of `ficgan train-attributes`.")
-@click.option("--report/--no-report", default=True, show_default=True, help="Make pages and plots at the end.")
-@click.option("--dry-run", is_flag=True, help="Check the matrix and say what would be run; read no image.")
-@options(TALK)
-@handle_errors
+@shared.judges_instead("dlib, insightface, shape, onnx:PATH")
+@click.option("--attributes", type=shared.PATH, help="Classifier of `ficgan train-attributes`.")
+@shared.options(shared.REPORT, shared.dry_run("Check the matrix and print what would be run; read no image."))
+@shared.reporting("task")
 def run(
-    config: str, out: Path, jobs: int | None, data: Path | None, layout: str, labels: Path | None, people: int | None,
-    judges: tuple[str, ...], attributes: Path | None, report: bool, dry_run: bool, progress: Any, quiet: bool,
-) -> None:  # fmt: skip
+    out: Path, jobs: int, pages: bool, dry_run: bool, report: Progress, **chosen: Any
+) -> shared.Summary | tuple[shared.Summary, bool]:
     """Run a matrix of sets, methods, scenarios and judges.
 
-    CONFIG: a YAML file, or the name of one that comes with ficgan (`ficgan-eval list configs`), which takes --data.
-    Finished tasks are kept in the output folder under a digest of everything they depend on: the same command goes on
-    where it was interrupted. Prints one line of JSON when done.
+    CONFIG: a YAML file, or the name of one that comes with ficgan (`ficgan eval list configs`), which takes --data.
+    Finished tasks are kept in the output folder under a digest of everything they depend on: the same command resumes
+    an interrupted run. Prints one line of JSON when done.
     """
     from ficgan.lab.matrix import check_paths, run_matrix
 
-    started = time.monotonic()
-    matrix = _matrix(config, data, layout, labels, people, judges, attributes)
-    tasks = len(matrix.sets) * (len(matrix.methods) + 1)
+    matrix = _matrix(**chosen)
     if dry_run:
         check_paths(matrix)
-        click.echo(json.dumps({"tasks": tasks, "scenarios": matrix.scenarios, "dry_run": True}))
-        return
-    jobs = jobs or min(8, os.cpu_count() or 1)
-    with Progress(progress, unit="task", quiet=quiet) as reporter:
-        results = run_matrix(matrix, out, jobs=jobs, progress=reporter)
-        files = [str(path.relative_to(out)) for path in write_pages(results, out)] if report else []
-        nothing = results.methods_without_a_figure()
-        for label, why in nothing.items():
-            reporter.error(f"{label} has no figure at all: {why}")
+        tasks = len(matrix.sets) * (len(matrix.methods) + 1)
+        return {"tasks": tasks, "scenarios": matrix.scenarios, "dry_run": True}
+    results = run_matrix(matrix, out, jobs=jobs, progress=report)
+    files = [str(path.relative_to(out)) for path in write_pages(results, out)] if pages else []
+    nothing = results.methods_without_a_figure()
+    for label, why in nothing.items():
+        report.error(f"{label} has no figure at all: {why}")
     refused = sum(figure.value is None for trial in results.trials for figure in trial.figures)
     summary = {
         "results": "results.json", "report": files, "trials": len(results.trials), "refused_figures": refused,
-        "seconds": round(time.monotonic() - started, 1),
     }  # fmt: skip
-    click.echo(json.dumps(summary))
-    if nothing:
-        raise SystemExit(EXIT_SOME_FAILED)
+    return summary, bool(nothing)
 
 
 def _matrix(
@@ -178,11 +158,11 @@ def _matrix(
     return matrix.model_copy(update=change)
 
 
-@evaluate.command(context_settings=_HELP)
+@evaluate.command()
 @click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
-@click.option("-o", "--output", "out", type=click.Path(path_type=Path, file_okay=False), help="[default: beside it]")
+@shared.output("[default: beside it]", required=False)
 @click.option("--sidecars", type=click.Path(path_type=Path, exists=True),
-              help="Folder of side-car files of ficgan-deid: the report gives their account, too.")  # fmt: skip
+              help="Folder of side-car files of ficgan deid: the report gives their account, too.")  # fmt: skip
 @handle_errors
 def report(results: tuple[Path, ...], out: Path | None, sidecars: Path | None) -> None:
     """Make the report of finished evaluations: one self-contained page, plots as PNG and SVG, tables as CSV and JSON.

@@ -1,43 +1,28 @@
-"""`ficgan-eval paper`: the papers' experiments on one's own copy of their data, beside the published numbers."""
+"""`ficgan eval paper`: the papers' experiments on one's own copy of their data, beside the published numbers."""
 
 from __future__ import annotations
 
 import json
-import os
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ficgan.cli._errors import handle_errors
-from ficgan.cli._options import TALK, options
+from ficgan.cli import _shared as shared
 from ficgan.cli._progress import Progress
 
 __all__ = ["paper"]
 
-_HELP = {"help_option_names": ["-h", "--help"]}
-_PATH = click.Path(path_type=Path)
-_OUT = click.option(
-    "-o", "--output", "out", required=True, type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for paper.json, the report and what is kept to go on; an interrupted run goes on from it.",
-)  # fmt: skip
-_JUDGE = click.option(
-    "--judge", "judges", multiple=True, default=("dlib",), show_default=True,
-    help="dlib, insightface, shape or onnx:PATH, repeatable; must have had no part in training.",
-)  # fmt: skip
-_DATA: tuple[Any, ...] = (
-    click.option("--data", required=True, type=_PATH, help="Folder, zip or tar of faces, as it was downloaded."),
-    click.option("--layout", default="auto", show_default=True, help="How the data lies: celeba, celeba-hq, ffhq, …"),
-    click.option("--labels", type=_PATH, help="Label file or folder, where it does not lie beside the data."),
-    click.option("--aligned", is_flag=True, help="The images are aligned as ficgan's own crops; nothing is detected."),
-    click.option("--detector", default="auto", show_default=True, help="Finds the faces: auto, yunet, dlib, …"),
+_OUT = shared.output("Folder for paper.json, the report and the state of the run; an interrupted run is resumed.")
+_SET: tuple[Any, ...] = (
+    shared.DATA, shared.layout(), shared.LABELS, shared.ALIGNED, shared.DETECTOR,
     click.option("--resamples", default=1000, show_default=True, type=click.IntRange(0), help="Of the bootstrap."),
-)
+    _OUT, shared.JUDGES,
+)  # fmt: skip
 
 
-@click.group(context_settings=_HELP)
+@click.group()
 def paper() -> None:
     """Repeat a paper's evaluation, its published numbers beside one's own.
 
@@ -45,65 +30,44 @@ def paper() -> None:
     """
 
 
-@paper.command(context_settings=_HELP)
-@options(_DATA)
-@_OUT
-@_JUDGE
+@paper.command()
+@shared.options(*_SET)
 @click.option(
-    "--scale",
-    "people",
-    type=click.IntRange(8),
-    metavar="PEOPLE",
+    "--scale", "people", type=click.IntRange(8), metavar="PEOPLE",
     help="Fewer people in all; the split shrinks with them.  [default: 5000, or as many as there are]",
-)
+)  # fmt: skip
 @click.option("--size", type=click.IntRange(32), help="Side of the crops, px.  [default: 224]")
 @click.option(
     "--only", multiple=True, metavar="METHOD", help="Only this method, repeatable; block permutation is always run."
 )
 @click.option(
-    "--method",
-    "extra",
-    multiple=True,
-    metavar="LABEL=NAME:KEY=VALUE,…",
+    "--method", "extra", multiple=True, metavar="LABEL=NAME:KEY=VALUE,…",
     help="A further method, repeatable, such as Fawkes=fawkes:verifier=onnx:PATH, "
     "DeepPrivacy=external:folder=PATH or CIAGAN=external:folder=PATH.",
-)
+)  # fmt: skip
 @click.option(
-    "--config",
-    "preset",
-    default="fantomas",
-    show_default=True,
+    "--config", "preset", default="fantomas", show_default=True,
     help="fantomas: linear attackers. fantomas64 and fantomas-full: the learned ones, at 64 and at 224 px.",
-)
+)  # fmt: skip
 @click.option(
-    "--general",
-    multiple=True,
-    metavar="REVERSER",
+    "--general", multiple=True, metavar="REVERSER",
     help="General attacker, repeatable, such as autoencoder, autoencoder:linear=none or pix2pix.  [default: "
     "the configuration's]",
-)
+)  # fmt: skip
 @click.option(
-    "--transfer/--no-transfer",
-    default=False,
-    show_default=True,
+    "--transfer/--no-transfer", default=False, show_default=True,
     help="Train the learning attackers on eight anonymisations each and try them on Gaussian Blur 29 (E4.1).",
-)
+)  # fmt: skip
 @click.option(
-    "--learn-from",
-    "other",
-    type=_PATH,
+    "--learn-from", "other", type=shared.PATH,
     help="Another set of faces on which the general attackers are trained, too, for comparison (E4.2).",
-)
+)  # fmt: skip
 @click.option("--utility/--no-utility", default=None, help="Measure what is left, too.  [default: the configuration's]")
-@click.option("--jobs", type=click.IntRange(1), help="Processes.  [default: as many as there are cores, at most 8]")
-@options(TALK)
-@handle_errors
+@shared.JOBS
+@shared.reporting("task")
 def fantomas(
-    data: Path, layout: str, labels: Path | None, aligned: bool, detector: str, resamples: int, out: Path,
-    judges: tuple[str, ...], people: int | None, size: int | None, only: tuple[str, ...], extra: tuple[str, ...],
-    preset: str, general: tuple[str, ...], transfer: bool, other: Path | None, utility: bool | None,
-    jobs: int | None, progress: Any, quiet: bool,
-) -> None:  # fmt: skip
+    out: Path, transfer: bool, other: Path | None, jobs: int, report: Progress, **protocol: Any
+) -> shared.Summary:
     """Which anonymisations are reversible.
 
     Todt and others 2024 (Fantômas), experiments E1–E3: on CelebA in the paper, any set with identities will do.
@@ -111,62 +75,41 @@ def fantomas(
     from ficgan.lab.matrix import run_matrix
     from ficgan.lab.papers import fantomas as experiment
 
-    started = time.monotonic()
-    config = experiment.fantomas_matrix(
-        data, layout=layout, labels=labels, aligned=aligned, detector=detector, resamples=resamples, judges=judges,
-        people=people, size=size, only=only, extra=extra, preset=preset, general=general, utility=utility,
-    )  # fmt: skip
-    with Progress(progress, unit="task", quiet=quiet) as report:
-        jobs = jobs or min(8, os.cpu_count() or 1)
-        elsewhere = None
-        if other is not None:
-            elsewhere = run_matrix(experiment.learnt_on(config, other), out, jobs=jobs, progress=report)
-        results = run_matrix(config, out, jobs=jobs, progress=report)
-        transferred = experiment.fantomas_transfer(config, out, report) if transfer else []
+    config = experiment.fantomas_matrix(**protocol)
+    elsewhere = None
+    if other is not None:
+        elsewhere = run_matrix(experiment.learnt_on(config, other), out, jobs=jobs, progress=report)
+    results = run_matrix(config, out, jobs=jobs, progress=report)
+    transferred = experiment.fantomas_transfer(config, out, report) if transfer else []
     results.caveats = [*experiment.fantomas_caveats(results), *results.caveats]
     found = experiment.verdicts(results)
     e4 = [experiment.transfer_table(transferred), experiment.elsewhere_table(results, elsewhere)]
     tables = [*experiment.fantomas_tables(results), *experiment.attacker_tables(results, found), *e4]
     figures = out / "figures" / "methods"
-    _finish(results, out, tables, started, lambda: experiment.draw_fantomas(results, found, figures))
+    return _finish(results, out, tables, lambda: experiment.draw_fantomas(results, found, figures))
 
 
-@paper.command(context_settings=_HELP)
-@options(_DATA)
-@_OUT
-@_JUDGE
+@paper.command()
+@shared.options(*_SET)
 @click.option("--part", help="Only this part of the set's own division, such as test.")
 @click.option(
-    "--skip",
-    default=0,
-    show_default=True,
-    type=click.IntRange(0),
+    "--skip", default=0, show_default=True, type=click.IntRange(0),
     help="Leave out so many images, the first by name; 60000 leaves what the paper tests on of FFHQ.",
-)
+)  # fmt: skip
 @click.option("--limit", type=click.IntRange(2), help="At most so many images, drawn with the seed.")
 @click.option("--size", default=256, show_default=True, type=click.IntRange(32), help="Side of the crops, px.")
-@click.option("--attributes", type=_PATH, help="Trained attribute classifier; else no attribute figures.")
+@click.option("--attributes", type=shared.PATH, help="Trained attribute classifier; else no attribute figures.")
 @click.option("--checkpoint", default="", help="Model; the embedded one if not given.")
 @click.option("--bank", default="", help="Bank built with it.")
 @click.option(
-    "--ablation",
-    "ablations",
-    multiple=True,
-    metavar="NAME=CHECKPOINT:BANK",
+    "--ablation", "ablations", multiple=True, metavar="NAME=CHECKPOINT:BANK",
     help="A model trained without one of the parts, for Table 2; repeatable.",
-)
+)  # fmt: skip
 @click.option("--k", default=3000, show_default=True, type=click.IntRange(2), help="People averaged.")
 @click.option("--layer", "layers", multiple=True, type=click.IntRange(0), help="i, repeatable.  [default: 0 to L−1]")
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:N or auto.")
-@click.option("--seed", default=0, show_default=True, help="Of the k-same draws and of the images drawn.")
-@options(TALK)
-@handle_errors
-def ficgan(
-    data: Path, layout: str, labels: Path | None, aligned: bool, detector: str, resamples: int, out: Path,
-    judges: tuple[str, ...], part: str | None, skip: int, limit: int | None, size: int, attributes: Path | None,
-    checkpoint: str, bank: str, ablations: tuple[str, ...], k: int, layers: tuple[int, ...], device: str, seed: int,
-    progress: Any, quiet: bool,
-) -> None:  # fmt: skip
+@shared.options(shared.device(), shared.seed("Seed of the k-same draws and of the images drawn."))
+@shared.reporting("setting")
+def ficgan(out: Path, ablations: tuple[str, ...], report: Progress, **protocol: Any) -> shared.Summary:
     """Identity against attributes, by layer.
 
     Jeong and others 2021 (FICGAN), Tables 1, 2 and A, Figures 4 and B: on FFHQ and CelebA-HQ in the paper, any faces
@@ -175,59 +118,37 @@ def ficgan(
     from ficgan.lab.papers.ficgan import FicganPaper, run_ficgan
     from ficgan.lab.papers.ficgan_tables import draw_figure_4, ficgan_tables
 
-    started = time.monotonic()
-    config = FicganPaper(
-        data, layout, labels, part, skip, limit, size, aligned, judges, attributes, checkpoint, bank, k, layers,
-        tuple(_ablation(text) for text in ablations), detector, device, resamples, seed,
-    )  # fmt: skip
-    with Progress(progress, unit="setting", quiet=quiet) as report:
-        run = run_ficgan(config, out, report)
-    _finish(run.results, out, ficgan_tables(run), started, lambda: draw_figure_4(run, out / "figures"))
+    config = FicganPaper(ablations=tuple(_ablation(text) for text in ablations), **protocol)
+    run = run_ficgan(config, out, report)
+    return _finish(run.results, out, ficgan_tables(run), lambda: draw_figure_4(run, out / "figures"))
 
 
-@paper.command(context_settings=_HELP)
-@options(_DATA)
-@_OUT
-@_JUDGE
+@paper.command()
+@shared.options(*_SET)
 @click.option(
-    "--parts",
-    default="",
-    metavar="PART,…",
+    "--parts", default="", metavar="PART,…",
     help="Only these parts: base, retrieval, fine-tuning, kernel, sweep, defences, ood.  [default: all]",
-)
+)  # fmt: skip
 @click.option(
-    "--attacker",
-    "attackers",
-    multiple=True,
-    metavar="LABEL=NAME:KEY=VALUE,…",
+    "--attacker", "attackers", multiple=True, metavar="LABEL=NAME:KEY=VALUE,…",
     help="An attacker, repeatable, such as Revelio=revelio:epochs=100 or GFP-GAN=external:folder=PATH; the "
     "one called Revelio is taken in all parts.  [default: autoencoder and revelio]",
-)
+)  # fmt: skip
 @click.option("--config", "preset", default="revelio", show_default=True, help="Attackers and numbers: revelio64, …")
 @click.option("--scale", "people", type=click.IntRange(4), metavar="PEOPLE", help="At most so many people.")
 @click.option("--size", type=click.IntRange(32), help="Side of the crops, px; blurs are scaled to it.  [default: 256]")
 @click.option("--probes", type=click.IntRange(1), help="Photos that are attacked, of each world.  [default: 97]")
 @click.option("--candidates", type=click.IntRange(1), help="Guesses at each face.  [default: 50]")
+@shared.set_value("Another number of the protocol, such as sweep=20, fine_tuned=10 or adapt_epochs=5")
 @click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Another number of the protocol, repeatable, such as sweep=20, fine_tuned=10 or adapt_epochs=5.",
-)
-@click.option(
-    "--pictures",
-    type=click.IntRange(0),
+    "--pictures", type=click.IntRange(0),
     help="Rows of the picture strips, which show real people; 0: none.  [default: 4]",
-)
-@options(TALK)
-@handle_errors
+)  # fmt: skip
+@shared.reporting("part")
 def revelio(
-    data: Path, layout: str, labels: Path | None, aligned: bool, detector: str, resamples: int, out: Path,
-    judges: tuple[str, ...], parts: str, attackers: tuple[str, ...], preset: str, people: int | None,
-    size: int | None, probes: int | None, candidates: int | None, overrides: tuple[str, ...], pictures: int | None,
-    progress: Any, quiet: bool,
-) -> None:  # fmt: skip
+    out: Path, parts: str, attackers: tuple[str, ...], preset: str, overrides: tuple[str, ...], probes: int | None,
+    report: Progress, **protocol: Any,
+) -> shared.Summary:  # fmt: skip
     """Whether blurred faces are restored and named.
 
     Zhai and others (Revelio), Tables 1 to 7, Figures 4 to 7, 13 and 15: on CelebA-HQ in the paper, any set with
@@ -236,40 +157,24 @@ def revelio(
     from ficgan.lab.papers.revelio import RevelioPaper, run_revelio, settings
     from ficgan.lab.papers.revelio_tables import draw_revelio
 
-    started = time.monotonic()
-    given = {
-        "people": people, "size": size, "probes": probes, "outside": probes, "candidates": candidates,
-        "pictures": pictures, "attackers": attackers or None,
-        "parts": tuple(part.strip() for part in parts.split(",") if part.strip()) or None,
-    }  # fmt: skip
-    values = {**settings(preset, overrides), **{key: value for key, value in given.items() if value is not None}}
-    config = RevelioPaper(
-        data, layout=layout, labels=labels, aligned=aligned, detector=detector, resamples=resamples, judges=judges,
-        **values,
-    )  # fmt: skip
-    with Progress(progress, unit="part", quiet=quiet) as report:
-        run = run_revelio(config, out, report)
-    _finish(run.results, out, run.tables, started, lambda: draw_revelio(run.experiment, run.outcomes, out))
+    chosen = tuple(part.strip() for part in parts.split(",") if part.strip())
+    protocol |= {"probes": probes, "outside": probes, "attackers": attackers or None, "parts": chosen or None}
+    given = {key: value for key, value in protocol.items() if value is not None}
+    config = RevelioPaper(**{**settings(preset, overrides), **given})
+    run = run_revelio(config, out, report)
+    return _finish(run.results, out, run.tables, lambda: draw_revelio(run.experiment, run.outcomes, out))
 
 
-@paper.command(context_settings=_HELP)
-@click.option("--images", type=_PATH, help="ImageNet's folder with train/ and val/, or a folder, zip or tar of scenes.")
-@click.option("--annotations", type=_PATH, help="Face boxes, JSON; the paper's face_annotations_ILSVRC.json.")
-@click.option("--config", "file", type=_PATH, help="YAML file of a study; it may name images and annotations.")
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="A value of the study, repeatable, such as epochs=10 or networks=[resnet18].",
-)
-@_OUT
-@options(TALK)
-@handle_errors
+@paper.command()
+@click.option("--images", type=shared.PATH, help="ImageNet's folder, or a folder, zip or tar of scenes.")
+@click.option("--annotations", type=shared.PATH, help="Face boxes, JSON; the paper's face_annotations_ILSVRC.json.")
+@click.option("--config", "file", type=shared.PATH, help="YAML file of a study; it may name images and annotations.")
+@shared.options(shared.set_value("A value of the study, such as epochs=10 or networks=[resnet18]"), _OUT)
+@shared.reporting("%")
 def obfuscation(
     images: Path | None, annotations: Path | None, file: Path | None, overrides: tuple[str, ...], out: Path,
-    progress: Any, quiet: bool,
-) -> None:  # fmt: skip
+    report: Progress,
+) -> shared.Summary:  # fmt: skip
     """What obfuscated faces cost a classifier.
 
     Yang and others 2022, Tables 3, 8 and 9, Figures 3 and 4: on ImageNet in the paper, any scenes with face boxes will
@@ -277,11 +182,9 @@ def obfuscation(
     """
     from ficgan.lab.study import run_obfuscation
 
-    started = time.monotonic()
     config = _study(images, annotations, file, overrides)
-    with Progress(progress, unit="%", quiet=quiet) as report:
-        results, tables = run_obfuscation(config, out, lambda what, share: report(round(100 * share), 100, what))
-    _finish(results, out, tables, started)
+    results, tables = run_obfuscation(config, out, lambda what, share: report(round(100 * share), 100, what))
+    return _finish(results, out, tables)
 
 
 def _study(images: Path | None, annotations: Path | None, file: Path | None, overrides: Sequence[str]) -> Any:
@@ -309,17 +212,17 @@ def _ablation(text: str) -> tuple[str, str, str]:
 
 
 def _finish(
-    results: Any, out: Path, tables: list[dict[str, Any]], started: float, draw: Callable[[], list[Path]] | None = None
-) -> None:
-    """Write the tables and the report, and say where they are."""
+    results: Any, out: Path, tables: list[dict[str, Any]], draw: Callable[[], list[Path]] | None = None
+) -> shared.Summary:
+    """Write the tables and the report, and name them."""
     from ficgan.errors import FicganError
     from ficgan.images import atomic_write
 
-    with atomic_write(out / "results.json", overwrite=True) as file:
-        file.write(results.to_json().encode())
     tree = {"title": results.title, "caveats": results.caveats, "tables": tables, "provenance": results.provenance}
-    with atomic_write(out / "paper.json", overwrite=True) as file:
-        file.write(json.dumps(tree, indent=1, allow_nan=False, ensure_ascii=False).encode())
+    paper = json.dumps(tree, indent=1, allow_nan=False, ensure_ascii=False)
+    for name, text in (("results.json", results.to_json()), ("paper.json", paper)):
+        with atomic_write(out / name, overwrite=True) as file:
+            file.write(text.encode())
     try:
         from ficgan.lab.report import write_report
 
@@ -327,11 +230,7 @@ def _finish(
     except ImportError as error:
         raise FicganError(f"paper.json is there; the report needs {error.name}: pip install 'ficgan[eval]'") from error
     written += draw() if draw is not None else []
-    summary = {
-        "paper": "paper.json",
-        "results": "results.json",
-        "report": [str(path.relative_to(out)) for path in written],
+    return {
+        "paper": "paper.json", "results": "results.json", "report": [str(path.relative_to(out)) for path in written],
         "tables": [table["title"] for table in tables],
-        "seconds": round(time.monotonic() - started, 1),
-    }
-    click.echo(json.dumps(summary))
+    }  # fmt: skip

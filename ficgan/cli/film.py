@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 
-from ficgan.anonymizers.modes import caution
 from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
 from ficgan.cli._deid_run import FilmOptions, Run, RunOptions
@@ -19,11 +18,9 @@ from ficgan.cli._errors import handle_errors
 from ficgan.cli._plan import Job
 from ficgan.cli._progress import Progress
 from ficgan.errors import InputError
-from ficgan.video.settings import VideoSettings
 
 __all__ = ["analyse", "render"]
 
-_HELP = {"help_option_names": ["-h", "--help"]}
 _VERIFY = (
     click.option(
         "--verify",
@@ -36,7 +33,7 @@ _VERIFY = (
 )
 
 
-@click.command(context_settings=_HELP)
+@click.command()
 @click.argument("film", type=click.Path())
 @click.option("-o", "--output", "folder", metavar="FOLDER", required=True, type=click.Path(), help="Of the project.")
 @opts.options(opts.HIDE[:1], opts.SEARCH, opts.VIDEO_SEARCH, opts.VIDEO_PEOPLE, opts.MODEL)
@@ -49,6 +46,8 @@ def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) ->
     FOLDER gets project.json, tracks.jsonl, thumbs/ and review.html. It holds source faces and is private; `ficgan
     purge` removes it. Edit project.json or export decisions from the page, then `ficgan render FOLDER FILM -o OUT`.
     """
+    from ficgan.anonymizers.modes import caution
+
     started = time.monotonic()
     given = {**_defaults(opts.FACE), **given, "mode": mode, "verify": "sampled"}
     settings, rules = opts.video_settings(given), opts.video_rules(given)
@@ -72,7 +71,7 @@ def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) ->
     click.echo(json.dumps(summary))
 
 
-@click.command(context_settings=_HELP)
+@click.command()
 @click.argument("project", type=click.Path())
 @click.argument("film", type=click.Path())
 @click.option("-o", "--output", "out", metavar="OUT", required=True, type=click.Path(), help="The film to make.")
@@ -120,6 +119,7 @@ def render(
 def _as_analysed(folder: str, fallback: str | None) -> dict[str, Any]:
     """Settings of the analysis that rendering shares; project.json may have been edited, so each is looked at."""
     from ficgan.video.project import Project
+    from ficgan.video.settings import VideoSettings
 
     told, usual = Project.load(folder).settings, VideoSettings()
     given = {name: told.get(name, getattr(usual, name)) for name in ("stride", "pad", "link", "mode", "fallback")}

@@ -1,9 +1,14 @@
-"""The console scripts: `ficgan` with its commands, some of which are programs by name, as `ficgan-deid`."""
+"""The console scripts: `ficgan` with its commands, and short names for four of them, such as `ficgan-deid`."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import sys
+import warnings
+from collections.abc import Callable
 from importlib import import_module
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -11,7 +16,10 @@ from ficgan import __version__
 from ficgan.cli._errors import handle_errors, sentence
 from ficgan.errors import FicganError
 
-__all__ = ["COMMANDS", "attack_main", "deid_main", "eval_main", "main", "train_main"]
+if TYPE_CHECKING:
+    from ficgan.diagnosis import Diagnosis, Finding
+
+__all__ = ["COMMANDS", "attack_main", "deid_main", "doctor", "eval_main", "main", "train_main"]
 
 _HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -29,18 +37,16 @@ COMMANDS = {
     "render": Entry("ficgan.cli.film:render", "Apply a reviewed project to its film."),
     "purge": Entry("ficgan.cli.purge:purge", "Remove project folders and remains of interrupted films."),
     "train": Entry("ficgan.cli.train:train", "Train the model."),
-    "align": Entry("ficgan.cli.align:align", "Turn raw photos into an aligned training set."),
-    "fit-appearance": Entry(
-        "ficgan.cli.appearance:fit_appearance", "Fit the linear appearance model to an aligned set."
-    ),
+    "align": Entry("ficgan.cli.train:align", "Turn raw photos into an aligned training set."),
+    "fit-appearance": Entry("ficgan.cli.train:fit_appearance", "Fit the linear appearance model to an aligned set."),
     "bank": Entry("ficgan.cli.bank:bank", "Build an identity bank from an aligned set."),
-    "train-verifier": Entry("ficgan.cli.verifier:train_verifier", "Train a face-verification network V."),
-    "train-attributes": Entry("ficgan.cli.attributes:train_attributes", "Train the classifier that judges attributes."),
+    "train-verifier": Entry("ficgan.cli.train:train_verifier", "Train a face-verification network V."),
+    "train-attributes": Entry("ficgan.cli.measure:train_attributes", "Train the classifier that judges attributes."),
     "measure": Entry("ficgan.cli.measure:measure", "Measure a model: first figures, or all its bars."),
     "eval": Entry("ficgan.cli.evaluate:evaluate", "Compare anonymisers: attackers, metrics, one report."),
     "attack": Entry("ficgan.cli.attack:attack", "Train attackers on one's own anonymisation, and try them."),
     "pointcloud": Entry("ficgan.cli.pointcloud:pointcloud", "Anonymise faces in 3D scans, draw and measure them."),
-    "doctor": Entry("ficgan.cli.doctor:doctor", "Show what is installed, what works, and what is missing."),
+    "doctor": Entry("ficgan.cli.main:doctor", "Show what is installed, what works, and what is missing."),
 }
 
 
@@ -80,24 +86,50 @@ def main() -> None:
     """Replace the identities in photos and films by k-anonymous ones, train the model, measure what was achieved."""
 
 
-def deid_main() -> None:
-    """Entry point of `ficgan-deid`."""
-    load("deid").main(prog_name="ficgan-deid")
+def _alias(name: str) -> Callable[[], None]:
+    """The console script `ficgan-NAME`, which is `ficgan NAME`."""
+    return lambda: load(name).main(prog_name=f"ficgan-{name}")
 
 
-def train_main() -> None:
-    """Entry point of `ficgan-train`."""
-    load("train").main(prog_name="ficgan-train")
+deid_main, train_main, eval_main, attack_main = map(_alias, ("deid", "train", "eval", "attack"))
 
 
-def eval_main() -> None:
-    """Entry point of `ficgan-eval`."""
-    load("eval").main(prog_name="ficgan-eval")
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@handle_errors
+def doctor(as_json: bool) -> None:
+    """Show versions, devices, detectors, recognisers and the embedded model, and what to do about what is missing.
+
+    Exit code 0 when `ficgan deid` can run here, else 1. Downloads nothing.
+    """
+    from ficgan.diagnosis import diagnose
+
+    with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():  # some libraries print on import
+        warnings.simplefilter("ignore")
+        diagnosis = diagnose()
+    click.echo(json.dumps(diagnosis.to_dict(), indent=2, ensure_ascii=False) if as_json else describe(diagnosis))
+    if not diagnosis.ok:
+        raise SystemExit(1)
 
 
-def attack_main() -> None:
-    """Entry point of `ficgan-attack`."""
-    load("attack").main(prog_name="ficgan-attack")
+def describe(diagnosis: Diagnosis) -> str:
+    """The diagnosis for people: a section each, and last what keeps `ficgan deid` from running."""
+    lines: list[str] = []
+    for title, findings in diagnosis.sections.items():
+        width = max((len(found.name) for found in findings), default=0)
+        lines += [title, *(_line(found, width) for found in findings), ""]
+    if diagnosis.ok:
+        lines.append("ficgan deid can run here.")
+    else:
+        names = ", ".join(found.name for found in diagnosis.blockers)
+        lines.append(f"ficgan deid cannot run here until this is repaired: {names}.")
+    return "\n".join(lines)
+
+
+def _line(found: Finding, width: int) -> str:
+    mark = "ok" if found.ok else "MISSING" if found.required else "-"
+    advice = f" → {found.remedy}" if found.remedy and not found.ok else ""
+    return f"  {mark:<8}{found.name:<{width}}  {found.detail}{advice}"
 
 
 if __name__ == "__main__":

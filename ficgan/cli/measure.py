@@ -1,99 +1,75 @@
-"""`ficgan measure`: the first figures of a model, and the whole table of its bars."""
+"""`ficgan measure` and the classifier of attributes that it can use, `ficgan train-attributes`."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Literal
 
 import click
 
-from ficgan.cli._errors import handle_errors
-from ficgan.cli._options import TALK, options
+from ficgan.cli import _shared as shared
 from ficgan.cli._params import Diversity
 from ficgan.cli._progress import Progress
 
-__all__ = ["measure"]
+__all__ = ["measure", "train_attributes"]
 
 CLIP_FRAMES = 75
-"""Of a clip, the first so many: three seconds of most films."""
-_PATH = click.Path(path_type=Path)
+"""Frames taken of a clip: three seconds of most films."""
 _BARS: tuple[Any, ...] = (
     click.option("--bars", is_flag=True, help="The whole table of bars, beside the average-face sticker, into -o."),
-    click.option("-o", "--output", "out", type=click.Path(path_type=Path, file_okay=False),
-                 help="With --bars: folder for bars.json and bars.md."),
-    click.option("--train", multiple=True, type=_PATH,
+    shared.output("With --bars: folder for bars.json and bars.md.", required=False),
+    click.option("--train", multiple=True, type=shared.PATH,
                  help="With --bars: faces it learnt from, for memorisation and real–real distances; repeatable."),
-    click.option("--clip", "clips", multiple=True, type=_PATH, help="With --bars: a film, for stability; repeatable."),
-    click.option("--attributes", type=_PATH, help="With --bars: classifier of `ficgan train-attributes`."),
+    click.option("--clip", "clips", multiple=True, type=shared.PATH,
+                 help="With --bars: a film, for stability; repeatable."),
+    click.option("--attributes", type=shared.PATH, help="With --bars: classifier of `ficgan train-attributes`."),
 )  # fmt: skip
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--checkpoint", type=_PATH, help="Model; the embedded one if not given.")
-@click.option("--bank", type=_PATH, help="Bank built with it.")
-@click.option("--aligned", multiple=True, type=_PATH, help="Folder, zip or tar of aligned faces.")
-@click.option("--photos", type=_PATH, help="Folder of photos, each of one other person (with --bars: of anybody).")
-@click.option(
-    "--judge", "judges", multiple=True, default=("dlib",), show_default=True,
-    help="dlib, insightface, shape or onnx:PATH; must have had no part in training.",
-)  # fmt: skip
+@click.command()
+@click.option("--checkpoint", type=shared.PATH, help="Model; the embedded one if not given.")
+@click.option("--bank", type=shared.PATH, help="Bank built with it.")
+@click.option("--aligned", multiple=True, type=shared.PATH, help="Folder, zip or tar of aligned faces.")
+@click.option("--photos", type=shared.PATH, help="Folder of photos, each of another person (--bars: anybody).")
+@shared.JUDGES
 @click.option("--layer", "layers", multiple=True, type=click.IntRange(0), help="i, repeatable.  [default: 0, 4, L−1]")
-@click.option("--detector", default="auto", show_default=True, help="auto, insightface, yunet, centerface or dlib.")
+@shared.DETECTOR
 @click.option("--k", default=3000, show_default=True, type=click.IntRange(2), help="People averaged.")
 @click.option("--diversity", "psi", default="auto", show_default=True, type=Diversity(),
               help="ψ; auto: what the model does best with for a person alone in a photo.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(2), help="Use only the first so many faces of each set.")
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:N or auto.")
-@options(_BARS)
-@options(TALK)
-@handle_errors
+@shared.options(shared.device(), *_BARS)
+@shared.reporting("step")
 def measure(
-    checkpoint: Path | None, bank: Path | None, aligned: tuple[Path, ...], photos: Path | None,
-    judges: tuple[str, ...], layers: tuple[int, ...], detector: str, k: int,
-    psi: float | Literal["auto"], limit: int | None,
-    device: str, bars: bool, out: Path | None, train: tuple[Path, ...], clips: tuple[Path, ...],
-    attributes: Path | None, progress: Any, quiet: bool,
-) -> None:  # fmt: skip
+    photos: Path | None, psi: Any, bars: bool, out: Path | None, train: tuple[Path, ...],
+    clips: tuple[Path, ...], attributes: Path | None, report: Progress, **common: Any,
+) -> shared.Summary:  # fmt: skip
     """Reconstruction, identity similarity and detection rate, as JSON. Retries and masking are off.
 
     With --bars every figure a default model is held to, met or missed, in a folder; docs/model.md says how to read it.
     """
     from ficgan.errors import UsageError
 
-    if not aligned and photos is None:
+    if not common["aligned"] and photos is None:
         raise UsageError("nothing to measure on; give --aligned or --photos")
-    common: dict[str, Any] = {
-        "checkpoint": checkpoint, "bank": bank, "aligned": aligned, "judges": judges, "layers": layers,
-        "detector": detector, "k": k, "limit": limit, "device": device,
-    }  # fmt: skip
     if not bars:
         if out is not None or train or clips or attributes is not None:
             raise UsageError("-o, --train, --clip and --attributes belong to the table of bars; give --bars too")
-        click.echo(json.dumps(_first_figures(photos=photos, psi=psi, **common)))
-        return
+        return _first_figures(photos=photos, psi=psi, **common)
     if out is None:
         raise UsageError("the table of bars is written into a folder; give -o")
-    with Progress(progress, unit="step", quiet=quiet) as reporter:
-        common |= {"photos": () if photos is None else (photos,), "psi": psi, "train": train, "attributes": attributes}
-        summary = _whole_table(out, clips, reporter, **common)
-    click.echo(json.dumps(summary))
-
-
-def _whole_table(out: Path, clips: tuple[Path, ...], reporter: Progress, **settings: Any) -> dict[str, Any]:
     from ficgan.lab.bars import BarsConfig, run_bars, write_bars
 
-    config = BarsConfig(clips=tuple(_clip(path) for path in clips), **settings)
-    report = run_bars(config, reporter)
-    written = write_bars(report, out)
+    config = BarsConfig(
+        clips=tuple(_clip(path) for path in clips), photos=() if photos is None else (photos,), psi=psi, train=train,
+        attributes=attributes, **common,
+    )  # fmt: skip
+    table = run_bars(config, report)
+    written = write_bars(table, out)
     return {
-        "bars": [path.name for path in written],
-        "checkpoint": report.facts["checkpoint"],
-        "verdicts": report.verdicts,
-        "missed": report.missed,
-        "left_out": len(report.sheet.left_out),
-        "seconds": report.facts["seconds"],
-    }
+        "bars": [path.name for path in written], "checkpoint": table.facts["checkpoint"], "verdicts": table.verdicts,
+        "missed": table.missed, "left_out": len(table.sheet.left_out), "seconds": table.facts["seconds"],
+    }  # fmt: skip
 
 
 def _clip(path: Path) -> Any:
@@ -116,7 +92,7 @@ def _first_figures(
     judges: tuple[str, ...], layers: tuple[int, ...], detector: str, k: int,
     psi: float | Literal["auto"], limit: int | None,
     device: str,
-) -> dict[str, object]:  # fmt: skip
+) -> shared.Summary:  # fmt: skip
     import numpy as np
 
     from ficgan import lab
@@ -140,7 +116,7 @@ def _first_figures(
     chosen = layers or tuple(sorted({0, min(4, deid.model.num_layers - 1), deid.model.num_layers - 1}))
     for layer in chosen:
         deid.face_model.check_layer(layer)
-    report: dict[str, object] = {"checkpoint": deid.digests.get("checkpoint"), "detector": deid.detector.name}
+    report: shared.Summary = {"checkpoint": deid.digests.get("checkpoint"), "detector": deid.detector.name}
     if aligned:
         faces = open_faces(aligned, resolution=max(deid.model.resolution, lab.basics.LEAST_SIDE))
         check_alignment(faces, deid.alignment)
@@ -155,3 +131,38 @@ def _first_figures(
             raise UsageError(f"{photos} holds {len(images)} photos; give a folder with at least 2")
         report["photos"] = [row.to_dict() for row in lab.measure_photos(deid, images, layers=chosen, judges=readers)]
     return report
+
+
+@click.command("train-attributes")
+@click.argument("data", type=shared.PATH)
+@shared.output("File of the classifier (.safetensors).", kind=shared.NEW_FILE)
+@shared.options(shared.LABELS, shared.layout(), shared.DETECTOR)
+@click.option("--epochs", type=click.IntRange(1), default=25, show_default=True)
+@shared.options(shared.seed(), shared.device(what="cpu, cuda or cuda:N."), shared.OVERWRITE)
+@shared.reporting("step")
+def train_attributes(
+    data: Path, out: Path, labels: Path | None, layout: str, detector: str, epochs: int, seed: int, device: str,
+    overwrite: bool, report: Progress,
+) -> shared.Summary:  # fmt: skip
+    """Train a classifier of face attributes on DATA, such as CelebA.
+
+    DATA: folder, zip or tar of faces with people and 0/1 attributes. A fifth of the people are held out; the figures on
+    them are printed as JSON. The classifier judges others' images: it goes into the `attributes:` of a matrix, or as
+    attributes.safetensors into a model folder.
+    """
+    from ficgan.errors import UsageError
+    from ficgan.faces import get_detector
+    from ficgan.lab.attributes import train_attributes as train
+    from ficgan.lab.sets import Quick, open_set, prepare
+
+    shared.refuse_existing(out, overwrite=overwrite)
+    faces = open_set(data, layout=layout, labels=labels)
+    if not faces.attributes:
+        raise UsageError(f"{data} has no attributes; give --labels with columns of 0 and 1")
+    prepared = prepare(
+        faces, detector=Quick(get_detector(detector)), progress=lambda done, total: report(done, total, "cutting faces")
+    )
+    return train(
+        prepared.faces, prepared.attributes, out, source={"set": faces.name, "digest": faces.digest}, epochs=epochs,
+        seed=seed, device=device, progress=lambda done, total: report(done, total, "training"),
+    )  # fmt: skip

@@ -63,14 +63,14 @@ class Reading:
     unit: str = "m"
     landmarks: Path | None = None  # a file of them for the only scan; None: one beside each scan, where there is one
 
-    def cloud(self, path: Path, told: Progress, notes: list[str] | None = None) -> Cloud:
+    def cloud(self, path: Path, report: Progress, notes: list[str] | None = None) -> Cloud:
         """A scan; what could not be kept of it is printed, and added to `notes`."""
         from ficgan.pointcloud.files import read_cloud
 
         notes = [] if notes is None else notes
         cloud = read_cloud(path, unit=self.unit, notes=notes)
         for note in notes:
-            told.info(f"{path}: {note}.")
+            report.info(f"{path}: {note}.")
         return cloud
 
     def marks_of(self, path: Path) -> Path | None:
@@ -137,7 +137,7 @@ class Plan:
     same: int  # scans left out because they are links to others
 
 
-def plan(inputs: Sequence[Path], outputs: Outputs, reading: Reading, told: Progress, *read: Path | None) -> Plan:
+def plan(inputs: Sequence[Path], outputs: Outputs, reading: Reading, report: Progress, *read: Path | None) -> Plan:
     """Which scan becomes which file; every conflict is found before any work is done.
 
     Results of an earlier run in a folder are left out. Neither landmarks nor what else is `read` is ever overwritten.
@@ -152,12 +152,12 @@ def plan(inputs: Sequence[Path], outputs: Outputs, reading: Reading, told: Progr
     advice = "give scans, or folders of them"
     files = mirrored(inputs, FORMATS.keys(), what="point cloud", advice=advice, known=LANDMARK_ENDINGS, twins=twins)
     if twins:
-        told.info(f"{len(twins)} left out: the same file as another, such as {twins[0][0]} as {twins[0][1]}.")
+        report.info(f"{len(twins)} left out: the same file as another, such as {twins[0][0]} as {twins[0][1]}.")
     named = {path.resolve() for path in inputs}
     own = [path for path, _ in files if path.resolve() not in named and record_beside(path)]
     files = [pair for pair in files if pair[0] not in own]
     if own:
-        told.info(f"{len(own)} results of an earlier run are left out, such as {own[0]}.")
+        report.info(f"{len(own)} results of an earlier run are left out, such as {own[0]}.")
     if not files:
         raise UsageError("there are no scans but results of an earlier run; name one to have it taken")
     single = outputs.is_file(inputs, len(files))
@@ -190,21 +190,21 @@ def _refuse_conflicts(tasks: Sequence[Task], outputs: Outputs, read: set[Path | 
                 )
 
 
-def over_all(tasks: Sequence[Task], work: Callable[[Task], dict[str, Any]], told: Progress) -> list[dict[str, Any]]:
+def over_all(tasks: Sequence[Task], work: Callable[[Task], dict[str, Any]], report: Progress) -> list[dict[str, Any]]:
     """What `work` returned of each task, or "error"; a scan that cannot be used is reported, and the others go on."""
     done: list[dict[str, Any]] = []
     for number, task in enumerate(tasks):
-        told(number, len(tasks), str(task.source))
+        report(number, len(tasks), str(task.source))
         try:
             task.output.parent.mkdir(parents=True, exist_ok=True)
             with naming(task.source):
                 done.append({"input": str(task.source), "output": str(task.output), **work(task)})
         except InputError as error:
-            told.error(str(error))
+            report.error(str(error))
             done.append({"input": str(task.source), "error": str(error)})
         except OSError as error:
             raise FicganError(f"{task.output} cannot be written ({error.strerror}); choose another output") from None
-    told(len(tasks), len(tasks), "")
+    report(len(tasks), len(tasks), "")
     return done
 
 

@@ -1,27 +1,21 @@
-"""`ficgan-eval survey`: whether people recognise anonymised and reversed faces, asked blindly."""
+"""`ficgan eval survey`: whether people recognise anonymised and reversed faces, asked blindly."""
 
 from __future__ import annotations
 
-import json
-import time
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import click
 
+from ficgan.cli import _shared as shared
 from ficgan.cli._errors import EXIT_SOME_FAILED, handle_errors
-from ficgan.cli._options import TALK, options
 from ficgan.cli._progress import Progress
 
 __all__ = ["survey"]
 
-_HELP = {"help_option_names": ["-h", "--help"]}
-_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
-_PATH = click.Path(path_type=Path)
-_FOLDER = click.Path(path_type=Path, file_okay=False)
 
-
-@click.group(context_settings=_HELP)
+@click.group()
 def survey() -> None:
     """Ask people whether two pictures, one of them anonymised or reversed, show the same person.
 
@@ -29,12 +23,11 @@ def survey() -> None:
     """
 
 
-@survey.command(context_settings=_HELP)
+@survey.command()
 @click.argument("config", required=False, metavar="[CONFIG]")
-@click.option("-o", "--output", "out", required=True, type=_FOLDER, help="New folder for pages, pictures and key.")
-@click.option("--data", type=_PATH, help="Face set, where no CONFIG names one.")
-@click.option("--layout", default="auto", show_default=True, help="How --data lies: celeba, lfw, ffhq, folders, …")
-@click.option("--labels", type=_PATH, help="Label file or folder, where not beside --data.")
+@shared.output("New folder for pages, pictures and key.")
+@click.option("--data", type=shared.PATH, help="Face set, where no CONFIG names one.")
+@shared.options(shared.layout(), shared.LABELS)
 @click.option("--aligned", is_flag=True, help="--data is aligned as ficgan's own crops; nothing is detected.")
 @click.option("--size", type=click.IntRange(32), help="Side of the pictures, px.  [default: 224, or CONFIG's]")
 @click.option("--set", "wanted", metavar="NAME", help="Which set of CONFIG.  [default: the first]")
@@ -51,21 +44,19 @@ def survey() -> None:
 @click.option("--failures", default=0, show_default=True, type=click.IntRange(0), help="Most checks one may fail.")
 @click.option("--match", multiple=True, metavar="COLUMN",
               help="In what strangers agree besides gender, such as age; repeatable.")  # fmt: skip
-@click.option("--consent", type=_FILE, help="Text that participants agree to.  [default: a placeholder]")
-@click.option("--detector", default="auto", show_default=True, help="Finds the faces: auto, yunet, dlib, …")
-@click.option("--store", type=_FOLDER, help="Keep crops and pixels here, such as in the store of a run.")
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Who is shown, with whom, to whom.")
-@options(TALK)
-@handle_errors
+@click.option("--consent", type=shared.FILE, help="Text that participants agree to.  [default: a placeholder]")
+@shared.DETECTOR
+@click.option("--store", type=shared.FOLDER, help="Keep crops and pixels here, such as in the store of a run.")
+@shared.seed("Seed of who is shown, with whom, to whom.")
+@shared.reporting("condition")
 def make(
-    config: str | None, out: Path, data: Path | None, layout: str, labels: Path | None, aligned: bool, size: int | None,
-    wanted: str | None, methods: tuple[str, ...], reversals: tuple[str, ...], control: bool, pairs: int,
+    out: Path, methods: tuple[str, ...], reversals: tuple[str, ...], control: bool, pairs: int,
     questionnaires: int | None, checks: int, failures: int, match: tuple[str, ...], consent: Path | None, detector: str,
-    store: Path | None, seed: int, progress: Any, quiet: bool,
-) -> None:  # fmt: skip
+    store: Path | None, seed: int, report: Progress, **faces: Any,
+) -> shared.Summary:  # fmt: skip
     """Draw pairs, make their pictures, and write a page for each questionnaire.
 
-    CONFIG: a matrix as of `ficgan-eval run`, for its set and methods; or --data and --methods. Hand out what is in
+    CONFIG: a matrix as of `ficgan eval run`, for its set and methods; or --data and --methods. Hand out what is in
     OUTPUT/pages, one page a participant, in turn; keep the rest, which says what is what. Prints one line of JSON.
     """
     from ficgan.errors import InputError
@@ -73,40 +64,36 @@ def make(
     from ficgan.lab.survey.design import Rules
     from ficgan.lab.survey.make import CONSENT, changes_of, make_survey, write_survey
 
-    began = time.monotonic()
     rules = Rules(pairs, checks, questionnaires, match, failures, seed)
-    source, known = _source(config, data, layout, labels, aligned, size, wanted)
+    source, known = _source(**faces)
     chosen = _methods(methods, known, reversals)
     changes = changes_of(chosen, reversals, control=control, named=known)
     if out.is_dir() and any(out.iterdir()):
         raise InputError(f"{out} is not empty; two surveys must not mix: choose a new folder")
     text = _text(consent) if consent else CONSENT
     finder = None if source.aligned else get_detector(detector)
-    with Progress(progress, unit="condition", quiet=quiet) as report:
-        made = make_survey(source, changes, rules, divided=data is None, detector=finder, store=store, progress=report)
-        pages = write_survey(out, made, consent=text)
+    divided = faces["data"] is None
+    made = make_survey(source, changes, rules, divided=divided, detector=finder, store=store, progress=report)
+    pages = write_survey(out, made, consent=text)
     notes = [*made.key.notes, *([] if consent else ["The pages have no consent text yet: give --consent."])]
-    summary = {
+    return {
         "pages": str(out / "pages"), "key": str(out / "key.json"), "questionnaires": len(pages),
         "conditions": [condition.label for condition in made.key.conditions],
         "questions": len(made.key.questionnaires[0].items), "pictures": len(made.pixels),
         "people": len({picture.person for picture in made.key.pictures.values()}), "notes": notes,
-        "seconds": round(time.monotonic() - began, 1),
     }  # fmt: skip
-    click.echo(json.dumps(summary, ensure_ascii=False))
 
 
-@survey.command(context_settings=_HELP)
+@survey.command()
 @click.argument("folder", metavar="OUT", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.argument("answers", nargs=-1, required=True, type=_FILE)
-@click.option("-o", "--output", "out", type=click.Path(path_type=Path, dir_okay=False), help="Write all figures, JSON.")
+@click.argument("answers", nargs=-1, required=True, type=shared.FILE)
+@shared.output("Write all figures, JSON.", kind=shared.NEW_FILE, required=False)
 @click.option(
     "--judge", "judges", multiple=True, help="Recogniser on the same pictures: dlib, insightface, shape, onnx:PATH."
 )
 @click.option("--threshold", "thresholds", multiple=True, metavar="JUDGE=SIMILARITY",
               help="Of a judge, chosen on other faces: a cosine, or minus a distance.  [default: its own]")  # fmt: skip
-@click.option("--resamples", default=1000, show_default=True, type=click.IntRange(1), help="Of the bootstrap.")
-@click.option("--device", default="cpu", show_default=True, help="Where judges compute.")
+@shared.options(shared.RESAMPLES, shared.device(what="Where judges compute."))
 @handle_errors
 def score(
     folder: Path, answers: tuple[Path, ...], out: Path | None, judges: tuple[str, ...], thresholds: tuple[str, ...],
@@ -201,8 +188,6 @@ def _text(path: Path) -> str:
 
 
 def _thresholds(judged: list[Any], given: tuple[str, ...]) -> list[Any]:
-    import dataclasses
-
     from ficgan.errors import UsageError
 
     chosen = {}

@@ -11,12 +11,12 @@ import pytest
 from click.testing import CliRunner
 
 from ficgan import diagnosis, pretrained
-from ficgan.cli import doctor as command
+from ficgan.cli import main as command
 from ficgan.diagnosis import OPENCV_REMEDY, Diagnosis, Finding
 
 
 def invoke(monkeypatch: pytest.MonkeyPatch, *findings: Finding, arguments: tuple[str, ...] = ()) -> tuple[int, str]:
-    monkeypatch.setattr(command, "diagnose", lambda: Diagnosis({"section": list(findings)}))
+    monkeypatch.setattr(diagnosis, "diagnose", lambda: Diagnosis({"section": list(findings)}))
     result = CliRunner().invoke(command.doctor, list(arguments))
     return result.exit_code, result.stdout
 
@@ -57,6 +57,7 @@ def test_everything_is_probed_and_nothing_raises() -> None:
     assert all("\n" not in finding.detail for finding in names.values())
 
 
+@pytest.mark.slow
 def test_a_probe_that_fails_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise RuntimeError("driver\nmismatch")

@@ -100,7 +100,7 @@ def test_bad_films_fail_each_in_a_sentence_and_stop_nobody(clip: Path, tmp_path:
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ("camera:9", "camera"),
+        pytest.param("camera:9", "camera", marks=pytest.mark.slow),
         ("rtsp://me:secret@127.0.0.1:1/x", "cannot be opened"),
         pytest.param("x/%05d.png", "no image", marks=pytest.mark.slow),
     ],

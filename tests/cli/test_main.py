@@ -1,8 +1,13 @@
-"""The group of commands: lazily loaded, the same help everywhere, a missing library told in one sentence."""
+"""The group of commands: loaded when called, help fast and light, no lab in the product, errors in one sentence."""
 
 from __future__ import annotations
 
+import ast
+import json
+import signal
+import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -10,7 +15,92 @@ from click.testing import CliRunner
 
 from ficgan import __version__
 from ficgan.cli import main as group
+from ficgan.cli._errors import handle_errors
+from ficgan.cli._shared import reporting
+from ficgan.cli.train import spread
 from ficgan.diagnosis import OPENCV_REMEDY
+from ficgan.errors import FicganError, InputError, UsageError
+
+CLI = Path(group.__file__).parent
+LAB = {
+    "attack.py": None, "annotate.py": None, "evaluate.py": None, "evaluate_paper.py": None, "measure.py": None,
+    "survey.py": None, "pointcloud.py": {"evaluate", "_study"},
+}  # fmt: skip
+"""Files, or functions of them, that may import ficgan.lab: those of the commands that evaluate."""
+NUMPY_TOO = {"deid", "analyse", "render"}
+"""Commands whose options still need NumPy."""
+HELP = """
+import contextlib, io, json, os, sys, time
+
+def ask(command, words):
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
+        command.main([*words, "--help"], prog_name="ficgan")
+    assert "Usage: " in out.getvalue(), words
+
+def deeper(command, words):
+    for name, below in getattr(command, "commands", {}).items():
+        ask(main, [*words, name])
+        yield " ".join([*words, name])
+        yield from deeper(below, [*words, name])
+
+for name in NAMES:
+    if os.fork():
+        os.wait()
+        continue
+    start = time.process_time()
+    from ficgan.cli.main import load, main
+    ask(main, [name])
+    seconds = time.process_time() - start
+    known = [name, *deeper(load(name), [name])]
+    loaded = [word for word in HEAVY if word in sys.modules]
+    print(json.dumps([known, seconds, loaded]), flush=True)
+    os._exit(0)
+"""
+
+
+def test_every_help_is_fast_and_loads_nothing_heavy() -> None:
+    """A process forks for every command; the sub-commands of groups are asked, too."""
+    heavy = ["torch", "torch._dynamo", "cv2", "numpy", "scipy", "pydantic", "onnxruntime", "av", "ficgan.lab"]
+    code = HELP.replace("NAMES", repr(list(group.COMMANDS))).replace("HEAVY", repr(heavy))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [known[0] for known, _, _ in found] == list(group.COMMANDS)
+    every = {name for known, _, _ in found for name in known}
+    assert every >= {"bank build", "attack evaluate", "eval paper revelio", "eval survey make", "pointcloud make-head"}
+    for known, seconds, loaded in found:
+        assert loaded == (["numpy"] if known[0] in NUMPY_TOO else []), known[0]
+        assert known[0] in NUMPY_TOO or seconds < 0.3, known[0]
+
+
+def test_inference_does_not_import_the_compiler_of_torch() -> None:
+    """The ops mark their constants as torch.compile wants it, without importing torch._dynamo."""
+    code = "import sys, torch, ficgan.deidentify, ficgan.ops.library; print('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+
+
+@pytest.mark.slow
+def test_the_mark_of_a_constant_is_that_of_torch() -> None:
+    import torch
+
+    from ficgan.ops.library import constant
+
+    assert vars(constant(lambda: 1)) == vars(torch.compiler.assume_constant_result(lambda: 1))
+
+
+def functions(tree: ast.AST, names: set[str]) -> set[ast.AST]:
+    """All nodes within the functions of these names."""
+    inside = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name in names]
+    return {node for function in inside for node in ast.walk(function)}
+
+
+@pytest.mark.parametrize("path", sorted(CLI.glob("*.py")), ids=lambda path: path.name)
+def test_only_commands_that_evaluate_import_the_lab(path: Path) -> None:
+    tree = ast.parse(path.read_text("utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
+    of_lab = [node for node in imports if "ficgan.lab" in ast.unparse(node) or "ficgan import lab" in ast.unparse(node)]
+    names = LAB.get(path.name, set())
+    allowed = functions(tree, names) if names is not None else set(of_lab)
+    assert [ast.unparse(node) for node in of_lab if node not in allowed] == []
 
 
 def test_version_and_help() -> None:
@@ -65,16 +155,76 @@ def test_a_missing_library_is_one_sentence(
     assert result.stderr.count("\n") == 1 and advice in result.stderr and "ficgan deid" in result.stderr
 
 
-@pytest.mark.parametrize(("entry", "name"), [(group.deid_main, "ficgan-deid"), (group.train_main, "ficgan-train")])
-def test_console_scripts(
-    entry: object, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", [f"/somewhere/{name}", "--help"])
-    with pytest.raises(SystemExit) as end:
-        entry()  # type: ignore[operator]
-    assert end.value.code == 0
-    assert f"Usage: {name} " in capsys.readouterr().out
-    monkeypatch.setattr(sys, "argv", [f"/somewhere/{name}", "-h"])
-    with pytest.raises(SystemExit) as end:
-        entry()  # type: ignore[operator]
-    assert end.value.code == 0
+@pytest.mark.parametrize("name", ["deid", "train", "eval", "attack"])
+def test_console_scripts(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    entry = getattr(group, f"{name}_main")
+    for word in ("--help", "-h"):
+        monkeypatch.setattr(sys, "argv", [f"/somewhere/ficgan-{name}", word])
+        with pytest.raises(SystemExit) as end:
+            entry()
+        assert end.value.code == 0
+        assert f"Usage: ficgan-{name} " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("failed", "code"), [(False, 0), (True, 3)])
+def test_a_command_ends_with_a_line_of_json(failed: bool, code: int) -> None:
+    @click.command()
+    @click.option("--count", default=2)
+    @reporting("thing")
+    def counts(count: int, report: object) -> tuple[dict[str, int], bool]:
+        report.info("a word")  # type: ignore[attr-defined]
+        return {"count": count}, failed
+
+    outcome = CliRunner().invoke(counts, ["--count", "3"])
+    assert outcome.exit_code == code and outcome.stderr == "a word\n" and outcome.stdout.count("\n") == 1
+    assert json.loads(outcome.stdout) == {"count": 3, "seconds": pytest.approx(0, abs=1)}
+    assert CliRunner().invoke(counts, ["--quiet"]).stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (FicganError("a"), 1, "Error: a\n"),
+        (UsageError("b"), 2, "Error: b\n"),
+        (InputError("c\nd"), 3, "Error: c d\n"),
+        (KeyboardInterrupt(), 130, "Interrupted.\n"),
+        (KeyboardInterrupt("stopped at 3 kimg;\nthe same command goes on"), 130,
+         "Interrupted: stopped at 3 kimg; the same command goes on\n"),
+        (click.Abort(), 130, "Interrupted.\n"),
+        (BrokenPipeError(), 1, ""),
+        (ValueError("x\ny"), 1, "Error: ValueError: x y\n"),
+        (OSError(28, "No space left on device", "/f"), 1, "Error: No space left on device: /f\n"),
+    ],
+)
+def test_handle_errors(error: BaseException, code: int, said: str) -> None:
+    @click.command()
+    @handle_errors
+    def fails() -> None:
+        raise error
+
+    before = signal.getsignal(signal.SIGTERM)
+    outcome = CliRunner().invoke(fails)
+    assert (outcome.exit_code, outcome.stdout, outcome.stderr) == (code, "", said)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FICGAN_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        handle_errors(lambda: 1 / 0)()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("tiny --data a b c --out d", "tiny --data a --data b --data c --out d"),
+        ("tiny --data a --data b --out d loss.positive=0", "tiny --data a --data b --out d loss.positive=0"),
+        ("tiny --data a b seed=3 --out d", "tiny --data a --data b seed=3 --out d"),
+        ("tiny seed=3 --out d --data a", "tiny seed=3 --out d --data a"),
+        ("--data a --out d tiny seed=3", "--data a --out d tiny seed=3"),
+        ("tiny --out d --data a ./x=y", "tiny --out d --data a --data ./x=y"),
+        ("tiny --data", "tiny --data"),
+    ],
+)
+def test_spread(given: str, expected: str) -> None:
+    assert spread(given.split()) == expected.split()

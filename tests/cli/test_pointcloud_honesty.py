@@ -46,7 +46,7 @@ def test_results_are_skipped_only_where_they_would_be_made_again(scans: Path, he
     seeded = ("--method", "uniform-noise", "--points", 1000, "--degree", 20, "--seed", 3)
     assert run(*seeded)[0] == 0
     code, said, err = run(*seeded)
-    assert code == 0 and said["skipped"] == 1 and said["scans"] == 0 and "1 left out" in err
+    assert code == 0 and said["skipped"] == 1 and said["scans"] == 0 and "1 skipped" in err
     for other, what in (
         ((*seeded[:5], 21, *seeded[6:]), "degree or setting"),
         ((*seeded[:-1], 4), "seed"),

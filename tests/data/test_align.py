@@ -15,7 +15,7 @@ from media import write_tar
 from PIL import Image
 
 import ficgan.faces
-from ficgan.cli.align import align
+from ficgan.cli.train import align
 from ficgan.data import alignment_name, check_alignment, open_faces
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, Face, similarity, transform_points

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ficgan import pretrained
-from ficgan.cli.appearance import write_bank
+from ficgan.cli.train import write_bank
 from ficgan.config import Config, load_config
 from ficgan.data import open_faces
 from ficgan.deidentify import Deidentifier

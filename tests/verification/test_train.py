@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
-from ficgan.cli.verifier import train_verifier
+from ficgan.cli.train import train_verifier
 from ficgan.data import open_faces
 from ficgan.errors import InputError
 from ficgan.faces.alignment import Alignment
@@ -243,7 +243,7 @@ def test_command_mistakes(people: Path, tmp_path: Path, arguments: list[str], co
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_saves_and_exits_130(people: Path, tmp_path: Path, number: int) -> None:
     out = tmp_path / "run"
-    code = "from ficgan.cli.verifier import train_verifier; train_verifier()"
+    code = "from ficgan.cli.train import train_verifier; train_verifier()"
     process = subprocess.Popen([sys.executable, "-c", code, *options(people, out, 10**6)], stderr=subprocess.PIPE)
     while not (out / "state.safetensors").exists() and process.poll() is None:
         time.sleep(0.2)
