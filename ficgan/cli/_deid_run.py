@@ -19,7 +19,6 @@ from ficgan.cli._progress import Progress
 from ficgan.cli._workers import in_order
 from ficgan.errors import FicganError, InputError
 from ficgan.files import atomic_write
-from ficgan.video.folders import work_folder
 
 __all__ = ["SYNTHETIC_ACTIONS", "FilmOptions", "Run", "RunOptions"]
 
@@ -289,6 +288,8 @@ class Run:
         except FicganError:
             raise  # nothing stays
         except BaseException:
+            from ficgan.video.folders import work_folder
+
             work = work_folder(job.output)
             if work.is_dir():
                 self._report.info(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ficgan.anonymizers.modes import method_of
 from ficgan.cli._background import read_background
 from ficgan.cli._params import Box, Direction, Diversity, Finite, Mode, Pair, Seconds
 from ficgan.cli._progress import MODES
@@ -370,6 +369,8 @@ def chosen_method(mode: str) -> Anonymizer | None:
 
 @lru_cache(maxsize=4)
 def _method(mode: str) -> Anonymizer | None:
+
+    from ficgan.anonymizers.modes import method_of
 
     return method_of(mode)
 

@@ -13,8 +13,6 @@ from typing import Any
 from ficgan.cli._films import FILM_SUFFIXES, WRITABLE_FILMS, film_suffix, is_address, is_film
 from ficgan.errors import FicganError, UsageError
 from ficgan.images.formats import READABLE_SUFFIXES, WRITABLE_SUFFIXES, output_suffix
-from ficgan.video.folders import kind_of
-from ficgan.video.media import display_name
 
 __all__ = ["DEFAULT_SUFFIX", "TOOL", "Job", "Plan", "make_plan", "own_sidecar", "sidecar_path"]
 
@@ -37,6 +35,8 @@ class Job:
     @property
     def name(self) -> str:
         """What was given; of an address without password."""
+        from ficgan.video.media import display_name
+
         return display_name(self.address) if self.address else str(self.source)
 
 
@@ -108,6 +108,8 @@ def make_plan(
     seen: set[str] = set()
     for address in filter(is_address, inputs):
         if not to_file or out is None or Path(out).suffix.lower() not in WRITABLE_FILMS:
+            from ficgan.video.media import display_name
+
             raise UsageError(
                 f"{display_name(address)}: a camera, stream or sequence of images needs -o FILE, such as -o result.mp4"
             )
@@ -206,6 +208,8 @@ def _sources(inputs: Sequence[str], folder: Path | None, recursive: bool, plan: 
 
 
 def _is_left_out(folder: Path) -> bool:
+    from ficgan.video.folders import kind_of
+
     return folder.name.startswith(".") or folder.is_symlink() or kind_of(folder) is not None
 
 

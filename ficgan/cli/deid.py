@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from ficgan import __version__
-from ficgan.anonymizers.modes import caution
 from ficgan.cli import _options as opts
 from ficgan.cli._deid_run import FilmOptions, Run, RunOptions
 from ficgan.cli._errors import EXIT_SOME_FAILED, handle_errors
@@ -213,6 +212,8 @@ def _share_processors(jobs: int, *, films: bool) -> None:
 def _caution(mode: str) -> str | None:
     if mode in ("ficgan", "solid"):
         return None
+
+    from ficgan.anonymizers.modes import caution
 
     return caution(mode, opts.chosen_method(mode))
 

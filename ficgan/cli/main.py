@@ -94,7 +94,7 @@ def _alias(name: str) -> Callable[[], None]:
 deid_main, train_main, eval_main, attack_main = map(_alias, ("deid", "train", "eval", "attack"))
 
 
-@click.command()
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @handle_errors
 def doctor(as_json: bool) -> None:

@@ -89,7 +89,7 @@ def test_bad_films_fail_each_in_a_sentence_and_stop_nobody(clip: Path, tmp_path:
     errors = [line for line in said if line.startswith("Error: ")]
     for name, words in {
         "audio.mp4": "only sound", "headless.mp4": "no video", "text.mp4": "no video", "empty.mp4": "is empty",
-        "missing.mp4": "No such file", "cut.mkv": "cut off at",
+        "missing.mp4": "no such file", "cut.mkv": "cut off at",
     }.items():  # fmt: skip
         (line,) = (line for line in errors if f"{bad / name}: " in line)
         assert words in line
