@@ -60,6 +60,6 @@ def train_attributes(
         )
         figures = train(
             prepared.faces, prepared.attributes, out, source={"set": faces.name, "digest": faces.digest}, epochs=epochs,
-            seed=seed, device=device, progress=lambda done, total: told(done, total, "training"),
+            seed=seed, device=device, progress=told,
         )  # fmt: skip
     click.echo(json.dumps(figures))

@@ -280,7 +280,7 @@ def obfuscation(
     started = time.monotonic()
     config = _study(images, annotations, file, overrides)
     with Progress(progress, unit="%", quiet=quiet) as report:
-        results, tables = run_obfuscation(config, out, lambda what, share: report(round(100 * share), 100, what))
+        results, tables = run_obfuscation(config, out, report)
     _finish(results, out, tables, started)
 
 

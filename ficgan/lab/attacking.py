@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 
 from ficgan.arrays import content_key
 from ficgan.errors import FicganError, UsageError
-from ficgan.images import atomic_write
 from ficgan.lab.attackers import titles
 from ficgan.lab.attacks import Pairs
 from ficgan.lab.attacks.learned import Learned, read_header
 from ficgan.lab.bench import Bench, Subject, anonymiser_for, divided_set, opened
 from ficgan.lab.manifest import MANIFEST, Manifest, photo_keys
-from ficgan.lab.matrix import Progress, run_matrix
+from ficgan.lab.matrix import run_matrix
 from ficgan.lab.matrix_config import AttackConfig, AttackSet, MatrixConfig, MethodConfig, SetConfig, get_scenarios
+from ficgan.lab.pages import write_file
 from ficgan.lab.papers.bench import scaled
 from ficgan.lab.results import Results
 from ficgan.lab.sets import open_set
-from ficgan.lab.stored import Store, digest, files_digest
+from ficgan.lab.stored import Progress, Store, digest, files_digest
 
 __all__ = ["WEIGHTS", "evaluate_attacker", "train_attacker"]
 
@@ -224,8 +224,7 @@ def _claim(out: Path, mark: dict[str, Any]) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FicganError(f"{out} cannot be made ({error.strerror}); choose another folder") from None
-    with atomic_write(path, overwrite=True) as kept:
-        kept.write(json.dumps(mark).encode())
+    write_file(path, json.dumps(mark))
 
 
 def _finished(results: Results, out: Path, spec: str, header: dict[str, Any]) -> Results:
@@ -243,6 +242,5 @@ def _finished(results: Results, out: Path, spec: str, header: dict[str, Any]) ->
         "that it fails does not show that another attacker, or this one with more data, would.",
         *results.caveats,
     ]
-    with atomic_write(out / "results.json", overwrite=True) as file:
-        file.write(results.to_json().encode())
+    results.write(out / "results.json")
     return results

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, crop, similarity
 from ficgan.lab.metrics.intervals import percentiles
 from ficgan.lab.results import Figure
+from ficgan.lab.stored import Progress
 from ficgan.models.io import load_tensors, save_tensors
 
 __all__ = [
@@ -45,7 +46,6 @@ _BATCH = 64
 _RATE, _DECAY, _WARM = 2e-3, 1e-2, 50
 _JITTER = 0.1  # of contrast, and of each channel's brightness, in units of the range −1..1
 
-Progress = Callable[[int, int], None]
 
 # -- network ----------------------------------------------------------------------------------------------------------
 
@@ -141,7 +141,7 @@ def fit(
             loss.backward()
             optimiser.step()
             if progress:
-                progress(done + 1, epochs * steps)
+                progress(done + 1, epochs * steps, "training")
         read = probabilities(network, held[0]).astype(np.float64).clip(1e-7, 1 - 1e-7)
         error = float(-np.where(held[1] > 0, np.log(read), np.log(1 - read)).mean())
         if error < best:

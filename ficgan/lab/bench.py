@@ -19,7 +19,7 @@ from ficgan.lab import readers
 from ficgan.lab.manifest import refuse_the_known
 from ficgan.lab.matrix_config import MatrixConfig, SetConfig, SplitConfig, View
 from ficgan.lab.metrics.geometry import detect_faces, quick
-from ficgan.lab.metrics.intervals import Bootstrap, percentiles, proportion, ratios
+from ficgan.lab.metrics.intervals import Bootstrap, Sample
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.readers import Embeddings, Reader
 from ficgan.lab.results import Figure
@@ -27,11 +27,12 @@ from ficgan.lab.sets import FaceSet, Prepared, Quick, Split, check, open_set, pr
 from ficgan.lab.stored import Store, digest, fingerprint
 
 __all__ = [
-    "Bench", "FaceBench", "NotApplicable", "Refused", "Subject", "anonymiser_for", "content", "describe", "divide",
-    "divided_set", "known", "mean_figure", "open_bench", "opened", "per_person", "pixels_of", "prepared_set",
+    "Bench", "FaceBench", "NotApplicable", "Refused", "Subject", "anonymised", "anonymiser_for", "content", "describe",
+    "divide", "divided_set", "known", "open_bench", "opened", "pixels_of", "prepared_set",
 ]  # fmt: skip
 
 Rows = NDArray[np.int64]
+_CHUNK = 256  # faces that are anonymised together
 
 
 class Refused(FicganError):
@@ -67,11 +68,15 @@ class FaceBench:
 
     @property
     def bootstrap(self) -> Bootstrap:
-        return Bootstrap(self.resamples, self.seed)
+        return Bootstrap(max(1, self.resamples), self.seed)
+
+    def sample(self, rows: Rows | None = None) -> Sample:
+        """Of all images, or of those at some rows."""
+        return Sample(self.people if rows is None else self.people[rows], self.bootstrap)
 
     def mean(self, metric: str, values: NDArray[Any], note: str = "") -> Figure:
         """The mean of the finite values [N] of the images, with an interval over people."""
-        return mean_figure(metric, values, self.people, self.bootstrap, note)
+        return self.sample().mean(metric, values, note)
 
     def part(self, rows: Sequence[int] | NDArray[np.integer], images: Images | None = None) -> Prepared:
         """Some rows of the set with their labels, perhaps in other pixels."""
@@ -262,28 +267,12 @@ def known(faces: Faces) -> NDArray[np.int64]:
     return faces.people
 
 
-def mean_figure(metric: str, values: NDArray[Any], people: Rows, bootstrap: Bootstrap, note: str = "") -> Figure:
-    """The mean of the finite values [N] of images, with an interval by resampling the people [N] in them.
-
-    Yes-or-no values have the interval of a proportion; a single person has none.
-    """
-    used = np.isfinite(values)
-    if not used.any():
-        return Figure(metric, None, unit="images", note=note or "no image has it")
-    sums, counts = per_person(values[used], people[used])
-    low = high = None
-    if len(sums) > 1:
-        drawn = bootstrap.weights(len(sums))
-        share = values.dtype == bool
-        low, high = proportion(drawn, sums, counts) if share else percentiles(ratios(drawn, sums, counts))
-    return Figure(metric, float(np.mean(values[used], dtype=np.float64)), low, high, int(used.sum()), "images", note)
-
-
-def per_person(values: NDArray[Any], people: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Values [N] of images added up for each of the people [N] in them, and how many images each has; [I] both."""
-    _, index = np.unique(people, return_inverse=True)
-    sums = np.bincount(index, weights=values.astype(np.float64)).astype(np.float64)
-    return sums, np.bincount(index).astype(np.float64)
+def anonymised(anonymizer: Anonymizer, faces: Faces) -> Images:
+    """All faces in chunks, so that memory is bounded by the output; those of a chunk are each other's targets."""
+    out = np.empty_like(faces.images)
+    for rows in np.array_split(np.arange(len(faces)), max(1, -(-len(faces) // _CHUNK))):
+        out[rows] = anonymizer(faces.take(rows))
+    return out
 
 
 # -- sets of a configuration ------------------------------------------------------------------------------------------

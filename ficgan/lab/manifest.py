@@ -14,10 +14,10 @@ import numpy as np
 
 from ficgan.arrays import content_key
 from ficgan.errors import InputError, UsageError
-from ficgan.images import atomic_write
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.attacks.learned import Trained, read_header
 from ficgan.lab.matrix_config import SetConfig
+from ficgan.lab.pages import write_file
 from ficgan.lab.sets import FaceSet, Prepared, Split, open_set
 from ficgan.registry import parse_spec
 
@@ -53,8 +53,7 @@ class Manifest:
 
     def write(self, path: Path) -> None:
         tree = {"schema": SCHEMA, **dataclasses.asdict(self)}
-        with atomic_write(path, overwrite=True) as file:
-            file.write(json.dumps(tree, indent=1).encode())
+        write_file(path, json.dumps(tree, indent=1))
 
     @classmethod
     def read(cls, path: Path) -> Manifest:

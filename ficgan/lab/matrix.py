@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
-import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -20,7 +18,6 @@ from ficgan.anonymizers import ANONYMIZERS, Anonymizer
 from ficgan.deidentify import refuse_trainer
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.face_model import ModelInfo
-from ficgan.images import atomic_write
 from ficgan.lab import readers
 from ficgan.lab.attackers import shareable, titles, training_of, with_trainings
 from ficgan.lab.attributes import AttributeClassifier
@@ -28,15 +25,14 @@ from ficgan.lab.bench import Bench, anonymiser_for, describe, open_bench, pixels
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, SetConfig, get_scenarios, without_folder
 from ficgan.lab.metrics.intervals import wilson
 from ficgan.lab.metrics.utility import Judges, Readings, compare
-from ficgan.lab.results import Figure, Results, Trial, Utility, caveats, from_json
-from ficgan.lab.stored import VERSION, Say, digest, files_digest, run_tasks
+from ficgan.lab.pages import png, write_file
+from ficgan.lab.results import Figure, Results, Trial, Utility, caveats, from_json, origin
+from ficgan.lab.stored import VERSION, Progress, Say, digest, files_digest, run_tasks
 from ficgan.lab.trials import LEAST_GROUP, run_trials
 from ficgan.registry import parse_spec
 
-__all__ = ["Progress", "Task", "check_paths", "run_matrix"]
+__all__ = ["Task", "check_paths", "run_matrix"]
 
-Progress = Callable[[int, int, str], None]
-"""Called as progress(done, total, what): a task is finished, or `what` has begun."""
 CLEAR = "clear"
 
 
@@ -115,8 +111,7 @@ class Task:
             "trainings": {attacker: note for attacker, note in trainings.items() if note},
             "seconds": round(time.monotonic() - began, 2),
         }
-        with atomic_write(self.file, overwrite=True) as file:
-            file.write(json.dumps(entry, allow_nan=False).encode())
+        write_file(self.file, json.dumps(entry, allow_nan=False))
 
 
 def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Progress | None = None) -> Results:
@@ -164,8 +159,7 @@ def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Prog
         more = f" ({len(failures) - 1} more tasks failed)" if len(failures) > 1 else ""
         raise FicganError(f"{failures[0]}{more}; what is finished is kept in {out}, run again after mending it")
     results = _collect(config, out, sets, tasks, time.monotonic() - started)
-    with atomic_write(out / "results.json", overwrite=True) as file:
-        file.write(results.to_json().encode())
+    results.write(out / "results.json")
     return results
 
 
@@ -233,17 +227,12 @@ def _collect(
             pictures.setdefault(task.label, []).extend(entry["pictures"])
     results = Results(
         config.title,
-        provenance={
-            "ficgan": __version__,
-            "python": platform.python_version(),
-            "machine": platform.machine(),
-            "settings": _shareable(config),
+        provenance=origin(_shareable(config), seconds) | {
             "attackers": {title: shareable(text) for text, title in titles(config.named_attackers).items()},
             "trainings": {name: note for entry in entries for name, note in entry.get("trainings", {}).items()},
             "attribute_classifier": None if config.attributes is None else AttributeClassifier.load(
                 Path(config.attributes)
             ).training.get("source", {}),
-            "seconds": round(seconds, 1),
             "task_seconds": round(sum(entry["seconds"] for entry in entries), 1),
         },
         sets=sets,
@@ -332,18 +321,11 @@ def _share(metric: str, hits: NDArray[np.bool_]) -> Figure:
 
 def _pictures(bench: Bench, anonymizer: Anonymizer | None, key: str, out: Path, count: int) -> list[str]:
     """The first probes as PNG below `out/pictures`, the same people for every method; files relative to `out`."""
-    from PIL import Image
-
     rows = bench.split.probe
     _, first = np.unique(bench.people[rows], return_index=True)
     rows = rows[first[:count]]
     faces = bench.prepared.faces.take(rows) if anonymizer is None else pixels_of(bench, anonymizer, rows)
-    (out / "pictures").mkdir(exist_ok=True)
-    written = []
-    for number, image in enumerate(faces.images):
-        written.append(f"pictures/{key[:12]}-{number:02d}.png")
-        data = io.BytesIO()
-        Image.fromarray(image).save(data, format="PNG")
-        with atomic_write(out / written[-1], overwrite=True) as file:
-            file.write(data.getvalue())
-    return written
+    names = [f"pictures/{key[:12]}-{number:02d}.png" for number in range(len(rows))]
+    for name, image in zip(names, faces.images, strict=True):
+        write_file(out / name, png(image))
+    return names

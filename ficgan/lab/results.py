@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import platform
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ficgan import __version__
 from ficgan.errors import InputError
+from ficgan.lab.pages import write_file
 
-__all__ = ["FICGAN_LEAK", "NOT_HANDLED", "SCHEMA", "Figure", "Results", "Trial", "Utility", "caveats", "from_json"]
+__all__ = [
+    "FICGAN_LEAK", "NOT_HANDLED", "SCHEMA", "Figure", "Results", "Trial", "Utility", "caveats", "from_json", "origin",
+]  # fmt: skip
 
 SCHEMA = 1
 
@@ -118,6 +123,9 @@ class Results:
         tree = {"schema": SCHEMA, **asdict(self)}
         return json.dumps(tree, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
+    def write(self, path: Path) -> Path:
+        return write_file(path, self.to_json())
+
     @classmethod
     def read(cls, path: Path) -> Results:
         """The results in a file.
@@ -136,6 +144,14 @@ class Results:
             raise InputError(f"there is no {path}; name a finished evaluation's folder or its results.json") from None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path} cannot be read as results of an evaluation ({error}); run it again") from error
+
+
+def origin(settings: Any, seconds: float) -> dict[str, Any]:
+    """Provenance of results: versions, machine, settings, seconds."""
+    return {
+        "ficgan": __version__, "python": platform.python_version(), "machine": platform.machine(),
+        "settings": settings, "seconds": round(seconds, 1),
+    }  # fmt: skip
 
 
 def from_json(raw: dict[str, Any]) -> dict[str, Any]:

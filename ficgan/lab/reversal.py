@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import Faces, generator
 from ficgan.lab.attackers import halves, opponents
 from ficgan.lab.attacks.retrieval import RULES, Rule, choose_threshold, ood_curve, retrieve
-from ficgan.lab.bench import Bench, Subject, content, mean_figure, per_person
+from ficgan.lab.bench import Bench, Subject, content
 from ficgan.lab.matrix_config import Scenario
 from ficgan.lab.metrics import Metric, perceptual
-from ficgan.lab.metrics.intervals import Bootstrap, proportion, wilson
+from ficgan.lab.metrics.intervals import Bootstrap, Sample, proportion, wilson
 from ficgan.lab.metrics.perceptual import Perception, SqueezeNet, frechet_distance, frechet_floor
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.readers import Embeddings
 from ficgan.lab.results import Figure, Trial
 
 __all__ = [
-    "RETRIEVAL", "REVERSAL", "Read", "fidelity_figures", "identity_distance", "mean_figure", "per_person",
-    "retrieval_figures", "run_retrieval", "spread", "stranger_figures",
+    "RETRIEVAL", "REVERSAL", "Read", "fidelity_figures", "identity_distance", "retrieval_figures", "run_retrieval",
+    "spread", "stranger_figures",
 ]  # fmt: skip
 
 PSNR, SSIM = "PSNR", "SSIM"
@@ -64,28 +64,26 @@ def fidelity_figures(bench: Bench, rows: NDArray[np.int64], faces: Faces) -> tup
     if not bench.reversal_metrics:
         return ()
     guess, clear = bench.part(rows, faces.images).regions(), bench.part(rows).regions()
-    side, people = guess.images.shape[1], bench.people[rows]
-    bootstrap = bench.bootstrap
-
+    side, sample = guess.images.shape[1], bench.sample(rows)
     both = [content(guess), content(clear)]
     ratio = bench.store.array(["psnr", *both], lambda: perceptual.psnr(guess.images, clear.images))
     equal = int(np.isposinf(ratio).sum())
     note = f"{equal} of {len(ratio)} are equal to the clear faces (infinite) and left out" if equal else ""
-    out = [mean_figure(PSNR, np.where(np.isinf(ratio), np.nan, ratio), people, bootstrap, note)]
+    out = [sample.mean(PSNR, np.where(np.isinf(ratio), np.nan, ratio), note)]
     if perceptual.scales(side):
         alike = bench.store.array(["ssim", *both], lambda: perceptual.ssim(guess.images, clear.images))
-        out.append(mean_figure(SSIM, alike, people, bootstrap))
+        out.append(sample.mean(SSIM, alike))
     else:
-        out.append(Figure(SSIM, None, unit="images", note=f"squares of {side} pixels are smaller than its window"))
-    return (*out, *_perceived(bench, guess, clear, people, bootstrap))
+        out.append(sample.none(SSIM, f"squares of {side} pixels are smaller than its window"))
+    return (*out, *_perceived(bench, guess, clear, sample))
 
 
-def identity_distance(a: Embeddings, b: Embeddings, people: NDArray[np.int64], bootstrap: Bootstrap) -> Figure:
-    """Mean angle in radians between embeddings [N,D] of guesses and of the clear faces, by the people [N] they show.
+def identity_distance(a: Embeddings, b: Embeddings, sample: Sample) -> Figure:
+    """Mean angle in radians between embeddings [N,D] of guesses and of the clear faces.
 
     Source: Revelio, §5.2 (IDD).
     """
-    return mean_figure(IDD, angles(a, b), people, bootstrap)
+    return sample.mean(IDD, angles(a, b))
 
 
 def angles(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
@@ -95,16 +93,14 @@ def angles(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
     return out
 
 
-def _perceived(
-    bench: Bench, guess: Faces, clear: Faces, people: NDArray[np.int64], bootstrap: Bootstrap
-) -> list[Figure]:
+def _perceived(bench: Bench, guess: Faces, clear: Faces, sample: Sample) -> list[Figure]:
     """LPIPS and FID where their networks are here, and their stand-ins."""
     judges, out = _judges(), []
     if judges.lpips is not None:
         network = judges.lpips
         key = ["lpips", network.network, content(guess), content(clear)]
         values = bench.store.array(key, lambda: network.distance(guess.images, clear.images))
-        out.append(mean_figure(LPIPS, values, people, bootstrap, f"backbone {network.network}"))
+        out.append(sample.mean(LPIPS, values, f"backbone {network.network}"))
     if judges.inception is not None:
         inception = judges.inception
         seen, before = (
@@ -115,7 +111,7 @@ def _perceived(
     squeezenet = judges.squeezenet
     if squeezenet is None:
         why = judges.missing["squeezenet"]
-        return [*out, *(Figure(name, None, unit="images", note=why) for name in (LPIPS_LIKE, FD_LIKE))]
+        return [*out, *(sample.none(name, why) for name in (LPIPS_LIKE, FD_LIKE))]
 
     def look() -> NDArray[np.float32]:
         seen = squeezenet.read(guess.images, clear=clear.images, known=_of_clear(squeezenet, clear))
@@ -126,7 +122,7 @@ def _perceived(
     seen = bench.store.array([*prefix, content(guess), content(clear)], look)
     before = bench.store.array([*prefix, content(clear)], lambda: _of_clear(squeezenet, clear).features)
     note = "not the published one" if squeezenet.measures else judges.missing["distances"]
-    out.append(mean_figure(LPIPS_LIKE, seen[:, 0].astype(np.float64), people, bootstrap, note))
+    out.append(sample.mean(LPIPS_LIKE, seen[:, 0], note))
     return [*out, _frechet(FD_LIKE, seen[:, 1:], before)]
 
 
@@ -244,8 +240,9 @@ def retrieval_figures(read: Read, bootstrap: Bootstrap) -> tuple[Figure, ...]:
     """
     count = read.candidates.shape[1]
     voted = read.names() == read.people
-    hits, images = per_person(voted, read.people)
-    who, drawn = len(hits), bootstrap.weights(len(hits))
+    sample = Sample(read.people, bootstrap)
+    hits, images = sample.total(voted), sample.total(np.ones(len(voted)))
+    who, drawn = len(hits), sample.drawn
     note = f"{count} guesses at each probe, by vote"
     low, high = proportion(drawn, hits / images, np.ones(who))
     out = [Figure("rank-1", float((hits / images).mean()), low, high, who, note=note), _share("IRA", voted, note)]
@@ -282,10 +279,11 @@ def stranger_figures(
         flagged[half] = least[half] > thresholds[-1]
     curve = ood_curve(least[~stranger], least[stranger])
     note = "thresholds are chosen on the other half of the people"
+    sample = Sample(read.people, bootstrap)
     figures = (
-        _by_people("stranger TPR", flagged, stranger, read.people, bootstrap, note),
-        _by_people("stranger FPR", flagged, ~stranger, read.people, bootstrap, note),
-        _by_people("stranger accuracy", flagged == stranger, np.ones_like(stranger), read.people, bootstrap, note),
+        sample.share("stranger TPR", np.where(stranger, flagged, np.nan), note),
+        sample.share("stranger FPR", np.where(stranger, np.nan, flagged), note),
+        sample.share("stranger accuracy", flagged == stranger, note),
         Figure("stranger AUC", curve.auc, n=len(least), unit="images"),
         Figure("stranger threshold", float(np.mean(thresholds)), n=len(least), unit="images",
                note=f"the mean of {min(thresholds):.4g} and {max(thresholds):.4g}"),
@@ -327,13 +325,3 @@ def _both_halves(people: NDArray[np.int64], stranger: NDArray[np.bool_], seed: i
 def _share(metric: str, hits: NDArray[np.bool_], note: str) -> Figure:
     low, high = wilson(int(hits.sum()), len(hits))
     return Figure(metric, float(hits.mean()), low, high, len(hits), "images", note)
-
-
-def _by_people(
-    metric: str, hits: NDArray[np.bool_], among: NDArray[np.bool_], people: NDArray[np.int64], bootstrap: Bootstrap,
-    note: str,
-) -> Figure:  # fmt: skip
-    """The share of hits among some images, its interval by people."""
-    sums, counts = per_person(hits[among], people[among])
-    low, high = proportion(bootstrap.weights(len(sums)), sums, counts)
-    return Figure(metric, float(hits[among].mean()), low, high, int(among.sum()), "images", note)

@@ -21,12 +21,14 @@ from numpy.typing import NDArray
 from ficgan.images import atomic_write
 from ficgan.registry import Parametrised
 
-__all__ = ["Say", "Store", "digest", "files_digest", "fingerprint", "run_tasks"]
+__all__ = ["Progress", "Say", "Store", "digest", "files_digest", "fingerprint", "run_tasks"]
 
 VERSION = 2
 """Raised where code that makes what is stored changes its results."""
+Progress = Callable[[int, int, str], None]
+"""Called as progress(done, total, what is at work)."""
 Say = Callable[[str], object]
-"""Called with what is at work."""
+"""Called with what is at work, by a task that does not know how many others there are."""
 _LISTEN = 0.5
 """Seconds between two looks at the messages of the processes."""
 _queue: Any = None

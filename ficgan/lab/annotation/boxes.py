@@ -7,7 +7,7 @@ detector where there was one. `study.open_scenes` reads what is written here.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
@@ -21,6 +21,7 @@ from ficgan.errors import InputError
 from ficgan.faces import FaceDetector
 from ficgan.files import atomic_write
 from ficgan.lab.pages import read_json
+from ficgan.lab.stored import Progress
 
 __all__ = [
     "OVERLAP", "Boxes", "Change", "Detected", "Record", "Records", "box_rows", "changes", "detect_set", "distinct",
@@ -248,7 +249,7 @@ def listed(images: Path) -> list[Blob]:
 
 
 def detect_set(
-    images: Path, out: Path, detector: FaceDetector, *, progress: Callable[[int, int, str], None] | None = None
+    images: Path, out: Path, detector: FaceDetector, *, progress: Progress | None = None
 ) -> Detected:
     """Detect the faces of all images and write the annotations.
 

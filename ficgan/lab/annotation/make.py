@@ -29,6 +29,7 @@ from ficgan.errors import InputError, UsageError
 from ficgan.files import atomic_write
 from ficgan.lab.annotation.boxes import OVERLAP, Boxes, Record, Records, box_rows, errors, overlaps
 from ficgan.lab.pages import data_url, fill_page, new_folder, page_template, read_json, write_json
+from ficgan.lab.stored import Progress
 
 __all__ = [
     "EXPORT_SCHEMA", "SPOILS", "Batch", "Item", "Key", "Rules", "compose", "page_html", "read_key", "spoil",
@@ -140,7 +141,7 @@ def _item_from(raw: dict[str, Any], path: Path) -> Item:
 
 def compose(
     blobs: Sequence[Blob], detected: Records, gold: Sequence[tuple[Blob, Record]], rules: Rules, *, own_gold: bool,
-    failed: list[str], progress: Callable[[int, int, str], None] | None = None,
+    failed: list[str], progress: Progress | None = None,
 ) -> Iterator[tuple[Batch, list[Image.Image]]]:  # fmt: skip
     """Batches with their pictures, one after another, so that no more than one is in memory.
 
@@ -278,7 +279,7 @@ SPOILS: dict[str, Spoil] = {"removed": _removed, "shifted": _shifted, "added": _
 def write_pages(
     folder: Path, blobs: Sequence[Blob], detected: Records, gold: Sequence[tuple[Blob, Record]], rules: Rules, *,
     own_gold: bool = True, linked: bool = False, side: int = 1600, note: str = "",
-    progress: Callable[[int, int, str], None] | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Key, list[str]]:  # fmt: skip
     """Write `pages/batch-0001.html`, … to hand out, and `key.json`, which stays here, since it holds the truth.
 

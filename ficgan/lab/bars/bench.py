@@ -15,8 +15,9 @@ from ficgan.arrays import resize
 from ficgan.deidentify import Ficgan
 from ficgan.errors import InputError
 from ficgan.faces import Alignment, FaceDetector, detector_missing, get_detector, paste_back
-from ficgan.lab.bench import FaceBench, Rows
+from ficgan.lab.bench import FaceBench, Rows, anonymised
 from ficgan.lab.metrics.geometry import Detections, detect_faces, quick
+from ficgan.lab.metrics.intervals import one_each_unknown
 from ficgan.lab.metrics.utility import Judges, Readings
 from ficgan.lab.probe import Lessons, ShapeAttack, several
 from ficgan.lab.readers import Embeddings, Reader, ShapeRecognizer, Shapes, get_readers
@@ -25,8 +26,6 @@ __all__ = ["DETECTORS", "BarsBench", "Observation", "Panel", "who_is_who"]
 
 DETECTORS = ("yunet", "centerface")
 """Whose detection rate is measured."""
-CHUNK = 256
-"""Faces that are anonymised together."""
 
 
 @dataclass(frozen=True)
@@ -178,9 +177,7 @@ class BarsBench(FaceBench):
 
     def composed(self, anonymizer: Anonymizer) -> Faces:
         """The crops with the inner square anonymised, in chunks."""
-        regions = self.prepared.regions()
-        chunks = np.array_split(np.arange(len(regions)), max(1, -(-len(regions) // CHUNK)))
-        return self.prepared.with_regions(np.concatenate([anonymizer(regions.take(rows)) for rows in chunks]))
+        return self.prepared.with_regions(anonymised(anonymizer, self.prepared.regions()))
 
     def recognised(self, faces: Faces) -> dict[str, Embeddings]:
         """What each recogniser sees in pixels of the same faces: its name → [N,D]."""
@@ -234,8 +231,4 @@ class BarsBench(FaceBench):
 
 
 def who_is_who(faces: Faces) -> Rows:
-    """int64 [N] people; every image of somebody unknown is a person of its own."""
-    people = np.full(len(faces), -1, np.int64) if faces.people is None else faces.people.copy()
-    unknown = people < 0
-    people[unknown] = people.max(initial=-1) + 1 + np.arange(unknown.sum())
-    return people
+    return one_each_unknown(faces.people, len(faces))

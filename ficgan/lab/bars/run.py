@@ -24,10 +24,10 @@ from ficgan.lab.basics import LEAST_SIDE, reconstruct
 from ficgan.lab.probe import Lessons, several
 from ficgan.lab.readers import ShapeRecognizer
 from ficgan.lab.sets import FaceSet, Prepared, Quick, open_set, prepare
+from ficgan.lab.stored import Progress
 
 __all__ = ["BarsConfig", "Clip", "run_bars"]
 
-Progress = Callable[[int, int, str], None]
 Step = tuple[str, Callable[[], None]]
 _PHOTO = 384
 """Side of crops cut from photos, px; the replaced square is half of it."""

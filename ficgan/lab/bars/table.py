@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ficgan.images import atomic_write
+from ficgan.lab.pages import write_file
 from ficgan.lab.report.tables import spelled, to_markdown
 from ficgan.lab.results import Figure
 
@@ -293,13 +293,8 @@ class Report:
 
 def write_bars(report: Report, folder: Path) -> list[Path]:
     """Write bars.json and bars.md, replacing what is there."""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for name, text in (("bars.json", report.to_json()), ("bars.md", report.to_page())):
-        with atomic_write(folder / name, overwrite=True) as file:
-            file.write(text.encode())
-        paths.append(folder / name)
-    return paths
+    texts = {"bars.json": report.to_json(), "bars.md": report.to_page()}
+    return [write_file(folder / name, text) for name, text in texts.items()]
 
 
 def _row(line: Line) -> dict[str, Any]:

@@ -280,9 +280,7 @@ def _halves(people: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.in
 
 def _ratio(bench: BarsBench, row: str, above: Values, below: Values) -> Figure:
     """exp of the mean of log((above + 1) / (below + 1)): one grey level squared keeps flat images finite."""
-    figure = bench.mean(row, np.log((above + 1) / (below + 1)))
-    value, low, high = (None if x is None else float(np.exp(x)) for x in (figure.value, figure.low, figure.high))
-    return replace(figure, value=value, low=low, high=high)
+    return bench.sample().mean(row, np.log((above + 1) / (below + 1)), then=np.exp)
 
 
 # -- groups and films -------------------------------------------------------------------------------------------------

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Callable, Iterator, Sequence
-from importlib.resources import files
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.errors import InputError
-from ficgan.images import atomic_write
 from ficgan.lab.clouds import tables
 from ficgan.lab.clouds.figures import METRICS, UNITS
 from ficgan.lab.clouds.reading import DISTORTION
 from ficgan.lab.clouds.tables import CLOUD, Row, points, short, strongest, tried_whole
-from ficgan.lab.report.tables import to_csv
+from ficgan.lab.report.page import inlined, render, save_plot, sheets, write_pages
 from ficgan.lab.results import Results
 
 __all__ = ["PLOTS", "correlations", "draw_all", "write_cloud_report"]
@@ -48,65 +44,32 @@ def write_cloud_report(results: Results, out: Path, *, pictures: Path | None = N
     Raises:
         InputError: a picture is not where it should be.
     """
-    from jinja2 import Environment, StrictUndefined
-
-    folder = pictures or out
-    for name, places in results.pictures.items():
-        for place in places:
-            if not (folder / place).is_file():
-                raise InputError(f"the picture {place} of {name} is not beside the results; run the study again")
-    (out / "tables").mkdir(parents=True, exist_ok=True)
-    drawn = draw_all(results, out / "figures")
+    shown = sheets(results, [pictures or out])
+    plots = draw_all(results, out / "figures")
     rows = {
         "points": points(results), "summary": tables.summary(results), "controls": tables.controls(results),
         "attackers": tables.attackers(results), "space": tables.geometry(results),
         "figures": tables.every_figure(results),
     }  # fmt: skip
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    source = files("ficgan.lab.report").joinpath("clouds.html.j2").read_text(encoding="utf-8")
-    page = environment.from_string(source).render(
-        results=results, metrics=METRICS, spelt=short,
-        columns=lambda some: list(dict.fromkeys(column for row in some for column in row)),
+    page = render(
+        "clouds.html.j2", results=results, metrics=METRICS, spelt=short, plots=inlined(plots), sheets=shown,
         data=[{"set": name, **facts, "digest": facts["digest"][:12]} for name, facts in results.sets.items()],
         points=[{k: value for k, value in row.items() if not k.endswith((" low", " high"))} for row in rows["points"]],
-        plots={caption: _inline(path) for caption, path in drawn.items()}, whole=tried_whole(results),
-        sheets={name: [_inline(folder / place) for place in places] for name, places in results.pictures.items()},
-        **{name: rows[name] for name in ("summary", "attackers", "space", "controls")},
+        whole=tried_whole(results), **{name: rows[name] for name in ("summary", "attackers", "space", "controls")},
     )  # fmt: skip
-    texts = {"report.html": page, "report.json": results.to_json()}
-    texts |= {f"tables/{name}.csv": to_csv(some) for name, some in rows.items() if some}
-    for name, text in texts.items():
-        with atomic_write(out / name, overwrite=True) as file:
-            file.write(text.encode())
-    return [*(out / name for name in texts), *(p for path in drawn.values() for p in (path, path.with_suffix(".svg")))]
-
-
-def _inline(path: Path) -> str:
-    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
+    return write_pages(out, page, results, rows, plots)
 
 
 # -- plots ------------------------------------------------------------------------------------------------------------
 
 
-def draw_all(results: Results, folder: Path) -> dict[str, Path]:
-    """Every plot the results have figures for, as PNG and SVG: caption → PNG file, in the order of a page."""
-    import matplotlib
-    from matplotlib.figure import Figure as Canvas
-
-    matplotlib.use("Agg")
-    folder.mkdir(parents=True, exist_ok=True)
+def draw_all(results: Results, folder: Path) -> dict[str, list[Path]]:
+    """Every plot the results have figures for: caption → PNG and SVG, in the order of a page."""
     rows, drawn = points(results), {}
     for stem, (caption, size, draw) in PLOTS.items():
-        canvas = Canvas(figsize=size, layout=None if stem == "pairs" else "constrained")
-        if not draw(results, rows, canvas):
-            continue
-        for suffix in (".svg", ".png"):
-            data = io.BytesIO()
-            fixed: dict[str, Any] = {"metadata": {"Date": None}} if suffix == ".svg" else {"dpi": 110}
-            canvas.savefig(data, format=suffix[1:], **fixed)
-            with atomic_write(folder / f"{stem}{suffix}", overwrite=True) as file:
-                file.write(data.getvalue())
-        drawn[caption] = folder / f"{stem}.png"
+        layout = None if stem == "pairs" else "constrained"
+        if files := save_plot(folder / stem, partial(draw, results, rows), size, layout=layout):
+            drawn[caption] = files
     return drawn
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,25 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import FicganError
-from ficgan.images import atomic_write
 from ficgan.lab.clouds.config import CloudStudyConfig
-from ficgan.lab.clouds.figures import Sample, distortion, trial, utility
+from ficgan.lab.clouds.figures import distortion, trial, utility
 from ficgan.lab.clouds.reading import Record, ShapeJudges, Template
 from ficgan.lab.clouds.sets import open_clouds
 from ficgan.lab.clouds.study import CloudStudy, open_study
 from ficgan.lab.clouds.tables import CLEAR, CONSTANT, IN_SPACE, SURROUNDINGS, caveats, label, parrot_of
 from ficgan.lab.clouds.treatments import Guesses, inverse_degrees, inverses, lesson_rows, lessons, train_and_guess
-from ficgan.lab.metrics.intervals import Bootstrap
+from ficgan.lab.metrics.intervals import Bootstrap, Sample
 from ficgan.lab.metrics.scores import Scores
-from ficgan.lab.results import Figure, Results, Trial
-from ficgan.lab.stored import Say, run_tasks
+from ficgan.lab.pages import png, write_file
+from ficgan.lab.results import Figure, Results, Trial, origin
+from ficgan.lab.stored import Progress, Say, run_tasks
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS
 from ficgan.pointcloud.projection import THESIS_SIZE
 
-__all__ = ["Progress", "run_cloud_study"]
+__all__ = ["run_cloud_study"]
 
-Progress = Callable[[int, int, str], None]
-"""(tasks done, tasks in all, what is being done)."""
 
 
 def run_cloud_study(config: CloudStudyConfig, out: Path, *, jobs: int = 1, progress: Progress | None = None) -> Results:
@@ -95,8 +92,7 @@ def run_cloud_study(config: CloudStudyConfig, out: Path, *, jobs: int = 1, progr
     results = _results(study, guesses, jobs)
     results.pictures = _pictures(study, out)
     results.provenance["seconds"] = round(time.monotonic() - begun, 1)
-    with atomic_write(out / "results.json", overwrite=True) as file:
-        file.write(results.to_json().encode())
+    results.write(out / "results.json")
     done = total
     say("done")
     return results
@@ -164,7 +160,7 @@ class _Recognisers:
         clouds, config = self.study.clouds, self.study.config
         self.people = clouds.numbers(self.probes)
         self.enrolled = clouds.numbers(self.gallery) if self.gallery else clouds.numbers_of(clouds.photos)
-        self.sample = Sample(self.people, Bootstrap(config.resamples, config.seed))
+        self.sample = Sample(self.people, Bootstrap(config.resamples, config.seed), "clouds")
 
     def stacked(self, rows: Sequence[int], method: str, degrees: Sequence[int], attacker: str = "") -> Record:
         """[rows,degrees]."""
@@ -233,13 +229,10 @@ class _Recognisers:
 
 def _results(study: CloudStudy, guesses: Guesses | None, jobs: int) -> Results:
     """Trials, utilities, controls and caveats of a study."""
-    from ficgan import __version__
-
     clouds, config = study.clouds, study.config
     results = Results(config.title, sets={clouds.name: clouds.facts()})
-    results.provenance = {
-        "ficgan": __version__, "python": platform.python_version(), "machine": platform.machine(),
-        "settings": config.to_dict(), "detector": study.judges.detector.name,
+    results.provenance = origin(config.to_dict(), 0) | {
+        "detector": study.judges.detector.name,
         "recognisers": [reader.name for reader in study.judges.readers], "jobs": jobs,
     }  # fmt: skip
     photos = [study.photo(index) for index in range(len(clouds.photos))]
@@ -335,8 +328,6 @@ def _facts(method: str, degree: int, seed: int) -> dict[str, Any]:
 
 def _pictures(study: CloudStudy, out: Path) -> dict[str, list[str]]:
     """Strips of projections, a row for each method: clear, then five degrees; none unless they are asked for."""
-    from PIL import Image as Pictures
-
     from ficgan.pointcloud.projection import strip
 
     shown: dict[str, list[str]] = {}
@@ -347,8 +338,6 @@ def _pictures(study: CloudStudy, out: Path) -> dict[str, list[str]]:
             swept = study.swept(row, method, picked)
             images = [study.picture(row), *(study.picture_of(row, made, method, degree) for degree, made in swept)]
             name = f"pictures/{method}-{row:04d}.png"
-            (out / "pictures").mkdir(exist_ok=True)
-            with atomic_write(out / name, overwrite=True) as file:
-                Pictures.fromarray(strip(images)[::2, ::2]).save(file, format="PNG")
+            write_file(out / name, png(strip(images)[::2, ::2]))
             shown.setdefault(f"{method}: clear, degrees {', '.join(map(str, picked))}", []).append(name)
     return shown

@@ -14,10 +14,12 @@ from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.bench import open_bench
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, SetConfig
 from ficgan.lab.papers import published
-from ficgan.lab.papers.bench import COLOURS, Progress, Row, Treatment, save_plot, transfer, with_data
+from ficgan.lab.papers.bench import COLOURS, Row, Treatment, transfer, with_data
 from ficgan.lab.papers.published import FANTOMAS_CLAIMS, FANTOMAS_REVERSIBLE, FANTOMAS_SPLIT
+from ficgan.lab.report.page import save_plot
 from ficgan.lab.report.tables import controls, figure, spelled
 from ficgan.lab.results import Figure, Results, Trial
+from ficgan.lab.stored import Progress
 from ficgan.registry import parse_spec
 
 __all__ = [

@@ -22,13 +22,15 @@ from ficgan.deidentify import Deidentifier, Ficgan, refuse_trainer
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import crop, get_detector, transform_points
 from ficgan.lab.basics import reconstruct
-from ficgan.lab.metrics.intervals import Bootstrap
+from ficgan.lab.bench import anonymised
+from ficgan.lab.metrics.intervals import Bootstrap, Sample, one_each_unknown
 from ficgan.lab.metrics.utility import Judges, Readings, compare, kept
-from ficgan.lab.papers.bench import Progress, Rows, anonymised, mean_figure, origin, share_figure, write_file
+from ficgan.lab.pages import write_file
+from ficgan.lab.papers.bench import Rows
 from ficgan.lab.readers import Embeddings, Reader, get_readers
-from ficgan.lab.results import FICGAN_LEAK, NOT_HANDLED, Figure, Results, Trial, Utility
+from ficgan.lab.results import FICGAN_LEAK, NOT_HANDLED, Figure, Results, Trial, Utility, origin
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
-from ficgan.lab.stored import VERSION, digest, fingerprint
+from ficgan.lab.stored import VERSION, Progress, digest, fingerprint
 
 __all__ = ["SAME_PHOTO", "FicganPaper", "Found", "Kept", "Run", "Setting", "Stage", "run_ficgan"]
 
@@ -197,6 +199,10 @@ class Stage:
         return {reader.name: reader.embed(self.faces) for reader in self.readers}
 
     @cached_property
+    def sample(self) -> Sample:
+        return Sample(one_each_unknown(self.faces.people, len(self.faces)), self.bootstrap)
+
+    @cached_property
     def digest(self) -> str:
         """Of the pixels, the people, the readers and the context."""
         pixels = [content_key(image) for image in self.faces.images]
@@ -211,7 +217,7 @@ class Stage:
             return Found.read(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, KeyError, TypeError):
             found = self._measured(self.faces.with_images(make()))
-        write_file(path, json.dumps(asdict(found), allow_nan=False).encode())
+        write_file(path, json.dumps(asdict(found), allow_nan=False))
         return found
 
     def _measured(self, output: Faces) -> Found:
@@ -227,7 +233,7 @@ class Stage:
                 name: Kept(there, lacking, int(images))
                 for (name, (there, lacking, _)), images in zip(shares.items(), having, strict=True)
             }
-        mse = mean_figure("mse", np.array(error), self.faces.people, self.bootstrap, "of pixels on [−1, 1]")
+        mse = self.sample.mean("mse", error, "of pixels on [−1, 1]")
         judges = {reader.name: self._read(reader, output) for reader in self.readers}
         return Found(judges, (*(one for one in figures if one.metric in _SHOWN), mse), attributes)
 
@@ -236,10 +242,9 @@ class Stage:
         cosine = (a * b).sum(1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)).clip(1e-12)
         similarity = cosine if reader.metric == "cosine" else -np.linalg.norm(a - b, axis=1)
         note = "" if reader.metric == "cosine" else "cosine of embeddings that are compared by distance"
-        people = self.faces.people
         return (
-            mean_figure("ID cosine", cosine, people, self.bootstrap, note),
-            share_figure("match rate", similarity > reader.threshold, people, self.bootstrap),
+            self.sample.mean("ID cosine", cosine, note),
+            self.sample.share("match rate", similarity > reader.threshold),
         )
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ficgan.lab.papers import published
-from ficgan.lab.papers.bench import Row, save_plot
+from ficgan.lab.papers.bench import Row
 from ficgan.lab.papers.ficgan import Found, Kept, Run
+from ficgan.lab.report.page import save_plot
 from ficgan.lab.results import Figure
 
 __all__ = ["draw_figure_4", "ficgan_tables"]

@@ -20,14 +20,14 @@ from ficgan.lab.attacks.learned import Learned
 from ficgan.lab.attacks.revelio import Revelio
 from ficgan.lab.bench import Bench
 from ficgan.lab.matrix_config import without_folder
-from ficgan.lab.metrics.intervals import Bootstrap
+from ficgan.lab.pages import write_file
 from ficgan.lab.papers import published
-from ficgan.lab.papers.bench import Attack, Progress, Rows, Treatment, attack_on, origin, treated, write_file
+from ficgan.lab.papers.bench import Attack, Rows, Treatment, attack_on, treated
 from ficgan.lab.readers import get_readers
-from ficgan.lab.results import Results, Trial, from_json
+from ficgan.lab.results import Results, Trial, from_json, origin
 from ficgan.lab.sets import Prepared
 from ficgan.lab.sets.split import Split, written
-from ficgan.lab.stored import VERSION, Store, digest, files_digest, fingerprint
+from ficgan.lab.stored import VERSION, Progress, Store, digest, files_digest, fingerprint
 from ficgan.registry import parse_spec
 from ficgan.yaml_settings import hint, override, read_tree
 
@@ -265,10 +265,6 @@ class Experiment:
     out: Path
     progress: Progress | None = None
 
-    @property
-    def bootstrap(self) -> Bootstrap:
-        return Bootstrap(max(1, self.paper.resamples), self.paper.seed)
-
     def blur(self, level: str) -> Treatment:
         """ "light" or "heavy", in the set's pixels."""
         return self.kernel(published.BLURS[level])
@@ -396,7 +392,7 @@ def _run_part(experiment: Experiment, part: str) -> dict[str, Any]:
         "seconds": round(time.monotonic() - began, 1),
     }, allow_nan=False)  # fmt: skip
     if made.whole and None not in _marks(experiment, part):
-        write_file(_file(experiment, part), text.encode())
+        write_file(_file(experiment, part), text)
     entry: dict[str, Any] = json.loads(text)
     return entry
 

@@ -18,18 +18,10 @@ from ficgan.lab.attacks.learned import Learned
 from ficgan.lab.attacks.retrieval import choose_threshold, ood_curve, retrieve
 from ficgan.lab.attacks.revelio import Revelio, Which, fine_tune
 from ficgan.lab.bench import content, known
+from ficgan.lab.metrics.intervals import Sample
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.papers import published
-from ficgan.lab.papers.bench import (
-    Attack,
-    Rows,
-    Treatment,
-    distance,
-    identified,
-    read_trials,
-    share_figure,
-    transfer,
-)  # fmt: skip
+from ficgan.lab.papers.bench import Attack, Rows, Treatment, distance, identified, read_trials, transfer
 from ficgan.lab.papers.published import BLURS, REVELIO_SIZE, REVELIO_SWEEP
 from ficgan.lab.papers.revelio import NAMES, Experiment, Outcome
 from ficgan.lab.readers import Reader, retrain_head
@@ -148,7 +140,7 @@ def _controls(experiment: Experiment, level: str) -> list[Trial]:
         out.append(Trial(bench.name, level, BASE, reader.name, CHANCE, (ira,), control="negative"))
         for name, photos in zip(APART, (same, other), strict=True):
             guesses = experiment.clear(np.array(photos, np.int64))
-            idd = distance(bench, reader, guesses, world.closed, experiment.bootstrap)
+            idd = distance(bench, reader, guesses, world.closed)
             out.append(Trial(bench.name, level, BASE, reader.name, name, (idd,), control="codes"))
     return out
 
@@ -172,7 +164,7 @@ def _parrot(experiment: Experiment, how: Treatment, level: str, reader: Reader) 
     except FicganError as error:
         note = f"{note}: {error}"
     scores = Scores.compare(seen, enrolled, known(probe), known(reference), metric=metric)
-    figures = (identified(scores, note, experiment.bootstrap),)
+    figures = (identified(scores, note, experiment.bench.bootstrap),)
     return Trial(bench.name, level, BASE, reader.name, PARROT, figures)
 
 
@@ -201,10 +193,8 @@ def retrieval(experiment: Experiment) -> Outcome:
                 ("IRA, one guess", one.names(guesses=1), ""),
                 ("IRA, nearest of all guesses", one.names("shortest"), ""),
             )
-            figures = tuple(
-                share_figure(metric, names == one.people, one.people, experiment.bootstrap, note)
-                for metric, names, note in found
-            )
+            sample = Sample(one.people, experiment.bench.bootstrap)
+            figures = tuple(sample.share(metric, names == one.people, note) for metric, names, note in found)
             label = experiment.paper.restorer[0]
             out.trials.append(Trial(experiment.bench.name, level, VOTED, name, label, figures))
     out.facts = {"candidates": n, "enrolled images": len(experiment.world.reference)}
@@ -246,7 +236,7 @@ def _strangers(experiment: Experiment, reader: Reader, near: Read, far: Read) ->
     )
     least = retrieve(both.candidates, both.gallery, both.enrolled, both.metric).lowest
     mine, theirs = least[: len(near.people)], least[len(near.people) :]
-    curve, bootstrap = ood_curve(mine, theirs), experiment.bootstrap
+    curve, bootstrap = ood_curve(mine, theirs), experiment.bench.bootstrap
     found, _ = stranger_figures(both, np.unique(both.enrolled), bootstrap)
     figures = {name: replace(one, metric=name) for one in found if (name := one.metric.removeprefix("stranger "))}
     figures["AUC"] = Figure("AUC", curve.auc, n=len(least), unit="images")
@@ -261,9 +251,9 @@ def _strangers(experiment: Experiment, reader: Reader, near: Read, far: Read) ->
         right = (least > threshold) == (np.arange(len(least)) >= len(mine))
         trials.append(Trial(*head, AT_PAPER, (
             Figure("threshold", threshold, note=note),
-            share_figure("TPR", theirs > threshold, far.people, bootstrap, note),
-            share_figure("FPR", mine > threshold, near.people, bootstrap, note),
-            share_figure("accuracy", right, both.people, bootstrap, note),
+            Sample(far.people, bootstrap).share("TPR", theirs > threshold, note),
+            Sample(near.people, bootstrap).share("FPR", mine > threshold, note),
+            Sample(both.people, bootstrap).share("accuracy", right, note),
             figures["AUC"],
         )))  # fmt: skip
     return trials, {

@@ -5,7 +5,6 @@ What was not run is marked in its own cells.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,12 +17,14 @@ from ficgan.arrays import resize
 from ficgan.errors import FicganError
 from ficgan.lab.matrix_config import without_folder
 from ficgan.lab.metrics.intervals import wilson
+from ficgan.lab.pages import png, write_file
 from ficgan.lab.papers import published
 from ficgan.lab.papers import revelio_parts as parts
-from ficgan.lab.papers.bench import COLOURS, NOT_ANGULAR, Row, save_plot, write_file
+from ficgan.lab.papers.bench import COLOURS, NOT_ANGULAR, Row
 from ficgan.lab.papers.published import BLURS, Printed
 from ficgan.lab.papers.revelio import ADAPTABLE, NAMES, PARTS, Experiment, Outcome, RevelioPaper
 from ficgan.lab.papers.revelio_parts import APART, BASE, BOUNDS, CHANCE, CONTROLS, NOT_TOLD, OPEN, POSITIVE, SWEPT
+from ficgan.lab.report.page import save_plot
 from ficgan.lab.report.tables import figure, spelled
 from ficgan.lab.results import Figure, Trial
 
@@ -373,7 +374,7 @@ def draw_revelio(experiment: Experiment, outcomes: Outcomes, out: Path) -> list[
 
 def _strips(experiment: Experiment, folder: Path, *, tuned: bool) -> list[Path]:
     """Figures 4 to 6: a row for each face: clear, blurred, each attacker's guess, fine-tuned; one PNG for each blur."""
-    written = [write_file(folder / "READ-FIRST.txt", f"{WARNING}\n".encode())]
+    written = [write_file(folder / "READ-FIRST.txt", f"{WARNING}\n")]
     rows = experiment.world.closed
     for level in BLURS:
         how = experiment.blur(level)
@@ -388,21 +389,17 @@ def _strips(experiment: Experiment, folder: Path, *, tuned: bool) -> list[Path]:
             columns["fine-tuned"] = found
         shown = min([experiment.paper.pictures, *map(len, columns.values())])
         written.append(write_file(folder / f"{level}.png", _strip(columns, shown)))
-        written.append(write_file(folder / f"{level}.txt", f"From left to right: {', '.join(columns)}.\n".encode()))
+        written.append(write_file(folder / f"{level}.txt", f"From left to right: {', '.join(columns)}.\n"))
     return written
 
 
 def _strip(columns: Mapping[str, NDArray[np.uint8]], count: int) -> bytes:
-    from PIL import Image
-
     step = _SHOWN + _GAP
     whole = np.full((count * step - _GAP, len(columns) * step - _GAP, 3), 255, np.uint8)
     for x, images in enumerate(columns.values()):
         for y in range(count):
             whole[y * step : y * step + _SHOWN, x * step : x * step + _SHOWN] = resize(images[y], _SHOWN)
-    data = io.BytesIO()
-    Image.fromarray(whole).save(data, format="PNG")
-    return data.getvalue()
+    return png(whole)
 
 
 def _detection(outcome: Outcome, canvas: Any) -> None:

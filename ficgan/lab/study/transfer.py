@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import generator
 from ficgan.errors import InputError, UsageError
-from ficgan.images import atomic_write
+from ficgan.lab.pages import write_file
 from ficgan.lab.stored import digest
 from ficgan.lab.study.config import StudyConfig, TransferConfig
 from ficgan.lab.study.networks import make_network, replace_head
@@ -105,8 +105,7 @@ class Transfer:
         model = load_cell(cell.path, network, classes) if cell else make_network(network, classes, seed=seed)
         state = path.with_suffix(".state")
         value = (self._detect if self.task.kind == "detection" else self._classify)(model, seed, state, key)
-        with atomic_write(path, overwrite=True) as file:
-            file.write(json.dumps({"key": key, "metric": self.metric, "value": value}, allow_nan=False).encode())
+        write_file(path, json.dumps({"key": key, "metric": self.metric, "value": value}, allow_nan=False))
         state.unlink(missing_ok=True)
         return value
 

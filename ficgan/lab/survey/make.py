@@ -7,7 +7,6 @@ of each question. What a picture is, who is on it and which answer is right stan
 from __future__ import annotations
 
 import dataclasses
-import io
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces, Images
 from ficgan.errors import UsageError
@@ -27,10 +25,10 @@ from ficgan.lab.attackers import attacked, shareable
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, anonymiser_for, divide, known, prepared_set
 from ficgan.lab.matrix_config import SCENARIOS, MethodConfig, SetConfig, without_folder
-from ficgan.lab.pages import data_url, fill_page, new_folder, page_template
+from ficgan.lab.pages import data_url, fill_page, new_folder, page_template, png
 from ficgan.lab.sets import Prepared, Split
 from ficgan.lab.sets.split import written
-from ficgan.lab.stored import Store
+from ficgan.lab.stored import Progress, Store
 from ficgan.lab.survey.design import (
     ANSWERS_SCHEMA,
     Check,
@@ -146,7 +144,7 @@ def changes_of(
 def make_survey(
     source: SetConfig, changes: Sequence[Change], rules: Rules, *, divided: bool = False,
     detector: FaceDetector | None = None, store: Path | None = None,
-    progress: Callable[[int, int, str], None] | None = None,
+    progress: Progress | None = None,
 ) -> Survey:  # fmt: skip
     """Draw a survey from the tested part of a face set, and make its pictures.
 
@@ -282,7 +280,7 @@ def write_survey(folder: Path, survey: Survey, *, consent: str = CONSENT) -> lis
         InputError: the folder holds something, or cannot be written.
     """
     new_folder(folder, "pages", "images")
-    files = {token: _png(pixels) for token, pixels in sorted(survey.pixels.items())}
+    files = {token: png(pixels) for token, pixels in sorted(survey.pixels.items())}
     for token, data in files.items():
         with atomic_write(folder / "images" / f"{token}.png") as file:
             file.write(data)
@@ -293,13 +291,6 @@ def write_survey(folder: Path, survey: Survey, *, consent: str = CONSENT) -> lis
             file.write(page_html(questionnaire, files, consent=consent).encode())
     survey.key.write(folder / "key.json")
     return pages
-
-
-def _png(pixels: Images) -> bytes:
-    """A picture as PNG: always RGB of 8 bits, nothing in it but pixels."""
-    buffer = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(pixels), "RGB").save(buffer, "PNG", optimize=False)
-    return buffer.getvalue()
 
 
 def page_html(questionnaire: Questionnaire, pictures: Mapping[str, bytes], *, consent: str = CONSENT) -> str:
