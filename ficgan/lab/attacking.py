@@ -129,7 +129,6 @@ def evaluate_attacker(
 
 
 def _placed(wanted: AttackSet, data: Path, given: Mapping[str, Any]) -> SetConfig:
-    """The set at `data`, its split scaled to the people there are."""
     texts = {key: str(value) if isinstance(value, Path) else value for key, value in given.items()}
     one = wanted.placed(data, data.name or str(data), **texts)
     faces = open_set(one.path, layout=one.layout, labels=one.labels, identity=one.identity)
@@ -155,7 +154,6 @@ def _manifest(config: AttackConfig, one: SetConfig, bench: Bench) -> Manifest:
 
 
 def _given(bench: Bench) -> NDArray[np.int64]:
-    """Rows that the attacker or the anonymiser's background is given."""
     return np.sort(np.concatenate([bench.split.attacker, bench.split.background]))
 
 
@@ -168,7 +166,6 @@ def _same_run(before: Manifest, now: Manifest, out: Path) -> None:
 
 
 def _about(config: AttackConfig, manifest: Manifest) -> dict[str, Any]:
-    """Header of the weights: what was attacked, and on whose faces it was trained."""
     data = {key: manifest.data[key] for key in ("name", "licence", "digest", "faces", "people")}
     tree = {"anonymizer": manifest.config["anonymizer"], "set": manifest.config["set"], "data": data}
     about = {**tree, "split_sha256": manifest.split["sha256"], "ficgan": manifest.version, "title": config.title}
@@ -188,7 +185,6 @@ def _attacked(manifest: Manifest) -> MethodConfig:
 
 
 def _mark(file: Path, config: MatrixConfig) -> dict[str, Any]:
-    """What distinguishes one evaluation from another; as digests, because methods may have keys."""
     one = config.sets[0]
     asked = one.model_dump(mode="json", exclude={"name", "path", "labels", "licence"})
     faces = opened(one)
@@ -208,7 +204,6 @@ def _mark(file: Path, config: MatrixConfig) -> dict[str, Any]:
 
 
 def _claim(out: Path, mark: dict[str, Any]) -> None:
-    """Claim the folder for this evaluation; other results are not overwritten."""
     path = out / EVALUATION
     if (out / "results.json").exists():
         try:
@@ -228,7 +223,6 @@ def _claim(out: Path, mark: dict[str, Any]) -> None:
 
 
 def _finished(results: Results, out: Path, spec: str, header: dict[str, Any]) -> Results:
-    """Results whose tables name the attacker, not its file."""
     called, title = f"{header['attacker']} (trained)", titles([spec, "mean-face"])[spec]
     results.trials = [
         dataclasses.replace(trial, attacker=trial.attacker.replace(title, called)) for trial in results.trials

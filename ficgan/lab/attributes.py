@@ -33,14 +33,11 @@ __all__ = [
 ]  # fmt: skip
 
 SCHEMA = 1
-SIZE = 64
-"""Side of the network's input."""
-MARGIN = 4
-"""Pixels that a training image has around it, so that it can be shifted."""
+SIZE = 64  # Side of the network's input
+MARGIN = 4  # Pixels that a training image has around it, so that it can be shifted
 LEAST = 10
 """People that a split needs; people with and without an attribute that training and test of inference each need."""
-RIDGE = 1.0
-"""Penalty of attribute inference relative to the mean variance of the embeddings."""
+RIDGE = 1.0  # Penalty of attribute inference relative to the mean variance of the embeddings
 _KIND = "attributes"
 _BATCH = 64
 _RATE, _DECAY, _WARM = 2e-3, 1e-2, 50
@@ -74,8 +71,6 @@ class AttributeNetwork(nn.Module):
 
 
 class _Block(nn.Module):
-    """Half the side, twice the channels."""
-
     def __init__(self, channels: int) -> None:
         super().__init__()
         wide = 2 * channels
@@ -405,7 +400,6 @@ def infer(
 
 
 def _people(labels: NDArray[np.int8], people: NDArray[np.integer]) -> list[int]:
-    """How many people have it, and how many have not."""
     return [len(np.unique(people[labels == value])) for value in (1, 0)]
 
 

@@ -20,11 +20,9 @@ from ficgan.faces import Face, FaceDetector, Recognizer
 
 __all__ = ["LEAST_SIDE", "Row", "fidelity", "measure_aligned", "measure_photos", "reconstruct"]
 
-LEAST_SIDE = 128
-"""Of aligned crops that judges see, px; models of more see and are judged at their own size."""
+LEAST_SIDE = 128  # Of aligned crops that judges see, px; models of more see and are judged at their own size
 Image = NDArray[np.uint8]
-Outputs = Mapping[str, Callable[[], Sequence[Image] | NDArray[np.uint8]]]
-"""Setting → what makes its pictures."""
+Outputs = Mapping[str, Callable[[], Sequence[Image] | NDArray[np.uint8]]]  # Setting → what makes its pictures
 
 
 @dataclass
@@ -139,8 +137,6 @@ def _rows(
     images: Sequence[Image] | NDArray[np.uint8], marks: Sequence[NDArray[Any] | None], outputs: Outputs,
     judges: Sequence[Recognizer], detector: FaceDetector | None, detected: float | None = None,
 ) -> list[Row]:  # fmt: skip
-    """Strangers, then each setting, read at the source's landmarks; `detected` is of the sources, where it is known."""
-
     def seen(pictures: Sequence[Image] | NDArray[np.uint8]) -> dict[str, NDArray[np.float64]]:
         pairs = [(picture, mark[None]) for picture, mark in zip(pictures, marks, strict=True) if mark is not None]
         return {judge.name: np.stack([judge.embed(*pair)[0] for pair in pairs]).astype(np.float64) for judge in judges}

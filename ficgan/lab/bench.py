@@ -380,7 +380,6 @@ def _cached_bench(text: str, name: str, out: Path) -> Bench:
 
 
 def _checked(config: MatrixConfig, one: SetConfig, out: Path) -> tuple[Prepared, Split, Prepared | None]:
-    """A set, its split, and the set that attackers learn from; refuses trained attackers who know a tested person."""
     prepared, parts = divided_set(one, config.detector, out)
     refuse_the_known(config.named_attackers, one, prepared, parts)
     return prepared, parts, _lessons(one, prepared, config.detector, out)

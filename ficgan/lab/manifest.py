@@ -25,8 +25,7 @@ __all__ = ["MANIFEST", "Manifest", "photo_keys", "refuse_the_known"]
 
 MANIFEST = "manifest.json"
 SCHEMA = 2
-_WITHOUT_PHOTOS = 1
-"""Manifests of this version know crops only, which differ where the faces are cut in another way."""
+_WITHOUT_PHOTOS = 1  # Manifests of this version know crops only, which differ where the faces are cut in another way
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,6 @@ def refuse_the_known(specs: Sequence[str], one: SetConfig, prepared: Prepared, s
 
 
 def _trained(spec: str) -> dict[str, str]:
-    """Parameters of an attacker from a file; of any other none."""
     name, given = parse_spec(spec)
     return given if name in REVERSERS and issubclass(REVERSERS[name], Trained) else {}
 

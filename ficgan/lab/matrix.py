@@ -188,7 +188,6 @@ def _run(task: Task, say: Say) -> str:
 
 
 def _check(config: MatrixConfig) -> None:
-    """Check, before any image is read, that judges and classifier can be opened and that no judge helped a method."""
     check_paths(config)
     judges = readers.get_readers(tuple(config.recognisers))
     if config.attributes is not None:
@@ -246,7 +245,6 @@ def _collect(
 
 
 def _shareable(config: MatrixConfig) -> dict[str, Any]:
-    """The configuration without folders of this machine."""
     tree: dict[str, Any] = config.model_dump(mode="json")
     for one in (some for both in tree["sets"] for some in (both, both["learn_from"]) if some is not None):
         one["path"] = Path(one["path"]).name
@@ -281,7 +279,6 @@ def _clear(bench: Bench, attributes: str | None) -> Readings:
 
 
 def _utility(config: MatrixConfig, bench: Bench, anonymizer: Anonymizer | None, label: str) -> Utility:
-    """Every utility figure on the probes; without an anonymiser, of the clear images."""
     clear, rows = _clear(bench, config.attributes), bench.split.probe
     faces = clear.faces if anonymizer is None else pixels_of(bench, anonymizer, rows)
     seen = _judges(config.attributes).read(faces, against=clear)
@@ -296,7 +293,6 @@ def _utility(config: MatrixConfig, bench: Bench, anonymizer: Anonymizer | None, 
 def _groups(
     bench: Bench, clear: Readings, seen: Readings, rows: NDArray[np.int64]
 ) -> Iterator[tuple[str, tuple[Figure, ...]]]:
-    """Detection, gender and attributes of each group."""
     for column in bench.columns:
         values = np.array(bench.prepared.groups.get(column, ()), dtype=object)
         labels = values[rows] if len(values) else values
@@ -320,7 +316,6 @@ def _share(metric: str, hits: NDArray[np.bool_]) -> Figure:
 
 
 def _pictures(bench: Bench, anonymizer: Anonymizer | None, key: str, out: Path, count: int) -> list[str]:
-    """The first probes as PNG below `out/pictures`, the same people for every method; files relative to `out`."""
     rows = bench.split.probe
     _, first = np.unique(bench.people[rows], return_index=True)
     rows = rows[first[:count]]

@@ -25,8 +25,7 @@ __all__ = [
 ]  # fmt: skip
 
 _MATRIX_PAGE, _ATTACK_PAGE = "docs/evaluation.md", "docs/attacks.md"
-_FILES = ("folder", "checkpoint", "bank", "file")
-"""Parameters that name a file or folder."""
+_FILES = ("folder", "checkpoint", "bank", "file")  # Parameters that name a file or folder
 
 # -- scenarios --------------------------------------------------------------------------------------------------------
 
@@ -161,16 +160,13 @@ class SetConfig(_Frozen):
     path: str
     layout: str = "auto"
     labels: str | None = None
-    identity: str | None = None
-    """Regular expression whose group is the person, for sets that say it in file names."""
+    identity: str | None = None  # Regular expression whose group is the person, for sets that say it in file names
     limit_people: int | None = Field(None, ge=2)
     images_per_person: int | None = Field(None, ge=2)
-    size: int = Field(128, ge=32)
-    """Side of the crops, pixels."""
+    size: int = Field(128, ge=32)  # Side of the crops, pixels
     context: float = Field(1.0, ge=1, le=4)
     """Side of the crop over the side of the square that is replaced; above 1 there are surroundings."""
-    aligned: bool = False
-    """The images are already aligned as the default template; nothing is detected."""
+    aligned: bool = False  # The images are already aligned as the default template; nothing is detected
     licence: str | None = None
     split: SplitConfig = SplitConfig()
     learn_from: SetConfig | None = None
@@ -247,21 +243,18 @@ class MatrixConfig(_Frozen):
     recognisers: list[str] = Field(["dlib"], min_length=1)
     """Judges: dlib, insightface, shape, onnx:PATH; none of them may have trained a model that is judged."""
     detector: str = "auto"
-    general: list[str] = ["ridge"]
-    """Reversers that know nothing of the method; parameters as NAME:KEY=VALUE,…"""
+    general: list[str] = ["ridge"]  # Reversers that know nothing of the method; parameters as NAME:KEY=VALUE,…
     specialised: list[str] = ["auto"]
     """Reversers made for a method; auto: all that were made for it and train no network."""
     reversal_metrics: bool = True
     """How far what attackers give back resembles the clear faces: PSNR, SSIM, LPIPS-like, FD-like, IDD."""
     candidates: int = Field(10, ge=1)
     """Guesses at each probe in the scenarios retrieval and retrieval-closed; 50 in the paper."""
-    retrieval_probes: int = Field(60, ge=2)
-    """At most so many probes are guessed at several times, spread over people."""
+    retrieval_probes: int = Field(60, ge=2)  # At most so many probes are guessed at several times, spread over people
     retrain: str = Field("head", pattern="^(head|network)$")
     """parrot-train: a linear map on the recogniser's embeddings, or the whole network (onnx only)."""
     utility: bool = True
-    attributes: str | None = None
-    """A trained attribute classifier, see `ficgan train-attributes`."""
+    attributes: str | None = None  # A trained attribute classifier, see `ficgan train-attributes`
     groups: list[str] = ["gender", "age", "race", "ethnicity"]
     """Columns by which figures are broken down, where a set has them."""
     resamples: int = Field(1000, ge=1)
@@ -317,8 +310,6 @@ def _sectioned(given: Any, name: str, *known: str) -> Any:
 
 
 def _resolved(config: MatrixConfig, folder: Path) -> MatrixConfig:
-    """The matrix with every path in it counted from its folder."""
-
     def at(text: str | None) -> str | None:
         return None if text is None else str(folder / Path(text).expanduser())
 
@@ -394,10 +385,8 @@ class AttackConfig(_Frozen):
     attacker: AttackerConfig
     anonymizer: MethodConfig
     set: AttackSet = AttackSet()
-    detector: str = "auto"
-    """Finds the faces of sets that are not aligned."""
-    seed: int = 0
-    """Of the attacker, where it has none of its own."""
+    detector: str = "auto"  # Finds the faces of sets that are not aligned
+    seed: int = 0  # Of the attacker, where it has none of its own
 
     @field_validator("attacker", "anonymizer", mode="before")
     @classmethod

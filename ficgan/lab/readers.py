@@ -30,8 +30,7 @@ __all__ = [
 
 Embeddings = NDArray[np.float32]
 Embed = Callable[[Faces], Embeddings]
-BATCH = 64
-"""Faces read together: bounds memory."""
+BATCH = 64  # Faces read together: bounds memory
 
 
 @dataclass(frozen=True)
@@ -231,8 +230,7 @@ def _yardstick() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 # -- parrots: judges that have learnt from anonymised faces of people who are in no gallery and no probe --------------
 
-LEAST_PEOPLE = 10
-"""People with two images or more; fewer teach nothing."""
+LEAST_PEOPLE = 10  # People with two images or more; fewer teach nothing
 
 
 def discriminant(

@@ -163,8 +163,7 @@ def from_json(raw: dict[str, Any]) -> dict[str, Any]:
 
 # -- what the figures of a report do not say --------------------------------------------------------------------------
 
-FEW_PEOPLE = 300
-"""People of the test set of the Fantômas protocol."""
+FEW_PEOPLE = 300  # People of the test set of the Fantômas protocol
 NOT_HANDLED = (
     "Only faces are replaced: body, gait, clothes, text, number plates, voice and surroundings can identify a person, "
     "and are as they were."

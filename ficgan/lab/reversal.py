@@ -40,10 +40,8 @@ REVERSAL: tuple[Metric, ...] = (
     Metric(IDD, "angle between the judge's embeddings of guess and clear face, radians", "privacy", "high", _REVELIO),
 )
 """Metrics of what is given back; "low" is better for whoever anonymises where likeness is meant."""
-_LEAST_IMAGES = 4
-"""For a Fréchet distance."""
-CODES, CODE = 2**30, 0.9e6
-"""Bytes of SqueezeNet's codes of the clear faces that are kept in memory, and of one face's."""
+_LEAST_IMAGES = 4  # For a Fréchet distance
+CODES, CODE = 2**30, 0.9e6  # Bytes of SqueezeNet's codes of the clear faces that are kept in memory, and of one face's
 
 
 @lru_cache(maxsize=1)
@@ -94,7 +92,6 @@ def angles(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
 
 
 def _perceived(bench: Bench, guess: Faces, clear: Faces, sample: Sample) -> list[Figure]:
-    """LPIPS and FID where their networks are here, and their stand-ins."""
     judges, out = _judges(), []
     if judges.lpips is not None:
         network = judges.lpips
@@ -126,8 +123,7 @@ def _perceived(bench: Bench, guess: Faces, clear: Faces, sample: Sample) -> list
     return [*out, _frechet(FD_LIKE, seen[:, 1:], before)]
 
 
-_READ: dict[str, Perception] = {}
-"""What SqueezeNet saw in the clear faces of the set at work: one set at a time."""
+_READ: dict[str, Perception] = {}  # What SqueezeNet saw in the clear faces of the set at work: one set at a time
 
 
 def _of_clear(squeezenet: SqueezeNet, clear: Faces) -> Perception:
@@ -150,10 +146,8 @@ def _frechet(metric: str, guess: NDArray[np.float32], clear: NDArray[np.float32]
 # -- several guesses at each probe ------------------------------------------------------------------------------------
 
 _NAMES: dict[Rule, str] = {"vote": "IRA", "mean": "IRA (mean distance)", "shortest": "IRA (shortest distance)"}
-_LEAST = 2
-"""People in each half, enrolled and not, by whom a threshold is chosen."""
-_POINTS = 200
-"""Of a curve."""
+_LEAST = 2  # People in each half, enrolled and not, by whom a threshold is chosen
+_POINTS = 200  # Of a curve
 _retrieval = partial(Metric, kind="privacy", source="Revelio, §4.3")
 RETRIEVAL: tuple[Metric, ...] = (
     _retrieval("IRA", "probes whose right name most of the guesses are nearest to", better="low"),
@@ -296,7 +290,6 @@ def stranger_figures(
 def _named(
     bench: Bench, read: Read, title: str, closed: bool
 ) -> list[tuple[str, tuple[Figure, ...], dict[str, list[list[float]]]]]:
-    """(attacker, figures, curves) of one attacker's candidates: in a closed world, known and unknown people apart."""
     bootstrap = bench.bootstrap
     known, unknown = halves(bench)
     figures, points = stranger_figures(read, known, bootstrap)

@@ -28,15 +28,11 @@ __all__ = [
     "errors", "listed", "merge", "overlaps", "pairs", "read_records", "write_records",
 ]  # fmt: skip
 
-Boxes = NDArray[np.float64]
-"""[M,4]: x0, y0, x1, y1 in pixels, edges continuous from 0."""
+Boxes = NDArray[np.float64]  # [M,4]: x0, y0, x1, y1 in pixels, edges continuous from 0
 
-OVERLAP = 0.5
-"""Least IoU at which two boxes are of one face."""
-SAME = 0.9
-"""IoU from which a second box in one list only repeats the first."""
-_TOUCH = 0.1
-"""Least IoU at which a box was moved, not removed and another added."""
+OVERLAP = 0.5  # Least IoU at which two boxes are of one face
+SAME = 0.9  # IoU from which a second box in one list only repeats the first
+_TOUCH = 0.1  # Least IoU at which a box was moved, not removed and another added
 
 
 @dataclass(frozen=True)
@@ -308,7 +304,6 @@ def _detect(blob: Blob, detector: FaceDetector, made_by: dict[str, Any]) -> Reco
 
 
 def _resumed(part: Path, made_by: dict[str, Any]) -> dict[tuple[str, int], Record]:
-    """The records of an interrupted run, by name and size; a last line that was cut off is dropped from the file."""
     try:
         text = part.read_bytes()
     except FileNotFoundError:

@@ -40,8 +40,7 @@ KEY_SCHEMA = "ficgan-annotation-key/1"
 EXPORT_SCHEMA = "ficgan-annotation-export/1"
 _QUALITY = 88
 _TRIES = 100
-_CLEAR = 0.1
-"""A false box has no more IoU than this with any face."""
+_CLEAR = 0.1  # A false box has no more IoU than this with any face
 
 
 @dataclass(frozen=True)
@@ -212,7 +211,6 @@ def _item(
 
 
 def _clip(boxes: Boxes, picture: Image.Image) -> Boxes:
-    """Inside the image, else as they were: a box that nobody touches must stay the same. Empty ones are dropped."""
     width, height = picture.size
     inside = np.clip(boxes, 0, [width, height, width, height])
     return inside[(inside[:, 0] < inside[:, 2]) & (inside[:, 1] < inside[:, 3])]
@@ -238,7 +236,6 @@ def _removed(truth: Boxes, width: int, height: int, rng: np.random.Generator) ->
 
 
 def _shifted(truth: Boxes, width: int, height: int, rng: np.random.Generator) -> Boxes | None:
-    """One box beside its face, by .5 to .9 of its diagonal in any direction, inside the image and off other faces."""
     for _ in range(_TRIES if len(truth) else 0):
         row = int(rng.integers(len(truth)))
         sides = truth[row, 2:] - truth[row, :2]
@@ -252,7 +249,6 @@ def _shifted(truth: Boxes, width: int, height: int, rng: np.random.Generator) ->
 
 
 def _added(truth: Boxes, width: int, height: int, rng: np.random.Generator) -> Boxes | None:
-    """A box as large as a face of the image, or as a tenth to a third of it, where no face is."""
     for _ in range(_TRIES):
         if len(truth):
             row = truth[rng.integers(len(truth))]
@@ -352,7 +348,6 @@ def page_html(batch: Batch, sources: Sequence[str], rules: Rules, *, linked: boo
 
 
 def _jpeg(picture: Image.Image, side: int) -> bytes:
-    """A new file without the metadata of the old."""
     small = picture.copy()
     small.info.clear()  # a comment would be written again
     small.thumbnail((side, side), Image.Resampling.LANCZOS)

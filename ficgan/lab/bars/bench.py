@@ -24,8 +24,7 @@ from ficgan.lab.readers import Embeddings, Reader, ShapeRecognizer, Shapes, get_
 
 __all__ = ["DETECTORS", "BarsBench", "Observation", "Panel", "who_is_who"]
 
-DETECTORS = ("yunet", "centerface")
-"""Whose detection rate is measured."""
+DETECTORS = ("yunet", "centerface")  # Whose detection rate is measured
 
 
 @dataclass(frozen=True)

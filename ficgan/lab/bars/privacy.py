@@ -46,18 +46,13 @@ __all__ = [
 ]  # fmt: skip
 
 FAR = 1e-3
-ENOUGH, LEAST = 30, 10
-"""Pairs of strangers that should lie above a threshold, and that must."""
-MOST = 3000
-"""Clear faces whose pairs stand for strangers; more take memory and change nothing."""
-PSI = 0.6
-"""Diversity at which draws are compared: what photos of several people and films have."""
-DRAWS = 4
-"""Draws of each source."""
+ENOUGH, LEAST = 30, 10  # Pairs of strangers that should lie above a threshold, and that must
+MOST = 3000  # Clear faces whose pairs stand for strangers; more take memory and change nothing
+PSI = 0.6  # Diversity at which draws are compared: what photos of several people and films have
+DRAWS = 4  # Draws of each source
 _ROWS = 512
 _GROUPS = ("gender", "race")
-Targets = dict[str, Embeddings]
-"""Name of a recogniser → [N,D]."""
+Targets = dict[str, Embeddings]  # Name of a recogniser → [N,D]
 
 
 @dataclass(frozen=True)
@@ -218,7 +213,6 @@ def _ranks(bench: BarsBench, reader: Reader, made: Embeddings) -> NDArray[np.flo
 
 
 def _gap(area: Figure) -> Figure:
-    """|AUC − .5| of an AUC; its interval reaches to 0 where that of the AUC holds .5."""
     if area.value is None:
         return replace(area, note="no face has a stranger of its group")
     low, high = area.low, area.high
@@ -231,7 +225,6 @@ def _gap(area: Figure) -> Figure:
 
 
 def _doubt(scores: NDArray[np.floating[Any]]) -> str:
-    """How far a threshold that few pairs lie above could be off: Poisson's 95 % of their number."""
     count = int(np.floor(FAR * len(scores) + 1e-9))
     if count >= ENOUGH:
         return ""
@@ -307,7 +300,6 @@ def _linked(
     bench: BarsBench, row: str, enrolled: Mapping[str, Embeddings], seen: Mapping[str, Embeddings],
     gallery: list[int], probe: list[int], note: str = "",
 ) -> Figures:  # fmt: skip
-    """Rank-1 of some rows against others, by each recogniser."""
     out: Figures = {}
     for reader in bench.readers:
         a, b = seen[reader.name][probe], enrolled[reader.name][gallery]

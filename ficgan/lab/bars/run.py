@@ -29,12 +29,9 @@ from ficgan.lab.stored import Progress
 __all__ = ["BarsConfig", "Clip", "run_bars"]
 
 Step = tuple[str, Callable[[], None]]
-_PHOTO = 384
-"""Side of crops cut from photos, px; the replaced square is half of it."""
-_GUARDED = ("id-cosine", "tar", "naive")
-"""Rows that there are with the policy on, too."""
-_FEW = 64
-"""Sources of swaps and of several draws, and outputs that are looked for in the training set."""
+_PHOTO = 384  # Side of crops cut from photos, px; the replaced square is half of it
+_GUARDED = ("id-cosine", "tar", "naive")  # Rows that there are with the policy on, too
+_FEW = 64  # Sources of swaps and of several draws, and outputs that are looked for in the training set
 
 
 @dataclass(frozen=True)
@@ -246,8 +243,7 @@ class SetMeasurement:
     def __init__(self, model: Measured, bench: BarsBench, sticker: AverageFace) -> None:
         self.model, self.bench, self.sticker, self.sheet = model, bench, sticker, model.sheet
         self.photos = not bench.prepared.whole
-        self.metrics = list(METRICS)
-        """Those that the set allows, after the first step."""
+        self.metrics = list(METRICS)  # Those that the set allows, after the first step
         self.of_sticker: Figures = {}
         self.controls: Controls = {}
 
@@ -378,11 +374,9 @@ class SetMeasurement:
         self._put(f"i = {layer}", *privacy.nearest(self.few, self.model.learnt, reader, outputs, self.sticker))
 
     def _all(self, seen: Observation) -> Figures:
-        """Every metric of an output."""
         return {key: one for metric in self.metrics for key, one in metric.figures(self, seen).items()}
 
     def _unless_refused(self, what: str, measure: Callable[[int], None], layer: int) -> None:
-        """What a set does not allow is left out, and reported once."""
         try:
             measure(layer)
         except (InputError, UsageError) as error:

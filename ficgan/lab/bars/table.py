@@ -16,11 +16,9 @@ from ficgan.lab.results import Figure
 __all__ = ["BARS", "Bar", "Control", "Controls", "Figures", "Line", "Report", "Sheet", "Verdict", "write_bars"]
 
 SCHEMA = 1
-STRANGERS = "same-group strangers"
-"""A measured bar is the figure of these."""
+STRANGERS = "same-group strangers"  # A measured bar is the figure of these
 Verdict = Literal["met", "missed", "no bar", "not measured"]
-Key = tuple[str, str]
-"""Row and judge."""
+Key = tuple[str, str]  # Row and judge
 Figures = dict[Key, Figure]
 
 
@@ -192,7 +190,6 @@ class Line:
         }
 
     def _excess(self, value: float) -> float:
-        """How far a value lies above the limits, or, negative, below them; 0 within."""
         least, most = self.limits
         if least is not None and value < least:
             return value - least

@@ -28,8 +28,7 @@ Record = NDArray[np.void]
 """[N]. Of projections: the fields `made`, `found`, `box`, `marks`, `ssim`, `seconds`, `features`, and `by NAME` for
 each recogniser. Of clouds: `made`, those of `DISTORTION`, and `seen NAME` and `by NAME` for each recogniser."""
 DISTORTION = ("chamfer", "normal-error", "curvature-error")
-_LEAST = 16
-"""Pixels of the shortest side in which SSIM is taken; its window has 11."""
+_LEAST = 16  # Pixels of the shortest side in which SSIM is taken; its window has 11
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,7 @@ _BY_DEGREE = (
 _PAIRED = ("AUC", "rank-1", "delta-detection", "landmark-distance", "ssim", "fd-squeezenet")
 """Variables of the pair plot and of the correlation matrix (figures 5.13 and 5.14)."""
 _CLOUD = "mu-privacy" + CLOUD
-_CMC_DEGREES = 4
-"""Degrees of which a method's CMC is drawn."""
+_CMC_DEGREES = 4  # Degrees of which a method's CMC is drawn
 
 
 def write_cloud_report(results: Results, out: Path, *, pictures: Path | None = None) -> list[Path]:
@@ -80,7 +79,6 @@ def correlations(rows: list[Row]) -> tuple[list[str], NDArray[np.float64]]:
 
 
 def _columns(rows: list[Row]) -> tuple[list[str], NDArray[np.float64]]:
-    """Variables that are known somewhere and vary, over the rows in which all of them are known."""
     table = np.array([[row.get(name) for row in rows] for name in _PAIRED], float).reshape(len(_PAIRED), -1)
     kept = [i for i in range(len(_PAIRED)) if np.isfinite(table[i]).any()]
     whole = table[kept][:, np.isfinite(table[kept]).all(0)] if kept else table[:0]
@@ -89,14 +87,12 @@ def _columns(rows: list[Row]) -> tuple[list[str], NDArray[np.float64]]:
 
 
 def _methods(rows: list[Row], *needed: str) -> Iterator[tuple[str, str, list[Row]]]:
-    """Colour, method and its rows by degree that have some figures; a method keeps its colour in every plot."""
     for number, name in enumerate(dict.fromkeys(row["method"] for row in rows)):
         mine = [row for row in rows if row["method"] == name and all(row.get(one) is not None for one in needed)]
         yield f"C{number}", name, sorted(mine, key=lambda row: int(row["degree"]))
 
 
 def _lines(axes: Any, rows: list[Row], name: str, **style: Any) -> None:
-    """A figure by degree, a line for each method, its interval shaded."""
     for colour, method, mine in _methods(rows, name):
         x = [row["degree"] for row in mine]
         axes.plot(x, [row[name] for row in mine], ".-", color=colour, label=method, **style)

@@ -112,7 +112,6 @@ def _task(config: CloudStudyConfig, out: Path, step: str, row: int, template: Te
 
 
 def _anonymised(study: CloudStudy, row: int) -> None:
-    """Every method and inverse on one probe."""
     for method in study.config.methods:
         study.pictured(row, method, sorted(study.config.degrees))
         if study.is_timed(row):
@@ -123,7 +122,6 @@ def _anonymised(study: CloudStudy, row: int) -> None:
 
 
 def _parrot(study: CloudStudy, row: int) -> None:
-    """Every method on one scan of the gallery, as a parrot enrols it."""
     for method in study.config.methods:
         for attacker in ("", *inverses(study.config, method, alike=True)):
             study.pictured(row, method, study.config.costly_degrees, attacker)
@@ -131,7 +129,6 @@ def _parrot(study: CloudStudy, row: int) -> None:
 
 
 def _space(study: CloudStudy, row: int) -> None:
-    """One probe's clouds, or those of one scan of the gallery, under every method."""
     study.shaped(row)
     for method in study.config.methods:
         for attacker in ("", *inverses(study.config, method, alike=row not in study.clouds.probes)):
@@ -146,8 +143,6 @@ _STEPS: dict[str, Callable[[CloudStudy, int], object]] = {
 
 @dataclass
 class _Recognisers:
-    """Recognisers of one kind, of pictures or of shapes, and what they read."""
-
     study: CloudStudy
     in_space: bool  # recognisers of shapes
     set: str  # its name in tables
@@ -210,7 +205,6 @@ class _Recognisers:
         return out
 
     def _scores(self, record: Record, people: NDArray[np.int64], known: Record | None) -> Iterator[tuple[str, Scores]]:
-        """Of each recogniser that has something to tell the gallery's people apart by."""
         gallery, enrolled = self.known if known is None else known, self.enrolled
         assert gallery is not None
         if not self.in_space:
@@ -228,7 +222,6 @@ class _Recognisers:
 
 
 def _results(study: CloudStudy, guesses: Guesses | None, jobs: int) -> Results:
-    """Trials, utilities, controls and caveats of a study."""
     clouds, config = study.clouds, study.config
     results = Results(config.title, sets={clouds.name: clouds.facts()})
     results.provenance = origin(config.to_dict(), 0) | {
@@ -275,7 +268,6 @@ def _results(study: CloudStudy, guesses: Guesses | None, jobs: int) -> Results:
 
 
 def _guessed(recognisers: _Recognisers, guesses: Guesses, made: dict[str, Record]) -> list[Trial]:
-    """The auto-encoder's trials, on the people it did not learn from, against the whole gallery."""
     out = []
     for (method, degree), record in guesses.records.items():
         before = made[method][guesses.probes, recognisers.degrees.index(degree)]["ssim"]
@@ -290,7 +282,6 @@ def _guessed(recognisers: _Recognisers, guesses: Guesses, made: dict[str, Record
 
 
 def _add_space(study: CloudStudy, results: Results) -> None:
-    """Add trials of the recognisers of shape, and distortion, to a study's results."""
     clouds, costly = study.clouds, study.config.costly_degrees
     probes, gallery = study.in_space
     known = np.concatenate([study.shaped(row) for row in gallery]) if len(gallery) > 1 else None
@@ -327,7 +318,6 @@ def _facts(method: str, degree: int, seed: int) -> dict[str, Any]:
 
 
 def _pictures(study: CloudStudy, out: Path) -> dict[str, list[str]]:
-    """Strips of projections, a row for each method: clear, then five degrees; none unless they are asked for."""
     from ficgan.pointcloud.projection import strip
 
     shown: dict[str, list[str]] = {}

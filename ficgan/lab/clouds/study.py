@@ -21,10 +21,8 @@ from ficgan.pointcloud.cloud import Cloud, merged
 
 __all__ = ["CloudStudy", "Parts", "open_study"]
 
-_STEPS = 3
-"""Raised where code that makes what is stored changes its results."""
-_KEPT = 4
-"""Prepared clouds that are remembered."""
+_STEPS = 3  # Raised where code that makes what is stored changes its results
+_KEPT = 4  # Prepared clouds that are remembered
 _PACKED = np.dtype([("made", bool), ("coloured", bool), ("points", np.float32, (3,)), ("colors", np.uint8, (3,))])
 
 
@@ -101,7 +99,6 @@ class CloudStudy:
         return row in self.clouds.probes[: self.config.timed]
 
     def _drawing(self, row: int, method: str) -> dict[str, Any]:
-        """What a method's results depend on besides the cloud and the degree."""
         target = self.target if method == "merge-2-faces" else None
         return {"seed": self.config.seed, "target": target, "name": self.clouds.scans[row].name}
 
@@ -269,7 +266,6 @@ class CloudStudy:
         return None if self.template is None else self.template.key
 
     def _scan_key(self, row: int) -> list[Any]:
-        """JSON-ready; what everything that is read of a scan depends on."""
         from ficgan import __version__
 
         config = self.config
@@ -283,7 +279,6 @@ class CloudStudy:
 
 
 def _packed(cloud: Cloud | None, length: int) -> NDArray[np.void]:
-    """A cloud of that length as an array, or none."""
     out: NDArray[np.void] = np.zeros(length, _PACKED)
     if cloud is not None:
         out["made"], out["points"] = True, cloud.points

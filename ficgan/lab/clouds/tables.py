@@ -22,8 +22,7 @@ __all__ = [
 
 Row = dict[str, Any]
 CLEAR, CONSTANT, SURROUNDINGS = "clear", "constant", "what lies around the face"
-IN_SPACE = " (3D)"
-"""What the names of recognisers of shape end with, who need the cloud itself."""
+IN_SPACE = " (3D)"  # What the names of recognisers of shape end with, who need the cloud itself
 CLOUD = " (cloud)"
 """What the names of figures end with that hold where the cloud itself is given away, not its projection alone."""
 TRIED = 20
@@ -32,15 +31,11 @@ thesis' auto-encoder. The most of a few lucky guesses says nothing."""
 _WHOLE = 20
 """Degree up to which an exact inverse brings everything back: at higher ones tapering flattens parts of the face, and
 merged colours are rounded away."""
-_NEAR = 0.05
-"""By which rank-1 may fall below that of clear faces."""
-_AIM = 0.8
-"""Mean privacy at which methods are compared: the thesis' own reading of its trade-off (§5.3.3.1)."""
-_FEW = 30
-"""People below which an AUC says nothing of the world."""
+_NEAR = 0.05  # By which rank-1 may fall below that of clear faces
+_AIM = 0.8  # Mean privacy at which methods are compared: the thesis' own reading of its trade-off (§5.3.3.1).
+_FEW = 30  # People below which an AUC says nothing of the world
 _THESIS_PEOPLE = 200
-_SAME = 0.995
-"""Cosine above which two embeddings are of one picture."""
+_SAME = 0.995  # Cosine above which two embeddings are of one picture
 
 
 def label(method: str, degree: int) -> str:
@@ -183,7 +178,6 @@ def controls(results: Results) -> list[Row]:
 
 
 def _inverse_trials(results: Results) -> list[Trial]:
-    """Of exact inverses, at degrees at which they must bring the clear face back."""
     tried = [t for t in results.trials if t.scenario == "inverse" and INVERSES[t.attacker].exact]
     return [t for t in tried if results.methods[t.method]["settings"]["degree"] <= _WHOLE]
 
@@ -322,7 +316,6 @@ def caveats(
 
 
 def _about_clouds(results: Results) -> list[str]:
-    """Of attackers who need the cloud, and of those who were not tried."""
     main = next(iter(results.sets), "")
     shapes = [t.set for t in results.trials if t.recogniser.endswith(IN_SPACE)]
     who = ["recognisers of shape"] if main in shapes else []
@@ -345,7 +338,6 @@ def _count(number: int, single: str, many: str) -> str:
 
 
 def _twins(study: CloudStudy, clear: Record, known: Record) -> list[str]:
-    """Clear probes that are read exactly as somebody who is enrolled: the same scan on both sides is no test."""
     alike = 0
     for reader in study.judges.readers:
         probes, gallery = (record[f"by {reader.name}"].astype(np.float64) for record in (clear, known))

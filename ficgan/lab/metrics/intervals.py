@@ -21,11 +21,9 @@ __all__ = [
 ]  # fmt: skip
 
 Floats = NDArray[np.floating[Any]]
-Interval = tuple[float | None, float | None]
-"""Low and high; None where there is none."""
+Interval = tuple[float | None, float | None]  # Low and high; None where there is none
 
-LEVEL = 0.95
-"""Coverage of every interval that is reported."""
+LEVEL = 0.95  # Coverage of every interval that is reported
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,6 @@ def _check_pairs(a: Images, b: Images) -> None:
 
 
 def _ssim_maps(x: NDArray[np.float32], y: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Contrast-and-structure and SSIM at each pixel; x, y are pixels less 127.5, which spares float32's digits."""
     mx, my = _window(x), _window(y)
     both = 2 * (_window(x * y) - mx * my) + _C2
     spread = _window(x * x) + _window(y * y) - mx * mx - my * my + _C2
@@ -141,7 +140,6 @@ def _window(image: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _half(image: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Means of 2×2 pixels; an odd last row and column is dropped."""
     import cv2
 
     height, width = image.shape[0] // 2 * 2, image.shape[1] // 2 * 2
@@ -333,7 +331,6 @@ def _code(taps: list[NDArray[np.float32]], weights: list[NDArray[np.float32]]) -
 
 
 def _to_half(code: NDArray[np.float32]) -> NDArray[np.float16]:
-    """By torch, which is thirty times faster at this than NumPy."""
     import torch
 
     return torch.from_numpy(code).half().numpy()

@@ -19,8 +19,7 @@ __all__ = ["BINS", "Resampled", "Scores", "bins_of"]
 Index = NDArray[np.intp]
 Metric = Literal["cosine", "euclidean"]
 
-BINS = 1000
-"""Bins of the histograms that the bootstrap of AUC, EER, TAR and D_sys reads."""
+BINS = 1000  # Bins of the histograms that the bootstrap of AUC, EER, TAR and D_sys reads
 _BLOCK = 2**22  # entries of temporary arrays
 
 
@@ -112,7 +111,6 @@ class Scores:
         same: bool,
         twins: int,
     ) -> Scores:
-        """From the similarities of the acquired probes and of the gallery images in `order`."""
         rows = np.flatnonzero(acquired)
         bad = rows[~np.isfinite(matrix).all(1)]
         if len(bad):
@@ -365,13 +363,11 @@ def _similarities(
 
 
 def _unit(array: NDArray[Any]) -> NDArray[np.float32]:
-    """Rows of length 1; scaled first, so that no square overflows."""
     rows = array / np.abs(array).max(1, keepdims=True).astype(np.float64)
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
 def _distinct(array: NDArray[np.float32]) -> tuple[NDArray[np.float32], Index]:
-    """The different rows, and which of them each row is."""
     array = array + 0.0  # −0 becomes 0, so that equal rows have equal bytes
     rows = array.view(np.dtype((np.void, array.dtype.itemsize * array.shape[1]))).ravel()
     _, first, of = np.unique(rows, return_index=True, return_inverse=True)
@@ -419,7 +415,6 @@ def _acquired(given: ArrayLike | None, probes: int) -> NDArray[np.bool_]:
 def _gallery_order(
     people: NDArray[np.int64], enrolled: NDArray[np.int64], acquired: NDArray[np.bool_], same: bool
 ) -> Index:
-    """The gallery images that take part, by person; refused where nobody can be found or confused."""
     if same and not np.array_equal(people, enrolled):
         raise InputError("to leave every image's own out, probes and gallery must show the same people in one order")
     who, images = np.unique(enrolled, return_counts=True)

@@ -65,8 +65,7 @@ UTILITY: tuple[Metric, ...] = (
 
 _DETECTORS = ("yunet", "insightface", "centerface", "dlib")
 """Fastest first: here the same detector looks at every method's output."""
-_CODES = 2**30
-"""Bytes of SqueezeNet's codes that readings may keep; larger sets are looked at again."""
+_CODES = 2**30  # Bytes of SqueezeNet's codes that readings may keep; larger sets are looked at again
 _CODE = 0.9e6
 _BATCH = 32
 _FEWEST = 5  # images; a correlation of fewer says nothing
@@ -180,7 +179,6 @@ class Judges:
         return found
 
     def _find_published(self) -> None:
-        """LPIPS and Inception, where their packages and weights are here."""
         try:
             if network := perceptual.lpips_backbone():
                 self.lpips = Lpips(network)
@@ -333,8 +331,6 @@ def compare(
 
 
 class _Figures:
-    """Figures of N images with intervals by the bootstrap over people."""
-
     def __init__(self, clear: Readings, after: Readings, sample: Sample) -> None:
         self.clear, self.after, self.sample = clear, after, sample
         self.out: list[Figure] = []

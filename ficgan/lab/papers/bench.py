@@ -37,12 +37,9 @@ Row = dict[str, Any]
 Rows = NDArray[np.int64]
 LEAST_BACKGROUND = 12
 """People whose faces k-same with the usual k = 10 needs, and two who may drop out because no face is found."""
-TESTED = 0.25
-"""Share of the people that are tested where there are too few for the whole protocol."""
-NOT_ANGULAR = "the judge was not trained by angles"
-"""Note of an IDD that cannot be compared with ArcFace's."""
-TOGETHER = 8
-"""Faces whose guesses are held at once."""
+TESTED = 0.25  # Share of the people that are tested where there are too few for the whole protocol
+NOT_ANGULAR = "the judge was not trained by angles"  # Note of an IDD that cannot be compared with ArcFace's
+TOGETHER = 8  # Faces whose guesses are held at once
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
 """Told apart by the colour-blind (Okabe and Ito 2008)."""
 

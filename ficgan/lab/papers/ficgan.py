@@ -34,12 +34,9 @@ from ficgan.lab.stored import VERSION, Progress, digest, fingerprint
 
 __all__ = ["SAME_PHOTO", "FicganPaper", "Found", "Kept", "Run", "Setting", "Stage", "run_ficgan"]
 
-SAME_PHOTO = "same-photo"
-"""Name of the comparison: the output against its own source, as the paper's ID similarity."""
-FEW = 3000
-"""Images of CelebA-HQ's test part; Fréchet distances of fewer are biased upwards."""
-CODES = {"w_m": 0.0, "w_t": 1.0}
-"""The k-same code and an arbitrary person's: the alpha of `Ficgan` that gives them."""
+SAME_PHOTO = "same-photo"  # Name of the comparison: the output against its own source, as the paper's ID similarity
+FEW = 3000  # Images of CelebA-HQ's test part; Fréchet distances of fewer are biased upwards
+CODES = {"w_m": 0.0, "w_t": 1.0}  # The k-same code and an arbitrary person's: the alpha of `Ficgan` that gives them
 _SHOWN = frozenset({
     "attributes", "attributes-balanced", "attributes-accuracy", "fid", "fd-squeezenet", "lpips", "lpips-squeezenet",
     "ssim",
@@ -295,7 +292,6 @@ def run_ficgan(config: FicganPaper, out: Path, progress: Progress | None = None)
 
 
 def _faces(config: FicganPaper, out: Path) -> tuple[Prepared, Rows]:
-    """Prepared crops, and the rows that are measured in an order in which neighbours are strangers."""
     whole = open_set(config.data, layout=config.layout, labels=config.labels)
     whole = whole.only(config.part) if config.part else whole
     order = np.arange(config.skip, len(whole))
@@ -334,7 +330,6 @@ def _settings(config: FicganPaper, layers: Sequence[int]) -> Iterator[Setting]:
 
 
 def _reconstruction(stage: Stage, deid: Deidentifier) -> Found:
-    """At the model's own alignment, at the size of the crops; nothing is pasted back."""
     faces, size = stage.faces, stage.faces.images.shape[1]
     matrices = [deid.alignment.matrix(marks, size) for marks in faces.landmarks]
     images = np.stack([crop(image, m, size) for image, m in zip(faces.images, matrices, strict=True)])

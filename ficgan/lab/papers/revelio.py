@@ -39,8 +39,7 @@ __all__ = [
 PARTS = ("base", "retrieval", "fine-tuning", "kernel", "sweep", "defences", "ood")
 """Tables 1, 3 and 4 with one guess; Table 1 with many; Table 2; Figure 13; Figures 15 and 16; Tables 6 and 7; Figure 7
 and Table 5."""
-_REVISION = 2
-"""Raised where a part comes to report something else of the same settings."""
+_REVISION = 2  # Raised where a part comes to report something else of the same settings
 _LEARNT = {"retrieval": ("light", "heavy"), "fine-tuning": ("heavy",), "sweep": ("light", "heavy"),
            "defences": ("light",), "ood": ("heavy",)}  # fmt: skip
 """Blurs that the attacker has learnt for a part."""
@@ -51,12 +50,9 @@ _NEEDED: dict[str, tuple[str, ...]] = {
     "estimator_network": ("kernel",), "estimator_weights": ("kernel",),
 }  # fmt: skip
 """Settings that only some parts depend on."""
-ADAPTABLE = ("rotation", "noise", "jpeg", "box blur", "secret")
-"""Defences that there are, as tables call them."""
-MOST_LINEAR = 224
-"""Side at which the auto-encoder works at most: its linear layer grows with the fourth power."""
-NAMES = {"identity": "Blurred", "autoencoder": "Fantômas", Revelio.name: "Revelio"}
-"""What the paper calls them."""
+ADAPTABLE = ("rotation", "noise", "jpeg", "box blur", "secret")  # Defences that there are, as tables call them
+MOST_LINEAR = 224  # Side at which the auto-encoder works at most: its linear layer grows with the fourth power
+NAMES = {"identity": "Blurred", "autoencoder": "Fantômas", Revelio.name: "Revelio"}  # What the paper calls them
 
 
 @dataclass(frozen=True)
@@ -240,7 +236,6 @@ def divide(
 
 
 def _rounds(people: NDArray[np.int64], of: Rows, total: int, rng: np.random.Generator, *, keep_half: bool) -> Rows:
-    """One photo of each person, then a second one of each, until there are enough."""
     stacks = [list(rng.permutation(np.flatnonzero(people == person))) for person in of]
     if keep_half:
         stacks = [stack[: max(1, len(stack) // 2)] for stack in stacks]
@@ -414,7 +409,6 @@ def _marks(experiment: Experiment, part: str) -> list[str | None]:
 
 
 def _file(experiment: Experiment, part: str) -> Path:
-    """Named by everything that the part's outcome depends on."""
     from ficgan import __version__
 
     paper, bench = experiment.paper, experiment.bench

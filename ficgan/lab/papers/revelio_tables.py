@@ -44,8 +44,7 @@ _STAND_IN = (
     "what the same judge finds of the same person and of strangers (Tables 3 and 4) and with nothing else."
 )
 _ADDED = (*CONTROLS, CHANCE, POSITIVE, NOT_TOLD)
-_BESIDE = (*CONTROLS, *APART, POSITIVE, NOT_TOLD)
-"""Rows that the paper has not."""
+_BESIDE = (*CONTROLS, *APART, POSITIVE, NOT_TOLD)  # Rows that the paper has not
 _CONTROLLED = (
     f"{CONTROLS[0]} is the ceiling. {CHANCE}: any photo of the reference is taken. {POSITIVE}: the attacker trained on "
     "permuted blocks and not on the blur, which it must be able to undo if it is trained well at all."
@@ -54,8 +53,7 @@ WARNING = (
     "These strips show real people as they are and as an attacker restores them. Do not publish or pass them on, and "
     "delete them when you have looked."
 )
-_SHOWN, _GAP = 128, 4
-"""Side of a picture in a strip, and the space between two, pixels."""
+_SHOWN, _GAP = 128, 4  # Side of a picture in a strip, and the space between two, pixels
 
 
 def revelio_caveats(paper: RevelioPaper, facts: Row, world: Row, outcomes: Outcomes) -> list[str]:
@@ -174,7 +172,6 @@ def _trained(outcomes: Outcomes) -> dict[str, str]:
 
 
 def _training(outcomes: Outcomes, name: str, *levels: str) -> str:
-    """How long it has learnt each blur, and why that ended."""
     every = _trained(outcomes)
     found = {level: every[f"{name}, {level}"] for level in levels or BLURS if f"{name}, {level}" in every}
     if len(set(found.values())) == 1:
@@ -222,7 +219,6 @@ def _printed_ira(share: float) -> str:
 
 
 def _restoration(paper: RevelioPaper, outcomes: Outcomes, level: str, table: Printed) -> Row:
-    """Tables 3 and 4."""
     printed = {row["method"]: row for row in table.rows}
     labels = [NAMES["identity"], *(label for label, _ in paper.named)]
     rows = []
@@ -285,14 +281,12 @@ def _detected(outcomes: Outcomes) -> Row:
 
 
 def _names(rows: Sequence[Row]) -> list[str]:
-    """What stands in the first column."""
     return [next(iter(row.values())) for row in rows]
 
 
 def _rows(
     outcomes: Outcomes, part: str, scenario: str, printed: Sequence[Row], *, by_method: bool = False
 ) -> list[Row]:
-    """A row for each that the paper prints or that was run, for each judge: attackers, or methods with their IRA."""
     apart = (parts.STRANGERS, parts.AT_PAPER, parts.BARE)
     trials = [one for one in _trials(outcomes, part, scenario) if one.attacker not in apart]
     name: Callable[[Trial], str] = (lambda one: one.method) if by_method else (lambda one: one.attacker)
@@ -307,7 +301,6 @@ def _rows(
 
 
 def _measured(head: Row, trial: Trial | None, paper: Row | None = None, why: str = "", *, ira: bool = False) -> Row:
-    """Our figures, and behind a bar the printed ones; `why` there are none of ours."""
     row = dict(head)
     if trial is not None and len(trial.figures) == 1 and trial.figures[0].value is None:
         why, trial = f"not run: {trial.figures[0].note}", None
@@ -346,7 +339,6 @@ def _trials(outcomes: Outcomes, part: str, scenario: str) -> list[Trial]:
 
 
 def _trial(outcomes: Outcomes, part: str, scenario: str, *wanted: str) -> Trial | None:
-    """The trial of a (method, attacker, judge)."""
     trials = _trials(outcomes, part, scenario)
     return next((one for one in trials if (one.method, one.attacker, one.recogniser) == wanted), None)
 
@@ -373,7 +365,6 @@ def draw_revelio(experiment: Experiment, outcomes: Outcomes, out: Path) -> list[
 
 
 def _strips(experiment: Experiment, folder: Path, *, tuned: bool) -> list[Path]:
-    """Figures 4 to 6: a row for each face: clear, blurred, each attacker's guess, fine-tuned; one PNG for each blur."""
     written = [write_file(folder / "READ-FIRST.txt", f"{WARNING}\n")]
     rows = experiment.world.closed
     for level in BLURS:
@@ -452,7 +443,6 @@ def _sweep(outcome: Outcome, canvas: Any) -> None:
 
 
 def _plotted(trials: list[Trial], name: str) -> str:
-    """What a column of the paper is here: the published measure, or its stand-in by the stand-in's name."""
     found = {one.metric for trial in trials if (one := _value(trial, name)) is not None}
     return next((metric for metric in MEASURES.get(name, ()) if metric in found), name)
 
@@ -469,6 +459,5 @@ def _line(axes: Any, trials: list[Trial], name: str, label: str, colour: str) ->
 
 
 def _value(trial: Trial, name: str) -> Figure | None:
-    """The figure of a column, or of its stand-in, where there is one."""
     found = (figure(trial.figures, metric) for metric in MEASURES.get(name, (name,)))
     return next((one for one in found if one is not None and one.value is not None), None)

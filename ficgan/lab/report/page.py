@@ -28,8 +28,7 @@ TABLES = {
     "groups": tables.groups, "given-back": tables.given_back, "retrieved": tables.retrieved,
 }  # fmt: skip
 TOOLS = ("ficgan-deid", "ficgan-render")
-SMALL = 20
-"""Shorter side of a face's box, pixels, below which detectors miss many: the measured limit of recall .93."""
+SMALL = 20  # Shorter side of a face's box, pixels, below which detectors miss many: the measured limit of recall .93.
 TRADED = ("attributes-balanced", "smile-r", "ssim")
 """Utility metrics of the trade-off plot: the first that was measured is drawn."""
 
@@ -163,7 +162,6 @@ def _by_set(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def _matrix(results: Results) -> dict[str, dict[str, Any]]:
-    """Per set: columns (scenario, attacker), judges, and rows of rank-1 by method."""
     out: dict[str, dict[str, Any]] = {}
     for name in results.sets:
         trials = [trial for trial in results.trials if trial.set == name and trial.scenario != "attribute-inference"]
@@ -210,7 +208,6 @@ def _methods(results: Results) -> list[Row]:
 
 
 def _by_metric(rows: Sequence[Row]) -> list[Row]:
-    """One row per set and method, one column per metric."""
     out: dict[tuple[str, str], Row] = {}
     for row in rows:
         value = row["value"]
@@ -223,7 +220,6 @@ def _by_metric(rows: Sequence[Row]) -> list[Row]:
 
 
 def _group_tables(results: Results) -> list[dict[str, Any]]:
-    """By set and column ("gender", …), a row per method: rank-1 under its strongest attacker, and what is detected."""
     cells: dict[str, dict[str, dict[str, str]]] = {}
 
     def add(name: str, what: str, method: str, group: str, found: Figure | None) -> None:
@@ -264,13 +260,11 @@ def _on_axes(draw: Callable[[Results, str, Any], bool], results: Results, name: 
 
 
 def _legend(axes: Any, grid: str = "both") -> None:
-    """Beside the plot: names would cover each other where many methods fail alike."""
     axes.legend(fontsize=6, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     axes.grid(axis=grid, alpha=0.3)
 
 
 def _attackers(results: Results, name: str, axes: Any) -> bool:
-    """Points of every trial, a row per method, the best protected on top."""
     order = [head.method for head in headlines(results) if head.set == name]
     trials = [(trial, value_of(trial.figures, IDENTIFIES)) for trial in results.trials if trial.set == name]
     known = [(trial, value) for trial, value in trials if value is not None]
@@ -314,8 +308,6 @@ def _trade_off(results: Results, name: str, axes: Any) -> bool:
 
 
 def _curves(kind: str, **axis: Any) -> Callable[[Results, str, Any], bool]:
-    """A curve of the clear images and of each method's strongest attacker."""
-
     def draw(results: Results, name: str, axes: Any) -> bool:
         clear = [("clear", trial) for trial in results.trials if (trial.set, trial.scenario) == (name, "clear")][:1]
         here = [head for head in headlines(results) if head.set == name]
@@ -335,7 +327,6 @@ def _curves(kind: str, **axis: Any) -> Callable[[Results, str, Any], bool]:
 
 
 def _layers(results: Results, name: str, axes: Any) -> bool:
-    """ID similarity and attribute agreement over i, for the k-same code and for another person's."""
     drawn = False
     for target, style in (("w_m (k-same)", "-"), ("w_t (another person)", "--")):
         points: dict[str, list[tuple[int, float]]] = {}

@@ -28,8 +28,7 @@ __all__ = ["GREY", "Prepared", "Quick", "default_detector", "prepare"]
 Image = NDArray[np.uint8]
 Box = tuple[int, int, int, int]
 
-GREY = 127
-"""What stands where nothing may be seen."""
+GREY = 127  # What stands where nothing may be seen
 # On 567 CelebA crops one pass recognises as well as the pyramid of sizes (rank-1 .963 and .965, of both judges); on
 # the 720 px portraits of the London set it is a twelfth of the time.
 _LOOK_AT = 480
@@ -223,8 +222,6 @@ def _check(faceset: FaceSet, size: int, context: float, aligned: bool, alignment
 
 
 class _Crops(NamedTuple):
-    """What was cut from the images of a set; stored as arrays of these names."""
-
     images: Image  # [N,S,S,3]
     landmarks: NDArray[np.float32]  # [N,5,2], pixels of the crop
     rows: NDArray[np.int64]  # [N], images of the set they come from
@@ -270,7 +267,6 @@ def _cut(
 
 
 def _decoded(faceset: FaceSet, square: int | None) -> Iterator[Image | InputError]:
-    """Pixels of each image, or why there are none; squares of that side where one is given."""
     for blob in faceset.blobs:
         try:
             yield np.array(decode_rgb(blob)) if square is None else decode(blob, square)
@@ -309,7 +305,6 @@ def _area(face: Face) -> float:
 
 
 def _key(faceset: FaceSet, how: dict[str, Any]) -> str:
-    """Hash of everything the crops depend on; a file that was rewritten counts as another."""
     digest = hashlib.sha256(json.dumps(how, sort_keys=True, default=str).encode())
     digest.update(faceset.digest.encode())
     times = {source: source.stat().st_mtime_ns for source in {blob.source for blob in faceset.blobs} if source.exists()}

@@ -18,8 +18,7 @@ __all__ = ["PARTS", "Split", "check", "split", "written"]
 
 Rows = NDArray[np.int64]
 PARTS = ("background", "attacker", "gallery", "probe", "unused")
-_PRIORITY = ("gallery", "probe", "attacker", "background")
-"""Of equal pictures the first in this order stays."""
+_PRIORITY = ("gallery", "probe", "attacker", "background")  # Of equal pictures the first in this order stays
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,6 @@ def written(
 
 
 def _sizes(wanted: dict[str, int], people: int, several: int) -> tuple[dict[str, int], float]:
-    """How many people each part gets: as wanted, or all of them smaller by one factor."""
     if several < 2:
         raise InputError(
             f"{several} of {people} people have two images or more; an evaluation needs at least 2 such people, "
@@ -126,7 +124,6 @@ def _sizes(wanted: dict[str, int], people: int, several: int) -> tuple[dict[str,
 
 
 def _draw(who: Rows, counts: Rows, sizes: dict[str, int], seed: int) -> dict[str, Rows]:
-    """People of each part, ascending. Those of the evaluation are drawn first, among people with two images."""
     pool = np.sort(np.argsort(-counts, kind="stable")[: sum(sizes.values())])
     shuffled = generator(seed, "split").permutation(pool)
     test = shuffled[counts[shuffled] >= 2][: sizes["test"]]
@@ -137,7 +134,6 @@ def _draw(who: Rows, counts: Rows, sizes: dict[str, int], seed: int) -> dict[str
 
 
 def _enrol(who: Rows, people: Rows, enrolment: float, seed: int) -> tuple[Rows, Rows]:
-    """Each person's images drawn apart; a person's draw does not depend on who else is there."""
     gallery, probe = [], []
     for person in who.tolist():
         rows = generator(seed, "enrolment", person).permutation(np.flatnonzero(people == person))

@@ -114,7 +114,6 @@ def _narrow(classes: int) -> nn.Module:
 
 
 def _head(network: nn.Module) -> str:
-    """Name of the last linear layer, or, where there is none (SqueezeNet), of the last convolution."""
     from torch import nn
 
     for kind in (nn.Linear, nn.Conv2d):

@@ -22,8 +22,7 @@ from ficgan.lab.study.transfer import Transfer
 
 __all__ = ["StudyResult", "obfuscation_tables", "per_cent", "run_obfuscation", "run_study"]
 
-Report = Callable[[str, float], None]
-"""Called as report(what is being done, share of it that is done in [0, 1])."""
+Report = Callable[[str, float], None]  # Called as report(what is being done, share of it that is done in [0, 1])
 Row = dict[str, Any]
 _FEW_CLASSES = 30
 
@@ -268,7 +267,6 @@ def _accuracy_table(grid: list[Row], drops: list[Row]) -> Row:
 
 
 def _drop_table(drops: list[Row], kind: str, title: str) -> Row:
-    """Drops of one kind: networks in rows, variants in columns (Tables 8 and 9)."""
     rows: dict[str, Row] = {one["network"]: {"network": one["network"]} for one in drops}
     for one in drops:
         if one["kind"] == kind:

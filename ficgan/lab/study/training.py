@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Grid", "Recipe", "Share", "Source", "fit", "load_cell", "outputs", "training_batches"]
 
-Share = Callable[[float], None]
-"""Called with the share of the work that is done, in [0, 1]."""
+Share = Callable[[float], None]  # Called with the share of the work that is done, in [0, 1]
 CELL, STATE = "study-cell", "study-state"
 _FREE = {
     "device", "workers", "cache_gb",  # where the work runs and how much memory it may take change nothing
@@ -112,7 +111,6 @@ def _save(network: nn.Module, optimiser: Any, path: Path, key: str, epochs: int)
 
 
 def _resume(network: nn.Module, optimiser: Any, path: Path | None, key: str) -> int:
-    """Epochs that are done already."""
     from ficgan.models import load_tensors
 
     if path is None or not path.is_file():

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Transfer", "detection_batches", "detection_precision", "make_detector"]
 
-Found = tuple[NDArray[Any], NDArray[Any]]
-"""Boxes [K,4] and scores [K] of one image."""
+Found = tuple[NDArray[Any], NDArray[Any]]  # Boxes [K,4] and scores [K] of one image
 
 
 @dataclass(frozen=True)
@@ -151,7 +150,6 @@ class Transfer:
 
 
 def _attributes(task: TransferConfig, study: StudyConfig) -> tuple[_Half, _Half, int, str]:
-    """Both halves, how many attributes there are, and the data's fingerprint."""
     from ficgan.data import open_faces
 
     if task.labels is None:
@@ -187,7 +185,6 @@ def _attributes(task: TransferConfig, study: StudyConfig) -> tuple[_Half, _Half,
 
 
 def _some(count: int, task: TransferConfig) -> NDArray[np.int64]:
-    """Which of the training images are used, in their order."""
     if not task.train_images or task.train_images >= count:
         return np.arange(count)
     return np.sort(generator(0, "subset", task.name).permutation(count)[: task.train_images])
@@ -252,7 +249,6 @@ def detection_batches(
 
 
 def _detection_loss(detector: nn.Module, images: Any, targets: Any) -> Tensor:
-    """Sum of the detector's losses; batch norms keep their statistics, which a batch of two images would ruin."""
     from torch import nn
 
     for module in detector.modules():

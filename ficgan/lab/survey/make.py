@@ -181,7 +181,6 @@ def make_survey(
 
 
 def _sizes(people: NDArray[np.int64], changes: Sequence[Change], needed: int) -> dict[str, int]:
-    """People of each part: as many as possible to choose from, less those whom conditions mix in or learn from."""
     made = [change.method.make() for change in changes if change.method is not None]
     learners = [parse_spec(one.attacker)[0] for one in changes if one.attacker and not one.folder]
     background = _BACKGROUND * any("background" in one.traits.needs for one in made)
@@ -196,7 +195,6 @@ def _sizes(people: NDArray[np.int64], changes: Sequence[Change], needed: int) ->
 
 
 def _bench(prepared: Prepared, parts: Split, design: Design, rules: Rules, store: Path | None) -> Bench:
-    """The set with no more of its tested people's photos than are shown, so that no others need be anonymised."""
     first = [pair.reference for pair in design.pairs]
     shown = np.sort(np.array([pair.shown for pair in design.pairs], np.int64))
     used = dataclasses.replace(parts, gallery=np.sort(np.array(first, np.int64)), probe=shown)
@@ -207,7 +205,6 @@ def _bench(prepared: Prepared, parts: Split, design: Design, rules: Rules, store
 def _apply(
     bench: Bench, change: Change, rows: NDArray[np.int64], say: Callable[[str], None]
 ) -> tuple[Faces, Anonymizer | None]:
-    """Rows of the set as a condition shows them, and the anonymiser."""
     if change.method is None:
         return Subject(bench, None).clear(rows), None
     method = anonymiser_for(bench, change.method.make())
@@ -237,7 +234,6 @@ def _with_tokens(
     prepared: Prepared, design: Design, conditions: tuple[Condition, ...], shown: Sequence[dict[int, Images]],
     rules: Rules,
 ) -> Survey:  # fmt: skip
-    """Pictures and questions under random tokens: one for each photo, condition and place where it is needed."""
     faces, people = prepared.faces, known(prepared.faces)
     pictures: dict[str, Picture] = {}
     pixels: dict[str, Images] = {}

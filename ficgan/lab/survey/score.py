@@ -418,7 +418,6 @@ def _alpha(unlike: Floats, totals: Floats) -> Floats:
 
 
 def _plain(tree: Any) -> Any:
-    """Figures as dictionaries, for JSON."""
     if isinstance(tree, Figure):
         return asdict(tree)
     if isinstance(tree, dict):
