@@ -53,14 +53,12 @@ class Lessons:
     background: Faces
 
     def granted(self, reverser: Reverser) -> Pairs:
-        """The pairs as this attacker gets them."""
         if "background" not in reverser.traits.knowledge:
             return self.pairs
         return dataclasses.replace(self.pairs, background=self.background)
 
     @cached_property
     def digest(self) -> list[Any]:
-        """Depends on pixels, landmarks and people."""
         who = hashlib.sha256(np.ascontiguousarray(known(self.pairs.clear)).data).hexdigest()
         enrolled = [] if self.pairs.enrolled is None else [self.pairs.enrolled.tolist()]
         return [content(self.pairs.anonymised), content(self.pairs.clear), who, self.pairs.same, *enrolled]
@@ -88,7 +86,6 @@ class Opponent:
 
     @cached_property
     def fitted(self) -> Reverser:
-        """The reverser after its training."""
         if self.lessons is None:
             return self.reverser
         pairs = self.lessons.granted(self.reverser)
@@ -168,7 +165,6 @@ def halves(bench: Bench) -> tuple[Rows, Rows]:
 
 
 def joined(several: Sequence[Faces]) -> Faces:
-    """Faces of several sets as one."""
     if len(several) == 1:
         return several[0]
     return Faces(
@@ -327,7 +323,6 @@ def shareable(text: str) -> str:
 
 
 def in_region(bench: Bench, rows: Rows, faces: Faces, change: Callable[[Faces], Images]) -> Faces:
-    """Faces with their replaced square changed by a function."""
     part = bench.part(rows, faces.images)
     return part.with_regions(change(part.regions()))
 

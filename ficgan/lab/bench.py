@@ -71,7 +71,6 @@ class FaceBench:
         return Bootstrap(max(1, self.resamples), self.seed)
 
     def sample(self, rows: Rows | None = None) -> Sample:
-        """Of all images, or of those at some rows."""
         return Sample(self.people if rows is None else self.people[rows], self.bootstrap)
 
     def mean(self, metric: str, values: NDArray[Any], note: str = "") -> Figure:
@@ -131,7 +130,6 @@ class Bench(FaceBench):
 
     @cached_property
     def background(self) -> Faces:
-        """The anonymisers' background set: the replaced squares alone."""
         return self.part(self.split.background).regions()
 
     def embed(self, reader: Reader, faces: Faces) -> Embeddings:
@@ -143,7 +141,6 @@ class Bench(FaceBench):
         return {}
 
     def ceiling(self, reader: Reader) -> Scores:
-        """Clear probes against a clear gallery."""
         if reader.name not in self._ceilings:
             gallery, probe = (self.prepared.faces.take(rows) for rows in (self.split.gallery, self.split.probe))
             seen, enrolled = (self.embed(reader, faces) for faces in (probe, gallery))
@@ -255,7 +252,6 @@ class Subject:
 
 
 def content(faces: Faces) -> str:
-    """Digest of what a judge sees: pixels and landmarks."""
     state = hashlib.sha256(np.ascontiguousarray(faces.images).data)
     state.update(np.ascontiguousarray(faces.landmarks).data)
     return f"{state.hexdigest()} {faces.images.shape}"

@@ -92,7 +92,6 @@ class Task:
             return None
 
     def run(self, say: Say) -> None:
-        """Make every trial and write what was found."""
         began, config = time.monotonic(), self.config
         bench = open_bench(config, self.set, self.out)
         bench.trainings.clear()

@@ -154,8 +154,6 @@ class SplitConfig(_Frozen):
 
 
 class SetConfig(_Frozen):
-    """One face set."""
-
     name: str
     path: str
     layout: str = "auto"
@@ -194,8 +192,6 @@ def without_folder(value: Any) -> Any:
 
 
 class MethodConfig(_Frozen):
-    """An anonymiser and its parameters; a text is NAME:PARAMETER=VALUE,…"""
-
     method: str
     label: str | None = None
     parameters: dict[str, Any] = {}
@@ -226,7 +222,6 @@ class MethodConfig(_Frozen):
 
     @property
     def title(self) -> str:
-        """How tables call it."""
         if self.label:
             return self.label
         spelled = ", ".join(f"{key} {value}" for key, value in self.shown.items())
@@ -264,7 +259,6 @@ class MatrixConfig(_Frozen):
 
     @property
     def named_attackers(self) -> list[str]:
-        """The attackers that are asked for by name."""
         return [text for text in (*self.general, *self.specialised) if text != "auto"]
 
     @model_validator(mode="after")
@@ -379,8 +373,6 @@ class AttackSet(SetConfig):
 
 
 class AttackConfig(_Frozen):
-    """One attacker, trained against one anonymiser."""
-
     title: str = ""
     attacker: AttackerConfig
     anonymizer: MethodConfig
@@ -447,7 +439,6 @@ def parse_attack(tree: dict[str, Any], *, where: str) -> AttackConfig:
 
 
 def parameter_count(attacker: Learned) -> int:
-    """Weights of its network; none is allocated."""
     import torch
 
     with torch.device("meta"):

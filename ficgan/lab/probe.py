@@ -353,7 +353,6 @@ class ShapeAttack:
 
 
 def several(people: NDArray[np.integer]) -> NDArray[np.integer]:
-    """People with two images or more."""
     who, counts = np.unique(people, return_counts=True)
     return who[counts > 1]
 

@@ -132,7 +132,6 @@ class Shapes:
     readable: NDArray[np.bool_]
 
     def take(self, rows: Any) -> Shapes:
-        """Shapes of some of the faces."""
         return Shapes(self.points[rows], self.readable[rows])
 
     def __add__(self, other: Shapes) -> Shapes:
@@ -211,7 +210,6 @@ class ShapeRecognizer:
         return 1.0 - float(x @ y / (np.linalg.norm(x) * np.linalg.norm(y)))
 
     def is_match(self, a: ArrayLike, b: ArrayLike) -> bool:
-        """Whether two embeddings count as one person's."""
         return not self.distance(a, b) >= self.match_threshold
 
 

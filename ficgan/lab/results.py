@@ -147,7 +147,6 @@ class Results:
 
 
 def origin(settings: Any, seconds: float) -> dict[str, Any]:
-    """Provenance of results: versions, machine, settings, seconds."""
     return {
         "ficgan": __version__, "python": platform.python_version(), "machine": platform.machine(),
         "settings": settings, "seconds": round(seconds, 1),

@@ -126,8 +126,6 @@ _NAMES, _BOXES, _EDGES = ("file", "url", "path", "name"), ("bboxes", "faces", "b
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """The faces of one image."""
-
     name: str  # relative to its folder or archive
     boxes: Boxes  # pixels of the upright image
     scores: tuple[float, ...] | None = None  # the detector's, one a box; None where nobody gave any
@@ -224,8 +222,6 @@ def _record(row: dict[str, Any], number: int, path: Path) -> Record:
 
 @dataclass
 class Detected:
-    """What became of a set."""
-
     records: list[Record] = field(default_factory=list)  # of the images that could be read, in the order of their names
     failed: list[str] = field(default_factory=list)  # sentences about images that could not be used
     resumed: int = 0  # images that an interrupted run had done

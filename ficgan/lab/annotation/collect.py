@@ -56,8 +56,6 @@ NOTE = "Intervals take faces and boxes for independent, which those of a photo a
 
 @dataclass(frozen=True)
 class Export:
-    """One person's work on a batch."""
-
     file: str
     batch: Batch
     worker: str  # by their own word
@@ -68,8 +66,6 @@ class Export:
 
 @dataclass
 class Collected:
-    """What came of all exports."""
-
     records: list[Record] = field(default_factory=list)
     """Final annotations in the order of their names. "workers" says how many looked at an image: at 0 the boxes are the
     detector's; "verified" ones are the gold images of the set."""

@@ -66,8 +66,6 @@ class Rules:
 
 @dataclass(frozen=True, eq=False)
 class Item:
-    """One image of a batch."""
-
     id: str  # its name on the page; tells nothing of its name
     name: str  # in its folder or archive
     width: int
@@ -89,8 +87,6 @@ class Batch:
 
 @dataclass(frozen=True)
 class Key:
-    """All batches of a set, in their order."""
-
     rules: Rules
     batches: tuple[Batch, ...]
     verified: tuple[Record, ...] = ()  # gold images that belong to the set, with their faces; they need no review

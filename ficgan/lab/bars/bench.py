@@ -100,7 +100,6 @@ class BarsBench(FaceBench):
 
     @property
     def faces(self) -> Faces:
-        """Clear crops."""
         return self.prepared.faces
 
     @cached_property
@@ -114,7 +113,6 @@ class BarsBench(FaceBench):
 
     @cached_property
     def clear(self) -> Observation:
-        """What is seen in the clear faces."""
         return self._observe(self.faces, None, recognise=True)
 
     @cached_property
@@ -171,11 +169,9 @@ class BarsBench(FaceBench):
         return ShapeAttack(self.clear_shapes, self.people, *self.enrolment(), lessons=taught, seed=self.seed)
 
     def read_shapes(self, faces: Faces) -> Shapes:
-        """Of other pixels of the same faces."""
         return self.clear_shapes if faces is self.faces else self.shapes.read(faces.images, faces.landmarks)
 
     def composed(self, anonymizer: Anonymizer) -> Faces:
-        """The crops with the inner square anonymised, in chunks."""
         return self.prepared.with_regions(anonymised(anonymizer, self.prepared.regions()))
 
     def recognised(self, faces: Faces) -> dict[str, Embeddings]:
@@ -187,7 +183,6 @@ class BarsBench(FaceBench):
         return self._observe(faces, self.clear.readings, recognise=recognise)
 
     def take(self, rows: Sequence[int] | NDArray[np.integer]) -> BarsBench:
-        """The same bench for some of its faces."""
         return replace(self, prepared=self.part(rows))
 
     def one_each(self, most: int) -> BarsBench:

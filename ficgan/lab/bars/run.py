@@ -145,11 +145,9 @@ class Measured:
 
     @cached_property
     def guarded(self) -> Deidentifier:
-        """The same with the policy on."""
         return self._engine(self.psi, verify=True)
 
     def benches(self) -> list[BarsBench]:
-        """Every set, aligned ones first."""
         config, alignment = self.config, self.deid.alignment
         # Photos of another kind are as far from the training faces as from outputs: that would flatter these.
         out = [self._bench(self._aligned(path, config.limit), train=self.train) for path in config.aligned]
@@ -197,13 +195,11 @@ class Measured:
 
     @cached_property
     def learnt(self) -> NDArray[np.float32]:
-        """Embeddings of the training faces by the first recogniser."""
         if self.train is None:
             raise UsageError("no training faces were given")
         return self.panel.readers[0].embed(self.train)
 
     def clip_steps(self) -> list[Step]:
-        """One for each clip and layer."""
         if not self.config.clips:
             self.sheet.leave_out("", "stability", "no clip was given")
         pairs = [(clip, layer) for clip in self.config.clips for layer in self.main]
@@ -214,7 +210,6 @@ class Measured:
         self.sheet.put(clip.name, f"i = {layer}", figures, None, controls)
 
     def facts(self, benches: Sequence[BarsBench]) -> dict[str, Any]:
-        """What was measured, with what, on what."""
         gate = next((one for one in RECOGNIZERS if recognizer_missing(one) is None), "")
         roles = {
             True: "gate: decides about retries, and may tune",
@@ -238,8 +233,6 @@ class Measured:
 
 
 class SetMeasurement:
-    """One set's part of the table."""
-
     def __init__(self, model: Measured, bench: BarsBench, sticker: AverageFace) -> None:
         self.model, self.bench, self.sticker, self.sheet = model, bench, sticker, model.sheet
         self.photos = not bench.prepared.whole
@@ -248,7 +241,6 @@ class SetMeasurement:
         self.controls: Controls = {}
 
     def steps(self) -> Iterator[Step]:
-        """What is to be measured, in order."""
         name = self.bench.name
         yield f"{name}: clear faces", self.measure_clear
         yield f"{name}: sticker", self.measure_sticker
@@ -266,7 +258,6 @@ class SetMeasurement:
 
     @cached_property
     def known(self) -> dict[str, privacy.Strangers]:
-        """What each recogniser finds in strangers."""
         return {reader.name: privacy.strangers(self.bench, reader) for reader in self.bench.readers}
 
     @cached_property
@@ -283,12 +274,10 @@ class SetMeasurement:
 
     @cached_property
     def few(self) -> BarsBench:
-        """Some faces of different people."""
         return self.bench.one_each(_FEW)
 
     @cached_property
     def targets(self) -> privacy.Targets:
-        """Of swaps."""
         return privacy.targets(self.few)
 
     @cached_property

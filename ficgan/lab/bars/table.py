@@ -132,7 +132,6 @@ class Line:
 
     @property
     def asked(self) -> str:
-        """The limits as a table writes them."""
         least, most = self.limits
         if least is not None and most is not None:
             return f"{least:g}–{most:g}"
@@ -241,7 +240,6 @@ class Report:
 
     @property
     def lines(self) -> list[Line]:
-        """By set, then in the order of the bars."""
         sets = list(dict.fromkeys(line.set for line in self.sheet.lines))
         return sorted(self.sheet.lines, key=lambda line: (sets.index(line.set), _PLACE[line.row]))
 
@@ -252,7 +250,6 @@ class Report:
 
     @property
     def missed(self) -> list[str]:
-        """Every missed bar in a phrase."""
         lines = [line for line in self.lines if line.verdict == "missed"]
         return [", ".join(filter(None, (line.set, line.setting, line.row, line.judge))) for line in lines]
 
@@ -289,7 +286,6 @@ class Report:
 
 
 def write_bars(report: Report, folder: Path) -> list[Path]:
-    """Write bars.json and bars.md, replacing what is there."""
     texts = {"bars.json": report.to_json(), "bars.md": report.to_page()}
     return [write_file(folder / name, text) for name, text in texts.items()]
 

@@ -59,8 +59,6 @@ EDGE = 0.0006  # Metres over which a painted region fades
 
 @dataclass(frozen=True)
 class Variety:
-    """How different synthetic people and their scans are."""
-
     beyond: float = 0.3  # a share of a scanned person in a mixture may be as low as minus this
     fields: tuple[tuple[float, float], ...] = ((0.04, 0.0012), (0.02, 0.0006))  # metres: length scale, amplitude
     skewness: float = 0.05  # share of a deformation's variance that is not mirrored about the symmetry plane

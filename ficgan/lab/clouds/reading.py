@@ -57,8 +57,6 @@ class Template:
 
 @dataclass
 class PictureJudges:
-    """Detector, recognisers and the network of image features."""
-
     config: CloudStudyConfig
     readers: Sequence[Reader]
     detector: FaceDetector  # in one pass at the study's size and confidence
@@ -90,7 +88,6 @@ class PictureJudges:
 
     @cached_property
     def dtype(self) -> np.dtype[np.void]:
-        """Of the records."""
         fields: list[Any] = [
             ("made", bool), ("found", bool), ("box", np.float32, (4,)), ("marks", np.float32, (5, 2)),
             ("ssim", np.float32), ("seconds", np.float32),
@@ -182,7 +179,6 @@ class ShapeJudges:
 
     @cached_property
     def dtype(self) -> np.dtype[np.void]:
-        """Of the records."""
         from ficgan.pointcloud.geometry import GEOMETRIC_RECOGNISERS
 
         fields: list[Any] = [("made", bool), *((name, np.float32) for name in DISTORTION)]
@@ -249,7 +245,6 @@ class ClearShape:
 
     @classmethod
     def of(cls, cloud: Cloud) -> ClearShape:
-        """Of a clear cloud."""
         from ficgan.pointcloud.geometry import curvature
         from ficgan.pointcloud.registration import with_normals
 

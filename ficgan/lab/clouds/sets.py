@@ -28,8 +28,6 @@ _IMAGES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff"}
 
 @dataclass(frozen=True)
 class Scan:
-    """One cloud of one person, or a photo."""
-
     person: str
     expression: str  # what distinguishes it from the person's other scans
     path: Path | None = None  # None: it is made
@@ -38,7 +36,6 @@ class Scan:
 
     @property
     def name(self) -> str:
-        """PERSON/EXPRESSION; what methods draw depends on it."""
         return f"{self.person}/{self.expression}"
 
 
@@ -71,7 +68,6 @@ class CloudSet:
 
     @cached_property
     def digest(self) -> str:
-        """Of the scans, photos and parts."""
         scans, photos = ([scan.digest for scan in some] for some in (self.scans, self.photos))
         return digest([scans, self.gallery, self.probes, self.target, photos])
 

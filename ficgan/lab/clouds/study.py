@@ -35,14 +35,11 @@ class Parts:
 
     @property
     def whole(self) -> Cloud:
-        """Both."""
         return merged(self.inner, self.outer)
 
 
 @dataclass(eq=False)
 class CloudStudy:
-    """What a study works with."""
-
     config: CloudStudyConfig
     clouds: CloudSet
     judges: PictureJudges
@@ -95,7 +92,6 @@ class CloudStudy:
         return self.clouds.gallery if self.config.parrot else ()
 
     def is_timed(self, row: int) -> bool:
-        """Whether anonymisations of a scan are timed."""
         return row in self.clouds.probes[: self.config.timed]
 
     def _drawing(self, row: int, method: str) -> dict[str, Any]:
@@ -227,7 +223,6 @@ class CloudStudy:
 
     @cached_property
     def shapes(self) -> ShapeJudges:
-        """Who compares clouds."""
         assert self.config.geometry is not None
         gallery = self.in_space[1]
         example = self.clouds.probes[0]
@@ -258,7 +253,6 @@ class CloudStudy:
     # -- keys ---------------------------------------------------------------------------------------------------------
 
     def kept(self, key: list[Any], make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-        """An array of this study that is computed once."""
         return self.store.array([_STEPS, *key], make)
 
     @property

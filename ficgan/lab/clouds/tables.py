@@ -39,7 +39,6 @@ _SAME = 0.995  # Cosine above which two embeddings are of one picture
 
 
 def label(method: str, degree: int) -> str:
-    """Of a method at a degree."""
     return f"{method} {degree}"
 
 
@@ -143,7 +142,6 @@ def attackers(results: Results) -> list[Row]:
 
 
 def geometry(results: Results) -> list[Row]:
-    """Distortion in space, by method and degree."""
     names = ("method", "degree", *DISTORTION)
     return [{n: short(row.get(n)) for n in names} for row in points(results) if row.get(DISTORTION[0]) is not None]
 
@@ -193,12 +191,10 @@ def every_figure(results: Results) -> list[Row]:
 
 
 def attacker_of(trial: Trial) -> str:
-    """Who attacks: what is done first, and who reads."""
     return f"{trial.attacker} + {trial.recogniser}" if trial.attacker else trial.recogniser
 
 
 def short(value: Any) -> str:
-    """A value as a table says it."""
     return "–" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
 
 

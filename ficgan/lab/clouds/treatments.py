@@ -34,7 +34,6 @@ Swept = Iterator[tuple[int, Cloud | None]]
 
 
 def anonymiser(method: str, degree: int, *, seed: int = 0, target: Cloud | None = None) -> CloudAnonymizer:
-    """A method at a degree, ready to be used."""
     import ficgan.pointcloud.methods  # noqa: F401  # fills the registry
 
     made = CLOUD_ANONYMIZERS[method].of_degree(degree, seed=seed)
@@ -162,7 +161,6 @@ def inverses(config: CloudStudyConfig, method: str = "", *, alike: bool = False)
 
 
 def inverse_degrees(config: CloudStudyConfig, attacker: str) -> list[int]:
-    """Degrees at which an inverse is tried."""
     return sorted(config.degrees) if INVERSES[attacker].quick else config.costly_degrees
 
 
@@ -209,8 +207,6 @@ _WIDEST = 10.0  # Degrees of yaw of the outermost views
 
 @dataclass(frozen=True)
 class Guesses:
-    """What was read in the auto-encoder's guesses."""
-
     probes: NDArray[np.intp]  # [T] places of the tried probes among the study's
     records: dict[tuple[str, int], Record]  # (method, degree) → [T]
     record: dict[str, Any]  # of the training, with "people": how many it learnt from, and was tried on

@@ -152,8 +152,6 @@ def _half(image: NDArray[np.float32]) -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class Perception:
-    """What SqueezeNet sees in N images."""
-
     features: NDArray[np.float32]  # [N,512], means over positions of the last layer, scaled
     codes: NDArray[np.float16] | None = None  # [N,D], if kept: the LPIPS-like distance of two images is ‖u − v‖²
     diversity: float | None = None  # mean LPIPS-like distance over all pairs of the N images
@@ -186,7 +184,6 @@ class SqueezeNet:
 
     @property
     def measures(self) -> bool:
-        """Whether there are linear layers, hence distances."""
         return self._weights is not None
 
     def read(
@@ -421,7 +418,6 @@ def _subsets(rng: np.random.Generator, count: int, size: int, subsets: int) -> M
 
 
 def _forms(x: Matrix, y: Matrix, left: Matrix, right: Matrix) -> Matrix:
-    """Σ_ij left_si k(x_i, y_j) right_sj for each subset s."""
     out = np.zeros(len(left))
     for begin in range(0, len(x), _ROWS):
         rows = slice(begin, begin + _ROWS)

@@ -42,7 +42,6 @@ def hits(scores: Scores, k: int) -> NDArray[np.float64]:
 
 
 def chance(scores: Scores, k: int = 1) -> float:
-    """Rank-k of a guess: k of the enrolled people."""
     return min(1.0, k / scores.enrolled) if scores.enrolled else 0.0
 
 

@@ -153,7 +153,6 @@ class Scores:
 
     @property
     def enrolled(self) -> int:
-        """How many people the gallery holds."""
         return len(self._first)
 
     @cached_property
@@ -236,7 +235,6 @@ class Scores:
 
     @cached_property
     def span(self) -> tuple[float, float]:
-        """Lowest and highest score."""
         if not self.acquired.any():
             return 0.0, 0.0
         return float(np.fmin.reduce(self.similarity, axis=None)), float(np.fmax.reduce(self.similarity, axis=None))

@@ -462,7 +462,6 @@ class _Figures:
         self.out.append(self.sample.share(metric, hits, note))
 
     def correlation(self, metric: str, a: Values, b: Values, note: str = "") -> None:
-        """Pearson's r where both are finite."""
         used = np.isfinite(a) & np.isfinite(b)
         if used.sum() < _FEWEST:
             return self.none(metric, f"{int(used.sum())} images are too few for a correlation")

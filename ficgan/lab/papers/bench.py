@@ -157,7 +157,6 @@ class Attack:
 
     @property
     def mark(self) -> list[Any]:
-        """What its guesses depend on besides what it sees."""
         learnt = self.opponent.lessons
         return [fingerprint(self.opponent.reverser), None if learnt is None else learnt.digest]
 

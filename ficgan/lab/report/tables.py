@@ -74,7 +74,6 @@ class Control:
 
 
 def headlines(results: Results) -> list[Headline]:
-    """One per set and method, the best protected first."""
     out = []
     utilities = {(use.set, use.method): use for use in results.utilities}
     for name in results.sets:
@@ -175,7 +174,6 @@ def ranking(results: Results) -> list[Row]:
 
 
 def privacy(results: Results) -> list[Row]:
-    """Every privacy figure, one row each."""
     return [
         {**_trial_cells(trial), "control": trial.control, **_figure_cells(each)}
         for trial in results.trials
@@ -184,7 +182,6 @@ def privacy(results: Results) -> list[Row]:
 
 
 def utility(results: Results) -> list[Row]:
-    """Every utility figure, one row each."""
     return [
         {"set": use.set, "method": use.method, **_figure_cells(each)}
         for use in results.utilities

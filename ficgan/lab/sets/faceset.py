@@ -71,7 +71,6 @@ class FaceSet:
 
     @property
     def identities(self) -> int:
-        """How many people are known."""
         return len(np.unique(self.people[self.people >= 0]))
 
     def take(self, rows: Sequence[int] | NDArray[np.integer]) -> FaceSet:

@@ -227,8 +227,6 @@ def _celeba_csv(path: Path) -> Labels:
 
 @dataclass(frozen=True)
 class Found:
-    """What lies at a path."""
-
     path: Path  # the folder or archive
     names: tuple[str, ...]  # of its N images, sorted
     files: Mapping[str, Path]  # label files in and beside it, by name

@@ -53,7 +53,6 @@ class Prepared:
 
     @property
     def whole(self) -> bool:
-        """Whether the region is the whole crop."""
         side = self.faces.images.shape[1]
         return self.region == (0, 0, side, side)
 
@@ -100,7 +99,6 @@ class Prepared:
         return self.with_regions(np.full((len(self), y1 - y0, x1 - x0, 3), GREY, np.uint8))
 
     def inside(self) -> Faces:
-        """The crops with everything but the inner square grey."""
         x0, y0, x1, y1 = self.region
         out = np.full_like(self.faces.images, GREY)
         out[:, y0:y1, x0:x1] = self.faces.images[:, y0:y1, x0:x1]

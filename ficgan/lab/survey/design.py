@@ -78,14 +78,11 @@ class Check:
 
     @property
     def same(self) -> bool:
-        """The right answer."""
         return self.kind == CHECKS[0]
 
 
 @dataclass(frozen=True)
 class Design:
-    """A whole survey before its pictures are made."""
-
     pairs: tuple[Pair, ...]
     checks: tuple[Check, ...]  # the same in every questionnaire
     questionnaires: tuple[tuple[tuple[Pair, int], ...], ...]  # of each, every pair with the number of its condition
@@ -94,8 +91,6 @@ class Design:
 
 @dataclass(frozen=True)
 class Condition:
-    """What is done to one photo of each pair."""
-
     label: str
     method: Mapping[str, Any] = field(default_factory=dict)  # name and settings, no keys; empty for the clear control
     attacker: str = ""  # who reversed it; "": nobody

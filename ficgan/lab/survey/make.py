@@ -95,7 +95,6 @@ class Change:
 
     @property
     def label(self) -> str:
-        """Its name in tables."""
         if self.method is None:
             return CLEAR
         return f"{self.method.title}, reversed by {self.shown}" if self.attacker else self.method.title

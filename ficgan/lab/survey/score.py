@@ -63,7 +63,6 @@ class Participant:
 
     @property
     def finished(self) -> bool:
-        """Whether every question has an answer."""
         return len(self.answers) == len(self.questionnaire.items)
 
     @property
@@ -347,7 +346,6 @@ def krippendorff(table: NDArray[np.int64], bootstrap: Bootstrap) -> Figure:
 
 
 def score_text(score: dict[str, Any]) -> str:
-    """The table to read."""
     people = score["participants"]
     refused = ", ".join(f"{count} {reason}" for reason, count in people["refused"].items() if count)
     head = ["condition", "votes", "F1", "F1 one", "accuracy", "sens.", "spec.", "not sure", "α"]
