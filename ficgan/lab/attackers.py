@@ -45,7 +45,6 @@ class Lessons:
     """Pairs that attackers learn from.
 
     Args:
-        pairs: without a background set.
         background: the anonymiser's, for attackers that are granted it.
     """
 
@@ -71,11 +70,7 @@ class Opponent:
     A network is trained when it is first needed, in a folder of the store, and its guesses are kept there too.
 
     Args:
-        title: for tables.
-        reverser: as the configuration has it.
         lessons: None where it learns nothing.
-        bench: its store.
-        say: called with how far a training is.
     """
 
     title: str
@@ -204,7 +199,6 @@ class Attempt:
     Args:
         attacker: its name for tables; "" where there is none.
         rows: int64 [N], which probes.
-        faces: N crops as they are read.
     """
 
     attacker: str

@@ -39,11 +39,7 @@ def train_attacker(
     """Train, or resume an interrupted training.
 
     Args:
-        config: checked.
-        data: the set: folder, zip or tar.
         out: folder of the run: manifest, statistics, state, weights; `store` holds the crops.
-        device: of the network.
-        progress: called as progress(done, total, what).
         given: layout, labels, limit_people, aligned, licence from the command line; None: the configuration's.
 
     Raises:
@@ -90,9 +86,7 @@ def evaluate_attacker(
     """Figures of one trained attacker on people it never saw, beside what everybody sees and the controls.
 
     Args:
-        file: weights; the manifest lies beside them.
         methods: anonymisers that are attacked; none: the one it was trained against.
-        pictures: examples written; they show faces.
         given: layout, labels, limit_people, aligned from the command line; None: as in the training.
 
     Raises:

@@ -48,12 +48,7 @@ _JITTER = 0.1  # of contrast, and of each channel's brightness, in units of the 
 
 
 class AttributeNetwork(nn.Module):
-    """Residual network: [B,3,64,64] in [−1, 1] → one logit for each attribute.
-
-    Args:
-        attributes: how many.
-        width: channels of the first layer.
-    """
+    """Residual network: [B,3,64,64] in [−1, 1] → one logit for each attribute."""
 
     def __init__(self, attributes: int, width: int = 24) -> None:
         super().__init__()
@@ -167,7 +162,6 @@ class AttributeClassifier:
     """Reads attributes from faces.
 
     Args:
-        names: A attributes.
         network: A logits of a face of 64×64 pixels at the default alignment.
         training: how it was made, and its figures on people it has not seen; JSON-ready.
     """

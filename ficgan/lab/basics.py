@@ -31,12 +31,10 @@ class Row:
 
     Args:
         setting: "clear" (strangers), "reconstruction", or "i = N".
-        images: how many.
         similarity: mean cosine of source and output by each judge (dlib too: the cosine of its embeddings).
         matched: share of outputs each judge takes for the source, at its own threshold.
         detected: share of images in which the detector finds a face.
         mse: on [−1, 1].
-        ssim: mean.
     """
 
     setting: str

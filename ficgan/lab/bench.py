@@ -45,12 +45,7 @@ class NotApplicable(FicganError):
 
 @dataclass
 class FaceBench:
-    """Prepared faces whose figures have intervals by people.
-
-    Args:
-        prepared: crops of a set.
-        seed, resamples: of the bootstrap.
-    """
+    """Prepared faces whose figures have intervals by people."""
 
     prepared: Prepared
     _: KW_ONLY
@@ -95,13 +90,9 @@ class Bench(FaceBench):
     """A divided set, its judges, and the attackers that are tried on it.
 
     Args:
-        split: rows of background, attacker, gallery and probe.
-        readers: judges.
         detector: says in which anonymised crops a face is still found; None: all count as acquired.
         store: keeps pixels and embeddings.
-        general, specialised: reversers as the configuration names them.
         retrain: "head" or "network".
-        columns: by which figures are broken down.
         candidates: guesses at each probe, where an attacker gives several.
         retrieval_probes: at most so many probes are guessed at several times.
         reversal_metrics: whether to measure how far guesses resemble the clear faces.
@@ -181,7 +172,6 @@ class Subject:
     """Views of the set under one anonymiser; the same pixels are made once.
 
     Args:
-        bench: set and split.
         anonymizer: None: the clear images.
         say: called with what is at work, where that takes long.
     """

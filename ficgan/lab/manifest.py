@@ -33,13 +33,11 @@ class Manifest:
     """Whom an attacker learnt from, and how the set was divided.
 
     Args:
-        config: what was asked, without keys and folders.
         data: name, licence, digest and numbers of the set.
         split: its manifest, with the hash of each part.
         learnt: hashes of the crops of everybody it or the anonymiser's background was given.
         photos: hashes of the image files that these were cut from, see `photo_keys`.
         withheld: parameters of the anonymiser that are not written down: keys, and files of this machine.
-        version: of ficgan.
     """
 
     config: dict[str, Any]
@@ -94,7 +92,6 @@ def refuse_the_known(specs: Sequence[str], one: SetConfig, prepared: Prepared, s
     """Refuse trained attackers that learnt from somebody who is to be tested.
 
     Args:
-        specs: attackers, NAME:PARAMETER=VALUE,…
         one: where the set lies; all photos of a tested person are looked at, whether or not they are tested, too.
 
     Raises:

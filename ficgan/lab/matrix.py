@@ -41,10 +41,7 @@ class Task:
     """One method on one set; its findings lie in a file named after the digest of all that they depend on.
 
     Args:
-        config: the matrix.
-        set: one of its sets.
         method: one of its methods; None: the clear images.
-        out: folder of the evaluation.
         key: digest of settings, pixels, labels, and the contents of the files they name.
     """
 
@@ -115,9 +112,6 @@ class Task:
 
 def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Progress | None = None) -> Results:
     """Run or resume an evaluation.
-
-    Args:
-        jobs: processes; each computes with an equal share of the cores.
 
     Returns:
         The results, also written to `out/results.json`.

@@ -42,16 +42,12 @@ class Scenario:
     """One experiment.
 
     Args:
-        name: for configurations.
         title: one line for `ficgan-eval list scenarios`.
-        gallery: what the attacker has enrolled.
-        probe: what the attacker sees.
         attacker: what is done to probes before they are read.
         retrained: the recogniser has learnt from anonymised faces of other people.
         same_set: probes are compared with each other (linkability), not with a gallery.
         knowledge: what the attacker must have, for the reader of a table.
         control: what the trial is a control for, see `Trial`.
-        source: paper and section.
     """
 
     name: str

@@ -272,13 +272,11 @@ class ShapeAttack:
     lessons, half of the people teach while the other half are enrolled and looked for, and the other way round.
 
     Args:
-        clear: shapes of N clear photos.
         people: [N], who they are.
         gallery, probe: rows of the enrolled photos, and of those whose published pictures are looked for.
         lessons: shapes of clear photos of other people, and who these are.
         also: shapes of N published pictures; without lessons those of the teaching people teach, too.
         judges: names of `SHAPE_JUDGES`.
-        seed: of the halves and of the network.
 
     Raises:
         UsageError: too few people to learn from.

@@ -38,9 +38,7 @@ class Reader:
     """A recogniser that judges.
 
     Args:
-        recognizer: the back end.
         name: for tables; a file's name without its folder.
-        given: as the configuration names it.
         digest: of the network's file; the name where it is not one file.
     """
 
@@ -144,7 +142,6 @@ class ShapeRecognizer:
 
     Args:
         mesh: reads meshes; None: MediaPipe's.
-        device: of the mesh.
         match_threshold: of 1 − cosine; None: that of FAR 1e-3 among strangers.
     """
 

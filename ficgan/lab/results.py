@@ -29,7 +29,6 @@ class Figure:
         value: None where it is refused or cannot be had; `note` says why.
         low, high: 95 % interval; None where there is none.
         n: of how many (identities, scores, images): `unit` says which.
-        unit: what n counts.
         note: one sentence that must be read with it.
     """
 
@@ -47,12 +46,8 @@ class Trial:
     """One attacker against one anonymiser on one set, read by one recogniser.
 
     Args:
-        set: name of the face set.
         method: label of the anonymiser and its parameters; "clear" where nothing was done.
-        scenario: name in the registry of scenarios.
         attacker: what was done before recognition: "" nothing, else the reverser or the fusion.
-        recogniser: its name.
-        figures: privacy metrics.
         curves: name → list of [x, y] points: "cmc", "roc", "det".
         groups: "gender=Female" → figures of the probes of this group.
         control: this trial is no attack but a control: "ceiling", "positive", "negative", "surroundings",
@@ -76,7 +71,6 @@ class Utility:
 
     Args:
         set, method: as in `Trial`.
-        figures: utility metrics.
         groups: "gender=Female" → figures of the images of this group.
     """
 

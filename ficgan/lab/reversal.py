@@ -173,7 +173,6 @@ class Read:
         people: int64 [P].
         gallery: [G,D].
         enrolled: int64 [G].
-        metric: the judge's.
     """
 
     candidates: Embeddings

@@ -171,7 +171,6 @@ def run_tasks(
 
     Args:
         task: called as task(*arguments, say); it, its arguments and its result can be pickled.
-        jobs: processes; each computes with an equal share of the cores.
     """
     if jobs <= 1 or len(group) <= 1:
         for index, arguments in group:

@@ -249,10 +249,8 @@ def detect_set(
     images are done. Damaged images get no record and are tried again by the next run.
 
     Args:
-        images: folder, tar or zip.
         out: the JSON file; replaced if there.
         detector: its `threshold`, where it has one, is recorded.
-        progress: called as progress(done, images, name).
 
     Raises:
         InputError: no image, `out` cannot be written, or another detector's work was begun there.

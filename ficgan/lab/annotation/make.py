@@ -281,7 +281,6 @@ def write_pages(
         linked: pictures as files in `pages/images`, relative to the page, instead of within it.
         side: longer side at which pictures are shown at most, pixels; boxes stay in pixels of the image.
         note: a sentence for the workers, such as what else is to be covered.
-        progress: called as progress(done, images, name).
 
     Returns:
         The key, and a sentence for each image that cannot be read; it is in no batch.
@@ -318,10 +317,6 @@ def page_html(batch: Batch, sources: Sequence[str], rules: Rules, *, linked: boo
 
     Args:
         batch: what is shown; names of files do not reach the page.
-        sources: addresses of the pictures, one an image.
-        rules: lives and overlap.
-        linked: pictures lie beside the page.
-        note: a sentence for the workers.
     """
     checks = {place: item.truth.tolist() for place, item in enumerate(batch.items) if item.truth is not None}
     data = {

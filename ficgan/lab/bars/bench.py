@@ -32,7 +32,6 @@ class Panel:
     """Who judges.
 
     Args:
-        readers: recognisers that had no part in training.
         judges: of utility; their detector is the first of `detectors`.
         detectors: by name, those of `DETECTORS` that are here.
         missing: name of a detector → what it would need.
@@ -65,8 +64,6 @@ class Observation:
     """What was seen in N faces.
 
     Args:
-        faces: the faces.
-        readings: of the judges of utility.
         embeddings: name of a recogniser → [N,D].
         detections: name of a detector → where it found each face.
     """
@@ -82,9 +79,6 @@ class BarsBench(FaceBench):
     """A set and its judges.
 
     Args:
-        panel: judges.
-        shapes: reads the shapes of faces.
-        alignment, resolution: of the model.
         model: whose faces are pasted in; None: the average face's oval.
         train: real faces that outputs are compared with; None: the set's own.
         lessons: of other people, from whom shapes are learnt; None: from the set's own.

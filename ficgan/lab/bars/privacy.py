@@ -62,7 +62,6 @@ class Strangers:
     Args:
         cosine, own, far: mean cosine of a face with its same-group strangers; share of these above the recogniser's
             own threshold; and above that of FAR 1e-3.
-        everybody: mean cosine with all strangers.
         threshold: similarity that a share `FAR` of all pairs of strangers passes; None where there are too few.
         doubt: the threshold's range; "" where it stands on enough pairs.
     """

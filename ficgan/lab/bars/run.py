@@ -51,17 +51,13 @@ class BarsConfig:
         aligned: sets of faces aligned as the model's, as of `open_set`.
         photos: folders of photos; each is cut with as much around the face again.
         train: faces the model learnt from, aligned alike; for memorisation and real–real distances.
-        clips: of films.
         judges: recognisers that had no part in training; the first is looked at first.
         attributes: trained attribute classifier; None: one in the model folders.
         checkpoint, bank: of the model; None: the embedded ones.
         layers: values of i; none: 0, 4 and L − 1.
         k, psi: of the draws; "auto" is the ψ that the model gives to a person alone in a photo.
         limit: only the first so many images of each set.
-        detector: of the faces in photos and clips.
         device: of the model and of judges that can use it.
-        resamples: of the bootstrap.
-        seed: of the draws and of the bootstrap.
 
     Raises:
         UsageError: nothing to measure on, or a limit below 2.
@@ -383,7 +379,6 @@ class Metric:
     """Rows that every output has.
 
     Args:
-        figures: of what was seen in an output.
         controls: None: the figures of the clear faces.
         optional: the name under which it is left out where a set does not allow it; "": every set does.
     """

@@ -27,12 +27,7 @@ class Bar:
     """One row of the table.
 
     Args:
-        row: its key.
-        title: its name in a table.
         least, most: limits of the value, both allowed; without either there is no bar.
-        least_photos, most_photos: other limits for sets of photos.
-        measured: the limit is the control's own figure.
-        paper: FICGAN's figure at full scale.
     """
 
     row: str
@@ -231,7 +226,6 @@ class Report:
     """What was found.
 
     Args:
-        sheet: lines, groups and what was left out.
         facts: model, judges, sets and settings, JSON-ready, without folders of this machine.
     """
 

@@ -197,9 +197,6 @@ class RealFaces:
 
     With training faces these are the reference and the set's own clear faces the others; else one half of the set's
     people is the reference of the other half.
-
-    Args:
-        bench: of photos, the replaced squares count.
     """
 
     def __init__(self, bench: BarsBench) -> None:

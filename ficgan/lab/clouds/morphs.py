@@ -225,8 +225,6 @@ def build_morphs(
     Args:
         clouds: the scans, each in any frame, metres.
         landmarks: 68 points (or more, which are left out) of each scan, in its frame.
-        people, expressions: who each scan shows, and how.
-        progress: called with scans done and scans in all.
 
     Raises:
         UsageError: lists of different lengths, or fewer than two people.
@@ -321,7 +319,6 @@ def fitted(template: Sheet, marks: Array, scan: Sheet, goals: Array) -> Array:
     """The template's points [N,3] moved onto a scan; where it has no surface nearby, they follow their neighbours.
 
     Args:
-        template, scan: in the canonical frame.
         marks, goals: [L,3] landmarks of the template and of the scan, in the same order.
 
     Source:

@@ -194,7 +194,6 @@ class ShapeJudges:
 
         Args:
             clouds: None where a method made nothing.
-            source: the clear cloud.
             enrolled: the clouds are the gallery's; pairs of them are not compared.
         """
         from ficgan.pointcloud.geometry import GEOMETRIC_RECOGNISERS, IcpRecogniser

@@ -34,7 +34,6 @@ def write_cloud_report(results: Results, out: Path, *, pictures: Path | None = N
 
     Args:
         results: of `run_cloud_study`.
-        out: folder; files of these names are replaced.
         pictures: folder in which the results' pictures lie; None: `out`.
 
     Returns:

@@ -35,10 +35,7 @@ def run_cloud_study(config: CloudStudyConfig, out: Path, *, jobs: int = 1, progr
     """Run a study, or go on with one that was interrupted: what lies in `out` is not computed again.
 
     Args:
-        config: what to run.
         out: folder for `results.json` and the store of what was read; made if missing.
-        jobs: processes; each computes with an equal share of the cores.
-        progress: called in this process.
 
     Returns:
         The results, also written to `out/results.json`; `write_cloud_report` makes a page of them.

@@ -116,9 +116,7 @@ def open_clouds(
     """The clouds a configuration asks for; their contents are read later.
 
     Args:
-        config: of a study.
         folder: where the model of morphs is kept; it is made of people's scans. None: there must be no morphs.
-        say: progress.
 
     Raises:
         InputError: no folder, no clouds, or nobody who could be both enrolled and looked for.

@@ -56,8 +56,6 @@ def strongest(results: Results, method: str, *, cloud: bool = False) -> Trial | 
     """Of the trials of a method at a degree, on all people, the one that leaves the least mean privacy.
 
     Args:
-        results: of a study.
-        method: label of a method at a degree.
         cloud: where the cloud itself is given away: recognisers of shape and inverses attack too; None
             where none of them was tried. Else projections alone are given away, as in the thesis.
     """
@@ -228,11 +226,8 @@ def caveats(
     """Sentences that stand before every table.
 
     Args:
-        study: that was run.
-        results: of it, with their provenance.
         made: method → [P,degrees] of the anonymised projections.
         clear, known: [P] and [G] of the clear projections and of the gallery.
-        guesses: of the auto-encoder.
     """
     config, facts = study.config, next(iter(results.sets.values()))
     people, tried = facts["probe_people"], [INVERSES[name].says for name in inverses(config)]

@@ -131,7 +131,6 @@ def recentred(binned: Floats, value: float, trials: int) -> Interval:
     Args:
         binned: [1+R], the binned value of the whole first, then of the resamples.
         value: where it is 0 or 1, the interval is Wilson's.
-        trials: identities.
     """
     if value <= 0 or value >= 1:
         return wilson(0 if value <= 0 else trials, trials)

@@ -54,7 +54,6 @@ class Scores:
         """Compare embeddings [P,D] with [G,D] by cosine, or by negative Euclidean distance.
 
         Args:
-            probe, gallery: embeddings, all finite.
             probe_people, gallery_people: [P] and [G] integers ≥ 0, one per person.
             metric: "cosine" or "euclidean".
             acquired: [P] bool, which probes have an embedding; the others may hold anything. None: all.

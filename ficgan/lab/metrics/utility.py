@@ -313,7 +313,6 @@ def compare(
     """Every utility figure that applies, in the order of `UTILITY`; value None, with the reason, if a judge is missing.
 
     Args:
-        clear: what was read in the clear faces.
         anonymised: what was read in the others, one by one, against `clear`.
         region: x0, y0, x1, y1: SSIM, MS-SSIM and PSNR are of this square; None: the whole crop.
         labels: [N,A], 0 or 1, in the order of the classifier's attributes.

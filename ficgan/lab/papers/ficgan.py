@@ -49,7 +49,6 @@ class FicganPaper:
 
     Args:
         skip: leave out so many images, the first by name: 60,000 leaves what the paper tests on of FFHQ.
-        judges: recognisers that had no part in training.
         checkpoint, bank: of the model; the embedded ones if empty.
         layers: values of i; none: all from 0 to L − 1.
         ablations: (name, checkpoint, bank) of Table 2.
@@ -145,10 +144,8 @@ class Run:
     """What `run_ficgan` found.
 
     Args:
-        results: for a report.
         found: setting → figures, in the order they were run.
         strangers: every photo against another person's: what chance gives.
-        reconstruction: G(E(x)).
         layers, num_layers: values of i that were run, and L.
         classifier: what stands in the attribute classifier's header; None without one.
     """

@@ -63,8 +63,6 @@ class RevelioPaper:
         size: side of the crops, pixels; blurs are scaled from 256 to it.
         attackers: LABEL=SPEC or SPEC, reversers; the one called Revelio is attacked with in all parts but the base.
         probes, identities, outside, outsiders: as of `divide`.
-        candidates: guesses at each face.
-        sweep: photos on which other kernels are tried.
         estimator: photos that the kernel estimator learns from, chooses by and is tested on.
         estimator_network, estimator_weights: its network, and the file of a pretrained one; as of `KernelEstimator`.
         fine_tuned: at most so many photos of the closed world are restored by models fine-tuned for them.
@@ -203,10 +201,6 @@ def divide(
     In a small set at most a quarter of the people are kept out of the reference. Of a person of the closed world at
     most half of the photos are taken away. A picture that is attacked is nowhere in the reference, whatever its name.
     People unknown (−1) are left out.
-
-    Args:
-        probes, identities: photos and people of the closed world.
-        outside, outsiders: photos and people outside the reference.
 
     Source: Revelio, sections 5.1 and 5.5.
     """

@@ -40,8 +40,6 @@ def write_report(
     """Write `report.html`, `figures/*.png|svg`, `tables/*.csv`, `tables/ranking.md` and `report.json`.
 
     Args:
-        results: of one or more evaluations.
-        out: folder; files of these names are replaced.
         sidecars: folder of side-cars of `ficgan-deid`, which the page sums up, too.
         pictures: folders in which the results' pictures lie; none: `out`.
         published: tables of published numbers to stand beside ours: {"title", "rows", "note"}.

@@ -129,7 +129,6 @@ def open_set(
     Label files are read beside an archive, not in it.
 
     Args:
-        path: of the images.
         layout: a name in `formats.LAYOUTS`, or "auto": recognised by its files.
         labels: a CSV with a `file` column, a CSV with a row per person (with `identity` or layout "london"), one of
             CelebA's label files, or a folder of those; None: what lies in and beside `path`.

@@ -154,7 +154,6 @@ def prepare(
     """Aligned crops of a set. Images in which no face is acquired are listed, none is dropped silently.
 
     Args:
-        faceset: images; they are decoded here.
         size: side S of the crops, pixels.
         context: side of the crop in sides of the face square, from 1 to 4; the face square is then the crop's middle.
             Beyond the photo its edge pixels are repeated.
@@ -162,7 +161,6 @@ def prepare(
         alignment: where landmarks lie in the face square; None: the default one.
         aligned: the images are aligned squares already (by `alignment`): they are resized, nothing is detected.
         cache: folder that keeps the crops; the same set, detector and settings are then read from there.
-        progress: called as progress(done, total) after each image.
 
     Source: Fantômas, section 7.3: one detection on the clear image, the largest face that is fully in it, upright.
     """

@@ -55,7 +55,6 @@ def split(
         background, attacker, test: how many people of each; where there are too few people, all are scaled down alike.
         enrolment: share of each evaluated person's images that is enrolled, between 0 and 1; at least one is, and at
             least one is not.
-        seed: of the draw.
         names: N names of the images, for the hashes; None: their rows.
 
     Source: Fantômas, sections 7.3 and 7.4: 200 + 4,500 + 300 of the 5,000 people with the most images, 75:25.
@@ -161,7 +160,6 @@ def check(
     Args:
         split: of `split`, or one's own.
         people: [N], the person of each row.
-        names: N names, for messages and hashes.
         digests: N hashes of the pixels (`Prepared.digests`); None: equal pictures are not looked for.
     """
     people = np.asarray(people, np.int64).reshape(-1)

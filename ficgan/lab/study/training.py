@@ -63,8 +63,6 @@ def fit(
 
     Args:
         epoch: number of an epoch → its batches, the same whenever it is asked for.
-        loss: of (network, inputs, targets), a scalar.
-        seed: of what the network itself draws (dropout).
         state: file for the state after an epoch; None keeps none. A state of another key is refused.
         save_seconds: the state is written after the first epoch that ends so many seconds after the last writing.
     """

@@ -192,7 +192,6 @@ def draw(
 
     Args:
         people: [N], one number per row of the set.
-        references: rows of photos that stay clear.
         shown: rows of other photos of the same people, which conditions change.
         groups: column → N texts, "" where unknown.
 

@@ -115,7 +115,6 @@ def changes_of(
     """The conditions of a survey: the clear control, the anonymised, the reversed.
 
     Args:
-        methods: shown anonymised.
         reversals: METHOD@ATTACKER, where METHOD is a method with its parameters, or the label of one of `methods` or
             `named`.
         control: whether clear pairs are shown, which say how well people can do at all.
@@ -153,7 +152,6 @@ def make_survey(
             and attackers get what is left, where a condition needs them.
         detector: finds the faces of sets that are not aligned; None: the best one here.
         store: folder that keeps crops and pixels; None: nothing is kept.
-        progress: called as progress(done, conditions, what).
 
     Raises:
         UsageError: a setting that cannot work, or an attacker that does not apply.

@@ -326,7 +326,6 @@ def krippendorff(table: NDArray[np.int64], bootstrap: Bootstrap) -> Figure:
 
     Args:
         table: [M,K], how many gave each answer to a pair.
-        bootstrap: over pairs.
 
     Source: Krippendorff, Content Analysis (2004), ch. 11.
     """
