@@ -23,7 +23,7 @@ from ficgan.lab.attackers import shareable, titles, training_of, with_trainings
 from ficgan.lab.attributes import AttributeClassifier
 from ficgan.lab.bench import Bench, anonymiser_for, describe, open_bench, pixels_of
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, SetConfig, get_scenarios, without_folder
-from ficgan.lab.metrics.intervals import wilson
+from ficgan.lab.metrics.intervals import wilson_share
 from ficgan.lab.metrics.utility import Judges, Readings, compare
 from ficgan.lab.pages import png, write_file
 from ficgan.lab.results import Figure, Results, Trial, Utility, caveats, from_json, origin
@@ -295,17 +295,13 @@ def _groups(
                 continue
             figures = []
             if seen.detections is not None:
-                figures.append(_share("detected", seen.detections.found[mask]))
+                figures.append(wilson_share("detected", seen.detections.found[mask]))
             if seen.males is not None and clear.males is not None:
-                figures.append(_share("gender-kept", ((seen.males >= 0.5) == (clear.males >= 0.5))[mask]))
+                figures.append(wilson_share("gender-kept", ((seen.males >= 0.5) == (clear.males >= 0.5))[mask]))
             if seen.attributes is not None and clear.attributes is not None:
                 same = ((seen.attributes >= 0.5) == (clear.attributes >= 0.5))[mask]
                 figures.append(Figure("attributes", float(same.mean()), n=int(mask.sum()), unit="images"))
             yield f"{column}={value}", tuple(figures)
-
-
-def _share(metric: str, hits: NDArray[np.bool_]) -> Figure:
-    return Figure(metric, float(hits.mean()), *wilson(int(hits.sum()), len(hits)), len(hits), "images")
 
 
 def _pictures(bench: Bench, anonymizer: Anonymizer | None, key: str, out: Path, count: int) -> list[str]:

@@ -25,7 +25,7 @@ from ficgan.lab.matrix_config import Scenario
 from ficgan.lab.metrics.intervals import Bootstrap
 from ficgan.lab.metrics.privacy import auc, chance, eer, rank
 from ficgan.lab.metrics.scores import Scores
-from ficgan.lab.readers import LEAST_PEOPLE, Shapes, retrain_head
+from ficgan.lab.readers import LEAST_PEOPLE, Shapes, retrain_head, similarities
 from ficgan.lab.results import Figure, Trial
 
 __all__ = [
@@ -321,7 +321,7 @@ class ShapeAttack:
             table = np.full((len(self.probe), len(self.gallery)), _NOBODY)
             for part in self.parts:
                 a, b = seen.points[part.probe], enrolled.points[part.gallery]
-                found = _cosines(part.heads[judge]((a,)), part.heads[judge]((b,)))
+                found = similarities(part.heads[judge]((a,)), part.heads[judge]((b,)), "cosine")
                 found[:, ~enrolled.readable[part.gallery]] = _NOBODY
                 found[~seen.readable[part.probe]] = 0.0  # all alike: a lot is drawn
                 table[np.ix_(part.probe, part.gallery)] = found
@@ -353,13 +353,6 @@ class ShapeAttack:
 def several(people: NDArray[np.integer]) -> NDArray[np.integer]:
     who, counts = np.unique(people, return_counts=True)
     return who[counts > 1]
-
-
-def _cosines(a: NDArray[np.floating], b: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Of all pairs [N,D] × [M,D]; 0 with what has no direction."""
-    x, y = (np.asarray(one, np.float64) for one in (a, b))
-    x, y = (one / np.linalg.norm(one, axis=1, keepdims=True).clip(1e-12) for one in (x, y))
-    return x @ y.T
 
 
 def _spelled(numbers: Sequence[int]) -> str:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = [
-    "LEAST_PEOPLE", "Embeddings", "Reader", "ShapeRecognizer", "Shapes", "discriminant", "get_judge", "get_readers",
-    "retrain_head", "retrain_network",
+    "LEAST_PEOPLE", "Embeddings", "Reader", "ShapeRecognizer", "Shapes", "cosines", "discriminant", "get_judge",
+    "get_readers", "paired", "retrain_head", "retrain_network", "similarities",
 ]  # fmt: skip
 
 Embeddings = NDArray[np.float32]
@@ -115,6 +115,31 @@ READABLE = 0.0
 """Least presence of a mesh that is compared: a poor one costs the attacker nothing, none at all would help nobody."""
 _MATCH = 1 - 0.85
 """1 − cosine. Of 703,882 pairs of strangers among FairFace's validation faces one in a thousand is nearer."""
+
+
+def cosines(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
+    """Of pairs [N,D], one by one: float64 [N]."""
+    return (_unit(a) * _unit(b)).sum(1)
+
+
+def similarities(a: Embeddings, b: Embeddings, metric: str) -> NDArray[np.float64]:
+    """Of all pairs [N,D] × [M,D]: float64 [N,M], a cosine or minus the distance."""
+    if metric == "cosine":
+        return _unit(a) @ _unit(b).T
+    x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    return -np.sqrt(((x * x).sum(1)[:, None] + (y * y).sum(1) - 2 * x @ y.T).clip(0))
+
+
+def paired(reader: Reader, clear: Embeddings, made: Embeddings) -> NDArray[np.float64]:
+    """[N] similarities of sources and outputs, by the recogniser's own metric."""
+    if reader.metric == "cosine":
+        return cosines(clear, made)
+    return -np.linalg.norm(clear.astype(np.float64) - made, axis=1)
+
+
+def _unit(x: Embeddings) -> NDArray[np.float64]:
+    wide = np.asarray(x, np.float64)
+    return wide / np.linalg.norm(wide, axis=1, keepdims=True).clip(1e-12)
 
 
 @dataclass(frozen=True)

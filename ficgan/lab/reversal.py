@@ -15,7 +15,7 @@ from ficgan.lab.attacks.retrieval import RULES, Rule, choose_threshold, ood_curv
 from ficgan.lab.bench import Bench, Subject, content
 from ficgan.lab.matrix_config import Scenario
 from ficgan.lab.metrics import Metric, perceptual
-from ficgan.lab.metrics.intervals import Bootstrap, Sample, proportion, wilson
+from ficgan.lab.metrics.intervals import Bootstrap, Sample, proportion, wilson_share
 from ficgan.lab.metrics.perceptual import Perception, SqueezeNet, frechet_distance, frechet_floor
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.readers import Embeddings
@@ -238,12 +238,12 @@ def retrieval_figures(read: Read, bootstrap: Bootstrap) -> tuple[Figure, ...]:
     who, drawn = len(hits), sample.drawn
     note = f"{count} guesses at each probe, by vote"
     low, high = proportion(drawn, hits / images, np.ones(who))
-    out = [Figure("rank-1", float((hits / images).mean()), low, high, who, note=note), _share("IRA", voted, note)]
+    out = [Figure("rank-1", float((hits / images).mean()), low, high, who, note=note), wilson_share("IRA", voted, note)]
     low, high = proportion(drawn, hits, images)
     out.append(Figure("IRA (by people)", float(voted.mean()), low, high, who, note=note))
-    out.append(_share("IRA (one guess)", read.names(guesses=1) == read.people, "the first guess at each probe"))
+    out.append(wilson_share("IRA (one guess)", read.names(guesses=1) == read.people, "the first guess at each probe"))
     for rule in (rule for rule in RULES if rule != "vote"):
-        out.append(_share(_NAMES[rule], read.names(rule) == read.people, f"{count} guesses at each probe"))
+        out.append(wilson_share(_NAMES[rule], read.names(rule) == read.people, f"{count} guesses at each probe"))
     return (*out, Figure("chance", 1 / len(np.unique(read.enrolled)), n=len(np.unique(read.enrolled))))
 
 
@@ -312,8 +312,3 @@ def _both_halves(people: NDArray[np.int64], stranger: NDArray[np.bool_], seed: i
             return None
         chosen.append(who[: len(who) // 2])
     return np.isin(people, np.concatenate(chosen))
-
-
-def _share(metric: str, hits: NDArray[np.bool_], note: str) -> Figure:
-    low, high = wilson(int(hits.sum()), len(hits))
-    return Figure(metric, float(hits.mean()), low, high, len(hits), "images", note)

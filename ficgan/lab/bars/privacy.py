@@ -19,14 +19,13 @@ from ficgan.lab.metrics.intervals import wilson
 from ficgan.lab.metrics.privacy import chance, rank
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.probe import ShapeAttack
-from ficgan.lab.readers import Embeddings, Reader
+from ficgan.lab.readers import Embeddings, Reader, cosines, paired, similarities
 from ficgan.lab.results import Figure
 from ficgan.lab.sets.prepare import GREY
 
 __all__ = [
     "FAR",
     "Strangers",
-    "cosines",
     "drawn",
     "draws",
     "identity",
@@ -36,7 +35,6 @@ __all__ = [
     "parrot",
     "policy",
     "shape",
-    "similarities",
     "strangers",
     "strangers_beside",
     "surroundings",
@@ -72,26 +70,6 @@ class Strangers:
     everybody: Figure
     threshold: float | None
     doubt: str = ""
-
-
-def cosines(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
-    """Of pairs [N,D], one by one: float64 [N]."""
-    return (_unit(a) * _unit(b)).sum(1)
-
-
-def similarities(a: Embeddings, b: Embeddings, metric: str) -> NDArray[np.float64]:
-    """Of all pairs [N,D] × [M,D]: float64 [N,M], a cosine or minus the distance."""
-    if metric == "cosine":
-        return _unit(a) @ _unit(b).T
-    x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    return -np.sqrt(((x * x).sum(1)[:, None] + (y * y).sum(1) - 2 * x @ y.T).clip(0))
-
-
-def paired(reader: Reader, clear: Embeddings, made: Embeddings) -> NDArray[np.float64]:
-    """[N] similarities of sources and outputs, by the recogniser's own metric."""
-    if reader.metric == "cosine":
-        return cosines(clear, made)
-    return -np.linalg.norm(clear.astype(np.float64) - made, axis=1)
 
 
 def threshold_of(scores: NDArray[np.floating[Any]], far: float = FAR) -> float | None:
@@ -232,11 +210,6 @@ def _doubt(scores: NDArray[np.floating[Any]]) -> str:
     least, most = chi2.ppf(0.025, 2 * count) / 2, chi2.ppf(0.975, 2 * count + 2) / 2
     low, high = (float(np.quantile(scores, 1 - one / len(scores))) for one in (most, least))
     return f" ({low:.3f} to {high:.3f}), interpolated: {count} of {len(scores)} pairs of strangers lie above it"
-
-
-def _unit(x: Embeddings) -> NDArray[np.float64]:
-    wide = np.asarray(x, np.float64)
-    return wide / np.linalg.norm(wide, axis=1, keepdims=True).clip(1e-12)
 
 
 # -- named, with a clear photo of everybody enrolled ------------------------------------------------------------------

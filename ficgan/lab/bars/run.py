@@ -22,7 +22,7 @@ from ficgan.lab.bars.bench import BarsBench, Observation, Panel, who_is_who
 from ficgan.lab.bars.table import Control, Controls, Figures, Report, Sheet
 from ficgan.lab.basics import LEAST_SIDE, reconstruct
 from ficgan.lab.probe import Lessons, several
-from ficgan.lab.readers import ShapeRecognizer
+from ficgan.lab.readers import ShapeRecognizer, cosines
 from ficgan.lab.sets import FaceSet, Prepared, Quick, open_set, prepare
 from ficgan.lab.stored import Progress
 
@@ -322,7 +322,7 @@ class SetMeasurement:
         made = self.model.deid.aligned(inner.faces.images, keys=inner.faces.names, layer=layer)[0]
         bare: Figures = {}
         for name, codes in inner.recognised(inner.faces.with_images(made)).items():
-            bare[row, name] = inner.mean(row, privacy.cosines(inner.clear.embeddings[name], codes))
+            bare[row, name] = inner.mean(row, cosines(inner.clear.embeddings[name], codes))
         self._put(setting, bare, None, privacy.strangers_beside(self.known_inside, row))
         self.sheet.groups += utility.by_group(self.bench, setting, seen)
 

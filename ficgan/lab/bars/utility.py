@@ -15,12 +15,11 @@ from ficgan.anonymizers import Faces, Images
 from ficgan.deidentify import Deidentifier
 from ficgan.faces import Face
 from ficgan.lab.bars.bench import DETECTORS, BarsBench, Observation
-from ficgan.lab.bars.privacy import cosines, paired
 from ficgan.lab.bars.table import Control, Controls, Figures
 from ficgan.lab.metrics.geometry import box_iou, eye_distance, landmark_distance
 from ficgan.lab.metrics.perceptual import frechet_distance
 from ficgan.lab.metrics.utility import compare
-from ficgan.lab.readers import Reader
+from ficgan.lab.readers import Reader, cosines, paired
 from ficgan.lab.results import Figure
 from ficgan.lab.sets.formats import AGE_BANDS, age_band
 

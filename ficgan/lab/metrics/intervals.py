@@ -17,7 +17,7 @@ from ficgan.lab.results import Figure
 
 __all__ = [
     "BOOTSTRAP", "LEVEL", "Bootstrap", "Floats", "Interval", "Sample", "one_each_unknown", "percentiles", "proportion",
-    "ratios", "recentred", "rule_of_three", "wilson",
+    "ratios", "recentred", "rule_of_three", "wilson", "wilson_share",
 ]  # fmt: skip
 
 Floats = NDArray[np.floating[Any]]
@@ -204,6 +204,11 @@ class Sample:
             picked = [x[order][np.argmax(heaped >= edge, axis=1)] for edge in (whole / 2, whole / 2 + 0.5)]
             low, high = percentiles(np.where(whole[:, 0] > 0, (picked[0] + picked[1]) / 2, np.nan))
         return Figure(metric, float(np.median(x[used])), low, high, len(used), self.unit, note)
+
+
+def wilson_share(metric: str, hits: NDArray[np.bool_], note: str = "") -> Figure:
+    """The share of hits [N] with Wilson's interval, every image a trial."""
+    return Figure(metric, float(hits.mean()), *wilson(int(hits.sum()), len(hits)), len(hits), "images", note)
 
 
 def one_each_unknown(people: NDArray[np.int64] | None, count: int) -> NDArray[np.int64]:

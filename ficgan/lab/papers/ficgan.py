@@ -27,7 +27,7 @@ from ficgan.lab.metrics.intervals import Bootstrap, Sample, one_each_unknown
 from ficgan.lab.metrics.utility import Judges, Readings, compare, kept
 from ficgan.lab.pages import write_file
 from ficgan.lab.papers.bench import Rows
-from ficgan.lab.readers import Embeddings, Reader, get_readers
+from ficgan.lab.readers import Embeddings, Reader, cosines, get_readers, paired
 from ficgan.lab.results import FICGAN_LEAK, NOT_HANDLED, Figure, Results, Trial, Utility, origin
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
 from ficgan.lab.stored import VERSION, Progress, digest, fingerprint
@@ -232,13 +232,11 @@ class Stage:
         return Found(judges, (*(one for one in figures if one.metric in _SHOWN), mse), attributes)
 
     def _read(self, reader: Reader, output: Faces) -> tuple[Figure, ...]:
-        a, b = (values.astype(np.float64) for values in (self.source[reader.name], reader.embed(output)))
-        cosine = (a * b).sum(1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)).clip(1e-12)
-        similarity = cosine if reader.metric == "cosine" else -np.linalg.norm(a - b, axis=1)
+        source, made = self.source[reader.name], reader.embed(output)
         note = "" if reader.metric == "cosine" else "cosine of embeddings that are compared by distance"
         return (
-            self.sample.mean("ID cosine", cosine, note),
-            self.sample.share("match rate", similarity > reader.threshold),
+            self.sample.mean("ID cosine", cosines(source, made), note),
+            self.sample.share("match rate", paired(reader, source, made) > reader.threshold),
         )
 
 
