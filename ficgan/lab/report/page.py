@@ -119,9 +119,10 @@ def save_plot(
     if draw(canvas) is False:
         return []
     written = []
-    for suffix, options in ((".png", {"dpi": 130}), (".svg", {"metadata": {"Date": None}})):
+    fixed: dict[str, dict[str, Any]] = {".png": {"dpi": 130}, ".svg": {"metadata": {"Date": None}}}
+    for suffix, options in fixed.items():
         data = io.BytesIO()
-        canvas.savefig(data, format=suffix[1:], **options)  # type: ignore[arg-type]
+        canvas.savefig(data, format=suffix[1:], **options)
         written.append(write_file(stem.with_name(stem.name + suffix), data.getvalue()))
     return written
 
