@@ -112,7 +112,7 @@ def _read(
         figures += _reversal(bench, subject, attempt, scores, reader)
     if likeness:
         clear = embed(subject.clear(attempt.rows))
-        figures += (*likeness, identity_distance(probe, clear, people, bench.bootstrap))
+        figures += (*likeness, identity_distance(probe, clear, bench.sample(attempt.rows)))
     if not scenario.retrained and (unread := reader.unread(probe)):
         note = f"{note} {unread} of {len(probe)} probes could not be read and are like nobody.".strip()
     if note:

@@ -65,8 +65,8 @@ def draw_all(results: Results, folder: Path) -> dict[str, list[Path]]:
     """Every plot the results have figures for: caption → PNG and SVG, in the order of a page."""
     rows, drawn = points(results), {}
     for stem, (caption, size, draw) in PLOTS.items():
-        layout = None if stem == "pairs" else "constrained"
-        if files := save_plot(folder / stem, partial(draw, results, rows), size, layout=layout):
+        options: dict[str, Any] = {"layout": None} if stem == "pairs" else {}
+        if files := save_plot(folder / stem, partial(draw, results, rows), size, **options):
             drawn[caption] = files
     return drawn
 

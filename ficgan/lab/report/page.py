@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.metrics.intervals import rule_of_three
@@ -107,7 +107,7 @@ def sheets(results: Results, folders: Sequence[Path]) -> dict[str, list[str]]:
 
 
 def save_plot(
-    stem: Path, draw: Callable[[Any], bool | None], size: tuple[float, float], *, layout: str | None = "constrained"
+    stem: Path, draw: Callable[[Any], bool | None], size: tuple[float, float], *, layout: Literal["constrained"] | None = "constrained"
 ) -> list[Path]:
     """A plot as PNG and SVG, drawn on a matplotlib Figure of a size in inches; no files where `draw` returns False.
 
