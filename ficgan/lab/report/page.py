@@ -107,8 +107,9 @@ def sheets(results: Results, folders: Sequence[Path]) -> dict[str, list[str]]:
 
 
 def save_plot(
-    stem: Path, draw: Callable[[Any], bool | None], size: tuple[float, float], *, layout: Literal["constrained"] | None = "constrained"
-) -> list[Path]:
+    stem: Path, draw: Callable[[Any], bool | None], size: tuple[float, float], *,
+    layout: Literal["constrained"] | None = "constrained",
+) -> list[Path]:  # fmt: skip
     """A plot as PNG and SVG, drawn on a matplotlib Figure of a size in inches; no files where `draw` returns False.
 
     `stem` is the path without a suffix.
