@@ -183,7 +183,7 @@ def obfuscation(
     from ficgan.lab.study import run_obfuscation
 
     config = _study(images, annotations, file, overrides)
-    results, tables = run_obfuscation(config, out, lambda what, share: report(round(100 * share), 100, what))
+    results, tables = run_obfuscation(config, out, report)
     return _finish(results, out, tables)
 
 

@@ -164,5 +164,5 @@ def train_attributes(
     )
     return train(
         prepared.faces, prepared.attributes, out, source={"set": faces.name, "digest": faces.digest}, epochs=epochs,
-        seed=seed, device=device, progress=lambda done, total: report(done, total, "training"),
+        seed=seed, device=device, progress=report,
     )  # fmt: skip

@@ -30,18 +30,12 @@ __all__ = [
     "training_of", "with_trainings",
 ]  # fmt: skip
 
-DRAWS = 8
-"""Anonymisations of one image that are averaged."""
-QUALITY = 75
-"""Of JPEG files; the customary one, and Revelio's."""
-MISMATCH = 0.7
-"""Strength at which a mismatched attacker has learnt, relative to the attacked one's."""
-LONGEST = 40
-"""Letters of an attacker's name in a table."""
-_BLOCK = 8
-"""Probes whose candidates are drawn together and kept: what an interrupted run does not draw again."""
-_EVERY = 2.0
-"""Seconds between two reports of a training."""
+DRAWS = 8  # Anonymisations of one image that are averaged
+QUALITY = 75  # Of JPEG files; the customary one, and Revelio's
+MISMATCH = 0.7  # Strength at which a mismatched attacker has learnt, relative to the attacked one's
+LONGEST = 40  # Letters of an attacker's name in a table
+_BLOCK = 8  # Probes whose candidates are drawn together and kept: what an interrupted run does not draw again
+_EVERY = 2.0  # Seconds between two reports of a training
 
 # -- learning ---------------------------------------------------------------------------------------------------------
 
@@ -51,7 +45,6 @@ class Lessons:
     """Pairs that attackers learn from.
 
     Args:
-        pairs: without a background set.
         background: the anonymiser's, for attackers that are granted it.
     """
 
@@ -59,14 +52,12 @@ class Lessons:
     background: Faces
 
     def granted(self, reverser: Reverser) -> Pairs:
-        """The pairs as this attacker gets them."""
         if "background" not in reverser.traits.knowledge:
             return self.pairs
         return dataclasses.replace(self.pairs, background=self.background)
 
     @cached_property
     def digest(self) -> list[Any]:
-        """Depends on pixels, landmarks and people."""
         who = hashlib.sha256(np.ascontiguousarray(known(self.pairs.clear)).data).hexdigest()
         enrolled = [] if self.pairs.enrolled is None else [self.pairs.enrolled.tolist()]
         return [content(self.pairs.anonymised), content(self.pairs.clear), who, self.pairs.same, *enrolled]
@@ -79,11 +70,7 @@ class Opponent:
     A network is trained when it is first needed, in a folder of the store, and its guesses are kept there too.
 
     Args:
-        title: for tables.
-        reverser: as the configuration has it.
         lessons: None where it learns nothing.
-        bench: its store.
-        say: called with how far a training is.
     """
 
     title: str
@@ -94,7 +81,6 @@ class Opponent:
 
     @cached_property
     def fitted(self) -> Reverser:
-        """The reverser after its training."""
         if self.lessons is None:
             return self.reverser
         pairs = self.lessons.granted(self.reverser)
@@ -129,7 +115,6 @@ class Opponent:
 
     @property
     def _kept(self) -> bool:
-        """Whether guesses are kept; those of linear attackers take less time to make than to read."""
         return isinstance(self.reverser, (Learned, Trained))
 
     @cached_property
@@ -175,7 +160,6 @@ def halves(bench: Bench) -> tuple[Rows, Rows]:
 
 
 def joined(several: Sequence[Faces]) -> Faces:
-    """Faces of several sets as one."""
     if len(several) == 1:
         return several[0]
     return Faces(
@@ -187,7 +171,6 @@ def joined(several: Sequence[Faces]) -> Faces:
 
 
 def _apart(bench: Bench, part: Prepared) -> Prepared:
-    """People of another set get numbers that nobody here has."""
     if part is not bench.lessons:
         return part
     people = known(part.faces) + 1 + int(bench.people.max())
@@ -195,7 +178,6 @@ def _apart(bench: Bench, part: Prepared) -> Prepared:
 
 
 def _throttled(title: str, say: Callable[[str], None]) -> Callable[[int, int, str], None]:
-    """Progress of a training in words, every few seconds."""
     last = -_EVERY
 
     def report(done: int, total: int, stage: str) -> None:
@@ -217,7 +199,6 @@ class Attempt:
     Args:
         attacker: its name for tables; "" where there is none.
         rows: int64 [N], which probes.
-        faces: N crops as they are read.
     """
 
     attacker: str
@@ -257,7 +238,6 @@ def attacked(bench: Bench, subject: Subject, scenario: Scenario, rows: Rows) -> 
 
 
 def _by_halves(bench: Bench, title: str, rows: Rows, faces: Faces) -> list[Attempt]:
-    """Probes of the people whom a closed-world attacker knows, and apart from them those of the others."""
     parts = [np.flatnonzero(np.isin(bench.people[rows], half)) for half in halves(bench)]
     named = zip(("known", "unknown"), parts, strict=True)
     return [Attempt(f"{title} ({name})", rows[part], faces.take(part)) for name, part in named if len(part)]
@@ -337,7 +317,6 @@ def shareable(text: str) -> str:
 
 
 def in_region(bench: Bench, rows: Rows, faces: Faces, change: Callable[[Faces], Images]) -> Faces:
-    """Faces with their replaced square changed by a function."""
     part = bench.part(rows, faces.images)
     return part.with_regions(change(part.regions()))
 
@@ -354,7 +333,6 @@ def _spelled(name: str, given: dict[str, str]) -> str:
 
 
 def _compressed(bench: Bench, subject: Subject, method: Anonymizer, rows: Rows) -> list[Attempt]:
-    """The right key and the attackers made for the method, on JPEG files; attackers learn from such files, too."""
     probes, out = _as_jpeg(subject.anonymised(rows)), []
     if method.traits.keyed:
         out.append(Attempt("right key", rows, in_region(bench, rows, probes, method.invert)))
@@ -368,13 +346,11 @@ def _compressed(bench: Bench, subject: Subject, method: Anonymizer, rows: Rows) 
 
 
 def _as_jpeg(faces: Faces) -> Faces:
-    """The faces as they come back from JPEG files."""
     jpeg, nothing = Jpeg(quality=QUALITY), np.random.default_rng(0)
     return faces.with_images(np.stack([jpeg.apply(image, image, nothing) for image in faces.images]))
 
 
 def _reversers(bench: Bench, method: Anonymizer, kind: Attacker) -> list[tuple[str, Reverser]]:
-    """(name for tables, reverser) of a kind of scenario."""
     if kind == "background":
         named = [name for name in REVERSERS if method.name in REVERSERS[name].traits.against]
         specs = [name for name in named if "background" in REVERSERS[name].traits.knowledge]
@@ -397,7 +373,6 @@ def _reversers(bench: Bench, method: Anonymizer, kind: Attacker) -> list[tuple[s
 
 
 def _specialised(bench: Bench, method: Anonymizer) -> list[str]:
-    """Attackers made for the method; those that train a network take long and come only where they are named."""
     if "auto" not in bench.specialised:
         return list(bench.specialised)
     return [
@@ -410,7 +385,6 @@ def _specialised(bench: Bench, method: Anonymizer) -> list[str]:
 
 
 def _made(text: str, method: Anonymizer) -> Reverser:
-    """The reverser; where it knows the method's parameters, such as k, it takes them from the method."""
     name, given = parse_spec(text)
     made = REVERSERS.make(name, **given)
     if "parameters" not in made.traits.knowledge:
@@ -420,7 +394,6 @@ def _made(text: str, method: Anonymizer) -> Reverser:
 
 
 def _weaker(method: Anonymizer) -> Anonymizer:
-    """The same method at another strength."""
     name = method.traits.strength
     if name is None:
         raise NotApplicable(f"{method.name} has no strength that could differ")
@@ -432,7 +405,6 @@ def _weaker(method: Anonymizer) -> Anonymizer:
 
 
 def _other_key(method: Anonymizer) -> Anonymizer:
-    """The method with another key; where its strength serves as the key, with another strength."""
     if getattr(method, "variant", "") == "as_released" and method.traits.strength:
         return _weaker(method)
     return another_key(method)

@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 
 from ficgan.arrays import content_key
 from ficgan.errors import FicganError, UsageError
-from ficgan.images import atomic_write
 from ficgan.lab.attackers import titles
 from ficgan.lab.attacks import Pairs
 from ficgan.lab.attacks.learned import Learned, read_header
 from ficgan.lab.bench import Bench, Subject, anonymiser_for, divided_set, opened
 from ficgan.lab.manifest import MANIFEST, Manifest, photo_keys
-from ficgan.lab.matrix import Progress, run_matrix
+from ficgan.lab.matrix import run_matrix
 from ficgan.lab.matrix_config import AttackConfig, AttackSet, MatrixConfig, MethodConfig, SetConfig, get_scenarios
+from ficgan.lab.pages import write_file
 from ficgan.lab.papers.bench import scaled
 from ficgan.lab.results import Results
 from ficgan.lab.sets import open_set
-from ficgan.lab.stored import Store, digest, files_digest
+from ficgan.lab.stored import Progress, Store, digest, files_digest
 
 __all__ = ["WEIGHTS", "evaluate_attacker", "train_attacker"]
 
@@ -39,11 +39,7 @@ def train_attacker(
     """Train, or resume an interrupted training.
 
     Args:
-        config: checked.
-        data: the set: folder, zip or tar.
         out: folder of the run: manifest, statistics, state, weights; `store` holds the crops.
-        device: of the network.
-        progress: called as progress(done, total, what).
         given: layout, labels, limit_people, aligned, licence from the command line; None: the configuration's.
 
     Raises:
@@ -90,9 +86,7 @@ def evaluate_attacker(
     """Figures of one trained attacker on people it never saw, beside what everybody sees and the controls.
 
     Args:
-        file: weights; the manifest lies beside them.
         methods: anonymisers that are attacked; none: the one it was trained against.
-        pictures: examples written; they show faces.
         given: layout, labels, limit_people, aligned from the command line; None: as in the training.
 
     Raises:
@@ -129,7 +123,6 @@ def evaluate_attacker(
 
 
 def _placed(wanted: AttackSet, data: Path, given: Mapping[str, Any]) -> SetConfig:
-    """The set at `data`, its split scaled to the people there are."""
     texts = {key: str(value) if isinstance(value, Path) else value for key, value in given.items()}
     one = wanted.placed(data, data.name or str(data), **texts)
     faces = open_set(one.path, layout=one.layout, labels=one.labels, identity=one.identity)
@@ -155,7 +148,6 @@ def _manifest(config: AttackConfig, one: SetConfig, bench: Bench) -> Manifest:
 
 
 def _given(bench: Bench) -> NDArray[np.int64]:
-    """Rows that the attacker or the anonymiser's background is given."""
     return np.sort(np.concatenate([bench.split.attacker, bench.split.background]))
 
 
@@ -168,7 +160,6 @@ def _same_run(before: Manifest, now: Manifest, out: Path) -> None:
 
 
 def _about(config: AttackConfig, manifest: Manifest) -> dict[str, Any]:
-    """Header of the weights: what was attacked, and on whose faces it was trained."""
     data = {key: manifest.data[key] for key in ("name", "licence", "digest", "faces", "people")}
     tree = {"anonymizer": manifest.config["anonymizer"], "set": manifest.config["set"], "data": data}
     about = {**tree, "split_sha256": manifest.split["sha256"], "ficgan": manifest.version, "title": config.title}
@@ -188,7 +179,6 @@ def _attacked(manifest: Manifest) -> MethodConfig:
 
 
 def _mark(file: Path, config: MatrixConfig) -> dict[str, Any]:
-    """What distinguishes one evaluation from another; as digests, because methods may have keys."""
     one = config.sets[0]
     asked = one.model_dump(mode="json", exclude={"name", "path", "labels", "licence"})
     faces = opened(one)
@@ -208,7 +198,6 @@ def _mark(file: Path, config: MatrixConfig) -> dict[str, Any]:
 
 
 def _claim(out: Path, mark: dict[str, Any]) -> None:
-    """Claim the folder for this evaluation; other results are not overwritten."""
     path = out / EVALUATION
     if (out / "results.json").exists():
         try:
@@ -224,12 +213,10 @@ def _claim(out: Path, mark: dict[str, Any]) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FicganError(f"{out} cannot be made ({error.strerror}); choose another folder") from None
-    with atomic_write(path, overwrite=True) as kept:
-        kept.write(json.dumps(mark).encode())
+    write_file(path, json.dumps(mark))
 
 
 def _finished(results: Results, out: Path, spec: str, header: dict[str, Any]) -> Results:
-    """Results whose tables name the attacker, not its file."""
     called, title = f"{header['attacker']} (trained)", titles([spec, "mean-face"])[spec]
     results.trials = [
         dataclasses.replace(trial, attacker=trial.attacker.replace(title, called)) for trial in results.trials
@@ -243,6 +230,5 @@ def _finished(results: Results, out: Path, spec: str, header: dict[str, Any]) ->
         "that it fails does not show that another attacker, or this one with more data, would.",
         *results.caveats,
     ]
-    with atomic_write(out / "results.json", overwrite=True) as file:
-        file.write(results.to_json().encode())
+    results.write(out / "results.json")
     return results

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, crop, similarity
 from ficgan.lab.metrics.intervals import percentiles
 from ficgan.lab.results import Figure
+from ficgan.lab.stored import Progress
 from ficgan.models.io import load_tensors, save_tensors
 
 __all__ = [
@@ -32,31 +33,22 @@ __all__ = [
 ]  # fmt: skip
 
 SCHEMA = 1
-SIZE = 64
-"""Side of the network's input."""
-MARGIN = 4
-"""Pixels that a training image has around it, so that it can be shifted."""
+SIZE = 64  # Side of the network's input
+MARGIN = 4  # Pixels that a training image has around it, so that it can be shifted
 LEAST = 10
 """People that a split needs; people with and without an attribute that training and test of inference each need."""
-RIDGE = 1.0
-"""Penalty of attribute inference relative to the mean variance of the embeddings."""
+RIDGE = 1.0  # Penalty of attribute inference relative to the mean variance of the embeddings
 _KIND = "attributes"
 _BATCH = 64
 _RATE, _DECAY, _WARM = 2e-3, 1e-2, 50
 _JITTER = 0.1  # of contrast, and of each channel's brightness, in units of the range −1..1
 
-Progress = Callable[[int, int], None]
 
 # -- network ----------------------------------------------------------------------------------------------------------
 
 
 class AttributeNetwork(nn.Module):
-    """Residual network: [B,3,64,64] in [−1, 1] → one logit for each attribute.
-
-    Args:
-        attributes: how many.
-        width: channels of the first layer.
-    """
+    """Residual network: [B,3,64,64] in [−1, 1] → one logit for each attribute."""
 
     def __init__(self, attributes: int, width: int = 24) -> None:
         super().__init__()
@@ -74,8 +66,6 @@ class AttributeNetwork(nn.Module):
 
 
 class _Block(nn.Module):
-    """Half the side, twice the channels."""
-
     def __init__(self, channels: int) -> None:
         super().__init__()
         wide = 2 * channels
@@ -141,7 +131,7 @@ def fit(
             loss.backward()
             optimiser.step()
             if progress:
-                progress(done + 1, epochs * steps)
+                progress(done + 1, epochs * steps, "training")
         read = probabilities(network, held[0]).astype(np.float64).clip(1e-7, 1 - 1e-7)
         error = float(-np.where(held[1] > 0, np.log(read), np.log(1 - read)).mean())
         if error < best:
@@ -172,7 +162,6 @@ class AttributeClassifier:
     """Reads attributes from faces.
 
     Args:
-        names: A attributes.
         network: A logits of a face of 64×64 pixels at the default alignment.
         training: how it was made, and its figures on people it has not seen; JSON-ready.
     """
@@ -405,7 +394,6 @@ def infer(
 
 
 def _people(labels: NDArray[np.int8], people: NDArray[np.integer]) -> list[int]:
-    """How many people have it, and how many have not."""
     return [len(np.unique(people[labels == value])) for value in (1, 0)]
 
 

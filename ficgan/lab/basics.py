@@ -20,11 +20,9 @@ from ficgan.faces import Face, FaceDetector, Recognizer
 
 __all__ = ["LEAST_SIDE", "Row", "fidelity", "measure_aligned", "measure_photos", "reconstruct"]
 
-LEAST_SIDE = 128
-"""Of aligned crops that judges see, px; models of more see and are judged at their own size."""
+LEAST_SIDE = 128  # Of aligned crops that judges see, px; models of more see and are judged at their own size
 Image = NDArray[np.uint8]
-Outputs = Mapping[str, Callable[[], Sequence[Image] | NDArray[np.uint8]]]
-"""Setting → what makes its pictures."""
+Outputs = Mapping[str, Callable[[], Sequence[Image] | NDArray[np.uint8]]]  # Setting → what makes its pictures
 
 
 @dataclass
@@ -33,12 +31,10 @@ class Row:
 
     Args:
         setting: "clear" (strangers), "reconstruction", or "i = N".
-        images: how many.
         similarity: mean cosine of source and output by each judge (dlib too: the cosine of its embeddings).
         matched: share of outputs each judge takes for the source, at its own threshold.
         detected: share of images in which the detector finds a face.
         mse: on [−1, 1].
-        ssim: mean.
     """
 
     setting: str
@@ -139,8 +135,6 @@ def _rows(
     images: Sequence[Image] | NDArray[np.uint8], marks: Sequence[NDArray[Any] | None], outputs: Outputs,
     judges: Sequence[Recognizer], detector: FaceDetector | None, detected: float | None = None,
 ) -> list[Row]:  # fmt: skip
-    """Strangers, then each setting, read at the source's landmarks; `detected` is of the sources, where it is known."""
-
     def seen(pictures: Sequence[Image] | NDArray[np.uint8]) -> dict[str, NDArray[np.float64]]:
         pairs = [(picture, mark[None]) for picture, mark in zip(pictures, marks, strict=True) if mark is not None]
         return {judge.name: np.stack([judge.embed(*pair)[0] for pair in pairs]).astype(np.float64) for judge in judges}

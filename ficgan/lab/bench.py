@@ -19,7 +19,7 @@ from ficgan.lab import readers
 from ficgan.lab.manifest import refuse_the_known
 from ficgan.lab.matrix_config import MatrixConfig, SetConfig, SplitConfig, View
 from ficgan.lab.metrics.geometry import detect_faces, quick
-from ficgan.lab.metrics.intervals import Bootstrap, percentiles, proportion, ratios
+from ficgan.lab.metrics.intervals import Bootstrap, Sample
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.readers import Embeddings, Reader
 from ficgan.lab.results import Figure
@@ -27,11 +27,12 @@ from ficgan.lab.sets import FaceSet, Prepared, Quick, Split, check, open_set, pr
 from ficgan.lab.stored import Store, digest, fingerprint
 
 __all__ = [
-    "Bench", "FaceBench", "NotApplicable", "Refused", "Subject", "anonymiser_for", "content", "describe", "divide",
-    "divided_set", "known", "mean_figure", "open_bench", "opened", "per_person", "pixels_of", "prepared_set",
+    "Bench", "FaceBench", "NotApplicable", "Refused", "Subject", "anonymised", "anonymiser_for", "content", "describe",
+    "divide", "divided_set", "known", "open_bench", "opened", "pixels_of", "prepared_set",
 ]  # fmt: skip
 
 Rows = NDArray[np.int64]
+_CHUNK = 256  # faces that are anonymised together
 
 
 class Refused(FicganError):
@@ -44,12 +45,7 @@ class NotApplicable(FicganError):
 
 @dataclass
 class FaceBench:
-    """Prepared faces whose figures have intervals by people.
-
-    Args:
-        prepared: crops of a set.
-        seed, resamples: of the bootstrap.
-    """
+    """Prepared faces whose figures have intervals by people."""
 
     prepared: Prepared
     _: KW_ONLY
@@ -67,11 +63,14 @@ class FaceBench:
 
     @property
     def bootstrap(self) -> Bootstrap:
-        return Bootstrap(self.resamples, self.seed)
+        return Bootstrap(max(1, self.resamples), self.seed)
+
+    def sample(self, rows: Rows | None = None) -> Sample:
+        return Sample(self.people if rows is None else self.people[rows], self.bootstrap)
 
     def mean(self, metric: str, values: NDArray[Any], note: str = "") -> Figure:
         """The mean of the finite values [N] of the images, with an interval over people."""
-        return mean_figure(metric, values, self.people, self.bootstrap, note)
+        return self.sample().mean(metric, values, note)
 
     def part(self, rows: Sequence[int] | NDArray[np.integer], images: Images | None = None) -> Prepared:
         """Some rows of the set with their labels, perhaps in other pixels."""
@@ -91,13 +90,9 @@ class Bench(FaceBench):
     """A divided set, its judges, and the attackers that are tried on it.
 
     Args:
-        split: rows of background, attacker, gallery and probe.
-        readers: judges.
         detector: says in which anonymised crops a face is still found; None: all count as acquired.
         store: keeps pixels and embeddings.
-        general, specialised: reversers as the configuration names them.
         retrain: "head" or "network".
-        columns: by which figures are broken down.
         candidates: guesses at each probe, where an attacker gives several.
         retrieval_probes: at most so many probes are guessed at several times.
         reversal_metrics: whether to measure how far guesses resemble the clear faces.
@@ -126,7 +121,6 @@ class Bench(FaceBench):
 
     @cached_property
     def background(self) -> Faces:
-        """The anonymisers' background set: the replaced squares alone."""
         return self.part(self.split.background).regions()
 
     def embed(self, reader: Reader, faces: Faces) -> Embeddings:
@@ -138,7 +132,6 @@ class Bench(FaceBench):
         return {}
 
     def ceiling(self, reader: Reader) -> Scores:
-        """Clear probes against a clear gallery."""
         if reader.name not in self._ceilings:
             gallery, probe = (self.prepared.faces.take(rows) for rows in (self.split.gallery, self.split.probe))
             seen, enrolled = (self.embed(reader, faces) for faces in (probe, gallery))
@@ -179,7 +172,6 @@ class Subject:
     """Views of the set under one anonymiser; the same pixels are made once.
 
     Args:
-        bench: set and split.
         anonymizer: None: the clear images.
         say: called with what is at work, where that takes long.
     """
@@ -250,7 +242,6 @@ class Subject:
 
 
 def content(faces: Faces) -> str:
-    """Digest of what a judge sees: pixels and landmarks."""
     state = hashlib.sha256(np.ascontiguousarray(faces.images).data)
     state.update(np.ascontiguousarray(faces.landmarks).data)
     return f"{state.hexdigest()} {faces.images.shape}"
@@ -262,28 +253,12 @@ def known(faces: Faces) -> NDArray[np.int64]:
     return faces.people
 
 
-def mean_figure(metric: str, values: NDArray[Any], people: Rows, bootstrap: Bootstrap, note: str = "") -> Figure:
-    """The mean of the finite values [N] of images, with an interval by resampling the people [N] in them.
-
-    Yes-or-no values have the interval of a proportion; a single person has none.
-    """
-    used = np.isfinite(values)
-    if not used.any():
-        return Figure(metric, None, unit="images", note=note or "no image has it")
-    sums, counts = per_person(values[used], people[used])
-    low = high = None
-    if len(sums) > 1:
-        drawn = bootstrap.weights(len(sums))
-        share = values.dtype == bool
-        low, high = proportion(drawn, sums, counts) if share else percentiles(ratios(drawn, sums, counts))
-    return Figure(metric, float(np.mean(values[used], dtype=np.float64)), low, high, int(used.sum()), "images", note)
-
-
-def per_person(values: NDArray[Any], people: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Values [N] of images added up for each of the people [N] in them, and how many images each has; [I] both."""
-    _, index = np.unique(people, return_inverse=True)
-    sums = np.bincount(index, weights=values.astype(np.float64)).astype(np.float64)
-    return sums, np.bincount(index).astype(np.float64)
+def anonymised(anonymizer: Anonymizer, faces: Faces) -> Images:
+    """All faces in chunks, so that memory is bounded by the output; those of a chunk are each other's targets."""
+    out = np.empty_like(faces.images)
+    for rows in np.array_split(np.arange(len(faces)), max(1, -(-len(faces) // _CHUNK))):
+        out[rows] = anonymizer(faces.take(rows))
+    return out
 
 
 # -- sets of a configuration ------------------------------------------------------------------------------------------
@@ -391,7 +366,6 @@ def _cached_bench(text: str, name: str, out: Path) -> Bench:
 
 
 def _checked(config: MatrixConfig, one: SetConfig, out: Path) -> tuple[Prepared, Split, Prepared | None]:
-    """A set, its split, and the set that attackers learn from; refuses trained attackers who know a tested person."""
     prepared, parts = divided_set(one, config.detector, out)
     refuse_the_known(config.named_attackers, one, prepared, parts)
     return prepared, parts, _lessons(one, prepared, config.detector, out)

@@ -14,10 +14,10 @@ import numpy as np
 
 from ficgan.arrays import content_key
 from ficgan.errors import InputError, UsageError
-from ficgan.images import atomic_write
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.attacks.learned import Trained, read_header
 from ficgan.lab.matrix_config import SetConfig
+from ficgan.lab.pages import write_file
 from ficgan.lab.sets import FaceSet, Prepared, Split, open_set
 from ficgan.registry import parse_spec
 
@@ -25,8 +25,7 @@ __all__ = ["MANIFEST", "Manifest", "photo_keys", "refuse_the_known"]
 
 MANIFEST = "manifest.json"
 SCHEMA = 2
-_WITHOUT_PHOTOS = 1
-"""Manifests of this version know crops only, which differ where the faces are cut in another way."""
+_WITHOUT_PHOTOS = 1  # Manifests of this version know crops only, which differ where the faces are cut in another way
 
 
 @dataclass(frozen=True)
@@ -34,13 +33,11 @@ class Manifest:
     """Whom an attacker learnt from, and how the set was divided.
 
     Args:
-        config: what was asked, without keys and folders.
         data: name, licence, digest and numbers of the set.
         split: its manifest, with the hash of each part.
         learnt: hashes of the crops of everybody it or the anonymiser's background was given.
         photos: hashes of the image files that these were cut from, see `photo_keys`.
         withheld: parameters of the anonymiser that are not written down: keys, and files of this machine.
-        version: of ficgan.
     """
 
     config: dict[str, Any]
@@ -53,8 +50,7 @@ class Manifest:
 
     def write(self, path: Path) -> None:
         tree = {"schema": SCHEMA, **dataclasses.asdict(self)}
-        with atomic_write(path, overwrite=True) as file:
-            file.write(json.dumps(tree, indent=1).encode())
+        write_file(path, json.dumps(tree, indent=1))
 
     @classmethod
     def read(cls, path: Path) -> Manifest:
@@ -96,7 +92,6 @@ def refuse_the_known(specs: Sequence[str], one: SetConfig, prepared: Prepared, s
     """Refuse trained attackers that learnt from somebody who is to be tested.
 
     Args:
-        specs: attackers, NAME:PARAMETER=VALUE,…
         one: where the set lies; all photos of a tested person are looked at, whether or not they are tested, too.
 
     Raises:
@@ -128,7 +123,6 @@ def refuse_the_known(specs: Sequence[str], one: SetConfig, prepared: Prepared, s
 
 
 def _trained(spec: str) -> dict[str, str]:
-    """Parameters of an attacker from a file; of any other none."""
     name, given = parse_spec(spec)
     return given if name in REVERSERS and issubclass(REVERSERS[name], Trained) else {}
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
-import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -20,23 +18,21 @@ from ficgan.anonymizers import ANONYMIZERS, Anonymizer
 from ficgan.deidentify import refuse_trainer
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.face_model import ModelInfo
-from ficgan.images import atomic_write
 from ficgan.lab import readers
 from ficgan.lab.attackers import shareable, titles, training_of, with_trainings
 from ficgan.lab.attributes import AttributeClassifier
 from ficgan.lab.bench import Bench, anonymiser_for, describe, open_bench, pixels_of
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, SetConfig, get_scenarios, without_folder
-from ficgan.lab.metrics.intervals import wilson
+from ficgan.lab.metrics.intervals import wilson_share
 from ficgan.lab.metrics.utility import Judges, Readings, compare
-from ficgan.lab.results import Figure, Results, Trial, Utility, caveats, from_json
-from ficgan.lab.stored import VERSION, Say, digest, files_digest, run_tasks
+from ficgan.lab.pages import png, write_file
+from ficgan.lab.results import Figure, Results, Trial, Utility, caveats, from_json, origin
+from ficgan.lab.stored import VERSION, Progress, Say, digest, files_digest, run_tasks
 from ficgan.lab.trials import LEAST_GROUP, run_trials
 from ficgan.registry import parse_spec
 
-__all__ = ["Progress", "Task", "check_paths", "run_matrix"]
+__all__ = ["Task", "check_paths", "run_matrix"]
 
-Progress = Callable[[int, int, str], None]
-"""Called as progress(done, total, what): a task is finished, or `what` has begun."""
 CLEAR = "clear"
 
 
@@ -45,10 +41,7 @@ class Task:
     """One method on one set; its findings lie in a file named after the digest of all that they depend on.
 
     Args:
-        config: the matrix.
-        set: one of its sets.
         method: one of its methods; None: the clear images.
-        out: folder of the evaluation.
         key: digest of settings, pixels, labels, and the contents of the files they name.
     """
 
@@ -96,7 +89,6 @@ class Task:
             return None
 
     def run(self, say: Say) -> None:
-        """Make every trial and write what was found."""
         began, config = time.monotonic(), self.config
         bench = open_bench(config, self.set, self.out)
         bench.trainings.clear()
@@ -115,15 +107,11 @@ class Task:
             "trainings": {attacker: note for attacker, note in trainings.items() if note},
             "seconds": round(time.monotonic() - began, 2),
         }
-        with atomic_write(self.file, overwrite=True) as file:
-            file.write(json.dumps(entry, allow_nan=False).encode())
+        write_file(self.file, json.dumps(entry, allow_nan=False))
 
 
 def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Progress | None = None) -> Results:
     """Run or resume an evaluation.
-
-    Args:
-        jobs: processes; each computes with an equal share of the cores.
 
     Returns:
         The results, also written to `out/results.json`.
@@ -164,8 +152,7 @@ def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Prog
         more = f" ({len(failures) - 1} more tasks failed)" if len(failures) > 1 else ""
         raise FicganError(f"{failures[0]}{more}; what is finished is kept in {out}, run again after mending it")
     results = _collect(config, out, sets, tasks, time.monotonic() - started)
-    with atomic_write(out / "results.json", overwrite=True) as file:
-        file.write(results.to_json().encode())
+    results.write(out / "results.json")
     return results
 
 
@@ -194,7 +181,6 @@ def _run(task: Task, say: Say) -> str:
 
 
 def _check(config: MatrixConfig) -> None:
-    """Check, before any image is read, that judges and classifier can be opened and that no judge helped a method."""
     check_paths(config)
     judges = readers.get_readers(tuple(config.recognisers))
     if config.attributes is not None:
@@ -233,17 +219,12 @@ def _collect(
             pictures.setdefault(task.label, []).extend(entry["pictures"])
     results = Results(
         config.title,
-        provenance={
-            "ficgan": __version__,
-            "python": platform.python_version(),
-            "machine": platform.machine(),
-            "settings": _shareable(config),
+        provenance=origin(_shareable(config), seconds) | {
             "attackers": {title: shareable(text) for text, title in titles(config.named_attackers).items()},
             "trainings": {name: note for entry in entries for name, note in entry.get("trainings", {}).items()},
             "attribute_classifier": None if config.attributes is None else AttributeClassifier.load(
                 Path(config.attributes)
             ).training.get("source", {}),
-            "seconds": round(seconds, 1),
             "task_seconds": round(sum(entry["seconds"] for entry in entries), 1),
         },
         sets=sets,
@@ -257,7 +238,6 @@ def _collect(
 
 
 def _shareable(config: MatrixConfig) -> dict[str, Any]:
-    """The configuration without folders of this machine."""
     tree: dict[str, Any] = config.model_dump(mode="json")
     for one in (some for both in tree["sets"] for some in (both, both["learn_from"]) if some is not None):
         one["path"] = Path(one["path"]).name
@@ -292,7 +272,6 @@ def _clear(bench: Bench, attributes: str | None) -> Readings:
 
 
 def _utility(config: MatrixConfig, bench: Bench, anonymizer: Anonymizer | None, label: str) -> Utility:
-    """Every utility figure on the probes; without an anonymiser, of the clear images."""
     clear, rows = _clear(bench, config.attributes), bench.split.probe
     faces = clear.faces if anonymizer is None else pixels_of(bench, anonymizer, rows)
     seen = _judges(config.attributes).read(faces, against=clear)
@@ -307,7 +286,6 @@ def _utility(config: MatrixConfig, bench: Bench, anonymizer: Anonymizer | None, 
 def _groups(
     bench: Bench, clear: Readings, seen: Readings, rows: NDArray[np.int64]
 ) -> Iterator[tuple[str, tuple[Figure, ...]]]:
-    """Detection, gender and attributes of each group."""
     for column in bench.columns:
         values = np.array(bench.prepared.groups.get(column, ()), dtype=object)
         labels = values[rows] if len(values) else values
@@ -317,33 +295,21 @@ def _groups(
                 continue
             figures = []
             if seen.detections is not None:
-                figures.append(_share("detected", seen.detections.found[mask]))
+                figures.append(wilson_share("detected", seen.detections.found[mask]))
             if seen.males is not None and clear.males is not None:
-                figures.append(_share("gender-kept", ((seen.males >= 0.5) == (clear.males >= 0.5))[mask]))
+                figures.append(wilson_share("gender-kept", ((seen.males >= 0.5) == (clear.males >= 0.5))[mask]))
             if seen.attributes is not None and clear.attributes is not None:
                 same = ((seen.attributes >= 0.5) == (clear.attributes >= 0.5))[mask]
                 figures.append(Figure("attributes", float(same.mean()), n=int(mask.sum()), unit="images"))
             yield f"{column}={value}", tuple(figures)
 
 
-def _share(metric: str, hits: NDArray[np.bool_]) -> Figure:
-    return Figure(metric, float(hits.mean()), *wilson(int(hits.sum()), len(hits)), len(hits), "images")
-
-
 def _pictures(bench: Bench, anonymizer: Anonymizer | None, key: str, out: Path, count: int) -> list[str]:
-    """The first probes as PNG below `out/pictures`, the same people for every method; files relative to `out`."""
-    from PIL import Image
-
     rows = bench.split.probe
     _, first = np.unique(bench.people[rows], return_index=True)
     rows = rows[first[:count]]
     faces = bench.prepared.faces.take(rows) if anonymizer is None else pixels_of(bench, anonymizer, rows)
-    (out / "pictures").mkdir(exist_ok=True)
-    written = []
-    for number, image in enumerate(faces.images):
-        written.append(f"pictures/{key[:12]}-{number:02d}.png")
-        data = io.BytesIO()
-        Image.fromarray(image).save(data, format="PNG")
-        with atomic_write(out / written[-1], overwrite=True) as file:
-            file.write(data.getvalue())
-    return written
+    names = [f"pictures/{key[:12]}-{number:02d}.png" for number in range(len(rows))]
+    for name, image in zip(names, faces.images, strict=True):
+        write_file(out / name, png(image))
+    return names

@@ -25,8 +25,7 @@ __all__ = [
 ]  # fmt: skip
 
 _MATRIX_PAGE, _ATTACK_PAGE = "docs/evaluation.md", "docs/attacks.md"
-_FILES = ("folder", "checkpoint", "bank", "file")
-"""Parameters that name a file or folder."""
+_FILES = ("folder", "checkpoint", "bank", "file")  # Parameters that name a file or folder
 
 # -- scenarios --------------------------------------------------------------------------------------------------------
 
@@ -43,16 +42,12 @@ class Scenario:
     """One experiment.
 
     Args:
-        name: for configurations.
         title: one line for `ficgan-eval list scenarios`.
-        gallery: what the attacker has enrolled.
-        probe: what the attacker sees.
         attacker: what is done to probes before they are read.
         retrained: the recogniser has learnt from anonymised faces of other people.
         same_set: probes are compared with each other (linkability), not with a gallery.
         knowledge: what the attacker must have, for the reader of a table.
         control: what the trial is a control for, see `Trial`.
-        source: paper and section.
     """
 
     name: str
@@ -155,22 +150,17 @@ class SplitConfig(_Frozen):
 
 
 class SetConfig(_Frozen):
-    """One face set."""
-
     name: str
     path: str
     layout: str = "auto"
     labels: str | None = None
-    identity: str | None = None
-    """Regular expression whose group is the person, for sets that say it in file names."""
+    identity: str | None = None  # Regular expression whose group is the person, for sets that say it in file names
     limit_people: int | None = Field(None, ge=2)
     images_per_person: int | None = Field(None, ge=2)
-    size: int = Field(128, ge=32)
-    """Side of the crops, pixels."""
+    size: int = Field(128, ge=32)  # Side of the crops, pixels
     context: float = Field(1.0, ge=1, le=4)
     """Side of the crop over the side of the square that is replaced; above 1 there are surroundings."""
-    aligned: bool = False
-    """The images are already aligned as the default template; nothing is detected."""
+    aligned: bool = False  # The images are already aligned as the default template; nothing is detected
     licence: str | None = None
     split: SplitConfig = SplitConfig()
     learn_from: SetConfig | None = None
@@ -198,8 +188,6 @@ def without_folder(value: Any) -> Any:
 
 
 class MethodConfig(_Frozen):
-    """An anonymiser and its parameters; a text is NAME:PARAMETER=VALUE,…"""
-
     method: str
     label: str | None = None
     parameters: dict[str, Any] = {}
@@ -230,7 +218,6 @@ class MethodConfig(_Frozen):
 
     @property
     def title(self) -> str:
-        """How tables call it."""
         if self.label:
             return self.label
         spelled = ", ".join(f"{key} {value}" for key, value in self.shown.items())
@@ -247,21 +234,18 @@ class MatrixConfig(_Frozen):
     recognisers: list[str] = Field(["dlib"], min_length=1)
     """Judges: dlib, insightface, shape, onnx:PATH; none of them may have trained a model that is judged."""
     detector: str = "auto"
-    general: list[str] = ["ridge"]
-    """Reversers that know nothing of the method; parameters as NAME:KEY=VALUE,…"""
+    general: list[str] = ["ridge"]  # Reversers that know nothing of the method; parameters as NAME:KEY=VALUE,…
     specialised: list[str] = ["auto"]
     """Reversers made for a method; auto: all that were made for it and train no network."""
     reversal_metrics: bool = True
     """How far what attackers give back resembles the clear faces: PSNR, SSIM, LPIPS-like, FD-like, IDD."""
     candidates: int = Field(10, ge=1)
     """Guesses at each probe in the scenarios retrieval and retrieval-closed; 50 in the paper."""
-    retrieval_probes: int = Field(60, ge=2)
-    """At most so many probes are guessed at several times, spread over people."""
+    retrieval_probes: int = Field(60, ge=2)  # At most so many probes are guessed at several times, spread over people
     retrain: str = Field("head", pattern="^(head|network)$")
     """parrot-train: a linear map on the recogniser's embeddings, or the whole network (onnx only)."""
     utility: bool = True
-    attributes: str | None = None
-    """A trained attribute classifier, see `ficgan train-attributes`."""
+    attributes: str | None = None  # A trained attribute classifier, see `ficgan train-attributes`
     groups: list[str] = ["gender", "age", "race", "ethnicity"]
     """Columns by which figures are broken down, where a set has them."""
     resamples: int = Field(1000, ge=1)
@@ -271,7 +255,6 @@ class MatrixConfig(_Frozen):
 
     @property
     def named_attackers(self) -> list[str]:
-        """The attackers that are asked for by name."""
         return [text for text in (*self.general, *self.specialised) if text != "auto"]
 
     @model_validator(mode="after")
@@ -317,8 +300,6 @@ def _sectioned(given: Any, name: str, *known: str) -> Any:
 
 
 def _resolved(config: MatrixConfig, folder: Path) -> MatrixConfig:
-    """The matrix with every path in it counted from its folder."""
-
     def at(text: str | None) -> str | None:
         return None if text is None else str(folder / Path(text).expanduser())
 
@@ -388,16 +369,12 @@ class AttackSet(SetConfig):
 
 
 class AttackConfig(_Frozen):
-    """One attacker, trained against one anonymiser."""
-
     title: str = ""
     attacker: AttackerConfig
     anonymizer: MethodConfig
     set: AttackSet = AttackSet()
-    detector: str = "auto"
-    """Finds the faces of sets that are not aligned."""
-    seed: int = 0
-    """Of the attacker, where it has none of its own."""
+    detector: str = "auto"  # Finds the faces of sets that are not aligned
+    seed: int = 0  # Of the attacker, where it has none of its own
 
     @field_validator("attacker", "anonymizer", mode="before")
     @classmethod
@@ -458,7 +435,6 @@ def parse_attack(tree: dict[str, Any], *, where: str) -> AttackConfig:
 
 
 def parameter_count(attacker: Learned) -> int:
-    """Weights of its network; none is allocated."""
     import torch
 
     with torch.device("meta"):

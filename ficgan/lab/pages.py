@@ -1,9 +1,10 @@
-"""What the survey and the annotation share: private folders, self-contained pages, JSON files, tables of text."""
+"""Files and pages that the rooms of the lab share: private folders, self-contained pages, JSON, PNG, tables of text."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
 import re
 from collections.abc import Sequence
@@ -12,11 +13,15 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ficgan.errors import InputError
 from ficgan.files import atomic_write
 
 __all__ = [
-    "data_url", "fill_page", "new_folder", "page_script", "page_template", "read_json", "text_table", "write_json",
+    "data_url", "fill_page", "new_folder", "page_script", "page_template", "png", "read_json", "text_table",
+    "write_file", "write_json",
 ]  # fmt: skip
 
 
@@ -33,9 +38,24 @@ def read_json(path: Path) -> Any:
 
 
 def write_json(path: Path, tree: Any) -> None:
-    """Write JSON, whole or not at all; a file of this name is replaced."""
+    write_file(path, json.dumps(tree, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_file(path: Path, content: str | bytes) -> Path:
+    """Write a file whole or not at all, replacing one of this name; its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path, overwrite=True) as file:
-        file.write((json.dumps(tree, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+        file.write(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def png(pixels: NDArray[np.uint8]) -> bytes:
+    """[H,W,3] uint8 RGB as PNG, nothing in it but pixels."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(pixels)).save(buffer, "PNG")
+    return buffer.getvalue()
 
 
 def new_folder(folder: Path, *inside: str) -> None:

@@ -25,7 +25,7 @@ from ficgan.lab.matrix_config import Scenario
 from ficgan.lab.metrics.intervals import Bootstrap
 from ficgan.lab.metrics.privacy import auc, chance, eer, rank
 from ficgan.lab.metrics.scores import Scores
-from ficgan.lab.readers import LEAST_PEOPLE, Shapes, retrain_head
+from ficgan.lab.readers import LEAST_PEOPLE, Shapes, retrain_head, similarities
 from ficgan.lab.results import Figure, Trial
 
 __all__ = [
@@ -34,24 +34,18 @@ __all__ = [
 ]  # fmt: skip
 
 Rows = NDArray[np.int64]
-Blocks = tuple[NDArray[np.float32], ...]
-"""Codes [N,D] that are whitened apart and then stand beside one another."""
+Blocks = tuple[NDArray[np.float32], ...]  # Codes [N,D] that are whitened apart and then stand beside one another
 Kind = Literal["cosine", "linear", "network"]
-Probe = Callable[[Blocks], NDArray[np.float32]]
-"""Blocks → embeddings [N,D], compared by cosine."""
-Change = Callable[[NDArray[np.floating]], NDArray[np.float32]]
-"""Codes [M,D] → whitened ones [M,K]."""
+Probe = Callable[[Blocks], NDArray[np.float32]]  # Blocks → embeddings [N,D], compared by cosine
+Change = Callable[[NDArray[np.floating]], NDArray[np.float32]]  # Codes [M,D] → whitened ones [M,K]
 Whiten = Callable[[NDArray[np.floating]], Change]
 PROBES: Mapping[Kind, str] = {"cosine": "whitened cosine", "linear": "linear probe", "network": "network probe"}
 """With their names in tables."""
 _WIDTH = 128
 """Principal components kept of one code at most; of held-out people of the attacker twice as many told less (AUC)."""
-_FEW = 8
-"""Where fewer than one in so many components is kept, Lanczos finds them sooner than a whole decomposition."""
-_IMAGES_EACH = 8
-"""Images that each kept component needs."""
-_SHAPES_EACH = 3
-"""The same of shapes, which have little noise, under the network."""
+_FEW = 8  # Where fewer than one in so many components is kept, Lanczos finds them sooner than a whole decomposition
+_IMAGES_EACH = 8  # Images that each kept component needs
+_SHAPES_EACH = 3  # The same of shapes, which have little noise, under the network
 _VIEWS = (
     ("as the generator is given it", "codes", False, False, False),
     ("read from the published image", "", False, False, True),
@@ -133,7 +127,6 @@ def _read(bench: Bench, method: Ficgan, faces: Faces, index: int) -> NDArray[np.
 
 
 def _spans(layers: list[int]) -> str:
-    """ "1–2, 7–8" for 1, 2, 7, 8."""
     starts = [layers[0], *(b for a, b in pairwise(layers) if b > a + 1)]
     ends = [*(a for a, b in pairwise(layers) if b > a + 1), layers[-1]]
     return ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in zip(starts, ends, strict=True))
@@ -143,7 +136,6 @@ def _spans(layers: list[int]) -> str:
 
 
 def _once(whiten: Whiten) -> Whiten:
-    """`whiten` with its results kept: z_non stands in two codes, and every code is probed three times."""
     known: dict[int, tuple[NDArray[np.floating], Change]] = {}
 
     def remembered(codes: NDArray[np.floating]) -> Change:
@@ -250,13 +242,11 @@ def standardised(codes: NDArray[np.floating]) -> Change:
 
 # -- the shape of published faces -------------------------------------------------------------------------------------
 
-Lessons = tuple[Shapes, NDArray[np.int64]]
-"""Clear photos of other people, and who they are."""
+Lessons = tuple[Shapes, NDArray[np.int64]]  # Clear photos of other people, and who they are
 SHAPE_JUDGES: Mapping[str, Kind] = {"nearest": "cosine", "LDA": "linear", "network": "network"}
 """How shapes are compared → the probe that does it."""
 Places = Sequence[int] | NDArray[np.integer]
-_NOBODY = -2.0
-"""Below every cosine: such a pair is not compared."""
+_NOBODY = -2.0  # Below every cosine: such a pair is not compared
 
 
 @dataclass(frozen=True)
@@ -282,13 +272,11 @@ class ShapeAttack:
     lessons, half of the people teach while the other half are enrolled and looked for, and the other way round.
 
     Args:
-        clear: shapes of N clear photos.
         people: [N], who they are.
         gallery, probe: rows of the enrolled photos, and of those whose published pictures are looked for.
         lessons: shapes of clear photos of other people, and who these are.
         also: shapes of N published pictures; without lessons those of the teaching people teach, too.
         judges: names of `SHAPE_JUDGES`.
-        seed: of the halves and of the network.
 
     Raises:
         UsageError: too few people to learn from.
@@ -333,7 +321,7 @@ class ShapeAttack:
             table = np.full((len(self.probe), len(self.gallery)), _NOBODY)
             for part in self.parts:
                 a, b = seen.points[part.probe], enrolled.points[part.gallery]
-                found = _cosines(part.heads[judge]((a,)), part.heads[judge]((b,)))
+                found = similarities(part.heads[judge]((a,)), part.heads[judge]((b,)), "cosine")
                 found[:, ~enrolled.readable[part.gallery]] = _NOBODY
                 found[~seen.readable[part.probe]] = 0.0  # all alike: a lot is drawn
                 table[np.ix_(part.probe, part.gallery)] = found
@@ -342,7 +330,6 @@ class ShapeAttack:
         return out
 
     def _learnt(self, shapes: Shapes, people: NDArray[np.integer], seed: int) -> tuple[dict[str, Probe], int]:
-        """The probe of each judge, and how many people taught it."""
         rows = np.flatnonzero(shapes.readable)
         rows = rows[np.isin(people[rows], several(people[rows]))]
         x, who = shapes.points[rows], people[rows]
@@ -364,16 +351,8 @@ class ShapeAttack:
 
 
 def several(people: NDArray[np.integer]) -> NDArray[np.integer]:
-    """People with two images or more."""
     who, counts = np.unique(people, return_counts=True)
     return who[counts > 1]
-
-
-def _cosines(a: NDArray[np.floating], b: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Of all pairs [N,D] × [M,D]; 0 with what has no direction."""
-    x, y = (np.asarray(one, np.float64) for one in (a, b))
-    x, y = (one / np.linalg.norm(one, axis=1, keepdims=True).clip(1e-12) for one in (x, y))
-    return x @ y.T
 
 
 def _spelled(numbers: Sequence[int]) -> str:

@@ -24,14 +24,13 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = [
-    "LEAST_PEOPLE", "Embeddings", "Reader", "ShapeRecognizer", "Shapes", "discriminant", "get_judge", "get_readers",
-    "retrain_head", "retrain_network",
+    "LEAST_PEOPLE", "Embeddings", "Reader", "ShapeRecognizer", "Shapes", "cosines", "discriminant", "get_judge",
+    "get_readers", "paired", "retrain_head", "retrain_network", "similarities",
 ]  # fmt: skip
 
 Embeddings = NDArray[np.float32]
 Embed = Callable[[Faces], Embeddings]
-BATCH = 64
-"""Faces read together: bounds memory."""
+BATCH = 64  # Faces read together: bounds memory
 
 
 @dataclass(frozen=True)
@@ -39,9 +38,7 @@ class Reader:
     """A recogniser that judges.
 
     Args:
-        recognizer: the back end.
         name: for tables; a file's name without its folder.
-        given: as the configuration names it.
         digest: of the network's file; the name where it is not one file.
     """
 
@@ -120,6 +117,31 @@ _MATCH = 1 - 0.85
 """1 − cosine. Of 703,882 pairs of strangers among FairFace's validation faces one in a thousand is nearer."""
 
 
+def cosines(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
+    """Of pairs [N,D], one by one: float64 [N]."""
+    return (_unit(a) * _unit(b)).sum(1)
+
+
+def similarities(a: Embeddings, b: Embeddings, metric: str) -> NDArray[np.float64]:
+    """Of all pairs [N,D] × [M,D]: float64 [N,M], a cosine or minus the distance."""
+    if metric == "cosine":
+        return _unit(a) @ _unit(b).T
+    x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    return -np.sqrt(((x * x).sum(1)[:, None] + (y * y).sum(1) - 2 * x @ y.T).clip(0))
+
+
+def paired(reader: Reader, clear: Embeddings, made: Embeddings) -> NDArray[np.float64]:
+    """[N] similarities of sources and outputs, by the recogniser's own metric."""
+    if reader.metric == "cosine":
+        return cosines(clear, made)
+    return -np.linalg.norm(clear.astype(np.float64) - made, axis=1)
+
+
+def _unit(x: Embeddings) -> NDArray[np.float64]:
+    wide = np.asarray(x, np.float64)
+    return wide / np.linalg.norm(wide, axis=1, keepdims=True).clip(1e-12)
+
+
 @dataclass(frozen=True)
 class Shapes:
     """Shapes of N faces.
@@ -133,7 +155,6 @@ class Shapes:
     readable: NDArray[np.bool_]
 
     def take(self, rows: Any) -> Shapes:
-        """Shapes of some of the faces."""
         return Shapes(self.points[rows], self.readable[rows])
 
     def __add__(self, other: Shapes) -> Shapes:
@@ -146,7 +167,6 @@ class ShapeRecognizer:
 
     Args:
         mesh: reads meshes; None: MediaPipe's.
-        device: of the mesh.
         match_threshold: of 1 − cosine; None: that of FAR 1e-3 among strangers.
     """
 
@@ -212,7 +232,6 @@ class ShapeRecognizer:
         return 1.0 - float(x @ y / (np.linalg.norm(x) * np.linalg.norm(y)))
 
     def is_match(self, a: ArrayLike, b: ArrayLike) -> bool:
-        """Whether two embeddings count as one person's."""
         return not self.distance(a, b) >= self.match_threshold
 
 
@@ -231,8 +250,7 @@ def _yardstick() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 # -- parrots: judges that have learnt from anonymised faces of people who are in no gallery and no probe --------------
 
-LEAST_PEOPLE = 10
-"""People with two images or more; fewer teach nothing."""
+LEAST_PEOPLE = 10  # People with two images or more; fewer teach nothing
 
 
 def discriminant(

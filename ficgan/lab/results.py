@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import platform
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ficgan import __version__
 from ficgan.errors import InputError
+from ficgan.lab.pages import write_file
 
-__all__ = ["FICGAN_LEAK", "NOT_HANDLED", "SCHEMA", "Figure", "Results", "Trial", "Utility", "caveats", "from_json"]
+__all__ = [
+    "FICGAN_LEAK", "NOT_HANDLED", "SCHEMA", "Figure", "Results", "Trial", "Utility", "caveats", "from_json", "origin",
+]  # fmt: skip
 
 SCHEMA = 1
 
@@ -24,7 +29,6 @@ class Figure:
         value: None where it is refused or cannot be had; `note` says why.
         low, high: 95 % interval; None where there is none.
         n: of how many (identities, scores, images): `unit` says which.
-        unit: what n counts.
         note: one sentence that must be read with it.
     """
 
@@ -42,12 +46,8 @@ class Trial:
     """One attacker against one anonymiser on one set, read by one recogniser.
 
     Args:
-        set: name of the face set.
         method: label of the anonymiser and its parameters; "clear" where nothing was done.
-        scenario: name in the registry of scenarios.
         attacker: what was done before recognition: "" nothing, else the reverser or the fusion.
-        recogniser: its name.
-        figures: privacy metrics.
         curves: name → list of [x, y] points: "cmc", "roc", "det".
         groups: "gender=Female" → figures of the probes of this group.
         control: this trial is no attack but a control: "ceiling", "positive", "negative", "surroundings",
@@ -71,7 +71,6 @@ class Utility:
 
     Args:
         set, method: as in `Trial`.
-        figures: utility metrics.
         groups: "gender=Female" → figures of the images of this group.
     """
 
@@ -118,6 +117,9 @@ class Results:
         tree = {"schema": SCHEMA, **asdict(self)}
         return json.dumps(tree, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
+    def write(self, path: Path) -> Path:
+        return write_file(path, self.to_json())
+
     @classmethod
     def read(cls, path: Path) -> Results:
         """The results in a file.
@@ -138,6 +140,13 @@ class Results:
             raise InputError(f"{path} cannot be read as results of an evaluation ({error}); run it again") from error
 
 
+def origin(settings: Any, seconds: float) -> dict[str, Any]:
+    return {
+        "ficgan": __version__, "python": platform.python_version(), "machine": platform.machine(),
+        "settings": settings, "seconds": round(seconds, 1),
+    }  # fmt: skip
+
+
 def from_json(raw: dict[str, Any]) -> dict[str, Any]:
     """The arguments of a `Trial` or a `Utility` as read from JSON."""
     figures = tuple(Figure(**figure) for figure in raw.get("figures", ()))
@@ -147,8 +156,7 @@ def from_json(raw: dict[str, Any]) -> dict[str, Any]:
 
 # -- what the figures of a report do not say --------------------------------------------------------------------------
 
-FEW_PEOPLE = 300
-"""People of the test set of the Fantômas protocol."""
+FEW_PEOPLE = 300  # People of the test set of the Fantômas protocol
 NOT_HANDLED = (
     "Only faces are replaced: body, gait, clothes, text, number plates, voice and surroundings can identify a person, "
     "and are as they were."

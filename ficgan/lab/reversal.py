@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import Faces, generator
 from ficgan.lab.attackers import halves, opponents
 from ficgan.lab.attacks.retrieval import RULES, Rule, choose_threshold, ood_curve, retrieve
-from ficgan.lab.bench import Bench, Subject, content, mean_figure, per_person
+from ficgan.lab.bench import Bench, Subject, content
 from ficgan.lab.matrix_config import Scenario
 from ficgan.lab.metrics import Metric, perceptual
-from ficgan.lab.metrics.intervals import Bootstrap, proportion, wilson
+from ficgan.lab.metrics.intervals import Bootstrap, Sample, proportion, wilson_share
 from ficgan.lab.metrics.perceptual import Perception, SqueezeNet, frechet_distance, frechet_floor
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.readers import Embeddings
 from ficgan.lab.results import Figure, Trial
 
 __all__ = [
-    "RETRIEVAL", "REVERSAL", "Read", "fidelity_figures", "identity_distance", "mean_figure", "per_person",
-    "retrieval_figures", "run_retrieval", "spread", "stranger_figures",
+    "RETRIEVAL", "REVERSAL", "Read", "fidelity_figures", "identity_distance", "retrieval_figures", "run_retrieval",
+    "spread", "stranger_figures",
 ]  # fmt: skip
 
 PSNR, SSIM = "PSNR", "SSIM"
@@ -40,10 +40,8 @@ REVERSAL: tuple[Metric, ...] = (
     Metric(IDD, "angle between the judge's embeddings of guess and clear face, radians", "privacy", "high", _REVELIO),
 )
 """Metrics of what is given back; "low" is better for whoever anonymises where likeness is meant."""
-_LEAST_IMAGES = 4
-"""For a Fréchet distance."""
-CODES, CODE = 2**30, 0.9e6
-"""Bytes of SqueezeNet's codes of the clear faces that are kept in memory, and of one face's."""
+_LEAST_IMAGES = 4  # For a Fréchet distance
+CODES, CODE = 2**30, 0.9e6  # Bytes of SqueezeNet's codes of the clear faces that are kept in memory, and of one face's
 
 
 @lru_cache(maxsize=1)
@@ -64,28 +62,26 @@ def fidelity_figures(bench: Bench, rows: NDArray[np.int64], faces: Faces) -> tup
     if not bench.reversal_metrics:
         return ()
     guess, clear = bench.part(rows, faces.images).regions(), bench.part(rows).regions()
-    side, people = guess.images.shape[1], bench.people[rows]
-    bootstrap = bench.bootstrap
-
+    side, sample = guess.images.shape[1], bench.sample(rows)
     both = [content(guess), content(clear)]
     ratio = bench.store.array(["psnr", *both], lambda: perceptual.psnr(guess.images, clear.images))
     equal = int(np.isposinf(ratio).sum())
     note = f"{equal} of {len(ratio)} are equal to the clear faces (infinite) and left out" if equal else ""
-    out = [mean_figure(PSNR, np.where(np.isinf(ratio), np.nan, ratio), people, bootstrap, note)]
+    out = [sample.mean(PSNR, np.where(np.isinf(ratio), np.nan, ratio), note)]
     if perceptual.scales(side):
         alike = bench.store.array(["ssim", *both], lambda: perceptual.ssim(guess.images, clear.images))
-        out.append(mean_figure(SSIM, alike, people, bootstrap))
+        out.append(sample.mean(SSIM, alike))
     else:
-        out.append(Figure(SSIM, None, unit="images", note=f"squares of {side} pixels are smaller than its window"))
-    return (*out, *_perceived(bench, guess, clear, people, bootstrap))
+        out.append(sample.none(SSIM, f"squares of {side} pixels are smaller than its window"))
+    return (*out, *_perceived(bench, guess, clear, sample))
 
 
-def identity_distance(a: Embeddings, b: Embeddings, people: NDArray[np.int64], bootstrap: Bootstrap) -> Figure:
-    """Mean angle in radians between embeddings [N,D] of guesses and of the clear faces, by the people [N] they show.
+def identity_distance(a: Embeddings, b: Embeddings, sample: Sample) -> Figure:
+    """Mean angle in radians between embeddings [N,D] of guesses and of the clear faces.
 
     Source: Revelio, §5.2 (IDD).
     """
-    return mean_figure(IDD, angles(a, b), people, bootstrap)
+    return sample.mean(IDD, angles(a, b))
 
 
 def angles(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
@@ -95,16 +91,13 @@ def angles(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
     return out
 
 
-def _perceived(
-    bench: Bench, guess: Faces, clear: Faces, people: NDArray[np.int64], bootstrap: Bootstrap
-) -> list[Figure]:
-    """LPIPS and FID where their networks are here, and their stand-ins."""
+def _perceived(bench: Bench, guess: Faces, clear: Faces, sample: Sample) -> list[Figure]:
     judges, out = _judges(), []
     if judges.lpips is not None:
         network = judges.lpips
         key = ["lpips", network.network, content(guess), content(clear)]
         values = bench.store.array(key, lambda: network.distance(guess.images, clear.images))
-        out.append(mean_figure(LPIPS, values, people, bootstrap, f"backbone {network.network}"))
+        out.append(sample.mean(LPIPS, values, f"backbone {network.network}"))
     if judges.inception is not None:
         inception = judges.inception
         seen, before = (
@@ -115,7 +108,7 @@ def _perceived(
     squeezenet = judges.squeezenet
     if squeezenet is None:
         why = judges.missing["squeezenet"]
-        return [*out, *(Figure(name, None, unit="images", note=why) for name in (LPIPS_LIKE, FD_LIKE))]
+        return [*out, *(sample.none(name, why) for name in (LPIPS_LIKE, FD_LIKE))]
 
     def look() -> NDArray[np.float32]:
         seen = squeezenet.read(guess.images, clear=clear.images, known=_of_clear(squeezenet, clear))
@@ -126,12 +119,11 @@ def _perceived(
     seen = bench.store.array([*prefix, content(guess), content(clear)], look)
     before = bench.store.array([*prefix, content(clear)], lambda: _of_clear(squeezenet, clear).features)
     note = "not the published one" if squeezenet.measures else judges.missing["distances"]
-    out.append(mean_figure(LPIPS_LIKE, seen[:, 0].astype(np.float64), people, bootstrap, note))
+    out.append(sample.mean(LPIPS_LIKE, seen[:, 0], note))
     return [*out, _frechet(FD_LIKE, seen[:, 1:], before)]
 
 
-_READ: dict[str, Perception] = {}
-"""What SqueezeNet saw in the clear faces of the set at work: one set at a time."""
+_READ: dict[str, Perception] = {}  # What SqueezeNet saw in the clear faces of the set at work: one set at a time
 
 
 def _of_clear(squeezenet: SqueezeNet, clear: Faces) -> Perception:
@@ -154,10 +146,8 @@ def _frechet(metric: str, guess: NDArray[np.float32], clear: NDArray[np.float32]
 # -- several guesses at each probe ------------------------------------------------------------------------------------
 
 _NAMES: dict[Rule, str] = {"vote": "IRA", "mean": "IRA (mean distance)", "shortest": "IRA (shortest distance)"}
-_LEAST = 2
-"""People in each half, enrolled and not, by whom a threshold is chosen."""
-_POINTS = 200
-"""Of a curve."""
+_LEAST = 2  # People in each half, enrolled and not, by whom a threshold is chosen
+_POINTS = 200  # Of a curve
 _retrieval = partial(Metric, kind="privacy", source="Revelio, §4.3")
 RETRIEVAL: tuple[Metric, ...] = (
     _retrieval("IRA", "probes whose right name most of the guesses are nearest to", better="low"),
@@ -183,7 +173,6 @@ class Read:
         people: int64 [P].
         gallery: [G,D].
         enrolled: int64 [G].
-        metric: the judge's.
     """
 
     candidates: Embeddings
@@ -244,16 +233,17 @@ def retrieval_figures(read: Read, bootstrap: Bootstrap) -> tuple[Figure, ...]:
     """
     count = read.candidates.shape[1]
     voted = read.names() == read.people
-    hits, images = per_person(voted, read.people)
-    who, drawn = len(hits), bootstrap.weights(len(hits))
+    sample = Sample(read.people, bootstrap)
+    hits, images = sample.total(voted), sample.total(np.ones(len(voted)))
+    who, drawn = len(hits), sample.drawn
     note = f"{count} guesses at each probe, by vote"
     low, high = proportion(drawn, hits / images, np.ones(who))
-    out = [Figure("rank-1", float((hits / images).mean()), low, high, who, note=note), _share("IRA", voted, note)]
+    out = [Figure("rank-1", float((hits / images).mean()), low, high, who, note=note), wilson_share("IRA", voted, note)]
     low, high = proportion(drawn, hits, images)
     out.append(Figure("IRA (by people)", float(voted.mean()), low, high, who, note=note))
-    out.append(_share("IRA (one guess)", read.names(guesses=1) == read.people, "the first guess at each probe"))
+    out.append(wilson_share("IRA (one guess)", read.names(guesses=1) == read.people, "the first guess at each probe"))
     for rule in (rule for rule in RULES if rule != "vote"):
-        out.append(_share(_NAMES[rule], read.names(rule) == read.people, f"{count} guesses at each probe"))
+        out.append(wilson_share(_NAMES[rule], read.names(rule) == read.people, f"{count} guesses at each probe"))
     return (*out, Figure("chance", 1 / len(np.unique(read.enrolled)), n=len(np.unique(read.enrolled))))
 
 
@@ -282,10 +272,11 @@ def stranger_figures(
         flagged[half] = least[half] > thresholds[-1]
     curve = ood_curve(least[~stranger], least[stranger])
     note = "thresholds are chosen on the other half of the people"
+    sample = Sample(read.people, bootstrap)
     figures = (
-        _by_people("stranger TPR", flagged, stranger, read.people, bootstrap, note),
-        _by_people("stranger FPR", flagged, ~stranger, read.people, bootstrap, note),
-        _by_people("stranger accuracy", flagged == stranger, np.ones_like(stranger), read.people, bootstrap, note),
+        sample.share("stranger TPR", np.where(stranger, flagged, np.nan), note),
+        sample.share("stranger FPR", np.where(stranger, np.nan, flagged), note),
+        sample.share("stranger accuracy", flagged == stranger, note),
         Figure("stranger AUC", curve.auc, n=len(least), unit="images"),
         Figure("stranger threshold", float(np.mean(thresholds)), n=len(least), unit="images",
                note=f"the mean of {min(thresholds):.4g} and {max(thresholds):.4g}"),
@@ -298,7 +289,6 @@ def stranger_figures(
 def _named(
     bench: Bench, read: Read, title: str, closed: bool
 ) -> list[tuple[str, tuple[Figure, ...], dict[str, list[list[float]]]]]:
-    """(attacker, figures, curves) of one attacker's candidates: in a closed world, known and unknown people apart."""
     bootstrap = bench.bootstrap
     known, unknown = halves(bench)
     figures, points = stranger_figures(read, known, bootstrap)
@@ -322,18 +312,3 @@ def _both_halves(people: NDArray[np.int64], stranger: NDArray[np.bool_], seed: i
             return None
         chosen.append(who[: len(who) // 2])
     return np.isin(people, np.concatenate(chosen))
-
-
-def _share(metric: str, hits: NDArray[np.bool_], note: str) -> Figure:
-    low, high = wilson(int(hits.sum()), len(hits))
-    return Figure(metric, float(hits.mean()), low, high, len(hits), "images", note)
-
-
-def _by_people(
-    metric: str, hits: NDArray[np.bool_], among: NDArray[np.bool_], people: NDArray[np.int64], bootstrap: Bootstrap,
-    note: str,
-) -> Figure:  # fmt: skip
-    """The share of hits among some images, its interval by people."""
-    sums, counts = per_person(hits[among], people[among])
-    low, high = proportion(bootstrap.weights(len(sums)), sums, counts)
-    return Figure(metric, float(hits[among].mean()), low, high, int(among.sum()), "images", note)

@@ -21,16 +21,13 @@ from numpy.typing import NDArray
 from ficgan.images import atomic_write
 from ficgan.registry import Parametrised
 
-__all__ = ["Say", "Store", "digest", "files_digest", "fingerprint", "run_tasks"]
+__all__ = ["Progress", "Say", "Store", "digest", "files_digest", "fingerprint", "run_tasks"]
 
-VERSION = 2
-"""Raised where code that makes what is stored changes its results."""
-Say = Callable[[str], object]
-"""Called with what is at work."""
-_LISTEN = 0.5
-"""Seconds between two looks at the messages of the processes."""
-_queue: Any = None
-"""In a process of the pool: its messages go through it."""
+VERSION = 2  # Raised where code that makes what is stored changes its results
+Progress = Callable[[int, int, str], None]  # Called as progress(done, total, what is at work)
+Say = Callable[[str], object]  # Called with what is at work, by a task that does not know how many others there are
+_LISTEN = 0.5  # Seconds between two looks at the messages of the processes
+_queue: Any = None  # In a process of the pool: its messages go through it
 
 
 class Store:
@@ -174,7 +171,6 @@ def run_tasks(
 
     Args:
         task: called as task(*arguments, say); it, its arguments and its result can be pickled.
-        jobs: processes; each computes with an equal share of the cores.
     """
     if jobs <= 1 or len(group) <= 1:
         for index, arguments in group:
@@ -213,7 +209,6 @@ def _in_process(task: Callable[..., str], arguments: tuple[Any, ...]) -> str:
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """Processes started within compute with so many threads."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     before = {name: os.environ.get(name) for name in names}
     os.environ.update({name: str(count) for name in names})

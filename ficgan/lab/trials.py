@@ -33,14 +33,11 @@ from ficgan.lab.reversal import fidelity_figures, identity_distance, run_retriev
 
 __all__ = ["LEAST_GROUP", "run_trials"]
 
-LEAST_GROUP = 10
-"""People a group needs for figures of its own."""
-GROUP_RESAMPLES = 200
-"""Of the figures of groups and of attribute inference, at most."""
+LEAST_GROUP = 10  # People a group needs for figures of its own
+GROUP_RESAMPLES = 200  # Of the figures of groups and of attribute inference, at most
 _OF_CLEAR = ("ceiling", "negative", "surroundings")
 """Controls that are run on the clear images alone; all other scenarios are run on the anonymised ones alone."""
-_OF_BOTH = ("linkability", "attribute-inference")
-"""But for those that say something only beside the clear images' own."""
+_OF_BOTH = ("linkability", "attribute-inference")  # But for those that say something only beside the clear images' own
 
 
 def run_trials(
@@ -79,7 +76,6 @@ def _prefixed(report: Callable[[str], object], name: str, text: str) -> None:
 
 
 def _recognition(bench: Bench, subject: Subject, label: str, scenario: Scenario) -> list[Trial]:
-    """What every attacker of the scenario makes of the probes, read by every judge."""
     gallery_rows, probe_rows = bench.split.gallery, bench.split.probe
     if scenario.same_set:
         gallery_rows = probe_rows = np.sort(np.concatenate([gallery_rows, probe_rows]))
@@ -99,7 +95,6 @@ def _read(
     bench: Bench, subject: Subject, label: str, scenario: Scenario, attempt: Attempt, reader: Reader, gallery: Faces,
     found: NDArray[np.bool_], likeness: tuple[Figure, ...],
 ) -> Trial:  # fmt: skip
-    """One attempt, read by one judge."""
     embed, note = _embedder(bench, subject, scenario, reader)
     probe, people, enrolled = embed(attempt.faces), known(attempt.faces), known(gallery)
     codes = probe if scenario.same_set else embed(gallery)
@@ -117,7 +112,7 @@ def _read(
         figures += _reversal(bench, subject, attempt, scores, reader)
     if likeness:
         clear = embed(subject.clear(attempt.rows))
-        figures += (*likeness, identity_distance(probe, clear, people, bench.bootstrap))
+        figures += (*likeness, identity_distance(probe, clear, bench.sample(attempt.rows)))
     if not scenario.retrained and (unread := reader.unread(probe)):
         note = f"{note} {unread} of {len(probe)} probes could not be read and are like nobody.".strip()
     if note:
@@ -132,13 +127,11 @@ def _read(
 
 
 def _figures(bench: Bench, scores: Scores, threshold: float | None, resamples: int) -> tuple[Figure, ...]:
-    """Privacy figures at the source's landmarks, whether or not a face is found; `_without_face` counts failures."""
     figures = privacy_figures(scores, threshold=threshold, seed=bench.seed, resamples=resamples)
     return tuple(one for one in figures if not one.metric.endswith(FAILURES) and one.metric != "failures to acquire")
 
 
 def _curves(scores: Scores) -> dict[str, list[list[float]]]:
-    """Curves with five digits, which is more than a plot shows."""
     return {
         name: [[float(f"{number:.5g}") for number in point] for point in points]
         for name, points in privacy_curves(scores).items()
@@ -149,7 +142,6 @@ def _without_face(
     bench: Bench, probe: Embeddings, gallery: Embeddings, people: Rows, enrolled: Rows,
     metric: Any, found: NDArray[np.bool_],
 ) -> tuple[Figure, ...]:  # fmt: skip
-    """Rank-1 where an attacker must first find the face: probes without a face are misses."""
     bootstrap = bench.bootstrap
     if not found.any():
         nothing = Figure(f"rank-1{FAILURES}", 0.0, n=len(np.unique(people)), note="no face is found in any probe")
@@ -175,7 +167,6 @@ def _embedder(
 def _fused(
     embeddings: Embeddings, people: Rows, found: NDArray[np.bool_]
 ) -> tuple[Embeddings, Rows, NDArray[np.bool_]]:
-    """One mean embedding per person, of normalised ones."""
     unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True).clip(1e-12)
     values, index = np.unique(people, return_inverse=True)
     total = np.zeros((len(values), unit.shape[1]), np.float64)
@@ -188,7 +179,6 @@ def _fused(
 def _reversal(
     bench: Bench, subject: Subject, attempt: Attempt, scores: Scores, reader: Reader
 ) -> tuple[Figure, ...]:
-    """Reversibility, where the naive trial has been run."""
     naive = subject.naive.get(reader.name)
     if naive is None:
         return ()

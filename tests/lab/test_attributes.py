@@ -42,13 +42,13 @@ def painted(rng: np.random.Generator, count: int, side: int = 64) -> tuple[Faces
 def trained(tmp_path_factory) -> tuple[Path, dict, Faces, dict]:
     faces, attributes = painted(np.random.default_rng(5), 240)
     out = tmp_path_factory.mktemp("attributes") / "attributes.safetensors"
-    steps: list[tuple[int, int]] = []
+    steps: list[tuple[int, int, str]] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ficgan.lab.attributes._BATCH", 16)  # more steps of fewer images
         report = train_attributes(
             faces, attributes, out, source={"name": "painted"}, epochs=5, progress=lambda *step: steps.append(step)
         )
-    assert steps == [(i + 1, len(steps)) for i in range(len(steps))] and len(steps) % 5 == 0
+    assert steps == [(i + 1, len(steps), "training") for i in range(len(steps))] and len(steps) % 5 == 0
     return out, report, faces, attributes
 
 

@@ -19,7 +19,7 @@ from ficgan.anonymizers import Anonymizer, Faces, Images, Solid
 from ficgan.errors import InputError
 from ficgan.faces import Face
 from ficgan.lab.bars import privacy, utility
-from ficgan.lab.bars.privacy import identity, identity_controls, similarities, strangers, threshold_of
+from ficgan.lab.bars.privacy import identity, identity_controls, strangers, threshold_of
 from ficgan.lab.bars.utility import (
     RealFaces,
     appearance,
@@ -30,6 +30,7 @@ from ficgan.lab.bars.utility import (
     sharpness_at,
 )
 from ficgan.lab.metrics.utility import Judges
+from ficgan.lab.readers import similarities
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from ficgan.lab.clouds import figures as room
-from ficgan.lab.clouds.figures import METRICS, Sample, mu_privacy, mu_utility, privacy, trial, value_of
+from ficgan.lab.clouds.figures import METRICS, mu_privacy, mu_utility, privacy, trial, value_of
 from ficgan.lab.clouds.reading import ClearShape
-from ficgan.lab.metrics.intervals import Bootstrap
+from ficgan.lab.metrics.intervals import Bootstrap, Sample
 from ficgan.lab.metrics.scores import Scores
 from ficgan.pointcloud.cloud import Cloud
 from ficgan.pointcloud.geometry import chamfer, curvature_error, normal_error
@@ -39,7 +39,7 @@ def records(count: int, seed: int = 0) -> Any:
 
 
 def utility(clear: Any, made: Any) -> Any:
-    sample = Sample(np.arange(len(clear)), FEW)
+    sample = Sample(np.arange(len(clear)), FEW, "clouds")
     return room.utility(clear, made, sample, 0.5, 40.0, name="s", method="m 1").figures
 
 

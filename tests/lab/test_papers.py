@@ -26,10 +26,10 @@ from ficgan.lab import bench as lab_bench
 from ficgan.lab import readers
 from ficgan.lab.attributes import AttributeClassifier
 from ficgan.lab.matrix_config import SplitConfig
-from ficgan.lab.metrics.intervals import Bootstrap
+from ficgan.lab.metrics.intervals import Bootstrap, Sample
 from ficgan.lab.papers import ficgan as experiment
 from ficgan.lab.papers import published
-from ficgan.lab.papers.bench import mean_figure, scaled, with_data
+from ficgan.lab.papers.bench import scaled, with_data
 from ficgan.lab.papers.fantomas import fantomas_caveats, fantomas_matrix, fantomas_tables, verdicts
 from ficgan.lab.papers.ficgan import FicganPaper, run_ficgan
 from ficgan.lab.papers.ficgan_tables import draw_figure_4, ficgan_tables
@@ -467,7 +467,7 @@ def test_a_mean_over_people_has_their_interval() -> None:
     rng = np.random.default_rng(3)
     people = np.repeat(np.arange(400), 5)
     values = rng.normal(size=400)[people] + 0.01 * rng.normal(size=2000)
-    found = mean_figure("x", values, people, Bootstrap(2000, 0))
+    found = Sample(people, Bootstrap(2000, 0)).mean("x", values)
     assert found.value == pytest.approx(values.mean())
     # Five images of a person tell hardly more than one: σ/√400, not σ/√2000.
     assert found.low is not None

@@ -14,7 +14,7 @@ from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 from ficgan.anonymizers import Faces
 from ficgan.lab import reversal
 from ficgan.lab.bench import Bench
-from ficgan.lab.metrics.intervals import Bootstrap
+from ficgan.lab.metrics.intervals import Bootstrap, Sample
 from ficgan.lab.metrics.perceptual import Perception
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.results import Figure
@@ -160,11 +160,11 @@ def test_the_interval_is_of_people_not_of_images() -> None:
     """Ten copies of each person's image are no news: the interval stays as it was."""
     values = np.random.default_rng(0).normal(size=30)
     bootstrap = Bootstrap(400, 0)
-    once = reversal.mean_figure("m", values, np.arange(30), bootstrap)
-    often = reversal.mean_figure("m", values.repeat(10), np.arange(30).repeat(10), bootstrap)
+    once = Sample(np.arange(30), bootstrap).mean("m", values)
+    often = Sample(np.arange(30).repeat(10), bootstrap).mean("m", values.repeat(10))
     assert (once.low, once.high) == pytest.approx((often.low, often.high), abs=1e-5)
     slow = [np.mean(values[np.random.default_rng(i).integers(30, size=30)]) for i in range(2000)]
     assert once.low == pytest.approx(np.quantile(slow, 0.025), abs=0.06)
     assert once.high == pytest.approx(np.quantile(slow, 0.975), abs=0.06)
-    assert reversal.mean_figure("m", values[:1], np.zeros(1, np.int64), bootstrap).low is None
-    assert reversal.mean_figure("m", np.array([np.nan]), np.zeros(1, np.int64), bootstrap).value is None
+    assert Sample(np.zeros(1, np.int64), bootstrap).mean("m", values[:1]).low is None
+    assert Sample(np.zeros(1, np.int64), bootstrap).mean("m", [np.nan]).value is None

@@ -55,9 +55,9 @@ def test_a_study_resumed_after_an_interrupt_is_one_that_was_not_interrupted(
 
     shares: list[float] = []
 
-    def impatient(what: str, share: float) -> None:
-        shares.append(share)
-        if share > 0.55:
+    def impatient(done: int, total: int, what: str) -> None:
+        shares.append(done / total)
+        if done > 55:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -65,7 +65,7 @@ def test_a_study_resumed_after_an_interrupt_is_one_that_was_not_interrupted(
     assert shares == sorted(shares)
     assert len(list((tmp_path / "parts" / "cells").glob("*.state"))) == 1
     again: list[float] = []
-    resumed = run_study(config, tmp_path / "parts", lambda _, share: again.append(share)).to_dict()
+    resumed = run_study(config, tmp_path / "parts", lambda done, total, _: again.append(done / total)).to_dict()
     assert again[1] == pytest.approx(0.5)  # what was whole was read, not trained
     assert not list((tmp_path / "parts" / "cells").glob("*.state"))
     assert {**whole, "seconds": 0} == {**resumed, "seconds": 0}

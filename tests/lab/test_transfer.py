@@ -13,14 +13,13 @@ from ficgan.anonymizers.defended import Rotation
 from ficgan.errors import UsageError
 from ficgan.lab import reversal
 from ficgan.lab.bench import Bench
-from ficgan.lab.metrics.intervals import Bootstrap, wilson
+from ficgan.lab.metrics.intervals import Bootstrap, Sample, wilson
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.papers.bench import (
     NOT_ANGULAR,
     Treatment,
     attack_on,
     read_trials,
-    share_figure,
     transfer,
     treated,
 )  # fmt: skip
@@ -109,12 +108,12 @@ def test_figures_are_those_of_a_slow_loop(bench: Bench) -> None:
 def test_photos_of_one_person_are_no_independent_trials() -> None:
     people = np.repeat(np.arange(10), 10)
     right = people < 5  # all photos of a person fall alike
-    one = share_figure("IRA", right, people, Bootstrap(2000, 0))
+    one = Sample(people, Bootstrap(2000, 0)).share("IRA", right)
     assert one.value == 0.5
     drawn = np.random.default_rng(1).binomial(10, 0.5, 20000) / 10
     assert (one.low, one.high) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])), abs=0.051)
-    assert (share_figure("IRA", right | True, people, Bootstrap(20, 0)).low) == pytest.approx(wilson(10, 10)[0])
-    assert share_figure("IRA", right[:0], people[:0], Bootstrap(20, 0)).value is None
+    assert Sample(people, Bootstrap(20, 0)).share("IRA", right | True).low == pytest.approx(wilson(10, 10)[0])
+    assert Sample(people[:0], Bootstrap(20, 0)).share("IRA", right[:0]).value is None
 
 
 def test_angles_of_a_judge_that_was_not_trained_by_them_are_marked(bench: Bench) -> None:

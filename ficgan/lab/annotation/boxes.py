@@ -7,7 +7,7 @@ detector where there was one. `study.open_scenes` reads what is written here.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
@@ -21,21 +21,18 @@ from ficgan.errors import InputError
 from ficgan.faces import FaceDetector
 from ficgan.files import atomic_write
 from ficgan.lab.pages import read_json
+from ficgan.lab.stored import Progress
 
 __all__ = [
     "OVERLAP", "Boxes", "Change", "Detected", "Record", "Records", "box_rows", "changes", "detect_set", "distinct",
     "errors", "listed", "merge", "overlaps", "pairs", "read_records", "write_records",
 ]  # fmt: skip
 
-Boxes = NDArray[np.float64]
-"""[M,4]: x0, y0, x1, y1 in pixels, edges continuous from 0."""
+Boxes = NDArray[np.float64]  # [M,4]: x0, y0, x1, y1 in pixels, edges continuous from 0
 
-OVERLAP = 0.5
-"""Least IoU at which two boxes are of one face."""
-SAME = 0.9
-"""IoU from which a second box in one list only repeats the first."""
-_TOUCH = 0.1
-"""Least IoU at which a box was moved, not removed and another added."""
+OVERLAP = 0.5  # Least IoU at which two boxes are of one face
+SAME = 0.9  # IoU from which a second box in one list only repeats the first
+_TOUCH = 0.1  # Least IoU at which a box was moved, not removed and another added
 
 
 @dataclass(frozen=True)
@@ -129,8 +126,6 @@ _NAMES, _BOXES, _EDGES = ("file", "url", "path", "name"), ("bboxes", "faces", "b
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """The faces of one image."""
-
     name: str  # relative to its folder or archive
     boxes: Boxes  # pixels of the upright image
     scores: tuple[float, ...] | None = None  # the detector's, one a box; None where nobody gave any
@@ -227,8 +222,6 @@ def _record(row: dict[str, Any], number: int, path: Path) -> Record:
 
 @dataclass
 class Detected:
-    """What became of a set."""
-
     records: list[Record] = field(default_factory=list)  # of the images that could be read, in the order of their names
     failed: list[str] = field(default_factory=list)  # sentences about images that could not be used
     resumed: int = 0  # images that an interrupted run had done
@@ -248,7 +241,7 @@ def listed(images: Path) -> list[Blob]:
 
 
 def detect_set(
-    images: Path, out: Path, detector: FaceDetector, *, progress: Callable[[int, int, str], None] | None = None
+    images: Path, out: Path, detector: FaceDetector, *, progress: Progress | None = None
 ) -> Detected:
     """Detect the faces of all images and write the annotations.
 
@@ -256,10 +249,8 @@ def detect_set(
     images are done. Damaged images get no record and are tried again by the next run.
 
     Args:
-        images: folder, tar or zip.
         out: the JSON file; replaced if there.
         detector: its `threshold`, where it has one, is recorded.
-        progress: called as progress(done, images, name).
 
     Raises:
         InputError: no image, `out` cannot be written, or another detector's work was begun there.
@@ -307,7 +298,6 @@ def _detect(blob: Blob, detector: FaceDetector, made_by: dict[str, Any]) -> Reco
 
 
 def _resumed(part: Path, made_by: dict[str, Any]) -> dict[tuple[str, int], Record]:
-    """The records of an interrupted run, by name and size; a last line that was cut off is dropped from the file."""
     try:
         text = part.read_bytes()
     except FileNotFoundError:

@@ -50,15 +50,12 @@ PUBLISHED_ERRORS: dict[str, tuple[int, int, int, int]] = {
 """False positives before and after, false negatives before and after, in 50 validation images of each category; before:
 Amazon Rekognition, after: crowdsourcing."""
 
-PUBLISHED_PER_50 = (5.50, 1.25, 2.15, 0.95)
-"""The table's last row."""
+PUBLISHED_PER_50 = (5.50, 1.25, 2.15, 0.95)  # The table's last row
 NOTE = "Intervals take faces and boxes for independent, which those of a photo are not: they are too narrow for crowds."
 
 
 @dataclass(frozen=True)
 class Export:
-    """One person's work on a batch."""
-
     file: str
     batch: Batch
     worker: str  # by their own word
@@ -69,21 +66,17 @@ class Export:
 
 @dataclass
 class Collected:
-    """What came of all exports."""
-
     records: list[Record] = field(default_factory=list)
     """Final annotations in the order of their names. "workers" says how many looked at an image: at 0 the boxes are the
     detector's; "verified" ones are the gold images of the set."""
     accepted: list[Export] = field(default_factory=list)
-    refused: list[tuple[str, str]] = field(default_factory=list)
-    """File and sentence."""
+    refused: list[tuple[str, str]] = field(default_factory=list)  # File and sentence
     log: list[dict[str, Any]] = field(default_factory=list)
     """{"file", "batch", "worker", "change", "before", "after"} for every box that somebody changed; the worker is
     "merged" for what the final boxes changed of the detector's."""
     agreement: list[dict[str, Any]] = field(default_factory=list)
     """{"batch", "workers", "images", "matched", "unmatched", "iou"} of each batch that several people did."""
-    unseen: list[str] = field(default_factory=list)
-    """Names of images that nobody looked at."""
+    unseen: list[str] = field(default_factory=list)  # Names of images that nobody looked at
 
 
 def collect(key: Key, files: Sequence[Path], *, union: bool = False) -> Collected:
@@ -174,7 +167,6 @@ def _finish(out: Collected, batch: Batch, exports: Sequence[Export], key: Key, u
 
 
 def _agreement(batch: Batch, exports: Sequence[Export], least: float) -> dict[str, Any]:
-    """Over all pairs of people and images but the gold ones: boxes that both drew, their mean IoU, and others."""
     matched, others, shared = 0, 0, list[float]()
     rows = [row for row, item in enumerate(batch.items) if item.truth is None]
     for first, second in combinations(exports, 2):

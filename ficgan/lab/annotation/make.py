@@ -29,6 +29,7 @@ from ficgan.errors import InputError, UsageError
 from ficgan.files import atomic_write
 from ficgan.lab.annotation.boxes import OVERLAP, Boxes, Record, Records, box_rows, errors, overlaps
 from ficgan.lab.pages import data_url, fill_page, new_folder, page_template, read_json, write_json
+from ficgan.lab.stored import Progress
 
 __all__ = [
     "EXPORT_SCHEMA", "SPOILS", "Batch", "Item", "Key", "Rules", "compose", "page_html", "read_key", "spoil",
@@ -39,8 +40,7 @@ KEY_SCHEMA = "ficgan-annotation-key/1"
 EXPORT_SCHEMA = "ficgan-annotation-export/1"
 _QUALITY = 88
 _TRIES = 100
-_CLEAR = 0.1
-"""A false box has no more IoU than this with any face."""
+_CLEAR = 0.1  # A false box has no more IoU than this with any face
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,6 @@ class Rules:
 
 @dataclass(frozen=True, eq=False)
 class Item:
-    """One image of a batch."""
-
     id: str  # its name on the page; tells nothing of its name
     name: str  # in its folder or archive
     width: int
@@ -89,8 +87,6 @@ class Batch:
 
 @dataclass(frozen=True)
 class Key:
-    """All batches of a set, in their order."""
-
     rules: Rules
     batches: tuple[Batch, ...]
     verified: tuple[Record, ...] = ()  # gold images that belong to the set, with their faces; they need no review
@@ -140,7 +136,7 @@ def _item_from(raw: dict[str, Any], path: Path) -> Item:
 
 def compose(
     blobs: Sequence[Blob], detected: Records, gold: Sequence[tuple[Blob, Record]], rules: Rules, *, own_gold: bool,
-    failed: list[str], progress: Callable[[int, int, str], None] | None = None,
+    failed: list[str], progress: Progress | None = None,
 ) -> Iterator[tuple[Batch, list[Image.Image]]]:  # fmt: skip
     """Batches with their pictures, one after another, so that no more than one is in memory.
 
@@ -211,7 +207,6 @@ def _item(
 
 
 def _clip(boxes: Boxes, picture: Image.Image) -> Boxes:
-    """Inside the image, else as they were: a box that nobody touches must stay the same. Empty ones are dropped."""
     width, height = picture.size
     inside = np.clip(boxes, 0, [width, height, width, height])
     return inside[(inside[:, 0] < inside[:, 2]) & (inside[:, 1] < inside[:, 3])]
@@ -237,7 +232,6 @@ def _removed(truth: Boxes, width: int, height: int, rng: np.random.Generator) ->
 
 
 def _shifted(truth: Boxes, width: int, height: int, rng: np.random.Generator) -> Boxes | None:
-    """One box beside its face, by .5 to .9 of its diagonal in any direction, inside the image and off other faces."""
     for _ in range(_TRIES if len(truth) else 0):
         row = int(rng.integers(len(truth)))
         sides = truth[row, 2:] - truth[row, :2]
@@ -251,7 +245,6 @@ def _shifted(truth: Boxes, width: int, height: int, rng: np.random.Generator) ->
 
 
 def _added(truth: Boxes, width: int, height: int, rng: np.random.Generator) -> Boxes | None:
-    """A box as large as a face of the image, or as a tenth to a third of it, where no face is."""
     for _ in range(_TRIES):
         if len(truth):
             row = truth[rng.integers(len(truth))]
@@ -278,7 +271,7 @@ SPOILS: dict[str, Spoil] = {"removed": _removed, "shifted": _shifted, "added": _
 def write_pages(
     folder: Path, blobs: Sequence[Blob], detected: Records, gold: Sequence[tuple[Blob, Record]], rules: Rules, *,
     own_gold: bool = True, linked: bool = False, side: int = 1600, note: str = "",
-    progress: Callable[[int, int, str], None] | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Key, list[str]]:  # fmt: skip
     """Write `pages/batch-0001.html`, … to hand out, and `key.json`, which stays here, since it holds the truth.
 
@@ -288,7 +281,6 @@ def write_pages(
         linked: pictures as files in `pages/images`, relative to the page, instead of within it.
         side: longer side at which pictures are shown at most, pixels; boxes stay in pixels of the image.
         note: a sentence for the workers, such as what else is to be covered.
-        progress: called as progress(done, images, name).
 
     Returns:
         The key, and a sentence for each image that cannot be read; it is in no batch.
@@ -325,10 +317,6 @@ def page_html(batch: Batch, sources: Sequence[str], rules: Rules, *, linked: boo
 
     Args:
         batch: what is shown; names of files do not reach the page.
-        sources: addresses of the pictures, one an image.
-        rules: lives and overlap.
-        linked: pictures lie beside the page.
-        note: a sentence for the workers.
     """
     checks = {place: item.truth.tolist() for place, item in enumerate(batch.items) if item.truth is not None}
     data = {
@@ -351,7 +339,6 @@ def page_html(batch: Batch, sources: Sequence[str], rules: Rules, *, linked: boo
 
 
 def _jpeg(picture: Image.Image, side: int) -> bytes:
-    """A new file without the metadata of the old."""
     small = picture.copy()
     small.info.clear()  # a comment would be written again
     small.thumbnail((side, side), Image.Resampling.LANCZOS)

@@ -15,18 +15,16 @@ from ficgan.arrays import resize
 from ficgan.deidentify import Ficgan
 from ficgan.errors import InputError
 from ficgan.faces import Alignment, FaceDetector, detector_missing, get_detector, paste_back
-from ficgan.lab.bench import FaceBench, Rows
+from ficgan.lab.bench import FaceBench, Rows, anonymised
 from ficgan.lab.metrics.geometry import Detections, detect_faces, quick
+from ficgan.lab.metrics.intervals import one_each_unknown
 from ficgan.lab.metrics.utility import Judges, Readings
 from ficgan.lab.probe import Lessons, ShapeAttack, several
 from ficgan.lab.readers import Embeddings, Reader, ShapeRecognizer, Shapes, get_readers
 
 __all__ = ["DETECTORS", "BarsBench", "Observation", "Panel", "who_is_who"]
 
-DETECTORS = ("yunet", "centerface")
-"""Whose detection rate is measured."""
-CHUNK = 256
-"""Faces that are anonymised together."""
+DETECTORS = ("yunet", "centerface")  # Whose detection rate is measured
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,6 @@ class Panel:
     """Who judges.
 
     Args:
-        readers: recognisers that had no part in training.
         judges: of utility; their detector is the first of `detectors`.
         detectors: by name, those of `DETECTORS` that are here.
         missing: name of a detector → what it would need.
@@ -67,8 +64,6 @@ class Observation:
     """What was seen in N faces.
 
     Args:
-        faces: the faces.
-        readings: of the judges of utility.
         embeddings: name of a recogniser → [N,D].
         detections: name of a detector → where it found each face.
     """
@@ -84,9 +79,6 @@ class BarsBench(FaceBench):
     """A set and its judges.
 
     Args:
-        panel: judges.
-        shapes: reads the shapes of faces.
-        alignment, resolution: of the model.
         model: whose faces are pasted in; None: the average face's oval.
         train: real faces that outputs are compared with; None: the set's own.
         lessons: of other people, from whom shapes are learnt; None: from the set's own.
@@ -102,7 +94,6 @@ class BarsBench(FaceBench):
 
     @property
     def faces(self) -> Faces:
-        """Clear crops."""
         return self.prepared.faces
 
     @cached_property
@@ -116,7 +107,6 @@ class BarsBench(FaceBench):
 
     @cached_property
     def clear(self) -> Observation:
-        """What is seen in the clear faces."""
         return self._observe(self.faces, None, recognise=True)
 
     @cached_property
@@ -173,14 +163,10 @@ class BarsBench(FaceBench):
         return ShapeAttack(self.clear_shapes, self.people, *self.enrolment(), lessons=taught, seed=self.seed)
 
     def read_shapes(self, faces: Faces) -> Shapes:
-        """Of other pixels of the same faces."""
         return self.clear_shapes if faces is self.faces else self.shapes.read(faces.images, faces.landmarks)
 
     def composed(self, anonymizer: Anonymizer) -> Faces:
-        """The crops with the inner square anonymised, in chunks."""
-        regions = self.prepared.regions()
-        chunks = np.array_split(np.arange(len(regions)), max(1, -(-len(regions) // CHUNK)))
-        return self.prepared.with_regions(np.concatenate([anonymizer(regions.take(rows)) for rows in chunks]))
+        return self.prepared.with_regions(anonymised(anonymizer, self.prepared.regions()))
 
     def recognised(self, faces: Faces) -> dict[str, Embeddings]:
         """What each recogniser sees in pixels of the same faces: its name → [N,D]."""
@@ -191,7 +177,6 @@ class BarsBench(FaceBench):
         return self._observe(faces, self.clear.readings, recognise=recognise)
 
     def take(self, rows: Sequence[int] | NDArray[np.integer]) -> BarsBench:
-        """The same bench for some of its faces."""
         return replace(self, prepared=self.part(rows))
 
     def one_each(self, most: int) -> BarsBench:
@@ -234,8 +219,4 @@ class BarsBench(FaceBench):
 
 
 def who_is_who(faces: Faces) -> Rows:
-    """int64 [N] people; every image of somebody unknown is a person of its own."""
-    people = np.full(len(faces), -1, np.int64) if faces.people is None else faces.people.copy()
-    unknown = people < 0
-    people[unknown] = people.max(initial=-1) + 1 + np.arange(unknown.sum())
-    return people
+    return one_each_unknown(faces.people, len(faces))

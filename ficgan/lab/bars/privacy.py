@@ -19,14 +19,13 @@ from ficgan.lab.metrics.intervals import wilson
 from ficgan.lab.metrics.privacy import chance, rank
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.probe import ShapeAttack
-from ficgan.lab.readers import Embeddings, Reader
+from ficgan.lab.readers import Embeddings, Reader, cosines, paired, similarities
 from ficgan.lab.results import Figure
 from ficgan.lab.sets.prepare import GREY
 
 __all__ = [
     "FAR",
     "Strangers",
-    "cosines",
     "drawn",
     "draws",
     "identity",
@@ -36,7 +35,6 @@ __all__ = [
     "parrot",
     "policy",
     "shape",
-    "similarities",
     "strangers",
     "strangers_beside",
     "surroundings",
@@ -46,18 +44,13 @@ __all__ = [
 ]  # fmt: skip
 
 FAR = 1e-3
-ENOUGH, LEAST = 30, 10
-"""Pairs of strangers that should lie above a threshold, and that must."""
-MOST = 3000
-"""Clear faces whose pairs stand for strangers; more take memory and change nothing."""
-PSI = 0.6
-"""Diversity at which draws are compared: what photos of several people and films have."""
-DRAWS = 4
-"""Draws of each source."""
+ENOUGH, LEAST = 30, 10  # Pairs of strangers that should lie above a threshold, and that must
+MOST = 3000  # Clear faces whose pairs stand for strangers; more take memory and change nothing
+PSI = 0.6  # Diversity at which draws are compared: what photos of several people and films have
+DRAWS = 4  # Draws of each source
 _ROWS = 512
 _GROUPS = ("gender", "race")
-Targets = dict[str, Embeddings]
-"""Name of a recogniser → [N,D]."""
+Targets = dict[str, Embeddings]  # Name of a recogniser → [N,D]
 
 
 @dataclass(frozen=True)
@@ -67,7 +60,6 @@ class Strangers:
     Args:
         cosine, own, far: mean cosine of a face with its same-group strangers; share of these above the recogniser's
             own threshold; and above that of FAR 1e-3.
-        everybody: mean cosine with all strangers.
         threshold: similarity that a share `FAR` of all pairs of strangers passes; None where there are too few.
         doubt: the threshold's range; "" where it stands on enough pairs.
     """
@@ -78,26 +70,6 @@ class Strangers:
     everybody: Figure
     threshold: float | None
     doubt: str = ""
-
-
-def cosines(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
-    """Of pairs [N,D], one by one: float64 [N]."""
-    return (_unit(a) * _unit(b)).sum(1)
-
-
-def similarities(a: Embeddings, b: Embeddings, metric: str) -> NDArray[np.float64]:
-    """Of all pairs [N,D] × [M,D]: float64 [N,M], a cosine or minus the distance."""
-    if metric == "cosine":
-        return _unit(a) @ _unit(b).T
-    x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    return -np.sqrt(((x * x).sum(1)[:, None] + (y * y).sum(1) - 2 * x @ y.T).clip(0))
-
-
-def paired(reader: Reader, clear: Embeddings, made: Embeddings) -> NDArray[np.float64]:
-    """[N] similarities of sources and outputs, by the recogniser's own metric."""
-    if reader.metric == "cosine":
-        return cosines(clear, made)
-    return -np.linalg.norm(clear.astype(np.float64) - made, axis=1)
 
 
 def threshold_of(scores: NDArray[np.floating[Any]], far: float = FAR) -> float | None:
@@ -218,7 +190,6 @@ def _ranks(bench: BarsBench, reader: Reader, made: Embeddings) -> NDArray[np.flo
 
 
 def _gap(area: Figure) -> Figure:
-    """|AUC − .5| of an AUC; its interval reaches to 0 where that of the AUC holds .5."""
     if area.value is None:
         return replace(area, note="no face has a stranger of its group")
     low, high = area.low, area.high
@@ -231,7 +202,6 @@ def _gap(area: Figure) -> Figure:
 
 
 def _doubt(scores: NDArray[np.floating[Any]]) -> str:
-    """How far a threshold that few pairs lie above could be off: Poisson's 95 % of their number."""
     count = int(np.floor(FAR * len(scores) + 1e-9))
     if count >= ENOUGH:
         return ""
@@ -240,11 +210,6 @@ def _doubt(scores: NDArray[np.floating[Any]]) -> str:
     least, most = chi2.ppf(0.025, 2 * count) / 2, chi2.ppf(0.975, 2 * count + 2) / 2
     low, high = (float(np.quantile(scores, 1 - one / len(scores))) for one in (most, least))
     return f" ({low:.3f} to {high:.3f}), interpolated: {count} of {len(scores)} pairs of strangers lie above it"
-
-
-def _unit(x: Embeddings) -> NDArray[np.float64]:
-    wide = np.asarray(x, np.float64)
-    return wide / np.linalg.norm(wide, axis=1, keepdims=True).clip(1e-12)
 
 
 # -- named, with a clear photo of everybody enrolled ------------------------------------------------------------------
@@ -307,7 +272,6 @@ def _linked(
     bench: BarsBench, row: str, enrolled: Mapping[str, Embeddings], seen: Mapping[str, Embeddings],
     gallery: list[int], probe: list[int], note: str = "",
 ) -> Figures:  # fmt: skip
-    """Rank-1 of some rows against others, by each recogniser."""
     out: Figures = {}
     for reader in bench.readers:
         a, b = seen[reader.name][probe], enrolled[reader.name][gallery]

@@ -22,19 +22,16 @@ from ficgan.lab.bars.bench import BarsBench, Observation, Panel, who_is_who
 from ficgan.lab.bars.table import Control, Controls, Figures, Report, Sheet
 from ficgan.lab.basics import LEAST_SIDE, reconstruct
 from ficgan.lab.probe import Lessons, several
-from ficgan.lab.readers import ShapeRecognizer
+from ficgan.lab.readers import ShapeRecognizer, cosines
 from ficgan.lab.sets import FaceSet, Prepared, Quick, open_set, prepare
+from ficgan.lab.stored import Progress
 
 __all__ = ["BarsConfig", "Clip", "run_bars"]
 
-Progress = Callable[[int, int, str], None]
 Step = tuple[str, Callable[[], None]]
-_PHOTO = 384
-"""Side of crops cut from photos, px; the replaced square is half of it."""
-_GUARDED = ("id-cosine", "tar", "naive")
-"""Rows that there are with the policy on, too."""
-_FEW = 64
-"""Sources of swaps and of several draws, and outputs that are looked for in the training set."""
+_PHOTO = 384  # Side of crops cut from photos, px; the replaced square is half of it
+_GUARDED = ("id-cosine", "tar", "naive")  # Rows that there are with the policy on, too
+_FEW = 64  # Sources of swaps and of several draws, and outputs that are looked for in the training set
 
 
 @dataclass(frozen=True)
@@ -54,17 +51,13 @@ class BarsConfig:
         aligned: sets of faces aligned as the model's, as of `open_set`.
         photos: folders of photos; each is cut with as much around the face again.
         train: faces the model learnt from, aligned alike; for memorisation and real–real distances.
-        clips: of films.
         judges: recognisers that had no part in training; the first is looked at first.
         attributes: trained attribute classifier; None: one in the model folders.
         checkpoint, bank: of the model; None: the embedded ones.
         layers: values of i; none: 0, 4 and L − 1.
         k, psi: of the draws; "auto" is the ψ that the model gives to a person alone in a photo.
         limit: only the first so many images of each set.
-        detector: of the faces in photos and clips.
         device: of the model and of judges that can use it.
-        resamples: of the bootstrap.
-        seed: of the draws and of the bootstrap.
 
     Raises:
         UsageError: nothing to measure on, or a limit below 2.
@@ -148,11 +141,9 @@ class Measured:
 
     @cached_property
     def guarded(self) -> Deidentifier:
-        """The same with the policy on."""
         return self._engine(self.psi, verify=True)
 
     def benches(self) -> list[BarsBench]:
-        """Every set, aligned ones first."""
         config, alignment = self.config, self.deid.alignment
         # Photos of another kind are as far from the training faces as from outputs: that would flatter these.
         out = [self._bench(self._aligned(path, config.limit), train=self.train) for path in config.aligned]
@@ -200,13 +191,11 @@ class Measured:
 
     @cached_property
     def learnt(self) -> NDArray[np.float32]:
-        """Embeddings of the training faces by the first recogniser."""
         if self.train is None:
             raise UsageError("no training faces were given")
         return self.panel.readers[0].embed(self.train)
 
     def clip_steps(self) -> list[Step]:
-        """One for each clip and layer."""
         if not self.config.clips:
             self.sheet.leave_out("", "stability", "no clip was given")
         pairs = [(clip, layer) for clip in self.config.clips for layer in self.main]
@@ -217,7 +206,6 @@ class Measured:
         self.sheet.put(clip.name, f"i = {layer}", figures, None, controls)
 
     def facts(self, benches: Sequence[BarsBench]) -> dict[str, Any]:
-        """What was measured, with what, on what."""
         gate = next((one for one in RECOGNIZERS if recognizer_missing(one) is None), "")
         roles = {
             True: "gate: decides about retries, and may tune",
@@ -241,18 +229,14 @@ class Measured:
 
 
 class SetMeasurement:
-    """One set's part of the table."""
-
     def __init__(self, model: Measured, bench: BarsBench, sticker: AverageFace) -> None:
         self.model, self.bench, self.sticker, self.sheet = model, bench, sticker, model.sheet
         self.photos = not bench.prepared.whole
-        self.metrics = list(METRICS)
-        """Those that the set allows, after the first step."""
+        self.metrics = list(METRICS)  # Those that the set allows, after the first step
         self.of_sticker: Figures = {}
         self.controls: Controls = {}
 
     def steps(self) -> Iterator[Step]:
-        """What is to be measured, in order."""
         name = self.bench.name
         yield f"{name}: clear faces", self.measure_clear
         yield f"{name}: sticker", self.measure_sticker
@@ -270,7 +254,6 @@ class SetMeasurement:
 
     @cached_property
     def known(self) -> dict[str, privacy.Strangers]:
-        """What each recogniser finds in strangers."""
         return {reader.name: privacy.strangers(self.bench, reader) for reader in self.bench.readers}
 
     @cached_property
@@ -287,12 +270,10 @@ class SetMeasurement:
 
     @cached_property
     def few(self) -> BarsBench:
-        """Some faces of different people."""
         return self.bench.one_each(_FEW)
 
     @cached_property
     def targets(self) -> privacy.Targets:
-        """Of swaps."""
         return privacy.targets(self.few)
 
     @cached_property
@@ -341,7 +322,7 @@ class SetMeasurement:
         made = self.model.deid.aligned(inner.faces.images, keys=inner.faces.names, layer=layer)[0]
         bare: Figures = {}
         for name, codes in inner.recognised(inner.faces.with_images(made)).items():
-            bare[row, name] = inner.mean(row, privacy.cosines(inner.clear.embeddings[name], codes))
+            bare[row, name] = inner.mean(row, cosines(inner.clear.embeddings[name], codes))
         self._put(setting, bare, None, privacy.strangers_beside(self.known_inside, row))
         self.sheet.groups += utility.by_group(self.bench, setting, seen)
 
@@ -378,11 +359,9 @@ class SetMeasurement:
         self._put(f"i = {layer}", *privacy.nearest(self.few, self.model.learnt, reader, outputs, self.sticker))
 
     def _all(self, seen: Observation) -> Figures:
-        """Every metric of an output."""
         return {key: one for metric in self.metrics for key, one in metric.figures(self, seen).items()}
 
     def _unless_refused(self, what: str, measure: Callable[[int], None], layer: int) -> None:
-        """What a set does not allow is left out, and reported once."""
         try:
             measure(layer)
         except (InputError, UsageError) as error:
@@ -400,7 +379,6 @@ class Metric:
     """Rows that every output has.
 
     Args:
-        figures: of what was seen in an output.
         controls: None: the figures of the clear faces.
         optional: the name under which it is left out where a set does not allow it; "": every set does.
     """

@@ -9,18 +9,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ficgan.images import atomic_write
+from ficgan.lab.pages import write_file
 from ficgan.lab.report.tables import spelled, to_markdown
 from ficgan.lab.results import Figure
 
 __all__ = ["BARS", "Bar", "Control", "Controls", "Figures", "Line", "Report", "Sheet", "Verdict", "write_bars"]
 
 SCHEMA = 1
-STRANGERS = "same-group strangers"
-"""A measured bar is the figure of these."""
+STRANGERS = "same-group strangers"  # A measured bar is the figure of these
 Verdict = Literal["met", "missed", "no bar", "not measured"]
-Key = tuple[str, str]
-"""Row and judge."""
+Key = tuple[str, str]  # Row and judge
 Figures = dict[Key, Figure]
 
 
@@ -29,12 +27,7 @@ class Bar:
     """One row of the table.
 
     Args:
-        row: its key.
-        title: its name in a table.
         least, most: limits of the value, both allowed; without either there is no bar.
-        least_photos, most_photos: other limits for sets of photos.
-        measured: the limit is the control's own figure.
-        paper: FICGAN's figure at full scale.
     """
 
     row: str
@@ -134,7 +127,6 @@ class Line:
 
     @property
     def asked(self) -> str:
-        """The limits as a table writes them."""
         least, most = self.limits
         if least is not None and most is not None:
             return f"{least:g}–{most:g}"
@@ -192,7 +184,6 @@ class Line:
         }
 
     def _excess(self, value: float) -> float:
-        """How far a value lies above the limits, or, negative, below them; 0 within."""
         least, most = self.limits
         if least is not None and value < least:
             return value - least
@@ -235,7 +226,6 @@ class Report:
     """What was found.
 
     Args:
-        sheet: lines, groups and what was left out.
         facts: model, judges, sets and settings, JSON-ready, without folders of this machine.
     """
 
@@ -244,7 +234,6 @@ class Report:
 
     @property
     def lines(self) -> list[Line]:
-        """By set, then in the order of the bars."""
         sets = list(dict.fromkeys(line.set for line in self.sheet.lines))
         return sorted(self.sheet.lines, key=lambda line: (sets.index(line.set), _PLACE[line.row]))
 
@@ -255,7 +244,6 @@ class Report:
 
     @property
     def missed(self) -> list[str]:
-        """Every missed bar in a phrase."""
         lines = [line for line in self.lines if line.verdict == "missed"]
         return [", ".join(filter(None, (line.set, line.setting, line.row, line.judge))) for line in lines]
 
@@ -292,14 +280,8 @@ class Report:
 
 
 def write_bars(report: Report, folder: Path) -> list[Path]:
-    """Write bars.json and bars.md, replacing what is there."""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for name, text in (("bars.json", report.to_json()), ("bars.md", report.to_page())):
-        with atomic_write(folder / name, overwrite=True) as file:
-            file.write(text.encode())
-        paths.append(folder / name)
-    return paths
+    texts = {"bars.json": report.to_json(), "bars.md": report.to_page()}
+    return [write_file(folder / name, text) for name, text in texts.items()]
 
 
 def _row(line: Line) -> dict[str, Any]:

@@ -15,12 +15,11 @@ from ficgan.anonymizers import Faces, Images
 from ficgan.deidentify import Deidentifier
 from ficgan.faces import Face
 from ficgan.lab.bars.bench import DETECTORS, BarsBench, Observation
-from ficgan.lab.bars.privacy import cosines, paired
 from ficgan.lab.bars.table import Control, Controls, Figures
 from ficgan.lab.metrics.geometry import box_iou, eye_distance, landmark_distance
 from ficgan.lab.metrics.perceptual import frechet_distance
 from ficgan.lab.metrics.utility import compare
-from ficgan.lab.readers import Reader
+from ficgan.lab.readers import Reader, cosines, paired
 from ficgan.lab.results import Figure
 from ficgan.lab.sets.formats import AGE_BANDS, age_band
 
@@ -31,18 +30,14 @@ __all__ = [
 
 Values = NDArray[np.float64]
 GLASSES = "Eyeglasses"
-LEAST_GROUP = 20
-"""Faces that a group needs for figures of its own."""
-RING = 0.15
-"""Width of what counts as around the mask, of the side of the replaced square."""
+LEAST_GROUP = 20  # Faces that a group needs for figures of its own
+RING = 0.15  # Width of what counts as around the mask, of the side of the replaced square
 _LEAST = 50  # pixels; a variance of fewer says nothing
 _HIDDEN = 0.999
-_SAME = 0.5
-"""Least intersection over union of a face's boxes in neighbouring frames."""
+_SAME = 0.5  # Least intersection over union of a face's boxes in neighbouring frames
 _METRICS = {"landmarks": "landmarks", "yaw-r": "yaw-r", "smile-r": "smile-r", "gender": "gender-kept"}
 """Row → metric of `metrics.utility`."""
-_COLUMNS = {"gender": "gender", "age-band": "age", "race": "race"}
-"""Row → the set's column of labels."""
+_COLUMNS = {"gender": "gender", "age-band": "age", "race": "race"}  # Row → the set's column of labels
 
 
 # -- likeness ---------------------------------------------------------------------------------------------------------
@@ -114,7 +109,6 @@ def _genders(bench: BarsBench, seen: Observation) -> NDArray[Any] | None:
 
 
 def _races(bench: BarsBench, seen: Observation) -> NDArray[Any] | None:
-    """The likeliest, by a classifier that has an attribute for each race of the set's labels."""
     known = sorted(set(bench.prepared.groups.get("race", ())) - {""})
     names, read = seen.readings.attribute_names, seen.readings.attributes
     if read is None or len(known) < 2 or any(name not in names for name in known):
@@ -141,7 +135,6 @@ def _glasses(bench: BarsBench, seen: Observation) -> Figure:
 
 
 def _competence(bench: BarsBench, row: str) -> str:
-    """How often the judge reads in clear faces what the labels say."""
     labels = np.array(bench.prepared.groups.get(_COLUMNS[row], ()))
     read, known = _CATEGORIES[row](bench, bench.clear), labels != ""
     if read is None or not len(labels) or not known.any():
@@ -203,9 +196,6 @@ class RealFaces:
 
     With training faces these are the reference and the set's own clear faces the others; else one half of the set's
     people is the reference of the other half.
-
-    Args:
-        bench: of photos, the replaced squares count.
     """
 
     def __init__(self, bench: BarsBench) -> None:
@@ -270,7 +260,6 @@ def fidelity(bench: BarsBench, seen: Observation) -> Figures:
 
 
 def _halves(people: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of two equally large sets of which nobody is in both."""
     who = np.random.default_rng(0).permutation(np.unique(people))
     first = np.isin(people, who[: len(who) // 2])
     a, b = np.flatnonzero(first), np.flatnonzero(~first)
@@ -279,10 +268,7 @@ def _halves(people: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.in
 
 
 def _ratio(bench: BarsBench, row: str, above: Values, below: Values) -> Figure:
-    """exp of the mean of log((above + 1) / (below + 1)): one grey level squared keeps flat images finite."""
-    figure = bench.mean(row, np.log((above + 1) / (below + 1)))
-    value, low, high = (None if x is None else float(np.exp(x)) for x in (figure.value, figure.low, figure.high))
-    return replace(figure, value=value, low=low, high=high)
+    return bench.sample().mean(row, np.log((above + 1) / (below + 1)), then=np.exp)
 
 
 # -- groups and films -------------------------------------------------------------------------------------------------
@@ -353,7 +339,6 @@ def _by_image(bench: BarsBench, seen: Observation) -> dict[str, NDArray[Any]]:
 
 
 def _followed(before: Sequence[Face], after: Sequence[Face]) -> list[tuple[int, int]]:
-    """Faces of two frames that overlap most, and by half at least."""
     out = []
     for index, face in enumerate(before if after else ()):
         overlap = box_iou(np.repeat(face.box[None], len(after), 0), np.stack([one.box for one in after]))
@@ -366,7 +351,6 @@ def _neighbours(
     reader: Reader, film: Sequence[NDArray[np.uint8]], faces: Sequence[Sequence[Face]],
     pairs: Sequence[Sequence[tuple[int, int]]],
 ) -> Values:  # fmt: skip
-    """Cosine of each followed pair."""
     seen = [
         reader.recognizer.embed(image, np.stack([face.landmarks for face in some])) if some else None
         for image, some in zip(film, faces, strict=True)

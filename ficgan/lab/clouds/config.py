@@ -24,8 +24,7 @@ class _Frozen(BaseModel):
 class SyntheticConfig(_Frozen):
     """People who do not exist."""
 
-    scans: Path | None = None
-    """Folder of real scans whose morphs they are; None: parametric heads."""
+    scans: Path | None = None  # Folder of real scans whose morphs they are; None: parametric heads
     people: int = Field(200, ge=2)
     seed: int = Field(0, ge=0)
 
@@ -37,19 +36,16 @@ class AttackConfig(_Frozen):
     degrees: tuple[int, ...] = (7, 14, 21, 28, 35)
     """At which it learns and is tried. The thesis' 52,800 pairs are 160 people × 11 views × 6 methods × 5 degrees;
     which five is not said."""
-    methods: tuple[str, ...] = ()
-    """Whose projections it learns from and is tried on; empty: all of the study's."""
+    methods: tuple[str, ...] = ()  # Whose projections it learns from and is tried on; empty: all of the study's
     views: int = Field(11, ge=1)
     """Projections of each training person, evenly from −10° to 10° of yaw; 1: the frontal one."""
     window: int = Field(256, ge=16, le=389)
     """Side of the square about the nose tip that the network sees, pixels of the picture; the head fills most of it.
     The thesis has the whole picture, of which a head is a tenth: at 128 pixels its face has five by five places in the
     middle of the network, and even clear ones do not pass."""
-    size: int = Field(128, ge=16, le=1024)
-    """Side of the square at which the network works, pixels."""
+    size: int = Field(128, ge=16, le=1024)  # Side of the square at which the network works, pixels
     batch: int = Field(8, ge=1)
-    minutes: float = Field(0.0, ge=0)
-    """Training ends after so many minutes; 0: no limit."""
+    minutes: float = Field(0.0, ge=0)  # Training ends after so many minutes; 0: no limit
     device: str = "auto"
 
 
@@ -58,8 +54,7 @@ class GeometryConfig(_Frozen):
 
     recognisers: tuple[Literal["depth", "normals", "fpfh", "icp"], ...] = ("depth", "normals", "fpfh")
     """Attackers who compare shapes; none: distortion only. icp compares pair by pair: hours for hundreds."""
-    people: int = Field(0, ge=0)
-    """So many people are looked for among each other; 0: all."""
+    people: int = Field(0, ge=0)  # So many people are looked for among each other; 0: all
 
 
 class CloudStudyConfig(_Frozen):
@@ -68,17 +63,14 @@ class CloudStudyConfig(_Frozen):
     title: str = "Anonymised face point clouds"
     clouds: Path | None = None
     """Folder of scans named PERSON_EXPRESSION.ext or PERSON/EXPRESSION.ext, landmarks beside them."""
-    synthetic: SyntheticConfig | None = None
-    """Made people in place of a folder."""
+    synthetic: SyntheticConfig | None = None  # Made people in place of a folder
     photos: Path | None = None
     """Folder with a folder of photos for each person: the gallery. None: another scan of each person, projected."""
-    prepared: bool = False
-    """The clouds are in the canonical frame already."""
+    prepared: bool = False  # The clouds are in the canonical frame already
 
     methods: tuple[str, ...] = Field(METHODS, min_length=1)
     degrees: tuple[int, ...] = Field(tuple(DEGREES), min_length=1)
-    seed: int = Field(0, ge=0)
-    """Of what the methods draw."""
+    seed: int = Field(0, ge=0)  # Of what the methods draw
     target: str | None = None
     """Person whose face merge-2-faces mixes in, then neither enrolled nor tested; None: who has a single scan, else the
     last of all."""
@@ -89,12 +81,9 @@ class CloudStudyConfig(_Frozen):
     """auto: the first there is of insightface, yunet, centerface and dlib; the report names it. The thesis has
     RetinaFace."""
     confidence: float = Field(0.9, gt=0, lt=1)
-    iou: float = Field(0.5, gt=0, lt=1)
-    """Least overlap with the box in the clear projection that counts as detected."""
-    look: int = Field(320, ge=64)
-    """Projections are searched at this longer side, pixels, in one pass."""
-    miss: float = Field(40.0, gt=0)
-    """Landmark distance of a face that is not found, pixels."""
+    iou: float = Field(0.5, gt=0, lt=1)  # Least overlap with the box in the clear projection that counts as detected
+    look: int = Field(320, ge=64)  # Projections are searched at this longer side, pixels, in one pass
+    miss: float = Field(40.0, gt=0)  # Landmark distance of a face that is not found, pixels
     undetected: Literal["template", "whole"] = "template"
     """What recognisers see where no face is found: the place where faces lie in clear projections, or the whole image
     as the thesis has it."""
@@ -104,19 +93,15 @@ class CloudStudyConfig(_Frozen):
     scanner's would, or after, from what is left of the surface."""
     timed: int = Field(3, ge=0)
     """On so many people every anonymisation is timed alone, nothing remembered from the one before."""
-    inverses: bool = True
-    """Whether clouds are also read after the inverses of their methods."""
-    parrot: bool = True
-    """Whether the gallery is also anonymised, as its probes are; not where it is photos."""
+    inverses: bool = True  # Whether clouds are also read after the inverses of their methods
+    parrot: bool = True  # Whether the gallery is also anonymised, as its probes are; not where it is photos
     costly: tuple[int, ...] = (1, 5, 10, 15, 20, 25, 30, 35)
     """Degrees at which parrots, slow inverses and recognisers of shape are tried, and distortion is measured; where
     the study has none of them, at all of its own."""
     attack: AttackConfig | None = None
     geometry: GeometryConfig | None = GeometryConfig()
-    pictures: int = Field(0, ge=0)
-    """Projections of so many people go into the report. They may show people."""
-    resamples: int = Field(1000, ge=1)
-    """Of the bootstrap over people."""
+    pictures: int = Field(0, ge=0)  # Projections of so many people go into the report. They may show people.
+    resamples: int = Field(1000, ge=1)  # Of the bootstrap over people
 
     @field_validator("degrees", mode="before")
     @classmethod

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from ficgan.lab.clouds.reading import DISTORTION, Record
 from ficgan.lab.metrics.geometry import box_iou, landmark_distance
-from ficgan.lab.metrics.intervals import Bootstrap, percentiles, proportion, ratios
+from ficgan.lab.metrics.intervals import Bootstrap, Sample
 from ficgan.lab.metrics.perceptual import frechet_distance, frechet_floor
 from ficgan.lab.metrics.privacy import auc, cmc, eer, leak, rank
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.results import Figure, Trial, Utility
 
-__all__ = ["METRICS", "UNITS", "Sample", "mu_privacy", "mu_utility", "privacy", "trial", "utility", "value_of"]
+__all__ = ["METRICS", "UNITS", "mu_privacy", "mu_utility", "privacy", "trial", "utility", "value_of"]
 
 METRICS: dict[str, str] = {
     "AUC": "probability that a genuine score is above an impostor's; ½ is chance (§5.3.1)",
@@ -47,59 +45,6 @@ UNITS: dict[str, str] = {
     "curvature-error": "1/m",
 }  # fmt: skip
 """Of the figures that have one."""
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Values of clouds of people, by the bootstrap over people."""
-
-    people: NDArray[np.int64]  # [N] whose each cloud is
-    bootstrap: Bootstrap
-
-    @cached_property
-    def _who(self) -> NDArray[np.intp]:
-        found: NDArray[np.intp] = np.unique(self.people, return_inverse=True)[1].ravel()
-        return found
-
-    @cached_property
-    def _drawn(self) -> NDArray[np.float32]:
-        return self.bootstrap.weights(int(self._who.max(initial=-1)) + 1)
-
-    def mean(self, metric: str, values: ArrayLike, note: str = "") -> Figure:
-        """Mean of the finite values [N]."""
-        x = np.asarray(values, np.float64)
-        used = np.isfinite(x)
-        if not used.any():
-            return _none(metric, note or "no cloud has it")
-        sums, counts = self._sum(np.where(used, x, 0.0)), self._sum(used)
-        low, high = percentiles(ratios(self._drawn, sums, counts)) if np.count_nonzero(counts) > 1 else (None, None)
-        return Figure(metric, float(x[used].mean()), low, high, int(used.sum()), "clouds", note)
-
-    def share(self, metric: str, hits: ArrayLike, note: str = "") -> Figure:
-        """Share of values [N] that are true."""
-        x = np.asarray(hits, bool)
-        if not len(x):
-            return _none(metric, "there are no clouds")
-        low, high = proportion(self._drawn, self._sum(x), self._sum(np.ones(len(x))))
-        return Figure(metric, float(x.mean()), low, high, len(x), "clouds", note)
-
-    def median(self, metric: str, values: ArrayLike, note: str = "") -> Figure:
-        """Median of the finite values [N]; of an even number the mean of the middle two."""
-        x = np.asarray(values, np.float64)
-        used = np.flatnonzero(np.isfinite(x))
-        if not len(used):
-            return _none(metric, note or "no cloud has it")
-        low, high = None, None
-        if len(np.unique(self._who[used])) > 1:
-            order = used[np.argsort(x[used])]
-            heaped = np.cumsum(self._drawn[:, self._who[order]], axis=1, dtype=np.float64)
-            whole = heaped[:, -1:]
-            picked = [x[order][np.argmax(heaped >= edge, axis=1)] for edge in (whole / 2, whole / 2 + 0.5)]
-            low, high = percentiles(np.where(whole[:, 0] > 0, (picked[0] + picked[1]) / 2, np.nan))
-        return Figure(metric, float(np.median(x[used])), low, high, len(used), "clouds", note)
-
-    def _sum(self, values: ArrayLike) -> NDArray[np.float64]:
-        return np.bincount(self._who, np.asarray(values, np.float64), self._drawn.shape[1]).astype(np.float64)
 
 
 def mu_privacy(area: float, first: float) -> float:
@@ -145,7 +90,7 @@ def trial(
     """
     figures = privacy(scores, bootstrap)
     if found is not None:
-        figures += (Sample(scores.people, bootstrap).share("failures to acquire", ~found),)
+        figures += (Sample(scores.people, bootstrap, "clouds").share("failures to acquire", ~found),)
     return Trial(**where, figures=figures, curves={"cmc": cmc(scores)}, control=control)
 
 

@@ -40,34 +40,25 @@ MARKS = 68
 NOSE_TIP = 30
 STILL = [0, 1, 15, 16, 27, 28, 29, 36, 39, 42, 45]
 """Landmarks that expressions hardly move: before the ears, the bridge of the nose, corners of the eyes."""
-REACH = 0.028
-"""Metres from the landmarks in which expressions move a face."""
-NEAR = 6
-"""Neighbours towards which a scan samples other places of the surface."""
-NEIGHBOURS = 10
-"""Points of a patch: its normal, and what displacements are averaged over."""
-INSIDE = np.array([-0.10, 0.01, 0.0])
-"""Within a head in the canonical frame; normals point away from here."""
+REACH = 0.028  # Metres from the landmarks in which expressions move a face
+NEAR = 6  # Neighbours towards which a scan samples other places of the surface
+NEIGHBOURS = 10  # Points of a patch: its normal, and what displacements are averaged over
+INSIDE = np.array([-0.10, 0.01, 0.0])  # Within a head in the canonical frame; normals point away from here
 ROUNDS = (160, 80, 40, 20, 10, 6)
 """For each round of the fit, how often displacements are averaged over neighbours: from stiff to soft."""
-PULL = 0.012
-"""Metres; nearest points farther than this in the first round, and half of it in the last, do not pull."""
-SLANT = 0.6
-"""Cosine between normals below which nearest points do not pull."""
+PULL = 0.012  # Metres; nearest points farther than this in the first round, and half of it in the last, do not pull
+SLANT = 0.6  # Cosine between normals below which nearest points do not pull
 MIRROR = np.array([1.0, 1.0, -1.0])
 JITTER = 1e-4
 SPACING = 0.9
 SKINS = np.array([[98, 64, 48], [148, 98, 70], [192, 138, 106], [220, 173, 143], [238, 204, 184]], float)
 HAIRS = np.array([[24, 20, 18], [54, 36, 24], [110, 78, 48], [150, 146, 140]], float)
 IRISES = np.array([[46, 28, 18], [92, 62, 30], [70, 92, 70], [66, 104, 140]], float)
-EDGE = 0.0006
-"""Metres over which a painted region fades."""
+EDGE = 0.0006  # Metres over which a painted region fades
 
 
 @dataclass(frozen=True)
 class Variety:
-    """How different synthetic people and their scans are."""
-
     beyond: float = 0.3  # a share of a scanned person in a mixture may be as low as minus this
     fields: tuple[tuple[float, float], ...] = ((0.04, 0.0012), (0.02, 0.0006))  # metres: length scale, amplitude
     skewness: float = 0.05  # share of a deformation's variance that is not mirrored about the symmetry plane
@@ -150,7 +141,6 @@ class MorphModel:
         return np.asarray(shape * (1.0 + variety.stretch * rng.standard_normal(3)).astype(np.float32))
 
     def _shares(self, rng: np.random.Generator) -> NDArray[np.float32]:
-        """Of the scanned people in a mixture; they sum to 1."""
         count, beyond = len(self.people), self.variety.beyond
         return np.asarray(rng.dirichlet(np.ones(count)) * (1.0 + count * beyond) - beyond, np.float32)
 
@@ -235,8 +225,6 @@ def build_morphs(
     Args:
         clouds: the scans, each in any frame, metres.
         landmarks: 68 points (or more, which are left out) of each scan, in its frame.
-        people, expressions: who each scan shows, and how.
-        progress: called with scans done and scans in all.
 
     Raises:
         UsageError: lists of different lengths, or fewer than two people.
@@ -277,7 +265,6 @@ def build_morphs(
 
 
 def _placed(cloud: Cloud, marks: FaceLandmarks) -> tuple[Array, Array]:
-    """Points and 68 landmarks in the canonical frame."""
     if len(marks.points) < MARKS:
         raise InputError(f"morphs need {MARKS} landmarks of each scan, not {len(marks.points)}")
     need_on_cloud(marks, cloud)
@@ -332,7 +319,6 @@ def fitted(template: Sheet, marks: Array, scan: Sheet, goals: Array) -> Array:
     """The template's points [N,3] moved onto a scan; where it has no surface nearby, they follow their neighbours.
 
     Args:
-        template, scan: in the canonical frame.
         marks, goals: [L,3] landmarks of the template and of the scan, in the same order.
 
     Source:
@@ -435,7 +421,6 @@ def _fade(depth: Array) -> Array:
 
 
 def _inside(flat: Array, ring: Array) -> Array:
-    """0…1: within a closed polygon in the plane, fading at its edge."""
     x, y = flat.T
     crossings = np.zeros(len(flat), int)
     for (ax, ay), (bx, by) in zip(ring, np.roll(ring, -1, axis=0), strict=True):
@@ -451,7 +436,6 @@ def _near_line(flat: Array, line: Array, width: float) -> Array:
 
 
 def _distance(flat: Array, line: Array) -> Array:
-    """From points in the plane to a line of stretches, to a tenth of a millimetre."""
     steps = np.linspace(0.0, 1.0, 200)[:, None]
     dense = np.concatenate([a + steps * (b - a) for a, b in pairwise(line)])
     return np.asarray(search(dense, flat)[0][:, 0])

@@ -28,8 +28,7 @@ Record = NDArray[np.void]
 """[N]. Of projections: the fields `made`, `found`, `box`, `marks`, `ssim`, `seconds`, `features`, and `by NAME` for
 each recogniser. Of clouds: `made`, those of `DISTORTION`, and `seen NAME` and `by NAME` for each recogniser."""
 DISTORTION = ("chamfer", "normal-error", "curvature-error")
-_LEAST = 16
-"""Pixels of the shortest side in which SSIM is taken; its window has 11."""
+_LEAST = 16  # Pixels of the shortest side in which SSIM is taken; its window has 11
 
 
 @dataclass(frozen=True)
@@ -58,8 +57,6 @@ class Template:
 
 @dataclass
 class PictureJudges:
-    """Detector, recognisers and the network of image features."""
-
     config: CloudStudyConfig
     readers: Sequence[Reader]
     detector: FaceDetector  # in one pass at the study's size and confidence
@@ -91,7 +88,6 @@ class PictureJudges:
 
     @cached_property
     def dtype(self) -> np.dtype[np.void]:
-        """Of the records."""
         fields: list[Any] = [
             ("made", bool), ("found", bool), ("box", np.float32, (4,)), ("marks", np.float32, (5, 2)),
             ("ssim", np.float32), ("seconds", np.float32),
@@ -183,7 +179,6 @@ class ShapeJudges:
 
     @cached_property
     def dtype(self) -> np.dtype[np.void]:
-        """Of the records."""
         from ficgan.pointcloud.geometry import GEOMETRIC_RECOGNISERS
 
         fields: list[Any] = [("made", bool), *((name, np.float32) for name in DISTORTION)]
@@ -199,7 +194,6 @@ class ShapeJudges:
 
         Args:
             clouds: None where a method made nothing.
-            source: the clear cloud.
             enrolled: the clouds are the gallery's; pairs of them are not compared.
         """
         from ficgan.pointcloud.geometry import GEOMETRIC_RECOGNISERS, IcpRecogniser
@@ -250,7 +244,6 @@ class ClearShape:
 
     @classmethod
     def of(cls, cloud: Cloud) -> ClearShape:
-        """Of a clear cloud."""
         from ficgan.pointcloud.geometry import curvature
         from ficgan.pointcloud.registration import with_normals
 

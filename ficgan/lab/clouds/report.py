@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Callable, Iterator, Sequence
-from importlib.resources import files
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.errors import InputError
-from ficgan.images import atomic_write
 from ficgan.lab.clouds import tables
 from ficgan.lab.clouds.figures import METRICS, UNITS
 from ficgan.lab.clouds.reading import DISTORTION
 from ficgan.lab.clouds.tables import CLOUD, Row, points, short, strongest, tried_whole
-from ficgan.lab.report.tables import to_csv
+from ficgan.lab.report.page import inlined, render, save_plot, sheets, write_pages
 from ficgan.lab.results import Results
 
 __all__ = ["PLOTS", "correlations", "draw_all", "write_cloud_report"]
@@ -30,8 +26,7 @@ _BY_DEGREE = (
 _PAIRED = ("AUC", "rank-1", "delta-detection", "landmark-distance", "ssim", "fd-squeezenet")
 """Variables of the pair plot and of the correlation matrix (figures 5.13 and 5.14)."""
 _CLOUD = "mu-privacy" + CLOUD
-_CMC_DEGREES = 4
-"""Degrees of which a method's CMC is drawn."""
+_CMC_DEGREES = 4  # Degrees of which a method's CMC is drawn
 
 
 def write_cloud_report(results: Results, out: Path, *, pictures: Path | None = None) -> list[Path]:
@@ -39,7 +34,6 @@ def write_cloud_report(results: Results, out: Path, *, pictures: Path | None = N
 
     Args:
         results: of `run_cloud_study`.
-        out: folder; files of these names are replaced.
         pictures: folder in which the results' pictures lie; None: `out`.
 
     Returns:
@@ -48,65 +42,32 @@ def write_cloud_report(results: Results, out: Path, *, pictures: Path | None = N
     Raises:
         InputError: a picture is not where it should be.
     """
-    from jinja2 import Environment, StrictUndefined
-
-    folder = pictures or out
-    for name, places in results.pictures.items():
-        for place in places:
-            if not (folder / place).is_file():
-                raise InputError(f"the picture {place} of {name} is not beside the results; run the study again")
-    (out / "tables").mkdir(parents=True, exist_ok=True)
-    drawn = draw_all(results, out / "figures")
+    shown = sheets(results, [pictures or out])
+    plots = draw_all(results, out / "figures")
     rows = {
         "points": points(results), "summary": tables.summary(results), "controls": tables.controls(results),
         "attackers": tables.attackers(results), "space": tables.geometry(results),
         "figures": tables.every_figure(results),
     }  # fmt: skip
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    source = files("ficgan.lab.report").joinpath("clouds.html.j2").read_text(encoding="utf-8")
-    page = environment.from_string(source).render(
-        results=results, metrics=METRICS, spelt=short,
-        columns=lambda some: list(dict.fromkeys(column for row in some for column in row)),
+    page = render(
+        "clouds.html.j2", results=results, metrics=METRICS, spelt=short, plots=inlined(plots), sheets=shown,
         data=[{"set": name, **facts, "digest": facts["digest"][:12]} for name, facts in results.sets.items()],
         points=[{k: value for k, value in row.items() if not k.endswith((" low", " high"))} for row in rows["points"]],
-        plots={caption: _inline(path) for caption, path in drawn.items()}, whole=tried_whole(results),
-        sheets={name: [_inline(folder / place) for place in places] for name, places in results.pictures.items()},
-        **{name: rows[name] for name in ("summary", "attackers", "space", "controls")},
+        whole=tried_whole(results), **{name: rows[name] for name in ("summary", "attackers", "space", "controls")},
     )  # fmt: skip
-    texts = {"report.html": page, "report.json": results.to_json()}
-    texts |= {f"tables/{name}.csv": to_csv(some) for name, some in rows.items() if some}
-    for name, text in texts.items():
-        with atomic_write(out / name, overwrite=True) as file:
-            file.write(text.encode())
-    return [*(out / name for name in texts), *(p for path in drawn.values() for p in (path, path.with_suffix(".svg")))]
-
-
-def _inline(path: Path) -> str:
-    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
+    return write_pages(out, page, results, rows, plots)
 
 
 # -- plots ------------------------------------------------------------------------------------------------------------
 
 
-def draw_all(results: Results, folder: Path) -> dict[str, Path]:
-    """Every plot the results have figures for, as PNG and SVG: caption → PNG file, in the order of a page."""
-    import matplotlib
-    from matplotlib.figure import Figure as Canvas
-
-    matplotlib.use("Agg")
-    folder.mkdir(parents=True, exist_ok=True)
+def draw_all(results: Results, folder: Path) -> dict[str, list[Path]]:
+    """Every plot the results have figures for: caption → PNG and SVG, in the order of a page."""
     rows, drawn = points(results), {}
     for stem, (caption, size, draw) in PLOTS.items():
-        canvas = Canvas(figsize=size, layout=None if stem == "pairs" else "constrained")
-        if not draw(results, rows, canvas):
-            continue
-        for suffix in (".svg", ".png"):
-            data = io.BytesIO()
-            fixed: dict[str, Any] = {"metadata": {"Date": None}} if suffix == ".svg" else {"dpi": 110}
-            canvas.savefig(data, format=suffix[1:], **fixed)
-            with atomic_write(folder / f"{stem}{suffix}", overwrite=True) as file:
-                file.write(data.getvalue())
-        drawn[caption] = folder / f"{stem}.png"
+        options: dict[str, Any] = {"layout": None} if stem == "pairs" else {}
+        if files := save_plot(folder / stem, partial(draw, results, rows), size, **options):
+            drawn[caption] = files
     return drawn
 
 
@@ -117,7 +78,6 @@ def correlations(rows: list[Row]) -> tuple[list[str], NDArray[np.float64]]:
 
 
 def _columns(rows: list[Row]) -> tuple[list[str], NDArray[np.float64]]:
-    """Variables that are known somewhere and vary, over the rows in which all of them are known."""
     table = np.array([[row.get(name) for row in rows] for name in _PAIRED], float).reshape(len(_PAIRED), -1)
     kept = [i for i in range(len(_PAIRED)) if np.isfinite(table[i]).any()]
     whole = table[kept][:, np.isfinite(table[kept]).all(0)] if kept else table[:0]
@@ -126,14 +86,12 @@ def _columns(rows: list[Row]) -> tuple[list[str], NDArray[np.float64]]:
 
 
 def _methods(rows: list[Row], *needed: str) -> Iterator[tuple[str, str, list[Row]]]:
-    """Colour, method and its rows by degree that have some figures; a method keeps its colour in every plot."""
     for number, name in enumerate(dict.fromkeys(row["method"] for row in rows)):
         mine = [row for row in rows if row["method"] == name and all(row.get(one) is not None for one in needed)]
         yield f"C{number}", name, sorted(mine, key=lambda row: int(row["degree"]))
 
 
 def _lines(axes: Any, rows: list[Row], name: str, **style: Any) -> None:
-    """A figure by degree, a line for each method, its interval shaded."""
     for colour, method, mine in _methods(rows, name):
         x = [row["degree"] for row in mine]
         axes.plot(x, [row[name] for row in mine], ".-", color=colour, label=method, **style)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,35 +12,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import FicganError
-from ficgan.images import atomic_write
 from ficgan.lab.clouds.config import CloudStudyConfig
-from ficgan.lab.clouds.figures import Sample, distortion, trial, utility
+from ficgan.lab.clouds.figures import distortion, trial, utility
 from ficgan.lab.clouds.reading import Record, ShapeJudges, Template
 from ficgan.lab.clouds.sets import open_clouds
 from ficgan.lab.clouds.study import CloudStudy, open_study
 from ficgan.lab.clouds.tables import CLEAR, CONSTANT, IN_SPACE, SURROUNDINGS, caveats, label, parrot_of
 from ficgan.lab.clouds.treatments import Guesses, inverse_degrees, inverses, lesson_rows, lessons, train_and_guess
-from ficgan.lab.metrics.intervals import Bootstrap
+from ficgan.lab.metrics.intervals import Bootstrap, Sample
 from ficgan.lab.metrics.scores import Scores
-from ficgan.lab.results import Figure, Results, Trial
-from ficgan.lab.stored import Say, run_tasks
+from ficgan.lab.pages import png, write_file
+from ficgan.lab.results import Figure, Results, Trial, origin
+from ficgan.lab.stored import Progress, Say, run_tasks
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS
 from ficgan.pointcloud.projection import THESIS_SIZE
 
-__all__ = ["Progress", "run_cloud_study"]
+__all__ = ["run_cloud_study"]
 
-Progress = Callable[[int, int, str], None]
-"""(tasks done, tasks in all, what is being done)."""
 
 
 def run_cloud_study(config: CloudStudyConfig, out: Path, *, jobs: int = 1, progress: Progress | None = None) -> Results:
     """Run a study, or go on with one that was interrupted: what lies in `out` is not computed again.
 
     Args:
-        config: what to run.
         out: folder for `results.json` and the store of what was read; made if missing.
-        jobs: processes; each computes with an equal share of the cores.
-        progress: called in this process.
 
     Returns:
         The results, also written to `out/results.json`; `write_cloud_report` makes a page of them.
@@ -95,8 +89,7 @@ def run_cloud_study(config: CloudStudyConfig, out: Path, *, jobs: int = 1, progr
     results = _results(study, guesses, jobs)
     results.pictures = _pictures(study, out)
     results.provenance["seconds"] = round(time.monotonic() - begun, 1)
-    with atomic_write(out / "results.json", overwrite=True) as file:
-        file.write(results.to_json().encode())
+    results.write(out / "results.json")
     done = total
     say("done")
     return results
@@ -116,7 +109,6 @@ def _task(config: CloudStudyConfig, out: Path, step: str, row: int, template: Te
 
 
 def _anonymised(study: CloudStudy, row: int) -> None:
-    """Every method and inverse on one probe."""
     for method in study.config.methods:
         study.pictured(row, method, sorted(study.config.degrees))
         if study.is_timed(row):
@@ -127,7 +119,6 @@ def _anonymised(study: CloudStudy, row: int) -> None:
 
 
 def _parrot(study: CloudStudy, row: int) -> None:
-    """Every method on one scan of the gallery, as a parrot enrols it."""
     for method in study.config.methods:
         for attacker in ("", *inverses(study.config, method, alike=True)):
             study.pictured(row, method, study.config.costly_degrees, attacker)
@@ -135,7 +126,6 @@ def _parrot(study: CloudStudy, row: int) -> None:
 
 
 def _space(study: CloudStudy, row: int) -> None:
-    """One probe's clouds, or those of one scan of the gallery, under every method."""
     study.shaped(row)
     for method in study.config.methods:
         for attacker in ("", *inverses(study.config, method, alike=row not in study.clouds.probes)):
@@ -150,8 +140,6 @@ _STEPS: dict[str, Callable[[CloudStudy, int], object]] = {
 
 @dataclass
 class _Recognisers:
-    """Recognisers of one kind, of pictures or of shapes, and what they read."""
-
     study: CloudStudy
     in_space: bool  # recognisers of shapes
     set: str  # its name in tables
@@ -164,7 +152,7 @@ class _Recognisers:
         clouds, config = self.study.clouds, self.study.config
         self.people = clouds.numbers(self.probes)
         self.enrolled = clouds.numbers(self.gallery) if self.gallery else clouds.numbers_of(clouds.photos)
-        self.sample = Sample(self.people, Bootstrap(config.resamples, config.seed))
+        self.sample = Sample(self.people, Bootstrap(config.resamples, config.seed), "clouds")
 
     def stacked(self, rows: Sequence[int], method: str, degrees: Sequence[int], attacker: str = "") -> Record:
         """[rows,degrees]."""
@@ -214,7 +202,6 @@ class _Recognisers:
         return out
 
     def _scores(self, record: Record, people: NDArray[np.int64], known: Record | None) -> Iterator[tuple[str, Scores]]:
-        """Of each recogniser that has something to tell the gallery's people apart by."""
         gallery, enrolled = self.known if known is None else known, self.enrolled
         assert gallery is not None
         if not self.in_space:
@@ -232,14 +219,10 @@ class _Recognisers:
 
 
 def _results(study: CloudStudy, guesses: Guesses | None, jobs: int) -> Results:
-    """Trials, utilities, controls and caveats of a study."""
-    from ficgan import __version__
-
     clouds, config = study.clouds, study.config
     results = Results(config.title, sets={clouds.name: clouds.facts()})
-    results.provenance = {
-        "ficgan": __version__, "python": platform.python_version(), "machine": platform.machine(),
-        "settings": config.to_dict(), "detector": study.judges.detector.name,
+    results.provenance = origin(config.to_dict(), 0) | {
+        "detector": study.judges.detector.name,
         "recognisers": [reader.name for reader in study.judges.readers], "jobs": jobs,
     }  # fmt: skip
     photos = [study.photo(index) for index in range(len(clouds.photos))]
@@ -282,7 +265,6 @@ def _results(study: CloudStudy, guesses: Guesses | None, jobs: int) -> Results:
 
 
 def _guessed(recognisers: _Recognisers, guesses: Guesses, made: dict[str, Record]) -> list[Trial]:
-    """The auto-encoder's trials, on the people it did not learn from, against the whole gallery."""
     out = []
     for (method, degree), record in guesses.records.items():
         before = made[method][guesses.probes, recognisers.degrees.index(degree)]["ssim"]
@@ -297,7 +279,6 @@ def _guessed(recognisers: _Recognisers, guesses: Guesses, made: dict[str, Record
 
 
 def _add_space(study: CloudStudy, results: Results) -> None:
-    """Add trials of the recognisers of shape, and distortion, to a study's results."""
     clouds, costly = study.clouds, study.config.costly_degrees
     probes, gallery = study.in_space
     known = np.concatenate([study.shaped(row) for row in gallery]) if len(gallery) > 1 else None
@@ -334,9 +315,6 @@ def _facts(method: str, degree: int, seed: int) -> dict[str, Any]:
 
 
 def _pictures(study: CloudStudy, out: Path) -> dict[str, list[str]]:
-    """Strips of projections, a row for each method: clear, then five degrees; none unless they are asked for."""
-    from PIL import Image as Pictures
-
     from ficgan.pointcloud.projection import strip
 
     shown: dict[str, list[str]] = {}
@@ -347,8 +325,6 @@ def _pictures(study: CloudStudy, out: Path) -> dict[str, list[str]]:
             swept = study.swept(row, method, picked)
             images = [study.picture(row), *(study.picture_of(row, made, method, degree) for degree, made in swept)]
             name = f"pictures/{method}-{row:04d}.png"
-            (out / "pictures").mkdir(exist_ok=True)
-            with atomic_write(out / name, overwrite=True) as file:
-                Pictures.fromarray(strip(images)[::2, ::2]).save(file, format="PNG")
+            write_file(out / name, png(strip(images)[::2, ::2]))
             shown.setdefault(f"{method}: clear, degrees {', '.join(map(str, picked))}", []).append(name)
     return shown

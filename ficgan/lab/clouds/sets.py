@@ -21,17 +21,13 @@ from ficgan.pointcloud.landmarks import FaceLandmarks, landmark_file_beside, rea
 __all__ = ["CloudSet", "Scan", "open_clouds", "people_of_names"]
 
 _HEADS = ("neutral", "smile")
-_MORPHS = ("neutral", "other")
-"""Of made heads and of morphs: the gallery's expression, and the probe's."""
-_SEEDS = 100_003
-"""Between the people of one seed and of the next."""
+_MORPHS = ("neutral", "other")  # Of made heads and of morphs: the gallery's expression, and the probe's
+_SEEDS = 100_003  # Between the people of one seed and of the next
 _IMAGES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff"}
 
 
 @dataclass(frozen=True)
 class Scan:
-    """One cloud of one person, or a photo."""
-
     person: str
     expression: str  # what distinguishes it from the person's other scans
     path: Path | None = None  # None: it is made
@@ -40,7 +36,6 @@ class Scan:
 
     @property
     def name(self) -> str:
-        """PERSON/EXPRESSION; what methods draw depends on it."""
         return f"{self.person}/{self.expression}"
 
 
@@ -73,7 +68,6 @@ class CloudSet:
 
     @cached_property
     def digest(self) -> str:
-        """Of the scans, photos and parts."""
         scans, photos = ([scan.digest for scan in some] for some in (self.scans, self.photos))
         return digest([scans, self.gallery, self.probes, self.target, photos])
 
@@ -122,9 +116,7 @@ def open_clouds(
     """The clouds a configuration asks for; their contents are read later.
 
     Args:
-        config: of a study.
         folder: where the model of morphs is kept; it is made of people's scans. None: there must be no morphs.
-        say: progress.
 
     Raises:
         InputError: no folder, no clouds, or nobody who could be both enrolled and looked for.
@@ -198,7 +190,6 @@ def _named(folder: Path, files: Sequence[Path], contents: Sequence[Sequence[Path
 
 
 def _target(config: CloudStudyConfig, scans: Sequence[Scan]) -> int:
-    """The row of merge-2-faces' other face: of the person who is named, or who can be missed most."""
     count = Counter(scan.person for scan in scans)
     person = config.target
     if person is None:
@@ -212,7 +203,6 @@ def _target(config: CloudStudyConfig, scans: Sequence[Scan]) -> int:
 def _parts(
     scans: Sequence[Scan], rows: Sequence[int], photos: Sequence[Scan]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Rows of the gallery and of the probes: with photos every scan is a probe, else all but one of each person."""
     if photos:
         known = {photo.person for photo in photos}
         return (), tuple(row for row in rows if scans[row].person in known)
@@ -224,14 +214,12 @@ def _parts(
 
 
 def _calm(scans: Sequence[Scan], rows: Sequence[int]) -> int:
-    """The neutral scan of a person, else the first."""
     return next((row for row in rows if "neutral" in scans[row].expression), rows[0])
 
 
 def _synthetic(
     config: SyntheticConfig, spare: bool, folder: Path | None, say: Callable[[str], object]
 ) -> tuple[tuple[Scan, ...], Path | None]:
-    """Everybody twice, and, where a target is needed, one more person; and the morphs' model, built where missing."""
     model, origin = None, ""
     if config.scans is not None:
         from ficgan.lab.clouds.morphs import morphs_of_folder

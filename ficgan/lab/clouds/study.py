@@ -21,10 +21,8 @@ from ficgan.pointcloud.cloud import Cloud, merged
 
 __all__ = ["CloudStudy", "Parts", "open_study"]
 
-_STEPS = 3
-"""Raised where code that makes what is stored changes its results."""
-_KEPT = 4
-"""Prepared clouds that are remembered."""
+_STEPS = 3  # Raised where code that makes what is stored changes its results
+_KEPT = 4  # Prepared clouds that are remembered
 _PACKED = np.dtype([("made", bool), ("coloured", bool), ("points", np.float32, (3,)), ("colors", np.uint8, (3,))])
 
 
@@ -37,14 +35,11 @@ class Parts:
 
     @property
     def whole(self) -> Cloud:
-        """Both."""
         return merged(self.inner, self.outer)
 
 
 @dataclass(eq=False)
 class CloudStudy:
-    """What a study works with."""
-
     config: CloudStudyConfig
     clouds: CloudSet
     judges: PictureJudges
@@ -97,11 +92,9 @@ class CloudStudy:
         return self.clouds.gallery if self.config.parrot else ()
 
     def is_timed(self, row: int) -> bool:
-        """Whether anonymisations of a scan are timed."""
         return row in self.clouds.probes[: self.config.timed]
 
     def _drawing(self, row: int, method: str) -> dict[str, Any]:
-        """What a method's results depend on besides the cloud and the degree."""
         target = self.target if method == "merge-2-faces" else None
         return {"seed": self.config.seed, "target": target, "name": self.clouds.scans[row].name}
 
@@ -230,7 +223,6 @@ class CloudStudy:
 
     @cached_property
     def shapes(self) -> ShapeJudges:
-        """Who compares clouds."""
         assert self.config.geometry is not None
         gallery = self.in_space[1]
         example = self.clouds.probes[0]
@@ -261,7 +253,6 @@ class CloudStudy:
     # -- keys ---------------------------------------------------------------------------------------------------------
 
     def kept(self, key: list[Any], make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-        """An array of this study that is computed once."""
         return self.store.array([_STEPS, *key], make)
 
     @property
@@ -269,7 +260,6 @@ class CloudStudy:
         return None if self.template is None else self.template.key
 
     def _scan_key(self, row: int) -> list[Any]:
-        """JSON-ready; what everything that is read of a scan depends on."""
         from ficgan import __version__
 
         config = self.config
@@ -283,7 +273,6 @@ class CloudStudy:
 
 
 def _packed(cloud: Cloud | None, length: int) -> NDArray[np.void]:
-    """A cloud of that length as an array, or none."""
     out: NDArray[np.void] = np.zeros(length, _PACKED)
     if cloud is not None:
         out["made"], out["points"] = True, cloud.points

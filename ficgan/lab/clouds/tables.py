@@ -22,8 +22,7 @@ __all__ = [
 
 Row = dict[str, Any]
 CLEAR, CONSTANT, SURROUNDINGS = "clear", "constant", "what lies around the face"
-IN_SPACE = " (3D)"
-"""What the names of recognisers of shape end with, who need the cloud itself."""
+IN_SPACE = " (3D)"  # What the names of recognisers of shape end with, who need the cloud itself
 CLOUD = " (cloud)"
 """What the names of figures end with that hold where the cloud itself is given away, not its projection alone."""
 TRIED = 20
@@ -32,19 +31,14 @@ thesis' auto-encoder. The most of a few lucky guesses says nothing."""
 _WHOLE = 20
 """Degree up to which an exact inverse brings everything back: at higher ones tapering flattens parts of the face, and
 merged colours are rounded away."""
-_NEAR = 0.05
-"""By which rank-1 may fall below that of clear faces."""
-_AIM = 0.8
-"""Mean privacy at which methods are compared: the thesis' own reading of its trade-off (§5.3.3.1)."""
-_FEW = 30
-"""People below which an AUC says nothing of the world."""
+_NEAR = 0.05  # By which rank-1 may fall below that of clear faces
+_AIM = 0.8  # Mean privacy at which methods are compared: the thesis' own reading of its trade-off (§5.3.3.1).
+_FEW = 30  # People below which an AUC says nothing of the world
 _THESIS_PEOPLE = 200
-_SAME = 0.995
-"""Cosine above which two embeddings are of one picture."""
+_SAME = 0.995  # Cosine above which two embeddings are of one picture
 
 
 def label(method: str, degree: int) -> str:
-    """Of a method at a degree."""
     return f"{method} {degree}"
 
 
@@ -62,8 +56,6 @@ def strongest(results: Results, method: str, *, cloud: bool = False) -> Trial | 
     """Of the trials of a method at a degree, on all people, the one that leaves the least mean privacy.
 
     Args:
-        results: of a study.
-        method: label of a method at a degree.
         cloud: where the cloud itself is given away: recognisers of shape and inverses attack too; None
             where none of them was tried. Else projections alone are given away, as in the thesis.
     """
@@ -148,7 +140,6 @@ def attackers(results: Results) -> list[Row]:
 
 
 def geometry(results: Results) -> list[Row]:
-    """Distortion in space, by method and degree."""
     names = ("method", "degree", *DISTORTION)
     return [{n: short(row.get(n)) for n in names} for row in points(results) if row.get(DISTORTION[0]) is not None]
 
@@ -183,7 +174,6 @@ def controls(results: Results) -> list[Row]:
 
 
 def _inverse_trials(results: Results) -> list[Trial]:
-    """Of exact inverses, at degrees at which they must bring the clear face back."""
     tried = [t for t in results.trials if t.scenario == "inverse" and INVERSES[t.attacker].exact]
     return [t for t in tried if results.methods[t.method]["settings"]["degree"] <= _WHOLE]
 
@@ -199,12 +189,10 @@ def every_figure(results: Results) -> list[Row]:
 
 
 def attacker_of(trial: Trial) -> str:
-    """Who attacks: what is done first, and who reads."""
     return f"{trial.attacker} + {trial.recogniser}" if trial.attacker else trial.recogniser
 
 
 def short(value: Any) -> str:
-    """A value as a table says it."""
     return "–" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
@@ -238,11 +226,8 @@ def caveats(
     """Sentences that stand before every table.
 
     Args:
-        study: that was run.
-        results: of it, with their provenance.
         made: method → [P,degrees] of the anonymised projections.
         clear, known: [P] and [G] of the clear projections and of the gallery.
-        guesses: of the auto-encoder.
     """
     config, facts = study.config, next(iter(results.sets.values()))
     people, tried = facts["probe_people"], [INVERSES[name].says for name in inverses(config)]
@@ -322,7 +307,6 @@ def caveats(
 
 
 def _about_clouds(results: Results) -> list[str]:
-    """Of attackers who need the cloud, and of those who were not tried."""
     main = next(iter(results.sets), "")
     shapes = [t.set for t in results.trials if t.recogniser.endswith(IN_SPACE)]
     who = ["recognisers of shape"] if main in shapes else []
@@ -345,7 +329,6 @@ def _count(number: int, single: str, many: str) -> str:
 
 
 def _twins(study: CloudStudy, clear: Record, known: Record) -> list[str]:
-    """Clear probes that are read exactly as somebody who is enrolled: the same scan on both sides is no test."""
     alike = 0
     for reader in study.judges.readers:
         probes, gallery = (record[f"by {reader.name}"].astype(np.float64) for record in (clear, known))

@@ -34,7 +34,6 @@ Swept = Iterator[tuple[int, Cloud | None]]
 
 
 def anonymiser(method: str, degree: int, *, seed: int = 0, target: Cloud | None = None) -> CloudAnonymizer:
-    """A method at a degree, ready to be used."""
     import ficgan.pointcloud.methods  # noqa: F401  # fills the registry
 
     made = CLOUD_ANONYMIZERS[method].of_degree(degree, seed=seed)
@@ -71,7 +70,6 @@ def sweep(
 
 
 def _smoothed(made: dict[int, CloudAnonymizer], cloud: Cloud) -> Swept:
-    """Means over the first k of the neighbours of the largest k; which of equally far ones count is left open."""
     from ficgan.pointcloud.cloud import rounded_colors
     from ficgan.pointcloud.neighbours import nearest
 
@@ -96,7 +94,6 @@ def _smoothed(made: dict[int, CloudAnonymizer], cloud: Cloud) -> Swept:
 
 
 def _merged(made: dict[int, CloudAnonymizer], cloud: Cloud) -> Swept:
-    """At weight 1 every point lies on the target's nearest: all other weights lie between the two clouds."""
     from ficgan.pointcloud.cloud import rounded_colors
 
     there = replace(next(iter(made.values())), weight=1.0)(cloud)  # type: ignore[call-arg]
@@ -129,10 +126,8 @@ def time_alone(
 
 # -- inverses ---------------------------------------------------------------------------------------------------------
 
-_FLOOR = 0.02
-"""Factors of tapering below which a point is not brought back: it would fly away with its rounding."""
-_OTHERS = 8
-"""People whose faces tell the attacker who guesses r what a face is like."""
+_FLOOR = 0.02  # Factors of tapering below which a point is not brought back: it would fly away with its rounding
+_OTHERS = 8  # People whose faces tell the attacker who guesses r what a face is like
 
 
 @dataclass(frozen=True)
@@ -166,7 +161,6 @@ def inverses(config: CloudStudyConfig, method: str = "", *, alike: bool = False)
 
 
 def inverse_degrees(config: CloudStudyConfig, attacker: str) -> list[int]:
-    """Degrees at which an inverse is tried."""
     return sorted(config.degrees) if INVERSES[attacker].quick else config.costly_degrees
 
 
@@ -199,7 +193,6 @@ def inverse_key(study: CloudStudy, row: int, attacker: str) -> list[object]:
 
 
 def _others(study: CloudStudy, row: int) -> list[int]:
-    """Rows of other people's scans, one of each."""
     scans = study.clouds.scans
     known = {scans[other].person: other for other in (*study.clouds.probes, *study.clouds.gallery)}
     return [other for person, other in known.items() if person != scans[row].person][:_OTHERS]
@@ -209,14 +202,11 @@ def _others(study: CloudStudy, row: int) -> list[int]:
 
 _TESTED, _WATCHED = 0.1, 0.1
 """Shares of the people that are tried on, and that training is watched on (§4.3.5.1: 80, 10, 10 %)."""
-_WIDEST = 10.0
-"""Degrees of yaw of the outermost views."""
+_WIDEST = 10.0  # Degrees of yaw of the outermost views
 
 
 @dataclass(frozen=True)
 class Guesses:
-    """What was read in the auto-encoder's guesses."""
-
     probes: NDArray[np.intp]  # [T] places of the tried probes among the study's
     records: dict[tuple[str, int], Record]  # (method, degree) → [T]
     record: dict[str, Any]  # of the training, with "people": how many it learnt from, and was tried on
@@ -298,14 +288,12 @@ def train_and_guess(study: CloudStudy, out: Path, say: Callable[[str], None]) ->
 
 
 def _settings(study: CloudStudy) -> tuple[AttackConfig, list[str], list[int]]:
-    """With methods and degrees, as far as the study has them."""
     settings, config = study.config.attack, study.config
     assert settings is not None
     return settings, list(settings.methods or config.methods), sorted(set(settings.degrees) & set(config.degrees))
 
 
 def _pairs(study: CloudStudy) -> Pairs:
-    """Anonymised and clear views; those of clouds of which nothing could be made are left out."""
     from ficgan.anonymizers import Faces
     from ficgan.lab.attacks import Pairs
 
@@ -336,7 +324,6 @@ def _windows(images: Images, settings: AttackConfig) -> Images:
 
 
 def _put_back(guess: Images, image: Images, settings: AttackConfig) -> Images:
-    """A guess in its place, the rest as it was published."""
     out = image.copy()
     out[_middle(image.shape[:2], settings.window)] = resize(guess, settings.window)
     return out

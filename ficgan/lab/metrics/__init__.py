@@ -15,9 +15,7 @@ class Metric:
     Args:
         name: as in `Figure.metric`.
         title: one line for `ficgan-eval list metrics`.
-        kind: privacy or utility.
         better: for the anonymiser: "low", "high", or "near" the value of the clear images.
-        source: paper and equation or section.
     """
 
     name: str

@@ -18,8 +18,7 @@ __all__ = [
 Floats = NDArray[np.floating[Any]]
 
 POSE_NAMES = ("yaw", "pitch", "roll")
-_LOOK_AT = 160
-"""Side at which crops are searched: one pass there finds as many faces of CelebA as the pyramid of sizes."""
+_LOOK_AT = 160  # Side at which crops are searched: one pass there finds as many faces of CelebA as the pyramid of sizes
 
 # A generic head in units of its eye distance: x to the viewer's right, y down, z towards the viewer, pupils at z = 0.
 # Depths: a nose tip stands 26 mm, corners of the mouth 4 mm before the pupils, at a distance of 63 mm between these.

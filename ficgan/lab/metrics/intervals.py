@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ficgan.errors import UsageError
+from ficgan.lab.results import Figure
 
 __all__ = [
-    "BOOTSTRAP", "LEVEL", "Bootstrap", "Floats", "Interval", "percentiles", "proportion", "ratios", "recentred",
-    "rule_of_three", "wilson",
+    "BOOTSTRAP", "LEVEL", "Bootstrap", "Floats", "Interval", "Sample", "one_each_unknown", "percentiles", "proportion",
+    "ratios", "recentred", "rule_of_three", "wilson", "wilson_share",
 ]  # fmt: skip
 
 Floats = NDArray[np.floating[Any]]
-Interval = tuple[float | None, float | None]
-"""Low and high; None where there is none."""
+Interval = tuple[float | None, float | None]  # Low and high; None where there is none
 
-LEVEL = 0.95
-"""Coverage of every interval that is reported."""
+LEVEL = 0.95  # Coverage of every interval that is reported
 
 
 @dataclass(frozen=True)
@@ -132,13 +131,92 @@ def recentred(binned: Floats, value: float, trials: int) -> Interval:
     Args:
         binned: [1+R], the binned value of the whole first, then of the resamples.
         value: where it is 0 or 1, the interval is Wilson's.
-        trials: identities.
     """
     if value <= 0 or value >= 1:
         return wilson(0 if value <= 0 else trials, trials)
     if trials < 2:
         return None, None
     return percentiles(binned[1:], shift=value - float(binned[0]), within=(0.0, 1.0))
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Figures of N images (or clouds) of people, with intervals by resampling the people."""
+
+    people: NDArray[np.int64]  # [N] whose each image is
+    bootstrap: Bootstrap = BOOTSTRAP
+    unit: str = "images"
+
+    @cached_property
+    def person(self) -> NDArray[np.intp]:
+        """[N] the people, numbered from 0."""
+        found: NDArray[np.intp] = np.unique(self.people, return_inverse=True)[1].ravel()
+        return found
+
+    @cached_property
+    def drawn(self) -> NDArray[np.float32]:
+        return self.bootstrap.weights(int(self.person.max(initial=-1)) + 1)
+
+    def total(self, values: ArrayLike) -> NDArray[np.float64]:
+        """Values [N] added up for each person."""
+        return np.bincount(self.person, np.asarray(values, np.float64), self.drawn.shape[1]).astype(np.float64)
+
+    def none(self, metric: str, why: str) -> Figure:
+        return Figure(metric, None, unit=self.unit, note=why)
+
+    def mean(
+        self, metric: str, values: ArrayLike, note: str = "", *, then: Callable[[float], float] = float,
+        share: bool = False,
+    ) -> Figure:  # fmt: skip
+        """Mean of the finite values [N]; `then` is applied to it and to its interval, which one person alone has not.
+
+        Shares, which are values from 0 to 1, and truth values have the interval of a proportion.
+        """
+        x = np.asarray(values)
+        share, x = share or x.dtype == bool, x.astype(np.float64)
+        used = np.isfinite(x)
+        if not used.any():
+            return self.none(metric, note or f"no {self.unit.removesuffix('s')} has it")
+        sums, counts = self.total(np.where(used, x, 0.0)), self.total(used)
+        ends: Interval = (None, None)
+        if share:
+            ends = proportion(self.drawn, sums, counts)
+        elif np.count_nonzero(counts) > 1:
+            ends = percentiles(ratios(self.drawn, sums, counts))
+        value, low, high = (None if one is None else float(then(float(one))) for one in (x[used].mean(), *ends))
+        return Figure(metric, value, low, high, int(used.sum()), self.unit, note)
+
+    def share(self, metric: str, hits: ArrayLike, note: str = "") -> Figure:
+        """Mean of hits [N], 0 to 1."""
+        return self.mean(metric, hits, note, share=True)
+
+    def median(self, metric: str, values: ArrayLike, note: str = "") -> Figure:
+        """Median of the finite values [N]; of an even number the mean of the middle two."""
+        x = np.asarray(values, np.float64)
+        used = np.flatnonzero(np.isfinite(x))
+        if not len(used):
+            return self.none(metric, note or f"no {self.unit.removesuffix('s')} has it")
+        low, high = None, None
+        if len(np.unique(self.person[used])) > 1:
+            order = used[np.argsort(x[used])]
+            heaped = np.cumsum(self.drawn[:, self.person[order]], axis=1, dtype=np.float64)
+            whole = heaped[:, -1:]
+            picked = [x[order][np.argmax(heaped >= edge, axis=1)] for edge in (whole / 2, whole / 2 + 0.5)]
+            low, high = percentiles(np.where(whole[:, 0] > 0, (picked[0] + picked[1]) / 2, np.nan))
+        return Figure(metric, float(np.median(x[used])), low, high, len(used), self.unit, note)
+
+
+def wilson_share(metric: str, hits: NDArray[np.bool_], note: str = "") -> Figure:
+    """The share of hits [N] with Wilson's interval, every image a trial."""
+    return Figure(metric, float(hits.mean()), *wilson(int(hits.sum()), len(hits)), len(hits), "images", note)
+
+
+def one_each_unknown(people: NDArray[np.int64] | None, count: int) -> NDArray[np.int64]:
+    """[count] people; every image of somebody unknown (−1), or all where nothing is known, is a person of its own."""
+    out = np.full(count, -1, np.int64) if people is None else people.copy()
+    unknown = out < 0
+    out[unknown] = out.max(initial=-1) + 1 + np.arange(unknown.sum())
+    return out
 
 
 @lru_cache(maxsize=2)

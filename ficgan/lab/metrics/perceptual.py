@@ -122,7 +122,6 @@ def _check_pairs(a: Images, b: Images) -> None:
 
 
 def _ssim_maps(x: NDArray[np.float32], y: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Contrast-and-structure and SSIM at each pixel; x, y are pixels less 127.5, which spares float32's digits."""
     mx, my = _window(x), _window(y)
     both = 2 * (_window(x * y) - mx * my) + _C2
     spread = _window(x * x) + _window(y * y) - mx * mx - my * my + _C2
@@ -141,7 +140,6 @@ def _window(image: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _half(image: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Means of 2×2 pixels; an odd last row and column is dropped."""
     import cv2
 
     height, width = image.shape[0] // 2 * 2, image.shape[1] // 2 * 2
@@ -154,8 +152,6 @@ def _half(image: NDArray[np.float32]) -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class Perception:
-    """What SqueezeNet sees in N images."""
-
     features: NDArray[np.float32]  # [N,512], means over positions of the last layer, scaled
     codes: NDArray[np.float16] | None = None  # [N,D], if kept: the LPIPS-like distance of two images is ‖u − v‖²
     diversity: float | None = None  # mean LPIPS-like distance over all pairs of the N images
@@ -188,7 +184,6 @@ class SqueezeNet:
 
     @property
     def measures(self) -> bool:
-        """Whether there are linear layers, hence distances."""
         return self._weights is not None
 
     def read(
@@ -333,7 +328,6 @@ def _code(taps: list[NDArray[np.float32]], weights: list[NDArray[np.float32]]) -
 
 
 def _to_half(code: NDArray[np.float32]) -> NDArray[np.float16]:
-    """By torch, which is thirty times faster at this than NumPy."""
     import torch
 
     return torch.from_numpy(code).half().numpy()
@@ -424,7 +418,6 @@ def _subsets(rng: np.random.Generator, count: int, size: int, subsets: int) -> M
 
 
 def _forms(x: Matrix, y: Matrix, left: Matrix, right: Matrix) -> Matrix:
-    """Σ_ij left_si k(x_i, y_j) right_sj for each subset s."""
     out = np.zeros(len(left))
     for begin in range(0, len(x), _ROWS):
         rows = slice(begin, begin + _ROWS)

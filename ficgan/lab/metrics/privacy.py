@@ -42,7 +42,6 @@ def hits(scores: Scores, k: int) -> NDArray[np.float64]:
 
 
 def chance(scores: Scores, k: int = 1) -> float:
-    """Rank-k of a guess: k of the enrolled people."""
     return min(1.0, k / scores.enrolled) if scores.enrolled else 0.0
 
 
@@ -463,14 +462,12 @@ def _mean_of_identities(
 
 
 def _verified(name: str, value: float, binned: Floats, scores: Scores, n: int | None = None, note: str = "") -> Figure:
-    """An exact figure of genuine scores, with an interval from the binned ones."""
     people = int(np.count_nonzero(scores.sums(scores.mated)))
     ends = intervals.recentred(binned, value, people)
     return Figure(name, value, *ends, len(scores.genuine) if n is None else n, "genuine scores", note)
 
 
 def _nobody(scores: Scores) -> str:
-    """Why there is no genuine score."""
     if not len(scores):
         return "There are no probes."
     if not scores.acquired.any():
@@ -507,7 +504,6 @@ def _global_measure(genuine: Floats, impostor: Floats) -> Floats:
 
 
 def _accuracies(scores: Scores) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """People whose probes could be found, and the share of each one's probes that was."""
     images = scores.sums(scores.enrolled_probes)
     present = images > 0
     return scores.identities[present], scores.sums(hits(scores, 1))[present] / images[present]

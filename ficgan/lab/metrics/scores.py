@@ -19,8 +19,7 @@ __all__ = ["BINS", "Resampled", "Scores", "bins_of"]
 Index = NDArray[np.intp]
 Metric = Literal["cosine", "euclidean"]
 
-BINS = 1000
-"""Bins of the histograms that the bootstrap of AUC, EER, TAR and D_sys reads."""
+BINS = 1000  # Bins of the histograms that the bootstrap of AUC, EER, TAR and D_sys reads
 _BLOCK = 2**22  # entries of temporary arrays
 
 
@@ -55,7 +54,6 @@ class Scores:
         """Compare embeddings [P,D] with [G,D] by cosine, or by negative Euclidean distance.
 
         Args:
-            probe, gallery: embeddings, all finite.
             probe_people, gallery_people: [P] and [G] integers ≥ 0, one per person.
             metric: "cosine" or "euclidean".
             acquired: [P] bool, which probes have an embedding; the others may hold anything. None: all.
@@ -112,7 +110,6 @@ class Scores:
         same: bool,
         twins: int,
     ) -> Scores:
-        """From the similarities of the acquired probes and of the gallery images in `order`."""
         rows = np.flatnonzero(acquired)
         bad = rows[~np.isfinite(matrix).all(1)]
         if len(bad):
@@ -155,7 +152,6 @@ class Scores:
 
     @property
     def enrolled(self) -> int:
-        """How many people the gallery holds."""
         return len(self._first)
 
     @cached_property
@@ -238,7 +234,6 @@ class Scores:
 
     @cached_property
     def span(self) -> tuple[float, float]:
-        """Lowest and highest score."""
         if not self.acquired.any():
             return 0.0, 0.0
         return float(np.fmin.reduce(self.similarity, axis=None)), float(np.fmax.reduce(self.similarity, axis=None))
@@ -365,13 +360,11 @@ def _similarities(
 
 
 def _unit(array: NDArray[Any]) -> NDArray[np.float32]:
-    """Rows of length 1; scaled first, so that no square overflows."""
     rows = array / np.abs(array).max(1, keepdims=True).astype(np.float64)
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
 def _distinct(array: NDArray[np.float32]) -> tuple[NDArray[np.float32], Index]:
-    """The different rows, and which of them each row is."""
     array = array + 0.0  # −0 becomes 0, so that equal rows have equal bytes
     rows = array.view(np.dtype((np.void, array.dtype.itemsize * array.shape[1]))).ravel()
     _, first, of = np.unique(rows, return_index=True, return_inverse=True)
@@ -419,7 +412,6 @@ def _acquired(given: ArrayLike | None, probes: int) -> NDArray[np.bool_]:
 def _gallery_order(
     people: NDArray[np.int64], enrolled: NDArray[np.int64], acquired: NDArray[np.bool_], same: bool
 ) -> Index:
-    """The gallery images that take part, by person; refused where nobody can be found or confused."""
     if same and not np.array_equal(people, enrolled):
         raise InputError("to leave every image's own out, probes and gallery must show the same people in one order")
     who, images = np.unique(enrolled, return_counts=True)

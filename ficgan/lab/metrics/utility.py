@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from ficgan.faces import ARCFACE_POINTS, FaceDetector, crop, detector_missing, g
 from ficgan.lab.attributes import AttributeClassifier
 from ficgan.lab.metrics import Metric, geometry, perceptual
 from ficgan.lab.metrics.geometry import POSE_NAMES, Detections
-from ficgan.lab.metrics.intervals import BOOTSTRAP, Bootstrap, percentiles, proportion, ratios
+from ficgan.lab.metrics.intervals import BOOTSTRAP, Bootstrap, Sample, one_each_unknown, percentiles
 from ficgan.lab.metrics.perceptual import Inception, Lpips, Perception, SqueezeNet
 from ficgan.lab.results import Figure
 
@@ -65,8 +65,7 @@ UTILITY: tuple[Metric, ...] = (
 
 _DETECTORS = ("yunet", "insightface", "centerface", "dlib")
 """Fastest first: here the same detector looks at every method's output."""
-_CODES = 2**30
-"""Bytes of SqueezeNet's codes that readings may keep; larger sets are looked at again."""
+_CODES = 2**30  # Bytes of SqueezeNet's codes that readings may keep; larger sets are looked at again
 _CODE = 0.9e6
 _BATCH = 32
 _FEWEST = 5  # images; a correlation of fewer says nothing
@@ -180,7 +179,6 @@ class Judges:
         return found
 
     def _find_published(self) -> None:
-        """LPIPS and Inception, where their packages and weights are here."""
         try:
             if network := perceptual.lpips_backbone():
                 self.lpips = Lpips(network)
@@ -315,7 +313,6 @@ def compare(
     """Every utility figure that applies, in the order of `UTILITY`; value None, with the reason, if a judge is missing.
 
     Args:
-        clear: what was read in the clear faces.
         anonymised: what was read in the others, one by one, against `clear`.
         region: x0, y0, x1, y1: SSIM, MS-SSIM and PSNR are of this square; None: the whole crop.
         labels: [N,A], 0 or 1, in the order of the classifier's attributes.
@@ -323,10 +320,8 @@ def compare(
     """
     if clear.faces.images.shape != anonymised.faces.images.shape or clear.faces.names != anonymised.faces.names:
         raise InputError("the anonymised faces are not those of the clear set, one by one")
-    people = anonymised.faces.people
-    if people is None or (people < 0).any():
-        people = np.arange(len(anonymised))
-    figures = _Figures(clear, anonymised, people, bootstrap)
+    people = one_each_unknown(anonymised.faces.people, len(anonymised))
+    figures = _Figures(clear, anonymised, Sample(people, bootstrap))
     figures.fidelity(region)
     figures.distributions()
     figures.geometry()
@@ -335,12 +330,8 @@ def compare(
 
 
 class _Figures:
-    """Figures of N images with intervals by the bootstrap over people."""
-
-    def __init__(self, clear: Readings, after: Readings, people: NDArray[np.int64], bootstrap: Bootstrap) -> None:
-        self.clear, self.after, self.seed = clear, after, bootstrap.seed
-        known, self.person = np.unique(people, return_inverse=True)
-        self.drawn = bootstrap.weights(len(known))
+    def __init__(self, clear: Readings, after: Readings, sample: Sample) -> None:
+        self.clear, self.after, self.sample = clear, after, sample
         self.out: list[Figure] = []
 
     def fidelity(self, region: Box | None) -> None:
@@ -397,7 +388,7 @@ class _Figures:
         floor = self.clear.inception_floor if judge == "inception" else self.clear.squeezenet_floor
         note = f"biased upwards at small n: two halves of the clear images are {floor:.4g} apart"
         self.out.append(Figure(frechet, perceptual.frechet_distance(x, y), n=count, unit="images", note=note))
-        mean, spread = perceptual.kernel_distance(x, y, seed=self.seed)
+        mean, spread = perceptual.kernel_distance(x, y, seed=self.sample.bootstrap.seed)
         note = f"standard deviation over subsets {spread:.4g}"
         self.out.append(Figure(kernel, mean, n=count, unit="images", note=note))
 
@@ -450,7 +441,7 @@ class _Figures:
         self.mean("attributes", agreement(before, after), "rare attributes flatter it; see the balanced figure")
         value = float(balanced_agreement(before, after))
         if np.isfinite(value):
-            resampled = balanced_agreement(before, after, self.drawn[:, self.person])
+            resampled = balanced_agreement(before, after, self.sample.drawn[:, self.sample.person])
             ends = percentiles(resampled, within=(0, 1))
             self.out.append(Figure("attributes-balanced", value, *ends, len(after), "images"))
         else:
@@ -463,24 +454,13 @@ class _Figures:
 
     # -- one figure ---------------------------------------------------------------------------------------------------
 
-    def mean(
-        self, metric: str, values: Values, note: str = "", *, then: Callable[[float], float] = float
-    ) -> None:
-        """The mean of the finite values; `then` is applied to it and to its interval."""
-        used = np.isfinite(values)
-        if not used.any():
-            return self.none(metric, note or "no image has it")
-        ends = percentiles(ratios(self.drawn, self._sum(np.where(used, values, 0)), self._sum(used)))
-        numbers = (np.mean(values[used], dtype=np.float64), *ends)
-        value, low, high = (None if number is None else float(then(float(number))) for number in numbers)
-        self.out.append(Figure(metric, value, low, high, int(used.sum()), "images", note))
+    def mean(self, metric: str, values: Values, note: str = "", **how: Any) -> None:
+        self.out.append(self.sample.mean(metric, values, note, **how))
 
     def share(self, metric: str, hits: NDArray[np.bool_], note: str) -> None:
-        ends = proportion(self.drawn, self._sum(hits), self._sum(np.ones(len(hits))))
-        self.out.append(Figure(metric, float(hits.mean()), *ends, len(hits), "images", note))
+        self.out.append(self.sample.share(metric, hits, note))
 
     def correlation(self, metric: str, a: Values, b: Values, note: str = "") -> None:
-        """Pearson's r where both are finite."""
         used = np.isfinite(a) & np.isfinite(b)
         if used.sum() < _FEWEST:
             return self.none(metric, f"{int(used.sum())} images are too few for a correlation")
@@ -490,20 +470,16 @@ class _Figures:
         x, y = (x - x.mean()) / x.std(), (y - y.mean()) / y.std()  # so that moments of resamples lose no digits
         moments = np.zeros((len(a), 6), np.float64)
         moments[used] = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], 1)
-        sums = np.stack([self._sum(column) for column in moments.T], 1).astype(np.float32)
-        n, sx, sy, sxx, syy, sxy = (self.drawn @ sums).astype(np.float64).T
+        sums = np.stack([self.sample.total(column) for column in moments.T], 1).astype(np.float32)
+        n, sx, sy, sxx, syy, sxy = (self.sample.drawn @ sums).astype(np.float64).T
         with np.errstate(invalid="ignore", divide="ignore"):
             r = (sxy - sx * sy / n) / np.sqrt((sxx - sx * sx / n) * (syy - sy * sy / n))
         ends = percentiles(r, within=(-1, 1))
         self.out.append(Figure(metric, float(np.mean(x * y)), *ends, int(used.sum()), "images", note))
 
     def none(self, metric: str, why: str) -> None:
-        self.out.append(Figure(metric, None, unit="images", note=why))
+        self.out.append(self.sample.none(metric, why))
 
     def lack(self, *judges: str, other: str = "these faces were not read against the clear ones") -> str:
         """Why a figure cannot be had: the first judge that is missing, else another reason."""
         return next((self.after.missing[judge] for judge in judges if judge in self.after.missing), other)
-
-    def _sum(self, values: NDArray[np.generic]) -> NDArray[np.float64]:
-        """Values of images [N] added up for each person."""
-        return np.bincount(self.person, np.asarray(values, np.float64), self.drawn.shape[1]).astype(np.float64)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,43 +12,34 @@ import yaml
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces, Images
+from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces
 from ficgan.errors import UsageError
-from ficgan.images import atomic_write
 from ficgan.lab.attackers import Lessons, Opponent
 from ficgan.lab.attacks import REVERSERS, Pairs
 from ficgan.lab.bench import Bench, anonymiser_for, known
 from ficgan.lab.matrix_config import MatrixConfig, SplitConfig, get_scenarios
-from ficgan.lab.metrics.intervals import Bootstrap, percentiles, proportion, ratios
+from ficgan.lab.metrics.intervals import Bootstrap, Sample
 from ficgan.lab.metrics.privacy import hits, rank
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.readers import Embeddings, Reader
 from ficgan.lab.results import Figure, Trial
 from ficgan.lab.reversal import fidelity_figures, identity_distance
 from ficgan.lab.sets import open_set
-from ficgan.lab.stored import fingerprint
+from ficgan.lab.stored import Progress, fingerprint
 from ficgan.registry import parse_spec
 
 __all__ = [
-    "COLOURS", "NOT_ANGULAR", "Attack", "Progress", "Row", "Rows", "Treatment", "anonymised", "attack_on", "distance",
-    "identified", "mean_figure", "origin", "read_trials", "save_plot", "scaled", "share_figure", "transfer", "treated",
-    "with_data", "write_file",
+    "COLOURS", "NOT_ANGULAR", "Attack", "Row", "Rows", "Treatment", "attack_on", "distance", "identified",
+    "read_trials", "scaled", "transfer", "treated", "with_data",
 ]  # fmt: skip
 
-Progress = Callable[[int, int, str], None]
-"""Called as progress(done, total, what)."""
 Row = dict[str, Any]
 Rows = NDArray[np.int64]
 LEAST_BACKGROUND = 12
 """People whose faces k-same with the usual k = 10 needs, and two who may drop out because no face is found."""
-TESTED = 0.25
-"""Share of the people that are tested where there are too few for the whole protocol."""
-NOT_ANGULAR = "the judge was not trained by angles"
-"""Note of an IDD that cannot be compared with ArcFace's."""
-TOGETHER = 8
-"""Faces whose guesses are held at once."""
-CHUNK = 256
-"""Faces that are anonymised together; with alpha = 1 they are each other's targets."""
+TESTED = 0.25  # Share of the people that are tested where there are too few for the whole protocol
+NOT_ANGULAR = "the judge was not trained by angles"  # Note of an IDD that cannot be compared with ArcFace's
+TOGETHER = 8  # Faces whose guesses are held at once
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
 """Told apart by the colour-blind (Okabe and Ito 2008)."""
 
@@ -156,14 +145,6 @@ def treated(bench: Bench, how: Treatment, rows: Rows) -> Faces:
     return bench.prepared.faces.take(rows).with_images(images)
 
 
-def anonymised(anonymizer: Anonymizer, faces: Faces) -> Images:
-    """All faces in chunks, so that memory is bounded by the output."""
-    out = np.empty_like(faces.images)
-    for rows in np.array_split(np.arange(len(faces)), max(1, -(-len(faces) // CHUNK))):
-        out[rows] = anonymizer(faces.take(rows))
-    return out
-
-
 @dataclass(frozen=True)
 class Attack:
     """An attacker of a bench; it is trained when a guess is asked for that is not kept already."""
@@ -176,7 +157,6 @@ class Attack:
 
     @property
     def mark(self) -> list[Any]:
-        """What its guesses depend on besides what it sees."""
         learnt = self.opponent.lessons
         return [fingerprint(self.opponent.reverser), None if learnt is None else learnt.digest]
 
@@ -265,82 +245,23 @@ def read_trials(
 
 
 def _identity(bench: Bench, guesses: Faces, rows: Rows, reader: Reader) -> tuple[Figure, ...]:
-    bootstrap = Bootstrap(max(1, bench.resamples), bench.seed)
+    bootstrap = bench.bootstrap
     gallery, people = bench.prepared.faces.take(bench.split.gallery), bench.people[rows]
     seen, enrolled = (bench.embed(reader, faces) for faces in (guesses, gallery))
-    idd = distance(bench, reader, guesses, rows, bootstrap)
+    idd = distance(bench, reader, guesses, rows)
     if not np.isin(people, known(gallery)).any():
         return (Figure("IRA", None, unit="images", note="none of these people is enrolled"), idd)
     scores = Scores.compare(seen, enrolled, people, known(gallery), metric=reader.metric)
     return rank(scores, 1, bootstrap=bootstrap), identified(scores, "one guess, nearest image", bootstrap), idd
 
 
-def distance(bench: Bench, reader: Reader, guesses: Faces, rows: Rows, bootstrap: Bootstrap) -> Figure:
+def distance(bench: Bench, reader: Reader, guesses: Faces, rows: Rows) -> Figure:
     """IDD of guesses at the images at `rows`; a note marks judges whose angles mean something else than ArcFace's."""
     seen, source = (bench.embed(reader, faces) for faces in (guesses, bench.prepared.faces.take(rows)))
-    idd = identity_distance(seen, source, bench.people[rows], bootstrap)
+    idd = identity_distance(seen, source, bench.sample(rows))
     return idd if reader.metric == "cosine" else replace(idd, note=NOT_ANGULAR)
 
 
 def identified(scores: Scores, note: str, bootstrap: Bootstrap) -> Figure:
     """IRA: the share of images whose nearest person is the right one (Revelio, section 5.2); its interval by people."""
-    return share_figure("IRA", hits(scores, 1), scores.people, bootstrap, note)
-
-
-def share_figure(metric: str, right: NDArray[Any], people: Rows | None, bootstrap: Bootstrap, note: str = "") -> Figure:
-    """The share of images [N] that are right; see `mean_figure`. Where all or none are, Wilson's interval."""
-    return _mean(metric, right, people, bootstrap, note, proportion)
-
-
-def mean_figure(metric: str, values: NDArray[Any], people: Rows | None, bootstrap: Bootstrap, note: str = "") -> Figure:
-    """The mean of values [N] of images, its interval by resampling people: photos of one are no independent trials.
-
-    Where people [N] are None, or some are unknown (−1), every image counts as a person.
-    """
-    return _mean(metric, values, people, bootstrap, note, lambda *drawn: percentiles(ratios(*drawn)))
-
-
-def _mean(
-    metric: str, values: NDArray[Any], people: Rows | None, bootstrap: Bootstrap, note: str,
-    interval: Callable[..., Any],
-) -> Figure:  # fmt: skip
-    if not len(values):
-        return Figure(metric, None, unit="images", note="there is no such face here")
-    who = np.arange(len(values)) if people is None or (people < 0).any() else people
-    _, cluster = np.unique(who, return_inverse=True)
-    sums, counts = np.bincount(cluster, values.astype(np.float64)), np.bincount(cluster).astype(np.float64)
-    low, high = interval(bootstrap.weights(len(sums)), sums, counts)
-    return Figure(metric, float(np.mean(values, dtype=np.float64)), low, high, len(values), "images", note)
-
-
-def origin(settings: Any, seconds: float) -> dict[str, Any]:
-    """Provenance of results: versions, machine, settings, seconds."""
-    from ficgan import __version__
-
-    return {
-        "ficgan": __version__, "python": platform.python_version(), "machine": platform.machine(),
-        "settings": settings, "seconds": round(seconds, 1),
-    }  # fmt: skip
-
-
-def write_file(path: Path, data: bytes) -> Path:
-    """Write a file whole or not at all; its folder is made."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path, overwrite=True) as file:
-        file.write(data)
-    return path
-
-
-def save_plot(stem: Path, draw: Callable[[Any], None], size: tuple[float, float]) -> list[Path]:
-    """A plot as PNG and SVG, drawn on a matplotlib Figure of a size in inches; `stem` has no suffix."""
-    from matplotlib.figure import Figure as Canvas
-
-    canvas = Canvas(figsize=size, layout="constrained")
-    draw(canvas)
-    written = []
-    for suffix in (".png", ".svg"):
-        data = io.BytesIO()
-        fixed: dict[str, Any] = {"metadata": {"Date": None}} if suffix == ".svg" else {"dpi": 130}
-        canvas.savefig(data, format=suffix[1:], **fixed)
-        written.append(write_file(stem.with_suffix(suffix), data.getvalue()))
-    return written
+    return Sample(scores.people, bootstrap).share("IRA", hits(scores, 1), note)

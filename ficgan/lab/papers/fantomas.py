@@ -14,10 +14,12 @@ from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.bench import open_bench
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, SetConfig
 from ficgan.lab.papers import published
-from ficgan.lab.papers.bench import COLOURS, Progress, Row, Treatment, save_plot, transfer, with_data
+from ficgan.lab.papers.bench import COLOURS, Row, Treatment, transfer, with_data
 from ficgan.lab.papers.published import FANTOMAS_CLAIMS, FANTOMAS_REVERSIBLE, FANTOMAS_SPLIT
+from ficgan.lab.report.page import save_plot
 from ficgan.lab.report.tables import controls, figure, spelled
 from ficgan.lab.results import Figure, Results, Trial
+from ficgan.lab.stored import Progress
 from ficgan.registry import parse_spec
 
 __all__ = [
@@ -54,8 +56,7 @@ RULE = (
 GENERAL, SPECIALISED = "reversed-general", "reversed-specialised"
 REVERSED = (GENERAL, SPECIALISED)
 _MODEL, _CONV, _PIX2PIX = "autoencoder", "autoencoder:linear=none", "pix2pix"
-NAMES = {_MODEL: "auto-encoder", _CONV: "conv AE", _PIX2PIX: "Pix2Pix"}
-"""What the paper calls its general attackers."""
+NAMES = {_MODEL: "auto-encoder", _CONV: "conv AE", _PIX2PIX: "Pix2Pix"}  # What the paper calls its general attackers
 UTILITY = ("lpips", "lpips-squeezenet", "attributes-balanced", "ssim")
 _BARS = {
     "base": (COLOURS[7], "clear images"), "seen": (COLOURS[0], "anonymised images"),
@@ -104,7 +105,6 @@ def fantomas_matrix(
 
 
 def _sized(method: MethodConfig, factor: float) -> MethodConfig:
-    """The same in pixels of another crop."""
     given = method.parameters
     powers = _PIXELS.get(method.method, {})
     changed = {key: max(1, round(given[key] * factor**power)) for key, power in powers.items()}
@@ -228,7 +228,6 @@ def _rank(trial: Trial) -> Figure | None:
 
 
 def _best(trials: Iterable[Trial], *scenarios: str) -> tuple[Figure | None, Trial | None]:
-    """The highest rank-1 of these scenarios, and the trial it is of."""
     ranks = [(found, one) for one in trials if one.scenario in scenarios and (found := _rank(one)) is not None]
     known = [(found, one) for found, one in ranks if found.value is not None]
     return max(known, key=lambda pair: pair[0].value or 0.0, default=(None, None))
@@ -285,7 +284,6 @@ def _listed(parameters: dict[str, Any]) -> str:
 
 
 def _counts(found: Sequence[Verdict]) -> Row:
-    """How many of the fifteen are reversible, by any judge."""
     decided: dict[str, bool] = {}
     for one in found:
         if one.method in FANTOMAS_CLAIMS and one.reversible is not None:
@@ -396,7 +394,6 @@ def attacker_tables(results: Results, found: Sequence[Verdict]) -> list[dict[str
 
 
 def _by_method(results: Results) -> Iterator[tuple[Row, list[Trial]]]:
-    """Set, method and judge as a row begins with them, and their trials."""
     for name in results.sets:
         for method in results.methods:
             own = [one for one in results.trials if (one.set, one.method) == (name, method)]
@@ -479,7 +476,6 @@ def draw_fantomas(results: Results, found: Sequence[Verdict], folder: Path) -> l
 
 
 def _bars(results: Results, name: str, method: str) -> list[tuple[str, str, Figure]]:
-    """(label, kind, rank-1) from left to right, by the first judge; none where nothing was reversed."""
     judge = next((one.recogniser for one in results.trials if one.set == name and one.recogniser), "")
     here = [one for one in results.trials if (one.set, one.recogniser) == (name, judge)]
     own = [one for one in here if one.method == method]
@@ -492,7 +488,6 @@ def _bars(results: Results, name: str, method: str) -> list[tuple[str, str, Figu
 
 
 def _spread(one: Figure) -> tuple[float, list[list[float]]]:
-    """The value, and how far its interval reaches below and above."""
     value = one.value or 0.0
     low, high = (value if end is None else end for end in (one.low, one.high))
     return value, [[max(0.0, value - low)], [max(0.0, high - value)]]
@@ -513,7 +508,6 @@ def _draw_bars(bars: Sequence[tuple[str, str, Figure]], method: str, canvas: Any
 
 
 def _points(results: Results, found: Sequence[Verdict], name: str) -> tuple[str, list[tuple[str, float, Figure]]]:
-    """The utility metric, and (method, utility, reversibility) of the first judge."""
     uses = {one.method: {f.metric: f.value for f in one.figures} for one in results.utilities if one.set == name}
     metric = next((m for m in UTILITY if any(use.get(m) is not None for use in uses.values())), "")
     here = [one for one in found if one.set == name]

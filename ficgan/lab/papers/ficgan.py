@@ -22,22 +22,21 @@ from ficgan.deidentify import Deidentifier, Ficgan, refuse_trainer
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import crop, get_detector, transform_points
 from ficgan.lab.basics import reconstruct
-from ficgan.lab.metrics.intervals import Bootstrap
+from ficgan.lab.bench import anonymised
+from ficgan.lab.metrics.intervals import Bootstrap, Sample, one_each_unknown
 from ficgan.lab.metrics.utility import Judges, Readings, compare, kept
-from ficgan.lab.papers.bench import Progress, Rows, anonymised, mean_figure, origin, share_figure, write_file
-from ficgan.lab.readers import Embeddings, Reader, get_readers
-from ficgan.lab.results import FICGAN_LEAK, NOT_HANDLED, Figure, Results, Trial, Utility
+from ficgan.lab.pages import write_file
+from ficgan.lab.papers.bench import Rows
+from ficgan.lab.readers import Embeddings, Reader, cosines, get_readers, paired
+from ficgan.lab.results import FICGAN_LEAK, NOT_HANDLED, Figure, Results, Trial, Utility, origin
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
-from ficgan.lab.stored import VERSION, digest, fingerprint
+from ficgan.lab.stored import VERSION, Progress, digest, fingerprint
 
 __all__ = ["SAME_PHOTO", "FicganPaper", "Found", "Kept", "Run", "Setting", "Stage", "run_ficgan"]
 
-SAME_PHOTO = "same-photo"
-"""Name of the comparison: the output against its own source, as the paper's ID similarity."""
-FEW = 3000
-"""Images of CelebA-HQ's test part; Fréchet distances of fewer are biased upwards."""
-CODES = {"w_m": 0.0, "w_t": 1.0}
-"""The k-same code and an arbitrary person's: the alpha of `Ficgan` that gives them."""
+SAME_PHOTO = "same-photo"  # Name of the comparison: the output against its own source, as the paper's ID similarity
+FEW = 3000  # Images of CelebA-HQ's test part; Fréchet distances of fewer are biased upwards
+CODES = {"w_m": 0.0, "w_t": 1.0}  # The k-same code and an arbitrary person's: the alpha of `Ficgan` that gives them
 _SHOWN = frozenset({
     "attributes", "attributes-balanced", "attributes-accuracy", "fid", "fd-squeezenet", "lpips", "lpips-squeezenet",
     "ssim",
@@ -50,7 +49,6 @@ class FicganPaper:
 
     Args:
         skip: leave out so many images, the first by name: 60,000 leaves what the paper tests on of FFHQ.
-        judges: recognisers that had no part in training.
         checkpoint, bank: of the model; the embedded ones if empty.
         layers: values of i; none: all from 0 to L − 1.
         ablations: (name, checkpoint, bank) of Table 2.
@@ -146,10 +144,8 @@ class Run:
     """What `run_ficgan` found.
 
     Args:
-        results: for a report.
         found: setting → figures, in the order they were run.
         strangers: every photo against another person's: what chance gives.
-        reconstruction: G(E(x)).
         layers, num_layers: values of i that were run, and L.
         classifier: what stands in the attribute classifier's header; None without one.
     """
@@ -197,6 +193,10 @@ class Stage:
         return {reader.name: reader.embed(self.faces) for reader in self.readers}
 
     @cached_property
+    def sample(self) -> Sample:
+        return Sample(one_each_unknown(self.faces.people, len(self.faces)), self.bootstrap)
+
+    @cached_property
     def digest(self) -> str:
         """Of the pixels, the people, the readers and the context."""
         pixels = [content_key(image) for image in self.faces.images]
@@ -211,7 +211,7 @@ class Stage:
             return Found.read(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, KeyError, TypeError):
             found = self._measured(self.faces.with_images(make()))
-        write_file(path, json.dumps(asdict(found), allow_nan=False).encode())
+        write_file(path, json.dumps(asdict(found), allow_nan=False))
         return found
 
     def _measured(self, output: Faces) -> Found:
@@ -227,19 +227,16 @@ class Stage:
                 name: Kept(there, lacking, int(images))
                 for (name, (there, lacking, _)), images in zip(shares.items(), having, strict=True)
             }
-        mse = mean_figure("mse", np.array(error), self.faces.people, self.bootstrap, "of pixels on [−1, 1]")
+        mse = self.sample.mean("mse", error, "of pixels on [−1, 1]")
         judges = {reader.name: self._read(reader, output) for reader in self.readers}
         return Found(judges, (*(one for one in figures if one.metric in _SHOWN), mse), attributes)
 
     def _read(self, reader: Reader, output: Faces) -> tuple[Figure, ...]:
-        a, b = (values.astype(np.float64) for values in (self.source[reader.name], reader.embed(output)))
-        cosine = (a * b).sum(1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)).clip(1e-12)
-        similarity = cosine if reader.metric == "cosine" else -np.linalg.norm(a - b, axis=1)
+        source, made = self.source[reader.name], reader.embed(output)
         note = "" if reader.metric == "cosine" else "cosine of embeddings that are compared by distance"
-        people = self.faces.people
         return (
-            mean_figure("ID cosine", cosine, people, self.bootstrap, note),
-            share_figure("match rate", similarity > reader.threshold, people, self.bootstrap),
+            self.sample.mean("ID cosine", cosines(source, made), note),
+            self.sample.share("match rate", paired(reader, source, made) > reader.threshold),
         )
 
 
@@ -290,7 +287,6 @@ def run_ficgan(config: FicganPaper, out: Path, progress: Progress | None = None)
 
 
 def _faces(config: FicganPaper, out: Path) -> tuple[Prepared, Rows]:
-    """Prepared crops, and the rows that are measured in an order in which neighbours are strangers."""
     whole = open_set(config.data, layout=config.layout, labels=config.labels)
     whole = whole.only(config.part) if config.part else whole
     order = np.arange(config.skip, len(whole))
@@ -329,7 +325,6 @@ def _settings(config: FicganPaper, layers: Sequence[int]) -> Iterator[Setting]:
 
 
 def _reconstruction(stage: Stage, deid: Deidentifier) -> Found:
-    """At the model's own alignment, at the size of the crops; nothing is pasted back."""
     faces, size = stage.faces, stage.faces.images.shape[1]
     matrices = [deid.alignment.matrix(marks, size) for marks in faces.landmarks]
     images = np.stack([crop(image, m, size) for image, m in zip(faces.images, matrices, strict=True)])

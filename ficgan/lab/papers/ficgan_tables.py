@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from ficgan.lab.papers import published
-from ficgan.lab.papers.bench import Row, save_plot
+from ficgan.lab.papers.bench import Row
 from ficgan.lab.papers.ficgan import Found, Kept, Run
+from ficgan.lab.report.page import save_plot
 from ficgan.lab.results import Figure
 
 __all__ = ["draw_figure_4", "ficgan_tables"]
 
-LEAST = 5
-"""Images with an attribute that a share of its own needs."""
+LEAST = 5  # Images with an attribute that a share of its own needs
 _SHARES = {
     "attributes": "attributes as read in the source, %",
     "attributes-balanced": "the same, balanced, %",
@@ -72,7 +72,6 @@ def _figure_4(run: Run) -> Row:
 
 
 def _figure_b(run: Run, chosen: Sequence[int]) -> Row | None:
-    """Per attribute, the share of images in which the k-same code leaves it as it was."""
     by_layer = {layer: one for layer, one in run.by_layer("w_m").items() if layer in chosen}
     rows, named = [], published.FICGAN_CONTROLLABLE | published.FICGAN_UNCONTROLLABLE
     for name in by_layer[chosen[0]].attributes:
@@ -98,7 +97,6 @@ def _figure_b(run: Run, chosen: Sequence[int]) -> Row | None:
 
 
 def _table(title: str, printed: published.Printed, note: str, rows: list[Row]) -> Row:
-    """One's own rows, then the published; the paper's attributes stand apart, as it leaves open which they are."""
     published = [
         {"from": printed.paper, **{"attributes, paper" if key == "attributes" else key: row[key] for key in row}}
         for row in printed.rows
@@ -108,7 +106,6 @@ def _table(title: str, printed: published.Printed, note: str, rows: list[Row]) -
 
 
 def _pruned(rows: Sequence[Row]) -> list[Row]:
-    """The same columns in all rows, none of them empty throughout."""
     columns = dict.fromkeys(key for row in rows for key in row)
     used = [key for key in columns if any(row.get(key, "–") != "–" for row in rows)]
     return [{key: row.get(key, "–") for key in used} for row in rows]
@@ -198,7 +195,6 @@ def _all_attributes(run: Run, axes: Any) -> None:
 
 
 def _single_attributes(run: Run, axes: Any) -> None:
-    """Curves of images that have the attribute, for the k-same code."""
     for number, name in enumerate(_SINGLE):
         shares = {i: one.attributes[name].there for i, one in run.by_layer("w_m").items() if name in one.attributes}
         points = {i: Figure(name, share) for i, share in shares.items() if share is not None}

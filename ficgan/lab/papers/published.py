@@ -119,8 +119,7 @@ FANTOMAS_BY_ENROLMENT = {"clear": 0.492, "anonymised": 0.271}
 ArcFace, with clear and with anonymised images enrolled."""
 
 _REVELIO = "Revelio (Zhai et al.)"
-REVELIO_SIZE, REVELIO_EPOCHS, REVELIO_CANDIDATES = 256, 1000, 50
-"""Section 5.1, and 4.3 for the number of candidates."""
+REVELIO_SIZE, REVELIO_EPOCHS, REVELIO_CANDIDATES = 256, 1000, 50  # Section 5.1, and 4.3 for the number of candidates.
 REVELIO_REFERENCE = {"images": 28000, "people": 6084}
 REVELIO_CLOSED = {"images": 97, "people": 50}
 REVELIO_OUTSIDE = {"images": 97, "people": 91}

@@ -20,14 +20,14 @@ from ficgan.lab.attacks.learned import Learned
 from ficgan.lab.attacks.revelio import Revelio
 from ficgan.lab.bench import Bench
 from ficgan.lab.matrix_config import without_folder
-from ficgan.lab.metrics.intervals import Bootstrap
+from ficgan.lab.pages import write_file
 from ficgan.lab.papers import published
-from ficgan.lab.papers.bench import Attack, Progress, Rows, Treatment, attack_on, origin, treated, write_file
+from ficgan.lab.papers.bench import Attack, Rows, Treatment, attack_on, treated
 from ficgan.lab.readers import get_readers
-from ficgan.lab.results import Results, Trial, from_json
+from ficgan.lab.results import Results, Trial, from_json, origin
 from ficgan.lab.sets import Prepared
 from ficgan.lab.sets.split import Split, written
-from ficgan.lab.stored import VERSION, Store, digest, files_digest, fingerprint
+from ficgan.lab.stored import VERSION, Progress, Store, digest, files_digest, fingerprint
 from ficgan.registry import parse_spec
 from ficgan.yaml_settings import hint, override, read_tree
 
@@ -39,8 +39,7 @@ __all__ = [
 PARTS = ("base", "retrieval", "fine-tuning", "kernel", "sweep", "defences", "ood")
 """Tables 1, 3 and 4 with one guess; Table 1 with many; Table 2; Figure 13; Figures 15 and 16; Tables 6 and 7; Figure 7
 and Table 5."""
-_REVISION = 2
-"""Raised where a part comes to report something else of the same settings."""
+_REVISION = 2  # Raised where a part comes to report something else of the same settings
 _LEARNT = {"retrieval": ("light", "heavy"), "fine-tuning": ("heavy",), "sweep": ("light", "heavy"),
            "defences": ("light",), "ood": ("heavy",)}  # fmt: skip
 """Blurs that the attacker has learnt for a part."""
@@ -51,12 +50,9 @@ _NEEDED: dict[str, tuple[str, ...]] = {
     "estimator_network": ("kernel",), "estimator_weights": ("kernel",),
 }  # fmt: skip
 """Settings that only some parts depend on."""
-ADAPTABLE = ("rotation", "noise", "jpeg", "box blur", "secret")
-"""Defences that there are, as tables call them."""
-MOST_LINEAR = 224
-"""Side at which the auto-encoder works at most: its linear layer grows with the fourth power."""
-NAMES = {"identity": "Blurred", "autoencoder": "Fantômas", Revelio.name: "Revelio"}
-"""What the paper calls them."""
+ADAPTABLE = ("rotation", "noise", "jpeg", "box blur", "secret")  # Defences that there are, as tables call them
+MOST_LINEAR = 224  # Side at which the auto-encoder works at most: its linear layer grows with the fourth power
+NAMES = {"identity": "Blurred", "autoencoder": "Fantômas", Revelio.name: "Revelio"}  # What the paper calls them
 
 
 @dataclass(frozen=True)
@@ -67,8 +63,6 @@ class RevelioPaper:
         size: side of the crops, pixels; blurs are scaled from 256 to it.
         attackers: LABEL=SPEC or SPEC, reversers; the one called Revelio is attacked with in all parts but the base.
         probes, identities, outside, outsiders: as of `divide`.
-        candidates: guesses at each face.
-        sweep: photos on which other kernels are tried.
         estimator: photos that the kernel estimator learns from, chooses by and is tested on.
         estimator_network, estimator_weights: its network, and the file of a pretrained one; as of `KernelEstimator`.
         fine_tuned: at most so many photos of the closed world are restored by models fine-tuned for them.
@@ -208,10 +202,6 @@ def divide(
     most half of the photos are taken away. A picture that is attacked is nowhere in the reference, whatever its name.
     People unknown (−1) are left out.
 
-    Args:
-        probes, identities: photos and people of the closed world.
-        outside, outsiders: photos and people outside the reference.
-
     Source: Revelio, sections 5.1 and 5.5.
     """
     people = prepared.faces.people
@@ -240,7 +230,6 @@ def divide(
 
 
 def _rounds(people: NDArray[np.int64], of: Rows, total: int, rng: np.random.Generator, *, keep_half: bool) -> Rows:
-    """One photo of each person, then a second one of each, until there are enough."""
     stacks = [list(rng.permutation(np.flatnonzero(people == person))) for person in of]
     if keep_half:
         stacks = [stack[: max(1, len(stack) // 2)] for stack in stacks]
@@ -264,10 +253,6 @@ class Experiment:
     world: World
     out: Path
     progress: Progress | None = None
-
-    @property
-    def bootstrap(self) -> Bootstrap:
-        return Bootstrap(max(1, self.paper.resamples), self.paper.seed)
 
     def blur(self, level: str) -> Treatment:
         """ "light" or "heavy", in the set's pixels."""
@@ -396,7 +381,7 @@ def _run_part(experiment: Experiment, part: str) -> dict[str, Any]:
         "seconds": round(time.monotonic() - began, 1),
     }, allow_nan=False)  # fmt: skip
     if made.whole and None not in _marks(experiment, part):
-        write_file(_file(experiment, part), text.encode())
+        write_file(_file(experiment, part), text)
     entry: dict[str, Any] = json.loads(text)
     return entry
 
@@ -418,7 +403,6 @@ def _marks(experiment: Experiment, part: str) -> list[str | None]:
 
 
 def _file(experiment: Experiment, part: str) -> Path:
-    """Named by everything that the part's outcome depends on."""
     from ficgan import __version__
 
     paper, bench = experiment.paper, experiment.bench

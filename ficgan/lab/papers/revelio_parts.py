@@ -18,18 +18,10 @@ from ficgan.lab.attacks.learned import Learned
 from ficgan.lab.attacks.retrieval import choose_threshold, ood_curve, retrieve
 from ficgan.lab.attacks.revelio import Revelio, Which, fine_tune
 from ficgan.lab.bench import content, known
+from ficgan.lab.metrics.intervals import Sample
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.papers import published
-from ficgan.lab.papers.bench import (
-    Attack,
-    Rows,
-    Treatment,
-    distance,
-    identified,
-    read_trials,
-    share_figure,
-    transfer,
-)  # fmt: skip
+from ficgan.lab.papers.bench import Attack, Rows, Treatment, distance, identified, read_trials, transfer
 from ficgan.lab.papers.published import BLURS, REVELIO_SIZE, REVELIO_SWEEP
 from ficgan.lab.papers.revelio import NAMES, Experiment, Outcome
 from ficgan.lab.readers import Reader, retrain_head
@@ -43,19 +35,16 @@ BASE, VOTED, FINE = "closed world, one guess", "closed world, many guesses", "cl
 ESTIMATED = "closed world, kernel estimated"
 SWEPT, TRANSFERRED = "closed world, other kernels", "closed world, other rules and shapes"
 DEFENDED, ADAPTED = "closed world, defences", "closed world, adaptive attack"
-OPEN = "open world"
-"""Scenarios of the trials."""
+OPEN = "open world"  # Scenarios of the trials
 PARROT, NOT_TOLD, BARE = "Parrot Recognition", "Kernel estimated, not told", "not restored"
 STRANGERS, AT_PAPER = "strangers detected", "strangers detected at the paper's distance"
-BOUNDS = ("clear", "blurred")
-"""Attackers of the two trials between which Figure 15 lies."""
+BOUNDS = ("clear", "blurred")  # Attackers of the two trials between which Figure 15 lies
 CHANCE = "Chance"
 CONTROLS = ("Clear", "Constant grey", "Mean face")
 """Attackers that give back the clear face, and twice the same picture of nobody for everybody."""
 APART = ("Same person, another photo", "Strangers")
 """Attackers that give back a photo of the reference: between their IDD lies every judge's scale."""
-POSITIVE = "Block permutation, undone"
-"""The attacker against what it must be able to undo."""
+POSITIVE = "Block permutation, undone"  # The attacker against what it must be able to undo
 DEFENCES: dict[str, str] = {
     "none": "", "rotation": "rotation", "noise": "noise", "jpeg": "jpeg", "box blur": "box", "secret": "random",
 }  # fmt: skip
@@ -94,14 +83,12 @@ def base(experiment: Experiment) -> Outcome:
 
 
 def _refused(experiment: Experiment, method: str, attacker: str, why: str, scenario: str = BASE) -> list[Trial]:
-    """Trials whose only figure tells why there is none."""
     figures = (Figure("IRA", None, note=why),)
     bench = experiment.bench
     return [Trial(bench.name, method, scenario, reader.name, attacker, figures) for reader in bench.readers]
 
 
 def _positive(experiment: Experiment, out: Outcome) -> None:
-    """The attacker, trained for `control_epochs` on permuted blocks, on permuted blocks; the same beside both blurs."""
     paper, rows = experiment.paper, experiment.world.closed
     if not paper.control_epochs:
         out.trials += [one for level in BLURS for one in _refused(experiment, level, POSITIVE, "control_epochs is 0")]
@@ -127,7 +114,6 @@ def _positive(experiment: Experiment, out: Outcome) -> None:
 
 
 def _controls(experiment: Experiment, level: str) -> list[Trial]:
-    """`CONTROLS`, `CHANCE` and `APART` on the closed world; nothing here depends on the blur they stand beside."""
     bench, world = experiment.bench, experiment.world
     clear = experiment.clear(world.closed)
     enrolled, people = bench.people[world.reference], bench.people[world.closed]
@@ -148,7 +134,7 @@ def _controls(experiment: Experiment, level: str) -> list[Trial]:
         out.append(Trial(bench.name, level, BASE, reader.name, CHANCE, (ira,), control="negative"))
         for name, photos in zip(APART, (same, other), strict=True):
             guesses = experiment.clear(np.array(photos, np.int64))
-            idd = distance(bench, reader, guesses, world.closed, experiment.bootstrap)
+            idd = distance(bench, reader, guesses, world.closed)
             out.append(Trial(bench.name, level, BASE, reader.name, name, (idd,), control="codes"))
     return out
 
@@ -172,12 +158,11 @@ def _parrot(experiment: Experiment, how: Treatment, level: str, reader: Reader) 
     except FicganError as error:
         note = f"{note}: {error}"
     scores = Scores.compare(seen, enrolled, known(probe), known(reference), metric=metric)
-    figures = (identified(scores, note, experiment.bootstrap),)
+    figures = (identified(scores, note, experiment.bench.bootstrap),)
     return Trial(bench.name, level, BASE, reader.name, PARROT, figures)
 
 
 def _reads(experiment: Experiment, attack: Attack, seen: Faces, rows: Rows) -> dict[str, Read]:
-    """What each judge reads in many guesses at the images at `rows`, before the whole reference."""
     bench, reference = experiment.bench, experiment.world.reference
     codes = attack.codes(seen, rows, experiment.paper.candidates)
     enrolled = experiment.clear(reference)
@@ -201,10 +186,8 @@ def retrieval(experiment: Experiment) -> Outcome:
                 ("IRA, one guess", one.names(guesses=1), ""),
                 ("IRA, nearest of all guesses", one.names("shortest"), ""),
             )
-            figures = tuple(
-                share_figure(metric, names == one.people, one.people, experiment.bootstrap, note)
-                for metric, names, note in found
-            )
+            sample = Sample(one.people, experiment.bench.bootstrap)
+            figures = tuple(sample.share(metric, names == one.people, note) for metric, names, note in found)
             label = experiment.paper.restorer[0]
             out.trials.append(Trial(experiment.bench.name, level, VOTED, name, label, figures))
     out.facts = {"candidates": n, "enrolled images": len(experiment.world.reference)}
@@ -246,7 +229,7 @@ def _strangers(experiment: Experiment, reader: Reader, near: Read, far: Read) ->
     )
     least = retrieve(both.candidates, both.gallery, both.enrolled, both.metric).lowest
     mine, theirs = least[: len(near.people)], least[len(near.people) :]
-    curve, bootstrap = ood_curve(mine, theirs), experiment.bootstrap
+    curve, bootstrap = ood_curve(mine, theirs), experiment.bench.bootstrap
     found, _ = stranger_figures(both, np.unique(both.enrolled), bootstrap)
     figures = {name: replace(one, metric=name) for one in found if (name := one.metric.removeprefix("stranger "))}
     figures["AUC"] = Figure("AUC", curve.auc, n=len(least), unit="images")
@@ -261,9 +244,9 @@ def _strangers(experiment: Experiment, reader: Reader, near: Read, far: Read) ->
         right = (least > threshold) == (np.arange(len(least)) >= len(mine))
         trials.append(Trial(*head, AT_PAPER, (
             Figure("threshold", threshold, note=note),
-            share_figure("TPR", theirs > threshold, far.people, bootstrap, note),
-            share_figure("FPR", mine > threshold, near.people, bootstrap, note),
-            share_figure("accuracy", right, both.people, bootstrap, note),
+            Sample(far.people, bootstrap).share("TPR", theirs > threshold, note),
+            Sample(near.people, bootstrap).share("FPR", mine > threshold, note),
+            Sample(both.people, bootstrap).share("accuracy", right, note),
             figures["AUC"],
         )))  # fmt: skip
     return trials, {
@@ -301,7 +284,6 @@ def _tuned_rows(experiment: Experiment) -> Rows:
 
 
 def _fine_tuned(experiment: Experiment, attack: Attack, how: Treatment) -> tuple[Rows, Faces]:
-    """The person of the reference whom most guesses are nearest to, and a guess by a model fine-tuned for that one."""
     bench, paper, rows = experiment.bench, experiment.paper, _tuned_rows(experiment)
     seen, reference = experiment.seen(how, rows), experiment.world.reference
     winners = _reads(experiment, attack, seen, rows)[bench.readers[0].name].names()
@@ -320,7 +302,6 @@ def _trained_on(
     experiment: Experiment, attack: Attack, how: Treatment, learnt: Rows, seen: Faces, rows: Rows, steps: int,
     lr: float, which: Which,
 ) -> Faces:  # fmt: skip
-    """Guesses of an attacker that was trained on with the images at `learnt` in a treatment."""
     bench = experiment.bench
     key = ["trained on", *attack.mark, how.mark, learnt.tolist(), steps, lr, which, content(seen)]
 
@@ -398,7 +379,6 @@ def _not_told(experiment: Experiment, estimator: Any, level: str, out: Outcome) 
 
 
 def _people_apart(experiment: Experiment) -> list[Rows]:
-    """Photos of the reference to learn from, to choose by and to test on: of different people."""
     rows, people = experiment.world.reference, experiment.bench.people[experiment.world.reference]
     who = generator(experiment.paper.seed, "kernel").permutation(np.unique(people))
     if len(who) < 3:

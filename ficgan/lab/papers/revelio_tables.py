@@ -5,7 +5,6 @@ What was not run is marked in its own cells.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,12 +17,14 @@ from ficgan.arrays import resize
 from ficgan.errors import FicganError
 from ficgan.lab.matrix_config import without_folder
 from ficgan.lab.metrics.intervals import wilson
+from ficgan.lab.pages import png, write_file
 from ficgan.lab.papers import published
 from ficgan.lab.papers import revelio_parts as parts
-from ficgan.lab.papers.bench import COLOURS, NOT_ANGULAR, Row, save_plot, write_file
+from ficgan.lab.papers.bench import COLOURS, NOT_ANGULAR, Row
 from ficgan.lab.papers.published import BLURS, Printed
 from ficgan.lab.papers.revelio import ADAPTABLE, NAMES, PARTS, Experiment, Outcome, RevelioPaper
 from ficgan.lab.papers.revelio_parts import APART, BASE, BOUNDS, CHANCE, CONTROLS, NOT_TOLD, OPEN, POSITIVE, SWEPT
+from ficgan.lab.report.page import save_plot
 from ficgan.lab.report.tables import figure, spelled
 from ficgan.lab.results import Figure, Trial
 
@@ -43,8 +44,7 @@ _STAND_IN = (
     "what the same judge finds of the same person and of strangers (Tables 3 and 4) and with nothing else."
 )
 _ADDED = (*CONTROLS, CHANCE, POSITIVE, NOT_TOLD)
-_BESIDE = (*CONTROLS, *APART, POSITIVE, NOT_TOLD)
-"""Rows that the paper has not."""
+_BESIDE = (*CONTROLS, *APART, POSITIVE, NOT_TOLD)  # Rows that the paper has not
 _CONTROLLED = (
     f"{CONTROLS[0]} is the ceiling. {CHANCE}: any photo of the reference is taken. {POSITIVE}: the attacker trained on "
     "permuted blocks and not on the blur, which it must be able to undo if it is trained well at all."
@@ -53,8 +53,7 @@ WARNING = (
     "These strips show real people as they are and as an attacker restores them. Do not publish or pass them on, and "
     "delete them when you have looked."
 )
-_SHOWN, _GAP = 128, 4
-"""Side of a picture in a strip, and the space between two, pixels."""
+_SHOWN, _GAP = 128, 4  # Side of a picture in a strip, and the space between two, pixels
 
 
 def revelio_caveats(paper: RevelioPaper, facts: Row, world: Row, outcomes: Outcomes) -> list[str]:
@@ -173,7 +172,6 @@ def _trained(outcomes: Outcomes) -> dict[str, str]:
 
 
 def _training(outcomes: Outcomes, name: str, *levels: str) -> str:
-    """How long it has learnt each blur, and why that ended."""
     every = _trained(outcomes)
     found = {level: every[f"{name}, {level}"] for level in levels or BLURS if f"{name}, {level}" in every}
     if len(set(found.values())) == 1:
@@ -221,7 +219,6 @@ def _printed_ira(share: float) -> str:
 
 
 def _restoration(paper: RevelioPaper, outcomes: Outcomes, level: str, table: Printed) -> Row:
-    """Tables 3 and 4."""
     printed = {row["method"]: row for row in table.rows}
     labels = [NAMES["identity"], *(label for label, _ in paper.named)]
     rows = []
@@ -284,14 +281,12 @@ def _detected(outcomes: Outcomes) -> Row:
 
 
 def _names(rows: Sequence[Row]) -> list[str]:
-    """What stands in the first column."""
     return [next(iter(row.values())) for row in rows]
 
 
 def _rows(
     outcomes: Outcomes, part: str, scenario: str, printed: Sequence[Row], *, by_method: bool = False
 ) -> list[Row]:
-    """A row for each that the paper prints or that was run, for each judge: attackers, or methods with their IRA."""
     apart = (parts.STRANGERS, parts.AT_PAPER, parts.BARE)
     trials = [one for one in _trials(outcomes, part, scenario) if one.attacker not in apart]
     name: Callable[[Trial], str] = (lambda one: one.method) if by_method else (lambda one: one.attacker)
@@ -306,7 +301,6 @@ def _rows(
 
 
 def _measured(head: Row, trial: Trial | None, paper: Row | None = None, why: str = "", *, ira: bool = False) -> Row:
-    """Our figures, and behind a bar the printed ones; `why` there are none of ours."""
     row = dict(head)
     if trial is not None and len(trial.figures) == 1 and trial.figures[0].value is None:
         why, trial = f"not run: {trial.figures[0].note}", None
@@ -345,7 +339,6 @@ def _trials(outcomes: Outcomes, part: str, scenario: str) -> list[Trial]:
 
 
 def _trial(outcomes: Outcomes, part: str, scenario: str, *wanted: str) -> Trial | None:
-    """The trial of a (method, attacker, judge)."""
     trials = _trials(outcomes, part, scenario)
     return next((one for one in trials if (one.method, one.attacker, one.recogniser) == wanted), None)
 
@@ -372,8 +365,7 @@ def draw_revelio(experiment: Experiment, outcomes: Outcomes, out: Path) -> list[
 
 
 def _strips(experiment: Experiment, folder: Path, *, tuned: bool) -> list[Path]:
-    """Figures 4 to 6: a row for each face: clear, blurred, each attacker's guess, fine-tuned; one PNG for each blur."""
-    written = [write_file(folder / "READ-FIRST.txt", f"{WARNING}\n".encode())]
+    written = [write_file(folder / "READ-FIRST.txt", f"{WARNING}\n")]
     rows = experiment.world.closed
     for level in BLURS:
         how = experiment.blur(level)
@@ -388,21 +380,17 @@ def _strips(experiment: Experiment, folder: Path, *, tuned: bool) -> list[Path]:
             columns["fine-tuned"] = found
         shown = min([experiment.paper.pictures, *map(len, columns.values())])
         written.append(write_file(folder / f"{level}.png", _strip(columns, shown)))
-        written.append(write_file(folder / f"{level}.txt", f"From left to right: {', '.join(columns)}.\n".encode()))
+        written.append(write_file(folder / f"{level}.txt", f"From left to right: {', '.join(columns)}.\n"))
     return written
 
 
 def _strip(columns: Mapping[str, NDArray[np.uint8]], count: int) -> bytes:
-    from PIL import Image
-
     step = _SHOWN + _GAP
     whole = np.full((count * step - _GAP, len(columns) * step - _GAP, 3), 255, np.uint8)
     for x, images in enumerate(columns.values()):
         for y in range(count):
             whole[y * step : y * step + _SHOWN, x * step : x * step + _SHOWN] = resize(images[y], _SHOWN)
-    data = io.BytesIO()
-    Image.fromarray(whole).save(data, format="PNG")
-    return data.getvalue()
+    return png(whole)
 
 
 def _detection(outcome: Outcome, canvas: Any) -> None:
@@ -455,7 +443,6 @@ def _sweep(outcome: Outcome, canvas: Any) -> None:
 
 
 def _plotted(trials: list[Trial], name: str) -> str:
-    """What a column of the paper is here: the published measure, or its stand-in by the stand-in's name."""
     found = {one.metric for trial in trials if (one := _value(trial, name)) is not None}
     return next((metric for metric in MEASURES.get(name, ()) if metric in found), name)
 
@@ -472,6 +459,5 @@ def _line(axes: Any, trials: list[Trial], name: str, label: str, colour: str) ->
 
 
 def _value(trial: Trial, name: str) -> Figure | None:
-    """The figure of a column, or of its stand-in, where there is one."""
     found = (figure(trial.figures, metric) for metric in MEASURES.get(name, (name,)))
     return next((one for one in found if one is not None and one.value is not None), None)

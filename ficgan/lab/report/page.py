@@ -2,50 +2,44 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ficgan.errors import InputError, UsageError
-from ficgan.images import atomic_write
 from ficgan.lab.metrics.intervals import rule_of_three
+from ficgan.lab.pages import data_url, write_file
 from ficgan.lab.report import tables
 from ficgan.lab.report.tables import IDENTIFIES, Row, controls, figure, headlines, spelled, value_of
 from ficgan.lab.results import Figure, Results
 
-__all__ = ["Account", "merge", "read_account", "write_report"]
+__all__ = [
+    "Account", "inlined", "merge", "read_account", "render", "save_plot", "sheets", "write_pages", "write_report",
+]  # fmt: skip
 
 TABLES = {
     "ranking": tables.ranking, "risks": tables.risks, "privacy": tables.privacy, "utility": tables.utility,
     "groups": tables.groups, "given-back": tables.given_back, "retrieved": tables.retrieved,
 }  # fmt: skip
 TOOLS = ("ficgan-deid", "ficgan-render")
-SMALL = 20
-"""Shorter side of a face's box, pixels, below which detectors miss many: the measured limit of recall .93."""
+SMALL = 20  # Shorter side of a face's box, pixels, below which detectors miss many: the measured limit of recall .93.
 TRADED = ("attributes-balanced", "smile-r", "ssim")
 """Utility metrics of the trade-off plot: the first that was measured is drawn."""
 
 
 def write_report(
-    results: Results,
-    out: Path,
-    *,
-    sidecars: Path | None = None,
-    pictures: Sequence[Path] = (),
+    results: Results, out: Path, *, sidecars: Path | None = None, pictures: Sequence[Path] = (),
     published: Sequence[dict[str, Any]] = (),
-) -> list[Path]:
+) -> list[Path]:  # fmt: skip
     """Write `report.html`, `figures/*.png|svg`, `tables/*.csv`, `tables/ranking.md` and `report.json`.
 
     Args:
-        results: of one or more evaluations.
-        out: folder; files of these names are replaced.
         sidecars: folder of side-cars of `ficgan-deid`, which the page sums up, too.
         pictures: folders in which the results' pictures lie; none: `out`.
         published: tables of published numbers to stand beside ours: {"title", "rows", "note"}.
@@ -53,41 +47,85 @@ def write_report(
     Returns:
         The files written, the page first.
     """
-    from jinja2 import Environment, StrictUndefined
-
-    out.mkdir(parents=True, exist_ok=True)
     account = None if sidecars is None else read_account(sidecars)
+    shown = sheets(results, pictures or [out])
     plots = draw_all(results, out / "figures")
     rows = {name: make(results) for name, make in TABLES.items()}
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(files(__package__).joinpath("page.html.j2").read_text(encoding="utf-8"))
-    text = template.render(
-        results=results,
-        ranking=_by_set(rows["ranking"]),
-        risks=_by_set(rows["risks"]),
-        matrix=_matrix(results),
-        given_back=rows["given-back"],
-        retrieved=rows["retrieved"],
-        utility=_by_metric(rows["utility"]),
-        groups=_group_tables(results),
-        controls=controls(results),
-        plots={caption: _inline(path) for caption, path in plots.items()},
-        sheets=_sheets(results, pictures or [out]),
-        account=account,
-        small=SMALL,
-        published=published,
+    page = render(
+        "page.html.j2", results=results, ranking=_by_set(rows["ranking"]), risks=_by_set(rows["risks"]),
+        matrix=_matrix(results), given_back=rows["given-back"], retrieved=rows["retrieved"],
+        utility=_by_metric(rows["utility"]), groups=_group_tables(results), controls=_controls(results),
+        data=_sets(results), methods=_methods(results), plots=inlined(plots), sheets=shown, account=account,
+        small=SMALL, published=published, spelt=lambda value: "" if value is None else value,
         refused=[row for row in rows["privacy"] if row["value"] is None],
-    )
-    (out / "tables").mkdir(exist_ok=True)
-    texts = {"report.html": text, "report.json": results.to_json()}
+    )  # fmt: skip
+    more = {"tables/ranking.md": tables.to_markdown(rows["ranking"])} if rows["ranking"] else {}
+    return write_pages(out, page, results, rows, plots, more)
+
+
+def write_pages(
+    out: Path, page: str, results: Results, rows: Mapping[str, Sequence[Row]], plots: Mapping[str, Sequence[Path]],
+    more: Mapping[str, str] | None = None,
+) -> list[Path]:  # fmt: skip
+    """Write page, results and tables; returns all files of a report with its plots, the page first."""
+    texts = {"report.html": page, "report.json": results.to_json()}
     texts |= {f"tables/{name}.csv": tables.to_csv(some) for name, some in rows.items() if some}
-    if rows["ranking"]:
-        texts["tables/ranking.md"] = tables.to_markdown(rows["ranking"])
-    for name, content in texts.items():
-        with atomic_write(out / name, overwrite=True) as file:
-            file.write(content.encode())
-    images = [path.with_suffix(end) for path in plots.values() for end in (".png", ".svg")]
-    return [*(out / name for name in texts), *images]
+    written = [write_file(out / name, text) for name, text in (texts | dict(more or {})).items()]
+    return written + [path for both in plots.values() for path in both]
+
+
+def render(template: str, **values: Any) -> str:
+    """A page from a template of this folder; the values are escaped."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("ficgan.lab.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    return environment.get_template(template).render(**values)
+
+
+def inlined(plots: Mapping[str, Sequence[Path]]) -> dict[str, str]:
+    """Caption → the PNG of each plot as a data URL."""
+    return {caption: data_url("image/png", paths[0].read_bytes()) for caption, paths in plots.items()}
+
+
+def sheets(results: Results, folders: Sequence[Path]) -> dict[str, list[str]]:
+    """Label → the results' pictures as data URLs.
+
+    Raises:
+        InputError: a picture is in none of the folders.
+    """
+    out: dict[str, list[str]] = {}
+    for label, names in results.pictures.items():
+        for name in names:
+            found = next((folder / name for folder in folders if (folder / name).is_file()), None)
+            if found is None:
+                raise InputError(f"the picture {name} of {label} is not beside the results; run the evaluation again")
+            out.setdefault(label, []).append(data_url("image/png", found.read_bytes()))
+    return out
+
+
+def save_plot(
+    stem: Path, draw: Callable[[Any], bool | None], size: tuple[float, float], *,
+    layout: Literal["constrained"] | None = "constrained",
+) -> list[Path]:  # fmt: skip
+    """A plot as PNG and SVG, drawn on a matplotlib Figure of a size in inches; no files where `draw` returns False.
+
+    `stem` is the path without a suffix.
+    """
+    from matplotlib.figure import Figure as Canvas
+
+    canvas = Canvas(figsize=size, layout=layout)
+    if draw(canvas) is False:
+        return []
+    written = []
+    fixed: dict[str, dict[str, Any]] = {".png": {"dpi": 130}, ".svg": {"metadata": {"Date": None}}}
+    for suffix, options in fixed.items():
+        data = io.BytesIO()
+        canvas.savefig(data, format=suffix[1:], **options)
+        written.append(write_file(stem.with_name(stem.name + suffix), data.getvalue()))
+    return written
 
 
 def merge(several: Sequence[Results]) -> Results:
@@ -124,7 +162,6 @@ def _by_set(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def _matrix(results: Results) -> dict[str, dict[str, Any]]:
-    """Per set: columns (scenario, attacker), judges, and rows of rank-1 by method."""
     out: dict[str, dict[str, Any]] = {}
     for name in results.sets:
         trials = [trial for trial in results.trials if trial.set == name and trial.scenario != "attribute-inference"]
@@ -140,28 +177,54 @@ def _matrix(results: Results) -> dict[str, dict[str, Any]]:
     return out
 
 
-def _by_metric(rows: Sequence[Row]) -> dict[str, Any]:
-    """One row per set and method, one column per metric."""
-    out: dict[tuple[str, str], dict[str, str]] = {}
+def _sets(results: Results) -> list[Row]:
+    rows = []
+    for name, facts in results.sets.items():
+        split = (str(facts["split"]["parts"][part]["people"]) for part in ("background", "attacker", "probe"))
+        rows.append({
+            "set": name, "images": facts["faces"], "people": facts["people"],
+            "not acquired in the source": len(facts["failures_to_acquire"]),
+            "split (people: background / attacker / tested)": " / ".join(split), "crop, px": facts["size"],
+            "context": facts["context"], "terms": facts["licence"] or "not stated",
+            "pixels, sha256": f"{facts['pixels'][:16]}…",
+        })  # fmt: skip
+    return rows
+
+
+def _controls(results: Results) -> list[Row]:
+    return [
+        {"set": one.set, "judge": one.judge, "control": one.name, "rank-1": f"{one.value:.3f}",
+         "must be at": one.expected, "holds": one.holds}
+        for one in controls(results)
+    ]  # fmt: skip
+
+
+def _methods(results: Results) -> list[Row]:
+    names = ("family", "source", "keyed", "stochastic", "domain")
+    return [
+        {"method": label, **{name: facts[name] for name in names}, "settings": json.dumps(facts["settings"])}
+        for label, facts in results.methods.items()
+    ]
+
+
+def _by_metric(rows: Sequence[Row]) -> list[Row]:
+    out: dict[tuple[str, str], Row] = {}
     for row in rows:
         value = row["value"]
         text = row["note"] or "refused" if value is None else f"{value:.3g}"
         if value is not None and row["low"] is not None:
             text += f" [{row['low']:.3g}, {row['high']:.3g}]"
-        out.setdefault((row["set"], row["method"]), {})[row["metric"]] = text
-    return {"keys": ["set", "method"], "columns": list(dict.fromkeys(row["metric"] for row in rows)), "rows": out}
+        key = {"set": row["set"], "method": row["method"]}
+        out.setdefault((row["set"], row["method"]), key)[row["metric"]] = text
+    return list(out.values())
 
 
 def _group_tables(results: Results) -> list[dict[str, Any]]:
-    """By set and column ("gender", …), a row per method: rank-1 under its strongest attacker, and what is detected."""
-    out: dict[tuple[str, str, str], dict[str, Any]] = {}
+    cells: dict[str, dict[str, dict[str, str]]] = {}
 
     def add(name: str, what: str, method: str, group: str, found: Figure | None) -> None:
         column, _, value = group.partition("=")
-        empty = {"set": name, "column": column, "what": what, "values": [], "rows": {}}
-        table = out.setdefault((name, column, what), empty)
-        table["values"] = sorted({*table["values"], value})
-        table["rows"].setdefault(method, {})[value] = spelled(found)
+        cells.setdefault(f"{name}, by {column}: {what}", {}).setdefault(method, {})[value] = spelled(found)
 
     for head in headlines(results):
         for group, figures in () if head.trial is None else head.trial.groups.items():
@@ -169,60 +232,39 @@ def _group_tables(results: Results) -> list[dict[str, Any]]:
     for use in results.utilities:
         for group, figures in use.groups.items():
             add(use.set, "share of images in which a face is detected", use.method, group, figure(figures, "detected"))
-    return list(out.values())
-
-
-def _inline(path: Path) -> str:
-    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
-
-
-def _sheets(results: Results, folders: Sequence[Path]) -> dict[str, list[str]]:
-    out: dict[str, list[str]] = {}
-    for label, names in results.pictures.items():
-        for name in names:
-            found = next((folder / name for folder in folders if (folder / name).is_file()), None)
-            if found is None:
-                raise InputError(f"the picture {name} of {label} is not beside the results; run the evaluation again")
-            out.setdefault(label, []).append(_inline(found))
-    return out
+    tables = []
+    for title, by_method in cells.items():
+        values = sorted({value for row in by_method.values() for value in row})
+        rows = [{"method": name, **{v: row.get(v, "") for v in values}} for name, row in by_method.items()]
+        tables.append({"title": title, "rows": rows})
+    return tables
 
 
 # -- plots ------------------------------------------------------------------------------------------------------------
 
 
-def draw_all(results: Results, folder: Path) -> dict[str, Path]:
-    """Draw every plot that the results have figures for, as PNG and SVG: caption → PNG, in the order of the page."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib.figure import Figure as Canvas
-
-    folder.mkdir(parents=True, exist_ok=True)
-    drawn: dict[str, Path] = {}
+def draw_all(results: Results, folder: Path) -> dict[str, list[Path]]:
+    """Draw every plot that the results have figures for: caption → PNG and SVG, in the order of the page."""
+    drawn: dict[str, list[Path]] = {}
     for name in results.sets:
         slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
         for stem, (caption, draw) in PLOTS.items():
-            canvas = Canvas(figsize=(9, 5.4), layout="constrained")
-            if not draw(results, name, canvas.subplots()):
-                continue
-            path = drawn[f"{name}: {caption}"] = folder / f"{slug}-{stem}.png"
-            fixed: dict[str, dict[str, Any]] = {".svg": {"metadata": {"Date": None}}, ".png": {"dpi": 130}}
-            for suffix, options in fixed.items():
-                data = io.BytesIO()
-                canvas.savefig(data, format=suffix[1:], **options)
-                with atomic_write(path.with_suffix(suffix), overwrite=True) as file:
-                    file.write(data.getvalue())
+            on = partial(_on_axes, draw, results, name)
+            if files := save_plot(folder / f"{slug}-{stem}", on, (9, 5.4)):
+                drawn[f"{name}: {caption}"] = files
     return drawn
 
 
+def _on_axes(draw: Callable[[Results, str, Any], bool], results: Results, name: str, canvas: Any) -> bool:
+    return draw(results, name, canvas.subplots())
+
+
 def _legend(axes: Any, grid: str = "both") -> None:
-    """Beside the plot: names would cover each other where many methods fail alike."""
     axes.legend(fontsize=6, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     axes.grid(axis=grid, alpha=0.3)
 
 
 def _attackers(results: Results, name: str, axes: Any) -> bool:
-    """Points of every trial, a row per method, the best protected on top."""
     order = [head.method for head in headlines(results) if head.set == name]
     trials = [(trial, value_of(trial.figures, IDENTIFIES)) for trial in results.trials if trial.set == name]
     known = [(trial, value) for trial, value in trials if value is not None]
@@ -266,8 +308,6 @@ def _trade_off(results: Results, name: str, axes: Any) -> bool:
 
 
 def _curves(kind: str, **axis: Any) -> Callable[[Results, str, Any], bool]:
-    """A curve of the clear images and of each method's strongest attacker."""
-
     def draw(results: Results, name: str, axes: Any) -> bool:
         clear = [("clear", trial) for trial in results.trials if (trial.set, trial.scenario) == (name, "clear")][:1]
         here = [head for head in headlines(results) if head.set == name]
@@ -287,7 +327,6 @@ def _curves(kind: str, **axis: Any) -> Callable[[Results, str, Any], bool]:
 
 
 def _layers(results: Results, name: str, axes: Any) -> bool:
-    """ID similarity and attribute agreement over i, for the k-same code and for another person's."""
     drawn = False
     for target, style in (("w_m (k-same)", "-"), ("w_t (another person)", "--")):
         points: dict[str, list[tuple[int, float]]] = {}

@@ -18,16 +18,14 @@ __all__ = [
 
 Row = dict[str, Any]
 
-IDENTIFIES = "rank-1"
-"""The metric by which attackers and methods are ranked."""
+IDENTIFIES = "rank-1"  # The metric by which attackers and methods are ranked
 LEFT_OUT = frozenset(
     {"right-key", "background-only", "clear", "constant", "attribute-inference", "linkability"}
     | {"reversed-closed", "retrieval-closed"}
 )
 """Trials that do not attempt a name (controls, what needs the key, other risks), and closed worlds, whose attackers
 have learnt from other photos of the victims: their figures stand apart."""
-CONTROLS = ("mean-face", "identity")
-"""Attackers that are themselves controls."""
+CONTROLS = ("mean-face", "identity")  # Attackers that are themselves controls
 RISKS = {"singling out": "singling-out", "linkability": "D_sys", "inference": "inference of"}
 """The three risks of WP216 → the metric that measures each, or what its name begins with."""
 SHOWN = ("detected", "attributes-balanced", "gender-kept", "smile-r", "landmarks", "ssim", "sharpness")
@@ -76,7 +74,6 @@ class Control:
 
 
 def headlines(results: Results) -> list[Headline]:
-    """One per set and method, the best protected first."""
     out = []
     utilities = {(use.set, use.method): use for use in results.utilities}
     for name in results.sets:
@@ -107,7 +104,6 @@ def headlines(results: Results) -> list[Headline]:
 
 
 def _attempts(trial: Trial) -> bool:
-    """Whether it attempts a name with what an attacker in the open world has, and was not refused."""
     open_world = trial.scenario not in LEFT_OUT and trial.attacker != "right key" and trial.control != "codes"
     return open_world and _rank(trial) is not None
 
@@ -178,7 +174,6 @@ def ranking(results: Results) -> list[Row]:
 
 
 def privacy(results: Results) -> list[Row]:
-    """Every privacy figure, one row each."""
     return [
         {**_trial_cells(trial), "control": trial.control, **_figure_cells(each)}
         for trial in results.trials
@@ -187,7 +182,6 @@ def privacy(results: Results) -> list[Row]:
 
 
 def utility(results: Results) -> list[Row]:
-    """Every utility figure, one row each."""
     return [
         {"set": use.set, "method": use.method, **_figure_cells(each)}
         for use in results.utilities
@@ -221,7 +215,6 @@ def retrieved(results: Results) -> list[Row]:
 
 
 def _by_attacker(results: Results, metrics: Sequence[str], needed: str = "") -> list[Row]:
-    """A row for each trial that has such figures, or the needed one; a column for each metric that any trial has."""
     rows = []
     for trial in results.trials:
         found = {each.metric: each for each in trial.figures if each.metric in metrics}

@@ -71,7 +71,6 @@ class FaceSet:
 
     @property
     def identities(self) -> int:
-        """How many people are known."""
         return len(np.unique(self.people[self.people >= 0]))
 
     def take(self, rows: Sequence[int] | NDArray[np.integer]) -> FaceSet:
@@ -130,7 +129,6 @@ def open_set(
     Label files are read beside an archive, not in it.
 
     Args:
-        path: of the images.
         layout: a name in `formats.LAYOUTS`, or "auto": recognised by its files.
         labels: a CSV with a `file` column, a CSV with a row per person (with `identity` or layout "london"), one of
             CelebA's label files, or a folder of those; None: what lies in and beside `path`.
@@ -183,7 +181,6 @@ def open_set(
 
 
 def _blobs(path: Path) -> list[Blob]:
-    """Images at a path; of a folder without images, those in the archives that lie in it."""
     try:
         return list_blobs(path)
     except InputError:
@@ -199,7 +196,6 @@ def _blobs(path: Path) -> list[Blob]:
 
 
 def _sorted_by_name(blobs: list[Blob]) -> dict[str, Blob]:
-    """By name, sorted by code point: the same order on every machine."""
     twice = [name for name, count in Counter(blob.name for blob in blobs).items() if count > 1]
     if twice:
         raise InputError(f"two images are called {twice[0]}; rename one, or open their folders one by one")
@@ -207,7 +203,6 @@ def _sorted_by_name(blobs: list[Blob]) -> dict[str, Blob]:
 
 
 def _label_files(path: Path, labels: Path | None) -> dict[str, Path]:
-    """Label files by name, the nearest first: at `labels`, in the path and its parts, beside it."""
     beside = path.parent
     places: list[Path] = []
     if labels is not None:
@@ -233,14 +228,12 @@ def _subfolders(path: Path) -> list[Path]:
 
 
 def _licence(path: Path) -> str | None:
-    """The text of a licence file in the folder."""
     files = sorted(path.iterdir()) if path.is_dir() else []
     file = next((each for each in files if each.name.lower() in _LICENCES), None)
     return None if file is None else file.read_text(encoding="utf-8", errors="replace").strip() or None
 
 
 def _occurrence(people: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Which image of its person each is, counted from 0."""
     seen: Counter[int] = Counter()
     out = np.empty(len(people), np.int64)
     for row, person in enumerate(people.tolist()):

@@ -110,7 +110,6 @@ def _person_rows(path: Path) -> dict[str, dict[str, str]]:
 
 
 def _columns(path: Path) -> tuple[str, ...]:
-    """The first line of a CSV; empty where it cannot be read."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             return tuple(cell.strip() for cell in next(csv.reader(file), []))
@@ -129,7 +128,6 @@ def _ages(table: Path) -> dict[str, str]:
 
 
 def _person_key(text: str) -> str:
-    """The form in which people are compared: 001 and 1 are one person."""
     return str(int(text)) if text.strip().isdecimal() else text.strip()
 
 
@@ -172,7 +170,6 @@ def _numbered(keys: Iterable[str | None]) -> NDArray[np.int64]:
 
 
 def _celeba_labels(files: Mapping[str, Path], names: Sequence[str]) -> Labels:
-    """What CelebA's label files say of images such as img_align_celeba/000001.jpg; nothing where files are missing."""
     merged = Labels(tuple(names), None, np.zeros((len(names), 0), np.uint8), ())
     for stem in (_IDENTITY, _ATTRIBUTES, _PARTS):
         path = files.get(f"{stem}.txt") or files.get(f"{stem}.csv")
@@ -190,7 +187,6 @@ def _celeba_labels(files: Mapping[str, Path], names: Sequence[str]) -> Labels:
 
 
 def _hq_labels(files: Mapping[str, Path], names: Sequence[str]) -> Labels:
-    """What CelebAMask-HQ's files say of images such as CelebA-HQ-img/0.jpg; people and parts are CelebA's."""
     merged = Labels(tuple(names), None, np.zeros((len(names), 0), np.uint8), ())
     if _MAPPING in files and set(files) & CELEBA_FILES:
         path = files[_MAPPING]
@@ -210,7 +206,6 @@ def _hq_labels(files: Mapping[str, Path], names: Sequence[str]) -> Labels:
 
 
 def _celeba_csv(path: Path) -> Labels:
-    """One of CelebA's tables as CSV, with the column image_id."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             header, *body = [row for row in csv.reader(file) if row]
@@ -232,8 +227,6 @@ def _celeba_csv(path: Path) -> Labels:
 
 @dataclass(frozen=True)
 class Found:
-    """What lies at a path."""
-
     path: Path  # the folder or archive
     names: tuple[str, ...]  # of its N images, sorted
     files: Mapping[str, Path]  # label files in and beside it, by name
@@ -331,7 +324,6 @@ def _ffhq(found: Found) -> Known:
 
 
 def _ffhq_face(path: Path) -> Mapping[str, object]:
-    """`faceAttributes` of one file of the FFHQ features set; empty where no face was found there."""
     try:
         faces = json.loads(path.read_text(encoding="utf-8"))
         return faces[0]["faceAttributes"] if faces else {}
@@ -436,5 +428,4 @@ _ALL = (
         lambda f: _of_labels(Labels.from_folders(f.names)),
     ),
 )
-LAYOUTS: dict[str, Layout] = {layout.name: layout for layout in _ALL}
-"""By name, in the order in which they are tried."""
+LAYOUTS: dict[str, Layout] = {layout.name: layout for layout in _ALL}  # By name, in the order in which they are tried

@@ -28,8 +28,7 @@ __all__ = ["GREY", "Prepared", "Quick", "default_detector", "prepare"]
 Image = NDArray[np.uint8]
 Box = tuple[int, int, int, int]
 
-GREY = 127
-"""What stands where nothing may be seen."""
+GREY = 127  # What stands where nothing may be seen
 # On 567 CelebA crops one pass recognises as well as the pyramid of sizes (rank-1 .963 and .965, of both judges); on
 # the 720 px portraits of the London set it is a twelfth of the time.
 _LOOK_AT = 480
@@ -54,7 +53,6 @@ class Prepared:
 
     @property
     def whole(self) -> bool:
-        """Whether the region is the whole crop."""
         side = self.faces.images.shape[1]
         return self.region == (0, 0, side, side)
 
@@ -101,7 +99,6 @@ class Prepared:
         return self.with_regions(np.full((len(self), y1 - y0, x1 - x0, 3), GREY, np.uint8))
 
     def inside(self) -> Faces:
-        """The crops with everything but the inner square grey."""
         x0, y0, x1, y1 = self.region
         out = np.full_like(self.faces.images, GREY)
         out[:, y0:y1, x0:x1] = self.faces.images[:, y0:y1, x0:x1]
@@ -157,7 +154,6 @@ def prepare(
     """Aligned crops of a set. Images in which no face is acquired are listed, none is dropped silently.
 
     Args:
-        faceset: images; they are decoded here.
         size: side S of the crops, pixels.
         context: side of the crop in sides of the face square, from 1 to 4; the face square is then the crop's middle.
             Beyond the photo its edge pixels are repeated.
@@ -165,7 +161,6 @@ def prepare(
         alignment: where landmarks lie in the face square; None: the default one.
         aligned: the images are aligned squares already (by `alignment`): they are resized, nothing is detected.
         cache: folder that keeps the crops; the same set, detector and settings are then read from there.
-        progress: called as progress(done, total) after each image.
 
     Source: Fantômas, section 7.3: one detection on the clear image, the largest face that is fully in it, upright.
     """
@@ -223,8 +218,6 @@ def _check(faceset: FaceSet, size: int, context: float, aligned: bool, alignment
 
 
 class _Crops(NamedTuple):
-    """What was cut from the images of a set; stored as arrays of these names."""
-
     images: Image  # [N,S,S,3]
     landmarks: NDArray[np.float32]  # [N,5,2], pixels of the crop
     rows: NDArray[np.int64]  # [N], images of the set they come from
@@ -270,7 +263,6 @@ def _cut(
 
 
 def _decoded(faceset: FaceSet, square: int | None) -> Iterator[Image | InputError]:
-    """Pixels of each image, or why there are none; squares of that side where one is given."""
     for blob in faceset.blobs:
         try:
             yield np.array(decode_rgb(blob)) if square is None else decode(blob, square)
@@ -309,7 +301,6 @@ def _area(face: Face) -> float:
 
 
 def _key(faceset: FaceSet, how: dict[str, Any]) -> str:
-    """Hash of everything the crops depend on; a file that was rewritten counts as another."""
     digest = hashlib.sha256(json.dumps(how, sort_keys=True, default=str).encode())
     digest.update(faceset.digest.encode())
     times = {source: source.stat().st_mtime_ns for source in {blob.source for blob in faceset.blobs} if source.exists()}

@@ -18,8 +18,7 @@ __all__ = ["PARTS", "Split", "check", "split", "written"]
 
 Rows = NDArray[np.int64]
 PARTS = ("background", "attacker", "gallery", "probe", "unused")
-_PRIORITY = ("gallery", "probe", "attacker", "background")
-"""Of equal pictures the first in this order stays."""
+_PRIORITY = ("gallery", "probe", "attacker", "background")  # Of equal pictures the first in this order stays
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,6 @@ def split(
         background, attacker, test: how many people of each; where there are too few people, all are scaled down alike.
         enrolment: share of each evaluated person's images that is enrolled, between 0 and 1; at least one is, and at
             least one is not.
-        seed: of the draw.
         names: N names of the images, for the hashes; None: their rows.
 
     Source: Fantômas, sections 7.3 and 7.4: 200 + 4,500 + 300 of the 5,000 people with the most images, 75:25.
@@ -105,7 +103,6 @@ def written(
 
 
 def _sizes(wanted: dict[str, int], people: int, several: int) -> tuple[dict[str, int], float]:
-    """How many people each part gets: as wanted, or all of them smaller by one factor."""
     if several < 2:
         raise InputError(
             f"{several} of {people} people have two images or more; an evaluation needs at least 2 such people, "
@@ -126,7 +123,6 @@ def _sizes(wanted: dict[str, int], people: int, several: int) -> tuple[dict[str,
 
 
 def _draw(who: Rows, counts: Rows, sizes: dict[str, int], seed: int) -> dict[str, Rows]:
-    """People of each part, ascending. Those of the evaluation are drawn first, among people with two images."""
     pool = np.sort(np.argsort(-counts, kind="stable")[: sum(sizes.values())])
     shuffled = generator(seed, "split").permutation(pool)
     test = shuffled[counts[shuffled] >= 2][: sizes["test"]]
@@ -137,7 +133,6 @@ def _draw(who: Rows, counts: Rows, sizes: dict[str, int], seed: int) -> dict[str
 
 
 def _enrol(who: Rows, people: Rows, enrolment: float, seed: int) -> tuple[Rows, Rows]:
-    """Each person's images drawn apart; a person's draw does not depend on who else is there."""
     gallery, probe = [], []
     for person in who.tolist():
         rows = generator(seed, "enrolment", person).permutation(np.flatnonzero(people == person))
@@ -165,7 +160,6 @@ def check(
     Args:
         split: of `split`, or one's own.
         people: [N], the person of each row.
-        names: N names, for messages and hashes.
         digests: N hashes of the pixels (`Prepared.digests`); None: equal pictures are not looked for.
     """
     people = np.asarray(people, np.int64).reshape(-1)

@@ -20,19 +20,15 @@ _SLOW = ("alexnet", "squeezenet", "vgg")
 
 
 class _Task(BaseModel):
-    """What the study and its transfer tasks share."""
-
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    images: Path
-    """Folder, tar or zip; a class is the folder of an image unless the annotations name it."""
+    images: Path  # Folder, tar or zip; a class is the folder of an image unless the annotations name it
     train_split: str = "train"
     eval_split: str = "val"
     holdout: float = Field(0.0, ge=0, lt=1)
     """Share set aside for evaluation, drawn once, instead of the set's own splits."""
     epochs: int = Field(90, ge=0)
-    drop_every: int = Field(30, ge=1)
-    """The learning rate falls to a tenth after every so many epochs."""
+    drop_every: int = Field(30, ge=1)  # The learning rate falls to a tenth after every so many epochs
     batch: int = Field(256, ge=2)
     weight_decay: float = Field(1e-4, ge=0)
 
@@ -45,16 +41,13 @@ class TransferConfig(_Task):
     labels: Path | None = None
     """Classification: annotations as `open_scenes` reads them, or None for a folder per class. Attributes: a label file
     as `ficgan.data` reads it; a holdout keeps people apart. Detection: annotations with boxes of faces to be found."""
-    train_images: int = Field(0, ge=0)
-    """Train on so many images, drawn once; 0: all. The paper takes 5,000 of CelebA."""
+    train_images: int = Field(0, ge=0)  # Train on so many images, drawn once; 0: all. The paper takes 5,000 of CelebA.
     epochs: int = Field(90, ge=1)
     lr: float = Field(0.01, gt=0)
-    size: int = Field(600, ge=32)
-    """Detection: shorter side at which images are looked at, pixels."""
+    size: int = Field(600, ge=32)  # Detection: shorter side at which images are looked at, pixels
     anchors: tuple[int, int, int, int, int] = (32, 64, 128, 256, 512)
     """Detection: sides of anchors, pixels at that size."""
-    proposals: int = Field(1000, ge=1)
-    """Detection: regions that reach the head."""
+    proposals: int = Field(1000, ge=1)  # Detection: regions that reach the head
     pretrained: tuple[Literal["none", "original", "blurred", "overlaid"], ...] = (
         "none", "original", "blurred", "overlaid",
     )  # fmt: skip
@@ -63,8 +56,7 @@ class TransferConfig(_Task):
 class StudyConfig(_Task):
     """What is trained on what, and how (Yang et al. 2022, section 4)."""
 
-    annotations: Path
-    """Face boxes; see `open_scenes`."""
+    annotations: Path  # Face boxes; see `open_scenes`
     objects: Path | None = None
     """Folder of the localisation task's XML files, for the object area that faces cover; None: unknown."""
     decoys: bool = False
@@ -75,24 +67,19 @@ class StudyConfig(_Task):
     """Names of torchvision's classifiers, or `narrow-resnet`, this package's small one."""
     weights: Path | None = None
     """Safetensors file to begin from; a head of another size is left out. With `epochs: 0` it is only evaluated."""
-    crop: int = Field(224, ge=16)
-    """Side of what the network sees, pixels; Inception v3 wants 299."""
-    resize: int = Field(256, ge=16)
-    """Shorter side before the central crop at evaluation, pixels."""
-    min_scale: float = Field(0.08, gt=0, le=1)
-    """Smallest share of the image's area that a random training crop has."""
+    crop: int = Field(224, ge=16)  # Side of what the network sees, pixels; Inception v3 wants 299
+    resize: int = Field(256, ge=16)  # Shorter side before the central crop at evaluation, pixels
+    min_scale: float = Field(0.08, gt=0, le=1)  # Smallest share of the image's area that a random training crop has
     train_on: tuple[Variant, ...] = Field(("original", "blurred", "overlaid"), min_length=1)
     evaluate_on: tuple[Variant, ...] = Field(VARIANTS, min_length=1)
     seeds: tuple[int, ...] = Field((0, 1, 2), min_length=1)
-    lr: float | None = Field(None, gt=0)
-    """None: .01 for AlexNet, SqueezeNet and VGG, .1 for all others."""
+    lr: float | None = Field(None, gt=0)  # None: .01 for AlexNet, SqueezeNet and VGG, .1 for all others.
     momentum: float = Field(0.9, ge=0, lt=1)
     area_edges: tuple[float, ...] = (0.0, 0.01, 0.02, 0.04, 0.08)
     """Left edges of the groups of Figure 3, shares of the image's area; the last group is open. The paper gives the
     first and the last group; those between are read off."""
     device: str = "auto"
-    workers: int = Field(0, ge=0)
-    """Processes that prepare images; 0: this one."""
+    workers: int = Field(0, ge=0)  # Processes that prepare images; 0: this one
     cache_gb: float = Field(4.0, ge=0)
     """Memory for obfuscated images at full resolution, all variants together; what does not fit is made each time."""
     transfer: tuple[TransferConfig, ...] = ()

@@ -1,22 +1,18 @@
-"""Classifiers by name: torchvision's, without weights, and a small one; and where they look (Grad-CAM)."""
+"""Classifiers by name: torchvision's, without weights, and a small one."""
 
 from __future__ import annotations
 
 import difflib
 from collections import OrderedDict
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-__all__ = ["grad_cam", "load_weights", "make_network", "network_names", "panel", "replace_head", "to_input"]
+__all__ = ["load_weights", "make_network", "network_names", "replace_head", "to_input"]
 
 NARROW = "narrow-resnet"
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -118,7 +114,6 @@ def _narrow(classes: int) -> nn.Module:
 
 
 def _head(network: nn.Module) -> str:
-    """Name of the last linear layer, or, where there is none (SqueezeNet), of the last convolution."""
     from torch import nn
 
     for kind in (nn.Linear, nn.Conv2d):
@@ -138,84 +133,3 @@ def _tensors(path: Path) -> dict[str, Tensor]:
             f"weights {path} cannot be read ({error}); give a .safetensors file of the network's state "
             "(pickled .pth files are not read: save them with safetensors.torch.save_file)"
         ) from error
-
-
-def grad_cam(network: nn.Module, images: Tensor, classes: Sequence[int] | None = None, layer: str = "") -> Tensor:
-    """ReLU(Σ_k α_k·A_k) with α_k the mean gradient of the class's output with respect to feature map A_k.
-
-    Args:
-        network: a classifier.
-        images: [B,3,H,W], normalised.
-        classes: B classes to explain; None: the one with the highest output.
-        layer: name of the module whose output is A; empty: the last one that has positions left.
-
-    Returns:
-        [B,h,w] float at the layer's resolution, not normalised, without gradient.
-
-    Source: Selvaraju et al. 2017, Eq. 1 and 2.
-    """
-    import torch
-
-    kept: list[Tensor] = []
-
-    def keep(_: Any, __: Any, out: Any) -> None:
-        if isinstance(out, torch.Tensor) and out.ndim == 4 and out.shape[2] * out.shape[3] > 1 and out.requires_grad:
-            kept[:] = [out]
-
-    modules = dict(network.named_modules())
-    if layer and layer not in modules:
-        raise UsageError(f"the network has no layer {layer!r}; it ends in {', '.join(list(modules)[-3:])}")
-    hooked = [modules[layer]] if layer else [module for name, module in modules.items() if name]
-    hooks = [module.register_forward_hook(keep) for module in hooked]
-    try:
-        with torch.enable_grad():
-            scores = network.eval()(images.detach().requires_grad_(True))
-    finally:
-        for hook in hooks:
-            hook.remove()
-    if not kept:
-        raise UsageError(f"{layer or 'the network'} has no feature map with positions; name a convolutional layer")
-    chosen = scores.argmax(1) if classes is None else torch.as_tensor(classes, device=scores.device)
-    own = scores.gather(1, chosen[:, None]).sum()  # images do not see each other, so one sum gives each its gradient
-    (gradient,) = torch.autograd.grad(own, kept[0])
-    return (gradient.mean((2, 3), keepdim=True) * kept[0]).sum(1).relu().detach()
-
-
-def panel(
-    columns: Sequence[tuple[str, nn.Module, Sequence[NDArray[np.uint8]]]], path: Path, *,
-    classes: Sequence[int] | None = None, class_names: Sequence[str] = (),
-) -> None:  # fmt: skip
-    """Figure 5 as a PNG: a row for each image, a pair of columns (picture, picture with its map) for each variant.
-
-    Args:
-        columns: (title, network, pictures [S,S,3] uint8 RGB of what the network sees), the same images in each.
-        path: file to write.
-        classes: what to explain, one for each image; None: what each network takes the picture for.
-        class_names: to print the network's answer with; empty: numbers.
-    """
-    import torch
-
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise FicganError("panels need matplotlib; install ficgan[eval]") from None
-    rows = len(columns[0][2])
-    figure = Figure(figsize=(3.2 * len(columns), 1.75 * rows + 0.3), layout="constrained")
-    axes = figure.subplots(rows, 2 * len(columns), squeeze=False)
-    for place, (title, network, pictures) in enumerate(columns):
-        inputs = to_input(torch.from_numpy(np.stack(pictures)))
-        maps = grad_cam(network, inputs, classes)[:, None]
-        heat = torch.nn.functional.interpolate(maps, inputs.shape[2:], mode="bilinear", align_corners=False)
-        with torch.inference_mode():
-            chances = network(inputs).softmax(1)
-        axes[0, 2 * place].set_title(title, fontsize=8)
-        for row, (plain, mixed) in enumerate(axes[:, 2 * place : 2 * place + 2]):
-            plain.imshow(pictures[row])
-            mixed.imshow(pictures[row])
-            mixed.imshow((heat[row, 0] / heat[row].max().clamp(1e-12)).numpy(), cmap="jet", alpha=0.45, vmin=0, vmax=1)
-            best = int(chances[row].argmax())
-            answer = class_names[best] if class_names else best
-            mixed.set_title(f"{answer} {float(chances[row, best]):.2f}", fontsize=7)
-            plain.set_axis_off()
-            mixed.set_axis_off()
-    figure.savefig(path, dpi=110)

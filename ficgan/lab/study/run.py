@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -11,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ficgan.device import resolve_device
-from ficgan.images import atomic_write
-from ficgan.lab.results import Results
+from ficgan.lab.pages import write_file
+from ficgan.lab.results import Results, origin
+from ficgan.lab.stored import Progress
 from ficgan.lab.study import scores
 from ficgan.lab.study.config import StudyConfig
 from ficgan.lab.study.scenes import Scenes, halves, open_scenes, with_decoys
@@ -20,10 +20,9 @@ from ficgan.lab.study.scores import METRICS, Cell, Side
 from ficgan.lab.study.training import Grid, Share
 from ficgan.lab.study.transfer import Transfer
 
-__all__ = ["Progress", "StudyResult", "obfuscation_tables", "per_cent", "run_obfuscation", "run_study"]
+__all__ = ["StudyResult", "obfuscation_tables", "per_cent", "run_obfuscation", "run_study"]
 
-Progress = Callable[[str, float], None]
-"""Called as progress(what is being done, share of it that is done in [0, 1])."""
+Report = Callable[[str, float], None]  # Called as report(what is being done, share of it that is done in [0, 1])
 Row = dict[str, Any]
 _FEW_CLASSES = 30
 
@@ -95,7 +94,11 @@ def run_study(config: StudyConfig, out: Path, progress: Progress | None = None) 
         InputError: images or annotations that cannot be used.
     """
     start = time.monotonic()
-    report: Progress = progress or (lambda what, share: None)
+
+    def report(what: str, share: float) -> None:
+        if progress:
+            progress(round(100 * share), 100, what)
+
     device = resolve_device(config.device)
     report("reading annotations", 0.0)
     whole = open_scenes(config.images, config.annotations, config.objects)
@@ -119,12 +122,11 @@ def run_study(config: StudyConfig, out: Path, progress: Progress | None = None) 
         result.transfer[task.name] = Transfer(task, config, out, device).rows(cells, len(whole.classes), share)
     result.caveats = _caveats(config, whole, evaluation)
     result.seconds = round(time.monotonic() - start, 1)
-    with atomic_write(out / "study.json", overwrite=True) as file:
-        file.write(json.dumps(result.to_dict(), indent=1, allow_nan=False, ensure_ascii=False).encode())
+    write_file(out / "study.json", json.dumps(result.to_dict(), indent=1, allow_nan=False, ensure_ascii=False))
     return result
 
 
-def _cells(config: StudyConfig, grid: Grid, report: Progress) -> list[Cell]:
+def _cells(config: StudyConfig, grid: Grid, report: Report) -> list[Cell]:
     # Seeds outermost: an interrupted study has whole pairs of few seeds, not all seeds of one variant.
     wanted = [(n, v, s) for s in config.seeds for n in config.networks for v in config.train_on]
     cells = []
@@ -135,7 +137,7 @@ def _cells(config: StudyConfig, grid: Grid, report: Progress) -> list[Cell]:
     return cells
 
 
-def _within(report: Progress, what: str, done: int, total: int) -> Share:
+def _within(report: Report, what: str, done: int, total: int) -> Share:
     return lambda share: report(what, (done + share) / total)
 
 
@@ -265,7 +267,6 @@ def _accuracy_table(grid: list[Row], drops: list[Row]) -> Row:
 
 
 def _drop_table(drops: list[Row], kind: str, title: str) -> Row:
-    """Drops of one kind: networks in rows, variants in columns (Tables 8 and 9)."""
     rows: dict[str, Row] = {one["network"]: {"network": one["network"]} for one in drops}
     for one in drops:
         if one["kind"] == kind:
@@ -278,17 +279,12 @@ def run_obfuscation(
     config: StudyConfig, out: Path, progress: Progress | None = None
 ) -> tuple[Results, list[dict[str, Any]]]:
     """`run_study` for a page: results without sets and methods, as no face is attacked here, and the tables."""
-    from ficgan import __version__
-
     study = run_study(config, out, progress)
     settings = dict(study.config)
     for key in ("images", "annotations", "objects", "weights"):
         settings[key] = None if settings[key] is None else Path(settings[key]).name
     settings["transfer"] = [task.name for task in config.transfer]
-    provenance = {
-        "ficgan": __version__, "python": platform.python_version(), "machine": platform.machine(),
-        "settings": settings, "set": study.set, "seconds": study.seconds,
-    }  # fmt: skip
+    provenance = origin(settings, study.seconds) | {"set": study.set}
     title = "Face obfuscation: what it costs a classifier"
     return Results(title, list(study.caveats), provenance), obfuscation_tables(study)
 

@@ -24,10 +24,8 @@ __all__ = [
     "random_view", "with_decoys",
 ]  # fmt: skip
 
-Image = NDArray[np.uint8]
-"""[H,W,3] RGB."""
-Boxes = NDArray[np.float32]
-"""[M,4]: x0, y0, x1, y1 in pixels."""
+Image = NDArray[np.uint8]  # [H,W,3] RGB
+Boxes = NDArray[np.float32]  # [M,4]: x0, y0, x1, y1 in pixels
 _NAMES, _BOXES = ("file", "path", "url", "name"), ("faces", "bboxes", "boxes")
 
 
@@ -279,13 +277,11 @@ def _by_key(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def _keys(name: str) -> tuple[str, ...]:
-    """Under what an image may stand: its whole name, or split and file, as the released ImageNet file has for "val"."""
     bare = PurePosixPath(name).with_suffix("")
     return (str(bare), f"{bare.parts[0]}/{bare.name}") if len(bare.parts) > 2 else (str(bare),)
 
 
 def _boxes(raw: Any, where: str) -> tuple[Boxes, int]:
-    """Boxes with an area, and how many have none."""
     try:
         rows = [[box[k] for k in ("x0", "y0", "x1", "y1")] if isinstance(box, dict) else list(box) for box in raw]
         boxes = np.array(rows, np.float32).reshape(len(rows), 4)

@@ -21,10 +21,8 @@ __all__ = [
 ]  # fmt: skip
 
 Row = dict[str, Any]
-TOP = 5
-"""Top-5 is given where there are more classes than this."""
-_CONSTANT = 1e-12
-"""Relative range below which values differ by rounding alone: their correlation would be noise."""
+TOP = 5  # Top-5 is given where there are more classes than this
+_CONSTANT = 1e-12  # Relative range below which values differ by rounding alone: their correlation would be noise
 
 
 def hits(logits: NDArray[np.float32], labels: NDArray[np.int64], k: int = 1) -> NDArray[np.bool_]:
@@ -134,8 +132,7 @@ class Side(NamedTuple):
     evaluate: str
 
 
-Pairs = list[tuple[Evaluation, Evaluation]]
-"""Before and after, seed by seed."""
+Pairs = list[tuple[Evaluation, Evaluation]]  # Before and after, seed by seed
 
 
 def grid_rows(cells: Sequence[Cell]) -> list[Row]:

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Grid", "Recipe", "Share", "Source", "fit", "load_cell", "outputs", "training_batches"]
 
-Share = Callable[[float], None]
-"""Called with the share of the work that is done, in [0, 1]."""
+Share = Callable[[float], None]  # Called with the share of the work that is done, in [0, 1]
 CELL, STATE = "study-cell", "study-state"
 _FREE = {
     "device", "workers", "cache_gb",  # where the work runs and how much memory it may take change nothing
@@ -64,8 +63,6 @@ def fit(
 
     Args:
         epoch: number of an epoch → its batches, the same whenever it is asked for.
-        loss: of (network, inputs, targets), a scalar.
-        seed: of what the network itself draws (dropout).
         state: file for the state after an epoch; None keeps none. A state of another key is refused.
         save_seconds: the state is written after the first epoch that ends so many seconds after the last writing.
     """
@@ -112,7 +109,6 @@ def _save(network: nn.Module, optimiser: Any, path: Path, key: str, epochs: int)
 
 
 def _resume(network: nn.Module, optimiser: Any, path: Path | None, key: str) -> int:
-    """Epochs that are done already."""
     from ficgan.models import load_tensors
 
     if path is None or not path.is_file():

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import generator
 from ficgan.errors import InputError, UsageError
-from ficgan.images import atomic_write
+from ficgan.lab.pages import write_file
 from ficgan.lab.stored import digest
 from ficgan.lab.study.config import StudyConfig, TransferConfig
 from ficgan.lab.study.networks import make_network, replace_head
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Transfer", "detection_batches", "detection_precision", "make_detector"]
 
-Found = tuple[NDArray[Any], NDArray[Any]]
-"""Boxes [K,4] and scores [K] of one image."""
+Found = tuple[NDArray[Any], NDArray[Any]]  # Boxes [K,4] and scores [K] of one image
 
 
 @dataclass(frozen=True)
@@ -105,8 +104,7 @@ class Transfer:
         model = load_cell(cell.path, network, classes) if cell else make_network(network, classes, seed=seed)
         state = path.with_suffix(".state")
         value = (self._detect if self.task.kind == "detection" else self._classify)(model, seed, state, key)
-        with atomic_write(path, overwrite=True) as file:
-            file.write(json.dumps({"key": key, "metric": self.metric, "value": value}, allow_nan=False).encode())
+        write_file(path, json.dumps({"key": key, "metric": self.metric, "value": value}, allow_nan=False))
         state.unlink(missing_ok=True)
         return value
 
@@ -152,7 +150,6 @@ class Transfer:
 
 
 def _attributes(task: TransferConfig, study: StudyConfig) -> tuple[_Half, _Half, int, str]:
-    """Both halves, how many attributes there are, and the data's fingerprint."""
     from ficgan.data import open_faces
 
     if task.labels is None:
@@ -188,7 +185,6 @@ def _attributes(task: TransferConfig, study: StudyConfig) -> tuple[_Half, _Half,
 
 
 def _some(count: int, task: TransferConfig) -> NDArray[np.int64]:
-    """Which of the training images are used, in their order."""
     if not task.train_images or task.train_images >= count:
         return np.arange(count)
     return np.sort(generator(0, "subset", task.name).permutation(count)[: task.train_images])
@@ -253,7 +249,6 @@ def detection_batches(
 
 
 def _detection_loss(detector: nn.Module, images: Any, targets: Any) -> Tensor:
-    """Sum of the detector's losses; batch norms keep their statistics, which a batch of two images would ruin."""
     from torch import nn
 
     for module in detector.modules():

@@ -32,8 +32,7 @@ __all__ = [
 KEY_SCHEMA = "ficgan-survey-key/1"
 ANSWERS_SCHEMA = "ficgan-survey-answers/1"
 GENDER = "gender"
-CHECKS = ("identical", "genders")
-"""The same photo twice; a woman and a man. In this order, again and again."""
+CHECKS = ("identical", "genders")  # The same photo twice; a woman and a man. In this order, again and again.
 
 
 @dataclass(frozen=True)
@@ -79,14 +78,11 @@ class Check:
 
     @property
     def same(self) -> bool:
-        """The right answer."""
         return self.kind == CHECKS[0]
 
 
 @dataclass(frozen=True)
 class Design:
-    """A whole survey before its pictures are made."""
-
     pairs: tuple[Pair, ...]
     checks: tuple[Check, ...]  # the same in every questionnaire
     questionnaires: tuple[tuple[tuple[Pair, int], ...], ...]  # of each, every pair with the number of its condition
@@ -95,8 +91,6 @@ class Design:
 
 @dataclass(frozen=True)
 class Condition:
-    """What is done to one photo of each pair."""
-
     label: str
     method: Mapping[str, Any] = field(default_factory=dict)  # name and settings, no keys; empty for the clear control
     attacker: str = ""  # who reversed it; "": nobody
@@ -198,7 +192,6 @@ def draw(
 
     Args:
         people: [N], one number per row of the set.
-        references: rows of photos that stay clear.
         shown: rows of other photos of the same people, which conditions change.
         groups: column → N texts, "" where unknown.
 
@@ -240,7 +233,6 @@ def _people(
     people: NDArray[np.int64], references: NDArray[np.int64], shown: NDArray[np.int64],
     groups: Mapping[str, Sequence[str]], rules: Rules,
 ) -> tuple[list[_Person], list[str]]:  # fmt: skip
-    """Everybody with a photo on both sides, in drawn order; which photos are drawn apart for each of them."""
     rows: tuple[dict[int, list[int]], dict[int, list[int]]] = defaultdict(list), defaultdict(list)
     for photos, side in zip((references, shown), rows, strict=True):
         for row in sorted(photos.tolist()):
@@ -262,20 +254,17 @@ def _people(
 
 
 def _usual(values: Sequence[str]) -> str:
-    """The most frequent known value, of equally frequent ones the first by code point."""
     counts = Counter(value for value in values if value)
     return min(counts, key=lambda value: (-counts[value], value)) if counts else ""
 
 
 def _genders(everybody: Sequence[_Person]) -> tuple[str, ...]:
-    """The two genders most people have; none where the set knows fewer."""
     counts = Counter(person.gender for person in everybody if person.gender)
     known = sorted(counts, key=lambda value: (-counts[value], value))[:2]
     return tuple(sorted(known)) if len(known) == 2 else ()
 
 
 def _checks(pools: dict[str, list[_Person]], count: int, genders: bool) -> tuple[Check, ...]:
-    """The checks; whoever is in them is taken out of the pools."""
     out = []
     for number in range(count):
         kind = CHECKS[number % 2 if genders else 0]
@@ -288,7 +277,6 @@ def _checks(pools: dict[str, list[_Person]], count: int, genders: bool) -> tuple
 
 
 def _strangers(pool: Sequence[_Person], wanted: int) -> tuple[list[tuple[_Person, _Person]], list[_Person]]:
-    """At most `wanted` pairs of people who agree in what is matched, and everybody else, in the pool's order."""
     waiting: dict[tuple[str, ...], _Person] = {}
     pairs: list[tuple[_Person, _Person]] = []
     for person in pool:
@@ -306,7 +294,6 @@ def _strangers(pool: Sequence[_Person], wanted: int) -> tuple[list[tuple[_Person
 def _blocks(
     found: Mapping[tuple[str, bool], list[tuple[_Person, _Person]]], conditions: int, seed: int
 ) -> tuple[Pair, ...]:
-    """The pairs in blocks of one composition; in half of them, as nearly as can be, the reference is on the right."""
     out: list[Pair] = []
     for block in range(conditions):
         for same in (True, False):

@@ -7,7 +7,6 @@ of each question. What a picture is, who is on it and which answer is right stan
 from __future__ import annotations
 
 import dataclasses
-import io
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces, Images
 from ficgan.errors import UsageError
@@ -27,10 +25,10 @@ from ficgan.lab.attackers import attacked, shareable
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, anonymiser_for, divide, known, prepared_set
 from ficgan.lab.matrix_config import SCENARIOS, MethodConfig, SetConfig, without_folder
-from ficgan.lab.pages import data_url, fill_page, new_folder, page_template
+from ficgan.lab.pages import data_url, fill_page, new_folder, page_template, png
 from ficgan.lab.sets import Prepared, Split
 from ficgan.lab.sets.split import written
-from ficgan.lab.stored import Store
+from ficgan.lab.stored import Progress, Store
 from ficgan.lab.survey.design import (
     ANSWERS_SCHEMA,
     Check,
@@ -97,7 +95,6 @@ class Change:
 
     @property
     def label(self) -> str:
-        """Its name in tables."""
         if self.method is None:
             return CLEAR
         return f"{self.method.title}, reversed by {self.shown}" if self.attacker else self.method.title
@@ -118,7 +115,6 @@ def changes_of(
     """The conditions of a survey: the clear control, the anonymised, the reversed.
 
     Args:
-        methods: shown anonymised.
         reversals: METHOD@ATTACKER, where METHOD is a method with its parameters, or the label of one of `methods` or
             `named`.
         control: whether clear pairs are shown, which say how well people can do at all.
@@ -146,7 +142,7 @@ def changes_of(
 def make_survey(
     source: SetConfig, changes: Sequence[Change], rules: Rules, *, divided: bool = False,
     detector: FaceDetector | None = None, store: Path | None = None,
-    progress: Callable[[int, int, str], None] | None = None,
+    progress: Progress | None = None,
 ) -> Survey:  # fmt: skip
     """Draw a survey from the tested part of a face set, and make its pictures.
 
@@ -156,7 +152,6 @@ def make_survey(
             and attackers get what is left, where a condition needs them.
         detector: finds the faces of sets that are not aligned; None: the best one here.
         store: folder that keeps crops and pixels; None: nothing is kept.
-        progress: called as progress(done, conditions, what).
 
     Raises:
         UsageError: a setting that cannot work, or an attacker that does not apply.
@@ -183,7 +178,6 @@ def make_survey(
 
 
 def _sizes(people: NDArray[np.int64], changes: Sequence[Change], needed: int) -> dict[str, int]:
-    """People of each part: as many as possible to choose from, less those whom conditions mix in or learn from."""
     made = [change.method.make() for change in changes if change.method is not None]
     learners = [parse_spec(one.attacker)[0] for one in changes if one.attacker and not one.folder]
     background = _BACKGROUND * any("background" in one.traits.needs for one in made)
@@ -198,7 +192,6 @@ def _sizes(people: NDArray[np.int64], changes: Sequence[Change], needed: int) ->
 
 
 def _bench(prepared: Prepared, parts: Split, design: Design, rules: Rules, store: Path | None) -> Bench:
-    """The set with no more of its tested people's photos than are shown, so that no others need be anonymised."""
     first = [pair.reference for pair in design.pairs]
     shown = np.sort(np.array([pair.shown for pair in design.pairs], np.int64))
     used = dataclasses.replace(parts, gallery=np.sort(np.array(first, np.int64)), probe=shown)
@@ -209,7 +202,6 @@ def _bench(prepared: Prepared, parts: Split, design: Design, rules: Rules, store
 def _apply(
     bench: Bench, change: Change, rows: NDArray[np.int64], say: Callable[[str], None]
 ) -> tuple[Faces, Anonymizer | None]:
-    """Rows of the set as a condition shows them, and the anonymiser."""
     if change.method is None:
         return Subject(bench, None).clear(rows), None
     method = anonymiser_for(bench, change.method.make())
@@ -239,7 +231,6 @@ def _with_tokens(
     prepared: Prepared, design: Design, conditions: tuple[Condition, ...], shown: Sequence[dict[int, Images]],
     rules: Rules,
 ) -> Survey:  # fmt: skip
-    """Pictures and questions under random tokens: one for each photo, condition and place where it is needed."""
     faces, people = prepared.faces, known(prepared.faces)
     pictures: dict[str, Picture] = {}
     pixels: dict[str, Images] = {}
@@ -282,7 +273,7 @@ def write_survey(folder: Path, survey: Survey, *, consent: str = CONSENT) -> lis
         InputError: the folder holds something, or cannot be written.
     """
     new_folder(folder, "pages", "images")
-    files = {token: _png(pixels) for token, pixels in sorted(survey.pixels.items())}
+    files = {token: png(pixels) for token, pixels in sorted(survey.pixels.items())}
     for token, data in files.items():
         with atomic_write(folder / "images" / f"{token}.png") as file:
             file.write(data)
@@ -293,13 +284,6 @@ def write_survey(folder: Path, survey: Survey, *, consent: str = CONSENT) -> lis
             file.write(page_html(questionnaire, files, consent=consent).encode())
     survey.key.write(folder / "key.json")
     return pages
-
-
-def _png(pixels: Images) -> bytes:
-    """A picture as PNG: always RGB of 8 bits, nothing in it but pixels."""
-    buffer = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(pixels), "RGB").save(buffer, "PNG", optimize=False)
-    return buffer.getvalue()
 
 
 def page_html(questionnaire: Questionnaire, pictures: Mapping[str, bytes], *, consent: str = CONSENT) -> str:

@@ -63,7 +63,6 @@ class Participant:
 
     @property
     def finished(self) -> bool:
-        """Whether every question has an answer."""
         return len(self.answers) == len(self.questionnaire.items)
 
     @property
@@ -327,7 +326,6 @@ def krippendorff(table: NDArray[np.int64], bootstrap: Bootstrap) -> Figure:
 
     Args:
         table: [M,K], how many gave each answer to a pair.
-        bootstrap: over pairs.
 
     Source: Krippendorff, Content Analysis (2004), ch. 11.
     """
@@ -347,7 +345,6 @@ def krippendorff(table: NDArray[np.int64], bootstrap: Bootstrap) -> Figure:
 
 
 def score_text(score: dict[str, Any]) -> str:
-    """The table to read."""
     people = score["participants"]
     refused = ", ".join(f"{count} {reason}" for reason, count in people["refused"].items() if count)
     head = ["condition", "votes", "F1", "F1 one", "accuracy", "sens.", "spec.", "not sure", "α"]
@@ -418,7 +415,6 @@ def _alpha(unlike: Floats, totals: Floats) -> Floats:
 
 
 def _plain(tree: Any) -> Any:
-    """Figures as dictionaries, for JSON."""
     if isinstance(tree, Figure):
         return asdict(tree)
     if isinstance(tree, dict):
