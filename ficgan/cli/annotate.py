@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ficgan.cli import HELP
 from ficgan.cli import _shared as shared
 from ficgan.cli._errors import handle_errors
 from ficgan.cli._progress import Progress
@@ -19,7 +20,7 @@ _OVERLAP = click.option(
 )  # fmt: skip
 
 
-@click.group()
+@click.group(context_settings=HELP)
 def annotate() -> None:
     """Annotate the faces of a set: detect, correct on review pages, collect, count errors before and after."""
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from ficgan import __version__
+from ficgan.cli import HELP
 from ficgan.cli import _shared as shared
 from ficgan.cli._errors import handle_errors
 from ficgan.cli._params import Box
@@ -52,7 +53,7 @@ _SET: tuple[Any, ...] = (
 _DEVICE = shared.device("auto", "auto, cpu, cuda or cuda:N.")
 
 
-@click.group("attack")
+@click.group("attack", context_settings=HELP)
 @click.version_option(__version__, prog_name="ficgan-attack")
 def attack() -> None:
     """Train attackers on one's own anonymisation, try them on faces, judge them on people they never saw.

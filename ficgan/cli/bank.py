@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ficgan.cli import HELP
 from ficgan.cli._errors import handle_errors
 from ficgan.cli.train import DataCommand, data_option
 
@@ -25,15 +26,14 @@ __all__ = ["bank", "save_bank"]
 
 _AT_ONCE = 1024
 """Decoded pictures in memory: 200 MB at 256²."""
-_HELP = {"help_option_names": ["-h", "--help"]}
 
 
-@click.group(context_settings=_HELP)
+@click.group(context_settings=HELP)
 def bank() -> None:
     """Identity banks: the codes that k-same averages."""
 
 
-@bank.command(cls=DataCommand, context_settings=_HELP)
+@bank.command(cls=DataCommand, context_settings=HELP)
 @click.argument("checkpoint", type=click.Path(path_type=Path))
 @data_option
 @click.option("--labels", type=click.Path(path_type=Path), help="CSV: file, person (or identity), attributes.")
@@ -98,7 +98,7 @@ def _encoded(network: FICGAN, faces: FaceData, device: str) -> NDArray[np.float3
     return codes
 
 
-@bank.command(context_settings=_HELP)
+@bank.command(context_settings=HELP)
 @click.argument("path", required=False, type=click.Path(path_type=Path))
 @click.option("--check", is_flag=True, help="Read all codes of a large bank, too, and refuse what its digest denies.")
 @handle_errors

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from ficgan import __version__
+from ficgan.cli import HELP
 from ficgan.cli import _options as opts
 from ficgan.cli._deid_run import FilmOptions, Run, RunOptions
 from ficgan.cli._errors import EXIT_SOME_FAILED, handle_errors
@@ -53,7 +54,7 @@ def make_engine(**settings: Any) -> Engine:
     return Deidentifier.from_pretrained(**settings)
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(context_settings=HELP)
 @click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, type=click.Path())
 @click.option(
     "-o",

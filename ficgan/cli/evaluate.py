@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from ficgan import __version__
+from ficgan.cli import HELP
 from ficgan.cli import _shared as shared
 from ficgan.cli._errors import handle_errors
 from ficgan.cli._progress import Progress
@@ -76,7 +77,7 @@ CATALOGUES: dict[str, Callable[[], Catalogue]] = {
 }  # fmt: skip
 
 
-@click.group("eval")
+@click.group("eval", context_settings=HELP)
 @click.version_option(__version__, prog_name="ficgan-eval")
 def evaluate() -> None:
     """Compare anonymisers: what attackers achieve against them, and what they leave to work with."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ficgan.cli import HELP
 from ficgan.cli import _shared as shared
 from ficgan.cli._progress import Progress
 
@@ -22,7 +23,7 @@ _SET: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-@click.group()
+@click.group(context_settings=HELP)
 def paper() -> None:
     """Repeat a paper's evaluation, its published numbers beside one's own.
 

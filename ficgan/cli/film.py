@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from ficgan.cli import HELP
 from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
 from ficgan.cli._deid_run import FilmOptions, Run, RunOptions
@@ -33,7 +34,7 @@ _VERIFY = (
 )
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(context_settings=HELP)
 @click.argument("film", type=click.Path())
 @click.option("-o", "--output", "folder", metavar="FOLDER", required=True, type=click.Path(), help="Of the project.")
 @opts.options(opts.HIDE[:1], opts.SEARCH, opts.VIDEO_SEARCH, opts.VIDEO_PEOPLE, opts.MODEL)
@@ -71,7 +72,7 @@ def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) ->
     click.echo(json.dumps(summary))
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(context_settings=HELP)
 @click.argument("project", type=click.Path())
 @click.argument("film", type=click.Path())
 @click.option("-o", "--output", "out", metavar="OUT", required=True, type=click.Path(), help="The film to make.")
@@ -146,7 +147,7 @@ class _Rendering:
 def _defaults(group: tuple[Any, ...]) -> dict[str, Any]:
     """What the options of a group are where none is given."""
 
-    @click.command(context_settings={"help_option_names": ["-h", "--help"]})
+    @click.command(context_settings=HELP)
     @opts.options(group)
     def nobody(**_: Any) -> None: ...
 

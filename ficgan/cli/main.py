@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from ficgan import __version__
+from ficgan.cli import HELP
 from ficgan.cli._errors import handle_errors, sentence
 from ficgan.errors import FicganError
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMANDS", "attack_main", "deid_main", "doctor", "eval_main", "main", "train_main"]
 
-_HELP = {"help_option_names": ["-h", "--help"]}
 
 
 class Entry(NamedTuple):
@@ -52,7 +52,7 @@ COMMANDS = {
 
 @handle_errors
 def load(name: str) -> click.Command:
-    """The command called `name`, imported now; its help answers to -h as well.
+    """The command called `name`, imported now.
 
     Raises:
         FicganError: a library the command needs cannot be imported; shown as one sentence, exit code 1.
@@ -62,7 +62,6 @@ def load(name: str) -> click.Command:
         command: click.Command = getattr(import_module(module), attribute)
     except ImportError as error:
         raise FicganError(f"`ficgan {name}` cannot start: {sentence(error)}") from error
-    command.context_settings.setdefault("help_option_names", _HELP["help_option_names"])
     return command
 
 
@@ -80,7 +79,7 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
 
 
-@click.group(cls=LazyGroup, context_settings=_HELP)
+@click.group(cls=LazyGroup, context_settings=HELP)
 @click.version_option(__version__, prog_name="ficgan")
 def main() -> None:
     """Replace the identities in photos and films by k-anonymous ones, train the model, measure what was achieved."""
@@ -94,7 +93,7 @@ def _alias(name: str) -> Callable[[], None]:
 deid_main, train_main, eval_main, attack_main = map(_alias, ("deid", "train", "eval", "attack"))
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(context_settings=HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @handle_errors
 def doctor(as_json: bool) -> None:

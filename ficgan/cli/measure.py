@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import click
 
+from ficgan.cli import HELP
 from ficgan.cli import _shared as shared
 from ficgan.cli._params import Diversity
 from ficgan.cli._progress import Progress
@@ -26,7 +27,7 @@ _BARS: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-@click.command()
+@click.command(context_settings=HELP)
 @click.option("--checkpoint", type=shared.PATH, help="Model; the embedded one if not given.")
 @click.option("--bank", type=shared.PATH, help="Bank built with it.")
 @click.option("--aligned", multiple=True, type=shared.PATH, help="Folder, zip or tar of aligned faces.")
@@ -133,7 +134,7 @@ def _first_figures(
     return report
 
 
-@click.command("train-attributes")
+@click.command("train-attributes", context_settings=HELP)
 @click.argument("data", type=shared.PATH)
 @shared.output("File of the classifier (.safetensors).", kind=shared.NEW_FILE)
 @shared.options(shared.LABELS, shared.layout(), shared.DETECTOR)

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from ficgan.cli import HELP
 from ficgan.cli import _shared as shared
 from ficgan.cli._errors import handle_errors
 from ficgan.cli._params import Finite
@@ -31,7 +32,7 @@ _OUT: tuple[Any, ...] = (
 _INPUTS = click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, type=shared.PATH)
 
 
-@click.group("pointcloud")
+@click.group("pointcloud", context_settings=HELP)
 def pointcloud() -> None:
     """Anonymise faces in 3D scans, draw them, and measure what was achieved.
 

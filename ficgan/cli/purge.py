@@ -9,12 +9,13 @@ from pathlib import Path
 
 import click
 
+from ficgan.cli import HELP
 from ficgan.cli._errors import EXIT_SOME_FAILED, handle_errors
 
 __all__ = ["purge"]
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(context_settings=HELP)
 @click.argument("folders", metavar="FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Say what would be removed; remove nothing.")
 @click.option("--quiet", is_flag=True, help="Nothing on stderr but errors.")

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from ficgan.cli import HELP
 from ficgan.cli import _shared as shared
 from ficgan.cli._errors import EXIT_SOME_FAILED, handle_errors
 from ficgan.cli._progress import Progress
@@ -15,7 +16,7 @@ from ficgan.cli._progress import Progress
 __all__ = ["survey"]
 
 
-@click.group()
+@click.group(context_settings=HELP)
 def survey() -> None:
     """Ask people whether two pictures, one of them anonymised or reversed, show the same person.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ficgan.cli import HELP
 from ficgan.cli import _shared as shared
 from ficgan.cli._errors import handle_errors
 from ficgan.cli._progress import Progress
@@ -61,7 +62,7 @@ data_option = click.option(
 )  # fmt: skip
 
 
-@click.command()
+@click.command(context_settings=HELP)
 @click.argument("photos", nargs=-1, required=True, type=shared.PATH)
 @shared.output("A new .tar, or a new folder.", kind=shared.PATH)
 @click.option("--resolution", default=256, show_default=True, type=click.IntRange(8, 4096), help="Side of the crops.")
@@ -106,7 +107,7 @@ def align(
     return summary, bool(done.failed)
 
 
-@click.command(cls=DataCommand)
+@click.command(cls=DataCommand, context_settings=HELP)
 @click.argument("config")
 @shared.KEY_VALUES
 @data_option
@@ -137,7 +138,7 @@ def train(
     click.echo(str(run(loaded, data, out, **settings)))
 
 
-@click.command("train-verifier")
+@click.command("train-verifier", context_settings=HELP)
 @_FACES
 @shared.output("Folder of the run; the same folder resumes it.", kind=shared.PATH)
 @click.option("--labels", type=shared.PATH, help="CSV with file and person; else a folder per person.")
@@ -224,7 +225,7 @@ def _alignment(name: str, eye_distance: float, eye_y: float) -> Alignment:
     return Alignment("ffhq") if name == "ffhq" else Alignment("template", eye_distance, eye_y)
 
 
-@click.command("fit-appearance")
+@click.command("fit-appearance", context_settings=HELP)
 @_FACES
 @click.option("--labels", type=shared.PATH, help="CSV: file, person, gender, age, race.")
 @click.option("--split", multiple=True, help="Use only images of this split; may be repeated.")

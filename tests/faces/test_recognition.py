@@ -82,7 +82,7 @@ def test_auto_is_dlib_and_a_batch_equals_single_faces() -> None:
     image = data.astronaut()
     recognizer = get_recognizer()
     assert isinstance(recognizer, DlibRecognizer) and recognizer.name == "dlib"
-    face = get_detector("dlib").detect(image)[0].landmarks
+    face = get_detector().detect(image)[0].landmarks
     marks = np.stack([face, face + 2.0, face * 0.9])
     batch = recognizer.embed(image, marks)
     assert batch.shape == (3, 128) and batch.dtype == np.float32
