@@ -23,6 +23,7 @@ from ficgan.frame import (
     Moment,
     fine_detail,
     frame_mask,
+    hair_over,
     matched_border,
     no_sharper,
     paste_texture,
@@ -33,6 +34,7 @@ from ficgan.frame import (
 )
 from ficgan.frame.appearance import COVERED, SLOPES
 from ficgan.frame.file import FrameConfig, FrameNetwork
+from ficgan.frame.geometry import LO
 from ficgan.identity import IdentityBank, KSameCode
 from ficgan.identity.ksame import keyed_generator
 from ficgan.identity.mixing import k_same_layers
@@ -58,12 +60,14 @@ class _Place:
         texture: uint8 [R,R,3] of the source.
         look: of the photo.
         z_non: float32 [1,S,4,4], the network's; None without one.
+        hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
     """
 
     moment: Moment
     texture: Image
     look: Look
     z_non: Floats | None = None
+    hair: Floats | float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,10 +100,12 @@ class _Made:
     Args:
         texture: float32 [R,R,3] in [0,1], or [2R,2R,3] of a large face.
         points: float64 [468,3] of the published mesh, upright units.
+        hair: float32 [R,R], what of the source stays.
     """
 
     texture: Floats
     points: NDArray[np.float64]
+    hair: Floats | float = 0.0
 
 
 class FrameModel(FaceModel):
@@ -202,21 +208,29 @@ class FrameModel(FaceModel):
         if model.warp.folded(grid, model.mask) > config.most_folded:
             return Sight(nothing, problem="too much of the face is turned away")
         texture = read_texture(photo, read.upright[0], read.points[0], model.warp, grid=grid)
-        texture, covered = model.uncovered(texture, read)
-        code, moment = model.encode(texture[None], read)
+        bare, covered = model.uncovered(texture, read)
+        code, moment = model.encode(bare[None], read)
         moment = replace(moment, numbers=np.clip(moment.numbers, -config.limit, config.limit))
-        look = read_look(photo, read.upright[0], texture, model.mask)
+        look = read_look(photo, read.upright[0], bare, model.mask)
         if len(model.details) and float(read.pose.scale[0]) * float(model.warp.step.min()) > 1.1:
             double = read_texture(photo, read.upright[0], read.points[0], model.warp, finer=2, grid=grid)
             look = replace(look, fine=float(fine_detail(double).ravel()[model.fine_pixels].std()))
         z_id, z_non = np.concatenate([code[0], moment.kept[0]]), None
         if self.network is not None:
-            w, z_non = self.network.read(texture[None], model.identity_code(code, moment.kept))
+            w, z_non = self.network.read(bare[None], model.identity_code(code, moment.kept))
             z_id = np.concatenate([z_id, w[0]])
         note = "something lies over the face, and the new one is drawn over it" if covered > COVERED else ""
         weak = mesh.presence < DOUBTFUL_PRESENCE and np.ptp(mesh.points[:, :2], axis=0).min() >= DOUBTFUL_SIDE
         doubt = f"its shape is hardly that of a person ({mesh.presence:.0f} of usually 22 to 26)" if weak else ""
-        return Sight(z_id, _Place(moment, texture, look, z_non), note=note, doubt=doubt)
+        return Sight(z_id, _Place(moment, bare, look, z_non, self._hair(texture, moment)), note=note, doubt=doubt)
+
+    def _hair(self, texture: Image, moment: Moment) -> Floats:
+        model = self.model
+        skin = texture.astype(np.float32) / np.float32(255)
+        skin.reshape(-1, 3)[model.pixels] = model.decode(np.zeros((1, model.code_size), np.float32), moment)[0]
+        brow = float(model.shape.front[[105, 334], 1].min())
+        row = int((brow - LO[1]) / model.warp.step[1])
+        return hair_over(texture, skin, self._mask(1.0), row)
 
     @property
     def code_size(self) -> int:
@@ -338,18 +352,19 @@ class FrameModel(FaceModel):
         if self.network is None:  # an average needs sharpening, but less where real detail is added
             texture = sharpened(texture, np.sqrt(config.gains).tolist() if lends else config.gains)
         texture = no_sharper(texture, model.mask, 1.15 * place.look.detail)
-        texture = matched_border(texture, place.texture, self._mask(1.0))
+        texture = matched_border(texture, place.texture, self._mask(1.0) * (1 - place.hair))
         if lends:
             texture = stretched(texture, 2)
             strength = min(place.look.fine / max(model.detail_sd, 1e-6), config.detail)
             texture += np.float32(strength) * model.detail(row.lender)[..., None]
-        return _Made(texture, points)
+        return _Made(texture, points, place.hair)
 
     def paste(self, photo: Image, sight: Sight, made: Any, *, mask_scale: float = 1.0) -> Paste:
         place: _Place = sight.place
         seed = int.from_bytes(hashlib.blake2b(np.ascontiguousarray(made.points).tobytes(), digest_size=8).digest())
         return paste_texture(
-            photo, place.moment.read.upright[0], made.points, made.texture, self._mask(mask_scale), self.model.warp,
+            photo, place.moment.read.upright[0], made.points, made.texture,
+            (self._mask(mask_scale) * (1 - made.hair)).astype(np.float32), self.model.warp,
             place.look, seed=seed,
         )  # fmt: skip
 

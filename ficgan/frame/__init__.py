@@ -5,6 +5,7 @@ from ficgan.frame.compose import (
     Look,
     detail_of,
     fine_detail,
+    hair_over,
     matched_border,
     no_sharper,
     paste_texture,
@@ -18,6 +19,6 @@ from ficgan.frame.geometry import NUMBERS, FaceShape, Pose, Readings, Warp, expr
 __all__ = [
     "NUMBERS", "AppearanceModel", "FaceShape", "Look", "Moment", "Pose", "Readings", "Warp", "detail_of",
     "expression_numbers", "fine_detail",
-    "frame_mask", "matched_border", "no_sharper", "paste_texture", "read_look", "read_texture",
+    "frame_mask", "hair_over", "matched_border", "no_sharper", "paste_texture", "read_look", "read_texture",
     "rigid_fit", "sharpened", "stretched",
 ]  # fmt: skip

@@ -15,8 +15,8 @@ from ficgan.faces.mesh import FACE_OVAL
 from ficgan.frame.geometry import HI, LO, Warp
 
 __all__ = [
-    "Look", "detail_of", "fine_detail", "matched_border", "no_sharper", "paste_texture", "read_look", "read_texture",
-    "sharpened", "stretched",
+    "Look", "detail_of", "fine_detail", "hair_over", "matched_border", "no_sharper", "paste_texture", "read_look",
+    "read_texture", "sharpened", "stretched",
 ]  # fmt: skip
 
 Image = NDArray[np.uint8]
@@ -26,6 +26,10 @@ _COARSE = 96
 """Side of the grid on which the warp is inverted; it is smooth, so a larger patch only interpolates it."""
 FINE = 2.2
 """Standard deviation, in pixels of the doubled frame, of the blur that leaves fine detail behind."""
+KEPT = 0.35
+"""What is left in the middle of a face of the difference that its border has from the source's."""
+HAIR = 0.15
+"""Difference from skin, in [0,1], at which what lies on a forehead is taken for hair."""
 _GREY = np.array([0.299, 0.587, 0.114], np.float32)
 
 
@@ -131,7 +135,7 @@ def read_look(photo: Image, upright: NDArray[np.float64], texture: Image, mask: 
 
 
 def matched_border(made: Floats, source: Image, mask: Floats) -> Floats:
-    """A texture whose border has the source's colours, the difference fading smoothly inwards.
+    """A texture whose skin and border have the source's colours, the border's difference fading smoothly inwards.
 
     Args:
         made: float32 [R,R,3] in [0,1].
@@ -150,10 +154,13 @@ def matched_border(made: Floats, source: Image, mask: Floats) -> Floats:
 
     small = reduced(mask)
     difference = reduced(source.astype(np.float32) / 255 - made)
+    skin = small >= 0.85
+    cast = np.clip(np.median(difference[skin], axis=0), -0.25, 0.25) if skin.any() else np.zeros(3, np.float32)
+    difference -= cast
     ring = ((small > 0.02) & (small < 0.85)).astype(np.float32)
     usual = np.median(difference[ring > 0], axis=0) if ring.any() else np.zeros(3, np.float32)
     odd = np.abs(difference - usual).max(2) / 0.08
-    inside = (small >= 0.85).astype(np.float32)
+    inside = skin.astype(np.float32)
     colours = reduced(source.astype(np.float32) / 255)
     near = [cv2.GaussianBlur(one, (0, 0), 0.2 * half) for one in (colours * inside[..., None], inside)]
     foreign = np.abs(colours - near[0] / np.maximum(near[1], 1e-6)[..., None]).max(2) / 0.12
@@ -163,7 +170,37 @@ def matched_border(made: Floats, source: Image, mask: Floats) -> Floats:
     for share, trust in ((0.04, 1.0), (0.1, 0.1), (0.25, 0.005)):  # near the border the nearest pixels decide
         total += np.float32(trust) * cv2.GaussianBlur(known, (0, 0), share * half)
     fade = np.clip(total[..., :3] / np.maximum(total[..., 3:], 1e-6), -0.25, 0.25)
+    # The middle has the source's colours by now: a border of another brightness must not bleach or darken it.
+    depth = cv2.distanceTransform(inside.astype(np.uint8), cv2.DIST_L2, 3)[..., None]
+    fade = cast + fade * (KEPT + (1 - KEPT) * np.exp(-depth / np.float32(0.12 * half)))
     return made + cv2.resize(fade, mask.shape[::-1], interpolation=cv2.INTER_LINEAR)
+
+
+def hair_over(source: Image, expected: Floats, mask: Floats, brow: int) -> Floats:
+    """How much of the forehead is hair or a hat, which stays as it is: float32 [R,R] in [0,1].
+
+    Hair that lies on the forehead goes on above it. So only what reaches the upper edge of the mask counts.
+
+    Args:
+        source: uint8 [R,R,3].
+        expected: float32 [R,R,3] in [0,1], an average face in the light of the source.
+        mask: float32 [R,R], what will be replaced.
+        brow: row of the frame above which this is looked for.
+    """
+    import cv2
+
+    rows = np.arange(len(mask), dtype=np.float32)[:, None]
+    high = np.clip((brow - rows) / (0.015 * len(mask)), 0, 1)
+    other = np.abs(cv2.GaussianBlur(source, (0, 0), 0.7).astype(np.float32) / 255 - expected).max(2) / HAIR
+    found = (np.clip(2 * other - 1.5, 0, 1) * high * (mask > 0.02)).astype(np.float32)
+    count, label = cv2.connectedComponents((found > 0.3).astype(np.uint8))
+    edge = (mask > 0.02) & (mask < 0.5) & (high > 0)
+    reaches = np.zeros(count, bool)
+    reaches[np.unique(label[edge])] = True
+    reaches[0] = False
+    found *= cv2.dilate(reaches[label].astype(np.float32), np.ones((3, 3), np.uint8))
+    out: Any = cv2.GaussianBlur(found, (0, 0), 1.0)
+    return out
 
 
 def sharpened(texture: Floats, gains: Sequence[float]) -> Floats:

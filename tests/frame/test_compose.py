@@ -17,6 +17,7 @@ from ficgan.frame.appearance import frame_mask
 from ficgan.frame.compose import (
     Look,
     detail_of,
+    hair_over,
     matched_border,
     no_sharper,
     paste_texture,
@@ -320,3 +321,32 @@ def test_what_a_turned_head_hides_is_the_other_side(shape: FaceShape, warp: Warp
     hidden = (seen < 0.02) & (seen[:, ::-1] > 0.98) & (mask > 0.5)
     assert hidden.sum() > 50
     np.testing.assert_allclose(texture[hidden], texture[:, ::-1][hidden], atol=8)
+
+
+def test_hair_that_comes_from_above_stays_and_nothing_else(mask: Floats) -> None:
+    skin = np.full((*mask.shape, 3), [0.8, 0.63, 0.56], np.float32)
+    source = np.rint(skin * 255).astype(np.uint8)
+    columns = np.flatnonzero(mask.max(0) > 0.9)
+    top = int(np.flatnonzero(mask.max(1) > 0.5)[0])
+    left, right, brow = int(columns[0]), int(columns[-1]), top + 30
+    assert hair_over(source, skin, mask, brow).max() == 0
+    source[: top + 10] = 60  # a fringe
+    source[top + 18 : top + 24, left + 30 : left + 40] = 60  # a scar, which belongs to the face
+    source[:, right - 3 :] = 60  # the cheek beside the hair
+    kept = hair_over(source, skin, mask, brow)
+    assert kept[: top + 8][mask[: top + 8] > 0.1].min() > 0.9
+    assert kept[top + 15 : brow, left + 20 : right - 20].max() < 0.01
+    assert kept[brow + 4 :].max() == 0
+    assert kept.min() >= 0 and kept.max() <= 1
+
+
+def test_a_border_of_other_brightness_does_not_bleach_the_middle(mask: Floats) -> None:
+    source = np.full((*mask.shape, 3), 150, np.uint8)
+    made = np.full((*mask.shape, 3), 150 / 255, np.float32) - 0.1 * (mask < 0.98).astype(np.float32)[..., None]
+    out = matched_border(made, source, mask)
+    rim = (mask > 0.1) & (mask < 0.8)
+    middle = np.zeros_like(rim)
+    rows, columns = np.flatnonzero(mask.max(1) > 0.9), np.flatnonzero(mask.max(0) > 0.9)
+    middle[int(rows.mean()) - 10 : int(rows.mean()) + 10, int(columns.mean()) - 10 : int(columns.mean()) + 10] = True
+    assert np.abs(out[rim] - 150 / 255).mean() < 0.04
+    assert np.abs(out[middle] - 150 / 255).max() < 0.045
