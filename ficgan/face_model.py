@@ -46,6 +46,7 @@ class Sight:
         problem: why no generated face can stand here; "" where one can.
         note: what a person who looks at the result should know; "" for nothing.
         doubt: why this may be no face of a person; "" where it is clear.
+        outline: [n,2], convex outline of the face in the photo, where a mesh of it was found.
     """
 
     z_id: Floats
@@ -53,6 +54,7 @@ class Sight:
     problem: str = ""
     note: str = ""
     doubt: str = ""
+    outline: Floats | None = None
 
 
 class FaceModel(ABC):

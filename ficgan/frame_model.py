@@ -155,7 +155,11 @@ class FrameModel(FaceModel):
         lost = Sight(np.zeros(self.code_size, np.float32), problem="its landmarks are not those of a face")
         meshes = self.find(pairs) if found is None else found
         rows = zip(pairs, meshes, strict=True)
-        return [lost if mesh is None else self._sight(photo, mesh) for (photo, _), mesh in rows]
+        sights = [lost if mesh is None else self._sight(photo, mesh) for (photo, _), mesh in rows]
+        return [
+            sight if mesh is None or sight.problem else replace(sight, outline=_hull(mesh))
+            for sight, mesh in zip(sights, meshes, strict=True)
+        ]
 
     def find(self, pairs: Sequence[tuple[Image, Face]]) -> list[Mesh | None]:
         meshes: list[Mesh | None] = [None] * len(pairs)
@@ -401,6 +405,14 @@ class FrameModel(FaceModel):
     def _masks(self) -> Any:
         front, size, feather = self.model.shape.front, self.model.size, self.config.feather
         return lru_cache(maxsize=8)(lambda inset: frame_mask(front, size, inset=inset, feather=feather))
+
+
+def _hull(mesh: Mesh) -> Floats:
+    import cv2
+
+    hull: Any = cv2.convexHull(np.ascontiguousarray(mesh.points[:, :2], np.float32))
+    return hull[:, 0]
+
 
 def _unbroken(rows: Sequence[Any], at: int) -> list[Any]:
     """The rows around one of them up to the next None on either side."""

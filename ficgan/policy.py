@@ -11,6 +11,8 @@ __all__ = ["Attempt", "Policy", "covered"]
 
 CORE = 0.3
 """Half-axes of the ellipse that must be hidden, as a share of the detector's box: eyes, nose and mouth."""
+INNER = 0.7
+"""The same as a share of a mesh's outline, which is the face itself and needs no allowance for a loose box."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,9 @@ class Policy:
         return ladder[: self.retries + 1]
 
 
-def covered(mask: NDArray[np.float32], landmarks: ArrayLike, box: ArrayLike, least: float) -> bool:
+def covered(
+    mask: NDArray[np.float32], landmarks: ArrayLike, box: ArrayLike, least: float, outline: ArrayLike | None = None
+) -> bool:
     """Whether the blend mask hides the face.
 
     Args:
@@ -71,12 +75,16 @@ def covered(mask: NDArray[np.float32], landmarks: ArrayLike, box: ArrayLike, lea
         landmarks: five points (x, y) in pixels; those outside the image need no cover.
         box: x0, y0, x1, y1 of the detector; an ellipse over its middle must be hidden too.
         least: weight wanted at every landmark and at 19 of 20 pixels of the ellipse, in (0, 1].
+        outline: [n,2], convex outline of the face where a mesh of it was found. Its inner part takes the place of the
+            ellipse, as a tilted or turned face does not fill its box.
     """
     height, width = mask.shape
     points = np.rint(np.asarray(landmarks)).astype(int)
     inside = (points >= 0).all(1) & (points[:, 0] < width) & (points[:, 1] < height)
     if not (mask[points[inside, 1], points[inside, 0]] >= least).all():
         return False
+    if outline is not None:
+        return _inside_covered(mask, np.asarray(outline, np.float64), least)
     x0, y0, x1, y1 = (float(value) for value in np.asarray(box))
     centre, half = ((x0 + x1) / 2, (y0 + y1) / 2), (max(CORE * (x1 - x0), 0.5), max(CORE * (y1 - y0), 0.5))
     columns = np.arange(max(0, round(centre[0] - half[0])), min(width, round(centre[0] + half[0]) + 1))
@@ -84,3 +92,17 @@ def covered(mask: NDArray[np.float32], landmarks: ArrayLike, box: ArrayLike, lea
     ellipse = ((columns - centre[0]) / half[0]) ** 2 + ((rows[:, None] - centre[1]) / half[1]) ** 2 <= 1
     weights = mask[rows[:, None], columns][ellipse] if ellipse.any() else np.ones(1)
     return bool((weights >= least).mean() >= 0.95)
+
+
+def _inside_covered(mask: NDArray[np.float32], outline: NDArray[np.float64], least: float) -> bool:
+    import cv2
+
+    middle = (outline.min(0) + outline.max(0)) / 2
+    inner = np.rint(middle + INNER * (outline - middle)).astype(np.int32)
+    height, width = mask.shape
+    low, high = inner.min(0).clip(0), inner.max(0).clip(max=(width - 1, height - 1))
+    if (low > high).any():  # outside the picture
+        return True
+    region = mask[low[1] : high[1] + 1, low[0] : high[0] + 1]
+    inside = cv2.fillConvexPoly(np.zeros(region.shape, np.uint8), inner - low.astype(np.int32), 1) > 0
+    return not inside.any() or bool((region[inside] >= least).mean() >= 0.95)

@@ -59,3 +59,14 @@ def test_a_face_whose_landmarks_lie_outside_still_needs_its_box_covered() -> Non
     outside = np.full((5, 2), -30, np.float32)
     assert not covered(np.zeros((40, 40), np.float32), outside, BOX, 0.9)
     assert covered(np.ones((40, 40), np.float32), outside, BOX, 0.9)
+
+
+def test_an_outline_takes_the_place_of_the_box() -> None:
+    """The ellipse of a loose box reaches beyond a face whose outline is covered; landmarks are wanted all the same."""
+    mask, box = np.zeros((60, 60), np.float32), np.array([0, 0, 60, 60], np.float32)
+    mask[15:36, 5:26] = 1
+    outline = np.array([[4, 14], [26, 14], [26, 36], [4, 36]], np.float32)
+    assert not covered(mask, POINTS, box, 0.9) and covered(mask, POINTS, box, 0.9, outline)
+    assert not covered(mask, POINTS, box, 0.9, outline + [8, 0])
+    assert not covered(mask, POINTS + [30, 0], box, 0.9, outline)
+    assert covered(mask, POINTS, box, 0.9, outline - [200, 0]), "outside the picture there is nothing to cover"

@@ -305,7 +305,7 @@ class Run:
         side = sidecar_path(job.output)
         try:
             with atomic_write(side, overwrite=self.options.overwrite) as file:
-                file.write(text.encode() + b"\n")
+                file.write(text.encode(errors="backslashreplace") + b"\n")
         except (OSError, FicganError) as error:  # hours of work stay
             _remove_stale(job.output)
             raise InputError(f"{job.output}: is made, but {side.name} beside it is not: {sentence(error)}") from error
@@ -348,7 +348,7 @@ class Run:
                     "notes": [*made.notes, *made.audit.get("notes", ())],
                 }
                 text = json.dumps({**made.audit, **record}, indent=1, default=_plain, ensure_ascii=False)
-                file.write(text.encode() + b"\n")
+                file.write(text.encode(errors="backslashreplace") + b"\n")
         except BaseException:
             if written and not options.overwrite:  # the side-car failed after its picture had taken its name
                 job.output.unlink(missing_ok=True)

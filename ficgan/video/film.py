@@ -350,7 +350,9 @@ class FilmJob:
         jobs: deque[FrameJob] = deque()
         counts = Counter(renderer.counts)
         finished, begin, chunk = len(writer.segments), writer.next_frame, self.settings.chunk
-        total, ahead = len(self.film.pts), 2 * plan.reach
+        total, ahead, times = len(self.film.pts), 2 * plan.reach, self.film.times
+        # Frames that are left out or added would put every later face in the wrong place.
+        tolerance = max(0.002, 0.5 * float(np.median(np.diff(times)))) if total > 1 else 0.002
         step = self._step("rendering", total)
 
         def flush() -> None:
@@ -370,10 +372,13 @@ class FilmJob:
         with writer:
             # A few frames before the first are read again, so that an interrupted film becomes the same one.
             for frame in self.source.frames(first=max(0, begin - ahead)):
+                changed = f"{self.source.name}: the film has changed since it was analysed"
                 if frame.index >= total:  # nobody looked for faces there
+                    raise InputError(f"{changed}: it has more than the {total} frames of then; analyse it again")
+                if abs(frame.time - times[frame.index]) > tolerance:
                     raise InputError(
-                        f"{self.source.name}: the film has changed since it was analysed: it has more than the "
-                        f"{total} frames in which faces were looked for; analyse it again"
+                        f"{changed}: frame {frame.index} comes at {frame.time:.3f} s instead of "
+                        f"{times[frame.index]:.3f} s; analyse it again"
                     )
                 jobs.append(plan.job(frame))
                 if frame.index >= begin + chunk + ahead - 1 and (frame.index + 1 - begin - ahead) % chunk == 0:
@@ -402,7 +407,9 @@ class FilmJob:
 
         with self.state.timed("checking"):
             detector = independent_detector(self.tools.detector.name, settings.detect_size)
-            report = check_frames(pairs(), self.plan.kept_at, detector, recognizer)
+            report = check_frames(
+                pairs(), self.plan.kept_at, detector, recognizer, expected=bool(self.film.tracks)
+            )
         if report.frames < 2:
             report.unchecked = "fewer than two of its frames were looked at"
         elif not report.faces and self.renderer.counts["generated"]:

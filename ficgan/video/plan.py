@@ -201,6 +201,8 @@ def check_frames(
     kept_at: Callable[[int], NDArray[np.floating]],
     detector: FaceDetector,
     recognizer: Recognizer,
+    *,
+    expected: bool = True,
 ) -> CheckReport:
     """Look for source faces in a result.
 
@@ -212,11 +214,13 @@ def check_frames(
         kept_at: boxes [n,4] of the faces that rules keep in a frame.
         detector: should not be the one that found the faces.
         recognizer: tells people apart.
+        expected: whether the film has faces. A detector that finds none, in the source neither, then proves nothing.
     """
-    report = CheckReport(detector.name, recognizer.name)
+    report, sighted = CheckReport(detector.name, recognizer.name), not expected
     for source, result in pairs:
         report.frames += 1
         faces = detector.detect(result.image)
+        sighted = sighted or bool(faces) or bool(detector.detect(source.image))
         kept = kept_at(source.index)
         seen = [face for face in faces if not _is_exempt(face, kept)]
         report.faces += len(faces)
@@ -230,6 +234,8 @@ def check_frames(
                 x0, y0, x1, y1 = (float(value) for value in face.box)
                 distance = float(recognizer.distance(a, b))
                 report.findings.append(Finding(source.index, source.time, (x0, y0, x1, y1), distance))
+    if not sighted:
+        report.unchecked = f"{detector.name} found no face, not even in the source"
     return report
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,14 +84,22 @@ class Covers:
         return paste_aligned(out, self.stills[mode, person], face, mask_scale=self._settings.mask_scale)
 
 
-def hides(mask: NDArray[np.float32], face: Face, coverage: float) -> bool:
-    """Whether a mask [H,W] hides a face of a track."""
+def hides(
+    mask: NDArray[np.float32], face: Face, coverage: float, outline: NDArray[np.float32] | None = None
+) -> bool:
+    """Whether a mask [H,W] hides a face of a track; `outline` [n,2] is that of the face's mesh in this frame."""
     centre = np.tile((face.box[:2] + face.box[2:]) / 2, 2)
     box = centre + LEAST_FACE * (face.box - centre)
-    return covered(mask, face.landmarks, box, coverage)
+    return covered(mask, face.landmarks, box, coverage, outline)
 
 
 Image = NDArray[np.uint8]
+
+
+class _NewFace(NamedTuple):
+    paste: Paste
+    outline: NDArray[np.float32] | None
+    """Of the source's mesh in this frame."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,9 +227,9 @@ class Renderer:
 
     # -- new faces --------------------------------------------------------------------------------------------------
 
-    def _generate(self, jobs: Sequence[FrameJob], around: Sequence[FrameJob]) -> list[dict[int, Paste]]:
+    def _generate(self, jobs: Sequence[FrameJob], around: Sequence[FrameJob]) -> list[dict[int, _NewFace]]:
         """For each job: index of the appearance → the patch of its new face. What is not there falls back."""
-        pastes: list[dict[int, Paste]] = [{} for _ in jobs]
+        pastes: list[dict[int, _NewFace]] = [{} for _ in jobs]
         model, reader = self.tools.face_model, self._reader
         if model is None or reader is None:
             return pastes
@@ -239,7 +247,8 @@ class Renderer:
             styles = np.concatenate([_styles(self.casts[people[n]]) for n in pending])
             for n, made in zip(pending, model.render(styles, [wanted[n][2] for n in pending]), strict=True):
                 j, a, sight = wanted[n]
-                pastes[j][a] = model.paste(jobs[j].frame.image, sight, made, mask_scale=self.settings.mask_scale)
+                paste = model.paste(jobs[j].frame.image, sight, made, mask_scale=self.settings.mask_scale)
+                pastes[j][a] = _NewFace(paste, sight.outline)
             # A person the gate still knows is cast anew, and all their faces of this chunk are made again.
             known = self._recognised(jobs, wanted, people, pastes)
             self.recast(known)
@@ -274,7 +283,7 @@ class Renderer:
         jobs: Sequence[FrameJob],
         wanted: Sequence[tuple[int, int, Sight]],
         people: Sequence[str],
-        pastes: list[dict[int, Paste]],
+        pastes: list[dict[int, _NewFace]],
     ) -> set[str]:
         """People whom the gate takes for their source, of those whose reading is due."""
         gate = self.tools.recognizer
@@ -283,15 +292,15 @@ class Renderer:
         known: set[str] = set()
         for n, (j, a, _) in enumerate(wanted):
             job, cast = jobs[j], self.casts[people[n]]
-            appearance, paste = job.appearances[a], pastes[j].get(a)
+            appearance, new = job.appearances[a], pastes[j].get(a)
             last = cast.checked.get(appearance.track)
-            if paste is None or people[n] in known:
+            if new is None or people[n] in known:
                 continue
             if last is not None and 0 <= job.frame.time - last < self.settings.check:
                 continue
             cast.checked[appearance.track] = job.frame.time
             marks = appearance.face.landmarks[None]
-            before, after = gate.embed(job.frame.image, marks)[0], gate.embed(paste.image, marks)[0]
+            before, after = gate.embed(job.frame.image, marks)[0], gate.embed(new.paste.image, marks)[0]
             distance = float(gate.distance(before, after))
             cast.distance = distance if cast.distance is None else min(cast.distance, distance)
             # Between two readings the face moves; a margin keeps the frames that are not read on the safe side.
@@ -301,27 +310,27 @@ class Renderer:
 
     # -- pictures ---------------------------------------------------------------------------------------------------
 
-    def _compose(self, job: FrameJob, generated: dict[int, Paste]) -> Image:
+    def _compose(self, job: FrameJob, generated: dict[int, _NewFace]) -> Image:
         source = job.frame.image
         if not job.regions and all(appearance.mode == "keep" for appearance in job.appearances):
             self._count("kept", len(job.appearances))
             return source
-        out = source.copy()
+        out, coverage = source.copy(), self.tools.policy.coverage
         # Largest last, as the nearer face hides the farther one; covers after generated faces, which must not poke out.
         order = sorted(range(len(job.appearances)), key=lambda a: (a not in generated, _area(job.appearances[a].face)))
         for a in order:
-            appearance, paste = job.appearances[a], generated.get(a)
+            appearance, new = job.appearances[a], generated.get(a)
             if appearance.mode == "keep":
                 self._count("kept")
-            elif paste is not None and self._hides(paste, appearance.face):
-                _overlay(paste, out)
+            elif new is not None and hides(new.paste.mask, appearance.face, coverage, new.outline):
+                _overlay(new.paste, out)
                 self._count("generated")
-            elif paste is not None and self._hides(paste, _scaled(appearance.face, 0.5)):
+            elif new is not None and hides(new.paste.mask, _scaled(appearance.face, 0.5), coverage):
                 # The place is known roughly: what the new face leaves of the box is covered like a pad.
                 under = self.settings.pad_mode
                 under = self.settings.fallback if under == "ficgan" else under
                 self.covers(out, _scaled(appearance.face, 0.8), under)  # covers reach 1.3 times as far
-                _overlay(paste, out)
+                _overlay(new.paste, out)
                 self._count("generated")
             else:
                 mode = self.settings.fallback if appearance.mode == "ficgan" else appearance.mode
@@ -330,9 +339,6 @@ class Renderer:
             self.covers(out, Face(box, np.zeros((5, 2), np.float32), 0.0), mode)
             self._count("region")
         return out
-
-    def _hides(self, paste: Paste, face: Face) -> bool:
-        return hides(paste.mask, face, self.tools.policy.coverage)
 
     def _count(self, what: str, number: int = 1) -> None:
         self.tally[-1][what] += number

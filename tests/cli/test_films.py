@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,20 @@ def test_sidecar(tmp_path: Path, engine: StandIn) -> None:
     assert record["sha256"] == hashlib.sha256(b"a film").hexdigest()
     assert (record["frames"], record["tracks"], record["faces_by_action"]) == (25, 2, {"generated": 40})
     assert record["metadata"] == "stripped" and record["audio"] == "none" and record["check"] is None
+
+
+@pytest.mark.parametrize("make", [film, photo])
+def test_names_that_are_not_utf8_are_kept_byte_for_byte(tmp_path: Path, engine: StandIn, make: Any) -> None:
+    name = os.fsdecode(b"v\xff" + (b".mp4" if make is film else b".png"))
+    try:
+        make(tmp_path / name)
+    except OSError:
+        pytest.skip("this file system takes UTF-8 names only")
+    summary, _ = call(tmp_path, "-o", tmp_path / "out")
+    assert summary["written"] == 1 and (tmp_path / "out" / name).is_file()
+    record = json.loads((tmp_path / "out" / f"{name}.json").read_bytes().decode("utf-8"))
+    assert record["output"] == name
+    assert call(tmp_path / "out", "-o", tmp_path / "again")[0]["skipped"] == 1, "it is known as a result"
 
 
 def test_a_film_that_fails_leaves_nothing_and_stops_nobody(tmp_path: Path, engine: StandIn) -> None:

@@ -386,7 +386,10 @@ def test_a_check_that_sees_no_face_among_generated_ones_is_no_check(
     assert result.faces["generated"] and tree["frames"] == 2 and tree["findings"] == []
     assert tree["checked"] is False and "blind found no face" in tree["reason"]
     assert result.reidentified is None and any("was not checked" in note for note in result.notes)
-    covered = redact(source, tmp_path / "black.mp4", settings={"verify": "sampled"})  # no face is what is wanted here
+    covered = redact(source, tmp_path / "black.mp4", settings={"verify": "sampled"})
+    assert covered.reidentified is None and "not even in the source" in covered.to_dict()["check"]["reason"]
+    other_detector(monkeypatch)  # that sees the faces of the source, so that none in the result is what is wanted
+    covered = redact(source, tmp_path / "black.mp4", settings={"verify": "sampled"}, overwrite=True)
     assert covered.reidentified == 0 and covered.to_dict()["check"]["checked"] is True
 
 
@@ -406,6 +409,10 @@ def test_frames_that_nobody_searched_are_refused_even_by_force(tmp_path: Path) -
     with pytest.raises(InputError, match="changed since it was analysed"):
         render_film(tools(), tmp_path / "project", long, tmp_path / "out.mp4", settings=settings, force=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["long.mp4", "project", "short.mp4"]
+    left_out = film(tmp_path / "left_out.mp4", pair(12), times=[n + 2 * (n > 5) for n in range(12)])
+    with pytest.raises(InputError, match="frame 6 comes at"):  # its later faces are elsewhere
+        render_film(tools(), tmp_path / "project", left_out, tmp_path / "out.mp4", settings=settings, force=True)
+    assert not (tmp_path / "out.mp4").exists()
 
 
 @pytest.mark.parametrize("stage", ["rendering", "checking"])

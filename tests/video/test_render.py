@@ -206,6 +206,34 @@ def test_a_grown_box_keeps_the_new_face_and_covers_the_rest(face_model: FaceMode
     assert (out[45:75, 175:205] == 0).all()
 
 
+@pytest.mark.parametrize("tilt", [0, 25, 40, -50])
+def test_a_tilted_face_is_judged_by_its_own_outline(
+    face_model: FaceModel, monkeypatch: pytest.MonkeyPatch, tilt: float
+) -> None:
+    """A narrow face that fills its upright box, tilted: the box grows round it, and its corners are no face."""
+    size, middle = 70, np.array([160, 60], np.float32)
+    angle = np.radians(tilt)
+    turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]], np.float32)
+    marks = ((Alignment().points(size) - size / 2) @ turn.T + middle).astype(np.float32)
+    round_ = np.linspace(0, 2 * np.pi, 60, endpoint=False)
+    outline = (np.stack([0.3 * size * np.cos(round_), 0.4 * size * np.sin(round_)], 1) @ turn.T + middle).astype("f4")
+    reach = 3.2 * np.ptp(outline, axis=0) / 2  # as a detector that was unsure, or a track over a gap
+    box = np.concatenate([middle - reach, middle + reach]).astype(np.float32)
+    face, image, see = Face(box, marks, 0.9), job(0).frame.image, face_model.see
+    frame = FrameJob(job(0).frame, [Appearance(1, "a", face, "ficgan")])
+
+    def cover(moved: float | None) -> tuple[NDArray[np.bool_], Image]:
+        known = [replace(one, outline=None if moved is None else outline + moved) for one in see([(image, face)])]
+        monkeypatch.setattr(face_model, "see", lambda pairs, found=None: known)
+        (out,) = renderer(face_model)([frame])
+        return changed(frame, out), out
+
+    alone, out = cover(0.0)
+    assert alone[45:75, 145:175].mean() > 0.95 and out[50:70, 150:170].mean() > 30, "a new face, nothing black"
+    for loose in (cover(None)[0], cover(60.0)[0]):  # by the box; by the outline of a face elsewhere
+        assert (alone & ~loose).sum() == 0 and loose.sum() > 1.2 * alone.sum(), "more than the face is covered"
+
+
 @pytest.mark.parametrize("chunk", [1, 3, 50])
 def test_every_frame_is_smoothed_over_the_same_neighbours(
     face_model: FaceModel, monkeypatch: pytest.MonkeyPatch, chunk: int

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 import torch
+from clips import make_clip
 from numpy.typing import NDArray
 
 from ficgan import Deidentifier
@@ -19,7 +21,7 @@ from ficgan.faces.smooth import jitter
 from ficgan.identity import IdentityBank
 from ficgan.models import FICGAN
 from ficgan.policy import CORE, Policy, covered
-from ficgan.video import Frame, VideoSettings, VideoTools, analyse_film, open_video
+from ficgan.video import Frame, VideoSettings, VideoTools, analyse_film, open_video, process_film
 from ficgan.video.plan import Plan
 from ficgan.video.render import Appearance, FrameJob, Renderer
 from ficgan.video.tracks import FillConfig, Sighting, Track, fill_track
@@ -161,6 +163,21 @@ def test_the_margin_of_a_track_does_not_put_anything_beside_a_good_face(face_mod
     (out,) = renderer([FrameJob(Frame(0, 0, 0.0, images[0]), [Appearance(1, "a", face, "ficgan")])])
     assert renderer.counts == {"generated": 1}
     assert np.array_equal(out[mask == 0], images[0][mask == 0])
+
+
+@pytest.mark.slow
+def test_a_tilting_head_has_a_new_face_in_every_frame(tmp_path: Path) -> None:
+    """With the embedded model: no frame falls back because a tilted face does not fill its box."""
+    data, images = pytest.importorskip("skimage.data"), []
+    photo = data.astronaut()[:300, 60:430]
+    for angle in 50 * np.sin(np.linspace(0, np.pi, 14)):
+        turn = cv2.getRotationMatrix2D((185, 150), angle, 1)
+        images.append(cv2.warpAffine(photo, turn, (370, 300), borderMode=cv2.BORDER_REPLICATE))
+    make_clip(tmp_path / "film.mp4", len(images), size=(370, 300), pictures=images)
+    deid = Deidentifier.from_pretrained(seed=7)
+    settings = deid.video_settings(verify="off", stride=3)
+    result = process_film(deid.video_tools(settings), tmp_path / "film.mp4", tmp_path / "out.mp4", settings=settings)
+    assert result.faces == {"generated": len(images)}
 
 
 # -- real films --------------------------------------------------------------------------------------------------------
