@@ -202,7 +202,7 @@ def _sources(inputs: Sequence[str], folder: Path | None, recursive: bool, plan: 
                 folders.clear()
             for file in sorted(files):
                 # `._x.jpg` beside `x.jpg` is what macOS leaves on foreign disks: no image, in spite of its name
-                if file.startswith(".") and Path(file).suffix.lower() in MEDIA:
+                if file.startswith(".") and not file.startswith("._") and Path(file).suffix.lower() in MEDIA:
                     plan.hidden += 1
                     continue
                 if file.startswith(".") or Path(file).suffix.lower() not in MEDIA:
