@@ -55,9 +55,9 @@ class ModelConfig(_Frozen):
     """Encoder, mapping network and generator (paper, "Overall Framework")."""
 
     resolution: int = 256
-    id_dim: int = Field(512, ge=1)
-    w_dim: int = Field(512, ge=1)
-    spatial_channels: int = Field(512, ge=1)
+    id_dim: int = Field(512, ge=1, le=16384)
+    w_dim: int = Field(512, ge=1, le=16384)
+    spatial_channels: int = Field(512, ge=1, le=16384)
     """Channels of z_non [B,C,4,4]; the paper has 512, a narrow code leaks less identity past the loss."""
     spatial_code: Literal["encoded", "learned-constant"] = "encoded"
     """`learned-constant` is the paper's Table 2 "w/o spatial code"."""
@@ -67,7 +67,7 @@ class ModelConfig(_Frozen):
     """σ of Gaussian noise on z_non while training: a bottleneck for what the spatial code may carry."""
     channel_base: int = 32768
     channel_max: int = 512
-    mapping_layers: int = Field(8, ge=1)
+    mapping_layers: int = Field(8, ge=1, le=64)
     mapping_lr_multiplier: float = 0.01
     modulation: Literal["adain", "demodulate"] = "adain"
     frame: FrameNetworkConfig | None = None
@@ -75,8 +75,10 @@ class ModelConfig(_Frozen):
 
     @model_validator(mode="after")
     def _power_of_two(self) -> ModelConfig:
-        if self.resolution < 8 or self.resolution & (self.resolution - 1):
-            raise ValueError(f"resolution {self.resolution} is not a power of two of at least 8")
+        if not 8 <= self.resolution <= 4096 or self.resolution & (self.resolution - 1):
+            raise ValueError(f"resolution {self.resolution} is not a power of two from 8 to 4096")
+        if not self.resolution <= self.channel_base <= 2**20 or not 1 <= self.channel_max <= 2**14:
+            raise ValueError(f"channel_base {self.channel_base} and channel_max {self.channel_max} give no channels")
         return self
 
     @property

@@ -91,7 +91,7 @@ class FaceModel(ABC):
         self.num_layers = num_layers
         self.bank, self.k, self.alpha, self.attributes, self.swap = bank, k, alpha, attributes, swap
         self.add = tuple(add)
-        self.seed, self.seeded = (secrets.randbits(64), False) if seed is None else (seed, True)
+        self.seed, self.seeded = (secrets.randbits(128), False) if seed is None else (seed, True)
         self.band = parse_band(band, num_layers) if band else None
         self.shift = sum((_direction(bank, text) for text in add), np.zeros(bank.codes.shape[1], np.float32))
         self.target: Floats | None = None

@@ -20,7 +20,15 @@ from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, Trai
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.registry import Parametrised, param
 
+if sys.platform != "win32":
+    import fcntl
+
 _SUFFIXES = (".png", ".webp", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
+
+TEMPORARY_PREFIX = "ficgan-external-"
+"""Of the private folders in the temporary folder; a run that is killed leaves its own, and `ficgan purge` removes it."""
+MARKER = ".ficgan-folder"
+"""File that says so, as in the folders of films."""
 
 Read = Callable[[Path, str, int], Images]
 """File, name of the face, side S of the crops → [S,S,3] uint8 RGB."""
@@ -95,13 +103,23 @@ class Program(Parametrised):
         """The files that the program writes, while they are there."""
         from PIL import Image
 
-        with tempfile.TemporaryDirectory(prefix="ficgan-external-", ignore_cleanup_errors=True) as work:
+        with (
+            tempfile.TemporaryDirectory(prefix=TEMPORARY_PREFIX, ignore_cleanup_errors=True) as work,
+            contextlib.ExitStack() as cleanup,
+        ):
             source, target = Path(work, "input"), Path(work, "output")
-            source.mkdir()
-            target.mkdir()
+            mark = cleanup.enter_context(Path(work, MARKER).open("wb"))
+            mark.write(b'{"schema": "ficgan-external/1", "remove": "ficgan purge"}\n')
+            mark.flush()
+            if sys.platform != "win32":
+                fcntl.flock(mark, fcntl.LOCK_EX)  # for as long as it is open: `ficgan purge` leaves it alone
+            source.mkdir(mode=0o700)
+            target.mkdir(mode=0o700)
             files = [f"{index:06d}.png" for index in range(len(faces))]
             for image, file in zip(faces.images, files, strict=True):
-                Image.fromarray(image).save(source / file, compress_level=1)
+                descriptor = os.open(source / file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # a source face
+                with os.fdopen(descriptor, "wb") as sink:
+                    Image.fromarray(image).save(sink, "PNG", compress_level=1)
             self._wait_for(self._arguments({"input": str(source), "output": str(target)}), Path(work, "said"))
             missing = [name for name, file in zip(faces.names, files, strict=True) if not (target / file).is_file()]
             if missing:

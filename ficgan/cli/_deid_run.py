@@ -301,11 +301,11 @@ class Run:
         """The side-car of a film, which has taken its name already."""
         digest = _digest(job.output)
         record = {"tool": TOOL, "ficgan": __version__, "output": job.output.name, "sha256": digest}
-        text = json.dumps({**account, **record}, indent=1, default=_plain, ensure_ascii=False)
+        text = _to_json({**account, **record})
         side = sidecar_path(job.output)
         try:
             with atomic_write(side, overwrite=self.options.overwrite) as file:
-                file.write(text.encode(errors="backslashreplace") + b"\n")
+                file.write(text)
         except (OSError, FicganError) as error:  # hours of work stay
             _remove_stale(job.output)
             raise InputError(f"{job.output}: is made, but {side.name} beside it is not: {sentence(error)}") from error
@@ -347,8 +347,7 @@ class Run:
                     "metadata": "kept" if options.keep_metadata else "stripped",
                     "notes": [*made.notes, *made.audit.get("notes", ())],
                 }
-                text = json.dumps({**made.audit, **record}, indent=1, default=_plain, ensure_ascii=False)
-                file.write(text.encode(errors="backslashreplace") + b"\n")
+                file.write(_to_json({**made.audit, **record}))
         except BaseException:
             if written and not options.overwrite:  # the side-car failed after its picture had taken its name
                 job.output.unlink(missing_ok=True)
@@ -409,6 +408,15 @@ def _folder_for(output: Path) -> Iterator[None]:
             for folder in new:
                 folder.rmdir()
         raise
+
+
+def _to_json(record: dict[str, Any]) -> bytes:
+    """A side-car; bytes of names that are not UTF-8 become escapes, which JSON reads back."""
+    text = json.dumps(record, indent=1, default=_plain, ensure_ascii=False)
+    try:
+        return text.encode() + b"\n"
+    except UnicodeEncodeError:
+        return json.dumps(record, indent=1, default=_plain).encode() + b"\n"
 
 
 def _plain(value: Any) -> Any:

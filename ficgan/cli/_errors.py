@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import signal
 import sys
 import threading
@@ -15,7 +16,7 @@ import click
 
 from ficgan.errors import FicganError
 
-__all__ = ["EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_SOME_FAILED", "Terminated", "handle_errors", "sentence"]
+__all__ = ["EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_SOME_FAILED", "Terminated", "handle_errors", "printable", "sentence"]
 
 EXIT_FAILED = 1
 EXIT_SOME_FAILED = 3
@@ -23,6 +24,21 @@ EXIT_INTERRUPTED = 130
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters, marks that turn the direction of text, and bytes of names that are not UTF-8."""
+
+
+def printable(text: str) -> str:
+    """A text for a terminal: names of files may hold line ends and escape sequences, which could forge a message."""
+    return _UNPRINTABLE.sub(lambda found: _escaped(ord(found[0])), text)
+
+
+def _escaped(code: int) -> str:
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that Python kept in a name (surrogateescape)
+        code -= 0xDC00
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
 class Terminated(KeyboardInterrupt):
@@ -100,7 +116,7 @@ def _sigterm_interrupts() -> Iterator[None]:
 
 def _fail(message: str, code: int) -> NoReturn:
     with suppress(OSError):  # stderr itself may be gone
-        click.echo(message, err=True)
+        click.echo(printable(message), err=True)
     raise SystemExit(code) from None
 
 

@@ -46,6 +46,7 @@ class Plan:
 
     jobs: list[Job] = field(default_factory=list)
     not_media: int = 0
+    hidden: int = 0
     own_outputs: int = 0
     twice: int = 0
     folders: int = 0
@@ -53,13 +54,14 @@ class Plan:
 
     @property
     def skipped(self) -> int:
-        return self.not_media + self.own_outputs + self.twice + self.folders
+        return self.not_media + self.hidden + self.own_outputs + self.twice + self.folders
 
     @property
     def notes(self) -> list[str]:
         """A sentence for each kind of thing that is left out."""
         kinds = (
             (self.not_media, "file", "neither photos nor films"),
+            (self.hidden, "file", "hidden; name them to have them taken"),
             (self.own_outputs, "file", "results of an earlier run"),
             (self.twice, "file", "named twice"),
             (self.folders, "folder", "links, hidden, or projects of films; name them to have them searched"),
@@ -200,6 +202,9 @@ def _sources(inputs: Sequence[str], folder: Path | None, recursive: bool, plan: 
                 folders.clear()
             for file in sorted(files):
                 # `._x.jpg` beside `x.jpg` is what macOS leaves on foreign disks: no image, in spite of its name
+                if file.startswith(".") and not file.startswith("._") and Path(file).suffix.lower() in MEDIA:
+                    plan.hidden += 1
+                    continue
                 if file.startswith(".") or Path(file).suffix.lower() not in MEDIA:
                     plan.not_media += not _is_sidecar_name(Path(parent) / file)
                     continue

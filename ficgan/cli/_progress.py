@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import click
 
+from ficgan.cli._errors import printable
+
 if TYPE_CHECKING:
     from tqdm import tqdm
 
@@ -67,7 +69,7 @@ class Progress:
         if self._json:
             self._say_json({"done": done, "total": total, "unit": self._unit, "stage": stage})
         elif self._lines:
-            click.echo(f"{done}/{total} {stage}".rstrip(), err=True)
+            click.echo(printable(f"{done}/{total} {stage}".rstrip()), err=True)
         else:
             self._show(done, total)
 
@@ -94,7 +96,7 @@ class Progress:
 
     def frames(self, done: int, total: int | None, name: str, stage: str) -> None:
         """Frame `done` of a film's `total` (None: nobody knows) is reached; lines come about twice a second."""
-        label = f"{name}: {stage}"
+        label = f"{name}: {stage}" if self._json else printable(f"{name}: {stage}")
         self._line_a_minute(f"{label}, frame {done}{'' if total is None else f' of {total}'}")
         new = self._film != (name, stage)
         if self._json or self._lines:
@@ -137,7 +139,7 @@ class Progress:
         if self._json:
             self._say_json({"level": level, "message": message})
             return
-        text = f"Error: {message}" if level == "error" else message
+        text = printable(f"Error: {message}" if level == "error" else message)
         bars = [bar for bar in (self._film_bar, self._bar) if bar is not None]
         for bar in bars:
             bar.clear()  # or the line and the bar write over each other

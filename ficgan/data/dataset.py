@@ -28,6 +28,7 @@ from PIL import Image, ImageOps
 
 from ficgan.data.labels import ALIGNMENT, Labels
 from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.images.formats import MAX_PIXELS
 
 if TYPE_CHECKING:
     from ficgan.faces import Alignment
@@ -38,6 +39,8 @@ Out = TypeVar("Out")
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm"})
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
+_LARGEST = 128 << 20
+"""Bytes that one image may have, packed or unpacked; an archive that holds more is a bomb or no set of faces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +65,18 @@ class Blob:
         try:
             with self.source.open("rb") as file:
                 file.seek(self.offset)
+                if max(self.size, 0 if self.archived else os.fstat(file.fileno()).st_size) > _LARGEST:
+                    raise InputError(f"{self.where} has more than {_LARGEST >> 20} MiB; leave it out.")
                 data = file.read(self.size if self.archived else -1)
             if self.archived and len(data) != self.size:
                 raise InputError(f"{self.where} ends early: the archive is truncated; copy it again.")
             if self.deflated:
-                data = zlib.decompress(data, wbits=-zlib.MAX_WBITS)
+                unpacker = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
+                data = unpacker.decompress(data, _LARGEST + 1)  # never trust the size that the archive states
+                if len(data) > _LARGEST:
+                    raise InputError(f"{self.where} unpacks to more than {_LARGEST >> 20} MiB; leave it out.")
+                if not unpacker.eof:
+                    raise InputError(f"{self.where} ends early: the archive is damaged; make it again.")
         except (OSError, zlib.error) as error:
             raise InputError(f"{self.where} cannot be read ({error}); check the file and its permissions.") from error
         if self.crc is not None and zlib.crc32(data) != self.crc:
@@ -268,6 +278,8 @@ def decode_rgb(blob: Blob) -> Image.Image:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             with Image.open(io.BytesIO(blob.read())) as file:
+                if file.width * file.height > MAX_PIXELS:
+                    raise InputError(f"{blob.where} has more than {MAX_PIXELS / 1e6:g} megapixels; scale it down.")
                 return _to_rgb(ImageOps.exif_transpose(file))
     except InputError:
         raise

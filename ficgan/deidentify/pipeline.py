@@ -51,6 +51,7 @@ from ficgan.faces import (
     solid_mask,
 )
 from ficgan.faces.detection import check_image
+from ficgan.faces.pyramid import PyramidDetector
 from ficgan.identity.file import file_digest
 from ficgan.policy import Attempt, Policy, covered
 from ficgan.results import FaceResult, Result
@@ -316,10 +317,13 @@ class Deidentifier:
         pixels = [photo.rgb for photo in photos]
         keys = [content_key(image) for image in pixels] if keys is None else keys
         layer = self.layer if layer is None else self.face_model.check_layer(layer)
-        works = [self._works(image, key) for image, key in zip(pixels, keys, strict=True)]
+        found = [self._works(image, key) for image, key in zip(pixels, keys, strict=True)]
+        works = [group for group, _ in found]
         if self.mode == "ficgan":
             self._encode([(image, work) for image, group in zip(pixels, works, strict=True) for work in group])
         results = [self._finish(image, group, layer) for image, group in zip(pixels, works, strict=True)]
+        for result, (_, possible) in zip(results, found, strict=True):
+            _name_possible(result, possible)
         for photo, result in zip(photos, results, strict=True):
             result.image = photo.merge(result.image) if photo.mode != "RGB" or photo.depth != 8 else result.image
             if channel_order == "bgr" and result.image.ndim == 3:
@@ -510,21 +514,28 @@ class Deidentifier:
 
     # -- faces of one photo -------------------------------------------------------------------------------------------
 
-    def _works(self, image: Image, key: str) -> list[_Work]:
-        found = [
-            (index, face)
-            for index, face in enumerate(self.detector.detect(image))
-            if self.min_score is None or face.score >= self.min_score
-        ]
+    def _works(self, image: Image, key: str) -> tuple[list[_Work], list[Face]]:
+        """The faces to work on, and places that may be faces and stay; with `strict` these are worked on, too."""
+        if isinstance(self.detector, PyramidDetector):
+            faces, possible = self.detector.detect_and_doubt(image)
+        else:
+            faces, possible = self.detector.detect(image), []
+        least = -np.inf if self.min_score is None else self.min_score
+        possible = [face for face in possible if face.score >= least]
+        found = [(index, face) for index, face in enumerate(faces) if face.score >= least]
         psi = self._psi(len(found))
+        if self.strict:
+            found += list(enumerate(possible, len(faces)))
+            possible = []
         kept = self.exemptions(image, [face for _, face in found])
-        return [
+        works = [
             _Work(
                 face, f"{key}/{index}", psi, _spans_a_face(self.alignment, face), self.fallback,
                 doubts(face, image.shape, self.detector.name), why,
             )
             for (index, face), why in zip(found, kept, strict=True)
         ]  # fmt: skip
+        return works, possible
 
     def _psi(self, faces: int) -> float:
         if self.psi != "auto":
@@ -754,6 +765,18 @@ def _notes(faces: Sequence[FaceResult]) -> list[str]:
         for face in faces if face.doubt and face.action != "kept"
     ]  # fmt: skip
     return notes
+
+
+def _name_possible(result: Result, possible: Sequence[Face]) -> None:
+    """Say in the account which places may be faces and stay as they are."""
+    result.audit["possible_faces"] = [
+        {"box": [round(float(value), 1) for value in face.box], "score": round(face.score, 4)} for face in possible
+    ]
+    if possible:
+        places = "1 place may be a face and was" if len(possible) == 1 else f"{len(possible)} places may be faces and were"
+        scores = f"{min(face.score for face in possible):.2f} to {max(face.score for face in possible):.2f}"
+        note = f"{places} left as found (score {scores}; see possible_faces); --strict covers them"
+        result.audit["notes"] = [*result.audit.get("notes", ()), note]
 
 
 def _were(number: int) -> str:

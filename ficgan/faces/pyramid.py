@@ -43,6 +43,7 @@ class Plan:
         overlap: Overlap of tiles in pixels; larger faces come from the coarse pass.
         refine_face: Faces at least this high, in pixels of the photo, get their landmarks from a second look at a
             favourable size; infinite where the network's landmarks do not depend on size.
+        faint: Share of the threshold above which a weaker find is reported as a place that may be a face; 1: none is.
     """
 
     first: int = 1280
@@ -59,6 +60,7 @@ class Plan:
     tile: int = 1536
     overlap: int = 256
     refine_face: float = math.inf
+    faint: float = 1.0
 
     def passes(self, height: int, width: int) -> list[tuple[float, float]]:
         """(factor, smallest face height in pixels of the pass) for a photo of this size."""
@@ -104,6 +106,10 @@ class PyramidDetector:
         Raises:
             InputError: The image is not an H×W×3 uint8 array.
         """
+        return self.detect_and_doubt(image)[0]
+
+    def detect_and_doubt(self, image: Image) -> tuple[list[Face], list[Face]]:
+        """Faces as of `detect`, and weaker finds elsewhere, which may be faces; the looks are the same."""
         image = check_image(image)
         height, width = image.shape[:2]
         if self._scale:
@@ -113,11 +119,13 @@ class PyramidDetector:
         rows[:, [0, 2]] = rows[:, [0, 2]].clip(0, width)
         rows[:, [1, 3]] = rows[:, [1, 3]].clip(0, height)
         sound = np.isfinite(rows).all(1) & (rows[:, 2] > rows[:, 0]) & (rows[:, 3] > rows[:, 1])
-        rows = suppress(rows[sound & (rows[:, 4] >= self.threshold)])
-        for i in np.flatnonzero(rows[:, 3] - rows[:, 1] >= self._plan.refine_face):
+        rows = suppress(rows[sound & (rows[:, 4] >= self.threshold * self._plan.faint)])
+        sure = int((rows[:, 4] >= self.threshold).sum())
+        for i in np.flatnonzero(rows[:sure, 3] - rows[:sure, 1] >= self._plan.refine_face):
             rows[i, 5:] = self._refine(image, rows[i])
         rows = rows.astype(np.float32)
-        return [Face(row[:4].copy(), row[5:].reshape(5, 2).copy(), float(row[4])) for row in rows]
+        faces = [Face(row[:4].copy(), row[5:].reshape(5, 2).copy(), float(row[4])) for row in rows]
+        return faces[:sure], faces[sure:]
 
     def _looks(self, image: Image) -> Rows:
         """Faces and fainter finds at all scales that are called for."""

@@ -245,6 +245,22 @@ class OnnxRecognizer(_Embedder):
         super().__init__(name, ARCFACE_POINTS, 112, run)
         self.path = path
         self.match_threshold = _COSINE_MATCH if match_threshold is None else match_threshold
+        self._probe()
+
+    def _probe(self) -> None:
+        """Refuse a network that says the same of everything: as a gate it would pass any face."""
+        random = np.random.default_rng(0)
+        small = random.integers(0, 256, (2, 7, 7, 3), dtype=np.uint8)
+        pictures = small.repeat(16, 1).repeat(16, 2)  # two mosaics, which no two embeddings should agree on
+        try:
+            first, second = self.embed_aligned(pictures)
+        except Exception as error:  # onnxruntime's errors have no common base
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+            raise InputError(f"{self.path} cannot be run as a face recogniser ({reason}): check the file.") from None
+        if not (np.isfinite(first).all() and np.isfinite(second).all() and first.any() and second.any()):
+            raise InputError(f"{self.path} is no face recogniser: its output is zero or not finite.")
+        if self.distance(first, second) < 1e-6 and np.allclose(first, second, rtol=1e-4):
+            raise InputError(f"{self.path} is no face recogniser: it says the same of two different pictures.")
 
 
 def _normalises(path: Path) -> bool:

@@ -213,7 +213,10 @@ def load_appearance(path: str | Path) -> tuple[AppearanceModel, FrameConfig, Mod
 
 
 def _check_sizes(model: AppearanceModel) -> None:
-    """Whether the arrays of a file belong together."""
+    """Whether the arrays of a file belong together, and draw something."""
+    for name in ("components", "predict"):
+        if not getattr(model, name).any():
+            raise ValueError(f"its {name} are all zero, so that it draws one flat patch")
     pixels, code, kept = 3 * len(model.pixels), model.code_size, len(model.names)
     light, details = len(model.light_mean), len(model.details)
     features = model.features(np.zeros((1, len(NUMBERS))), np.zeros((1, 2)), np.zeros((1, light))).shape[1]

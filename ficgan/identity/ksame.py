@@ -34,7 +34,7 @@ class KSameCode:
         w: [512] the code w_m, or the one with its variance restored.
         k: number of people averaged.
         psi: share of the population's spread that was restored; 0 is the paper's mean.
-        commitment: hash that binds the seed, see `commitment`.
+        commitment: hash that binds the seed, see `commitment`; None for a short seed.
         members_digest: sha256 of the bank's digest and the members' indices.
         attributes: the group the draw was restricted to.
     """
@@ -42,7 +42,7 @@ class KSameCode:
     w: NDArray[np.float32]
     k: int
     psi: float
-    commitment: str
+    commitment: str | None
     members_digest: str
     attributes: str | None
 
@@ -139,13 +139,20 @@ def _stretch(seed: str, bank_digest: str) -> bytes:
     return hashlib.scrypt(seed.encode(), salt=salt, n=2**14, r=8, p=1, dklen=32)
 
 
-def commitment(seed: int | str, bank_digest: str) -> str:
-    """Hash that binds the seed of the draws without stating it.
+SHORT_SEED = 56
+"""Bits of a seed that could be guessed."""
+
+
+def commitment(seed: int | str, bank_digest: str) -> str | None:
+    """Hash that binds the seed of the draws without stating it; None for a short seed.
 
     Who knows the seed can check that an audit was made with it; nobody can find another seed that fits. The hash must
-    repeat, so it has no random salt, and a small number can be found by trying (each trial costs some 50 ms). Use a
-    long seed where the draws must stay secret.
+    repeat, so it has no random salt, and a short seed could be found by trying (each trial costs some 50 ms): below
+    56 bits, or 16 characters where it is no number, none is stated.
     """
+    text = str(seed).strip()
+    if int(text).bit_length() <= SHORT_SEED if text.lstrip("+-").isdecimal() else len(text) < 16:
+        return None
     return hmac.new(_stretch(str(seed), bank_digest), b"commitment", hashlib.sha256).hexdigest()
 
 

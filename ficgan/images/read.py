@@ -8,6 +8,7 @@ import re
 import struct
 import threading
 import warnings
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,7 +83,28 @@ def _read_bytes(path: Path, max_pixels: int) -> bytes:
         raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
     if not data:
         raise InputError(f"{path}: empty file")
+    if broken := _broken_png_chunk(data):
+        raise InputError(f"{path}: damaged: the checksum of its {broken} does not match; restore it or save it again")
     return data
+
+
+def _broken_png_chunk(data: bytes) -> str:
+    """Name of the first necessary chunk of a PNG whose checksum is wrong: decoders draw on, with half a picture."""
+    if not data.startswith(PNG_SIGNATURE):
+        return ""
+    at, view = len(PNG_SIGNATURE), memoryview(data)
+    while at + 12 <= len(data):
+        length, name = struct.unpack_from(">L4s", data, at)
+        end = at + 8 + length
+        if end + 4 > len(data):
+            return ""  # cut: the decoder says so
+        wrong = zlib.crc32(view[at + 4 : end]) != int.from_bytes(data[end : end + 4], "big")
+        if wrong and name[:1].isupper():
+            return str(name, "ascii", "replace")
+        if name == b"IEND":
+            return ""
+        at = end + 4
+    return ""
 
 
 @contextmanager

@@ -137,6 +137,17 @@ def save_checkpoint(path: str | Path, model: FICGAN, header: CheckpointHeader, *
     save_tensors(path, tensors, header.model_dump(mode="json"), kind="model")
 
 
+def _check_weights(path: str | Path, model: FICGAN) -> None:
+    """Refuse weights that draw nothing: their flat patches would pass every check of likeness."""
+    for name, tensor in model.state_dict().items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise FicganError(f"the weights of {path} are damaged: {name} has numbers that are not finite; fetch it again")
+    for part, module in model.named_children():
+        weights = [tensor for tensor in module.parameters() if tensor.ndim > 1]
+        if weights and not any(bool(tensor.any()) for tensor in weights):
+            raise FicganError(f"the weights of {path} are all zero in its {part}, so it draws nothing; fetch it again")
+
+
 def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> tuple[FICGAN, CheckpointHeader]:
     """Read a model.
 
@@ -160,6 +171,10 @@ def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> tup
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise FicganError(f"the header of {path} is damaged: {where}: {first['msg']}") from None
+    stored, sizes = sum(tensor.numel() for tensor in tensors.values()), header.model
+    least = max(9 * sizes.channels(4) ** 2, (sizes.mapping_layers - 1) * sizes.w_dim**2)
+    if least > stored:  # an absurd configuration: nothing is allocated for it
+        raise FicganError(f"the weights of {path} do not fit its configuration: {stored} numbers, not {least} or more")
     with torch.random.fork_rng(devices=[]):  # a caller's random numbers do not depend on what was loaded
         model = FICGAN(header.model)
     try:
@@ -167,4 +182,5 @@ def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> tup
     except RuntimeError as error:
         first_line = str(error).splitlines()[1].strip() if "\n" in str(error) else str(error)
         raise FicganError(f"the weights of {path} do not fit its configuration: {first_line}") from None
+    _check_weights(path, model)
     return model.to(device).eval().requires_grad_(False), header

@@ -30,14 +30,18 @@ __all__ = [
     "make_private_folder", "read_json", "remove_folder", "to_text", "work_folder", "write_private",
 ]  # fmt: skip
 
-Kind = Literal["project", "work"]
+Kind = Literal["project", "work", "external"]
 MARKER = ".ficgan-folder"
 """File that says that a folder is ours, and of which kind."""
-_SCHEMA = {"project": "ficgan-video-project/1", "work": "ficgan-video-work/1"}
+_SCHEMA = {"project": "ficgan-video-project/1", "work": "ficgan-video-work/1", "external": "ficgan-external/1"}
 _TEMPORARY = r"\.ficgan-[0-9a-f]{16}\.tmp"
 _PROJECT_FILES = rf"project\.json|tracks\.jsonl|review\.html|{_TEMPORARY}"
 _THUMBNAILS = rf"track-\d{{4,}}(-after)?\.jpg|{_TEMPORARY}"
-_OURS = {"project": re.compile(_PROJECT_FILES), "work": re.compile(rf"{_PROJECT_FILES}|ficgan-[\w.-]+")}
+_OURS = {
+    "project": re.compile(_PROJECT_FILES),
+    "work": re.compile(rf"{_PROJECT_FILES}|ficgan-[\w.-]+"),
+    "external": re.compile("said"),
+}
 DECISIONS_FILE = "decisions.json"
 """What the review page exports; ours in a project folder where its content says so."""
 
@@ -91,7 +95,7 @@ def kind_of(folder: Path) -> Kind | None:
         return None
     schema = tree.get("schema") if isinstance(tree, dict) else None
     name = schema.split("/")[0] if isinstance(schema, str) else ""
-    return next((kind for kind in ("project", "work") if _SCHEMA[kind].split("/")[0] == name), None)
+    return next((kind for kind in ("project", "work", "external") if _SCHEMA[kind].split("/")[0] == name), None)
 
 
 @contextmanager
@@ -163,6 +167,8 @@ def remove_folder(folder: Path, *, dry_run: bool = False) -> Removal:
                 if not dry_run:
                     with suppress(OSError):  # not empty: what is left in it is listed
                         path.rmdir()
+            elif kind == "external" and path.name in ("input", "output") and not path.is_symlink() and path.is_dir():
+                _remove_tree(path, removal, dry_run)  # made for one run: faces, and what the program wrote
             else:
                 ours = bool(_OURS[kind].fullmatch(path.name)) or _is_decisions(path)
                 _remove(path, ours, removal, dry_run)
@@ -195,6 +201,25 @@ def _remove(path: Path, ours: bool, removal: Removal, dry_run: bool) -> None:
         removal.bytes += status.st_size
     except OSError:
         removal.left.append(path)
+
+
+def _remove_tree(folder: Path, removal: Removal, dry_run: bool) -> None:
+    """A folder and all below it; links are removed and never followed."""
+    for parent, folders, files in os.walk(folder, topdown=False):
+        for name in (*files, *folders):
+            path = Path(parent, name)
+            if path.is_dir() and not path.is_symlink():
+                if not dry_run:
+                    with suppress(OSError):  # not empty: what is left in it is listed
+                        path.rmdir()
+            elif path.is_symlink() and not dry_run:
+                with suppress(OSError):
+                    path.unlink()
+            else:
+                _remove(path, True, removal, dry_run)
+    if not dry_run:
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def _is_decisions(path: Path) -> bool:

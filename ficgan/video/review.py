@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers.modes import HIDING, shown
-from ficgan.errors import UsageError
+from ficgan.errors import InputError, UsageError
 from ficgan.video.decisions import Decider, Decision
 from ficgan.video.folders import to_text, write_private
 from ficgan.video.project import DECISIONS_SCHEMA, Project
@@ -63,6 +63,8 @@ def save_thumbnails(
     buffer = io.BytesIO()
     Picture.fromarray(np.concatenate(strips, axis=1)).save(buffer, "JPEG", quality=85)
     path = _thumbnail(Path(folder), track, after)
+    if path.parent.is_symlink():
+        raise InputError(f"{path.parent}: is a link, and would lead pictures of faces elsewhere; remove it")
     path.parent.mkdir(mode=0o700, exist_ok=True)
     path.parent.chmod(0o700)
     with write_private(path, overwrite=True) as file:

@@ -229,9 +229,10 @@ def test_group_is_named_by_meaning_not_by_spelling():
 
 
 def test_commitment_binds_seed_and_bank():
-    seen = {commitment(seed, digest) for seed in (7, 8, "secret") for digest in ("a", "b")}
-    assert len(seen) == 6 and commitment(7, "a") == commitment("7", "a")
-    assert all(len(c) == 64 and c != "7" for c in seen)
+    long = 7 << 80
+    seen = {commitment(seed, digest) for seed in (long, long + 1, "a secret of many words") for digest in ("a", "b")}
+    assert len(seen) == 6 and commitment(long, "a") == commitment(str(long), "a")
+    assert all(c is not None and len(c) == 64 and c != str(long) for c in seen)
 
 
 @pytest.mark.parametrize(

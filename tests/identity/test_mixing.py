@@ -75,24 +75,24 @@ def test_audit_is_honest():
     bank = IdentityBank.from_codes(
         np.eye(6), range(6), np.ones((6, 1)), ("Female",), {"data": {"licence": "CC BY 4.0"}}
     )
-    plain = audit(bank, k=3, psi=[0.6], num_layers=10, layer=4, seed=7)
+    plain = audit(bank, k=3, psi=[0.6], num_layers=10, layer=4, seed=7 << 80)
     assert plain["layers"] == {"total": 10, "k_same": [5, 6, 7, 8, 9, 10], "exemplar": [], "source": [1, 2, 3, 4]}
     assert "z_non and style layers 1-4 come from the source" in plain["not_covered"]
     assert plain["k"] == 3 and plain["alpha"] is None and plain["bank"]["digest"] == bank.digest
     text = json.dumps(plain)
     assert "seed_commitment" in text and '"seed"' not in text
 
-    band = audit(bank, k=3, psi=0.0, num_layers=10, band=(5, 8), seed=7)
+    band = audit(bank, k=3, psi=0.0, num_layers=10, band=(5, 8), seed=7 << 80)
     assert band["layers"]["source"] == [1, 2, 3, 4, 9, 10] and "layers 1-4, 9-10" in band["not_covered"]
-    strong = audit(bank, k=3, psi=0.0, num_layers=10, layer=0, seed=7)
+    strong = audit(bank, k=3, psi=0.0, num_layers=10, layer=0, seed=7 << 80)
     assert strong["layers"]["source"] == [] and "z_non comes from the source" in strong["not_covered"]
-    towards = audit(bank, k=3, psi=0.0, num_layers=10, layer=4, seed=7, alpha=0.5, target="exemplar")
+    towards = audit(bank, k=3, psi=0.0, num_layers=10, layer=4, seed=7 << 80, alpha=0.5, target="exemplar")
     assert towards["alpha"] == 0.5 and "does not protect that person" in towards["not_covered"]
-    swap = audit(bank, k=3, psi=0.0, num_layers=10, layer=4, seed=7, target="swap")
+    swap = audit(bank, k=3, psi=0.0, num_layers=10, layer=4, seed=7 << 80, target="swap")
     assert swap["k"] is None and swap["layers"]["k_same"] == [] and "no k-anonymity" in swap["not_covered"]
-    assert audit(bank, k=3, psi=0, num_layers=10, layer=4, seed=8)["seed_commitment"] != plain["seed_commitment"]
+    assert audit(bank, k=3, psi=0, num_layers=10, layer=4, seed=8 << 80)["seed_commitment"] != plain["seed_commitment"]
     with pytest.raises(UsageError):
-        audit(bank, k=3, psi=0, num_layers=10, layer=4, seed=7, target="member")
+        audit(bank, k=3, psi=0, num_layers=10, layer=4, seed=7 << 80, target="member")
 
 
 def test_audit_says_what_k_counts():
