@@ -147,7 +147,11 @@ class LossConfig(_Frozen):
     """Side of an image that shows all that V and D may change in a mix; finer detail follows from reconstruction
     alone. 0: they may change all. In the frame only."""
     anchor: float = 0.0
-    """Mean difference of the mixes' textures from the linear model's; in the frame only."""
+    """Mean difference of the mixes' textures from the linear model's, but for what its own components can say; in the
+    frame only."""
+    manifold: float = 0.0
+    """Mean square by which what the mixes change in the linear model's own components is more than one standard
+    deviation; in the frame only."""
     shape: float = 0.0
     """Mean square of what the network adds to the shape, in standard deviations; in the frame only."""
     r1_gamma: float = 10.0

@@ -189,3 +189,18 @@ def structure(x_source: Tensor, x_mix: Tensor, size: int) -> Tensor:
     """
     small = [F.adaptive_avg_pool2d(x.float(), size) for x in (x_source, x_mix)]
     return (small[0] - small[1]).abs().flatten(1).mean(1)
+
+
+def manifold(change: Tensor, components: Tensor, coefficients: Tensor) -> tuple[Tensor, Tensor]:
+    """What of a change a linear model can say, beyond its first standard deviation, and what it cannot say.
+
+    Args:
+        change: [B,P] of textures.
+        components: [T,P], what one standard deviation of each component adds.
+        coefficients: [P,T], their pseudo-inverse.
+
+    Returns:
+        [B], mean square over the components of what is beyond one standard deviation; [B,P], the rest of the change.
+    """
+    said = change @ coefficients
+    return (said.abs() - 1).relu().square().mean(1), change - said @ components

@@ -123,3 +123,18 @@ def test_structure_sees_blocks_only() -> None:
     y = rng.uniform(-1, 1, (2, 3, 8, 8))
     blocks = (x - y).reshape(2, 3, 4, 2, 4, 2).mean((3, 5))
     np.testing.assert_allclose(losses.structure(_t(x), _t(y), 4).numpy(), np.abs(blocks).mean((1, 2, 3)), rtol=1e-4)
+
+
+def test_what_a_linear_model_can_say_is_free_up_to_a_standard_deviation() -> None:
+    rng = torch.Generator().manual_seed(0)
+    components = torch.randn(5, 40, generator=rng)
+    inverse = torch.linalg.pinv(components)
+    said = torch.tensor([[0.9, -1.0, 0.0, 0.5, 0.2], [3.0, 0.0, 0.0, -2.0, 1.0]])
+    beyond, rest = losses.manifold(said @ components, components, inverse)
+    torch.testing.assert_close(beyond, torch.tensor([0.0, (4.0 + 1.0) / 5]), atol=1e-5, rtol=1e-4)
+    assert rest.abs().max() < 1e-4
+    other = torch.randn(1, 40, generator=rng)
+    beside = other - other @ inverse @ components
+    beyond, rest = losses.manifold(beside + said[:1] @ components, components, inverse)
+    torch.testing.assert_close(rest, beside, atol=1e-4, rtol=1e-3)
+    assert beyond.item() == pytest.approx(0, abs=1e-5)

@@ -318,6 +318,11 @@ class AppearanceModel:
         out[self.lights :] = muted[self.lights :]
         return out.reshape(len(out), -1).astype(np.float32)
 
+    @property
+    def written(self) -> Floats:
+        """Textures [T,3P] that tell identities apart, as they are written for another one; without light."""
+        return self._writer[self.lights :]
+
     def taken(self, first: int, last: int) -> NDArray[np.bool_]:
         """Which coefficients [D] the bands first … last (numbered from 1) hold."""
         return np.asarray(self.bands[first - 1 : last].any(0))

@@ -151,6 +151,10 @@ class FrameTask:
         self.mixes = Mixes(self.set, self.frame, self.device)
         self.losses = FrameLosses(self.set).to(self.device)
         self.composite = Composite(self.model.warp, self.model.mask, self.config.model.resolution).to(self.device)
+        written = self.model.written.reshape(len(self.model.written), -1, 3).transpose(0, 2, 1)  # channels first
+        self.components = torch.from_numpy(written.reshape(len(written), -1).copy()).to(self.device)
+        self.coefficients = torch.linalg.pinv(self.components)
+        self.pixels = torch.from_numpy(self.model.pixels).to(self.device)
         self.memory = CodeMemory()
         assert isinstance(model, FrameFICGAN)
         with torch.no_grad():
@@ -193,6 +197,7 @@ class FrameTask:
             weights.reconstruction * terms["rec"] + factors.perceptual * terms["perceptual"]
             + factors.structure * terms["structure"] + factors.keep * terms["keep"]
             + factors.shape * terms["shape"] + factors.colour * terms["colour"] + factors.anchor * terms["anchor"]
+            + factors.manifold * terms["manifold"]
             + weights.verification * (factors.positive * terms["pos"] + factors.negative * terms["neg"])
         )  # fmt: skip
         if weights.adversarial > 0:
@@ -288,7 +293,10 @@ class FrameTask:
         terms["keep"] = self.losses.keep(mix, batch.shape + shape[count:], batch.wanted).mean()
         added = (mix - batch.linear[count:]) * mask
         chroma = F.avg_pool2d(added - added.mean(1, keepdim=True), 4)
-        terms["anchor"] = added.abs().mean() / mask.mean()
+        written = ((mix - batch.linear[count:]) / batch.contrast[count:]).flatten(2)[:, :, self.pixels].flatten(1)
+        beyond, rest = losses.manifold(written, self.components, self.coefficients)
+        apart = rest.unflatten(1, (3, -1)) * mask.flatten(2)[..., self.pixels] * batch.contrast[count:, :, 0]
+        terms["anchor"], terms["manifold"] = apart.abs().mean(), beyond.mean()
         terms["colour"] = chroma.abs().mean() / mask.mean()
         terms["shape"] = shape[count:].square().mean()
         vary = rng if self.config.verifier.augment else None
