@@ -26,7 +26,9 @@ from ficgan.models.ficgan import StyleLayer
 from ficgan.models.frame import FrameGenerator
 from ficgan.models.layers import SQRT_HALF, Conv2d, DownBlock, Linear, normalise_rms
 
-__all__ = ["DIGEST", "KINDS", "OPSET", "encoder_to_onnx", "frame_to_onnx", "generator_to_onnx", "metadata_of"]
+__all__ = [
+    "DIGEST", "KINDS", "OPSET", "encoder_to_onnx", "frame_to_onnx", "generator_to_onnx", "in_bytes", "metadata_of",
+]  # fmt: skip
 
 OPSET, IR_VERSION = 20, 9
 """The newest that the oldest onnxruntime and onnx in pyproject.toml read (1.17 and 1.15)."""
@@ -264,7 +266,7 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
     Returns:
         texture [B,3,R,R] in [−1, 1], code [B,C] → w [B,w_dim], z_non [B,S,4,4]; and
         w [B,L,w_dim], moment [B,M], z_non, linear [B,3,R,R] → texture [B,3,R,R], shape [B,I].
-        Weights are kept in float16 and computed with in float32.
+        Weights are kept in 8 bits and computed with in float32.
     """
     config, encoder, generator = model.config, model.encoder, model.generator
     frame = config.frame
@@ -284,7 +286,7 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
     for index, layer in enumerate(model.mapping.layers):
         w = g.linear(layer, w, f"mapping.layers.{index}")  # type: ignore[arg-type]
     g.output(w, "w")
-    read = g.model({"texture": sides, "code": [frame.code_dim]}, {"w": [config.w_dim], "z_non": spatial})
+    read = in_bytes(g.model({"texture": sides, "code": [frame.code_dim]}, {"w": [config.w_dim], "z_non": spatial}))
 
     g = Graph("write", stored_half=True)
     pyramid = ["linear"]
@@ -309,7 +311,32 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
     inputs = {
         "w": [model.num_layers, config.w_dim], "moment": [frame.moment_dim], "z_non": spatial, "linear": sides,
     }  # fmt: skip
-    return read, g.model(inputs, {"texture": sides, "shape": [frame.shape_dim]})
+    return read, in_bytes(g.model(inputs, {"texture": sides, "shape": [frame.shape_dim]}))
+
+
+def in_bytes(model: onnx.ModelProto, least: int = 1024) -> onnx.ModelProto:
+    """A model stored in half (`Graph.stored_half`) whose weights of `least` numbers and more are kept in 8 bits.
+
+    Each output channel has a step of its own, its largest weight over 127.
+    """
+    graph = model.graph
+    casts = {node.input[0]: node for node in graph.node if node.op_type == "Cast"}
+    steps = []
+    for stored in graph.initializer:
+        value = numpy_helper.to_array(stored)
+        if value.dtype != np.float16 or value.size < least or stored.name not in casts:
+            continue
+        rows = np.abs(value.astype(np.float32)).reshape(len(value), -1).max(1)
+        step = (np.maximum(rows, 1e-8) / 127).reshape(-1, *[1] * (value.ndim - 1)).astype(np.float32)
+        name, cast = stored.name, casts[stored.name]
+        stored.CopyFrom(numpy_helper.from_array(np.rint(value.astype(np.float32) / step).astype(np.int8), name))
+        steps.append(numpy_helper.from_array(step, f"{name}/step"))
+        whole, cast.output[0] = cast.output[0], f"{name}/bytes"
+        place = next(number for number, node in enumerate(graph.node) if node.name == cast.name)
+        scaled = helper.make_node("Mul", [f"{name}/bytes", f"{name}/step"], [whole], name=f"{name}/Mul")
+        graph.node.insert(place + 1, scaled)
+    graph.initializer.extend(steps)
+    return model
 
 
 def _stage(

@@ -234,6 +234,11 @@ def test_the_parts_for_use_are_the_network(modulation: str) -> None:
     model = FrameFICGAN(config).eval()
     for layer in (*model.generator.to_rgb, model.generator.shape_head):
         torch.nn.init.normal_(layer.weight)
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.ndim > 1:  # what 8 bits can say, so that keeping it so loses nothing
+                step = weight.abs().flatten(1).amax(1).clamp_min(1e-8).reshape(-1, *[1] * (weight.ndim - 1)) / 127
+                weight.copy_((weight / step).round() * step)
     reader, writer = (
         onnxruntime.InferenceSession(part.SerializeToString(), providers=["CPUExecutionProvider"])
         for part in frame_to_onnx(model)
@@ -248,7 +253,7 @@ def test_the_parts_for_use_are_the_network(modulation: str) -> None:
     found += writer.run(["texture", "shape"], {name: value.numpy() for name, value in given.items()})
     for mine, theirs in zip(found, (w, codes.z_non, *out), strict=True):
         scale = float(theirs.abs().max())
-        np.testing.assert_allclose(mine, theirs.numpy(), atol=4e-3 * scale)  # weights are kept in 16 bits
+        np.testing.assert_allclose(mine, theirs.numpy(), atol=4e-3 * scale)  # small ones are kept in 16 bits
 
 
 def test_sizes_that_do_not_fit_are_named(faces: Path) -> None:
