@@ -125,7 +125,6 @@ def import_remedy(error: ImportError) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """One line that names an error, without the full stop: the report adds what to do."""
     text = " ".join(str(error).split()).rstrip(".")
     return text[:300] if type(error).__module__ == "ficgan.errors" else f"{type(error).__name__}: {text[:300]}"
 
@@ -170,7 +169,6 @@ def _version(distribution: str) -> str | None:
 
 
 def _pair() -> Finding:
-    """Whether torchvision was built for this torch: it names the one version it works with."""
     name, remedy = "torch + torchvision", "install the two together: pip install torch torchvision"
     have, vision = _version("torch"), _version("torchvision")
     if have is None or vision is None:
@@ -208,7 +206,6 @@ def _devices() -> Iterator[Finding]:
 
 
 def _cpu() -> tuple[str, set[str]]:
-    """Model name and feature flags of the CPU, as far as the system tells."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -278,7 +275,6 @@ def _recognizers() -> Iterator[Finding]:
 
 
 def _back_ends(get: Callable[[str], Any], names: tuple[str, ...], what: str) -> Iterator[Finding]:
-    """Each back end by name, then the one that `auto` takes: without that one no photo can be worked on."""
     for name in names:
         try:
             detail = _where(get(name))
@@ -294,7 +290,6 @@ def _back_ends(get: Callable[[str], Any], names: tuple[str, ...], what: str) -> 
 
 
 def _where(back_end: object) -> str:
-    """The model file of a back end, where it tells."""
     for attribute in ("path", "model_path"):
         if value := getattr(back_end, attribute, None):
             return str(value)

@@ -83,7 +83,6 @@ def sentence(error: BaseException) -> str:
 
 @contextmanager
 def _sigterm_interrupts() -> Iterator[None]:
-    """SIGTERM raises `Terminated` in the main thread while the command runs."""
     if threading.current_thread() is not threading.main_thread():  # Python allows handlers only there
         yield
         return

@@ -118,7 +118,6 @@ def render(
 
 
 def _as_analysed(folder: str, fallback: str | None) -> dict[str, Any]:
-    """Settings of the analysis that rendering shares; project.json may have been edited, so each is looked at."""
     from ficgan.video.project import Project
     from ficgan.video.settings import VideoSettings
 
@@ -145,8 +144,6 @@ class _Rendering:
 
 
 def _defaults(group: tuple[Any, ...]) -> dict[str, Any]:
-    """What the options of a group are where none is given."""
-
     @click.command(context_settings=HELP)
     @opts.options(group)
     def nobody(**_: Any) -> None: ...

@@ -86,7 +86,6 @@ def main() -> None:
 
 
 def _alias(name: str) -> Callable[[], None]:
-    """The console script `ficgan-NAME`, which is `ficgan NAME`."""
     return lambda: load(name).main(prog_name=f"ficgan-{name}")
 
 

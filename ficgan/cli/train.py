@@ -199,7 +199,6 @@ def train_verifier(
 
 
 def _run(trainer: VerifierTrainer, out: Path, save_every: int, report: Progress) -> float | None:
-    """Train to the end and save on the way; on Ctrl-C or SIGTERM finish the step, save, and pass the interrupt on."""
     loss, steps = None, trainer.config.steps
     with stop_asked() as stop:
         while trainer.step < steps and not stop.is_set():

@@ -146,7 +146,6 @@ def _size(face: Face) -> float:
 
 
 def _folder_of(name: str) -> str:
-    """The folder a photo lies in, "" where it lies in none."""
     folder = PurePosixPath(name).parent.as_posix()
     return "" if folder == "." else folder
 
@@ -180,7 +179,6 @@ def _name(photo: str, number: int, format: str, used: set[str]) -> str:
 
 @contextmanager
 def _output(out: Path) -> Iterator[Put]:
-    """A function that stores a crop, or under the name "" the table; all appears at the end, or nothing does."""
     is_tar = out.suffix.lower() == ".tar"
     for taken in (out, out.with_suffix(".csv")) if is_tar else (out,):
         if taken.exists() and not (taken.is_dir() and not any(taken.iterdir()) and not is_tar):

@@ -326,7 +326,6 @@ def _without_damaged(data: FaceData) -> FaceData:
 
 
 def _parallel(work: Callable[[In], Out], items: Iterable[In]) -> Iterable[Out]:
-    """Results in order, from threads (Pillow decodes outside the GIL), a bounded number in flight."""
     chunk: list[In] = []
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1), thread_name_prefix="decode") as pool:
         for item in items:

@@ -316,7 +316,6 @@ def _stage(
     g: Graph, generator: Generator | FrameGenerator, index: int, to_rgb: nn.Module, x: str, image: str, side: int,
     path: str = "", beside_w: str = "",
 ) -> tuple[str, str]:  # fmt: skip
-    """Two style layers that double the resolution, and the sum of RGB outputs so far."""
     for number in (2 * index, 2 * index + 1):
         x = _style_layer(g, generator, number, x, side, path, beside_w)
         side *= 2 if generator.layers[number].up else 1

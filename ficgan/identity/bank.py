@@ -278,7 +278,6 @@ class IdentityBank:
         return group
 
     def _index(self, name: str) -> int:
-        """Index of an attribute; upper and lower case, spaces and underscores are alike."""
         known = {fold(n): i for i, n in enumerate(self.names)}
         if fold(name) in known:
             return known[fold(name)]
@@ -292,7 +291,6 @@ class IdentityBank:
         raise UsageError(f"unknown attribute {name!r}; {guess} bank has {listed}")
 
     def _wanted(self, text: str) -> dict[int, bool]:
-        """Index of each attribute of a group → whether it must be there; empty text gives no condition."""
         wanted: dict[int, bool] = {}
         for item in map(str.strip, text.split(",") if text.strip() else ()):
             present, name = not item.startswith("-"), item.removeprefix("-")
@@ -317,7 +315,6 @@ class IdentityBank:
 
 
 def _owners(people: ArrayLike | None, images: int) -> tuple[NDArray[np.int64], int]:
-    """Index of the person in each image, the unknown ones last and each alone; and how many of these there are."""
     who = np.full(images, -1) if people is None else np.asarray(people)
     unknown = who < 0 if np.issubdtype(who.dtype, np.number) else who == ""
     owner = np.empty(len(who), np.int64)
@@ -327,7 +324,6 @@ def _owners(people: ArrayLike | None, images: int) -> tuple[NDArray[np.int64], i
 
 
 def _means(codes: NDArray[np.floating], owner: NDArray[np.int64], per_person: NDArray[np.int64]) -> NDArray[np.float16]:
-    """Mean code of each person, float64 inside; besides the result it holds the images of CHUNK people."""
     order = np.argsort(owner, kind="stable")
     ends = np.cumsum(per_person)
     means = np.empty((len(per_person), codes.shape[1]), np.float16)

@@ -161,7 +161,6 @@ def _statement(new: list[int], source: list[int], target: str, alpha: float | No
 
 
 def _counted(bank: IdentityBank) -> str:
-    """What k counts, where that is not people."""
     if bank.provenance.get("identities_known") is False:
         return " k counts pictures, not people: the bank was built without identities."
     unknown = bank.provenance.get("images_of_unknown_people")

@@ -237,7 +237,6 @@ class FrameDiscriminator(nn.Module):
 
 
 def _judge(layers: Sequence[tuple[int, int, int, int]]) -> nn.Sequential:
-    """Convolutions (in, out, kernel, stride) with leaky ReLU, and one to logits."""
     modules: list[nn.Module] = []
     for inside, outside, kernel, stride in layers:
         modules += [nn.Conv2d(inside, outside, kernel, stride, padding=1), nn.LeakyReLU(0.2)]

@@ -144,7 +144,6 @@ class CropTask:
         self, x: Tensor, x_rec: Tensor, x_mix: Tensor, plan: Swap, factor: float, num_layers: int,
         rng: torch.Generator, terms: dict[str, Tensor],
     ) -> Tensor:  # fmt: skip
-        """The part of the total loss that V supplies; fills `terms`. With factor 0 it is the perceptual loss alone."""
         config, total = self.config.loss, x.new_zeros(())
         taps = config.perceptual > 0
         with torch.no_grad():

@@ -278,7 +278,6 @@ class FrameTask:
         self, batch: FrameBatch, plan: Swap, textures: Tensor, shape: Tensor, x_rec: Tensor, x_mix: Tensor,
         weights: Weights, rng: torch.Generator,
     ) -> tuple[dict[str, Tensor], list[Tensor], list[Tensor]]:  # fmt: skip
-        """Terms of the loss, and V's feature maps of the mixes and of varied sources, for D."""
         factors, count = self.config.loss, len(x_rec)
         mask = self.composite.mask
         rec, mix = textures.chunk(2)
@@ -372,7 +371,6 @@ class FrameTask:
         return {name: float(np.exp(mean)) if name.startswith("sharp") else mean for name, mean in means.items()}
 
     def _held_out(self, model: FrameFICGAN, rows: NDArray[np.int64], kept: int, rng: np.random.Generator) -> _Made:
-        """Reconstructions and mixes of held-out faces, each with a draw of its own in layers above `kept`."""
         drawn = np.stack([self.memory.draw(rng) for _ in rows])
         new, w_new = np.split(drawn, [self.model.code_size], 1)
         batch = self.mixes.batch(rows, new, np.full(len(rows), kept + 1), rng)

@@ -234,7 +234,6 @@ class _Run:
         optimizer.zero_grad(set_to_none=True)
 
     def _learning_rate(self) -> float:
-        """Factor on the learning rate: warm-up at the start, fall to a tenth at the end."""
         config, state = self.config.optimizer, self.state
         factor = min(1.0, (state.step + 1) / config.warmup_steps) if config.warmup_steps else 1.0
         if config.decay_kimg:
@@ -274,7 +273,6 @@ class _Run:
                     file.write(json.dumps(record) + "\n")
 
     def _record(self) -> dict[str, object]:
-        """What a checkpoint says of its training."""
         config, state = self.config, self.state
         verifier = Path(config.verifier.spec.partition(":")[2])
         return {
@@ -321,7 +319,6 @@ def _without_paths(config: Config) -> dict[str, object]:
 
 
 def _crossed(images: int, batch: int, every_kimg: float) -> bool:
-    """Whether the last step went over a multiple of `every_kimg`."""
     every = max(1, round(every_kimg * 1000))
     return images // every > (images - batch) // every
 

@@ -145,7 +145,6 @@ class TrainingState:
         self.start_images = counters["start_images"] + counters["step"] * batch
 
     def _require_same_run(self, path: Path, header: dict[str, Any]) -> None:
-        """What decides the order of images must be unchanged; learning rates and weights of losses may change."""
         was, now = header["config"], self.config.model_dump(mode="json")
         for section, key in (("optimizer", "batch"), ("optimizer", "accumulate"), ("", "seed")):
             before, after = ((tree[section] if section else tree)[key] for tree in (was, now))

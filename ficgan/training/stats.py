@@ -107,7 +107,6 @@ class Reporter:
 
 
 def _forget_after(path: Path, kimg: float) -> None:
-    """Drop records later than the state that is resumed: the run was killed before it saved again."""
     if not path.exists():
         return
     lines = path.read_text(encoding="utf-8").splitlines()

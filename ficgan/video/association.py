@@ -29,16 +29,14 @@ Floats32 = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class CutConfig:
-    """Numbers of cut detection.
-
-    A cut that is seen wrongly cuts a pad short; one that is missed only leaves it long, so the thresholds are high.
+    """Thresholds of cut detection, rather high: a missed cut only prolongs a cover.
 
     Args:
-        change: mean absolute difference of two thumbnails, once place, brightness and contrast are equal, from which a
-            cut is possible; in standard deviations of the picture.
-        ratio: how many times the change must be that of the frames before.
-        colours: distance of the colour histograms, 0 to 1, from which a cut is possible.
-        memory: frames before that tell how much change is usual.
+        change: mean absolute difference of two thumbnails, in standard deviations, without brightness, contrast and
+        shift.
+        ratio: least factor by which it exceeds the usual change of the frames before.
+        colours: distance of the colour histograms, 0 to 1.
+        memory: frames before from which the usual change is taken.
     """
 
     change: float = 0.6
@@ -48,14 +46,9 @@ class CutConfig:
 
 
 class CutDetector:
-    """Tells whether a scene cut lies before a frame, as the frames come.
+    """Whether a scene cut lies before a frame: new structure, new colours, an unusual change.
 
-    A cut is a picture with another structure and other colours than the one before, and a far larger change than the
-    frames before had. Brightness and contrast are taken out first, so that flashes and fades are no cuts, and a shift
-    of the picture is tried, so that a fast pan is none.
-
-    Not seen are dissolves and wipes (no frame changes enough), cuts between pictures of like structure or like colours
-    or between dark ones, and cuts during wild motion. A flash that bleaches the picture may count as a cut.
+    Flashes, fades and fast pans are no cuts. Dissolves, wipes, and cuts between alike or dark pictures are missed.
     """
 
     def __init__(self, config: CutConfig | None = None):
@@ -151,10 +144,9 @@ HELD = 32
 def look(frames: Iterable[Frame], find: Callable[[Frame], list[Face]], stride: int) -> Iterator[Seen]:
     """Look at every n-th frame (n is `stride`), at the first and last of each scene, and wherever two looks differ.
 
-    Where a face came, went or moved far between two looks, the frame in the middle is looked at too, and so on on both
-    sides: a dash is followed frame by frame, a face at rest costs one look in n. Where something came and went between
-    two looks (the picture differs from both, which are alike), the frame that shows it best is looked at. What flashes
-    up while the camera moves, for less than n frames, is not seen.
+    Where a face came, went or moved far between two looks, the frame in the middle is looked at too, and so on: a dash
+    is followed frame by frame, a face at rest costs one look in n. Where the picture changed and changed back between
+    two looks, its oddest frame is looked at. What shows for less than n frames while the camera moves is missed.
 
     Yields:
         Every frame once, in order, at most `stride` frames late.
@@ -196,7 +188,6 @@ class _Held:
 
 
 def _settled(last: _Held, held: Sequence[_Held], find: Callable[[Frame], list[Face]]) -> Iterator[Seen]:
-    """The frames after a look, the last of which is looked at."""
     if not held:
         return
     line = [last, *held]
@@ -237,7 +228,6 @@ def _transient(before: NDArray[np.uint8], now: NDArray[np.uint8], after: NDArray
 
 
 def _alike(before: Sequence[Face], after: Sequence[Face]) -> bool:
-    """Whether every face of one look is in the other one, near its place."""
     rest = list(before)
     for face in after:
         near = [other for other in rest if _near(face, other)]
@@ -267,18 +257,18 @@ ONCE = "seen once"
 
 @dataclass(frozen=True)
 class AssociationConfig:
-    """Numbers of following.
+    """Numbers of tracking; lengths in sizes of the face.
 
     Args:
         patience: seconds without a sighting after which a tracklet ends.
-        reach: the farthest a face may be from where it was expected, in sizes.
+        reach: farthest distance from the expected place.
         gate: the same in standard deviations.
-        sudden: seconds; a face seen no longer ago that nothing else explains may have moved at any speed up to `dash`.
+        sudden: seconds since the last sighting within which a face may have moved at any speed up to `dash`.
         dash: sizes per second.
-        leap: sizes, the farthest it may then be.
-        resize: the largest difference of the logarithm of the size.
+        leap: farthest such move.
+        resize: largest difference of the logarithm of the size.
         limit: cost from which two do not belong together.
-        place, log_size: motion, lengths in sizes of the face.
+        place, log_size: motion.
     """
 
     patience: float = 1.5
@@ -337,12 +327,12 @@ class Associator:
 
         Args:
             frame: its number; frames may be left out, none comes twice.
-            faces: what the detector found, None where it did not look.
+            faces: None where the detector did not look.
             cut: a new scene begins with this frame.
-            time: seconds at which it is shown; None: by the rate.
+            time: seconds; None: by the rate.
 
         Raises:
-            UsageError: The frame, or its time, is not later than the last one's.
+            UsageError: the frame, or its time, is not later than the last one's.
         """
         now = frame / self._rate if time is None else time
         if frame <= self._frame or not now > self._time:
@@ -358,7 +348,7 @@ class Associator:
         return Step(ids, _finished(ended))
 
     def finish(self) -> list[Tracklet]:
-        """End the film; returns the tracklets that were still going on."""
+        """End the film; returns the tracklets that were still active."""
         ended, self._active = self._active, []
         return _finished(ended)
 
@@ -380,7 +370,6 @@ class Associator:
     def _pairs(
         self, tracks: list[_Active], numbers: list[int], faces: Sequence[Face], now: float, sudden: bool
     ) -> list[tuple[_Active, int]]:
-        """The cheapest assignment of detections to tracks, without those that do not belong together."""
         if sudden:
             tracks = [one for one in tracks if now - one.time <= self._config.sudden]
         if not tracks or not numbers:

@@ -1,17 +1,16 @@
-"""What shall happen to each face of a film, and every exemption with its reason.
+"""What happens to each face of a film, and every exemption with its reason.
 
-Several rules may speak of one face. The strongest wins, in this order:
+Several rules may concern one face. The strongest wins, in this order:
 
 1. a time span on its track
 2. its track
 3. a time span on its person
 4. its person
 5. boxes, and time spans on everybody
-6. the selection (`only`): people who are not in it are kept; a track whose person is unknown is not
+6. the selection (`only`): known people who are not in it are kept
 7. the default, which always hides
 
-Where two of the same strength differ, hiding beats keeping, and among those that hide the later one counts. So a face
-is kept only where a rule says so and no rule as strong hides it.
+Among rules of the same strength hiding beats keeping, then the later one wins.
 """
 
 from __future__ import annotations
@@ -191,7 +190,7 @@ class _Compiled:
 
 
 class Decider:
-    """Decisions made ready to be asked for every face of every frame.
+    """Decisions, ready to be looked up for each face of each frame.
 
     `times` [frames] are seconds from the first frame on; boxes are cut to `size` before comparison.
     """
@@ -206,7 +205,7 @@ class Decider:
         self._of: dict[tuple[int, int], list[_Compiled]] = {}
 
     def mode_of(self, track: Track, frame: int, time: float | None = None, box: ArrayLike | None = None) -> Mode:
-        """What shall happen to a track's face in a frame, by default at the frame's second and the track's own box."""
+        """What happens to a track's face in a frame, by default at the frame's second and the track's own box."""
         rules = self._concerning(track)
         if len(rules) == 1:
             return rules[0].mode
@@ -221,13 +220,13 @@ class Decider:
         raise AssertionError("the default fits everything")
 
     def decide(self, track: Track) -> NDArray[np.str_]:
-        """What shall happen to a track's face, for each row: str [n], wide enough for every fallback."""
+        """What happens to a track's face, for each row: str [n], wide enough for every fallback."""
         rules = self._concerning(track)
         modes = [rule.mode for rule in rules]
         return np.array(modes, mode_type(modes))[self._winners(track, rules)]
 
     def exemptions(self, tracks: Iterable[Track]) -> list[Exemption]:
-        """Every rule that keeps, the strongest first, with what it kept of the tracks, be it nothing."""
+        """Every rule that keeps, the strongest first, with the tracks it kept, if any."""
         kept: dict[_Compiled, list[tuple[Track, int]]] = {rule: [] for rule in self._rules if rule.mode == "keep"}
         for track in tracks if kept else ():
             rules = self._concerning(track)
@@ -280,7 +279,6 @@ class Decider:
 
 
 def _compile(decisions: Decisions) -> Iterable[_Compiled]:
-    """The rules in the order in which they stand in the file."""
     yield _Compiled(_DEFAULT, decisions.default, "default")
     if decisions.only is not None:
         listed = ", ".join(str(person) for person in decisions.only)

@@ -382,7 +382,6 @@ class Encoder:
 
 
 def _with_palette(image: NDArray[np.uint8]) -> Any:
-    """A picture of 256 colours chosen for it."""
     from PIL import Image
 
     reduced = Image.fromarray(image).quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.FLOYDSTEINBERG)

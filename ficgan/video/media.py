@@ -128,7 +128,7 @@ def partial_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """A temporary name beside `path` for FFmpeg to write to; it becomes `path` when the block ends well.
 
     Raises:
-        InputError: `path` exists already (also while the block runs) without `overwrite`, or cannot be written.
+        InputError: `path` exists already without `overwrite`, or cannot be written.
     """
     if not overwrite and os.path.lexists(path):
         raise _exists(path)
@@ -180,10 +180,7 @@ _FULL_RANGE = 2
 
 
 def matrix_of(colour_space: int, width: int, height: int) -> int:
-    """swscale's number of the luma and chroma matrix of FFmpeg's AVColorSpace.
-
-    Where none is stated, as players do: BT.709 for pictures of 1280 columns or more than 576 lines, otherwise BT.601.
-    """
+    """swscale's number of the matrix of an AVColorSpace; where none is stated, as players choose it."""
     return _MATRICES.get(colour_space, _BT709 if width >= 1280 or height > 576 else _BT601)
 
 
@@ -248,7 +245,7 @@ class RGBReader:
         self._reformatter = VideoReformatter()
 
     def __call__(self, frame: av.VideoFrame, orientation: Orientation = IDENTITY) -> Image:
-        """An upright picture uint8 [H,W,3], contiguous, in the converted frame's own memory where no row is padded."""
+        """An upright picture uint8 [H,W,3], contiguous."""
         full = is_full_range(frame.format.name, frame.color_range)
         converted = self._reformatter.reformat(
             frame,

@@ -34,16 +34,9 @@ _CHECKERS = ("insightface", "yunet", "centerface", "dlib")
 def effective_modes(
     track: Track, decided: NDArray[np.str_], settings: VideoSettings, rate: float
 ) -> tuple[NDArray[np.str_], dict[str, int]]:
-    """Modes of a track's rows, with fallbacks where a generated face was asked for and cannot stand.
+    """Modes [n] of a track's rows, with fallbacks where a generated face cannot stand, and reason → number of rows.
 
-    Args:
-        track: the track.
-        decided: [n] what the rules say.
-        settings: limits and fallbacks.
-        rate: frames per second.
-
-    Returns:
-        [n] modes, and why rows fell back: reason → number of rows ("small", "turned away", "pad").
+    `decided` [n] is what the rules say. The reasons are "small", "turned away" and "pad".
     """
     modes, reasons = decided.copy(), {}
     generated = decided == "ficgan"
@@ -122,7 +115,7 @@ class Plan:
         return FrameJob(frame, faces, self._film.regions_at(frame.index))
 
     def cover(self, findings: Sequence[Finding], reach: int) -> int:
-        """Put the fallback in the place of generated faces that are still recognised.
+        """Cover generated faces that are still recognised.
 
         Args:
             findings: of the check.
@@ -146,7 +139,6 @@ class Plan:
         return {self.person[track.id] for track, _ in self._generated(findings)}
 
     def _generated(self, findings: Sequence[Finding]) -> Iterator[tuple[Track, int]]:
-        """Tracks and rows of the generated faces that findings lie on."""
         for finding in findings:
             x, y = (finding.box[0] + finding.box[2]) / 2, (finding.box[1] + finding.box[3]) / 2
             for track, row in self._tracks.at(finding.frame):
@@ -188,10 +180,7 @@ class CheckReport:
 
 
 def independent_detector(used: str, size: int) -> FaceDetector:
-    """A detector of another kind than the one named `used`, or of the same where there is no other.
-
-    Frames are searched at a longest side of `size` pixels.
-    """
+    """A detector of another kind than `used`, if there is one, that searches at a longest side of `size` pixels."""
     others = [name for name in _CHECKERS if not used.startswith(name) and detector_missing(name) is None]
     return DetectAt(get_detector(others[0] if others else "auto", scale=1.0), (size, size), enlarge=False)
 
@@ -207,14 +196,13 @@ def check_frames(
     """Look for source faces in a result.
 
     A face counts where the detector finds it in the result and the recogniser takes the same place in the source for
-    the same person. What was not covered is the same in both, so that missed faces are found by the same rule.
+    the same person. A missed face is the same in both, so it is found, too.
 
     Args:
         pairs: the same frame of source and result.
         kept_at: boxes [n,4] of the faces that rules keep in a frame.
         detector: should not be the one that found the faces.
-        recognizer: tells people apart.
-        expected: whether the film has faces. A detector that finds none, in the source neither, then proves nothing.
+        expected: whether the film has faces. A detector that then finds none, even in the source, proves nothing.
     """
     report, sighted = CheckReport(detector.name, recognizer.name), not expected
     for source, result in pairs:

@@ -61,11 +61,7 @@ class Raw:
 class VideoSource(ABC):
     """A moving picture to read; use it as a context manager.
 
-    Args:
-        name: For messages.
-        info: Properties.
-        path: The file; None for a camera, a stream, a sequence of images.
-        live: Whether it can be read only once, as it comes.
+    `path` is None for a camera, a stream or a sequence of images; a `live` one can be read only once.
     """
 
     start: float | None = None
@@ -94,11 +90,11 @@ class VideoSource(ABC):
         """The frames in the order of showing, with strictly rising times and all of the size that `info` states.
 
         Args:
-            first: Number of the first frame wanted; earlier ones are decoded, but not converted.
-            wanted: Whether a frame of this number is wanted; the others are not converted. None: all are.
+            first: number of the first frame wanted; earlier ones are decoded, but not converted.
+            wanted: whether a frame of this number is wanted; the others are not converted. None: all are.
 
         Raises:
-            InputError: A camera or stream is read a second time.
+            InputError: a camera or stream is read a second time.
         """
         if self.live and self._used:
             raise InputError(f"{self.name}: a camera or stream can be read only once; open it again")
@@ -145,7 +141,6 @@ class VideoSource(ABC):
         return None
 
     def _stated_end(self) -> int | None:
-        """Tick at which the file says that the film ends."""
         return None
 
     @abstractmethod
@@ -163,7 +158,7 @@ class VideoSource(ABC):
 
 
 class _Clock:
-    """Makes times strictly rising, and tells what it had to change."""
+    """Makes times strictly rising, and notes what it had to change."""
 
     def __init__(self, info: VideoInfo, note: Callable[[str], None]) -> None:
         self.interval = max(1, round(1 / ((info.rate or Fraction(25)) * info.time_base)))
@@ -206,14 +201,14 @@ def open_video(
     """Open a moving picture.
 
     Args:
-        source: A video file; an animated GIF, WebP or PNG; a sequence of images as a pattern (`frames/%05d.png`) or as
+        source: a video file; an animated GIF, WebP or PNG; a sequence of images as a pattern (`frames/%05d.png`) or as
             a folder together with `rate`; `camera:0`; an address (`rtsp://…`, `http://…`).
-        start, end: The span to read, in seconds after the first frame.
-        rate: Frames per second of a sequence of images; 25 for a pattern.
+        start, end: the span to read, in seconds after the first frame.
+        rate: frames per second of a sequence of images; 25 for a pattern.
 
     Raises:
-        InputError: Missing, unreadable, without a video stream, without a frame.
-        UsageError: An impossible span or rate.
+        InputError: missing, unreadable, without a video stream, without a frame.
+        UsageError: an impossible span or rate.
     """
     for name, value in (("start", start), ("end", end)):
         if value is not None and not 0 <= value < float("inf"):
@@ -272,11 +267,7 @@ _AVCOL_PRI_UNSPECIFIED = 2
 
 
 def open_input(source: str | Path, name: str, **options: Any) -> Any:
-    """The container of a file or address, opened by FFmpeg; `name` is for messages, `options` are those of `av.open`.
-
-    Raises:
-        InputError: It cannot be opened, or is no media file.
-    """
+    """A file or address, opened by FFmpeg; `name` is for messages, `options` are those of `av.open`."""
     text = str(source)
     remote = is_url(text)
     if remote:
@@ -386,7 +377,6 @@ class StreamSource(VideoSource):
             decoder.close()
 
     def _begin(self, target: int | None) -> tuple[Generator[Any], Any]:
-        """Read anew, from the beginning or from a tick on; returns the rest and the first frame."""
         self._reopen()
         decoder = self._decode(target)
         first = next(decoder, None)
@@ -402,7 +392,6 @@ class StreamSource(VideoSource):
         return Raw(self._time(frame), frame.duration or None, partial(reader, frame, orientation))
 
     def _time(self, frame: Any) -> int | None:
-        """When a frame is shown, in ticks; frames come in order."""
         if not self._is_avi:
             pts: int | None = frame.pts
             return pts
@@ -411,7 +400,6 @@ class StreamSource(VideoSource):
         return self._tick
 
     def _target(self) -> int | None:
-        """Tick to jump to, a second before the wanted start; None to read from the beginning."""
         if not self.start or self._first_time is None or self.start < 5:
             return None
         return int(self._first_time + (self.start - 1) / self._stream.time_base)
@@ -424,7 +412,6 @@ class StreamSource(VideoSource):
         self._stream, _ = _choose(self._container, self.name)
 
     def _decode(self, target: int | None = None) -> Generator[Any]:
-        """All frames that can be decoded; what was wrong is kept in `_damage`."""
         container, stream = self._container, self._stream
         stream.thread_type = "AUTO"
         streams = [stream] if self.live else [s for s in container.streams if s.type in ("video", "audio")]
@@ -504,7 +491,6 @@ class _Watch:
 
 
 def _choose(container: Any, name: str) -> tuple[Any, list[str]]:
-    """The video stream to read, and what is left out."""
     covers = [s for s in container.streams.video if s.disposition & av.stream.Disposition.attached_pic]
     films = [s for s in container.streams.video if s not in covers]
     usable = [s for s in films if s.codec_context is not None and s.codec_context.name not in _NOT_FILM]
@@ -653,7 +639,6 @@ def _images_in(folder: Path) -> list[Path]:
 
 
 def _matching(pattern: Path) -> list[Path]:
-    """The images that a pattern like `frames/%05d.png` means, by rising number."""
     if not pattern.parent.is_dir():
         return []
     place = re.search(r"%(0?)(\d*)d", pattern.name)

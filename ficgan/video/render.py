@@ -1,8 +1,7 @@
 """Frames in, redacted frames out: the one renderer behind files, cameras and streams.
 
-A person's new identity is settled where they first appear (a *cast*): the source is encoded once, one k-same draw is
-made, and the gate reads the result; the styles are kept for the rest of the film. From frame to frame only pose, light
-and expression (the spatial code) are read anew.
+A person's new identity (a *cast*) is settled where they first appear: one k-same draw, read by the gate; its styles are
+kept for the rest of the film. From frame to frame only pose, light and expression (the spatial code) are read anew.
 """
 
 from __future__ import annotations
@@ -35,9 +34,8 @@ LEAST_FACE = 0.9
 class Covers:
     """Covers faces of frames.
 
-    All that is drawn for a person is drawn once: fresh noise in every frame would average out over the film, and so
-    would fresh neighbours of a k-same mean. Squares change their size in steps, for with its size the noise of a crop
-    changes. What a method with a background makes of a person is one crop, of the first frame, for the whole film.
+    All that is drawn for a person is drawn once: fresh noise, or fresh neighbours of a k-same mean, would average out
+    over the film. Squares change their size in steps, as the noise of a crop changes with it.
 
     `coverage` is the least weight of a method's mask at the landmarks and in the middle of a face.
     """
@@ -56,8 +54,7 @@ class Covers:
     def __call__(self, out: Images, face: Face, mode: str, person: str = "") -> str:
         """Cover a face in a frame [H,W,3], in place; other faces may be covered in it already.
 
-        `mode` is any but "ficgan" and "keep", `person` a key. Returns the mode's name, or the fallback where the method
-        could not do it.
+        `mode` is any but "ficgan" and "keep". Returns the mode's name, or the fallback where the method failed.
         """
         if mode in self._quick:
             self._quick[mode](out, face, mask_scale=self._scale).onto(out)
@@ -185,7 +182,8 @@ class Renderer:
         Args:
             jobs: the frames; the generated faces of all of them are computed together.
             around: frames before and after them, as far as they were not among the jobs of the last call. With twice
-                the reach on each side every frame is smoothed in the same way, wherever a chunk begins.
+            the
+                reach on each side every frame is smoothed in the same way, wherever a chunk begins.
         """
         generated = self._generate(jobs, around)
         self.tally = []
@@ -197,10 +195,7 @@ class Renderer:
         return images
 
     def recast(self, people: Iterable[str]) -> bool:
-        """Give people another new face, as the check still recognises them.
-
-        Returns whether anybody has one: nobody does where all settings were tried.
-        """
+        """Give people who are still recognised another face; returns whether anybody has one."""
         again = [person for person in people if person in self.casts and self.casts[person].styles is not None]
         for person in again:
             cast = self.casts[person]
@@ -228,7 +223,6 @@ class Renderer:
     # -- new faces --------------------------------------------------------------------------------------------------
 
     def _generate(self, jobs: Sequence[FrameJob], around: Sequence[FrameJob]) -> list[dict[int, _NewFace]]:
-        """For each job: index of the appearance → the patch of its new face. What is not there falls back."""
         pastes: list[dict[int, _NewFace]] = [{} for _ in jobs]
         model, reader = self.tools.face_model, self._reader
         if model is None or reader is None:
@@ -260,10 +254,7 @@ class Renderer:
         return pastes
 
     def _steady(self, jobs: Sequence[FrameJob], seen: Sequence[tuple[int, int, Sight]]) -> list[tuple[int, int, Sight]]:
-        """Faces that get a new one: not those that cannot be read, nor what is within `hold` seconds of them.
-
-        A head that turns away and back would otherwise flicker between a face and the fallback.
-        """
+        """Faces that get a new one: not those that cannot be read, nor what is within `hold` seconds of them."""
         lost: dict[int, list[float]] = {}
         for j, a, sight in seen:
             if sight.problem:
@@ -285,7 +276,6 @@ class Renderer:
         people: Sequence[str],
         pastes: list[dict[int, _NewFace]],
     ) -> set[str]:
-        """People whom the gate takes for their source, of those whose reading is due."""
         gate = self.tools.recognizer
         if gate is None or not self.tools.policy.verify:
             return set()
@@ -345,10 +335,7 @@ class Renderer:
 
 
 class _Reader:
-    """Source faces of a film as the model sees them, their place and light smoothed over time in both directions.
-
-    A place is smoothed over `reach` frames on either side, then what is read there over as many again.
-    """
+    """Source faces of a film as the model sees them, their place and light smoothed over time in both directions."""
 
     def __init__(self, model: FaceModel, reach: int) -> None:
         self.model, self.reach = model, reach
@@ -382,7 +369,6 @@ class _Reader:
         return sights
 
     def _window(self, rows: dict[tuple[int, int], Any], key: tuple[int, int]) -> tuple[list[Any], int]:
-        """What is there without a gap around a frame of a track, and the frame's place in it."""
         track, frame = key
         window = [rows[key]]
         at = 0
@@ -408,7 +394,6 @@ def _area(face: Face) -> float:
 
 
 def _scaled(face: Face, share: float) -> Face:
-    """The same with a share of the box."""
     margin = (face.box[2:] - face.box[:2]) * (1 - share) / 2
     return Face(np.concatenate([face.box[:2] + margin, face.box[2:] - margin]), face.landmarks, face.score)
 

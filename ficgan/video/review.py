@@ -1,7 +1,7 @@
-"""The page on which a person looks at the people of a film and decides what happens to them.
+"""The page on which a person reviews the people of a film and decides what happens to them.
 
-One HTML file without anything from the network; pictures lie beside it in `thumbs/`, so a copy of the page alone shows
-no face. What is decided leaves it as decisions.json, for `Project.apply_decisions`.
+One HTML file that needs no network; pictures lie beside it in `thumbs/`, so a copy of the page alone shows no face. The
+decisions are exported as decisions.json, for `Project.apply_decisions`.
 """
 
 from __future__ import annotations
@@ -42,11 +42,7 @@ _CLASSES = {SEEN: "seen", FILLED: "filled", PADDED: "padded"}
 def save_thumbnails(
     folder: str | os.PathLike[str], track: int, images: Sequence[Image], *, after: bool = False
 ) -> Path:
-    """Write a strip of representative faces of a track, 96 px high, to the project's folder.
-
-    `images` are uint8 [h,w,3] RGB, the first six count; those `after` are shown beside those of the source. Returns the
-    JPEG file, `thumbs/track-0001.jpg` or `thumbs/track-0001-after.jpg`.
-    """
+    """Write a strip of up to six faces of a track, uint8 [h,w,3] RGB, to `thumbs/track-0001.jpg` or `…-after.jpg`."""
     from PIL import Image as Picture
 
     strips = []
@@ -206,7 +202,6 @@ def _track(project: Project, track: Track, pictures: Iterable[tuple[str, str]], 
 
 
 def _controls(kind: str, number: int, decision: Decision | None, inherit: str) -> str:
-    """Mode, keep and reason of a person or a track."""
     common = f'data-kind="{kind}" data-number="{number}"'
     kept = decision is not None and decision.mode == "keep"
     mode = "" if decision is None or kept else decision.mode
@@ -238,7 +233,6 @@ def _regions(project: Project) -> list[str]:
 
 
 def _timeline(project: Project, decider: Decider) -> str:
-    """A lane per person, a bar per track, and the cuts, as SVG."""
     times, people = project.times, project.people
     scale = _COLUMNS / max(_end(times), 1e-9)
     columns: NDArray[np.int64] = np.maximum.accumulate((times * scale).astype(np.int64).clip(0, _COLUMNS - 1))
@@ -274,7 +268,6 @@ def _painted(columns: NDArray[np.int64], widths: NDArray[np.int64], values: NDAr
 
 
 def _bars(columns: NDArray[np.int64], y: int) -> str:
-    """Horizontal lines over runs of neighbouring columns."""
     breaks = np.flatnonzero(np.diff(columns) > 1)
     firsts, lasts = columns[np.r_[0, breaks + 1]], columns[np.r_[breaks, len(columns) - 1]]
     return "".join(f"M{_LEFT + first} {y}h{last - first + 1}" for first, last in zip(firsts, lasts, strict=True))

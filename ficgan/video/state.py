@@ -94,10 +94,7 @@ def analysis_in(folder: Path) -> str | None:
 
 
 class State:
-    """The state of a film in its private work folder: the seed of the job and the new identities settled so far.
-
-    So nobody changes face in the middle. A random seed is kept nowhere else.
-    """
+    """The state of a film in its private work folder: the seed of the job and the new identities settled so far."""
 
     def __init__(self, folder: Path, tools: VideoTools, identity: str) -> None:
         self.folder, self._tools = folder, tools
@@ -193,11 +190,9 @@ class State:
 
 
 class DetectionLog:
-    """Detects faces and remembers them on disk, so that an interrupted analysis need not look again.
+    """Detects faces and logs them on disk, so that an interrupted analysis resumes.
 
-    Args:
-        detector: finds faces.
-        path: JSON lines; what an interrupted run left is read, a line cut short is dropped. None: nothing is kept.
+    `path` has JSON lines; a line cut short is dropped. None: nothing is kept.
     """
 
     def __init__(self, detector: FaceDetector, path: Path | None) -> None:

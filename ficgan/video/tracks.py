@@ -1,8 +1,7 @@
-"""Tracks: how faces move, where one face is in each frame, and the gaps between its sightings filled.
+"""Tracks: how faces move, where a face is in each frame, and the gaps between its sightings filled.
 
 A coordinate x has a velocity v that is an Ornstein-Uhlenbeck process: standard deviation `speed`, forgotten after
-`memory` seconds. The detector sees x with an error of standard deviation `noise`. Between sightings close together this
-is the cubic smoothing spline; beyond the ends the velocity is damped to zero and the uncertainty grows.
+`memory` seconds. The detector sees x with an error of standard deviation `noise`.
 
 Source: Uhlenbeck and Ornstein 1930; Rauch, Tung, Striebel, "Maximum likelihood estimates of linear dynamic systems",
 1965.
@@ -281,15 +280,11 @@ class FillConfig:
 
     Args:
         growth: standard deviations of the interpolated place by which a box grows on each side.
-        most: the most a box grows on each side between two sightings, in sizes of the face.
-        most_padded: the same before the first and after the last sighting.
-        steady: seconds on either side over which the growth is the largest one, so that boxes do not pulsate between
-            seen and filled frames.
+        most, most_padded: the most it grows, in sizes of the face, between two sightings and beyond them.
+        steady: seconds on either side over which the growth is the largest one, so that boxes do not pulsate.
         calm: share of the growth that is left for a face whose sightings lie on a straight, even way.
-        certain: seconds; in longer gaps, and in those of more than two usual ones, the growth is whole, however calm
-            the face was before.
-        place: motion of the centre, lengths in sizes of the face.
-        log_size: motion of the logarithms of width and height.
+        certain: seconds; in longer gaps the growth is whole, however calm the face was before.
+        place, log_size: motion.
         smooth: smoothing of the landmarks; None leaves them.
     """
 
@@ -336,17 +331,14 @@ def fill_track(
     """A track with a row for every frame, from sightings of one face.
 
     Between sightings the centre follows the smoothed motion and the box holds the straight way too; it grows with the
-    uncertainty. A seen box is never made smaller. Before and after, the motion dies away and the box holds the place of
-    the last sighting. Boxes may reach beyond the picture, as faces do.
+    uncertainty. A seen box is never made smaller. Before and after, the box holds the place of the last sighting. Boxes
+    may reach beyond the picture, as faces do.
 
     Args:
         sightings: in the order of frames, one a frame, within one scene.
         first_frame, last_frame: of the scene or the film; no row lies beyond.
         pad_before, pad_after: seconds covered before the first and after the last sighting.
         times: [frames] seconds at which each frame of the film is shown, or frames per second.
-
-    Raises:
-        UsageError: No sightings, not in order, or outside the scene.
     """
     numbers = np.array([one.frame for one in sightings], np.int64)
     if not len(numbers) or (np.diff(numbers) <= 0).any() or numbers[0] < first_frame or numbers[-1] > last_frame:

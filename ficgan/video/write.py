@@ -31,16 +31,16 @@ _LEFTOVER = re.compile(r"\.ficgan-[0-9a-f]{16}\.tmp")
 
 
 class VideoWriter:
-    """Encodes frames with their exact times into a file, or into a stream as they come; a context manager.
+    """Encodes frames with their exact times into a file or a stream; a context manager.
 
-    A file takes its name when the block ends well; on an error nothing of it is left. Nothing of the source's tags,
-    chapters or position is written.
+    A file takes its name when the block ends well; on an error nothing of it is left. No tags, chapters or position of
+    the source are written.
 
     Args:
-        path: A file by its suffix (.mp4, .mov, .mkv, .webm, .avi, .gif, .webp …), or an address (`rtmp://…`, `pipe:1`).
-        info: Properties of the frames, their rotation already applied.
+        path: a file by its suffix (.mp4, .mov, .mkv, .webm, .avi, .gif, .webp …), or an address (`rtmp://…`, `pipe:1`).
+        info: properties of the frames, their rotation already applied.
         container: FFmpeg's name of the container; None: by the name.
-        origin: Tick that becomes time 0.
+        origin: tick that becomes time 0.
     """
 
     def __init__(
@@ -139,7 +139,6 @@ def finished_segments(folder: str | os.PathLike[str]) -> list[Segment]:
 
 @contextmanager
 def _segment_file(folder: Path) -> Iterator[Path]:
-    """A temporary file in the folder that only its owner can read; removed at the end if it still has this name."""
     path = folder / f".ficgan-{secrets.token_hex(8)}.tmp"
     path.touch(0o600, exist_ok=False)  # FFmpeg opens it by name and keeps the mode
     path.chmod(0o600)
@@ -154,11 +153,10 @@ class SegmentWriter:
     """Encodes frames into segments that each stand alone, so that an interrupted job resumes after the last whole one.
 
     Args:
-        folder: Where the segments are; finished ones are kept, the rest of an interrupted one is removed.
-        info: Properties of the frames.
-        options: How to encode; the same for all segments of a film.
-        output: The film that will be assembled, for its container.
-        seconds: Length of a segment.
+        folder: where the segments are; the rest of an interrupted one is removed.
+        options: the same for all segments of a film.
+        output: the film that will be assembled, for its container.
+        seconds: length of a segment.
     """
 
     def __init__(
@@ -293,7 +291,7 @@ def check_output(
 
     Raises:
         InputError: `output` is the source, exists, lies in no folder, or its container cannot hold the source's sound.
-        UsageError: No such container, or `options.audio` is neither copy nor drop.
+        UsageError: no such container, or `options.audio` is neither copy nor drop.
     """
     options, path = options or EncodeOptions(), Path(output)
     kind = container_of(path, container)
@@ -329,18 +327,15 @@ def assemble(
     options: EncodeOptions | None = None, *, info: VideoInfo | None = None, overwrite: bool = False,
     container: str | None = None,
 ) -> Assembled:  # fmt: skip
-    """Put the segments of a film and the source's sound into one file.
+    """Join the segments of a film and the source's sound into one file.
 
-    The times of the frames and of the sound stay as they are in the source, less what the source begins later than 0;
-    where a span was chosen, the film begins at 0 and the sound is cut to it, to whole packets.
+    Times stay as they are in the source, less what the source begins later than 0; where a span was chosen, the film
+    begins at 0 and the sound is cut to it, to whole packets.
 
     Args:
-        segments: All of them, in order.
-        source: The film they were made of: for its sound, its span, and the time at which its last frame ends.
-        info: Properties of the film; None: the source's.
-
-    Raises:
-        InputError: See `check_output`; or the segments do not fit each other, or the file cannot be written.
+        segments: all of them, in order.
+        source: for its sound, its span, and the time at which its last frame ends.
+        info: properties of the film; None: the source's.
     """
     options, path = options or EncodeOptions(), Path(output)
     info = info or (source.info if source is not None else None)
@@ -412,7 +407,6 @@ def _mux(
     film: _Film, sound: VideoSource | None, temporary: Path, path: Path, container: str, info: VideoInfo,
     notes: list[str],
 ) -> tuple[int, int]:  # fmt: skip
-    """Returns: number of audio streams and packets."""
     begin, end = int(film.times[0]) * film.base, film.end * film.base
     muxer = muxer_options(container, film.base)
     with ExitStack() as stack:
@@ -460,7 +454,6 @@ def _add_video(out: Any, template: Any, base: Fraction, info: VideoInfo) -> Any:
 
 
 def _add_audio(out: Any, source: Any, path: Path) -> dict[int, Any]:
-    """Add a track for every audio stream of the source; only the language of its tags is kept."""
     tracks = {}
     for stream in source.streams.audio:
         try:
@@ -505,8 +498,8 @@ def _video_packets(film: _Film, stream: Any, shift: int) -> Iterator[tuple[float
 def _lead(film: _Film) -> int:
     """Ticks by which decoding begins before showing.
 
-    MP4 stores how far the times of decoding lie apart, and takes their sum for the length of the film. The sum comes
-    out right if decoding begins as early as it ends: by the span of the last `delay` frames.
+    MP4 takes the sum of the steps between times of decoding for the length of the film. It comes out right if decoding
+    begins as early as it ends: by the span of the last `delay` frames.
     """
     times, delay = film.times, film.delay
     if not delay or len(times) <= delay:
@@ -518,7 +511,6 @@ def _audio_packets(
     source: Any, tracks: dict[int, Any], shift: Fraction, window: tuple[Fraction, Fraction | float] | None,
     least: int | None, count: list[int], notes: list[str],
 ) -> Iterator[tuple[float, Any]]:  # fmt: skip
-    """The source's audio packets as they are, moved in time and not before tick `least`."""
     last: dict[int, int] = {}
     errors = mended = 0
     while errors <= _MAX_ERRORS:
@@ -557,7 +549,6 @@ def _audio_packets(
 
 
 def _animate(film: _Film, path: Path, info: VideoInfo, container: str, options: EncodeOptions, overwrite: bool) -> None:
-    """Encode lossless pieces as an animation."""
     reader, times, number = RGBReader(), film.times, 0
     with VideoWriter(path, info, options, overwrite=overwrite, container=container, origin=int(times[0])) as writer:
         for piece in film.paths:
