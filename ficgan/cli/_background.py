@@ -17,16 +17,9 @@ _LARGEST = 224
 
 
 def read_background(path: str, labels: str | None) -> Faces:
-    """A folder, zip or tar of aligned faces as one set in memory.
+    """A folder, zip or tar of aligned faces as one set in memory, at most 224 px; an UsageError where that fails.
 
-    Whose a face is comes from the labels; else from folders, one per person; else every image is a person.
-
-    Args:
-        path: where the faces are; as large as the smaller side of the first one, at most 224 px.
-        labels: CSV with `file` and `person` or `identity`; None: none.
-
-    Raises:
-        UsageError: nothing readable there, or faces aligned otherwise than ours.
+    People come from the labels; else from folders, one per person; else every image is a person.
     """
     import numpy as np
 

@@ -322,11 +322,7 @@ def options(*groups: tuple[Any, ...]) -> Callable[[F], F]:
 
 
 def engine_settings(given: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    """Options of FACE, SEARCH and MODEL as `Deidentifier.from_pretrained` takes them.
-
-    Raises:
-        UsageError: options that exclude or need each other, or an exemplar that cannot be read.
-    """
+    """Options of FACE, SEARCH and MODEL as `Deidentifier.from_pretrained` takes them."""
     layer, band, scale = given["layer"], given["band"], given["scale"]
     if layer is not None and band is not None:
         raise UsageError("--layer and --layers exclude each other; give one of the two")
@@ -376,11 +372,7 @@ def _method(mode: str) -> Anonymizer | None:
 
 
 def check_background(given: Mapping[str, Any]) -> str:
-    """The mode, if it has the background that it needs, and no other does.
-
-    Raises:
-        UsageError: it lacks one, or has no use for one.
-    """
+    """The mode, if it has the background that it needs, and no other does."""
     mode = str(given["mode"])
     method = chosen_method(mode)
     if given["background"] is None:
@@ -440,11 +432,7 @@ def encode_options(given: Mapping[str, Any]) -> EncodeOptions:
 
 
 def people(paths: tuple[str, ...], option: str, given: Mapping[str, Any]) -> dict[str, NDArray[np.uint8]]:
-    """Photos of people by name; a folder stands for all photos in it.
-
-    Raises:
-        UsageError: one cannot be read, or a folder holds none.
-    """
+    """Photos of people by name; a folder stands for all photos in it."""
     names: list[str] = []
     for path in paths:
         if not Path(path).is_dir():
@@ -458,11 +446,7 @@ def people(paths: tuple[str, ...], option: str, given: Mapping[str, Any]) -> dic
 
 
 def photos(paths: tuple[str, ...] | list[str], option: str, given: Mapping[str, Any]) -> list[NDArray[np.uint8]]:
-    """Photos named by an option, H×W×3 uint8 RGB.
-
-    Raises:
-        UsageError: one that cannot be read; the message begins with the option.
-    """
+    """Photos named by an option, H×W×3 uint8 RGB."""
     from ficgan.images import read_image
 
     most = max(1, int(given["max_megapixels"] * 1e6))

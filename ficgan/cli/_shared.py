@@ -134,11 +134,7 @@ def reporting(unit: str) -> Callable[[Callable[..., Any]], Callable[..., None]]:
 
 
 def refuse_existing(*paths: Path | None, overwrite: bool) -> None:
-    """Check output files before any work.
-
-    Raises:
-        UsageError: one exists and is not to be overwritten, or its folder is missing.
-    """
+    """Check output files before any work."""
     for path in filter(None, paths):
         if path.exists() and not overwrite:
             raise UsageError(f"{path} exists; give another name, or --overwrite")

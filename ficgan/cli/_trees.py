@@ -25,12 +25,12 @@ def mirrored(
         inputs: files, which are taken whatever their name, and folders, which are searched.
         suffixes: endings that count in folders, in small letters.
         what: one of them, for messages, such as "image".
-        advice: how a message goes on that an input is of no use, such as "give anonymised faces".
+        advice: end of a message about an unusable input, such as "give anonymised faces".
         known: endings of names that are other files' companions, and so are no input.
         twins: takes (file, other) for each file that is left out because a link makes it another that is taken.
 
     Returns:
-        (file, place) in order; in a folder hidden files and folders are left out, and a file named twice counts once.
+        (file, place) in order; hidden files and folders are left out, and a file named twice counts once.
 
     Raises:
         UsageError: an input is not there, or a folder holds no such file.

@@ -52,11 +52,7 @@ COMMANDS = {
 
 @handle_errors
 def load(name: str) -> click.Command:
-    """The command called `name`, imported now.
-
-    Raises:
-        FicganError: a library the command needs cannot be imported; shown as one sentence, exit code 1.
-    """
+    """The command called `name`, imported now."""
     module, _, attribute = COMMANDS[name].target.partition(":")
     try:
         command: click.Command = getattr(import_module(module), attribute)

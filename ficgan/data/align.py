@@ -30,7 +30,7 @@ Put = Callable[[str, bytes], None]
 
 @dataclass
 class AlignReport:
-    """What happened to the photos: how many were looked at and written, and why not the others.
+    """How many photos were read and crops written, and why others were not.
 
     Attributes:
         without_face: photos without a face, or with none large enough.
@@ -46,11 +46,7 @@ class AlignReport:
 
 
 def find_photos(inputs: Sequence[Path]) -> list[tuple[str, Path | Blob]]:
-    """Photos as (name, where): files as named, folders and archives searched, in a locked order.
-
-    Raises:
-        InputError: a folder or archive holds no photo or cannot be read. A single file is judged when it is read.
-    """
+    """Photos as (name, where): files as named, folders and archives searched, in a locked order."""
     from ficgan.images import READABLE_SUFFIXES
 
     found: list[tuple[str, Path | Blob]] = []

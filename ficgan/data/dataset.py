@@ -160,7 +160,6 @@ class FaceData:
     """N face images, opened by `open_faces`; cheap to hold, decoded when asked for.
 
     Attributes:
-        resolution: side R of the decoded squares, pixels.
         names: N unique names, sorted by code point: the order is the same on every machine.
         labels: what the label file says about these N images, in this order, or None.
         skipped: (name, reason) of images left out as damaged.
@@ -388,13 +387,8 @@ def _options(alignment: Alignment) -> str:
 class ResumableSampler:
     """Batches of image indices; each epoch is a permutation of all n images, none repeated.
 
-    The endless stream of indices depends on (n, seed) only; step t takes the `batch_size` positions from t·batch_size
-    on, and each rank its own equal share of them. So a run resumes at any step, on any number of processes, exactly.
-
-    Args:
-        batch_size: images per step over all ranks together; divisible by `world`.
-        start: the step at which iteration starts.
-        rank, world: this process and how many there are.
+    The stream of indices depends on (n, seed) only; step t takes the `batch_size` positions from t·batch_size on, and
+    each rank its own equal share. So a run resumes at any step, on any number of processes, exactly.
     """
 
     def __init__(self, n: int, batch_size: int, seed: int, start: int = 0, *, rank: int = 0, world: int = 1) -> None:

@@ -57,9 +57,6 @@ class Labels:
 
         In a CSV, `person` or `identity` gives `people`; a column of 0/1 or −1/1 is one attribute; a column of a few
         texts is one attribute per text, named by it ("Female", "20-29"); other numbers are ignored.
-
-        Raises:
-            InputError: the file is missing, not of these kinds, or inconsistent.
         """
         path = Path(path)
         try:

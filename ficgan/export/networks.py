@@ -1,8 +1,7 @@
 """The encoder (with the mapping network) and the generator as ONNX graphs, written from their modules.
 
-Nothing is traced. So the export needs nothing but `onnx`, and does not depend on which exporter a version of torch has.
-Gains are folded into the weights, onnxruntime fuses the activations into the convolutions, and each resampling has the
-form that is fast there.
+Nothing is traced, so the export needs only `onnx`. Gains are folded into the weights, onnxruntime fuses the activations
+into the convolutions, and each resampling has the form that is fast there.
 """
 
 from __future__ import annotations
@@ -39,8 +38,7 @@ class Graph:
 
     Args:
         kind: "encoder", "generator", …: the name of the graph, and part of its metadata.
-        half: store weights in float16 and compute feature maps in it. Styles, codes and the sum of RGB outputs stay in
-            float32, where squares and tiny constants need the range.
+        half: weights and feature maps in float16; styles, codes and the sum of RGB outputs stay in float32.
         stored_half: store weights in float16 and compute everything in float32.
     """
 
@@ -95,12 +93,7 @@ class Graph:
         self, inputs: Mapping[str, Sequence[int]], outputs: Mapping[str, Sequence[int]],
         metadata: Mapping[str, str] | None = None,
     ) -> onnx.ModelProto:  # fmt: skip
-        """The finished model, checked.
-
-        Args:
-            inputs, outputs: name → shape without the batch, which is dynamic; all are float32.
-            metadata: becomes metadata_props, beside `kind`.
-        """
+        """The finished model, checked; `inputs` and `outputs` are name → shape without the dynamic batch."""
 
         def values(shapes: Mapping[str, Sequence[int]]) -> list[onnx.ValueInfoProto]:
             return [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", *s]) for n, s in shapes.items()]
@@ -204,9 +197,6 @@ def encoder_to_onnx(model: FICGAN, metadata: Mapping[str, str], *, half: bool = 
     """E and the mapping network: image [B,3,R,R] in [−1, 1] → z_id [B,id_dim], z_non [B,C,4,4], w [B,w_dim].
 
     `half` keeps weights and feature maps in float16; inputs and outputs stay float32.
-
-    Raises:
-        UsageError: a filter other than 1 3 3 1.
     """
     encoder, config, g = model.encoder, model.config, Graph("encoder", half=half)
     x = g.conv(encoder.from_rgb, g.to_features("image", "image/half"), "from_rgb")

@@ -25,14 +25,7 @@ def normalise_rms(x: Tensor, dim: int = 1) -> Tensor:
 
 
 class Linear(nn.Module):
-    """Equalised linear layer with an optional leaky ReLU.
-
-    Args:
-        in_features, out_features: sizes.
-        activation: "linear" or "lrelu".
-        bias_init: start value of the bias.
-        lr_multiplier: learning speed relative to the other layers.
-    """
+    """Equalised linear layer, optionally with a leaky ReLU; `lr_multiplier` is relative to the other layers."""
 
     def __init__(
         self,
@@ -59,15 +52,7 @@ class Linear(nn.Module):
 
 
 class Conv2d(nn.Module):
-    """Equalised k×k convolution, optional ×2 downsampling before it, bias, optional leaky ReLU.
-
-    Args:
-        in_channels, out_channels: sizes.
-        kernel: odd kernel side.
-        down: filter with (1,3,3,1) and keep every second pixel.
-        activation: "linear" or "lrelu".
-        bias: whether there is one.
-    """
+    """Equalised convolution, odd kernel; `down` filters with (1,3,3,1) and keeps every second pixel before it."""
 
     taps: Tensor
 

@@ -39,11 +39,7 @@ JUDGED = 192
 
 
 class FrameLosses(nn.Module):
-    """What must stay of a source is read from the mix by linear maps, fitted to the training set once.
-
-    Args:
-        faces: training set.
-    """
+    """What must stay of a source is read from the mix by linear maps, fitted to the training set once."""
 
     readers: Tensor
     looks: Tensor
@@ -68,12 +64,9 @@ class FrameLosses(nn.Module):
         self.register_buffer("trust", torch.tensor(np.r_[trust, np.ones(len(looks))], dtype=torch.float32))
 
     def keep(self, textures: Tensor, shape: Tensor, wanted: Tensor) -> Tensor:
-        """Squared error [B] of expression and attributes as the textures show them.
+        """Squared error [B] of expression and attributes, `wanted` [B,6+A], as the textures show them.
 
-        Args:
-            textures: [B,3,R,R] in [−1, 1].
-            shape: [B,I], coefficients of the published shape.
-            wanted: [B,6+A].
+        `textures` [B,3,R,R] in [−1, 1]; `shape` [B,I], coefficients of the published shape.
         """
         small = F.interpolate(textures, (SMALL, SMALL), mode="area").movedim(1, 3).flatten(1)
         small = (small - small.mean(1, keepdim=True)) / small.std(1, keepdim=True).clamp_min(2 / 255)
@@ -96,17 +89,7 @@ class Judged(NamedTuple):
 
 
 class FrameTask:
-    """Data, V and pictures of a run in the canonical frame.
-
-    Args:
-        config: of the run; `config.model.frame` says which linear model the network refines.
-        data: folders, zips or tars of faces aligned by the default template.
-        labels, split: use only images whose row in the label file has this split.
-        device: where batches and V live.
-
-    Raises:
-        UsageError, InputError: with one sentence.
-    """
+    """Data, V and pictures of a run in the canonical frame, on the linear model that `config.model.frame` names."""
 
     def __init__(
         self, config: Config, data: Sequence[Path | str], labels: Path | str | None, split: str | None,

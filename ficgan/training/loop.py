@@ -61,10 +61,8 @@ def train(
         config: of the run; a resumed run must have the same networks.
         data: folders, zips or tars of aligned faces.
         out: folder of the run, made if needed.
-        device: "auto", "cpu" or "cuda".
         start: state file of another run whose weights to begin from (ignored when this run has a state already).
         split, labels: use only images whose row in the label file has this split.
-        progress: "auto", "text" or "none".
         max_seconds: save and return after so many seconds; the same call resumes.
 
     Returns:
@@ -324,14 +322,7 @@ def _crossed(images: int, batch: int, every_kimg: float) -> bool:
 
 
 class Team:
-    """The processes that torchrun started, or just this one.
-
-    Args:
-        device: "auto", "cpu", "cuda" or "cuda:N"; with several processes each takes its own GPU.
-
-    Raises:
-        UsageError: a device that is unknown or not there.
-    """
+    """The processes that torchrun started, or just this one; with several each takes its own GPU."""
 
     def __init__(self, device: str = "auto") -> None:
         self.world = int(os.environ.get("WORLD_SIZE", "1"))

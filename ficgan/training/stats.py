@@ -47,14 +47,7 @@ class Means:
 
 
 class Reporter:
-    """Writes the numbers of every tick.
-
-    Args:
-        out: folder of the run; `stats.jsonl` is appended to and tensorboard events are written there.
-        total: images of the whole run.
-        done: images already seen.
-        progress: "auto" (a bar on a terminal, lines otherwise), "text" (lines) or "none".
-    """
+    """Writes the numbers of every tick: a bar or lines, `stats.jsonl`, and tensorboard events."""
 
     def __init__(self, out: Path, total: int, done: int, progress: str = "auto") -> None:
         from torch.utils.tensorboard import SummaryWriter

@@ -330,9 +330,6 @@ class Associator:
             faces: None where the detector did not look.
             cut: a new scene begins with this frame.
             time: seconds; None: by the rate.
-
-        Raises:
-            UsageError: the frame, or its time, is not later than the last one's.
         """
         now = frame / self._rate if time is None else time
         if frame <= self._frame or not now > self._time:

@@ -93,11 +93,7 @@ class Encoding:
 
 
 def container_of(target: str | Path, container: str | None = None) -> str:
-    """FFmpeg's name of the container to write: as the user named it, or by suffix or protocol.
-
-    Raises:
-        UsageError: The suffix says nothing, or FFmpeg has no such container.
-    """
+    """FFmpeg's name of the container to write: as the user named it, or by suffix or protocol."""
     text = str(target)
     found = container or CONTAINERS.get(Path(text).suffix.lower()) or _PROTOCOLS.get(text.partition("://")[0])
     if found is None:
@@ -117,11 +113,7 @@ def default_codec(container: str, codec: str = "h264") -> str:
 
 
 def plan_encoding(info: VideoInfo, options: EncodeOptions, container: str) -> Encoding:
-    """How a film is encoded; the notes say what differs from the source or from what was asked for.
-
-    Raises:
-        UsageError: No such encoder, or a pixel format or quality it does not take.
-    """
+    """How a film is encoded; the notes say what differs from the source or from what was asked for."""
     codec = default_codec(container, options.codec)
     name = _encoder(codec)
     if not _holds(container, name):

@@ -50,10 +50,9 @@ def work_folder(output: str | os.PathLike[str]) -> Path:
 
 
 def make_private_folder(folder: Path, kind: Kind) -> bool:
-    """Make a folder that only its owner can open (mode 0700), with the marker in it; one of ours is used as it is.
+    """Make a folder that only its owner can open (mode 0700), marked as ours; one of ours is used as it is.
 
-    Returns:
-        Whether it is new (an empty folder that was there counts).
+    Returns whether it is new (an empty folder that was there counts).
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -132,9 +131,6 @@ def remove_folder(folder: Path, *, dry_run: bool = False) -> Removal:
     """Remove a folder of ours: the files ficgan makes there and nothing else. Not a secure erasure (see above).
 
     Where anything is left the marker stays too, so that the removal can be repeated.
-
-    Raises:
-        InputError: no such folder, a link to one, not ours, or in use.
     """
     if folder.is_symlink():
         raise InputError(f"{folder}: is a link; give the folder itself")

@@ -125,11 +125,7 @@ def quiet() -> None:
 
 @contextmanager
 def partial_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """A temporary name beside `path` for FFmpeg to write to; it becomes `path` when the block ends well.
-
-    Raises:
-        InputError: `path` exists already without `overwrite`, or cannot be written.
-    """
+    """A temporary name beside `path` for FFmpeg to write to; it becomes `path` when the block ends well."""
     if not overwrite and os.path.lexists(path):
         raise _exists(path)
     if not path.parent.is_dir():

@@ -92,9 +92,6 @@ class VideoSource(ABC):
         Args:
             first: number of the first frame wanted; earlier ones are decoded, but not converted.
             wanted: whether a frame of this number is wanted; the others are not converted. None: all are.
-
-        Raises:
-            InputError: a camera or stream is read a second time.
         """
         if self.live and self._used:
             raise InputError(f"{self.name}: a camera or stream can be read only once; open it again")

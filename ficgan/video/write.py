@@ -287,12 +287,7 @@ def check_output(
     source: VideoSource | None, output: str | os.PathLike[str], options: EncodeOptions | None = None, *,
     overwrite: bool = False, container: str | None = None,
 ) -> None:  # fmt: skip
-    """Find out before hours of work whether the result could be written.
-
-    Raises:
-        InputError: `output` is the source, exists, lies in no folder, or its container cannot hold the source's sound.
-        UsageError: no such container, or `options.audio` is neither copy nor drop.
-    """
+    """Find out before hours of work whether the result could be written."""
     options, path = options or EncodeOptions(), Path(output)
     kind = container_of(path, container)
     if options.audio not in ("copy", "drop"):
