@@ -83,11 +83,9 @@ class Diagnosis:
 
     @property
     def ok(self) -> bool:
-        """Whether `ficgan-deid` can run."""
         return not self.blockers
 
     def to_dict(self) -> dict[str, Any]:
-        """The diagnosis as plain values for JSON."""
         sections = {name: [asdict(found) for found in section] for name, section in self.sections.items()}
         return {"ok": self.ok, "blockers": [found.name for found in self.blockers], "sections": sections}
 

@@ -125,12 +125,10 @@ class Progress:
             self._film_bar = None
 
     def info(self, message: str) -> None:
-        """Something worth knowing; left out when quiet."""
         if not self._quiet:
             self._say("info", message)
 
     def error(self, message: str) -> None:
-        """Something went wrong; always said."""
         self._say("error", message)
 
     def _say(self, level: str, message: str) -> None:

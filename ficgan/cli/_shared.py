@@ -76,7 +76,6 @@ def options(*added: Any) -> Callable[[F], F]:
 
 
 def output(what: str, *, kind: click.Path = FOLDER, required: bool = True) -> Callable[[F], F]:
-    """Where the results go."""
     return click.option("-o", "--output", "--out", "out", required=required, type=kind, help=what)
 
 
@@ -101,7 +100,6 @@ def dry_run(what: str) -> Callable[[F], F]:
 
 
 def judges_instead(kinds: str) -> Callable[[F], F]:
-    """Recognisers in place of those of a configuration."""
     return click.option("--judge", "judges", multiple=True, help=f"Replaces the recognisers of CONFIG: {kinds}.")
 
 

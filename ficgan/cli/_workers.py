@@ -22,7 +22,6 @@ R = TypeVar("R")
 
 
 def cpus() -> int:
-    """Processors that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on this system

@@ -54,7 +54,6 @@ class Blob:
 
     @property
     def where(self) -> str:
-        """The image's name as a person would look for it."""
         return f"{self.name} in {self.source}" if self.archived else str(self.source)
 
     def read(self) -> bytes:

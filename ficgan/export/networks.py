@@ -48,7 +48,6 @@ class Graph:
         self.constants: dict[str, onnx.TensorProto] = {}
 
     def node(self, op: str, *inputs: str, name: str, **attributes: Any) -> str:
-        """Append a node with one output, which takes the node's name."""
         self.nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attributes))
         return name
 
@@ -59,7 +58,6 @@ class Graph:
         return name
 
     def number(self, value: float) -> str:
-        """A float32 scalar."""
         return self.constant(f"number {value:g}", np.array(value, np.float32))
 
     def weight(self, name: str, value: Tensor, *, features: bool = True) -> str:
@@ -86,7 +84,6 @@ class Graph:
         return outputs
 
     def output(self, x: str, name: str) -> None:
-        """Give the result `x` the name of an output."""
         self.node("Identity", x, name=name)
 
     def model(
@@ -128,7 +125,6 @@ class Graph:
         return self.lrelu(y, f"{name}/lrelu") if layer.activation == "lrelu" else y
 
     def linear(self, layer: Linear, x: str, name: str) -> str:
-        """`Linear`, in float32."""
         gain = SQRT_2 if layer.activation == "lrelu" else 1.0
         weight = self.weight(f"{name}.weight", layer.weight.double() * (layer.weight_gain * gain), features=False)
         bias = self.weight(f"{name}.bias", layer.bias.double() * (layer.bias_gain * gain), features=False)

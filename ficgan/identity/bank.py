@@ -107,7 +107,6 @@ class IdentityBank:
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """How many people have each attribute."""
         return dict(zip(self.names, self.attributes.sum(0, dtype=np.int64).tolist(), strict=True))
 
     @classmethod

@@ -202,12 +202,10 @@ class FICGAN(nn.Module):
 
     @property
     def num_layers(self) -> int:
-        """Number of style layers L."""
         return self.generator.num_layers
 
     @property
     def resolution(self) -> int:
-        """Side R of the images, pixels."""
         return self.config.resolution
 
     def encode(self, x: Tensor) -> Codes:

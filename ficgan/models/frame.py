@@ -130,12 +130,10 @@ class FrameFICGAN(nn.Module):
 
     @property
     def num_layers(self) -> int:
-        """Number of style layers L."""
         return self.generator.num_layers
 
     @property
     def resolution(self) -> int:
-        """Side R of the textures, pixels."""
         return self.config.resolution
 
     def encode(self, textures: Tensor, code: Tensor) -> Codes:

@@ -197,7 +197,6 @@ class CropTask:
         return {"r1": penalty.detach()}
 
     def save(self, path: Path, model: FICGAN | FrameFICGAN, training: dict[str, Any]) -> None:
-        """Write the averaged model for use."""
         assert isinstance(model, FICGAN)
         data = {"licence": self.config.data_licence, "fingerprint": self.faces.fingerprint, "images": len(self.faces)}
         alignment = self.alignment.to_dict()

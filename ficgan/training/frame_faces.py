@@ -244,7 +244,6 @@ class CodeMemory:
         self._cap, self._age = np.inf, 0
 
     def add(self, codes: Floats) -> None:
-        """Remember codes [B,C]; the oldest are forgotten."""
         self.codes = np.concatenate([self.codes.reshape(-1, codes.shape[1]), codes])[-self.size :]
         if self._age % 64 == 0:
             self._cap = float(np.percentile(np.linalg.norm(self.codes - self.codes.mean(0), axis=1), 95))

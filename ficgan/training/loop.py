@@ -344,7 +344,6 @@ class Team:
 
     @property
     def first(self) -> bool:
-        """Whether this process writes files and lines."""
         return self.rank == 0
 
     def share(self, modules: Iterable[nn.Module]) -> None:
@@ -382,6 +381,5 @@ class Team:
         return bool(votes.item())
 
     def leave(self) -> None:
-        """Close the process group if this object opened it."""
         if self._own_group and dist.is_initialized():
             dist.destroy_process_group()

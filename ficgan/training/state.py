@@ -49,7 +49,6 @@ class TrainingState:
 
     @property
     def images(self) -> int:
-        """Images seen in this run."""
         return self.step * self.config.optimizer.batch
 
     @property
@@ -63,7 +62,6 @@ class TrainingState:
                 group["lr"] = group["base_lr"] * factor
 
     def save(self, path: Path) -> None:
-        """Write the state, whole or not at all."""
         tensors: dict[str, Tensor] = {}
         for name, module in self._modules().items():
             tensors |= {f"{name}.{key}": value for key, value in module.state_dict().items()}
@@ -211,7 +209,6 @@ class Augment:
 
     @property
     def active(self) -> bool:
-        """Whether images are changed at all at this moment."""
         return self.config.adaptive and self.p > 0
 
     def observe(self, r_t: Tensor, batch: int, kimg: float) -> None:

@@ -33,7 +33,6 @@ class Means:
             self._counts[name] = self._counts.get(name, 0) + 1
 
     def finite(self) -> bool:
-        """Whether every sum so far is a finite number."""
         return not self._sums or bool(torch.stack([s.float() for s in self._sums.values()]).isfinite().all())
 
     def take(self, team: Team) -> dict[str, float]:

@@ -65,7 +65,6 @@ class Swap(NamedTuple):
 
 
 def plan_swap(batch: int, num_layers: int, config: SwapConfig, rng: torch.Generator) -> Swap:
-    """Draw a plan for B ≥ 2 images and L style layers."""
     roll = int(torch.randint(1, batch, (), generator=rng))
     target = torch.arange(batch).roll(roll)
     to_mean = torch.rand(batch, generator=rng) < config.mean_fraction

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    """Import the public name `name` from its module and keep it."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_MODULES[name]), name)

@@ -137,7 +137,6 @@ class Decisions(Strict):
 
     @property
     def modes(self) -> set[str]:
-        """Every mode that hides somebody."""
         return {rule.mode for rule in _compile(self)} - {"keep"}
 
     def keep_person(self, person: int, reason: str) -> Decisions:
@@ -163,7 +162,6 @@ class Exemption:
     """Faces of single frames it keeps."""
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
 

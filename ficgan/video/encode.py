@@ -251,7 +251,6 @@ def muxer_options(container: str, time_base: Fraction) -> dict[str, str]:
 
 
 def write_failed(name: str, error: BaseException) -> NoReturn:
-    """Raise an InputError: a file could not be written."""
     full = isinstance(error, OSError) and error.errno in (27, 28, 122)  # EFBIG, ENOSPC, EDQUOT
     remedy = "; make room there, or choose another folder" if full else ""
     raise InputError(f"{name}: cannot be written ({reason(error)}){remedy}") from error
@@ -356,7 +355,6 @@ class Encoder:
             self._container.mux(packet)
 
     def finish(self) -> None:
-        """Flush the encoder and complete the file."""
         if self.frames:
             packets = self._stream.encode(None)
             self._mux(packets[:-1])
@@ -368,7 +366,6 @@ class Encoder:
         self._container.close()
 
     def abandon(self) -> None:
-        """Close without caring for what is lost."""
         with suppress(Exception):
             self._container.close()
 

@@ -244,17 +244,14 @@ class Stream:
 
     @property
     def slowest(self) -> int:
-        """The largest stride there was."""
         return self._pacer.largest
 
     @property
     def people(self) -> set[str]:
-        """Keys of the people seen so far."""
         return self._tracker.people
 
     @property
     def tracks(self) -> int:
-        """Number of tracks so far."""
         return self._tracker.tracks
 
     def __iter__(self) -> Iterator[StreamResult]:
@@ -285,7 +282,6 @@ class Stream:
         self._pacer.note(look, spent - look)
 
     def summary(self) -> dict[str, Any]:
-        """What was done so far, JSON-ready."""
         return {
             "frames": self.frames,
             "searched": self._tracker.searched,

@@ -207,7 +207,6 @@ def rotation_of(orientation: Orientation) -> int | None:
 
 
 def turn(image: Image, orientation: Orientation) -> Image:
-    """Turn a picture upright."""
     import cv2
 
     transposed, mirrored, upended = orientation

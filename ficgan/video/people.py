@@ -111,7 +111,6 @@ class People:
 
     @classmethod
     def of(cls, recognizer: Recognizer, link: Link = "file", config: PeopleConfig | None = None) -> People:
-        """For a recogniser's metric and threshold."""
         return cls(recognizer.metric, recognizer.match_threshold, link, config)
 
     def __len__(self) -> int:
@@ -333,7 +332,6 @@ class Readings:
                 self._kept.setdefault(number, []).append((embedding, quality))
 
     def hand_over(self, tracklets: Sequence[Tracklet]) -> None:
-        """Give each tracklet its embeddings."""
         for tracklet in tracklets:
             if kept := self._kept.get(tracklet.id):
                 tracklet.embeddings = np.stack([embedding for embedding, _ in kept])

@@ -76,7 +76,6 @@ class Finding:
     """Between source and result, by the recogniser; near 0 where the face was not covered at all."""
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
         box = [round(value, 1) for value in self.box]
         return {"frame": self.frame, "time": round(self.time, 3), "box": box, "distance": round(self.distance, 4)}
 
@@ -107,7 +106,6 @@ class Plan:
             self.person[track.id] = f"{where}/person {track.person}" if linked else f"{where}/track {track.id}"
 
     def job(self, frame: Frame) -> FrameJob:
-        """A frame with everything that shall not be seen in it."""
         faces = [
             Appearance(track.id, self.person[track.id], track.face(frame.index), str(self._modes[track.id][row]))
             for track, row in self._tracks.at(frame.index)
@@ -172,7 +170,6 @@ class CheckReport:
     """Why nothing follows from this check, where that is so."""
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
         tree = {**asdict(self), "checked": not self.unchecked}
         tree["findings"] = [finding.to_dict() for finding in self.findings]
         reason = tree.pop("unchecked")
@@ -289,7 +286,6 @@ class VideoResult:
         return not (self.reidentified or self.damage)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready, without embeddings."""
         return {
             **self.account,
             "frames": self.frames,

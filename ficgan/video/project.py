@@ -367,7 +367,6 @@ class Project:
         return dict(sorted(found.items()))
 
     def decider(self) -> Decider:
-        """What shall happen to each face (see `decisions`)."""
         return Decider(self.decisions, self.times, (self.source.width, self.source.height))
 
     def regions_at(self, frame: int) -> list[tuple[NDArray[np.float32], str]]:

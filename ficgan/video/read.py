@@ -441,7 +441,6 @@ class StreamSource(VideoSource):
         self._damage.extend(watch.sentences(self.name, whole=target is None))
 
     def close(self) -> None:
-        """Let go of the file, camera or connection."""
         self._decoder = None
         self._container.close()
 

@@ -122,12 +122,10 @@ class State:
 
     @property
     def analysed(self) -> bool:
-        """Whether the analysis is complete."""
         return bool(self._tree.get("analysed")) and (self.folder / PROJECT_FILE).is_file()
 
     @property
     def recasts(self) -> int:
-        """How often people got another face after the check."""
         return int(self._tree.get("recasts", 0))
 
     @property
@@ -137,13 +135,11 @@ class State:
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
-        """Add the seconds of a block to a stage."""
         began = time.monotonic()
         yield
         self.timing[stage] = self.timing.get(stage, 0.0) + time.monotonic() - began
 
     def note(self, **facts: Any) -> None:
-        """Write facts to disk."""
         self._tree |= facts
         with write_private(self.folder / _STATE, overwrite=True) as file:
             file.write(json.dumps(self._tree).encode())
@@ -229,7 +225,6 @@ class DetectionLog:
         return [_face(row) for row in rows]  # as a later run reads them
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close()
 

@@ -71,7 +71,6 @@ class State:
         return cls(np.stack([x, 0 * x]), np.diag([(motion.noise * scale) ** 2, (motion.speed * scale) ** 2]))
 
     def after(self, motion: Motion, seconds: float, scale: float = 1.0) -> State:
-        """Prediction."""
         transition, drift = motion.step(seconds)
         return State(transition @ self.mean, transition @ self.covariance @ transition.T + np.asarray(drift) * scale**2)
 
@@ -202,12 +201,10 @@ class Tracklet:
 
     @property
     def first(self) -> int:
-        """Frame of the first sighting."""
         return self.sightings[0].frame
 
     @property
     def last(self) -> int:
-        """Frame of the last sighting."""
         return self.sightings[-1].frame
 
 
@@ -244,7 +241,6 @@ class Track:
         return frame - self.first if self.first <= frame <= self.last else None
 
     def face(self, frame: int) -> Face:
-        """The face as it is known in a frame of the track."""
         row = frame - self.first
         return Face(self.boxes[row], self.landmarks[row], float(self.scores[row]))
 

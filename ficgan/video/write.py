@@ -67,12 +67,10 @@ class VideoWriter:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What differs from the source or from what was asked for, one sentence each."""
         return self.encoding.notes
 
     @property
     def frames(self) -> int:
-        """Number of frames written."""
         return self._encoder.frames
 
     def write(self, frame: Frame, image: NDArray[np.uint8] | None = None) -> None:
@@ -96,7 +94,6 @@ class VideoWriter:
         self._stack.close()
 
     def discard(self, error: BaseException | None = None) -> None:
-        """Leave nothing behind."""
         self._encoder.abandon()
         self._unwind(error or InterruptedError())
 
@@ -183,7 +180,6 @@ class SegmentWriter:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What differs from the source or from what was asked for, one sentence each."""
         return self.encoding.notes
 
     @property
