@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ficgan.cli._background import read_background
+from ficgan.cli._inputs import read_background
 from ficgan.cli._params import Box, Direction, Diversity, Finite, Mode, Pair, Seconds
 from ficgan.cli._progress import MODES
 from ficgan.device import PRECISIONS

@@ -1,4 +1,4 @@
-"""`ficgan analyse` and `ficgan render`: a film in two steps, with a person's review between them."""
+"""`ficgan analyse` and `ficgan render`: a film in two steps, with a review between them; `ficgan purge`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ficgan.cli import HELP
 from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
 from ficgan.cli._deid_run import FilmOptions, Run, RunOptions
-from ficgan.cli._errors import handle_errors
+from ficgan.cli._errors import EXIT_SOME_FAILED, handle_errors
 from ficgan.cli._plan import Job
 from ficgan.cli._progress import Progress
 from ficgan.errors import InputError
 
-__all__ = ["analyse", "render"]
+__all__ = ["analyse", "purge", "render"]
 
 _VERIFY = (
     click.option(
@@ -149,3 +149,51 @@ def _defaults(group: tuple[Any, ...]) -> dict[str, Any]:
     def nobody(**_: Any) -> None: ...
 
     return nobody.make_context("nobody", []).params
+
+
+@click.command(context_settings=HELP)
+@click.argument("folders", metavar="FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Say what would be removed; remove nothing.")
+@click.option("--quiet", is_flag=True, help="Nothing on stderr but errors.")
+@handle_errors
+def purge(folders: tuple[Path, ...], dry_run: bool, quiet: bool) -> None:
+    """Remove project folders and remains of interrupted films (.NAME.ficgan-work).
+
+    Only folders that ficgan made, and in them only files that ficgan made: anything else stays and is named, and its
+    folder stays. This is no secure erasure: disks, snapshots and backups may hold deleted bytes for a while, and
+    overwriting would not help on solid-state disks and copy-on-write file systems. Keep projects on an encrypted disk.
+
+    Prints one line of JSON when done. Exit codes: 0 done, 2 usage, 3 something was left or refused, 130 interrupted.
+    """
+    from ficgan.video.folders import Removal, remove_folder
+
+    started = time.monotonic()
+    done: list[Removal] = []
+    failed = 0
+    for folder in dict.fromkeys(folders):
+        try:
+            removal = remove_folder(folder, dry_run=dry_run)
+        except InputError as error:
+            failed += 1
+            click.echo(f"Error: {error}", err=True)
+            continue
+        done.append(removal)
+        for path in removal.left:
+            click.echo(f"Error: {path}: was not made by ficgan or cannot be removed; left, with its folder", err=True)
+        if not quiet:
+            verb = "would remove" if dry_run else "removed"
+            click.echo(f"{folder}: {verb} {removal.files} files, {removal.bytes} bytes", err=True)
+    left = [str(path) for removal in done for path in removal.left]
+    summary = {
+        "folders": len(done) + failed,
+        "removed": 0 if dry_run else sum(not removal.left for removal in done),
+        "failed": failed,
+        "files": sum(removal.files for removal in done),
+        "bytes": sum(removal.bytes for removal in done),
+        "left": left,
+        "dry_run": dry_run,
+        "seconds": round(time.monotonic() - started, 3),
+    }
+    click.echo(json.dumps(summary))
+    if left or failed:
+        sys.exit(EXIT_SOME_FAILED)

@@ -35,7 +35,7 @@ COMMANDS = {
     "deid": Entry("ficgan.cli.deid:deid", "Replace the faces in photos and films by k-anonymous ones."),
     "analyse": Entry("ficgan.cli.film:analyse", "Find the faces of a film and write a project to review."),
     "render": Entry("ficgan.cli.film:render", "Apply a reviewed project to its film."),
-    "purge": Entry("ficgan.cli.purge:purge", "Remove project folders and remains of interrupted films."),
+    "purge": Entry("ficgan.cli.film:purge", "Remove project folders and remains of interrupted films."),
     "train": Entry("ficgan.cli.train:train", "Train the model."),
     "align": Entry("ficgan.cli.train:align", "Turn raw photos into an aligned training set."),
     "fit-appearance": Entry("ficgan.cli.train:fit_appearance", "Fit the linear appearance model to an aligned set."),

@@ -394,9 +394,7 @@ class FilmJob:
 
         with self.state.timed("checking"):
             detector = independent_detector(self.tools.detector.name, settings.detect_size)
-            report = check_frames(
-                pairs(), self.plan.kept_at, detector, recognizer, expected=bool(self.film.tracks)
-            )
+            report = check_frames(pairs(), self.plan.kept_at, detector, recognizer, expected=bool(self.film.tracks))
         if report.frames < 2:
             report.unchecked = "fewer than two of its frames were looked at"
         elif not report.faces and self.renderer.counts["generated"]:

@@ -81,9 +81,7 @@ class Covers:
         return paste_aligned(out, self.stills[mode, person], face, mask_scale=self._settings.mask_scale)
 
 
-def hides(
-    mask: NDArray[np.float32], face: Face, coverage: float, outline: NDArray[np.float32] | None = None
-) -> bool:
+def hides(mask: NDArray[np.float32], face: Face, coverage: float, outline: NDArray[np.float32] | None = None) -> bool:
     """Whether a mask [H,W] hides a face of a track; `outline` [n,2] is that of the face's mesh in this frame."""
     centre = np.tile((face.box[:2] + face.box[2:]) / 2, 2)
     box = centre + LEAST_FACE * (face.box - centre)
