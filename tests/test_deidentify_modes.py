@@ -14,9 +14,9 @@ from ficgan.anonymizers import ANONYMIZERS, Faces
 from ficgan.anonymizers.modes import Methods, caution, check_mode, mode_of, shown
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import InputError, UsageError
-from ficgan.video.decisions import Decision, Decisions, Region
+from ficgan.video.decisions import Decision, Decisions, Region, edits_of
 from ficgan.video.media import Frame
-from ficgan.video.project import Project, Source, edits_of
+from ficgan.video.project import Project, Source
 from ficgan.video.render import Appearance, FrameJob, Renderer, VideoTools
 from ficgan.video.settings import VideoSettings
 

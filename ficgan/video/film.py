@@ -17,19 +17,20 @@ from ficgan.anonymizers.modes import HIDING, shown
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.faces import DetectAt
 from ficgan.video.association import AssociationConfig, Associator, look
-from ficgan.video.decisions import BoxRule, Decisions, SpanRule
+from ficgan.video.decisions import BoxRule, Decisions, SpanRule, edits_of
 from ficgan.video.folders import remove_folder, work_folder
 from ficgan.video.media import EncodeOptions, Frame, partial_file
+from ficgan.video.mux import assemble, check_output
 from ficgan.video.people import People, Readings, likeness, link_tracklets, look_up
 from ficgan.video.plan import CheckReport, Plan, VideoResult, check_frames, independent_detector
-from ficgan.video.project import PROJECT_FILE, Project, Source, edits_of, fingerprint
+from ficgan.video.project import PROJECT_FILE, Project, Source, fingerprint
 from ficgan.video.read import VideoSource, open_video
 from ficgan.video.render import FrameJob, Renderer, VideoTools
 from ficgan.video.review import faces_of_tracks, save_thumbnails, write_review
 from ficgan.video.settings import Rules, VideoSettings
 from ficgan.video.state import DETECTIONS, DetectionLog, State, analysis_in, identity_of, working
 from ficgan.video.tracks import Tracklet, fill_tracks
-from ficgan.video.write import SegmentWriter, assemble, check_output
+from ficgan.video.write import SegmentWriter
 
 __all__ = ["Cancelled", "FilmJob", "Progress", "analyse_film", "process_film", "render_film"]
 

@@ -33,9 +33,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from ficgan.anonymizers.modes import shown
 from ficgan.errors import InputError
-from ficgan.video.decisions import Decider, Decision, Decisions, Region, SpanRule
+from ficgan.video.decisions import Decider, Decision, Decisions, Region
 from ficgan.video.folders import (
     Strict,
     Text,
@@ -52,7 +51,7 @@ from ficgan.video.media import VideoInfo
 from ficgan.video.tracks import PADDED, Track
 
 __all__ = [
-    "DECISIONS_SCHEMA", "MAX_FRAMES", "PROJECT_SCHEMA", "Project", "Source", "edits_of", "fingerprint", "read_tracks",
+    "DECISIONS_SCHEMA", "MAX_FRAMES", "PROJECT_SCHEMA", "Project", "Source", "fingerprint", "read_tracks",
     "rounded", "write_tracks",
 ]  # fmt: skip
 
@@ -511,44 +510,3 @@ def _check_known(kind: str, named: Iterable[int], known: set[int]) -> None:
 
 def _repeated(numbers: Iterable[int]) -> int:
     return Counter(numbers).most_common(1)[0][0]
-
-
-def edits_of(film: Project) -> tuple[str, ...]:
-    """Every rule of a project beyond its default, and every region, a sentence each."""
-    rules = film.decisions
-    edits = []
-    if rules.only is not None:
-        people = ", ".join(str(person) for person in rules.only)
-        edits.append(f"Only people {people} are hidden; everybody else who is known is kept.")
-    edits += [_sentence(f"Person {number}", choice.mode, choice.reason) for number, choice in rules.people.items()]
-    edits += [_sentence(f"Track {number}", choice.mode, choice.reason) for number, choice in rules.tracks.items()]
-    edits += [_sentence(_subject(span) + _time(*span.bounds), span.mode, span.reason) for span in rules.spans]
-    for box in rules.boxes:
-        edits.append(_sentence(f"Faces in the box {_corners(box.box)}{_time(*box.bounds)}", box.mode, box.reason))
-    for region in film.regions:
-        where = f"the box {_corners(region.box)}" if region.box else f"a box that moves over {len(region.keys)} places"
-        frames = f"In frames {region.first} to {region.last} {where}"
-        edits.append(_sentence(frames, region.mode, region.reason))
-    return tuple(edits)
-
-
-def _sentence(subject: str, mode: str, reason: str) -> str:
-    verb = "are" if subject.startswith("Faces") else "is"
-    done = "kept as it was" if mode == "keep" else f"hidden, mode {shown(mode)}"
-    return f"{subject} {verb} {done}" + (f" ({reason})." if reason else ".")
-
-
-def _subject(span: SpanRule) -> str:
-    if span.track is not None:
-        return f"Track {span.track}"
-    return "Everybody" if span.person is None else f"Person {span.person}"
-
-
-def _time(start: float, end: float) -> str:
-    first = "" if start == float("-inf") else f" from {start:g} s"
-    last = "" if end == float("inf") else f" to {end:g} s"
-    return first + last
-
-
-def _corners(box: tuple[float, ...]) -> str:
-    return "[" + ", ".join(f"{value:g}" for value in box) + "]"

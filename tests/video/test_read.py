@@ -15,8 +15,7 @@ from PIL import Image
 
 from ficgan.errors import InputError, UsageError
 from ficgan.video import Frame, VideoInfo, VideoSource, open_video
-from ficgan.video.media import orientation_of, turn
-from ficgan.video.read import Raw
+from ficgan.video.media import Raw, orientation_of, turn
 
 UPRIGHT = ["red", "green", "blue", "white"]
 
