@@ -146,7 +146,7 @@ def test_cautions(mode: str, said: str | None) -> None:
 def test_others_read_no_keys_and_no_folders() -> None:
     assert shown("block-permutation:key=hush,block=4") == "block-permutation:block=4"
     assert shown("fawkes:verifier=onnx:/home/me/r.onnx") == "fawkes:verifier=onnx:r.onnx"
-    assert VideoSettings(mode="block-permutation:key=hush").told()["mode"] == "block-permutation"
+    assert VideoSettings(mode="block-permutation:key=hush").to_dict()["mode"] == "block-permutation"
 
 
 # -- films -------------------------------------------------------------------------------------------------------------

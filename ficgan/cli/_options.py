@@ -160,7 +160,7 @@ SEARCH: tuple[Any, ...] = (
         help="Checks the result: auto, dlib, insightface or onnx:PATH.",
     ),
 )
-"""How faces are found and told apart."""
+"""How faces are found and linked."""
 
 DOUBT: tuple[Any, ...] = (
     click.option(
@@ -213,7 +213,7 @@ TALK: tuple[Any, ...] = (
     ),
     click.option("--quiet", is_flag=True, help="Nothing on stderr but errors."),
 )
-"""What is said."""
+"""Progress and messages."""
 
 VIDEO_SEARCH: tuple[Any, ...] = (
     click.option(
@@ -285,7 +285,7 @@ VIDEO_PEOPLE: tuple[Any, ...] = (
         "patch of its mean colour, is for photos; films take solid.",
     ),
 )
-"""Whom a film keeps, and what becomes of those who cannot be generated."""
+"""Who stays as they are in a film, and the fallback for others."""
 
 VIDEO_OUT: tuple[Any, ...] = (
     click.option(
@@ -411,7 +411,7 @@ def video_settings(given: Mapping[str, Any]) -> VideoSettings:
 
 
 def video_rules(given: Mapping[str, Any]) -> Rules:
-    """Whom the options leave as they are."""
+    """Who stays as they are, by the options."""
     from ficgan.video.settings import Rules
 
     return Rules(

@@ -60,8 +60,8 @@ def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) ->
                 film, folder, settings=settings, rules=rules, start=given["start"], end=given["end"],
                 overwrite=overwrite, progress=lambda done, total, stage: report.frames(done, total, film, stage),
             )  # fmt: skip
-        if said := caution(mode):
-            report.info(f"Warning: {said}")
+        if warning := caution(mode):
+            report.info(f"Warning: {warning}")
         report.info(f"{folder} holds source faces; `ficgan purge {folder}` removes it when it is no longer needed.")
     summary = {
         "project": str(folder), "frames": len(project.pts), "tracks": len(project.tracks),
@@ -121,8 +121,8 @@ def _as_analysed(folder: str, fallback: str | None) -> dict[str, Any]:
     from ficgan.video.project import Project
     from ficgan.video.settings import VideoSettings
 
-    told, usual = Project.load(folder).settings, VideoSettings()
-    given = {name: told.get(name, getattr(usual, name)) for name in ("stride", "pad", "link", "mode", "fallback")}
+    analysed, usual = Project.load(folder).settings, VideoSettings()
+    given = {name: analysed.get(name, getattr(usual, name)) for name in ("stride", "pad", "link", "mode", "fallback")}
     try:
         VideoSettings(**given)
     except TypeError:

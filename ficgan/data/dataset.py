@@ -370,7 +370,7 @@ def recorded(sources: Iterable[Path]) -> set[str]:
 
 
 def agreed(names: set[str]) -> str | None:
-    """The one alignment of a set, or None where nothing is said; InputError where there are several."""
+    """The one alignment of a set, or None where no table says; InputError where there are several."""
     if len(names) > 1:
         several = " and ".join(sorted(names))
         raise InputError(f"These faces are aligned in different ways ({several}); take sets aligned alike.")

@@ -212,7 +212,7 @@ class IdentityBank:
 
         Args:
             k: people to average, 2 … the number of those who have the attributes.
-            key: whom the draw is for (person, track, file); the same key gives the same face, others another one.
+            key: of the person, track or file; the same key gives the same face, others another one.
             seed: of all draws; a long one where the draws must stay secret.
             attributes: group to draw from, such as "Female,-White"; None is the whole bank.
             psi: ψ ≥ 0; at 1 the codes spread as real people do.

@@ -87,7 +87,7 @@ class InferenceModel(nn.Module):
         return self.generate(self.map(codes.z_id), codes.z_non)
 
     def digest(self) -> str:
-        """Short hash of the weights: tells models apart."""
+        """Short hash of the weights."""
         total = hashlib.sha256()
         for name, value in self.named_buffers():
             total.update(f"{name} {value.double().sum().item()!r} {value.double().square().sum().item()!r}".encode())

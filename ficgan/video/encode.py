@@ -239,7 +239,7 @@ _FAST_START = ("mp4", "mov")
 
 
 def muxer_options(container: str, time_base: Fraction) -> dict[str, str]:
-    """What the container's writer is told: the index in front, and times not to be moved or rounded."""
+    """Options of the container's writer: index in front, times neither moved nor rounded."""
     if container == "nut":  # holds no times of decoding, which alone are negative
         return {"avoid_negative_ts": "disabled"}
     if container not in _FAST_START:

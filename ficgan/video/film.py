@@ -51,7 +51,7 @@ _LINKABLE = {
 
 
 class Cancelled(FicganError):
-    """The caller's `is_cancelled` said so; nothing was left behind."""
+    """`is_cancelled` returned True; nothing was left behind."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"{name}: cancelled; nothing was written")
@@ -248,13 +248,13 @@ class FilmJob:
             people = People(link=settings.link) if recognizer is None else People.of(recognizer, settings.link)
         tracklets = link_tracklets(tracklets, people, times)
         likenesses = {name: likeness(reading, tracklets, recognizer) for name, reading in references.items()}
-        told = {
+        facts = {
             **asdict(settings), "detector": self.tools.detector.name, "start": source.start, "end": source.end,
             "searched": searched,
         }  # fmt: skip
         return Project(
             Source.of(self.path, source.info), np.array(pts, np.int64),
-            fill_tracks(tracklets, cuts, times, settings.pad), told, tuple(cuts), self._decisions(rules, likenesses),
+            fill_tracks(tracklets, cuts, times, settings.pad), facts, tuple(cuts), self._decisions(rules, likenesses),
         )  # fmt: skip
 
     def _decisions(self, rules: Rules, likenesses: Mapping[str, dict[int, tuple[float, float]]]) -> Decisions:
@@ -318,7 +318,7 @@ class FilmJob:
             people=len(set(plan.person.values())), faces=renderer.counts, fallbacks=plan.fallbacks,
             masked_people=sum(cast.styles is None for cast in renderer.casts.values()), origins=plan.origins,
             exemptions=film.decider().exemptions(film.tracks), edits=edits, check=report, notes=notes,
-            damage=self.damage, settings=settings.told(), account=self._account(),
+            damage=self.damage, settings=settings.to_dict(), account=self._account(),
             has_audio=bool(assembled.audio_streams), timing=state.timing,
         )  # fmt: skip
 

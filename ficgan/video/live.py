@@ -346,6 +346,6 @@ def record_live(
         account = {"mode": shown(settings.mode), **tools.methods.accounts([settings.mode]), "live": flow.summary()}
         return VideoResult(
             Path(output), frames=flow.frames, seconds=seconds, tracks=flow.tracks, people=len(flow.people),
-            faces=flow.renderer.counts, notes=tuple(notes), damage=source.damage, settings=settings.told(),
+            faces=flow.renderer.counts, notes=tuple(notes), damage=source.damage, settings=settings.to_dict(),
             account=account, timing={"recording": time.monotonic() - began},
         )  # fmt: skip

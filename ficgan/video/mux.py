@@ -205,7 +205,7 @@ def _mux(
         parts.append(_video_packets(film, video, shift))
         for _, packet in heapq.merge(*parts, key=lambda part: part[0]):
             out.mux(packet)
-        out.close()  # here, where an error is still told
+        out.close()  # here, where an error is still reported
     return len(tracks), count[0]
 
 

@@ -249,8 +249,8 @@ def link_tracklets(tracklets: Sequence[Tracklet], people: People, times: ArrayLi
     here = People(people.metric, people.threshold, "file", people.config).assign(tracklets)
     joined = join_tracklets(tracklets, here, times, people.config)
     return [
-        replace(one, person=number, notes=[*one.notes, *([DIFFERENT] if people.differs(one) else [])])
-        for one, number in zip(joined, people.assign(joined), strict=True)
+        replace(tracklet, person=number, notes=[*tracklet.notes, *([DIFFERENT] if people.differs(tracklet) else [])])
+        for tracklet, number in zip(joined, people.assign(joined), strict=True)
     ]
 
 
@@ -270,14 +270,14 @@ def _continues(earlier: Tracklet, later: Tracklet, clock: Floats, config: People
 
 
 def _towards(sightings: Sequence[Sighting], frame: int, clock: Floats, config: PeopleConfig) -> tuple[Floats, float]:
-    centre, log_size = measured(np.stack([one.face.box for one in sightings]))
+    centre, log_size = measured(np.stack([sighting.face.box for sighting in sightings]))
     size = np.exp(log_size.mean(1))
-    place, _ = smooth(config.place, clock[[one.frame for one in sightings]], centre, clock[[frame]], size)
+    place, _ = smooth(config.place, clock[[sighting.frame for sighting in sightings]], centre, clock[[frame]], size)
     return place[0], float(np.exp(np.log(size).mean()))
 
 
 def _merged(earlier: Tracklet, later: Tracklet) -> Tracklet:
-    parts = [one for one in (earlier, later) if one.embeddings is not None and np.size(one.embeddings)]
+    parts = [part for part in (earlier, later) if part.embeddings is not None and np.size(part.embeddings)]
     embeddings = np.concatenate([np.asarray(part.embeddings) for part in parts]) if parts else None
     quality = [np.ones(len(part.embeddings)) if part.quality is None else part.quality for part in parts]  # type: ignore[arg-type]
     return replace(

@@ -253,7 +253,7 @@ class VideoResult:
     fallbacks: Mapping[str, int] = field(default_factory=dict)
     """Why faces were not generated although asked for: reason → faces of single frames."""
     masked_people: int = 0
-    """People whom no setting hid from the gate, so that they were covered."""
+    """People who were recognised with every setting, and so were covered."""
     origins: Mapping[str, int] = field(default_factory=dict)
     """Faces of single frames by how their place is known: seen, filled, padded."""
     exemptions: list[Exemption] = field(default_factory=list)

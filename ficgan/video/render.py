@@ -103,7 +103,7 @@ class VideoTools:
 
     detector: FaceDetector
     recognizer: Recognizer | None = None
-    """The gate, and what tells people apart; None: neither."""
+    """Used as the gate and to link tracks; None: neither."""
     face_model: FaceModel | None = None
     """None where no face is generated."""
     policy: Policy = field(default_factory=Policy)
@@ -229,7 +229,7 @@ class Renderer:
         people = [jobs[j].appearances[a].person for j, a, _ in wanted]
         for person in dict.fromkeys(people):
             if person not in self.casts:
-                rows = [sight.z_id for (_, _, sight), one in zip(wanted, people, strict=True) if one == person]
+                rows = [sight.z_id for (_, _, sight), owner in zip(wanted, people, strict=True) if owner == person]
                 self.cast(person, np.mean(rows, 0, keepdims=True, dtype=np.float32))
         pending = list(range(len(wanted)))
         while pending:
@@ -345,10 +345,10 @@ class _Reader:
         """Number of the job, number of the appearance and sight of each face that shall be generated."""
         first, last, reach = jobs[0].frame.index, jobs[-1].frame.index, self.reach
         faces = {
-            (one.track, job.frame.index): (job.frame.image, one.face)
+            (appearance.track, job.frame.index): (job.frame.image, appearance.face)
             for job in sorted([*jobs, *around], key=lambda job: job.frame.index)
-            for one in job.appearances
-            if one.mode == "ficgan"
+            for appearance in job.appearances
+            if appearance.mode == "ficgan"
         }
         new = [key for key in faces if key not in self._found]
         self._found |= zip(new, self.model.find([faces[key] for key in new]), strict=True)
@@ -357,13 +357,13 @@ class _Reader:
         self._sights |= zip(new, self.model.see([faces[key] for key in new], smoothed), strict=True)
         sights = []
         for j, job in enumerate(jobs):
-            for a, one in enumerate(job.appearances):
-                if one.mode == "ficgan":
-                    key = (one.track, job.frame.index)
+            for a, appearance in enumerate(job.appearances):
+                if appearance.mode == "ficgan":
+                    key = (appearance.track, job.frame.index)
                     sights.append((j, a, self.model.steadied(*self._window(self._sights, key))))
         end = max(frame for _, frame in faces) if faces else last  # a film that is drawn again begins anew
-        self._found = {key: one for key, one in self._found.items() if last - 2 * reach < key[1] <= end}
-        self._sights = {key: one for key, one in self._sights.items() if last - reach < key[1] <= end}
+        self._found = {key: mesh for key, mesh in self._found.items() if last - 2 * reach < key[1] <= end}
+        self._sights = {key: sight for key, sight in self._sights.items() if last - reach < key[1] <= end}
         return sights
 
     def _window(self, rows: dict[tuple[int, int], Any], key: tuple[int, int]) -> tuple[list[Any], int]:

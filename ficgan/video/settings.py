@@ -87,7 +87,7 @@ class VideoSettings:
             if getattr(self, name) not in known:
                 raise UsageError(f"{name} {getattr(self, name)!r} is unknown; it is one of {', '.join(known)}")
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """JSON-ready, as others may read them: no key of a method."""
         return {**asdict(self), "mode": shown(self.mode)}
 

@@ -43,7 +43,7 @@ def identity_of(
     A seed counts where the user gave it; a random one is taken over from the interrupted job.
     """
     model = tools.face_model
-    told = {
+    facts = {
         "ficgan": __version__,
         "film": [fingerprint(path), Path(path).stat().st_mtime_ns] if Path(path).is_file() else os.fspath(path),
         "seed": model.seed if model is not None and model.seeded else None, "methods": tools.methods.identity(),
@@ -53,7 +53,7 @@ def identity_of(
         "detector": tools.detector.name, "gate": tools.recognizer.name if tools.recognizer else None,
         "policy": asdict(tools.policy), "layer": tools.layer, "psi": tools.psi, "model": model and model.identity(),
     }  # fmt: skip
-    text = json.dumps(told, sort_keys=True, default=str).encode()
+    text = json.dumps(facts, sort_keys=True, default=str).encode()
     return hashlib.sha256(text + b"\0" + document).hexdigest()
 
 
@@ -131,7 +131,7 @@ class State:
     @property
     def findings(self) -> list[Finding]:
         """What the check found before the film was rendered again, see `Plan.cover`."""
-        return [Finding(**told) for told in self._tree.get("findings", [])]
+        return [Finding(**finding) for finding in self._tree.get("findings", [])]
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
@@ -148,15 +148,15 @@ class State:
         """The new identities settled so far, and what was done in the first `frames` frames: all finished segments."""
         from safetensors.numpy import save
 
-        told: list[dict[str, Any]] = []
+        casts: list[dict[str, Any]] = []
         tensors: dict[str, NDArray[Any]] = {}
         for number, (person, cast) in enumerate(renderer.casts.items()):
             tensors[f"z_id.{number}"] = cast.z_id
-            told.append({"person": person, "rung": cast.rung, "distance": cast.distance})
+            casts.append({"person": person, "rung": cast.rung, "distance": cast.distance})
         stills = list(renderer.covers.stills)
         tensors |= {f"still.{number}": renderer.covers.stills[key] for number, key in enumerate(stills)}
         header = {
-            "casts": json.dumps(told), "stills": json.dumps(stills), "counts": json.dumps(counts),
+            "casts": json.dumps(casts), "stills": json.dumps(stills), "counts": json.dumps(counts),
             "frames": str(frames),
         }  # fmt: skip
         with write_private(self.folder / _CASTS, overwrite=True) as file:
@@ -170,8 +170,8 @@ class State:
         try:
             with safe_open(str(self.folder / _CASTS), framework="np") as file:
                 header = file.metadata() or {}
-                for number, told in enumerate(json.loads(header["casts"])):
-                    renderer.cast(told["person"], file.get_tensor(f"z_id.{number}"), told["rung"], told["distance"])
+                for number, cast in enumerate(json.loads(header["casts"])):
+                    renderer.cast(cast["person"], file.get_tensor(f"z_id.{number}"), cast["rung"], cast["distance"])
                 for number, (mode, person) in enumerate(json.loads(header["stills"])):
                     renderer.covers.stills[mode, person] = file.get_tensor(f"still.{number}")
                 renderer.counts = Counter(json.loads(header["counts"]))

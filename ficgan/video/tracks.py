@@ -100,7 +100,7 @@ def smooth(
         wanted: [n] seconds, increasing; before the first sighting and after the last too.
         scale: [m] or a number, the unit of `motion` at each sighting.
     """
-    at, values, ask = (np.asarray(one, np.float64) for one in (times, seen, wanted))
+    at, values, ask = (np.asarray(column, np.float64) for column in (times, seen, wanted))
     unit = np.broadcast_to(np.asarray(scale, np.float64), at.shape)
     between = np.sqrt(unit[1:] * unit[:-1])
     filtered, predicted = [State.first(motion, values[0], unit[0])], []
@@ -151,7 +151,8 @@ def _ahead(motion: Motion, state: State, seconds: Floats, scale: float) -> tuple
 
 def _stacked(states: list[State], numbers: NDArray[np.int64]) -> State:
     """Many states as one, [n,2,D] and [n,2,2]."""
-    return State(np.stack([one.mean for one in states])[numbers], np.stack([one.covariance for one in states])[numbers])
+    means, covariances = (np.stack([getattr(state, name) for state in states]) for name in ("mean", "covariance"))
+    return State(means[numbers], covariances[numbers])
 
 
 def _inside(
@@ -309,13 +310,13 @@ def fill_tracks(
     `pad` seconds are covered before the first and after the last sighting; `times` are of the frames, in seconds.
     """
     clock = np.asarray(times, np.float64)
-    ordered = sorted(tracklets, key=lambda one: (one.first, one.id))
+    ordered = sorted(tracklets, key=lambda tracklet: (tracklet.first, tracklet.id))
     return [
         fill_track(
-            one.sightings, *scene_bounds(cuts, len(clock), one.first), pad, pad, clock,
-            id=number, person=one.person, notes=one.notes, config=config,
+            tracklet.sightings, *scene_bounds(cuts, len(clock), tracklet.first), pad, pad, clock,
+            id=number, person=tracklet.person, notes=tracklet.notes, config=config,
         )
-        for number, one in enumerate(ordered, start=1)
+        for number, tracklet in enumerate(ordered, start=1)
     ]  # fmt: skip
 
 
@@ -336,7 +337,7 @@ def fill_track(
         pad_before, pad_after: seconds covered before the first and after the last sighting.
         times: [frames] seconds at which each frame of the film is shown, or frames per second.
     """
-    numbers = np.array([one.frame for one in sightings], np.int64)
+    numbers = np.array([sighting.frame for sighting in sightings], np.int64)
     if not len(numbers) or (np.diff(numbers) <= 0).any() or numbers[0] < first_frame or numbers[-1] > last_frame:
         raise UsageError(
             f"A track needs sightings in increasing frames from {first_frame} to {last_frame}, not {numbers[:9]}."
@@ -344,7 +345,7 @@ def fill_track(
     config = config or FillConfig()
     frames, clock = _span(numbers, first_frame, last_frame, pad_before, pad_after, times)
     start = frames[0]
-    boxes = np.stack([one.face.box for one in sightings]).astype(np.float64)
+    boxes = np.stack([sighting.face.box for sighting in sightings]).astype(np.float64)
     centre, log_size = measured(boxes)
     size = np.exp(log_size.mean(1))
     at = clock[numbers - start]
@@ -367,14 +368,14 @@ def fill_track(
     grown = half + margin[:, None]
     filled = np.concatenate([np.minimum(middle, straight) - grown, np.maximum(middle, straight) + grown], 1)
     # In a seen frame the straight way is the sighting itself: the box holds it and the smoothed one.
-    marks = np.stack([one.face.landmarks for one in sightings]).astype(np.float64)
+    marks = np.stack([sighting.face.landmarks for sighting in sightings]).astype(np.float64)
     landmarks = _carried(clock, at, (marks - centre[:, None]) / np.exp(log_size)[:, None], middle, np.exp(logs))
     landmarks[numbers - start] = marks
     if config.smooth is not None:
         rate = (len(clock) - 1) / (clock[-1] - clock[0]) if len(clock) > 1 else 25.0
         landmarks = smooth_landmarks(landmarks, rate, config.smooth)
     scores = np.zeros(len(frames), np.float32)
-    scores[numbers - start] = [one.face.score for one in sightings]
+    scores[numbers - start] = [sighting.face.score for sighting in sightings]
     return Track(
         id, int(start), filled.astype(np.float32), landmarks.astype(np.float32), scores, origin, person, list(notes)
     )
