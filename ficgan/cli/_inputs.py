@@ -57,14 +57,9 @@ def film_suffix(source: Path) -> str:
 
 
 def mirrored(
-    inputs: Sequence[Path],
-    suffixes: Collection[str],
-    *,
-    what: str,
-    advice: str,
-    known: Collection[str] = (),
+    inputs: Sequence[Path], suffixes: Collection[str], *, what: str, advice: str, known: Collection[str] = (),
     twins: list[tuple[Path, Path]] | None = None,
-) -> list[tuple[Path, Path]]:
+) -> list[tuple[Path, Path]]:  # fmt: skip
     """Every file with its place below an output folder.
 
     Args:

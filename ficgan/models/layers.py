@@ -28,14 +28,9 @@ class Linear(nn.Module):
     """Equalised linear layer, optionally with a leaky ReLU; `lr_multiplier` is relative to the other layers."""
 
     def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        *,
-        activation: str = "linear",
-        bias_init: float = 0.0,
+        self, in_features: int, out_features: int, *, activation: str = "linear", bias_init: float = 0.0,
         lr_multiplier: float = 1.0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         self.activation = activation
         self.weight = nn.Parameter(torch.randn(out_features, in_features) / lr_multiplier)
@@ -57,15 +52,9 @@ class Conv2d(nn.Module):
     taps: Tensor
 
     def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel: int,
-        *,
-        down: bool = False,
-        activation: str = "lrelu",
+        self, in_channels: int, out_channels: int, kernel: int, *, down: bool = False, activation: str = "lrelu",
         bias: bool = True,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         self.kernel, self.down, self.activation = kernel, down, activation
         self.weight = nn.Parameter(torch.randn(out_channels, in_channels, kernel, kernel))

@@ -44,17 +44,10 @@ class Interrupted(KeyboardInterrupt):
 
 
 def train(
-    config: Config,
-    data: Sequence[Path | str],
-    out: Path | str,
-    *,
-    device: str = "auto",
-    start: Path | str | None = None,
-    split: str | None = None,
-    labels: Path | str | None = None,
-    progress: str = "auto",
+    config: Config, data: Sequence[Path | str], out: Path | str, *, device: str = "auto",
+    start: Path | str | None = None, split: str | None = None, labels: Path | str | None = None, progress: str = "auto",
     max_seconds: float | None = None,
-) -> Path:
+) -> Path:  # fmt: skip
     """Train, or resume training.
 
     Args:
@@ -84,16 +77,9 @@ def train(
 
 class _Run:
     def __init__(
-        self,
-        config: Config,
-        data: Sequence[Path | str],
-        out: Path,
-        team: Team,
-        start: Path | str | None,
-        split: str | None,
-        labels: Path | str | None,
-        progress: str,
-    ) -> None:
+        self, config: Config, data: Sequence[Path | str], out: Path, team: Team, start: Path | str | None,
+        split: str | None, labels: Path | str | None, progress: str,
+    ) -> None:  # fmt: skip
         self.config, self.out, self.team = config, out, team
         rounds = config.optimizer.accumulate
         share = config.optimizer.batch // (rounds * team.world)

@@ -183,13 +183,9 @@ def independent_detector(used: str, size: int) -> FaceDetector:
 
 
 def check_frames(
-    pairs: Iterator[tuple[Frame, Frame]],
-    kept_at: Callable[[int], NDArray[np.floating]],
-    detector: FaceDetector,
-    recognizer: Recognizer,
-    *,
-    expected: bool = True,
-) -> CheckReport:
+    pairs: Iterator[tuple[Frame, Frame]], kept_at: Callable[[int], NDArray[np.floating]], detector: FaceDetector,
+    recognizer: Recognizer, *, expected: bool = True,
+) -> CheckReport:  # fmt: skip
     """Look for source faces in a result.
 
     A face counts where the detector finds it in the result and the recogniser takes the same place in the source for

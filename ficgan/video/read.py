@@ -32,12 +32,9 @@ def is_live(source: str | os.PathLike[str]) -> bool:
 
 
 def open_video(
-    source: str | os.PathLike[str],
-    *,
-    start: float | None = None,
-    end: float | None = None,
+    source: str | os.PathLike[str], *, start: float | None = None, end: float | None = None,
     rate: float | Fraction | None = None,
-) -> VideoSource:
+) -> VideoSource:  # fmt: skip
     """Open a moving picture.
 
     Args:

@@ -268,12 +268,9 @@ class Renderer:
         return kept
 
     def _recognised(
-        self,
-        jobs: Sequence[FrameJob],
-        wanted: Sequence[tuple[int, int, Sight]],
-        people: Sequence[str],
+        self, jobs: Sequence[FrameJob], wanted: Sequence[tuple[int, int, Sight]], people: Sequence[str],
         pastes: list[dict[int, _NewFace]],
-    ) -> set[str]:
+    ) -> set[str]:  # fmt: skip
         gate = self.tools.recognizer
         if gate is None or not self.tools.policy.verify:
             return set()
