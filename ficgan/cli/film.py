@@ -24,14 +24,11 @@ __all__ = ["analyse", "purge", "render"]
 
 _VERIFY = (
     click.option(
-        "--verify",
-        type=click.Choice(["full", "sampled", "off"]),
-        default="sampled",
-        show_default=True,
+        "--verify", type=click.Choice(["full", "sampled", "off"]), default="sampled", show_default=True,
         help="Look through the finished film with another detector: all of it, or about one frame a second.",
     ),
     click.option("--no-verify", "verify", flag_value="off", help="The same as --verify off."),
-)
+)  # fmt: skip
 
 
 @click.command(context_settings=HELP)
@@ -80,10 +77,9 @@ def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) ->
 @click.option("--force", is_flag=True, help="Render a film that is not the one analysed.")
 @opts.options(opts.HIDE[1:], opts.FACE, opts.SEARCH, _VERIFY, opts.VIDEO_OUT)
 @click.option(
-    "--fallback",
-    type=click.Choice(["solid", "blur", "mosaic"]),
+    "--fallback", type=click.Choice(["solid", "blur", "mosaic"]),
     help="What covers a face too small, turned away, or still recognised.  [default: as analysed]",
-)
+)  # fmt: skip
 @click.option("--sidecar/--no-sidecar", default=True, show_default=True, help="Write <result>.json with the audit.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing result.")
 @opts.options(opts.MODEL, opts.TALK)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["COMMANDS", "attack_main", "deid_main", "doctor", "eval_main", "main", "train_main"]
 
 
-
 class Entry(NamedTuple):
     """Where a command is, and its help line in the list of commands."""
 
