@@ -252,27 +252,14 @@ def engine_settings(given: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     if given["swap"] and given["exemplar"] is None:
         raise UsageError("--swap needs --exemplar FILE, the face to swap in")
     return {
-        "checkpoint": given["checkpoint"],
-        "bank": given["bank"],
-        "k": given["k"],
-        "layer": 0 if layer is None else layer,
-        "band": None if band is None else f"{band[0]}-{band[1]}",
-        "seed": given["seed"],
-        "alpha": given["alpha"],
-        "psi": given["psi"],
-        "attributes": given["attributes"],
-        "add": given["directions"],
-        "swap": given["swap"],
-        "mask_scale": given["mask_scale"],
-        "detector": given["detector"],
-        "recognizer": given["recognizer"],
-        "threshold": given["thresh"],
-        "device": given["device"],
-        "precision": given["precision"],
-        "compile": given["compile_"],
-        **{name: given[name] for name in ("fallback", "min_score", "strict") if name in given},
-        **more,
-    }
+        "checkpoint": given["checkpoint"], "bank": given["bank"], "k": given["k"],
+        "layer": 0 if layer is None else layer, "band": None if band is None else f"{band[0]}-{band[1]}",
+        "seed": given["seed"], "alpha": given["alpha"], "psi": given["psi"], "attributes": given["attributes"],
+        "add": given["directions"], "swap": given["swap"], "mask_scale": given["mask_scale"],
+        "detector": given["detector"], "recognizer": given["recognizer"], "threshold": given["thresh"],
+        "device": given["device"], "precision": given["precision"], "compile": given["compile_"],
+        **{name: given[name] for name in ("fallback", "min_score", "strict") if name in given}, **more,
+    }  # fmt: skip
 
 
 def chosen_method(mode: str) -> Anonymizer | None:
@@ -317,16 +304,10 @@ def video_settings(given: Mapping[str, Any]) -> VideoSettings:
 
     fallback = "solid" if given["fallback"] == "average" else given["fallback"]
     return VideoSettings(
-        stride=given["stride"],
-        pad=given["pad"],
-        link=given["link"],
-        mode=given["mode"],
-        fallback=fallback,
-        mask_scale=given["mask_scale"],
-        verify=given["verify"],
-        segment=given.get("segment") or VideoSettings.segment,
+        stride=given["stride"], pad=given["pad"], link=given["link"], mode=given["mode"], fallback=fallback,
+        mask_scale=given["mask_scale"], verify=given["verify"], segment=given.get("segment") or VideoSettings.segment,
         detect_size=max(given["scale"]) if given["scale"] else VideoSettings.detect_size,
-    )
+    )  # fmt: skip
 
 
 def video_rules(given: Mapping[str, Any]) -> Rules:

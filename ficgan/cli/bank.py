@@ -115,12 +115,9 @@ def show(path: Path | None, check: bool) -> None:
     if check:
         loaded.verify()
     shown = {
-        "people": len(loaded),
-        "digest": loaded.digest,
-        "digest_verified": loaded.verified,
-        "attributes": loaded.counts,
+        "people": len(loaded), "digest": loaded.digest, "digest_verified": loaded.verified, "attributes": loaded.counts,
         "provenance": loaded.provenance,
-    }
+    }  # fmt: skip
     click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
 
 

@@ -181,15 +181,11 @@ def purge(folders: tuple[Path, ...], dry_run: bool, quiet: bool) -> None:
             click.echo(f"{folder}: {verb} {removal.files} files, {removal.bytes} bytes", err=True)
     left = [str(path) for removal in done for path in removal.left]
     summary = {
-        "folders": len(done) + failed,
-        "removed": 0 if dry_run else sum(not removal.left for removal in done),
-        "failed": failed,
-        "files": sum(removal.files for removal in done),
-        "bytes": sum(removal.bytes for removal in done),
-        "left": left,
-        "dry_run": dry_run,
+        "folders": len(done) + failed, "removed": 0 if dry_run else sum(not removal.left for removal in done),
+        "failed": failed, "files": sum(removal.files for removal in done),
+        "bytes": sum(removal.bytes for removal in done), "left": left, "dry_run": dry_run,
         "seconds": round(time.monotonic() - started, 3),
-    }
+    }  # fmt: skip
     click.echo(json.dumps(summary))
     if left or failed:
         sys.exit(EXIT_SOME_FAILED)

@@ -140,13 +140,10 @@ class IdentityBank:
         per_person = np.bincount(owner)
         means = _means(codes, owner, per_person)
         record = {
-            **(provenance or {}),
-            "images": len(codes),
-            "people": len(per_person),
+            **(provenance or {}), "images": len(codes), "people": len(per_person),
             "images_per_person": [int(per_person.min()), int(per_person.max())],
-            "identities_known": unknown < len(codes),
-            "images_of_unknown_people": unknown,
-        }
+            "identities_known": unknown < len(codes), "images_of_unknown_people": unknown,
+        }  # fmt: skip
         return cls(means, majority(table, owner, len(per_person), columns), tuple(names), record)
 
     def save(self, path: str | Path) -> None:

@@ -68,13 +68,9 @@ class Reporter:
         memory = peak_memory_mib()
         left = (self.total - images) / 1000 * seconds_per_kimg
         record: dict[str, Any] = {
-            "kimg": images / 1000,
-            "sec_per_kimg": seconds_per_kimg,
-            "seconds": elapsed,
-            "memory_mib": memory,
-            "time": time.time(),
-            **numbers,
-        }
+            "kimg": images / 1000, "sec_per_kimg": seconds_per_kimg, "seconds": elapsed, "memory_mib": memory,
+            "time": time.time(), **numbers,
+        }  # fmt: skip
         self._file.write(json.dumps(record) + "\n")
         self._file.flush()
         for name, value in record.items():

@@ -283,17 +283,12 @@ class Stream:
 
     def summary(self) -> dict[str, Any]:
         return {
-            "frames": self.frames,
-            "searched": self._tracker.searched,
-            "tracks": self.tracks,
-            "look_ahead": self.look_ahead,
-            "budget": self._pacer.budget,
-            "late": self.late,
-            "stride": self._pacer.stride,
-            "largest_stride": self.slowest,
+            "frames": self.frames, "searched": self._tracker.searched, "tracks": self.tracks,
+            "look_ahead": self.look_ahead, "budget": self._pacer.budget, "late": self.late,
+            "stride": self._pacer.stride, "largest_stride": self.slowest,
             "seconds_a_frame": round(self._seconds / max(self.frames, 1), 4),
             "faces_by_action": dict(self.renderer.counts),
-        }
+        }  # fmt: skip
 
 
 def stream(

@@ -245,13 +245,10 @@ class RGBReader:
         """An upright picture uint8 [H,W,3], contiguous."""
         full = is_full_range(frame.format.name, frame.color_range)
         converted = self._reformatter.reformat(
-            frame,
-            format="rgb24",
+            frame, format="rgb24",
             src_colorspace=None if frame.format.is_rgb else matrix_of(frame.colorspace, frame.width, frame.height),
-            src_color_range=2 if full or frame.format.is_rgb else 1,
-            dst_color_range=_FULL_RANGE,
-            threads=1,
-        )
+            src_color_range=2 if full or frame.format.is_rgb else 1, dst_color_range=_FULL_RANGE, threads=1,
+        )  # fmt: skip
         image: NDArray[Any] = converted.to_ndarray()
         return np.ascontiguousarray(turn(image, orientation))
 

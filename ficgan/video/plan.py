@@ -283,21 +283,11 @@ class VideoResult:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            **self.account,
-            "frames": self.frames,
-            "duration": round(self.seconds, 3),
-            "tracks": self.tracks,
-            "people": self.people,
-            "faces_by_action": dict(self.faces),
-            "fallbacks": dict(self.fallbacks),
-            "masked_people": self.masked_people,
-            "faces_by_origin": dict(self.origins),
-            "exemptions": [exemption.to_dict() for exemption in self.exemptions],
-            "edits": list(self.edits),
+            **self.account, "frames": self.frames, "duration": round(self.seconds, 3), "tracks": self.tracks,
+            "people": self.people, "faces_by_action": dict(self.faces), "fallbacks": dict(self.fallbacks),
+            "masked_people": self.masked_people, "faces_by_origin": dict(self.origins),
+            "exemptions": [exemption.to_dict() for exemption in self.exemptions], "edits": list(self.edits),
             "check": None if self.check is None else self.check.to_dict(),
-            "audio": "copied" if self.has_audio else "none",
-            "notes": list(self.notes),
-            "damage": list(self.damage),
-            "settings": self.settings,
-            "timing": {stage: round(value, 2) for stage, value in self.timing.items()},
-        }
+            "audio": "copied" if self.has_audio else "none", "notes": list(self.notes), "damage": list(self.damage),
+            "settings": self.settings, "timing": {stage: round(value, 2) for stage, value in self.timing.items()},
+        }  # fmt: skip
