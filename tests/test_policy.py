@@ -69,6 +69,5 @@ def test_an_outline_takes_the_place_of_the_box() -> None:
     assert not covered(mask, POINTS, box, 0.9) and covered(mask, POINTS, box, 0.9, outline)
     assert not covered(mask, POINTS, box, 0.9, outline + np.array([8, 0]))
     assert not covered(mask, POINTS + np.array([30, 0]), box, 0.9, outline)
-    assert covered(mask, POINTS, box, 0.9, outline - np.array([200, 0])), (
-        "outside the picture there is nothing to cover"
-    )
+    assert not covered(mask, POINTS, box, 0.9, outline - np.array([200, 0])), "it is not in the picture: the box counts"
+    assert not covered(mask, POINTS - 200, box, 0.9, outline), "no landmark says that it is this face's"
