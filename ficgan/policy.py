@@ -84,9 +84,9 @@ def covered(
     if not (mask[points[inside, 1], points[inside, 0]] >= least).all():
         return False
     if outline is not None and inside.any():  # the landmarks say that it is this face's
-        weights = _weights_inside(mask, np.asarray(outline, np.float64))
-        if weights.size:
-            return bool((weights >= least).mean() >= 0.95)
+        inner = _weights_inside(mask, np.asarray(outline, np.float64))
+        if inner.size:
+            return bool((inner >= least).mean() >= 0.95)
     x0, y0, x1, y1 = (float(value) for value in np.asarray(box))
     centre, half = ((x0 + x1) / 2, (y0 + y1) / 2), (max(CORE * (x1 - x0), 0.5), max(CORE * (y1 - y0), 0.5))
     columns = np.arange(max(0, round(centre[0] - half[0])), min(width, round(centre[0] + half[0]) + 1))
