@@ -83,11 +83,9 @@ class Diagnosis:
 
     @property
     def ok(self) -> bool:
-        """Whether `ficgan-deid` can run."""
         return not self.blockers
 
     def to_dict(self) -> dict[str, Any]:
-        """The diagnosis as plain values for JSON."""
         sections = {name: [asdict(found) for found in section] for name, section in self.sections.items()}
         return {"ok": self.ok, "blockers": [found.name for found in self.blockers], "sections": sections}
 
@@ -95,14 +93,9 @@ class Diagnosis:
 def diagnose() -> Diagnosis:
     """Run every probe. Nothing is downloaded, and a failing probe becomes a finding, never an exception."""
     probes: dict[str, Callable[[], Iterator[Finding]]] = {
-        "versions": _versions,
-        "libraries": _libraries,
-        "devices": _devices,
-        "ops": _ops,
-        "detectors": _detectors,
-        "recognizers": _recognizers,
-        "pretrained": _pretrained,
-    }
+        "versions": _versions, "libraries": _libraries, "devices": _devices, "ops": _ops, "detectors": _detectors,
+        "recognizers": _recognizers, "pretrained": _pretrained,
+    }  # fmt: skip
     diagnosis = Diagnosis()
     for name, probe in probes.items():
         findings: list[Finding] = []
@@ -125,7 +118,6 @@ def import_remedy(error: ImportError) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """One line that names an error, without the full stop: the report adds what to do."""
     text = " ".join(str(error).split()).rstrip(".")
     return text[:300] if type(error).__module__ == "ficgan.errors" else f"{type(error).__name__}: {text[:300]}"
 
@@ -170,7 +162,6 @@ def _version(distribution: str) -> str | None:
 
 
 def _pair() -> Finding:
-    """Whether torchvision was built for this torch: it names the one version it works with."""
     name, remedy = "torch + torchvision", "install the two together: pip install torch torchvision"
     have, vision = _version("torch"), _version("torchvision")
     if have is None or vision is None:
@@ -208,7 +199,6 @@ def _devices() -> Iterator[Finding]:
 
 
 def _cpu() -> tuple[str, set[str]]:
-    """Model name and feature flags of the CPU, as far as the system tells."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -278,7 +268,6 @@ def _recognizers() -> Iterator[Finding]:
 
 
 def _back_ends(get: Callable[[str], Any], names: tuple[str, ...], what: str) -> Iterator[Finding]:
-    """Each back end by name, then the one that `auto` takes: without that one no photo can be worked on."""
     for name in names:
         try:
             detail = _where(get(name))
@@ -294,7 +283,6 @@ def _back_ends(get: Callable[[str], Any], names: tuple[str, ...], what: str) -> 
 
 
 def _where(back_end: object) -> str:
-    """The model file of a back end, where it tells."""
     for attribute in ("path", "model_path"):
         if value := getattr(back_end, attribute, None):
             return str(value)

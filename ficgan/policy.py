@@ -83,8 +83,10 @@ def covered(
     inside = (points >= 0).all(1) & (points[:, 0] < width) & (points[:, 1] < height)
     if not (mask[points[inside, 1], points[inside, 0]] >= least).all():
         return False
-    if outline is not None:
-        return _inside_covered(mask, np.asarray(outline, np.float64), least)
+    if outline is not None and inside.any():  # the landmarks say that it is this face's
+        inner = _weights_inside(mask, np.asarray(outline, np.float64))
+        if inner.size:
+            return bool((inner >= least).mean() >= 0.95)
     x0, y0, x1, y1 = (float(value) for value in np.asarray(box))
     centre, half = ((x0 + x1) / 2, (y0 + y1) / 2), (max(CORE * (x1 - x0), 0.5), max(CORE * (y1 - y0), 0.5))
     columns = np.arange(max(0, round(centre[0] - half[0])), min(width, round(centre[0] + half[0]) + 1))
@@ -94,15 +96,14 @@ def covered(
     return bool((weights >= least).mean() >= 0.95)
 
 
-def _inside_covered(mask: NDArray[np.float32], outline: NDArray[np.float64], least: float) -> bool:
+def _weights_inside(mask: NDArray[np.float32], outline: NDArray[np.float64]) -> NDArray[np.float32]:
     import cv2
 
     middle = (outline.min(0) + outline.max(0)) / 2
     inner = np.rint(middle + INNER * (outline - middle)).astype(np.int32)
     height, width = mask.shape
-    low, high = inner.min(0).clip(0), inner.max(0).clip(max=(width - 1, height - 1))
-    if (low > high).any():  # outside the picture
-        return True
+    low, high = inner.min(0).clip(0), inner.max(0).clip(-1, (width - 1, height - 1))
     region = mask[low[1] : high[1] + 1, low[0] : high[0] + 1]
-    inside = cv2.fillConvexPoly(np.zeros(region.shape, np.uint8), inner - low.astype(np.int32), 1) > 0
-    return not inside.any() or bool((region[inside] >= least).mean() >= 0.95)
+    if not region.size:  # outside the picture
+        return region.ravel()
+    return region[cv2.fillConvexPoly(np.zeros(region.shape, np.uint8), inner - low.astype(np.int32), 1) > 0]

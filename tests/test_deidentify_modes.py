@@ -14,9 +14,9 @@ from ficgan.anonymizers import ANONYMIZERS, Faces
 from ficgan.anonymizers.modes import Methods, caution, check_mode, mode_of, shown
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import InputError, UsageError
-from ficgan.video.decisions import Decision, Decisions, Region
+from ficgan.video.decisions import Decision, Decisions, Region, edits_of
 from ficgan.video.media import Frame
-from ficgan.video.project import Project, Source, edits_of
+from ficgan.video.project import Project, Source
 from ficgan.video.render import Appearance, FrameJob, Renderer, VideoTools
 from ficgan.video.settings import VideoSettings
 
@@ -146,7 +146,7 @@ def test_cautions(mode: str, said: str | None) -> None:
 def test_others_read_no_keys_and_no_folders() -> None:
     assert shown("block-permutation:key=hush,block=4") == "block-permutation:block=4"
     assert shown("fawkes:verifier=onnx:/home/me/r.onnx") == "fawkes:verifier=onnx:r.onnx"
-    assert VideoSettings(mode="block-permutation:key=hush").told()["mode"] == "block-permutation"
+    assert VideoSettings(mode="block-permutation:key=hush").to_dict()["mode"] == "block-permutation"
 
 
 # -- films -------------------------------------------------------------------------------------------------------------

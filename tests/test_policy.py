@@ -67,6 +67,7 @@ def test_an_outline_takes_the_place_of_the_box() -> None:
     mask[15:36, 5:26] = 1
     outline = np.array([[4, 14], [26, 14], [26, 36], [4, 36]], np.float32)
     assert not covered(mask, POINTS, box, 0.9) and covered(mask, POINTS, box, 0.9, outline)
-    assert not covered(mask, POINTS, box, 0.9, outline + [8, 0])
-    assert not covered(mask, POINTS + [30, 0], box, 0.9, outline)
-    assert covered(mask, POINTS, box, 0.9, outline - [200, 0]), "outside the picture there is nothing to cover"
+    assert not covered(mask, POINTS, box, 0.9, outline + np.array([8, 0]))
+    assert not covered(mask, POINTS + np.array([30, 0]), box, 0.9, outline)
+    assert not covered(mask, POINTS, box, 0.9, outline - np.array([200, 0])), "it is not in the picture: the box counts"
+    assert not covered(mask, POINTS - 200, box, 0.9, outline), "no landmark says that it is this face's"

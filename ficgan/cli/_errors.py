@@ -46,16 +46,10 @@ class Terminated(KeyboardInterrupt):
 
 
 def handle_errors(command: Callable[P, R]) -> Callable[P, R]:
-    """Turn whatever a command raises into a sentence on stderr and an exit code.
+    """Turn whatever a command raises into a sentence on stderr and an exit code; goes below `@click.command()`.
 
-    `FicganError` exits with its own code (1, 2 or 3), Ctrl-C and SIGTERM with 130 and what they say, a closed output
-    pipe quietly with 1, anything unforeseen with 1 and its type. `FICGAN_DEBUG=1` shows the traceback of the last kind.
-
-    Args:
-        command: The function below `@click.command()`; the decorator goes between the two.
-
-    Returns:
-        The wrapped function, same signature.
+    `FicganError` exits with its own code (1, 2 or 3), Ctrl-C and SIGTERM with 130, a closed output pipe quietly with 1,
+    anything unforeseen with 1 and its type. `FICGAN_DEBUG=1` shows the traceback of the last kind.
     """
 
     @functools.wraps(command)
@@ -99,7 +93,6 @@ def sentence(error: BaseException) -> str:
 
 @contextmanager
 def _sigterm_interrupts() -> Iterator[None]:
-    """SIGTERM raises `Terminated` in the main thread while the command runs."""
     if threading.current_thread() is not threading.main_thread():  # Python allows handlers only there
         yield
         return

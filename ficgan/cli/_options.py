@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ficgan.cli._background import read_background
+from ficgan.cli._inputs import read_background
 from ficgan.cli._params import Box, Direction, Diversity, Finite, Mode, Pair, Seconds
 from ficgan.cli._progress import MODES
 from ficgan.device import PRECISIONS
@@ -50,84 +50,55 @@ Option = Callable[[F], F]
 
 HIDE: tuple[Any, ...] = (
     click.option(
-        "--mode",
-        metavar="NAME[:PARAMETER=VALUE,...]",
-        type=Mode(),
-        default="ficgan",
-        show_default=True,
+        "--mode", metavar="NAME[:PARAMETER=VALUE,...]", type=Mode(), default="ficgan", show_default=True,
         help="What takes a face's place: ficgan, a new face; solid; blur, mosaic, which can be reversed; or another "
         "anonymiser, such as dp-pix:eps=1. `ficgan-eval list anonymizers` lists them.",
     ),
     click.option(
-        "--background",
-        metavar="FACES",
-        type=click.Path(exists=True),
+        "--background", metavar="FACES", type=click.Path(exists=True),
         help="Other people's aligned faces, a folder, zip or tar, for the modes that need them (k-same-pixel, "
         "k-same-eigen, average-face).",
     ),
     click.option(
-        "--background-labels",
-        metavar="CSV",
-        type=click.Path(exists=True),
+        "--background-labels", metavar="CSV", type=click.Path(exists=True),
         help="Whose they are: columns file and person.  [default: a folder per person, or every image another one]",
     ),
-)
+)  # fmt: skip
 """How a face is hidden."""
 
 FACE: tuple[Any, ...] = (
     click.option(
-        "--k",
-        type=click.IntRange(min=2),
-        default=3000,
-        show_default=True,
+        "--k", type=click.IntRange(min=2), default=3000, show_default=True,
         help="Number of people whose identity codes are averaged; small groups of --attributes need a smaller k.",
     ),
     click.option(
-        "--layer",
-        metavar="I",
-        type=click.IntRange(min=0),
-        default=None,
+        "--layer", metavar="I", type=click.IntRange(min=0), default=None,
         help="Layers 1…I keep the source's code, I+1…L take the k-same code: 0 is strongest, L−1 weakest. "
         "The embedded model has L = 8: layers 1 and 2 hold light, 3 to 8 the face, coarse to fine.  [default: 0]",
     ),
     click.option(
-        "--layers",
-        "band",
-        metavar="FIRST-LAST",
-        type=Pair("FIRST-LAST", "-"),
+        "--layers", "band", metavar="FIRST-LAST", type=Pair("FIRST-LAST", "-"),
         help="Put the k-same code into these style layers only, in place of --layer.",
     ),
     click.option(
-        "--alpha",
-        type=Finite(min=0),
-        default=0.5,
-        show_default=True,
+        "--alpha", type=Finite(min=0), default=0.5, show_default=True,
         help="Share of the exemplar: 0 the k-same face; 1 the exemplar itself, which is a swap and not anonymous.",
     ),
     click.option(
-        "--diversity",
-        "psi",
-        type=Diversity(),
-        default="auto",
-        show_default=True,
+        "--diversity", "psi", type=Diversity(), default="auto", show_default=True,
         help="ψ of the variance-restored mean: 0 the plain mean; auto: 0 for a person alone in a photo, otherwise 0.6.",
     ),
     click.option(
-        "--seed",
-        type=click.IntRange(min=0),
+        "--seed", type=click.IntRange(min=0),
         help="Same seed, same input, same faces; the audit states a commitment only.  [default: random, not kept]",
     ),
     click.option(
-        "--attributes",
-        metavar="LIST",
+        "--attributes", metavar="LIST",
         help="Average only people with these attributes (-NAME: without), such as 'Female' or, with --k 500, "
         "'East Asian,-Male'. `ficgan bank show` lists them with their counts; k = 3000 fits large groups only.",
     ),
     click.option(
-        "--add",
-        "directions",
-        type=Direction(),
-        multiple=True,
+        "--add", "directions", type=Direction(), multiple=True,
         help="Add an attribute's direction, such as Female=0.7 or 60-69=1; may be repeated.",
     ),
     click.option(
@@ -135,164 +106,112 @@ FACE: tuple[Any, ...] = (
     ),
     click.option("--swap", is_flag=True, help="Use the exemplar's identity in place of the k-same one."),
     click.option(
-        "--mask-scale",
-        type=Finite(min=0, min_open=True),
-        default=1.0,
-        show_default=True,
+        "--mask-scale", type=Finite(min=0, min_open=True), default=1.0, show_default=True,
         help="Size of the replaced region, as a multiple of the face crop.",
     ),
-)
+)  # fmt: skip
 """Who takes a face's place."""
 
 SEARCH: tuple[Any, ...] = (
     click.option("-t", "--thresh", type=Finite(0, 1), help="Detection threshold, 0 to 1.  [default: the detector's]"),
     click.option(
-        "--scale",
-        metavar="WxH",
-        type=Pair("WxH", "x"),
+        "--scale", metavar="WxH", type=Pair("WxH", "x"),
         help="Detect faces on a copy that fits this size, in px.  [default: several scales; in films at most 960 px]",
     ),
     click.option("--detector", default="auto", show_default=True, help="auto, insightface, yunet, centerface or dlib."),
     click.option(
-        "--recognizer",
-        default="auto",
-        show_default=True,
+        "--recognizer", default="auto", show_default=True,
         help="Checks the result: auto, dlib, insightface or onnx:PATH.",
     ),
-)
-"""How faces are found and told apart."""
+)  # fmt: skip
+"""How faces are found and linked."""
 
 DOUBT: tuple[Any, ...] = (
     click.option(
-        "--min-score",
-        type=Finite(0, 1),
+        "--min-score", type=Finite(0, 1),
         help="Photos: finds with a lower detection score are taken for no faces and stay as they are.",
     ),
     click.option(
-        "--strict",
-        is_flag=True,
+        "--strict", is_flag=True,
         help="Photos: cover doubtful finds (low score, an animal, cut by the border) with --fallback.",
     ),
-)
+)  # fmt: skip
 """What becomes of finds that may be no faces."""
 
 MODEL: tuple[Any, ...] = (
     click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:N or auto."),
     click.option(
-        "--precision",
-        type=click.Choice(PRECISIONS),
-        default="auto",
-        show_default=True,
+        "--precision", type=click.Choice(PRECISIONS), default="auto", show_default=True,
         help="Of the networks; auto: bfloat16 where this machine is faster in it.",
     ),
     click.option(
-        "--compile",
-        "compile_",
-        is_flag=True,
+        "--compile", "compile_", is_flag=True,
         help="Compile the networks first (a minute or more); pays over many faces.",
     ),
     click.option("--checkpoint", metavar="FILE", type=click.Path(), help="Model.  [default: the embedded one]"),
     click.option("--bank", metavar="FILE", type=click.Path(), help="Identity bank.  [default: the embedded one]"),
     click.option(
-        "--max-megapixels",
-        type=Finite(min=0, min_open=True),
-        default=MAX_PIXELS / 1e6,
-        show_default=True,
+        "--max-megapixels", type=Finite(min=0, min_open=True), default=MAX_PIXELS / 1e6, show_default=True,
         help="Larger images are refused without being decoded.",
     ),
-)
+)  # fmt: skip
 """The networks and the limits of the machine."""
 
 TALK: tuple[Any, ...] = (
     click.option(
-        "--progress",
-        type=click.Choice(MODES),
-        default="auto",
-        show_default=True,
+        "--progress", type=click.Choice(MODES), default="auto", show_default=True,
         help="On stderr; auto: a bar on a terminal, else a line a minute.",
     ),
     click.option("--quiet", is_flag=True, help="Nothing on stderr but errors."),
-)
-"""What is said."""
+)  # fmt: skip
+"""Progress and messages."""
 
 VIDEO_SEARCH: tuple[Any, ...] = (
     click.option(
-        "--stride",
-        type=click.IntRange(min=1),
-        default=5,
-        show_default=True,
+        "--stride", type=click.IntRange(min=1), default=5, show_default=True,
         help="Films: the detector looks at every n-th frame; the frames between are interpolated.",
     ),
     click.option(
-        "--pad",
-        metavar="SECONDS",
-        type=Finite(min=0),
-        default=0.4,
-        show_default=True,
+        "--pad", metavar="SECONDS", type=Finite(min=0), default=0.4, show_default=True,
         help="Films: cover a face this long before its first and after its last sighting.",
     ),
     click.option(
-        "--link",
-        type=click.Choice(["none", "file", "job"]),
-        default="file",
-        show_default=True,
+        "--link", type=click.Choice(["none", "file", "job"]), default="file", show_default=True,
         help="Films: one new identity for a person in a file, in all files of this run, or for each track.",
     ),
     click.option("--start", metavar="TIME", type=Seconds(), help="Films: begin here, in seconds or [H:]M:S."),
     click.option("--end", metavar="TIME", type=Seconds(), help="Films: end here."),
-)
+)  # fmt: skip
 """How films are searched and followed."""
 
 VIDEO_PEOPLE: tuple[Any, ...] = (
     click.option(
-        "--keep",
-        "keep",
-        metavar="PHOTO",
-        multiple=True,
-        type=click.Path(),
+        "--keep", "keep", metavar="PHOTO", multiple=True, type=click.Path(),
         help="Leave this person as is; a folder names all whose photos are in it.",
     ),
     click.option(
-        "--only",
-        "only",
-        metavar="PHOTO",
-        multiple=True,
-        type=click.Path(),
+        "--only", "only", metavar="PHOTO", multiple=True, type=click.Path(),
         help="Hide this person (or those of this folder) and no other.",
     ),
     click.option(
-        "--keep-box",
-        "keep_boxes",
-        metavar="X0,Y0,X1,Y1",
-        multiple=True,
-        type=Box(),
+        "--keep-box", "keep_boxes", metavar="X0,Y0,X1,Y1", multiple=True, type=Box(),
         help="Leave faces that lie inside this box of the picture, in px.",
     ),
     click.option(
-        "--keep-span",
-        "keep_spans",
-        metavar="FROM-TO",
-        multiple=True,
-        type=Seconds(span=True),
+        "--keep-span", "keep_spans", metavar="FROM-TO", multiple=True, type=Seconds(span=True),
         help="Films: leave all faces in this span of time.",
     ),
     click.option(
-        "--fallback",
-        type=click.Choice(["solid", "blur", "mosaic", "average"]),
-        default="solid",
-        show_default=True,
+        "--fallback", type=click.Choice(["solid", "blur", "mosaic", "average"]), default="solid", show_default=True,
         help="What covers a face that cannot be generated: too small, turned away, or still recognised. average, one "
         "patch of its mean colour, is for photos; films take solid.",
     ),
-)
-"""Whom a film keeps, and what becomes of those who cannot be generated."""
+)  # fmt: skip
+"""Who stays as they are in a film, and the fallback for others."""
 
 VIDEO_OUT: tuple[Any, ...] = (
     click.option(
-        "--audio",
-        type=click.Choice(["copy", "drop"]),
-        default="copy",
-        show_default=True,
+        "--audio", type=click.Choice(["copy", "drop"]), default="copy", show_default=True,
         help="Films: sound as it is (a voice identifies, too), or none.",
     ),
     click.option(
@@ -306,7 +225,7 @@ VIDEO_OUT: tuple[Any, ...] = (
     click.option(  # for tests: how much of an interrupted film is done again
         "--segment", type=Finite(min=0, min_open=True), hidden=True
     ),
-)
+)  # fmt: skip
 """How films are written."""
 
 
@@ -322,11 +241,7 @@ def options(*groups: tuple[Any, ...]) -> Callable[[F], F]:
 
 
 def engine_settings(given: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    """Options of FACE, SEARCH and MODEL as `Deidentifier.from_pretrained` takes them.
-
-    Raises:
-        UsageError: options that exclude or need each other, or an exemplar that cannot be read.
-    """
+    """Options of FACE, SEARCH and MODEL as `Deidentifier.from_pretrained` takes them."""
     layer, band, scale = given["layer"], given["band"], given["scale"]
     if layer is not None and band is not None:
         raise UsageError("--layer and --layers exclude each other; give one of the two")
@@ -337,27 +252,14 @@ def engine_settings(given: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     if given["swap"] and given["exemplar"] is None:
         raise UsageError("--swap needs --exemplar FILE, the face to swap in")
     return {
-        "checkpoint": given["checkpoint"],
-        "bank": given["bank"],
-        "k": given["k"],
-        "layer": 0 if layer is None else layer,
-        "band": None if band is None else f"{band[0]}-{band[1]}",
-        "seed": given["seed"],
-        "alpha": given["alpha"],
-        "psi": given["psi"],
-        "attributes": given["attributes"],
-        "add": given["directions"],
-        "swap": given["swap"],
-        "mask_scale": given["mask_scale"],
-        "detector": given["detector"],
-        "recognizer": given["recognizer"],
-        "threshold": given["thresh"],
-        "device": given["device"],
-        "precision": given["precision"],
-        "compile": given["compile_"],
-        **{name: given[name] for name in ("fallback", "min_score", "strict") if name in given},
-        **more,
-    }
+        "checkpoint": given["checkpoint"], "bank": given["bank"], "k": given["k"],
+        "layer": 0 if layer is None else layer, "band": None if band is None else f"{band[0]}-{band[1]}",
+        "seed": given["seed"], "alpha": given["alpha"], "psi": given["psi"], "attributes": given["attributes"],
+        "add": given["directions"], "swap": given["swap"], "mask_scale": given["mask_scale"],
+        "detector": given["detector"], "recognizer": given["recognizer"], "threshold": given["thresh"],
+        "device": given["device"], "precision": given["precision"], "compile": given["compile_"],
+        **{name: given[name] for name in ("fallback", "min_score", "strict") if name in given}, **more,
+    }  # fmt: skip
 
 
 def chosen_method(mode: str) -> Anonymizer | None:
@@ -376,11 +278,7 @@ def _method(mode: str) -> Anonymizer | None:
 
 
 def check_background(given: Mapping[str, Any]) -> str:
-    """The mode, if it has the background that it needs, and no other does.
-
-    Raises:
-        UsageError: it lacks one, or has no use for one.
-    """
+    """The mode, if it has the background that it needs, and no other does."""
     mode = str(given["mode"])
     method = chosen_method(mode)
     if given["background"] is None:
@@ -406,20 +304,14 @@ def video_settings(given: Mapping[str, Any]) -> VideoSettings:
 
     fallback = "solid" if given["fallback"] == "average" else given["fallback"]
     return VideoSettings(
-        stride=given["stride"],
-        pad=given["pad"],
-        link=given["link"],
-        mode=given["mode"],
-        fallback=fallback,
-        mask_scale=given["mask_scale"],
-        verify=given["verify"],
-        segment=given.get("segment") or VideoSettings.segment,
+        stride=given["stride"], pad=given["pad"], link=given["link"], mode=given["mode"], fallback=fallback,
+        mask_scale=given["mask_scale"], verify=given["verify"], segment=given.get("segment") or VideoSettings.segment,
         detect_size=max(given["scale"]) if given["scale"] else VideoSettings.detect_size,
-    )
+    )  # fmt: skip
 
 
 def video_rules(given: Mapping[str, Any]) -> Rules:
-    """Whom the options leave as they are."""
+    """Who stays as they are, by the options."""
     from ficgan.video.settings import Rules
 
     return Rules(
@@ -440,11 +332,7 @@ def encode_options(given: Mapping[str, Any]) -> EncodeOptions:
 
 
 def people(paths: tuple[str, ...], option: str, given: Mapping[str, Any]) -> dict[str, NDArray[np.uint8]]:
-    """Photos of people by name; a folder stands for all photos in it.
-
-    Raises:
-        UsageError: one cannot be read, or a folder holds none.
-    """
+    """Photos of people by name; a folder stands for all photos in it."""
     names: list[str] = []
     for path in paths:
         if not Path(path).is_dir():
@@ -458,11 +346,7 @@ def people(paths: tuple[str, ...], option: str, given: Mapping[str, Any]) -> dic
 
 
 def photos(paths: tuple[str, ...] | list[str], option: str, given: Mapping[str, Any]) -> list[NDArray[np.uint8]]:
-    """Photos named by an option, H×W×3 uint8 RGB.
-
-    Raises:
-        UsageError: one that cannot be read; the message begins with the option.
-    """
+    """Photos named by an option, H×W×3 uint8 RGB."""
     from ficgan.images import read_image
 
     most = max(1, int(given["max_megapixels"] * 1e6))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ficgan.cli._films import FILM_SUFFIXES, WRITABLE_FILMS, film_suffix, is_address, is_film
+from ficgan.cli._inputs import FILM_SUFFIXES, WRITABLE_FILMS, film_suffix, is_address, is_film
 from ficgan.errors import FicganError, UsageError
 from ficgan.images.formats import READABLE_SUFFIXES, WRITABLE_SUFFIXES, output_suffix
 

@@ -27,13 +27,13 @@ MODES: tuple[Mode, ...] = ("auto", "text", "jsonl", "none")
 
 
 class Progress:
-    """Says how far a command is; call it as `progress(done, total, stage)`, and `frames` within a film.
+    """Reports how far a command is; call it as `progress(done, total, stage)`, and `frames` within a film.
 
     Args:
         mode: `auto`: a bar on a terminal, else a line a minute; `text`: a bar on a terminal, else a line per step;
             `jsonl`: a JSON object per step and per message; `none`: messages only.
-        unit: What is counted, in the singular.
-        quiet: No progress and no messages but errors.
+        unit: what is counted, in the singular.
+        quiet: no progress and no messages but errors.
     """
 
     def __init__(self, mode: Mode = "auto", *, unit: str = "image", quiet: bool = False) -> None:
@@ -127,12 +127,10 @@ class Progress:
             self._film_bar = None
 
     def info(self, message: str) -> None:
-        """Something worth knowing; left out when quiet."""
         if not self._quiet:
             self._say("info", message)
 
     def error(self, message: str) -> None:
-        """Something went wrong; always said."""
         self._say("error", message)
 
     def _say(self, level: str, message: str) -> None:

@@ -76,7 +76,6 @@ def options(*added: Any) -> Callable[[F], F]:
 
 
 def output(what: str, *, kind: click.Path = FOLDER, required: bool = True) -> Callable[[F], F]:
-    """Where the results go."""
     return click.option("-o", "--output", "--out", "out", required=required, type=kind, help=what)
 
 
@@ -101,7 +100,6 @@ def dry_run(what: str) -> Callable[[F], F]:
 
 
 def judges_instead(kinds: str) -> Callable[[F], F]:
-    """Recognisers in place of those of a configuration."""
     return click.option("--judge", "judges", multiple=True, help=f"Replaces the recognisers of CONFIG: {kinds}.")
 
 
@@ -134,11 +132,7 @@ def reporting(unit: str) -> Callable[[Callable[..., Any]], Callable[..., None]]:
 
 
 def refuse_existing(*paths: Path | None, overwrite: bool) -> None:
-    """Check output files before any work.
-
-    Raises:
-        UsageError: one exists and is not to be overwritten, or its folder is missing.
-    """
+    """Check output files before any work."""
     for path in filter(None, paths):
         if path.exists() and not overwrite:
             raise UsageError(f"{path} exists; give another name, or --overwrite")

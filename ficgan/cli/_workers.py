@@ -22,7 +22,6 @@ R = TypeVar("R")
 
 
 def cpus() -> int:
-    """Processors that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on this system
@@ -33,11 +32,7 @@ def in_order(work: Callable[[T], R], items: Iterable[T], jobs: int) -> Generator
     """Every item with a function that gives its result or raises its error, in the order of the items.
 
     At most `2 · jobs` items are begun and not yet handed over. Close the iterator to stop: what is not begun is left.
-
-    Args:
-        work: called in the threads; with one job in the caller's own.
-        items: what to work on.
-        jobs: number of threads.
+    With one job, `work` is called in the caller's thread.
     """
     if jobs <= 1:
         for item in items:

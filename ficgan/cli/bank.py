@@ -115,12 +115,9 @@ def show(path: Path | None, check: bool) -> None:
     if check:
         loaded.verify()
     shown = {
-        "people": len(loaded),
-        "digest": loaded.digest,
-        "digest_verified": loaded.verified,
-        "attributes": loaded.counts,
+        "people": len(loaded), "digest": loaded.digest, "digest_verified": loaded.verified, "attributes": loaded.counts,
         "provenance": loaded.provenance,
-    }
+    }  # fmt: skip
     click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
 
 
@@ -128,14 +125,10 @@ def save_bank(
     out: Path, checkpoint: Path, info: ModelInfo, faces: FaceData, codes: NDArray[Any], licence: str,
     rows: NDArray[np.int64] | None = None,
 ) -> IdentityBank:  # fmt: skip
-    """One code per person of a set, in a file that says where they come from.
+    """One code per person of a set, from codes float [N,D], in a file that says where they come from.
 
     Args:
-        out: bank to write.
-        checkpoint: model that read the codes.
-        info: what its header says.
-        faces: the set.
-        codes: float [N,D].
+        checkpoint, info: the model that read the codes, and what its header says.
         licence: of the set; "": the model's where the set is what it was made from.
         rows: which of the set's images were read; None: all.
     """

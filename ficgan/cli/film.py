@@ -1,10 +1,11 @@
-"""`ficgan analyse` and `ficgan render`: a film in two steps, with a person's review between them."""
+"""`ficgan analyse` and `ficgan render`: a film in two steps, with a review between them; `ficgan purge`."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -15,23 +16,20 @@ from ficgan.cli import HELP
 from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
 from ficgan.cli._deid_run import FilmOptions, Run, RunOptions
-from ficgan.cli._errors import handle_errors
+from ficgan.cli._errors import EXIT_SOME_FAILED, handle_errors, printable
 from ficgan.cli._plan import Job
 from ficgan.cli._progress import Progress
 from ficgan.errors import InputError
 
-__all__ = ["analyse", "render"]
+__all__ = ["analyse", "purge", "render"]
 
 _VERIFY = (
     click.option(
-        "--verify",
-        type=click.Choice(["full", "sampled", "off"]),
-        default="sampled",
-        show_default=True,
+        "--verify", type=click.Choice(["full", "sampled", "off"]), default="sampled", show_default=True,
         help="Look through the finished film with another detector: all of it, or about one frame a second.",
     ),
     click.option("--no-verify", "verify", flag_value="off", help="The same as --verify off."),
-)
+)  # fmt: skip
 
 
 @click.command(context_settings=HELP)
@@ -60,8 +58,8 @@ def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) ->
                 film, folder, settings=settings, rules=rules, start=given["start"], end=given["end"],
                 overwrite=overwrite, progress=lambda done, total, stage: report.frames(done, total, film, stage),
             )  # fmt: skip
-        if said := caution(mode):
-            report.info(f"Warning: {said}")
+        if warning := caution(mode):
+            report.info(f"Warning: {warning}")
         report.info(f"{folder} holds source faces; `ficgan purge {folder}` removes it when it is no longer needed.")
     summary = {
         "project": str(folder), "frames": len(project.pts), "tracks": len(project.tracks),
@@ -80,10 +78,9 @@ def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) ->
 @click.option("--force", is_flag=True, help="Render a film that is not the one analysed.")
 @opts.options(opts.HIDE[1:], opts.FACE, opts.SEARCH, _VERIFY, opts.VIDEO_OUT)
 @click.option(
-    "--fallback",
-    type=click.Choice(["solid", "blur", "mosaic"]),
+    "--fallback", type=click.Choice(["solid", "blur", "mosaic"]),
     help="What covers a face too small, turned away, or still recognised.  [default: as analysed]",
-)
+)  # fmt: skip
 @click.option("--sidecar/--no-sidecar", default=True, show_default=True, help="Write <result>.json with the audit.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing result.")
 @opts.options(opts.MODEL, opts.TALK)
@@ -118,12 +115,11 @@ def render(
 
 
 def _as_analysed(folder: str, fallback: str | None) -> dict[str, Any]:
-    """Settings of the analysis that rendering shares; project.json may have been edited, so each is looked at."""
     from ficgan.video.project import Project
     from ficgan.video.settings import VideoSettings
 
-    told, usual = Project.load(folder).settings, VideoSettings()
-    given = {name: told.get(name, getattr(usual, name)) for name in ("stride", "pad", "link", "mode", "fallback")}
+    analysed, usual = Project.load(folder).settings, VideoSettings()
+    given = {name: analysed.get(name, getattr(usual, name)) for name in ("stride", "pad", "link", "mode", "fallback")}
     try:
         VideoSettings(**given)
     except TypeError:
@@ -145,10 +141,64 @@ class _Rendering:
 
 
 def _defaults(group: tuple[Any, ...]) -> dict[str, Any]:
-    """What the options of a group are where none is given."""
-
     @click.command(context_settings=HELP)
     @opts.options(group)
     def nobody(**_: Any) -> None: ...
 
     return nobody.make_context("nobody", []).params
+
+
+@click.command(context_settings=HELP)
+@click.argument("folders", metavar="FOLDER...", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--temporary", is_flag=True, help="Also what a killed --mode external left in the temporary folder.")
+@click.option("--dry-run", is_flag=True, help="Say what would be removed; remove nothing.")
+@click.option("--quiet", is_flag=True, help="Nothing on stderr but errors.")
+@handle_errors
+def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, quiet: bool) -> None:
+    """Remove project folders, remains of interrupted films (.NAME.ficgan-work) and of killed external modes.
+
+    Only folders that ficgan made, and in them only files that ficgan made: anything else stays and is named, and its
+    folder stays. This is no secure erasure: disks, snapshots and backups may hold deleted bytes for a while, and
+    overwriting would not help on solid-state disks and copy-on-write file systems. Keep projects on an encrypted disk.
+
+    Prints one line of JSON when done. Exit codes: 0 done, 2 usage, 3 something was left or refused, 130 interrupted.
+    """
+    from ficgan.anonymizers.external import TEMPORARY_PREFIX
+    from ficgan.errors import InputError
+    from ficgan.video.folders import Removal, remove_folder
+
+    if not folders and not temporary:
+        raise click.UsageError("Name a folder, or give --temporary.")
+    if temporary:
+        folders = (*folders, *sorted(Path(tempfile.gettempdir()).glob(f"{TEMPORARY_PREFIX}*")))
+    started = time.monotonic()
+    done: list[Removal] = []
+    failed = 0
+    for folder in dict.fromkeys(folders):
+        try:
+            removal = remove_folder(folder, dry_run=dry_run)
+        except InputError as error:
+            failed += 1
+            click.echo(printable(f"Error: {error}"), err=True)
+            continue
+        done.append(removal)
+        for path in removal.left:
+            error = f"Error: {path}: was not made by ficgan or cannot be removed; left, with its folder"
+            click.echo(printable(error), err=True)
+        if not quiet:
+            verb = "would remove" if dry_run else "removed"
+            click.echo(printable(f"{folder}: {verb} {removal.files} files, {removal.bytes} bytes"), err=True)
+    left = [str(path) for removal in done for path in removal.left]
+    summary = {
+        "folders": len(done) + failed,
+        "removed": 0 if dry_run else sum(not removal.left for removal in done),
+        "failed": failed,
+        "files": sum(removal.files for removal in done),
+        "bytes": sum(removal.bytes for removal in done),
+        "left": left,
+        "dry_run": dry_run,
+        "seconds": round(time.monotonic() - started, 3),
+    }
+    click.echo(json.dumps(summary))
+    if left or failed:
+        sys.exit(EXIT_SOME_FAILED)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["COMMANDS", "attack_main", "deid_main", "doctor", "eval_main", "main", "train_main"]
 
 
-
 class Entry(NamedTuple):
     """Where a command is, and its help line in the list of commands."""
 
@@ -35,7 +34,7 @@ COMMANDS = {
     "deid": Entry("ficgan.cli.deid:deid", "Replace the faces in photos and films by k-anonymous ones."),
     "analyse": Entry("ficgan.cli.film:analyse", "Find the faces of a film and write a project to review."),
     "render": Entry("ficgan.cli.film:render", "Apply a reviewed project to its film."),
-    "purge": Entry("ficgan.cli.purge:purge", "Remove project folders and remains of interrupted films."),
+    "purge": Entry("ficgan.cli.film:purge", "Remove project folders and remains of interrupted films."),
     "train": Entry("ficgan.cli.train:train", "Train the model."),
     "align": Entry("ficgan.cli.train:align", "Turn raw photos into an aligned training set."),
     "fit-appearance": Entry("ficgan.cli.train:fit_appearance", "Fit the linear appearance model to an aligned set."),
@@ -52,11 +51,7 @@ COMMANDS = {
 
 @handle_errors
 def load(name: str) -> click.Command:
-    """The command called `name`, imported now.
-
-    Raises:
-        FicganError: a library the command needs cannot be imported; shown as one sentence, exit code 1.
-    """
+    """The command called `name`, imported now."""
     module, _, attribute = COMMANDS[name].target.partition(":")
     try:
         command: click.Command = getattr(import_module(module), attribute)
@@ -86,7 +81,6 @@ def main() -> None:
 
 
 def _alias(name: str) -> Callable[[], None]:
-    """The console script `ficgan-NAME`, which is `ficgan NAME`."""
     return lambda: load(name).main(prog_name=f"ficgan-{name}")
 
 

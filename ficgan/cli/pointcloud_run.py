@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ficgan import __version__
-from ficgan.cli._trees import mirrored
+from ficgan.cli._inputs import mirrored
 from ficgan.errors import FicganError, InputError, UsageError
 
 if TYPE_CHECKING:

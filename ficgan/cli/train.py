@@ -199,7 +199,6 @@ def train_verifier(
 
 
 def _run(trainer: VerifierTrainer, out: Path, save_every: int, report: Progress) -> float | None:
-    """Train to the end and save on the way; on Ctrl-C or SIGTERM finish the step, save, and pass the interrupt on."""
     loss, steps = None, trainer.config.steps
     with stop_asked() as stop:
         while trainer.step < steps and not stop.is_set():
@@ -283,15 +282,7 @@ def fit_appearance(
 
 
 def write_bank(checkpoint: Path, faces: FaceData, out: Path, licence: str, device: str = "cpu") -> IdentityBank:
-    """Encode the people of a set with an appearance model and write their bank; faces that are not clear are left out.
-
-    Args:
-        checkpoint: appearance model.
-        faces: aligned as it needs them.
-        out: bank to write.
-        licence: of the set.
-        device: of the mesh.
-    """
+    """Encode the clear faces of a set with an appearance model and write the bank of its people."""
     from ficgan.cli.bank import save_bank
     from ficgan.faces import MediaPipeMesh
     from ficgan.frame.file import load_appearance

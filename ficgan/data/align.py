@@ -30,7 +30,7 @@ Put = Callable[[str, bytes], None]
 
 @dataclass
 class AlignReport:
-    """What happened to the photos: how many were looked at and written, and why not the others.
+    """How many photos were read and crops written, and why others were not.
 
     Attributes:
         without_face: photos without a face, or with none large enough.
@@ -46,11 +46,7 @@ class AlignReport:
 
 
 def find_photos(inputs: Sequence[Path]) -> list[tuple[str, Path | Blob]]:
-    """Photos as (name, where): files as named, folders and archives searched, in a locked order.
-
-    Raises:
-        InputError: a folder or archive holds no photo or cannot be read. A single file is judged when it is read.
-    """
+    """Photos as (name, where): files as named, folders and archives searched, in a locked order."""
     from ficgan.images import READABLE_SUFFIXES
 
     found: list[tuple[str, Path | Blob]] = []
@@ -68,18 +64,10 @@ def find_photos(inputs: Sequence[Path]) -> list[tuple[str, Path | Blob]]:
 
 
 def align_photos(
-    photos: Sequence[tuple[str, Path | Blob]],
-    out: Path,
-    *,
-    detector: FaceDetector,
-    alignment: Alignment,
-    resolution: int,
-    every_face: bool = False,
-    min_size: float = 0.0,
-    person_folders: bool = False,
-    format: str = "webp",
-    on_photo: Callable[[AlignReport], None] | None = None,
-) -> AlignReport:
+    photos: Sequence[tuple[str, Path | Blob]], out: Path, *, detector: FaceDetector, alignment: Alignment,
+    resolution: int, every_face: bool = False, min_size: float = 0.0, person_folders: bool = False,
+    format: str = "webp", on_photo: Callable[[AlignReport], None] | None = None,
+) -> AlignReport:  # fmt: skip
     """Write an aligned crop per face into a tar or folder, and a CSV of where each came from.
 
     Args:
@@ -146,7 +134,6 @@ def _size(face: Face) -> float:
 
 
 def _folder_of(name: str) -> str:
-    """The folder a photo lies in, "" where it lies in none."""
     folder = PurePosixPath(name).parent.as_posix()
     return "" if folder == "." else folder
 
@@ -180,7 +167,6 @@ def _name(photo: str, number: int, format: str, used: set[str]) -> str:
 
 @contextmanager
 def _output(out: Path) -> Iterator[Put]:
-    """A function that stores a crop, or under the name "" the table; all appears at the end, or nothing does."""
     is_tar = out.suffix.lower() == ".tar"
     for taken in (out, out.with_suffix(".csv")) if is_tar else (out,):
         if taken.exists() and not (taken.is_dir() and not any(taken.iterdir()) and not is_tar):

@@ -57,7 +57,6 @@ class Blob:
 
     @property
     def where(self) -> str:
-        """The image's name as a person would look for it."""
         return f"{self.name} in {self.source}" if self.archived else str(self.source)
 
     def read(self) -> bytes:
@@ -170,7 +169,6 @@ class FaceData:
     """N face images, opened by `open_faces`; cheap to hold, decoded when asked for.
 
     Attributes:
-        resolution: side R of the decoded squares, pixels.
         names: N unique names, sorted by code point: the order is the same on every machine.
         labels: what the label file says about these N images, in this order, or None.
         skipped: (name, reason) of images left out as damaged.
@@ -223,13 +221,9 @@ class FaceData:
 
 
 def open_faces(
-    paths: Sequence[Path | str],
-    *,
-    resolution: int,
-    labels: Path | str | None = None,
-    split: str | None = None,
+    paths: Sequence[Path | str], *, resolution: int, labels: Path | str | None = None, split: str | None = None,
     skip_damaged: bool = False,
-) -> FaceData:
+) -> FaceData:  # fmt: skip
     """Open folders (recursive), zips and tars of face images as one set.
 
     Args:
@@ -338,7 +332,6 @@ def _without_damaged(data: FaceData) -> FaceData:
 
 
 def _parallel(work: Callable[[In], Out], items: Iterable[In]) -> Iterable[Out]:
-    """Results in order, from threads (Pillow decodes outside the GIL), a bounded number in flight."""
     chunk: list[In] = []
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1), thread_name_prefix="decode") as pool:
         for item in items:
@@ -385,7 +378,7 @@ def recorded(sources: Iterable[Path]) -> set[str]:
 
 
 def agreed(names: set[str]) -> str | None:
-    """The one alignment of a set, or None where nothing is said; InputError where there are several."""
+    """The one alignment of a set, or None where no table says; InputError where there are several."""
     if len(names) > 1:
         several = " and ".join(sorted(names))
         raise InputError(f"These faces are aligned in different ways ({several}); take sets aligned alike.")
@@ -401,13 +394,8 @@ def _options(alignment: Alignment) -> str:
 class ResumableSampler:
     """Batches of image indices; each epoch is a permutation of all n images, none repeated.
 
-    The endless stream of indices depends on (n, seed) only; step t takes the `batch_size` positions from t·batch_size
-    on, and each rank its own equal share of them. So a run resumes at any step, on any number of processes, exactly.
-
-    Args:
-        batch_size: images per step over all ranks together; divisible by `world`.
-        start: the step at which iteration starts.
-        rank, world: this process and how many there are.
+    The stream of indices depends on (n, seed) only; step t takes the `batch_size` positions from t·batch_size on, and
+    each rank its own equal share. So a run resumes at any step, on any number of processes, exactly.
     """
 
     def __init__(self, n: int, batch_size: int, seed: int, start: int = 0, *, rank: int = 0, world: int = 1) -> None:

@@ -57,9 +57,6 @@ class Labels:
 
         In a CSV, `person` or `identity` gives `people`; a column of 0/1 or −1/1 is one attribute; a column of a few
         texts is one attribute per text, named by it ("Female", "20-29"); other numbers are ignored.
-
-        Raises:
-            InputError: the file is missing, not of these kinds, or inconsistent.
         """
         path = Path(path)
         try:
@@ -165,7 +162,6 @@ def _is_number(text: str) -> bool:
 
 
 def _numbered(cells: Iterable[str]) -> np.ndarray:
-    """People as int64: numbers stay, names are numbered in sorted order, an empty cell is −1."""
     cells = list(cells)
     try:
         return np.array([int(cell) if cell else -1 for cell in cells], np.int64)
@@ -175,7 +171,6 @@ def _numbered(cells: Iterable[str]) -> np.ndarray:
 
 
 def _celeba_text(text: str, path: Path) -> Labels:
-    """`list_attr_celeba.txt`, `identity_CelebA.txt` or `list_eval_partition.txt`, told apart by their lines."""
     rows = [line.split() for line in text.splitlines() if line.strip()]
     try:
         if len(rows) > 2 and len(rows[0]) == 1:  # count, names, then a row of ±1 per file

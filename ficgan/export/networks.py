@@ -1,8 +1,7 @@
 """The encoder (with the mapping network) and the generator as ONNX graphs, written from their modules.
 
-Nothing is traced. So the export needs nothing but `onnx`, and does not depend on which exporter a version of torch has.
-Gains are folded into the weights, onnxruntime fuses the activations into the convolutions, and each resampling has the
-form that is fast there.
+Nothing is traced, so the export needs only `onnx`. Gains are folded into the weights, onnxruntime fuses the activations
+into the convolutions, and each resampling has the form that is fast there.
 """
 
 from __future__ import annotations
@@ -41,8 +40,7 @@ class Graph:
 
     Args:
         kind: "encoder", "generator", …: the name of the graph, and part of its metadata.
-        half: store weights in float16 and compute feature maps in it. Styles, codes and the sum of RGB outputs stay in
-            float32, where squares and tiny constants need the range.
+        half: weights and feature maps in float16; styles, codes and the sum of RGB outputs stay in float32.
         stored_half: store weights in float16 and compute everything in float32.
     """
 
@@ -52,7 +50,6 @@ class Graph:
         self.constants: dict[str, onnx.TensorProto] = {}
 
     def node(self, op: str, *inputs: str, name: str, **attributes: Any) -> str:
-        """Append a node with one output, which takes the node's name."""
         self.nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attributes))
         return name
 
@@ -63,7 +60,6 @@ class Graph:
         return name
 
     def number(self, value: float) -> str:
-        """A float32 scalar."""
         return self.constant(f"number {value:g}", np.array(value, np.float32))
 
     def weight(self, name: str, value: Tensor, *, features: bool = True) -> str:
@@ -90,19 +86,13 @@ class Graph:
         return outputs
 
     def output(self, x: str, name: str) -> None:
-        """Give the result `x` the name of an output."""
         self.node("Identity", x, name=name)
 
     def model(
         self, inputs: Mapping[str, Sequence[int]], outputs: Mapping[str, Sequence[int]],
         metadata: Mapping[str, str] | None = None,
     ) -> onnx.ModelProto:  # fmt: skip
-        """The finished model, checked.
-
-        Args:
-            inputs, outputs: name → shape without the batch, which is dynamic; all are float32.
-            metadata: becomes metadata_props, beside `kind`.
-        """
+        """The finished model, checked; `inputs` and `outputs` are name → shape without the dynamic batch."""
 
         def values(shapes: Mapping[str, Sequence[int]]) -> list[onnx.ValueInfoProto]:
             return [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", *s]) for n, s in shapes.items()]
@@ -137,7 +127,6 @@ class Graph:
         return self.lrelu(y, f"{name}/lrelu") if layer.activation == "lrelu" else y
 
     def linear(self, layer: Linear, x: str, name: str) -> str:
-        """`Linear`, in float32."""
         gain = SQRT_2 if layer.activation == "lrelu" else 1.0
         weight = self.weight(f"{name}.weight", layer.weight.double() * (layer.weight_gain * gain), features=False)
         bias = self.weight(f"{name}.bias", layer.bias.double() * (layer.bias_gain * gain), features=False)
@@ -206,9 +195,6 @@ def encoder_to_onnx(model: FICGAN, metadata: Mapping[str, str], *, half: bool = 
     """E and the mapping network: image [B,3,R,R] in [−1, 1] → z_id [B,id_dim], z_non [B,C,4,4], w [B,w_dim].
 
     `half` keeps weights and feature maps in float16; inputs and outputs stay float32.
-
-    Raises:
-        UsageError: a filter other than 1 3 3 1.
     """
     encoder, config, g = model.encoder, model.config, Graph("encoder", half=half)
     x = g.conv(encoder.from_rgb, g.to_features("image", "image/half"), "from_rgb")
@@ -343,7 +329,6 @@ def _stage(
     g: Graph, generator: Generator | FrameGenerator, index: int, to_rgb: nn.Module, x: str, image: str, side: int,
     path: str = "", beside_w: str = "",
 ) -> tuple[str, str]:  # fmt: skip
-    """Two style layers that double the resolution, and the sum of RGB outputs so far."""
     for number in (2 * index, 2 * index + 1):
         x = _style_layer(g, generator, number, x, side, path, beside_w)
         side *= 2 if generator.layers[number].up else 1

@@ -38,9 +38,6 @@ def drawn_faces(model: FICGAN, number: int, *, seed: int, codes: NDArray[np.floa
     """Faces that the generator draws, where there are no photos: float32 [number,3,R,R] in [−1, 1].
 
     Each takes one of the `codes` [N,w_dim] of a bank; without them random identity codes are mapped.
-
-    Raises:
-        UsageError: the codes are of another size than the model's.
     """
     config, generator = model.config, torch.Generator().manual_seed(seed)
     if codes is None:
@@ -58,11 +55,7 @@ def drawn_faces(model: FICGAN, number: int, *, seed: int, codes: NDArray[np.floa
 
 @torch.inference_mode()
 def calibrate(model: FICGAN, faces: Tensor) -> Calibration:
-    """What both networks get when faces [N,3,R,R] are encoded, and generated with their own, another's and the mean w.
-
-    Raises:
-        UsageError: no faces, or of another size than the model's.
-    """
+    """What both networks get when faces [N,3,R,R] in [−1, 1] are encoded and generated."""
     side = model.resolution
     if faces.ndim != 4 or not len(faces) or tuple(faces.shape[1:]) != (3, side, side):
         raise UsageError(f"calibration got images {list(faces.shape)}; give at least one of [N,3,{side},{side}]")
@@ -78,21 +71,13 @@ def to_onnx(
     model: FICGAN, header: CheckpointHeader, digest: str, precision: str = "fp32",
     calibration: Calibration | None = None,
 ) -> dict[str, onnx.ModelProto]:  # fmt: skip
-    """Export encoder and generator.
+    """Export encoder and generator: "encoder" and "generator" → model, float32 at the ends in every precision.
 
     Args:
-        model: its weights are copied.
-        header: of its checkpoint.
-        digest: sha256 of its checkpoint.
-        precision: "fp32"; "fp16": weights and feature maps in float16, meant for GPUs (a CPU without float16 arithmetic
-            converts all the time); "int8": the convolutions of the trunks with 8-bit weights and feature maps.
+        header, digest: of the checkpoint.
+        precision: "fp32"; "fp16": weights and feature maps in float16, meant for GPUs; "int8": the convolutions of the
+            trunks with 8-bit weights and feature maps.
         calibration: what the networks get; needed for int8.
-
-    Returns:
-        "encoder" and "generator" → model, float32 at the ends in every precision.
-
-    Raises:
-        UsageError: unknown precision, or int8 without calibration.
     """
     if precision not in PRECISIONS:
         raise UsageError(f"there is no precision {precision!r}; use one of {', '.join(PRECISIONS)}")
@@ -109,13 +94,11 @@ def to_onnx(
 def quantise(model: onnx.ModelProto, feeds: Mapping[str, NDArray[np.float32]]) -> onnx.ModelProto:
     """Quantise the convolutions of a float32 export: weights to int8 for each channel, feature maps to uint8.
 
-    These stay float: the first convolution of the encoder (its input is the image), the resampling filters, the RGB
-    outputs, and all matrix products, which make the codes (8-bit ones made the error of w eight times larger). The
-    weights use 7 of the 8 bits: CPUs without VNNI add pairs of products in 16 bits, which would overflow with 8.
+    The first convolution of the encoder, the resampling filters, the RGB outputs and all matrix products stay float:
+    8-bit ones made the error of w eight times larger. The weights use 7 of the 8 bits: CPUs without VNNI add pairs of
+    products in 16 bits, which would overflow with 8.
 
-    Args:
-        model: of `encoder_to_onnx` or `generator_to_onnx`; left as it is.
-        feeds: an array of N inputs for each input of the model; feature maps beyond what these give are clipped.
+    `feeds` has N inputs for each input; feature maps beyond what these give are clipped.
     """
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 

@@ -37,22 +37,16 @@ GROUPS = 32
 class IdentityBank:
     """Identity codes of N different people.
 
-    The digest goes into the key of every draw and into every audit: it says which bank was drawn from. A bank in memory
-    computes its own. A file states its digest. `load` reads a small file whole, and refuses it where its codes have
-    another digest. A larger file (`file.IN_MEMORY`) is mapped, and its digest is believed. Whoever changes its codes
-    and leaves the digest as it is changes the faces without a trace: only `verify` (`ficgan bank show --check`) finds
-    that out. `verified`, and every audit, say whether it was called for this bank.
+    The digest goes into the key of every draw and into every audit: it says which bank was drawn from. A file states
+    its digest. `load` reads a small file whole and checks it; a larger one (`file.IN_MEMORY`) is mapped, and its digest
+    is believed until `verify` (`ficgan bank show --check`) is called. `verified`, and every audit, say whether it was.
 
     Args:
         codes: float16 [N,D], the intermediate latent w of each person (D is 512).
         attributes: uint8 [N,A], 1 where a person has the attribute.
         names: A attribute names, different from each other.
         provenance: where the codes come from (JSON): `checkpoint` digest, `data` name and licence, counts of images.
-        stated: digest that a file states of these codes. They are then not read: only `verify` knows whether it is true
-            and whether they are finite. None: codes in memory, whose digest is computed.
-
-    Raises:
-        UsageError: shapes that do not belong together, or codes that are not finite.
+        stated: digest that a file states of these codes, which are then not read. None: it is computed.
     """
 
     codes: NDArray[np.float16]
@@ -94,13 +88,7 @@ class IdentityBank:
         return self.stated in (None, self.__dict__.get("_computed_digest"))
 
     def verify(self) -> None:
-        """Read all codes: are they finite, and do they have the digest their file states?
-
-        About a second for a million codes in memory, and otherwise as long as the disk takes to read 1 GB.
-
-        Raises:
-            FicganError: they are not, or have not.
-        """
+        """Read all codes: a FicganError where one is not finite, or they do not have the stated digest."""
         self.__dict__.pop("_computed_digest", None)  # the file may have changed since
         if not self._finite():
             raise FicganError("the bank has codes that are not finite; fetch or build it again")
@@ -119,7 +107,6 @@ class IdentityBank:
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """How many people have each attribute."""
         return dict(zip(self.names, self.attributes.sum(0, dtype=np.int64).tolist(), strict=True))
 
     @classmethod
@@ -132,17 +119,14 @@ class IdentityBank:
         Args:
             codes: float [M,D], one per image.
             people: [M] who is in the image: numbers or strings. A negative number or "" is somebody unknown, who counts
-                as a person of their own; None: all are unknown, so that k counts pictures.
-            attributes: [M,A], not 0 where an image shows the attribute; see `majority` for what a person then has.
+                as a person of their own; None: all are unknown.
+            attributes: [M,A], not 0 where an image shows the attribute; see `majority`.
             names: A attribute names.
             provenance: where the codes come from; the counts of images and people are added.
             columns: A names, alike for attributes that exclude each other, such as Female and Male.
 
         Returns:
             The bank: people in ascending order, then the unknown ones in the order of their images.
-
-        Raises:
-            UsageError: lengths that do not belong together, or codes beyond float16.
         """
         owner, unknown = _owners(people, len(codes))
         table = np.zeros((len(codes), 0), np.uint8) if attributes is None else np.asarray(attributes)
@@ -156,21 +140,14 @@ class IdentityBank:
         per_person = np.bincount(owner)
         means = _means(codes, owner, per_person)
         record = {
-            **(provenance or {}),
-            "images": len(codes),
-            "people": len(per_person),
+            **(provenance or {}), "images": len(codes), "people": len(per_person),
             "images_per_person": [int(per_person.min()), int(per_person.max())],
-            "identities_known": unknown < len(codes),
-            "images_of_unknown_people": unknown,
-        }
+            "identities_known": unknown < len(codes), "images_of_unknown_people": unknown,
+        }  # fmt: skip
         return cls(means, majority(table, owner, len(per_person), columns), tuple(names), record)
 
     def save(self, path: str | Path) -> None:
-        """Write the bank as safetensors with a JSON header, whole or not at all; one not yet verified is before.
-
-        Raises:
-            FicganError: the file cannot be written, or this bank came from one that `verify` refuses.
-        """
+        """Write the bank as safetensors with a JSON header, whole or not at all; it is verified before."""
         if not self.verified:
             self.verify()
         header = {"schema_version": SCHEMA, "names": list(self.names), "digest": self.digest}
@@ -203,11 +180,7 @@ class IdentityBank:
     def query(self, text: str) -> NDArray[np.int64]:
         """People of an attribute group: int64 [M], ascending indices; may be empty.
 
-        Args:
-            text: "Female,-White": comma is and, a leading minus is not; case does not matter; "" is everybody.
-
-        Raises:
-            UsageError: unknown attribute; one like it and all known ones are named.
+        In "Female,-White" the comma is and, a leading minus is not; case does not matter; "" is everybody.
         """
         return self._members(self._wanted(text))
 
@@ -216,11 +189,7 @@ class IdentityBank:
         return self._group(attributes).size
 
     def direction(self, name: str) -> NDArray[np.float32]:
-        """Attribute direction, mean(with) − mean(without): float32 [D], computed in float64.
-
-        Raises:
-            UsageError: unknown attribute, or one that everybody or nobody has.
-        """
+        """Attribute direction, mean(with) − mean(without): float32 [D], computed in float64."""
         index = self._index(name)
         column = self.attributes[:, index] != 0
         with_it, without = np.flatnonzero(column), np.flatnonzero(~column)
@@ -240,7 +209,7 @@ class IdentityBank:
 
         Args:
             k: people to average, 2 … the number of those who have the attributes.
-            key: whom the draw is for (person, track, file); the same key gives the same face, others another one.
+            key: of the person, track or file; the same key gives the same face, others another one.
             seed: of all draws; a long one where the draws must stay secret.
             attributes: group to draw from, such as "Female,-White"; None is the whole bank.
             psi: ψ ≥ 0; at 1 the codes spread as real people do.
@@ -278,7 +247,6 @@ class IdentityBank:
         return group
 
     def _index(self, name: str) -> int:
-        """Index of an attribute; upper and lower case, spaces and underscores are alike."""
         known = {fold(n): i for i, n in enumerate(self.names)}
         if fold(name) in known:
             return known[fold(name)]
@@ -292,7 +260,6 @@ class IdentityBank:
         raise UsageError(f"unknown attribute {name!r}; {guess} bank has {listed}")
 
     def _wanted(self, text: str) -> dict[int, bool]:
-        """Index of each attribute of a group → whether it must be there; empty text gives no condition."""
         wanted: dict[int, bool] = {}
         for item in map(str.strip, text.split(",") if text.strip() else ()):
             present, name = not item.startswith("-"), item.removeprefix("-")
@@ -317,7 +284,6 @@ class IdentityBank:
 
 
 def _owners(people: ArrayLike | None, images: int) -> tuple[NDArray[np.int64], int]:
-    """Index of the person in each image, the unknown ones last and each alone; and how many of these there are."""
     who = np.full(images, -1) if people is None else np.asarray(people)
     unknown = who < 0 if np.issubdtype(who.dtype, np.number) else who == ""
     owner = np.empty(len(who), np.int64)
@@ -327,7 +293,6 @@ def _owners(people: ArrayLike | None, images: int) -> tuple[NDArray[np.int64], i
 
 
 def _means(codes: NDArray[np.floating], owner: NDArray[np.int64], per_person: NDArray[np.int64]) -> NDArray[np.float16]:
-    """Mean code of each person, float64 inside; besides the result it holds the images of CHUNK people."""
     order = np.argsort(owner, kind="stable")
     ends = np.cumsum(per_person)
     means = np.empty((len(per_person), codes.shape[1]), np.float16)
@@ -364,11 +329,7 @@ def fold(name: str) -> str:
 
 
 def parse_direction(text: str) -> tuple[str, float]:
-    """Read "Female=0.7": an attribute and how far to go; 1 is the distance of the means of those with and without it.
-
-    Raises:
-        UsageError: another form.
-    """
+    """Read "Female=0.7": an attribute and how far to go, in distances of the means with and without it."""
     name, equals, amount = text.partition("=")
     try:
         value = float(amount)
@@ -384,13 +345,12 @@ def majority(
 ) -> NDArray[np.uint8]:
     """Attributes per person, uint8 [N,A] of 0 and 1, from attributes per image.
 
-    A person has an attribute that more than half of the images show. Attributes of one column exclude each other
-    (Female and Male, the ages): of those a person has the one that most images show, and none where two are level.
+    A person has an attribute that more than half of the images show. Of attributes that exclude each other (Female and
+    Male, the ages) a person has the one that most images show, and none where two are level.
 
     Args:
         values: [M,A], not 0 where the image shows the attribute.
         owner: [M], 0 … people − 1.
-        people: N.
         columns: A names of columns, alike for attributes that exclude each other; empty: none do.
     """
     pictures = np.bincount(owner, minlength=people)
@@ -412,13 +372,10 @@ def encode_faces(
     model: FICGAN, images: torch.Tensor, *, batch: int = 64, device: str = "cpu",
     progress: Callable[[int, int], None] | None = None,
 ) -> NDArray[np.float32]:  # fmt: skip
-    """Intermediate latents w of aligned faces: float32 [N,w_dim].
+    """Intermediate latents w, float32 [N,w_dim], of aligned faces uint8 [N,3,R,R].
 
     Args:
-        model: in evaluation mode, on `device`.
-        images: uint8 [N,3,R,R] at the model's resolution.
         batch: faces at once.
-        device: where the model is.
         progress: called as progress(done, N).
     """
     import torch

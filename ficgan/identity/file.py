@@ -1,7 +1,7 @@
-"""The files of ficgan: the header of any of them, and the identity bank, written and read without copies of its arrays.
+"""The files of ficgan, all safetensors: their header, and the identity bank.
 
-They are safetensors files. The safetensors library copies every array it reads. A bank of a million codes has 1 GB, of
-which a draw needs a few MB: so a large bank is mapped instead.
+The safetensors library copies every array it reads. A bank of a million codes has 1 GB, of which a draw needs a few MB,
+so a large bank is mapped instead.
 """
 
 from __future__ import annotations
@@ -25,11 +25,7 @@ __all__ = ["ModelInfo", "file_digest", "file_header", "read_bank", "write_bank"]
 
 
 def file_header(path: str | Path) -> tuple[str, dict[str, Any]]:
-    """Kind ("model", "appearance", "bank", …) and JSON header of a safetensors file of ficgan; its arrays stay unread.
-
-    Raises:
-        FicganError: missing, damaged, or not written by ficgan.
-    """
+    """Kind ("model", "appearance", "bank", …) and JSON header of a file of ficgan; its arrays stay unread."""
     try:
         with open(path, "rb") as file:
             size = int.from_bytes(file.read(8), "little")
@@ -58,11 +54,7 @@ class ModelInfo:
 
     @classmethod
     def of(cls, path: str | Path) -> ModelInfo:
-        """What the header of a network or of an appearance model says.
-
-        Raises:
-            FicganError: missing, damaged, or another file.
-        """
+        """What the header of a network or of an appearance model says."""
         kind, header = file_header(path)
         try:
             if kind in ("model", "appearance"):
@@ -82,11 +74,7 @@ KINDS = {"codes": ("F16", "<f2"), "attributes": ("U8", "u1")}
 def write_bank(
     path: str | Path, codes: NDArray[np.float16], attributes: NDArray[np.uint8], header: Mapping[str, Any]
 ) -> None:
-    """Write codes [N,D], attribute table [N,A] and JSON header as one safetensors file, whole or not at all.
-
-    Raises:
-        FicganError: the file cannot be written; its folder must exist.
-    """
+    """Write codes [N,D], attribute table [N,A] and JSON header as one safetensors file, whole or not at all."""
     given = {"codes": codes, "attributes": attributes}
     arrays = {name: np.ascontiguousarray(given[name], dtype) for name, (_, dtype) in KINDS.items()}
     metadata = {"format": "ficgan", "kind": "bank", "header": json.dumps(header, sort_keys=True)}
@@ -111,14 +99,11 @@ def write_bank(
 def read_bank(path: str | Path) -> tuple[NDArray[np.float16], NDArray[np.uint8], dict[str, Any], bool]:
     """Read a file of `write_bank`; a large one is mapped, so that only what is used of it is ever read.
 
-    To replace a bank that may be in use, move the new file to its name, as `write_bank` does: the mapped one then lives
-    on. A bank that is overwritten in place changes under its users, and one that is cut in place ends their process.
+    To replace a bank that may be in use, move the new file to its name, as `write_bank` does. Overwriting it in place
+    changes it under its users, and cutting it ends their process.
 
     Returns:
         Codes float16 [N,D], attributes uint8 [N,A], both read-only; the JSON header; and whether the file is mapped.
-
-    Raises:
-        FicganError: missing, not written by ficgan, of another kind, or of another length than it states.
     """
     path = Path(path)
     if not path.is_file():

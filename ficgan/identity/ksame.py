@@ -32,7 +32,6 @@ class KSameCode:
 
     Args:
         w: [512] the code w_m, or the one with its variance restored.
-        k: number of people averaged.
         psi: share of the population's spread that was restored; 0 is the paper's mean.
         commitment: hash that binds the seed, see `commitment`; None for a short seed.
         members_digest: sha256 of the bank's digest and the members' indices.
@@ -88,10 +87,9 @@ def check_psi(psi: float) -> float:
 
 
 def draw_members(n: int, k: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """k different numbers of 0 … n − 1, ascending, every set equally likely.
+    """k different numbers of 0 … n − 1, ascending, every set equally likely; time and memory of order k.
 
-    It uses only the bit generator's raw output. NumPy keeps that stream the same across its versions, which it does
-    not promise of `choice`, so a draw can be repeated years later. Time and memory are of order k.
+    It uses only the bit generator's raw output, whose stream NumPy keeps across versions, so a draw can be repeated.
     """
     if k > n // 2:
         keep = np.ones(n, bool)
@@ -113,15 +111,12 @@ def restore_variance(
     """w̄ + ψ·√k·(w_m − w̄), its distance from w̄ at most `cap`; ψ = 0 is w_m itself, untouched.
 
     The mean of k codes has 1/k of their variance, so that all plain means look alike. Scaling its deviation by ψ·√k
-    (which shrinks it where ψ·√k < 1) gives it ψ² of the variance, and every one of the k the same small weight, ψ/√k.
-    Drawing without replacement from N people leaves (N − k)/(N − 1) of that: at k = N nothing deviates from w̄.
+    gives it ψ² of the variance, and every one of the k the same small weight, ψ/√k. Drawing without replacement from N
+    people leaves (N − k)/(N − 1) of that: at k = N nothing deviates from w̄.
 
     Args:
         w_m: [512] mean of the k codes drawn.
         centre: [512] mean w̄ of the group they were drawn from.
-        k: how many.
-        psi: ≥ 0.
-        cap: largest ‖w − w̄‖.
     """
     if psi == 0:
         return w_m.astype(np.float32)

@@ -34,9 +34,6 @@ def mix_layers(
         layer: i in 0 … L − 1: layers 1 … i keep w_s, i + 1 … L take w_m. 0 is the strongest.
         band: (first, last), 1 ≤ first ≤ last ≤ L: exactly these layers take w_m.
 
-    Raises:
-        UsageError: a layer out of range, or not exactly one of `layer` and `band`.
-
     Source: FICGAN, "Controlling Degree of De-identification" (layer) and Figure A (band).
     """
     first, last = k_same_layers(num_layers, layer, band)
@@ -66,11 +63,7 @@ def k_same_layers(num_layers: int, layer: int | None, band: tuple[int, int] | No
 
 
 def parse_band(text: str | tuple[int, int], num_layers: int) -> tuple[int, int]:
-    """Read a band of style layers, "5-8" or "5"; a pair is checked and given back.
-
-    Raises:
-        UsageError: another form, or layers the checkpoint does not have.
-    """
+    """Read a band of style layers, "5-8" or "5"; a pair is checked and given back."""
     if isinstance(text, str):
         match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", text, re.ASCII)
         if not match:
@@ -100,19 +93,13 @@ def audit(
     """State, ready for JSON, what was drawn, which layers carry it, and what k does not cover.
 
     Args:
-        bank: the bank drawn from.
-        k: people averaged per face.
         psi: ψ of the draws, one or all that occurred.
-        num_layers: L of the checkpoint.
         seed: of the draws; only its commitment is stated.
         alpha: share of the exemplar in eq. 5, None without one.
         layer, band: as of `mix_layers`.
         attributes: group drawn from.
         directions: attribute directions added, such as "Female=0.7".
         target: where the new identity comes from: "bank", "exemplar" (eq. 5) or "swap" (w_t itself).
-
-    Raises:
-        UsageError: layers out of range or an unknown target.
     """
     if target not in TARGETS:
         raise UsageError(f"audit: unknown target {target!r}; use one of {', '.join(TARGETS)}")
@@ -161,7 +148,6 @@ def _statement(new: list[int], source: list[int], target: str, alpha: float | No
 
 
 def _counted(bank: IdentityBank) -> str:
-    """What k counts, where that is not people."""
     if bank.provenance.get("identities_known") is False:
         return " k counts pictures, not people: the bank was built without identities."
     unknown = bank.provenance.get("images_of_unknown_people")

@@ -12,14 +12,9 @@ __all__ = ["Discriminator", "minibatch_std"]
 
 
 def minibatch_std(x: Tensor, group: int) -> Tensor:
-    """Append one channel: the features' standard deviation over groups of images, averaged to one number a group.
+    """Append to features [B,C,H,W] a channel: their standard deviation over groups of images, one mean for each group.
 
-    Args:
-        x: features [B,C,H,W].
-        group: images per group; the largest divisor of B that is not above it is used.
-
-    Returns:
-        [B,C+1,H,W].
+    `group` images; the largest divisor of B that is not above it is used.
 
     Source: Karras et al. 2018, section 3.
     """
@@ -32,12 +27,7 @@ def minibatch_std(x: Tensor, group: int) -> Tensor:
 
 
 class Discriminator(nn.Module):
-    """Residual StyleGAN2 discriminator.
-
-    Args:
-        config: channels and minibatch group.
-        resolution: image side R.
-    """
+    """Residual StyleGAN2 discriminator for images of side R."""
 
     def __init__(self, config: DiscriminatorConfig, resolution: int) -> None:
         super().__init__()
@@ -54,10 +44,9 @@ class Discriminator(nn.Module):
         self.head = Linear(channels, 1)
 
     def forward(self, x: Tensor, *, features: bool = False, parts: int = 1) -> Tensor | tuple[Tensor, list[Tensor]]:
-        """Score images.
+        """Score images [B,3,R,R] in [−1, 1].
 
         Args:
-            x: images [B,3,R,R] in [−1, 1].
             features: also return the output of each down-block, for feature matching.
             parts: equal parts of the batch (real, reconstructed, mixed) whose deviations are taken apart: a group that
                 holds several kinds would hide the collapse of one.

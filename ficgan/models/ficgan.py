@@ -22,9 +22,6 @@ class Encoder(nn.Module):
 
     Pooling takes the positions out of the identity code, so that pose can only go through the spatial code.
 
-    Args:
-        config: sizes.
-
     Source: FICGAN, "Encoder"; the exact shape is not in the paper, the nearest is the Swapping Autoencoder's.
     """
 
@@ -50,14 +47,7 @@ class Encoder(nn.Module):
             self.spatial_constant = nn.Parameter(torch.randn(1, config.spatial_channels, 4, 4))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Encode images.
-
-        Args:
-            x: images [B,3,R,R] in [−1, 1].
-
-        Returns:
-            z_id [B,id_dim] and z_non [B,C,4,4].
-        """
+        """z_id [B,id_dim] and z_non [B,C,4,4] of images [B,3,R,R] in [−1, 1]."""
         trunk = self.trunk(self.from_rgb(x))  # [B,C4,4,4]
         z_id = self.identity_head(self.identity_conv(trunk).mean((2, 3)))
         if self.spatial_conv is None or self.spatial_head is None:
@@ -72,9 +62,6 @@ class Encoder(nn.Module):
 
 class MappingNetwork(nn.Module):
     """MLP on the normalised identity code, with a running mean of its outputs.
-
-    Args:
-        config: sizes, depth and learning-rate multiplier.
 
     Source: FICGAN, "Generator": "a series of multi-layer perceptrons".
     """
@@ -104,17 +91,10 @@ class MappingNetwork(nn.Module):
 class StyleLayer(nn.Module):
     """3×3 convolution whose feature statistics are set by w, optionally with ×2 upsampling.
 
-    Two interchangeable modulations:
-
     - `adain` (the paper): convolve, bias, leaky ReLU, then instance-normalise and scale and shift by the style.
     - `demodulate` (StyleGAN2): scale the input channels by the style, convolve, divide by the norm the scaled kernel
       has, bias, leaky ReLU. Activations are scaled rather than weights, so that faces with different w share one
       convolution.
-
-    Args:
-        in_channels, out_channels: sizes.
-        config: modulation and w_dim.
-        up: whether the layer doubles the resolution.
     """
 
     taps: Tensor
@@ -138,15 +118,7 @@ class StyleLayer(nn.Module):
         return self.affine(w)
 
     def forward(self, x: Tensor, style: Tensor) -> Tensor:
-        """Apply the layer.
-
-        Args:
-            x: features [B,in,H,W].
-            style: output of `style` for each image.
-
-        Returns:
-            Features [B,out,H,W], or [B,out,2H,2W] when `up`.
-        """
+        """Features [B,out,H,W], or [B,out,2H,2W] when `up`, of features [B,in,H,W] and the output of `style`."""
         weight = (self.weight * self.weight_gain).to(x.dtype)
         bias = self.bias.to(x.dtype)
         if self.modulation == "adain":
@@ -163,9 +135,6 @@ class StyleLayer(nn.Module):
 
 class Generator(nn.Module):
     """Synthesis network with L = 2·(log2 R − 2) style layers and a sum of RGB outputs, one for each resolution.
-
-    Args:
-        config: sizes and modulation.
 
     Source: FICGAN, "Generator"; StyleGAN for the style layers; StyleGAN2 for the summed RGB outputs.
     """
@@ -192,14 +161,7 @@ class Generator(nn.Module):
         return len(self.layers)
 
     def styles(self, w: Tensor) -> list[Tensor]:
-        """Styles of all layers, so that a fixed w (one track, one draw) is mapped once.
-
-        Args:
-            w: [B,w_dim] for all layers alike, or [B,L,w_dim].
-
-        Returns:
-            One tensor per layer, each [B, …].
-        """
+        """Styles of all layers, each [B, …], from w [B,w_dim] or [B,L,w_dim]."""
         per_layer = w.unbind(1) if w.ndim == 3 else [w] * self.num_layers
         return [layer.style(w_layer) for layer, w_layer in zip(self.layers, per_layer, strict=True)]  # type: ignore
 
@@ -229,13 +191,7 @@ class Codes(NamedTuple):
 
 
 class FICGAN(nn.Module):
-    """The controllable de-identification model.
-
-    Args:
-        config: sizes.
-
-    Source: FICGAN, "Overall Framework", Figure 2.
-    """
+    """The controllable de-identification model; FICGAN, "Overall Framework", Figure 2."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -246,12 +202,10 @@ class FICGAN(nn.Module):
 
     @property
     def num_layers(self) -> int:
-        """Number of style layers L."""
         return self.generator.num_layers
 
     @property
     def resolution(self) -> int:
-        """Side R of the images, pixels."""
         return self.config.resolution
 
     def encode(self, x: Tensor) -> Codes:

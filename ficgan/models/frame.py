@@ -37,9 +37,6 @@ class FrameEncoder(nn.Module):
     """Texture in the frame → learned part of the identity code, and z_non; a residual trunk from R/2 to 4×4.
 
     The first step folds 2×2 pixels into channels: full resolution would cost as much as all the rest.
-
-    Args:
-        config: sizes.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -67,10 +64,6 @@ class FrameEncoder(nn.Module):
 
 class FrameGenerator(nn.Module):
     """Synthesis network with L = 2·(log2 R − 2) style layers, given the linear model's texture.
-
-    Args:
-        config: sizes and modulation.
-        frame: sizes of what the linear model gives.
 
     Source: FICGAN, "Generator"; StyleGAN2 for the summed RGB outputs.
     """
@@ -100,13 +93,9 @@ class FrameGenerator(nn.Module):
         return len(self.layers)
 
     def forward(self, w: Tensor, moment: Tensor, z_non: Tensor, linear: Tensor) -> FrameOutput:
-        """What is added to the linear model.
+        """What is added to the linear model, from w [B,w_dim] or [B,L,w_dim], moment [B,M] and z_non [B,C,4,4].
 
-        Args:
-            w: [B,w_dim] for all layers alike, or [B,L,w_dim].
-            moment: [B,M].
-            z_non: [B,C,4,4].
-            linear: texture of the linear model [B,3,R,R] in [−1, 1].
+        `linear` [B,3,R,R] in [−1, 1] is the linear model's texture.
         """
         per_layer = w.unbind(1) if w.ndim == 3 else [w] * self.num_layers
         told = [torch.cat([one, moment.to(one.dtype)], 1) for one in per_layer]
@@ -129,11 +118,7 @@ class FrameGenerator(nn.Module):
 
 
 class FrameFICGAN(nn.Module):
-    """Encoder, mapping network and generator in the canonical frame.
-
-    Args:
-        config: sizes; `config.frame` must be set.
-    """
+    """Encoder, mapping network and generator in the canonical frame."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -145,20 +130,16 @@ class FrameFICGAN(nn.Module):
 
     @property
     def num_layers(self) -> int:
-        """Number of style layers L."""
         return self.generator.num_layers
 
     @property
     def resolution(self) -> int:
-        """Side R of the textures, pixels."""
         return self.config.resolution
 
     def encode(self, textures: Tensor, code: Tensor) -> Codes:
-        """Identity and spatial codes.
+        """Identity and spatial codes of textures [B,3,R,R] in [−1, 1].
 
-        Args:
-            textures: [B,3,R,R] in [−1, 1].
-            code: the linear model's identity code [B,code_dim], which becomes the first part of z_id.
+        `code` [B,code_dim] is the linear model's identity code, which becomes the first part of z_id.
         """
         learned, z_non = self.encoder(textures)
         return Codes(torch.cat([code.to(learned.dtype), learned], 1), z_non)
@@ -190,12 +171,8 @@ class FrameDiscriminator(nn.Module):
     """Judges faces locally: patches of the texture in the frame, and feature maps of V on what is published.
 
     A discriminator on whole crops, whose surroundings are real in both kinds, needs hundreds of steps to see any
-    difference. Patches at known places of the face, and features that a recogniser has learnt, tell it within a
-    hundred. The judges of features are held by their spectral norm, the one of patches by R1.
-
-    Args:
-        config: channels; `config.taps` are those of V's feature maps, the coarsest last.
-        resolution: side R of the textures.
+    difference. Patches at known places and features of a recogniser tell it within a hundred. The judges of features
+    are held by their spectral norm, the one of patches by R1.
 
     Source: Isola et al. 2017 (patches); Sauer et al. 2021, Projected GANs (frozen features); Miyato et al. 2018.
     """
@@ -237,7 +214,6 @@ class FrameDiscriminator(nn.Module):
 
 
 def _judge(layers: Sequence[tuple[int, int, int, int]]) -> nn.Sequential:
-    """Convolutions (in, out, kernel, stride) with leaky ReLU, and one to logits."""
     modules: list[nn.Module] = []
     for inside, outside, kernel, stride in layers:
         modules += [nn.Conv2d(inside, outside, kernel, stride, padding=1), nn.LeakyReLU(0.2)]

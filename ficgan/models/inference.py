@@ -27,14 +27,12 @@ ROOT2 = math.sqrt(2)
 class InferenceModel(nn.Module):
     """A trained model for use only: no gradients, no training state.
 
-    What is constant is computed once: learning-rate gains, the gains of activations and residual sums (a leaky ReLU
-    lets a positive factor through, so it goes into weight and bias before it), the kernel norms of demodulation. What
-    depends on w alone (`styles`) is apart from what depends on the picture (`synthesise`), so that a face which keeps
-    its w over a film has its styles computed once. The mapping network and the styles stay in float32.
+    What is constant is computed once: learning-rate gains, the gains of activations and residual sums, the kernel norms
+    of demodulation. What depends on w alone (`styles`) is apart from what depends on the picture (`synthesise`), so a
+    face which keeps its w over a film has its styles computed once. The mapping network and the styles stay in float32.
 
     Args:
         model: the trained networks; not changed.
-        device: "cpu", "cuda" or "cuda:N".
         dtype: of features and convolution weights: float32, bfloat16 or float16.
         compile: let torch.compile fuse what is left; on a GPU its graphs are replayed (CUDA graphs). The first call
             of each batch size takes up to a minute; on a CPU a C++ compiler must be installed.
@@ -70,10 +68,7 @@ class InferenceModel(nn.Module):
 
     @torch.inference_mode()
     def styles(self, w: Tensor) -> Tensor:
-        """All that the style layers need of w, [B,w_dim] or [B,L,w_dim]: [B,S] float32, one row a face.
-
-        Rows can be kept, and those of different faces stacked.
-        """
+        """All that the style layers need of w, [B,w_dim] or [B,L,w_dim]: [B,S] float32, one row a face."""
         w = w if w.ndim == 3 else w.unsqueeze(1).expand(-1, self.num_layers, -1)
         return self._run(self.styler, w.to(device=self.device, dtype=torch.float32).contiguous())[0]
 
@@ -92,7 +87,7 @@ class InferenceModel(nn.Module):
         return self.generate(self.map(codes.z_id), codes.z_non)
 
     def digest(self) -> str:
-        """Short hash of the weights: tells models apart."""
+        """Short hash of the weights."""
         total = hashlib.sha256()
         for name, value in self.named_buffers():
             total.update(f"{name} {value.double().sum().item()!r} {value.double().square().sum().item()!r}".encode())

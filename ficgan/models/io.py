@@ -1,7 +1,6 @@
 """Checkpoints: safetensors weights with a JSON header; never a pickle.
 
-The header says everything needed to rebuild the model and to account for it: schema version, configuration,
-alignment of the faces, data and licence, training record.
+The header has everything needed to rebuild the model and to account for it.
 """
 
 from __future__ import annotations
@@ -54,14 +53,7 @@ class CheckpointHeader(BaseModel):
 def save_tensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], *, kind: str) -> None:
     """Write tensors and a JSON header as one safetensors file, whole or not at all.
 
-    Args:
-        path: the file; its folder must exist.
-        tensors: name → tensor; moved to the CPU.
-        metadata: JSON-serialisable header.
-        kind: what the file is ("model", "training-state", …); checked when it is read.
-
-    Raises:
-        FicganError: the file cannot be written.
+    `kind` is what the file is ("model", "training-state", …); it is checked when it is read.
     """
     from safetensors.torch import save_file
 
@@ -86,18 +78,7 @@ def save_tensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: Mapp
 
 
 def load_tensors(path: str | Path, *, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read a file of `save_tensors`.
-
-    Args:
-        path: the file.
-        kind: what it must be.
-
-    Returns:
-        Tensors by name, and the JSON header.
-
-    Raises:
-        FicganError: missing, damaged, not written by ficgan, or of another kind.
-    """
+    """Tensors by name, and the JSON header, of a file of `save_tensors` of that kind."""
     from safetensors import SafetensorError, safe_open
 
     path = Path(path)
@@ -121,17 +102,7 @@ def load_tensors(path: str | Path, *, kind: str) -> tuple[dict[str, Tensor], dic
 
 
 def save_checkpoint(path: str | Path, model: FICGAN, header: CheckpointHeader, *, half: bool = True) -> None:
-    """Write a model for use.
-
-    Args:
-        path: file to write (.safetensors), replaced whole.
-        model: its weights are stored.
-        header: what to store beside them.
-        half: store float16, half the size; False keeps float32.
-
-    Raises:
-        FicganError: the file cannot be written.
-    """
+    """Write a model for use, its file replaced whole; `half` stores float16, half the size."""
     dtype = torch.float16 if half else torch.float32
     tensors = {name: tensor.to(dtype) for name, tensor in model.state_dict().items()}
     save_tensors(path, tensors, header.model_dump(mode="json"), kind="model")
@@ -149,18 +120,7 @@ def _check_weights(path: str | Path, model: FICGAN) -> None:
 
 
 def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> tuple[FICGAN, CheckpointHeader]:
-    """Read a model.
-
-    Args:
-        path: file of `save_checkpoint`.
-        device: where the model goes.
-
-    Returns:
-        The model in float32 and evaluation mode, and its header.
-
-    Raises:
-        FicganError: missing, damaged, foreign or newer file.
-    """
+    """The model of a file of `save_checkpoint` in float32 and evaluation mode, and its header."""
     tensors, raw = load_tensors(path, kind="model")
     version = raw.get("schema_version")
     if not isinstance(version, int) or version > SCHEMA:

@@ -25,24 +25,12 @@ def normalise_rms(x: Tensor, dim: int = 1) -> Tensor:
 
 
 class Linear(nn.Module):
-    """Equalised linear layer with an optional leaky ReLU.
-
-    Args:
-        in_features, out_features: sizes.
-        activation: "linear" or "lrelu".
-        bias_init: start value of the bias.
-        lr_multiplier: learning speed relative to the other layers.
-    """
+    """Equalised linear layer, optionally with a leaky ReLU; `lr_multiplier` is relative to the other layers."""
 
     def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        *,
-        activation: str = "linear",
-        bias_init: float = 0.0,
+        self, in_features: int, out_features: int, *, activation: str = "linear", bias_init: float = 0.0,
         lr_multiplier: float = 1.0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         self.activation = activation
         self.weight = nn.Parameter(torch.randn(out_features, in_features) / lr_multiplier)
@@ -59,28 +47,14 @@ class Linear(nn.Module):
 
 
 class Conv2d(nn.Module):
-    """Equalised k×k convolution, optional ×2 downsampling before it, bias, optional leaky ReLU.
-
-    Args:
-        in_channels, out_channels: sizes.
-        kernel: odd kernel side.
-        down: filter with (1,3,3,1) and keep every second pixel.
-        activation: "linear" or "lrelu".
-        bias: whether there is one.
-    """
+    """Equalised convolution, odd kernel; `down` filters with (1,3,3,1) and keeps every second pixel before it."""
 
     taps: Tensor
 
     def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel: int,
-        *,
-        down: bool = False,
-        activation: str = "lrelu",
+        self, in_channels: int, out_channels: int, kernel: int, *, down: bool = False, activation: str = "lrelu",
         bias: bool = True,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         self.kernel, self.down, self.activation = kernel, down, activation
         self.weight = nn.Parameter(torch.randn(out_channels, in_channels, kernel, kernel))

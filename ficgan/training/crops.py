@@ -42,17 +42,7 @@ class Judged(NamedTuple):
 
 
 class CropTask:
-    """Data, V and pictures of a run on aligned crops.
-
-    Args:
-        config: of the run.
-        data: folders, zips or tars of aligned faces.
-        labels, split: use only images whose row in the label file has this split.
-        device: where images and V live.
-
-    Raises:
-        UsageError, InputError: with one sentence.
-    """
+    """Data, V and pictures of a run on aligned crops."""
 
     def __init__(
         self, config: Config, data: Sequence[Path | str], labels: Path | str | None, split: str | None,
@@ -82,7 +72,6 @@ class CropTask:
         """Accumulate the gradients of the total loss in E, mapping and G for one round.
 
         Args:
-            state: model in training mode.
             judge: D, whose parameters must not require gradients.
             rows: int64 [B] of the set.
             weights: λ at this moment.
@@ -144,7 +133,6 @@ class CropTask:
         self, x: Tensor, x_rec: Tensor, x_mix: Tensor, plan: Swap, factor: float, num_layers: int,
         rng: torch.Generator, terms: dict[str, Tensor],
     ) -> Tensor:  # fmt: skip
-        """The part of the total loss that V supplies; fills `terms`. With factor 0 it is the perceptual loss alone."""
         config, total = self.config.loss, x.new_zeros(())
         taps = config.perceptual > 0
         with torch.no_grad():
@@ -183,8 +171,7 @@ class CropTask:
     ) -> dict[str, Tensor]:
         """Accumulate the gradients of the logistic loss in D for one round of `generator_step`.
 
-        Returns:
-            Batch means: the loss, mean logits, and r_t = mean sign of the real logits.
+        Returns batch means: the loss, mean logits, and r_t = mean sign of the real logits.
         """
         logits = judge(state.augment(torch.cat(made)), parts=3)
         assert isinstance(logits, Tensor)
@@ -197,12 +184,7 @@ class CropTask:
     def r1_step(self, state: TrainingState, made: Judged, weight: float, share: float) -> dict[str, Tensor]:
         """Accumulate the gradients of R1 in D for one round, in float32 and outside of any compilation.
 
-        Args:
-            weight: γ times the interval of lazy regularisation.
-            share: factor on the loss.
-
-        Returns:
-            The mean penalty, unweighted.
+        `weight` is γ times the interval of lazy regularisation. Returns the mean penalty, unweighted.
         """
         assert isinstance(state.discriminator, Discriminator)
         with torch.autocast(self.device.type, enabled=False):
@@ -215,7 +197,6 @@ class CropTask:
         return {"r1": penalty.detach()}
 
     def save(self, path: Path, model: FICGAN | FrameFICGAN, training: dict[str, Any]) -> None:
-        """Write the averaged model for use."""
         assert isinstance(model, FICGAN)
         data = {"licence": self.config.data_licence, "fingerprint": self.faces.fingerprint, "images": len(self.faces)}
         alignment = self.alignment.to_dict()
@@ -247,16 +228,10 @@ class CropTask:
 
 
 def decoded_images(faces: FaceData, folder: Path) -> Tensor | StoredRows:
-    """All images of a set, decoded: in memory, or on disk where they are many.
+    """All images of a set, decoded, uint8 [N,3,R,R]: in memory, or on disk where they are many.
 
     The file in `folder` is named by the set's fingerprint and written once, whole or not at all. Several processes may
     call this at a time.
-
-    Returns:
-        uint8 [N,3,R,R], to be indexed by rows.
-
-    Raises:
-        InputError, FicganError: a damaged image, or no room on the disk.
     """
     shape = (len(faces), 3, faces.resolution, faces.resolution)
     if np.prod(shape) <= RESIDENT:
@@ -279,15 +254,10 @@ def decoded_images(faces: FaceData, folder: Path) -> Tensor | StoredRows:
 
 @torch.no_grad()
 def snapshot(model: FICGAN, faces: Tensor, path: Path) -> None:
-    """Write one picture; a column for each face.
+    """Write one picture of faces [B,3,R,R] in [−1, 1]; a column for each.
 
     Rows: source, reconstruction, swap with the next face, then the mean code in all layers (i = 0) and i = ¼L, ½L, ¾L,
     L − 1.
-
-    Args:
-        model: averaged model in evaluation mode.
-        faces: [B,3,R,R] in [−1, 1].
-        path: PNG to write.
     """
     num_layers = model.num_layers
     codes = model.encode(faces)

@@ -39,11 +39,7 @@ JUDGED = 192
 
 
 class FrameLosses(nn.Module):
-    """What must stay of a source is read from the mix by linear maps, fitted to the training set once.
-
-    Args:
-        faces: training set.
-    """
+    """What must stay of a source is read from the mix by linear maps, fitted to the training set once."""
 
     readers: Tensor
     looks: Tensor
@@ -68,12 +64,9 @@ class FrameLosses(nn.Module):
         self.register_buffer("trust", torch.tensor(np.r_[trust, np.ones(len(looks))], dtype=torch.float32))
 
     def keep(self, textures: Tensor, shape: Tensor, wanted: Tensor) -> Tensor:
-        """Squared error [B] of expression and attributes as the textures show them.
+        """Squared error [B] of expression and attributes, `wanted` [B,6+A], as the textures show them.
 
-        Args:
-            textures: [B,3,R,R] in [−1, 1].
-            shape: [B,I], coefficients of the published shape.
-            wanted: [B,6+A].
+        `textures` [B,3,R,R] in [−1, 1]; `shape` [B,I], coefficients of the published shape.
         """
         small = F.interpolate(textures, (SMALL, SMALL), mode="area").movedim(1, 3).flatten(1)
         small = (small - small.mean(1, keepdim=True)) / small.std(1, keepdim=True).clamp_min(2 / 255)
@@ -96,17 +89,7 @@ class Judged(NamedTuple):
 
 
 class FrameTask:
-    """Data, V and pictures of a run in the canonical frame.
-
-    Args:
-        config: of the run; `config.model.frame` says which linear model the network refines.
-        data: folders, zips or tars of faces aligned by the default template.
-        labels, split: use only images whose row in the label file has this split.
-        device: where batches and V live.
-
-    Raises:
-        UsageError, InputError: with one sentence.
-    """
+    """Data, V and pictures of a run in the canonical frame, on the linear model that `config.model.frame` names."""
 
     def __init__(
         self, config: Config, data: Sequence[Path | str], labels: Path | str | None, split: str | None,
@@ -283,7 +266,6 @@ class FrameTask:
         self, batch: FrameBatch, plan: Swap, textures: Tensor, shape: Tensor, x_rec: Tensor, x_mix: Tensor,
         weights: Weights, rng: torch.Generator,
     ) -> tuple[dict[str, Tensor], list[Tensor], list[Tensor]]:  # fmt: skip
-        """Terms of the loss, and V's feature maps of the mixes and of varied sources, for D."""
         factors, count = self.config.loss, len(x_rec)
         mask = self.composite.mask
         rec, mix = textures.chunk(2)
@@ -380,7 +362,6 @@ class FrameTask:
         return {name: float(np.exp(mean)) if name.startswith("sharp") else mean for name, mean in means.items()}
 
     def _held_out(self, model: FrameFICGAN, rows: NDArray[np.int64], kept: int, rng: np.random.Generator) -> _Made:
-        """Reconstructions and mixes of held-out faces, each with a draw of its own in layers above `kept`."""
         drawn = np.stack([self.memory.draw(rng) for _ in rows])
         new, w_new = np.split(drawn, [self.model.code_size], 1)
         batch = self.mixes.batch(rows, new, np.full(len(rows), kept + 1), rng)

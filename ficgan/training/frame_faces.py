@@ -35,12 +35,10 @@ class FrameFaces:
     """A training set as the frame sees it; images and textures stay on disk.
 
     Args:
-        model: linear model that read them.
         images: rows uint8 [S,S,3], aligned crops.
         textures: rows uint8 [R,R,3].
         read: of their meshes.
         codes: float32 [N,D] of the linear model.
-        moment: of the sources.
         detail: float32 [N] of `detail_of`.
         identity: float32 [N,E], embeddings of V.
     """
@@ -65,11 +63,7 @@ class FrameFaces:
         """Read the clear faces of a set, or take what an earlier run has left in `folder`.
 
         Args:
-            data: aligned faces.
-            model: linear model.
-            mesh: reads them.
             verify: V, on crops in [−1, 1].
-            folder: where arrays are kept.
             key: of model, mesh and V; with it the arrays of others are not taken.
             say: called as say(stage, done, total).
         """
@@ -167,13 +161,7 @@ class FrameBatch:
 
 
 class Mixes:
-    """What the linear model makes of batches: its reconstructions, and mixes as `FrameModel` publishes them.
-
-    Args:
-        faces: training set.
-        config: of the published face.
-        device: where batches go.
-    """
+    """What the linear model makes of batches: its reconstructions, and mixes as `FrameModel` publishes them."""
 
     def __init__(self, faces: FrameFaces, config: FrameConfig, device: torch.device) -> None:
         self.faces, self.config, self.device = faces, config, device
@@ -181,14 +169,7 @@ class Mixes:
     def batch(
         self, rows: NDArray[np.int64], new: Floats, first: NDArray[np.int64], rng: np.random.Generator
     ) -> FrameBatch:
-        """Rows of the set, each of which takes another code from layer `first` on.
-
-        Args:
-            rows: [B].
-            new: float32 [B,D], the other codes.
-            first: [B], first layer (from 1) that is new.
-            rng: draws the noise on expressions.
-        """
+        """Rows [B] of the set, each of which takes another code `new` [B,D] from layer `first` [B] (from 1) on."""
         faces, model, config = self.faces, self.faces.model, self.config
         own, moment = faces.codes[rows], faces.moment.take(rows)
         moment = replace(moment, numbers=np.clip(moment.numbers, -config.limit, config.limit))
@@ -252,12 +233,9 @@ class Mixes:
 
 
 class CodeMemory:
-    """The codes of faces seen lately, from which k-same means are drawn as a bank draws them.
+    """The codes of the `size` faces seen last, from which k-same means are drawn as a bank draws them.
 
-    Args:
-        size: faces remembered.
-        k: people of a mean, which are averaged and given `psi` of their variance back.
-        psi: most of it.
+    At most `psi` of their variance is given back to the means.
     """
 
     def __init__(self, size: int = 4096, k: int = 1024, psi: float = 1.0) -> None:
@@ -266,7 +244,6 @@ class CodeMemory:
         self._cap, self._age = np.inf, 0
 
     def add(self, codes: Floats) -> None:
-        """Remember codes [B,C]; the oldest are forgotten."""
         self.codes = np.concatenate([self.codes.reshape(-1, codes.shape[1]), codes])[-self.size :]
         if self._age % 64 == 0:
             self._cap = float(np.percentile(np.linalg.norm(self.codes - self.codes.mean(0), axis=1), 95))

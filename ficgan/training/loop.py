@@ -44,27 +44,18 @@ class Interrupted(KeyboardInterrupt):
 
 
 def train(
-    config: Config,
-    data: Sequence[Path | str],
-    out: Path | str,
-    *,
-    device: str = "auto",
-    start: Path | str | None = None,
-    split: str | None = None,
-    labels: Path | str | None = None,
-    progress: str = "auto",
+    config: Config, data: Sequence[Path | str], out: Path | str, *, device: str = "auto",
+    start: Path | str | None = None, split: str | None = None, labels: Path | str | None = None, progress: str = "auto",
     max_seconds: float | None = None,
-) -> Path:
+) -> Path:  # fmt: skip
     """Train, or resume training.
 
     Args:
         config: of the run; a resumed run must have the same networks.
         data: folders, zips or tars of aligned faces.
         out: folder of the run, made if needed.
-        device: "auto", "cpu" or "cuda".
         start: state file of another run whose weights to begin from (ignored when this run has a state already).
         split, labels: use only images whose row in the label file has this split.
-        progress: "auto", "text" or "none".
         max_seconds: save and return after so many seconds; the same call resumes.
 
     Returns:
@@ -86,16 +77,9 @@ def train(
 
 class _Run:
     def __init__(
-        self,
-        config: Config,
-        data: Sequence[Path | str],
-        out: Path,
-        team: Team,
-        start: Path | str | None,
-        split: str | None,
-        labels: Path | str | None,
-        progress: str,
-    ) -> None:
+        self, config: Config, data: Sequence[Path | str], out: Path, team: Team, start: Path | str | None,
+        split: str | None, labels: Path | str | None, progress: str,
+    ) -> None:  # fmt: skip
         self.config, self.out, self.team = config, out, team
         rounds = config.optimizer.accumulate
         share = config.optimizer.batch // (rounds * team.world)
@@ -234,7 +218,6 @@ class _Run:
         optimizer.zero_grad(set_to_none=True)
 
     def _learning_rate(self) -> float:
-        """Factor on the learning rate: warm-up at the start, fall to a tenth at the end."""
         config, state = self.config.optimizer, self.state
         factor = min(1.0, (state.step + 1) / config.warmup_steps) if config.warmup_steps else 1.0
         if config.decay_kimg:
@@ -274,7 +257,6 @@ class _Run:
                     file.write(json.dumps(record) + "\n")
 
     def _record(self) -> dict[str, object]:
-        """What a checkpoint says of its training."""
         config, state = self.config, self.state
         verifier = Path(config.verifier.spec.partition(":")[2])
         return {
@@ -321,20 +303,12 @@ def _without_paths(config: Config) -> dict[str, object]:
 
 
 def _crossed(images: int, batch: int, every_kimg: float) -> bool:
-    """Whether the last step went over a multiple of `every_kimg`."""
     every = max(1, round(every_kimg * 1000))
     return images // every > (images - batch) // every
 
 
 class Team:
-    """The processes that torchrun started, or just this one.
-
-    Args:
-        device: "auto", "cpu", "cuda" or "cuda:N"; with several processes each takes its own GPU.
-
-    Raises:
-        UsageError: a device that is unknown or not there.
-    """
+    """The processes that torchrun started, or just this one; with several each takes its own GPU."""
 
     def __init__(self, device: str = "auto") -> None:
         self.world = int(os.environ.get("WORLD_SIZE", "1"))
@@ -356,7 +330,6 @@ class Team:
 
     @property
     def first(self) -> bool:
-        """Whether this process writes files and lines."""
         return self.rank == 0
 
     def share(self, modules: Iterable[nn.Module]) -> None:
@@ -394,6 +367,5 @@ class Team:
         return bool(votes.item())
 
     def leave(self) -> None:
-        """Close the process group if this object opened it."""
         if self._own_group and dist.is_initialized():
             dist.destroy_process_group()

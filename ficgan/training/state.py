@@ -19,12 +19,7 @@ KIND = "training state"
 
 
 class TrainingState:
-    """Networks, optimisers, average and counters of a run.
-
-    Args:
-        config: of the run.
-        device: where the networks live.
-    """
+    """Networks, optimisers, average and counters of a run."""
 
     def __init__(self, config: Config, device: torch.device) -> None:
         self.config = config
@@ -54,7 +49,6 @@ class TrainingState:
 
     @property
     def images(self) -> int:
-        """Images seen in this run."""
         return self.step * self.config.optimizer.batch
 
     @property
@@ -68,7 +62,6 @@ class TrainingState:
                 group["lr"] = group["base_lr"] * factor
 
     def save(self, path: Path) -> None:
-        """Write the state, whole or not at all."""
         tensors: dict[str, Tensor] = {}
         for name, module in self._modules().items():
             tensors |= {f"{name}.{key}": value for key, value in module.state_dict().items()}
@@ -96,11 +89,7 @@ class TrainingState:
         save_tensors(path, tensors, header, kind=KIND)
 
     def load(self, path: Path) -> None:
-        """Resume from a file of `save` made with the same networks.
-
-        Raises:
-            FicganError: damaged, foreign, or of another model.
-        """
+        """Resume from a file of `save` made with the same networks."""
         tensors, header = load_tensors(path, kind=KIND)
         counters = header["counters"]
         self._require_same_run(path, header)
@@ -128,11 +117,7 @@ class TrainingState:
         self.augment.p = counters["augment_p"]
 
     def begin_from(self, path: Path) -> None:
-        """Take the networks of another run's state or start file (E, G, D and their average); Adam starts afresh.
-
-        Raises:
-            FicganError: damaged, foreign, or of another model.
-        """
+        """Take the networks of another run's state or start file (E, G, D and their average); Adam starts afresh."""
         tensors, header = load_tensors(path, kind=KIND)
         try:
             for name, module in self._modules().items():
@@ -145,7 +130,6 @@ class TrainingState:
         self.start_images = counters["start_images"] + counters["step"] * batch
 
     def _require_same_run(self, path: Path, header: dict[str, Any]) -> None:
-        """What decides the order of images must be unchanged; learning rates and weights of losses may change."""
         was, now = header["config"], self.config.model_dump(mode="json")
         for section, key in (("optimizer", "batch"), ("optimizer", "accumulate"), ("", "seed")):
             before, after = ((tree[section] if section else tree)[key] for tree in (was, now))
@@ -172,15 +156,9 @@ def _adam(module: nn.Module, config: Config, lr: float, interval: int | None) ->
 
 
 def decay(config: EmaConfig, batch: int, images: int) -> float:
-    """Share of the old average that a step keeps.
+    """Share of the old average that a step of `batch` images keeps.
 
-    Args:
-        config: half-life and ramp.
-        batch: images of the step.
-        images: seen so far.
-
-    Returns:
-        ½^(batch / half-life), the half-life being at most `ramp` × the images seen.
+    ½^(batch / half-life), the half-life being at most `ramp` × the images seen.
     """
     half_life = config.half_life_kimg * 1000
     if config.ramp > 0:
@@ -218,9 +196,6 @@ class Augment:
     Without `config.adaptive` it hands images through. Its random numbers come from torch's own generator, which the
     loop seeds at every step.
 
-    Args:
-        config: target, speed and limits.
-
     Source: Karras et al. 2020, "Training GANs with limited data", section 3.2, with a kornia pipeline.
     """
 
@@ -234,16 +209,12 @@ class Augment:
 
     @property
     def active(self) -> bool:
-        """Whether images are changed at all at this moment."""
         return self.config.adaptive and self.p > 0
 
     def observe(self, r_t: Tensor, batch: int, kimg: float) -> None:
         """Count one discriminator step; every `interval` of them p moves towards the point where r_t meets the target.
 
-        Args:
-            r_t: scalar, mean sign of the discriminator's logits for the step's real images.
-            batch: images of the step.
-            kimg: images seen in all, thousands.
+        `r_t` is the mean sign of the logits for the step's real images.
         """
         if not self.config.adaptive or kimg < self.config.start_kimg:
             return

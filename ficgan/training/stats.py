@@ -33,7 +33,6 @@ class Means:
             self._counts[name] = self._counts.get(name, 0) + 1
 
     def finite(self) -> bool:
-        """Whether every sum so far is a finite number."""
         return not self._sums or bool(torch.stack([s.float() for s in self._sums.values()]).isfinite().all())
 
     def take(self, team: Team) -> dict[str, float]:
@@ -47,14 +46,7 @@ class Means:
 
 
 class Reporter:
-    """Writes the numbers of every tick.
-
-    Args:
-        out: folder of the run; `stats.jsonl` is appended to and tensorboard events are written there.
-        total: images of the whole run.
-        done: images already seen.
-        progress: "auto" (a bar on a terminal, lines otherwise), "text" (lines) or "none".
-    """
+    """Writes the numbers of every tick: a bar or lines, `stats.jsonl`, and tensorboard events."""
 
     def __init__(self, out: Path, total: int, done: int, progress: str = "auto") -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -76,13 +68,9 @@ class Reporter:
         memory = peak_memory_mib()
         left = (self.total - images) / 1000 * seconds_per_kimg
         record: dict[str, Any] = {
-            "kimg": images / 1000,
-            "sec_per_kimg": seconds_per_kimg,
-            "seconds": elapsed,
-            "memory_mib": memory,
-            "time": time.time(),
-            **numbers,
-        }
+            "kimg": images / 1000, "sec_per_kimg": seconds_per_kimg, "seconds": elapsed, "memory_mib": memory,
+            "time": time.time(), **numbers,
+        }  # fmt: skip
         self._file.write(json.dumps(record) + "\n")
         self._file.flush()
         for name, value in record.items():
@@ -107,7 +95,6 @@ class Reporter:
 
 
 def _forget_after(path: Path, kimg: float) -> None:
-    """Drop records later than the state that is resumed: the run was killed before it saved again."""
     if not path.exists():
         return
     lines = path.read_text(encoding="utf-8").splitlines()

@@ -65,17 +65,6 @@ class Swap(NamedTuple):
 
 
 def plan_swap(batch: int, num_layers: int, config: SwapConfig, rng: torch.Generator) -> Swap:
-    """Draw a plan.
-
-    Args:
-        batch: images B ≥ 2.
-        num_layers: L.
-        config: shares of means and crossovers.
-        rng: CPU generator.
-
-    Returns:
-        The plan.
-    """
     roll = int(torch.randint(1, batch, (), generator=rng))
     target = torch.arange(batch).roll(roll)
     to_mean = torch.rand(batch, generator=rng) < config.mean_fraction
@@ -91,16 +80,9 @@ def plan_swap(batch: int, num_layers: int, config: SwapConfig, rng: torch.Genera
 
 
 def mixed_code(w: Tensor, w_mean: Tensor, plan: Swap, num_layers: int) -> Tensor:
-    """Codes of the mixed images.
+    """Codes of the mixed images: [B,D], or [B,L,D] when some layers keep the source's code.
 
-    Args:
-        w: codes of the batch [B,D].
-        w_mean: running mean of all codes [D].
-        plan: of `plan_swap`.
-        num_layers: L.
-
-    Returns:
-        [B,D], or [B,L,D] when some layers keep the source's code.
+    `w` are the codes of the batch [B,D], `w_mean` [D] the running mean of all.
     """
     device, dtype = w.device, w.dtype
     target = w[plan.target.to(device)]
@@ -115,16 +97,9 @@ def mixed_code(w: Tensor, w_mean: Tensor, plan: Swap, num_layers: int) -> Tensor
 
 
 def make_verify(config: Config, alignment: Alignment, device: torch.device) -> Verifier:
-    """The frozen verification network of a configuration.
+    """The frozen verification network V of a configuration, on images of its resolution.
 
-    Args:
-        config: `verifier.spec` and `verifier.augment`; "untrained" makes a small network with random weights, which
-            tests the software and disentangles nothing.
-        alignment: of the training crops.
-        device: where V computes.
-
-    Returns:
-        V, on images of the configuration's resolution.
+    `verifier.spec` "untrained" makes a small network with random weights, which only tests the software.
     """
     resolution = config.model.resolution
     augment = VAugment() if config.verifier.augment else None
@@ -159,16 +134,10 @@ class _Untrained(nn.Module):
 
 
 class StoredRows:
-    """Rows of a .npy file, read from disk when they are asked for.
+    """Rows of a .npy file in C order, read from disk when they are asked for.
 
     A mapped file would count every page that was touched as memory of the process. These reads leave the pages to the
     system's cache, so the process stays as small as a batch.
-
-    Args:
-        path: a file of `np.save`, in C order.
-
-    Raises:
-        FicganError: it cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -197,11 +166,7 @@ class StoredRows:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Let one process at a time into the block; the lock of a killed process is free again.
-
-    Args:
-        path: a file for the lock, made if needed; its folder must exist.
-    """
+    """Let one process at a time into the block; the lock of a killed process is free again."""
     with open(path, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

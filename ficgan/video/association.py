@@ -29,16 +29,14 @@ Floats32 = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class CutConfig:
-    """Numbers of cut detection.
-
-    A cut that is seen wrongly cuts a pad short; one that is missed only leaves it long, so the thresholds are high.
+    """Thresholds of cut detection, rather high: a missed cut only prolongs a cover.
 
     Args:
-        change: mean absolute difference of two thumbnails, once place, brightness and contrast are equal, from which a
-            cut is possible; in standard deviations of the picture.
-        ratio: how many times the change must be that of the frames before.
-        colours: distance of the colour histograms, 0 to 1, from which a cut is possible.
-        memory: frames before that tell how much change is usual.
+        change: mean absolute difference of two thumbnails, in standard deviations, without brightness, contrast and
+        shift.
+        ratio: least factor by which it exceeds the usual change of the frames before.
+        colours: distance of the colour histograms, 0 to 1.
+        memory: frames before from which the usual change is taken.
     """
 
     change: float = 0.6
@@ -48,14 +46,9 @@ class CutConfig:
 
 
 class CutDetector:
-    """Tells whether a scene cut lies before a frame, as the frames come.
+    """Whether a scene cut lies before a frame: new structure, new colours, an unusual change.
 
-    A cut is a picture with another structure and other colours than the one before, and a far larger change than the
-    frames before had. Brightness and contrast are taken out first, so that flashes and fades are no cuts, and a shift
-    of the picture is tried, so that a fast pan is none.
-
-    Not seen are dissolves and wipes (no frame changes enough), cuts between pictures of like structure or like colours
-    or between dark ones, and cuts during wild motion. A flash that bleaches the picture may count as a cut.
+    Flashes, fades and fast pans are no cuts. Dissolves, wipes, and cuts between alike or dark pictures are missed.
     """
 
     def __init__(self, config: CutConfig | None = None):
@@ -151,10 +144,9 @@ HELD = 32
 def look(frames: Iterable[Frame], find: Callable[[Frame], list[Face]], stride: int) -> Iterator[Seen]:
     """Look at every n-th frame (n is `stride`), at the first and last of each scene, and wherever two looks differ.
 
-    Where a face came, went or moved far between two looks, the frame in the middle is looked at too, and so on on both
-    sides: a dash is followed frame by frame, a face at rest costs one look in n. Where something came and went between
-    two looks (the picture differs from both, which are alike), the frame that shows it best is looked at. What flashes
-    up while the camera moves, for less than n frames, is not seen.
+    Where a face came, went or moved far between two looks, the frame in the middle is looked at too, and so on: a dash
+    is followed frame by frame, a face at rest costs one look in n. Where the picture changed and changed back between
+    two looks, its oddest frame is looked at. What shows for less than n frames while the camera moves is missed.
 
     Yields:
         Every frame once, in order, at most `stride` frames late.
@@ -196,7 +188,6 @@ class _Held:
 
 
 def _settled(last: _Held, held: Sequence[_Held], find: Callable[[Frame], list[Face]]) -> Iterator[Seen]:
-    """The frames after a look, the last of which is looked at."""
     if not held:
         return
     line = [last, *held]
@@ -215,29 +206,28 @@ def _settled(last: _Held, held: Sequence[_Held], find: Callable[[Frame], list[Fa
 
     see(len(held))
     between(0, len(held))
-    looks = [number for number, one in enumerate(line) if one.faces is not None]
+    looks = [number for number, waiting in enumerate(line) if waiting.faces is not None]
     for a, b in pairwise(looks):
-        odd = [_transient(line[a].thumbnail, one.thumbnail, line[b].thumbnail) for one in line[a + 1 : b]]
+        odd = [_transient(line[a].thumbnail, waiting.thumbnail, line[b].thumbnail) for waiting in line[a + 1 : b]]
         worst = max(odd, default=0)
         if worst:
             most = a + 1 + odd.index(worst)
             see(most)
             between(a, most)
             between(most, b)
-    for one in held:
-        yield one.frame, one.faces, False
+    for waiting in held:
+        yield waiting.frame, waiting.faces, False
 
 
 def _transient(before: NDArray[np.uint8], now: NDArray[np.uint8], after: NDArray[np.uint8]) -> int:
     """Squares of 2×2 cells unlike both other thumbnails, which are alike there; edges that shake are thinner."""
-    a, x, b = (one.astype(np.int16) for one in (before, now, after))
+    a, x, b = (thumbnail.astype(np.int16) for thumbnail in (before, now, after))
     away = np.minimum(np.abs(x - a).max(-1), np.abs(x - b).max(-1))
     odd = (away >= DIFFERENT) & (3 * np.abs(a - b).max(-1) <= away)
     return int((odd[1:, 1:] & odd[:-1, 1:] & odd[1:, :-1] & odd[:-1, :-1]).sum())
 
 
 def _alike(before: Sequence[Face], after: Sequence[Face]) -> bool:
-    """Whether every face of one look is in the other one, near its place."""
     rest = list(before)
     for face in after:
         near = [other for other in rest if _near(face, other)]
@@ -267,18 +257,18 @@ ONCE = "seen once"
 
 @dataclass(frozen=True)
 class AssociationConfig:
-    """Numbers of following.
+    """Numbers of tracking; lengths in sizes of the face.
 
     Args:
         patience: seconds without a sighting after which a tracklet ends.
-        reach: the farthest a face may be from where it was expected, in sizes.
+        reach: farthest distance from the expected place.
         gate: the same in standard deviations.
-        sudden: seconds; a face seen no longer ago that nothing else explains may have moved at any speed up to `dash`.
+        sudden: seconds since the last sighting within which a face may have moved at any speed up to `dash`.
         dash: sizes per second.
-        leap: sizes, the farthest it may then be.
-        resize: the largest difference of the logarithm of the size.
+        leap: farthest such move.
+        resize: largest difference of the logarithm of the size.
         limit: cost from which two do not belong together.
-        place, log_size: motion, lengths in sizes of the face.
+        place, log_size: motion.
     """
 
     patience: float = 1.5
@@ -337,12 +327,9 @@ class Associator:
 
         Args:
             frame: its number; frames may be left out, none comes twice.
-            faces: what the detector found, None where it did not look.
+            faces: None where the detector did not look.
             cut: a new scene begins with this frame.
-            time: seconds at which it is shown; None: by the rate.
-
-        Raises:
-            UsageError: The frame, or its time, is not later than the last one's.
+            time: seconds; None: by the rate.
         """
         now = frame / self._rate if time is None else time
         if frame <= self._frame or not now > self._time:
@@ -352,13 +339,13 @@ class Associator:
         if cut:
             ended, self._active = self._active, []
             self._scene += 1
-        ended += [one for one in self._active if now - one.time > self._config.patience]
-        self._active = [one for one in self._active if now - one.time <= self._config.patience]
+        ended += [track for track in self._active if now - track.time > self._config.patience]
+        self._active = [track for track in self._active if now - track.time <= self._config.patience]
         ids = self._follow(frame, now, faces) if faces else []
         return Step(ids, _finished(ended))
 
     def finish(self) -> list[Tracklet]:
-        """End the film; returns the tracklets that were still going on."""
+        """End the film; returns the tracklets that were still active."""
         ended, self._active = self._active, []
         return _finished(ended)
 
@@ -368,10 +355,10 @@ class Associator:
         waiting = list(self._active)
         for sudden in (False, True):
             rest = [number for number in usable if not ids[number]]
-            for one, number in self._pairs(waiting, rest, faces, now, sudden):
-                self._see(one, frame, now, faces[number])
-                ids[number] = one.tracklet.id
-            waiting = [one for one in waiting if one.time < now]
+            for track, number in self._pairs(waiting, rest, faces, now, sudden):
+                self._see(track, frame, now, faces[number])
+                ids[number] = track.tracklet.id
+            waiting = [track for track in waiting if track.time < now]
         for number in usable:
             if not ids[number]:
                 ids[number] = self._start(frame, now, faces[number])
@@ -380,9 +367,8 @@ class Associator:
     def _pairs(
         self, tracks: list[_Active], numbers: list[int], faces: Sequence[Face], now: float, sudden: bool
     ) -> list[tuple[_Active, int]]:
-        """The cheapest assignment of detections to tracks, without those that do not belong together."""
         if sudden:
-            tracks = [one for one in tracks if now - one.time <= self._config.sudden]
+            tracks = [track for track in tracks if now - track.time <= self._config.sudden]
         if not tracks or not numbers:
             return []
         cost = self._cost(tracks, np.stack([faces[number].box for number in numbers]), now, sudden)
@@ -397,13 +383,14 @@ class Associator:
     def _cost(self, tracks: list[_Active], boxes: NDArray[np.float32], now: float, sudden: bool) -> Floats:
         """[tracks, boxes] -2 log of the likelihood of a sighting but a constant, plus 1 - IoU; at most the limit."""
         config = self._config
-        size = np.array([one.size for one in tracks])
-        places = [one.place.after(config.place, now - one.time, s) for one, s in zip(tracks, size, strict=True)]
-        sizes = [one.log_size.after(config.log_size, now - one.time) for one in tracks]
+        size = np.array([track.size for track in tracks])
+        places = [track.place.after(config.place, now - track.time, s) for track, s in zip(tracks, size, strict=True)]
+        sizes = [track.log_size.after(config.log_size, now - track.time) for track in tracks]
         # Variances of what the detector will say, lengths in sizes: [tracks, 1].
-        loose = np.array([one.covariance[0, 0] for one in places])[:, None] / size[:, None] ** 2 + config.place.noise**2
-        vague = np.array([one.covariance[0, 0] for one in sizes])[:, None] + config.log_size.noise**2
-        middle, logs = np.stack([one.mean[0] for one in places]), np.stack([one.mean[0] for one in sizes])
+        loose, vague = (np.array([[state.covariance[0, 0]] for state in states]) for states in (places, sizes))
+        loose = loose / size[:, None] ** 2 + config.place.noise**2
+        vague = vague + config.log_size.noise**2
+        middle, logs = (np.stack([state.mean[0] for state in states]) for states in (places, sizes))
         centre, log_size = measured(boxes)
         away = np.linalg.norm(middle[:, None] - centre, axis=-1) / size[:, None]
         change = logs[:, None] - log_size
@@ -415,20 +402,20 @@ class Associator:
         other = np.abs(change.mean(-1)) > config.resize
         if sudden:
             away = np.minimum(away, np.linalg.norm(_centres(tracks)[:, None] - centre, axis=-1) / size[:, None])
-            gap = np.array([now - one.time for one in tracks])[:, None]
+            gap = np.array([now - track.time for track in tracks])[:, None]
             far = away > np.minimum(0.5 + config.dash * gap, config.leap)
             return np.where(far | other, config.limit, np.minimum(away, config.limit))
         far = away > np.minimum(np.maximum(config.gate * np.sqrt(loose), 0.5), config.reach)
         return np.where(far | other, config.limit, np.minimum(cost, config.limit))
 
-    def _see(self, one: _Active, frame: int, now: float, face: Face) -> None:
+    def _see(self, track: _Active, frame: int, now: float, face: Face) -> None:
         config = self._config
         centre, log_size = measured(face.box)
-        gap, size = now - one.time, one.size
-        one.place = one.place.after(config.place, gap, size).seeing(config.place, centre, size)
-        one.log_size = one.log_size.after(config.log_size, gap).seeing(config.log_size, log_size)
-        one.time = now
-        one.tracklet.sightings.append(Sighting(frame, face))
+        gap, size = now - track.time, track.size
+        track.place = track.place.after(config.place, gap, size).seeing(config.place, centre, size)
+        track.log_size = track.log_size.after(config.log_size, gap).seeing(config.log_size, log_size)
+        track.time = now
+        track.tracklet.sightings.append(Sighting(frame, face))
 
     def _start(self, frame: int, now: float, face: Face) -> int:
         self._ids += 1
@@ -445,7 +432,7 @@ class Associator:
 
 def _centres(tracks: list[_Active]) -> Floats:
     """Where they were last seen [n,2]."""
-    return measured(np.stack([one.tracklet.sightings[-1].face.box for one in tracks]))[0]
+    return measured(np.stack([track.tracklet.sightings[-1].face.box for track in tracks]))[0]
 
 
 def _usable(face: Face) -> bool:
@@ -454,10 +441,10 @@ def _usable(face: Face) -> bool:
 
 
 def _finished(ended: Sequence[_Active]) -> list[Tracklet]:
-    tracklets = sorted((one.tracklet for one in ended), key=lambda one: one.id)
-    for one in tracklets:
-        if len(one.sightings) == 1:
-            one.notes.append(ONCE)
+    tracklets = sorted((track.tracklet for track in ended), key=lambda tracklet: tracklet.id)
+    for tracklet in tracklets:
+        if len(tracklet.sightings) == 1:
+            tracklet.notes.append(ONCE)
     return tracklets
 
 
@@ -465,5 +452,5 @@ def _iou(a: Floats, b: Floats) -> Floats:
     """Intersection over union of boxes [n,4] and [m,4]: [n,m]."""
     low, high = np.maximum(a[:, None, :2], b[:, :2]), np.minimum(a[:, None, 2:], b[:, 2:])
     shared = np.prod(np.clip(high - low, 0, None), -1)
-    area = [np.prod(one[:, 2:] - one[:, :2], -1) for one in (a, b)]
+    area = [np.prod(boxes[:, 2:] - boxes[:, :2], -1) for boxes in (a, b)]
     return shared / (area[0][:, None] + area[1] - shared)

@@ -1,17 +1,16 @@
-"""What shall happen to each face of a film, and every exemption with its reason.
+"""What happens to each face of a film, and every exemption with its reason.
 
-Several rules may speak of one face. The strongest wins, in this order:
+Several rules may concern one face. The strongest wins, in this order:
 
 1. a time span on its track
 2. its track
 3. a time span on its person
 4. its person
 5. boxes, and time spans on everybody
-6. the selection (`only`): people who are not in it are kept; a track whose person is unknown is not
+6. the selection (`only`): known people who are not in it are kept
 7. the default, which always hides
 
-Where two of the same strength differ, hiding beats keeping, and among those that hide the later one counts. So a face
-is kept only where a rule says so and no rule as strong hides it.
+Among rules of the same strength hiding beats keeping, then the later one wins.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,14 +33,17 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from ficgan.anonymizers.modes import COVERS, HIDING, check_mode, mode_type
+from ficgan.anonymizers.modes import COVERS, HIDING, check_mode, mode_type, shown
 from ficgan.errors import UsageError
 from ficgan.video.folders import Box, Strict, Text
 from ficgan.video.tracks import Track
 
+if TYPE_CHECKING:
+    from ficgan.video.project import Project
+
 __all__ = [
     "HIDING", "MODES", "BoxRule", "Decider", "Decision", "Decisions", "Exemption", "HidingMode", "Mode", "Region",
-    "SpanRule",
+    "SpanRule", "edits_of",
 ]  # fmt: skip
 
 MODES: tuple[str, ...] = (*HIDING, "keep")
@@ -138,7 +140,6 @@ class Decisions(Strict):
 
     @property
     def modes(self) -> set[str]:
-        """Every mode that hides somebody."""
         return {rule.mode for rule in _compile(self)} - {"keep"}
 
     def keep_person(self, person: int, reason: str) -> Decisions:
@@ -164,7 +165,6 @@ class Exemption:
     """Faces of single frames it keeps."""
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
 
@@ -191,7 +191,7 @@ class _Compiled:
 
 
 class Decider:
-    """Decisions made ready to be asked for every face of every frame.
+    """Decisions, ready to be looked up for each face of each frame.
 
     `times` [frames] are seconds from the first frame on; boxes are cut to `size` before comparison.
     """
@@ -206,7 +206,7 @@ class Decider:
         self._of: dict[tuple[int, int], list[_Compiled]] = {}
 
     def mode_of(self, track: Track, frame: int, time: float | None = None, box: ArrayLike | None = None) -> Mode:
-        """What shall happen to a track's face in a frame, by default at the frame's second and the track's own box."""
+        """What happens to a track's face in a frame, by default at the frame's second and the track's own box."""
         rules = self._concerning(track)
         if len(rules) == 1:
             return rules[0].mode
@@ -221,13 +221,13 @@ class Decider:
         raise AssertionError("the default fits everything")
 
     def decide(self, track: Track) -> NDArray[np.str_]:
-        """What shall happen to a track's face, for each row: str [n], wide enough for every fallback."""
+        """What happens to a track's face, for each row: str [n], wide enough for every fallback."""
         rules = self._concerning(track)
         modes = [rule.mode for rule in rules]
         return np.array(modes, mode_type(modes))[self._winners(track, rules)]
 
     def exemptions(self, tracks: Iterable[Track]) -> list[Exemption]:
-        """Every rule that keeps, the strongest first, with what it kept of the tracks, be it nothing."""
+        """Every rule that keeps, the strongest first, with the tracks it kept, if any."""
         kept: dict[_Compiled, list[tuple[Track, int]]] = {rule: [] for rule in self._rules if rule.mode == "keep"}
         for track in tracks if kept else ():
             rules = self._concerning(track)
@@ -280,7 +280,6 @@ class Decider:
 
 
 def _compile(decisions: Decisions) -> Iterable[_Compiled]:
-    """The rules in the order in which they stand in the file."""
     yield _Compiled(_DEFAULT, decisions.default, "default")
     if decisions.only is not None:
         listed = ", ".join(str(person) for person in decisions.only)
@@ -356,3 +355,44 @@ class Region(Strict):
         frames = [key.frame for key in self.keys]
         corners = np.array([key.box for key in self.keys])
         return np.array([np.interp(frame, frames, column) for column in corners.T], np.float32)
+
+
+def edits_of(film: Project) -> tuple[str, ...]:
+    """Every rule of a project beyond its default, and every region, a sentence each."""
+    rules = film.decisions
+    edits = []
+    if rules.only is not None:
+        people = ", ".join(str(person) for person in rules.only)
+        edits.append(f"Only people {people} are hidden; everybody else who is known is kept.")
+    edits += [_sentence(f"Person {number}", choice.mode, choice.reason) for number, choice in rules.people.items()]
+    edits += [_sentence(f"Track {number}", choice.mode, choice.reason) for number, choice in rules.tracks.items()]
+    edits += [_sentence(_subject(span) + _time(*span.bounds), span.mode, span.reason) for span in rules.spans]
+    for box in rules.boxes:
+        edits.append(_sentence(f"Faces in the box {_corners(box.box)}{_time(*box.bounds)}", box.mode, box.reason))
+    for region in film.regions:
+        where = f"the box {_corners(region.box)}" if region.box else f"a box that moves over {len(region.keys)} places"
+        frames = f"In frames {region.first} to {region.last} {where}"
+        edits.append(_sentence(frames, region.mode, region.reason))
+    return tuple(edits)
+
+
+def _sentence(subject: str, mode: str, reason: str) -> str:
+    verb = "are" if subject.startswith("Faces") else "is"
+    done = "kept as it was" if mode == "keep" else f"hidden, mode {shown(mode)}"
+    return f"{subject} {verb} {done}" + (f" ({reason})." if reason else ".")
+
+
+def _subject(span: SpanRule) -> str:
+    if span.track is not None:
+        return f"Track {span.track}"
+    return "Everybody" if span.person is None else f"Person {span.person}"
+
+
+def _time(start: float, end: float) -> str:
+    first = "" if start == float("-inf") else f" from {start:g} s"
+    last = "" if end == float("inf") else f" to {end:g} s"
+    return first + last
+
+
+def _corners(box: tuple[float, ...]) -> str:
+    return "[" + ", ".join(f"{value:g}" for value in box) + "]"

@@ -93,11 +93,7 @@ class Encoding:
 
 
 def container_of(target: str | Path, container: str | None = None) -> str:
-    """FFmpeg's name of the container to write: as the user named it, or by suffix or protocol.
-
-    Raises:
-        UsageError: The suffix says nothing, or FFmpeg has no such container.
-    """
+    """FFmpeg's name of the container to write: as the user named it, or by suffix or protocol."""
     text = str(target)
     found = container or CONTAINERS.get(Path(text).suffix.lower()) or _PROTOCOLS.get(text.partition("://")[0])
     if found is None:
@@ -117,11 +113,7 @@ def default_codec(container: str, codec: str = "h264") -> str:
 
 
 def plan_encoding(info: VideoInfo, options: EncodeOptions, container: str) -> Encoding:
-    """How a film is encoded; the notes say what differs from the source or from what was asked for.
-
-    Raises:
-        UsageError: No such encoder, or a pixel format or quality it does not take.
-    """
+    """How a film is encoded; the notes say what differs from the source or from what was asked for."""
     codec = default_codec(container, options.codec)
     name = _encoder(codec)
     if not _holds(container, name):
@@ -247,7 +239,7 @@ _FAST_START = ("mp4", "mov")
 
 
 def muxer_options(container: str, time_base: Fraction) -> dict[str, str]:
-    """What the container's writer is told: the index in front, and times not to be moved or rounded."""
+    """Options of the container's writer: index in front, times neither moved nor rounded."""
     if container == "nut":  # holds no times of decoding, which alone are negative
         return {"avoid_negative_ts": "disabled"}
     if container not in _FAST_START:
@@ -259,7 +251,6 @@ def muxer_options(container: str, time_base: Fraction) -> dict[str, str]:
 
 
 def write_failed(name: str, error: BaseException) -> NoReturn:
-    """Raise an InputError: a file could not be written."""
     full = isinstance(error, OSError) and error.errno in (27, 28, 122)  # EFBIG, ENOSPC, EDQUOT
     remedy = "; make room there, or choose another folder" if full else ""
     raise InputError(f"{name}: cannot be written ({reason(error)}){remedy}") from error
@@ -364,7 +355,6 @@ class Encoder:
             self._container.mux(packet)
 
     def finish(self) -> None:
-        """Flush the encoder and complete the file."""
         if self.frames:
             packets = self._stream.encode(None)
             self._mux(packets[:-1])
@@ -376,13 +366,11 @@ class Encoder:
         self._container.close()
 
     def abandon(self) -> None:
-        """Close without caring for what is lost."""
         with suppress(Exception):
             self._container.close()
 
 
 def _with_palette(image: NDArray[np.uint8]) -> Any:
-    """A picture of 256 colours chosen for it."""
     from PIL import Image
 
     reduced = Image.fromarray(image).quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.FLOYDSTEINBERG)

@@ -17,19 +17,20 @@ from ficgan.anonymizers.modes import HIDING, shown
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.faces import DetectAt
 from ficgan.video.association import AssociationConfig, Associator, look
-from ficgan.video.decisions import BoxRule, Decisions, SpanRule
+from ficgan.video.decisions import BoxRule, Decisions, SpanRule, edits_of
 from ficgan.video.folders import remove_folder, work_folder
 from ficgan.video.media import EncodeOptions, Frame, partial_file
+from ficgan.video.mux import assemble, check_output
 from ficgan.video.people import People, Readings, likeness, link_tracklets, look_up
 from ficgan.video.plan import CheckReport, Plan, VideoResult, check_frames, independent_detector
-from ficgan.video.project import PROJECT_FILE, Project, Source, edits_of, fingerprint
+from ficgan.video.project import PROJECT_FILE, Project, Source, fingerprint
 from ficgan.video.read import VideoSource, open_video
 from ficgan.video.render import FrameJob, Renderer, VideoTools
 from ficgan.video.review import faces_of_tracks, save_thumbnails, write_review
 from ficgan.video.settings import Rules, VideoSettings
 from ficgan.video.state import DETECTIONS, DetectionLog, State, analysis_in, identity_of, working
 from ficgan.video.tracks import Tracklet, fill_tracks
-from ficgan.video.write import SegmentWriter, assemble, check_output
+from ficgan.video.write import SegmentWriter
 
 __all__ = ["Cancelled", "FilmJob", "Progress", "analyse_film", "process_film", "render_film"]
 
@@ -50,7 +51,7 @@ _LINKABLE = {
 
 
 class Cancelled(FicganError):
-    """The caller's `is_cancelled` said so; nothing was left behind."""
+    """`is_cancelled` returned True; nothing was left behind."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"{name}: cancelled; nothing was written")
@@ -65,12 +66,8 @@ def process_film(
     """Redact a film.
 
     Args:
-        tools: detector, recogniser, model.
-        path: film, animation or pattern of numbered images; no camera or stream, see `stream`.
-        output: file to make.
-        settings: numbers.
-        rules: whom to leave.
-        encode: codec and quality.
+        path: film, animation or pattern of numbered images; for a camera or stream see `stream`.
+        rules: who stays as they are.
         start, end: seconds; only this span is written.
         project: folder to keep the analysis in.
         overwrite: replace an existing output or project.
@@ -137,9 +134,7 @@ def render_film(
     """Apply a reviewed project exactly as it stands; see `process_film` for the other arguments.
 
     Args:
-        folder: the project's.
-        path: the film it was made of.
-        settings: numbers; what takes a face's place is the project's, whatever `mode` says.
+        settings: numbers; the mode is the project's, whatever `mode` says.
         decisions: file exported by the review page; None: those in the project.
         force: render another film all the same.
     """
@@ -166,7 +161,6 @@ def render_film(
 
 
 def _prepare(tools: VideoTools, modes: Iterable[str]) -> None:
-    """Make the anonymisers that modes name, so that what they lack is known before the film is read."""
     for mode in modes:
         if mode not in HIDING:
             tools.methods(mode)
@@ -177,7 +171,6 @@ def _taken(folder: Path) -> InputError:
 
 
 def _keep(film: Project, source: VideoSource, folder: Path, overwrite: bool) -> None:
-    """Write a project with a few faces of each track and the page to review them."""
     film.save(folder, overwrite=overwrite)
     try:
         for track, images in faces_of_tracks(film.tracks, source).items():
@@ -217,9 +210,8 @@ class FilmJob:
         """Find every face of the film, and which of them are one person.
 
         Args:
-            rules: whom to leave.
             people: those known from other films of the job.
-            work: folder for a log of detections, so that an interrupted analysis need not look again.
+            work: folder for a log of detections, so that an interrupted analysis resumes.
 
         Raises:
             InputError: the film has no frame.
@@ -256,21 +248,17 @@ class FilmJob:
             people = People(link=settings.link) if recognizer is None else People.of(recognizer, settings.link)
         tracklets = link_tracklets(tracklets, people, times)
         likenesses = {name: likeness(reading, tracklets, recognizer) for name, reading in references.items()}
-        told = {
+        facts = {
             **asdict(settings), "detector": self.tools.detector.name, "start": source.start, "end": source.end,
             "searched": searched,
         }  # fmt: skip
         return Project(
             Source.of(self.path, source.info), np.array(pts, np.int64),
-            fill_tracks(tracklets, cuts, times, settings.pad), told, tuple(cuts), self._decisions(rules, likenesses),
+            fill_tracks(tracklets, cuts, times, settings.pad), facts, tuple(cuts), self._decisions(rules, likenesses),
         )  # fmt: skip
 
     def _decisions(self, rules: Rules, likenesses: Mapping[str, dict[int, tuple[float, float]]]) -> Decisions:
-        """The user's rules, now that it is known who is in the film.
-
-        Doubt hides: a person is kept where their readings match the photo on average, and counts as chosen to be
-        hidden where a single one does.
-        """
+        """Doubt hides: a person is kept if their readings match on average, and hidden if a single one does."""
         recognizer = self.tools.recognizer
         limit = recognizer.match_threshold if recognizer is not None else 0.0
         choice = Decisions(
@@ -297,7 +285,7 @@ class FilmJob:
     ) -> VideoResult:  # fmt: skip
         """Make the result of an analysed film.
 
-        The review page in the folder `project` shows the result, too; `edits` are a person's decisions in sentences.
+        The review page in the folder `project` then shows it, too; `edits` are a person's decisions in sentences.
         """
         settings = self.settings
         self.film, self.state, self.output, self.encode = film, state, output, encode
@@ -330,7 +318,7 @@ class FilmJob:
             people=len(set(plan.person.values())), faces=renderer.counts, fallbacks=plan.fallbacks,
             masked_people=sum(cast.styles is None for cast in renderer.casts.values()), origins=plan.origins,
             exemptions=film.decider().exemptions(film.tracks), edits=edits, check=report, notes=notes,
-            damage=self.damage, settings=settings.told(), account=self._account(),
+            damage=self.damage, settings=settings.to_dict(), account=self._account(),
             has_audio=bool(assembled.audio_streams), timing=state.timing,
         )  # fmt: skip
 
@@ -388,7 +376,7 @@ class FilmJob:
         state.save_casts(renderer, counts, writer.next_frame)
 
     def check(self) -> CheckReport | None:
-        """Look at source and result side by side; None where that is not wanted, or nobody can."""
+        """Compare source and result; None where that is not wanted, or there is no recogniser."""
         settings, recognizer = self.settings, self.tools.recognizer
         if settings.verify == "off" or recognizer is None:
             return None
@@ -407,9 +395,7 @@ class FilmJob:
 
         with self.state.timed("checking"):
             detector = independent_detector(self.tools.detector.name, settings.detect_size)
-            report = check_frames(
-                pairs(), self.plan.kept_at, detector, recognizer, expected=bool(self.film.tracks)
-            )
+            report = check_frames(pairs(), self.plan.kept_at, detector, recognizer, expected=bool(self.film.tracks))
         if report.frames < 2:
             report.unchecked = "fewer than two of its frames were looked at"
         elif not report.faces and self.renderer.counts["generated"]:
@@ -419,8 +405,8 @@ class FilmJob:
     def _change(self, report: CheckReport) -> bool:
         """Whether the film must be rendered again, differently.
 
-        Who is still recognised gets another face; where that does not help either, the fallback covers these places,
-        once. What was missed altogether is for a person to see to.
+        People who are still recognised get another face. Where that does not help, the fallback covers them, once.
+        Faces that were missed altogether are left to a person to review.
         """
         if self.recasts < RECASTS and not self.repaired and self.renderer.recast(self.plan.recognised(report.findings)):
             self.recasts += 1
@@ -438,7 +424,6 @@ class FilmJob:
         return True
 
     def _check_unchanged(self) -> None:
-        """Refuse a result of a film that changed meanwhile: its faces may be where nobody looked for them."""
         if _file_state(self.path) != self._file:
             raise InputError(f"{self.source.name}: the film has changed while it was processed; process it again")
 
@@ -481,7 +466,6 @@ class FilmJob:
 
 
 def _file_state(path: PathLike) -> tuple[int, int, str] | None:
-    """Size, time of the last change and hash of a film; None where it is no single file."""
     if not Path(path).is_file():
         return None
     status = Path(path).stat()

@@ -1,9 +1,7 @@
-"""Folders that hold source faces: private, marked as ours, and removed without touching anything else.
+"""Private folders that hold source faces, marked as ours, and the JSON files in them that people edit.
 
-And the JSON files in them that people edit: read with care, every problem one sentence that names the place.
-
-Removing is not secure erasure: on solid-state disks and copy-on-write file systems the bytes of a deleted file may stay
-readable for a while whatever is written over them, and snapshots and backups keep their own. Use an encrypted disk.
+Removing is not secure erasure: on solid-state disks, copy-on-write file systems, in snapshots and backups the bytes of
+a deleted file may stay readable. Use an encrypted disk.
 """
 
 from __future__ import annotations
@@ -56,13 +54,9 @@ def work_folder(output: str | os.PathLike[str]) -> Path:
 
 
 def make_private_folder(folder: Path, kind: Kind) -> bool:
-    """Make a folder that only its owner can open (mode 0700), with the marker in it; one of ours is used as it is.
+    """Make a folder that only its owner can open (mode 0700), marked as ours; one of ours is used as it is.
 
-    Returns:
-        Whether it is new (an empty folder that was there counts).
-
-    Raises:
-        InputError: The folder holds something else, or cannot be made.
+    Returns whether it is new (an empty folder that was there counts).
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -108,11 +102,7 @@ def write_private(path: Path, *, overwrite: bool = False) -> Iterator[BinaryIO]:
 
 @contextmanager
 def hold(folder: Path) -> Iterator[None]:
-    """Lock a folder of ours: nobody else may work in it, nor remove it, while the block runs.
-
-    Raises:
-        InputError: The folder is not ours, or another process holds it.
-    """
+    """Lock a folder of ours against use and removal by others; an InputError where it is not ours or already locked."""
     import fcntl
 
     try:
@@ -145,9 +135,6 @@ def remove_folder(folder: Path, *, dry_run: bool = False) -> Removal:
     """Remove a folder of ours: the files ficgan makes there and nothing else. Not a secure erasure (see above).
 
     Where anything is left the marker stays too, so that the removal can be repeated.
-
-    Raises:
-        InputError: No such folder, a link to one, not ours, or in use.
     """
     if folder.is_symlink():
         raise InputError(f"{folder}: is a link; give the folder itself")

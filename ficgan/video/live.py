@@ -52,12 +52,7 @@ class StreamResult:
 
 
 class _Pacer:
-    """Chooses how often the detector looks, so that frames stay within the budget on average.
-
-    Args:
-        budget: seconds a frame; None: no limit.
-        least, most: bounds of the stride.
-    """
+    """Chooses the stride of the detector so that frames take `budget` seconds on average."""
 
     def __init__(self, budget: float | None, least: int, most: int) -> None:
         self.budget, self.least, self.most = budget, least, max(least, most)
@@ -127,10 +122,7 @@ class _LiveTrack:
     """What the track was computed from: last sighting, and whether the detector has missed the face since."""
 
     def appearance(self, frame: int, looked: int, settings: VideoSettings, rate: float) -> Appearance | None:
-        """The face as it is known in a frame, None where it is not there.
-
-        Frames come in order; `looked` is the last one that the detector looked at.
-        """
+        """The face in a frame, None where it is not there. Frames come in order; `looked` is the last one searched."""
         last = self.sightings[-1].frame
         if frame > self.scene_end:
             return None
@@ -218,18 +210,16 @@ class Stream:
     """Redacts frames in order; iterate over it, once.
 
     A frame comes out when the look-ahead behind it has been searched, so that a face is covered before it is first
-    seen; between two looks and until `patience` has passed it is covered by prediction. Where the work takes longer
-    than the budget, the detector looks less often, but at least once in the look-ahead: what comes in between two looks
-    must not leave the window uncovered. Frames of another size begin a new scene. What still waits in the window when
-    the source fails is not given out.
+    seen; between two looks and until `patience` has passed it is covered by prediction. Where the work exceeds the
+    budget, the detector looks less often, but at least once in the look-ahead. Frames of another size begin a new
+    scene. Frames that still wait when the source fails are not given out.
 
     Args:
-        tools: detector, recogniser, model.
         frames: in order; taken one at a time, and no more held than the look-ahead and one.
         fps: frames per second, for settings in seconds.
         settings: numbers; `link` job counts as file.
         look_ahead: frames; None: enough for the pad before a first sighting, and for the stride.
-        budget: seconds of work that a frame may take on average; None: no limit.
+        budget: mean seconds of work per frame; None: no limit.
     """
 
     def __init__(
@@ -254,17 +244,14 @@ class Stream:
 
     @property
     def slowest(self) -> int:
-        """The largest stride there was."""
         return self._pacer.largest
 
     @property
     def people(self) -> set[str]:
-        """Keys of the people seen so far."""
         return self._tracker.people
 
     @property
     def tracks(self) -> int:
-        """Number of tracks so far."""
         return self._tracker.tracks
 
     def __iter__(self) -> Iterator[StreamResult]:
@@ -295,19 +282,13 @@ class Stream:
         self._pacer.note(look, spent - look)
 
     def summary(self) -> dict[str, Any]:
-        """What was done so far, JSON-ready."""
         return {
-            "frames": self.frames,
-            "searched": self._tracker.searched,
-            "tracks": self.tracks,
-            "look_ahead": self.look_ahead,
-            "budget": self._pacer.budget,
-            "late": self.late,
-            "stride": self._pacer.stride,
-            "largest_stride": self.slowest,
+            "frames": self.frames, "searched": self._tracker.searched, "tracks": self.tracks,
+            "look_ahead": self.look_ahead, "budget": self._pacer.budget, "late": self.late,
+            "stride": self._pacer.stride, "largest_stride": self.slowest,
             "seconds_a_frame": round(self._seconds / max(self.frames, 1), 4),
             "faces_by_action": dict(self.renderer.counts),
-        }
+        }  # fmt: skip
 
 
 def stream(
@@ -360,6 +341,6 @@ def record_live(
         account = {"mode": shown(settings.mode), **tools.methods.accounts([settings.mode]), "live": flow.summary()}
         return VideoResult(
             Path(output), frames=flow.frames, seconds=seconds, tracks=flow.tracks, people=len(flow.people),
-            faces=flow.renderer.counts, notes=tuple(notes), damage=source.damage, settings=settings.told(),
+            faces=flow.renderer.counts, notes=tuple(notes), damage=source.damage, settings=settings.to_dict(),
             account=account, timing={"recording": time.monotonic() - began},
         )  # fmt: skip

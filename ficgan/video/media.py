@@ -1,16 +1,17 @@
-"""What a moving picture is, and how FFmpeg takes and gives it: properties, frames, names, errors, colours."""
+"""What a moving picture is: properties, frames, sources, and FFmpeg's names, errors and colours."""
 
 from __future__ import annotations
 
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit, urlunsplit
 
 import numpy as np
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
     import av
 
 __all__ = [
-    "IDENTITY", "EncodeOptions", "Frame", "Orientation", "RGBReader", "VideoInfo", "display_name", "fit",
-    "is_full_range", "is_url", "locator", "matrix_of", "orientation_of", "partial_file", "quiet", "reason", "turn",
+    "IDENTITY", "EncodeOptions", "Frame", "Orientation", "RGBReader", "Raw", "VideoInfo", "VideoSource", "display_name",
+    "fit", "is_full_range", "is_url", "locator", "matrix_of", "orientation_of", "partial_file", "quiet", "reason",
+    "turn",
 ]  # fmt: skip
 
 
@@ -125,11 +127,7 @@ def quiet() -> None:
 
 @contextmanager
 def partial_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """A temporary name beside `path` for FFmpeg to write to; it becomes `path` when the block ends well.
-
-    Raises:
-        InputError: `path` exists already (also while the block runs) without `overwrite`, or cannot be written.
-    """
+    """A temporary name beside `path` for FFmpeg to write to; it becomes `path` when the block ends well."""
     if not overwrite and os.path.lexists(path):
         raise _exists(path)
     if not path.parent.is_dir():
@@ -180,10 +178,7 @@ _FULL_RANGE = 2
 
 
 def matrix_of(colour_space: int, width: int, height: int) -> int:
-    """swscale's number of the luma and chroma matrix of FFmpeg's AVColorSpace.
-
-    Where none is stated, as players do: BT.709 for pictures of 1280 columns or more than 576 lines, otherwise BT.601.
-    """
+    """swscale's number of the matrix of an AVColorSpace; where none is stated, as players choose it."""
     return _MATRICES.get(colour_space, _BT709 if width >= 1280 or height > 576 else _BT601)
 
 
@@ -214,7 +209,6 @@ def rotation_of(orientation: Orientation) -> int | None:
 
 
 def turn(image: Image, orientation: Orientation) -> Image:
-    """Turn a picture upright."""
     import cv2
 
     transposed, mirrored, upended = orientation
@@ -248,15 +242,154 @@ class RGBReader:
         self._reformatter = VideoReformatter()
 
     def __call__(self, frame: av.VideoFrame, orientation: Orientation = IDENTITY) -> Image:
-        """An upright picture uint8 [H,W,3], contiguous, in the converted frame's own memory where no row is padded."""
+        """An upright picture uint8 [H,W,3], contiguous."""
         full = is_full_range(frame.format.name, frame.color_range)
         converted = self._reformatter.reformat(
-            frame,
-            format="rgb24",
+            frame, format="rgb24",
             src_colorspace=None if frame.format.is_rgb else matrix_of(frame.colorspace, frame.width, frame.height),
-            src_color_range=2 if full or frame.format.is_rgb else 1,
-            dst_color_range=_FULL_RANGE,
-            threads=1,
-        )
+            src_color_range=2 if full or frame.format.is_rgb else 1, dst_color_range=_FULL_RANGE, threads=1,
+        )  # fmt: skip
         image: NDArray[Any] = converted.to_ndarray()
         return np.ascontiguousarray(turn(image, orientation))
+
+
+# -- sources ---------------------------------------------------------------------------------------------------------
+
+_JUMP = Fraction(1)
+"""Seconds: times that fall back by more are a new start of the clock, by less a fault of single frames."""
+_ROUNDED = Fraction(2, 1000)
+"""Seconds: containers state lengths in milliseconds."""
+
+
+@dataclass(frozen=True, eq=False)
+class Raw:
+    """A picture as a reader found it, not yet converted."""
+
+    pts: int | None
+    duration: int | None
+    rgb: Callable[[], NDArray[np.uint8]]
+    """Makes the upright H×W×3 picture."""
+
+
+class VideoSource(ABC):
+    """A moving picture to read; use it as a context manager.
+
+    `path` is None for a camera, a stream or a sequence of images; a `live` one can be read only once.
+    """
+
+    start: float | None = None
+    end: float | None = None
+    """The span that is read, in seconds after the first frame."""
+
+    def __init__(self, name: str, info: VideoInfo, *, path: Path | None = None, live: bool = False) -> None:
+        self.name, self.info, self.path, self.live = name, info, path, live
+        self.end_pts: int | None = None
+        """Tick at which the last delivered frame ends; known when `frames` has run through."""
+        self._notes: dict[str, int] = {}
+        self._damage: list[str] = []
+        self._used = False
+
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """Where the source was cut or damaged, one sentence each; complete when `frames` has run through."""
+        return tuple(self._damage)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """`info.notes` and what was noticed while reading, one sentence each."""
+        return self.info.notes + tuple(text.format(count) for text, count in self._notes.items())
+
+    def frames(self, first: int = 0, wanted: Callable[[int], bool] | None = None) -> Iterator[Frame]:
+        """The frames in the order of showing, with strictly rising times and all of the size that `info` states.
+
+        Args:
+            first: number of the first frame wanted; earlier ones are decoded, but not converted.
+            wanted: whether a frame of this number is wanted; the others are not converted. None: all are.
+        """
+        if self.live and self._used:
+            raise InputError(f"{self.name}: a camera or stream can be read only once; open it again")
+        self._used, self._notes, self._damage, self.end_pts = True, {}, [], None
+        return self._frames(first, wanted)
+
+    def _frames(self, first: int, wanted: Callable[[int], bool] | None) -> Iterator[Frame]:
+        base, clock = self.info.time_base, _Clock(self.info, self._note)
+        origin = self._origin()  # of the whole film
+        begin = None if self.start is None else self.start / base
+        stop = None if self.end is None else self.end / base
+        zero, index, pts = None, 0, None
+        for raw in self._pictures():
+            pts = clock(raw.pts)
+            origin = pts if origin is None else origin
+            if begin is not None and pts - origin < begin:
+                continue
+            if stop is not None and pts - origin >= stop:
+                return
+            zero = pts if zero is None else zero
+            self.end_pts = pts + (raw.duration or clock.interval)
+            if index >= first and (wanted is None or wanted(index)):
+                yield Frame(index, pts, float((pts - zero) * base), self._fitted(raw.rgb()), raw.duration)
+            index += 1
+        # Where B-frames meet a variable rate, the duration stored with the last picture is that of another one.
+        stated = self._stated_end()
+        if self.end_pts is None or pts is None or stated is None or self._damage:
+            return
+        if 0 < stated - pts <= 10 * clock.interval and abs(stated - self.end_pts) * base > _ROUNDED:
+            self.end_pts = stated
+
+    def _fitted(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        if image.shape[:2] == (self.info.height, self.info.width):
+            return image
+        self._note("The size of the picture changes: {} frames were scaled into the first size.")
+        return fit(image, self.info.width, self.info.height)
+
+    def _note(self, text: str) -> None:
+        """Count an observation; `{}` in the text becomes the count."""
+        self._notes[text] = self._notes.get(text, 0) + 1
+
+    def _origin(self) -> int | None:
+        """Tick of the film's very first frame, where a reader that jumps to `start` would not see it."""
+        return None
+
+    def _stated_end(self) -> int | None:
+        return None
+
+    @abstractmethod
+    def _pictures(self) -> Iterator[Raw]:
+        """All pictures from the start on (or from any point before `start`)."""
+
+    def close(self) -> None:  # noqa: B027 (a sequence of images has nothing to close)
+        """Let go of the file, camera or connection."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Clock:
+    """Makes times strictly rising, and notes what it had to change."""
+
+    def __init__(self, info: VideoInfo, note: Callable[[str], None]) -> None:
+        self.interval = max(1, round(1 / ((info.rate or Fraction(25)) * info.time_base)))
+        self._jump, self._note = int(_JUMP / info.time_base), note
+        self._last: int | None = None
+        self._offset = 0
+
+    def __call__(self, pts: int | None) -> int:
+        last = self._last
+        if pts is None:
+            self._note("{} frames had no time and were placed one interval after the one before.")
+            pts = 0 if last is None else last + self.interval
+        else:
+            pts += self._offset
+            if last is not None and pts <= last:
+                if last - pts > self._jump:
+                    self._offset += last + self.interval - pts
+                    pts = last + self.interval
+                    self._note("The clock of the film falls back {} times; the times go on without the step.")
+                else:
+                    pts = last + 1
+                    self._note("{} frames had the time of another or an earlier one and were moved behind it.")
+        self._last = pts
+        return pts

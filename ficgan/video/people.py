@@ -31,14 +31,13 @@ class PeopleConfig:
     """Numbers of telling people apart.
 
     Args:
-        strictness: factor of the recogniser's match threshold under which tracklets are linked. Below 1, because many
-            are compared with many. Measured with dlib on photos taken years apart, 90 people × 3 tracklets of 3 views:
-            at 1 it links .93 of the pairs of one person and .0032 of those of two, at .9 .82 and .0006, at .8 .54 and
-            .0001.
+        strictness: factor of the match threshold under which tracklets are linked; below 1, because many are compared
+            with many. With dlib, 90 people × 3 tracklets of photos taken years apart: at 1 it links .93 of the pairs of
+            one person and .0032 of those of two, at .9 .82 and .0006, at .8 .54 and .0001.
         differ: factor of the match threshold over which a tracklet's own views are noted to differ.
-        batch: tracklets that are compared all with all; a longer film is taken in such portions.
+        batch: tracklets that are compared all with all.
         join_gap: seconds over which two tracklets of one person become one track.
-        join_reach: sizes of the face that it may then be from where it was expected.
+        join_reach: farthest distance from the expected place, in sizes of the face.
         join_resize: largest difference of the logarithm of the size.
         place: motion of the centre, lengths in sizes of the face.
     """
@@ -86,14 +85,13 @@ class _Groups:
 class People:
     """Numbers the people of films. With `link="job"` it remembers them from one film to the next.
 
-    Tracklets are clustered by average linkage: the nearest two are joined until the root of the mean squared distance
-    of any two reaches the threshold. Two in one frame are never joined. The order of the films counts.
+    Average linkage: the nearest two groups are joined while the root mean squared distance stays below the threshold.
+    Two in one frame are never joined. The order of the films counts.
 
     Args:
         metric: "cosine" or "euclidean", of the recogniser.
         threshold: its match threshold, 1 - cosine or the Euclidean distance.
         link: "none": each tracklet another person; "file": people of one film; "job": of all films given.
-        config: numbers.
     """
 
     def __init__(
@@ -113,7 +111,6 @@ class People:
 
     @classmethod
     def of(cls, recognizer: Recognizer, link: Link = "file", config: PeopleConfig | None = None) -> People:
-        """For a recogniser's metric and threshold."""
         return cls(recognizer.metric, recognizer.match_threshold, link, config)
 
     def __len__(self) -> int:
@@ -123,11 +120,7 @@ class People:
     def assign(self, tracklets: Sequence[Tracklet]) -> list[int]:
         """The person of each tracklet of one film: numbers from 1, in the order of appearance.
 
-        0 is "unknown", for a tracklet without usable embeddings: no rule about a person concerns it. With `link="none"`
-        all have a number of their own.
-
-        Raises:
-            InputError: Embeddings of different lengths.
+        0 is unknown: no usable embedding. With `link="none"` all have a number of their own.
         """
         if self.link != "job":
             self._known, self._numbers, self._count = None, [], 0
@@ -187,7 +180,6 @@ class People:
     def _cluster(
         self, new: list[_Groups], spans: NDArray[np.int64], present: dict[int, list[tuple[int, int]]]
     ) -> list[int]:
-        """Numbers of new groups, which are joined with each other and with known people, who stay apart."""
         parts = new if self._known is None else [self._known, *new]
         if len({part.total.shape[1] for part in parts}) > 1:
             raise InputError("Embeddings have different lengths: use one recogniser for all films of a job.")
@@ -232,7 +224,7 @@ def join_tracklets(
 ) -> list[Tracklet]:
     """Join tracklets of one person that follow each other in one scene, shortly and where they were expected.
 
-    `people` has the person of each; 0, unknown, is joined with nobody. `times` are of the frames, in seconds.
+    `people` has the person of each, 0 for unknown. `times` are of the frames, in seconds.
     """
     config, clock = config or PeopleConfig(), np.asarray(times, np.float64)
     open_ends: dict[tuple[int, int], Tracklet] = {}  # (person, scene) → the last tracklet so far
@@ -252,18 +244,17 @@ def join_tracklets(
 def link_tracklets(tracklets: Sequence[Tracklet], people: People, times: ArrayLike) -> list[Tracklet]:
     """The tracklets of one film with `person` and notes, in the order of appearance; `times` are of the frames [s].
 
-    They are joined whatever `people.link` says: that decides about identities, and a gap must be covered.
+    They are joined whatever `people.link` says: it decides about identities, and a gap must be covered.
     """
     here = People(people.metric, people.threshold, "file", people.config).assign(tracklets)
     joined = join_tracklets(tracklets, here, times, people.config)
     return [
-        replace(one, person=number, notes=[*one.notes, *([DIFFERENT] if people.differs(one) else [])])
-        for one, number in zip(joined, people.assign(joined), strict=True)
+        replace(tracklet, person=number, notes=[*tracklet.notes, *([DIFFERENT] if people.differs(tracklet) else [])])
+        for tracklet, number in zip(joined, people.assign(joined), strict=True)
     ]
 
 
 def _continues(earlier: Tracklet, later: Tracklet, clock: Floats, config: PeopleConfig) -> bool:
-    """Whether the later tracklet begins shortly after the earlier one's end, near where that one led."""
     gap = clock[later.first] - clock[earlier.last] if later.first > earlier.last else math.inf
     if gap > config.join_gap:
         return False
@@ -279,16 +270,14 @@ def _continues(earlier: Tracklet, later: Tracklet, clock: Floats, config: People
 
 
 def _towards(sightings: Sequence[Sighting], frame: int, clock: Floats, config: PeopleConfig) -> tuple[Floats, float]:
-    """Where sightings lead at a frame before or after them, and the size of the face."""
-    centre, log_size = measured(np.stack([one.face.box for one in sightings]))
+    centre, log_size = measured(np.stack([sighting.face.box for sighting in sightings]))
     size = np.exp(log_size.mean(1))
-    place, _ = smooth(config.place, clock[[one.frame for one in sightings]], centre, clock[[frame]], size)
+    place, _ = smooth(config.place, clock[[sighting.frame for sighting in sightings]], centre, clock[[frame]], size)
     return place[0], float(np.exp(np.log(size).mean()))
 
 
 def _merged(earlier: Tracklet, later: Tracklet) -> Tracklet:
-    """Both as one; a part without embeddings or qualities has none to add."""
-    parts = [one for one in (earlier, later) if one.embeddings is not None and np.size(one.embeddings)]
+    parts = [part for part in (earlier, later) if part.embeddings is not None and np.size(part.embeddings)]
     embeddings = np.concatenate([np.asarray(part.embeddings) for part in parts]) if parts else None
     quality = [np.ones(len(part.embeddings)) if part.quality is None else part.quality for part in parts]  # type: ignore[arg-type]
     return replace(
@@ -343,7 +332,6 @@ class Readings:
                 self._kept.setdefault(number, []).append((embedding, quality))
 
     def hand_over(self, tracklets: Sequence[Tracklet]) -> None:
-        """Give each tracklet its embeddings."""
         for tracklet in tracklets:
             if kept := self._kept.get(tracklet.id):
                 tracklet.embeddings = np.stack([embedding for embedding, _ in kept])

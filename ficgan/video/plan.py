@@ -34,16 +34,9 @@ _CHECKERS = ("insightface", "yunet", "centerface", "dlib")
 def effective_modes(
     track: Track, decided: NDArray[np.str_], settings: VideoSettings, rate: float
 ) -> tuple[NDArray[np.str_], dict[str, int]]:
-    """Modes of a track's rows, with fallbacks where a generated face was asked for and cannot stand.
+    """Modes [n] of a track's rows, with fallbacks where a generated face cannot stand, and reason → number of rows.
 
-    Args:
-        track: the track.
-        decided: [n] what the rules say.
-        settings: limits and fallbacks.
-        rate: frames per second.
-
-    Returns:
-        [n] modes, and why rows fell back: reason → number of rows ("small", "turned away", "pad").
+    `decided` [n] is what the rules say. The reasons are "small", "turned away" and "pad".
     """
     modes, reasons = decided.copy(), {}
     generated = decided == "ficgan"
@@ -83,7 +76,6 @@ class Finding:
     """Between source and result, by the recogniser; near 0 where the face was not covered at all."""
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
         box = [round(value, 1) for value in self.box]
         return {"frame": self.frame, "time": round(self.time, 3), "box": box, "distance": round(self.distance, 4)}
 
@@ -114,7 +106,6 @@ class Plan:
             self.person[track.id] = f"{where}/person {track.person}" if linked else f"{where}/track {track.id}"
 
     def job(self, frame: Frame) -> FrameJob:
-        """A frame with everything that shall not be seen in it."""
         faces = [
             Appearance(track.id, self.person[track.id], track.face(frame.index), str(self._modes[track.id][row]))
             for track, row in self._tracks.at(frame.index)
@@ -122,7 +113,7 @@ class Plan:
         return FrameJob(frame, faces, self._film.regions_at(frame.index))
 
     def cover(self, findings: Sequence[Finding], reach: int) -> int:
-        """Put the fallback in the place of generated faces that are still recognised.
+        """Cover generated faces that are still recognised.
 
         Args:
             findings: of the check.
@@ -146,7 +137,6 @@ class Plan:
         return {self.person[track.id] for track, _ in self._generated(findings)}
 
     def _generated(self, findings: Sequence[Finding]) -> Iterator[tuple[Track, int]]:
-        """Tracks and rows of the generated faces that findings lie on."""
         for finding in findings:
             x, y = (finding.box[0] + finding.box[2]) / 2, (finding.box[1] + finding.box[3]) / 2
             for track, row in self._tracks.at(finding.frame):
@@ -180,7 +170,6 @@ class CheckReport:
     """Why nothing follows from this check, where that is so."""
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
         tree = {**asdict(self), "checked": not self.unchecked}
         tree["findings"] = [finding.to_dict() for finding in self.findings]
         reason = tree.pop("unchecked")
@@ -188,33 +177,25 @@ class CheckReport:
 
 
 def independent_detector(used: str, size: int) -> FaceDetector:
-    """A detector of another kind than the one named `used`, or of the same where there is no other.
-
-    Frames are searched at a longest side of `size` pixels.
-    """
+    """A detector of another kind than `used`, if there is one, that searches at a longest side of `size` pixels."""
     others = [name for name in _CHECKERS if not used.startswith(name) and detector_missing(name) is None]
     return DetectAt(get_detector(others[0] if others else "auto", scale=1.0), (size, size), enlarge=False)
 
 
 def check_frames(
-    pairs: Iterator[tuple[Frame, Frame]],
-    kept_at: Callable[[int], NDArray[np.floating]],
-    detector: FaceDetector,
-    recognizer: Recognizer,
-    *,
-    expected: bool = True,
-) -> CheckReport:
+    pairs: Iterator[tuple[Frame, Frame]], kept_at: Callable[[int], NDArray[np.floating]], detector: FaceDetector,
+    recognizer: Recognizer, *, expected: bool = True,
+) -> CheckReport:  # fmt: skip
     """Look for source faces in a result.
 
     A face counts where the detector finds it in the result and the recogniser takes the same place in the source for
-    the same person. What was not covered is the same in both, so that missed faces are found by the same rule.
+    the same person. A missed face is the same in both, so it is found, too.
 
     Args:
         pairs: the same frame of source and result.
         kept_at: boxes [n,4] of the faces that rules keep in a frame.
         detector: should not be the one that found the faces.
-        recognizer: tells people apart.
-        expected: whether the film has faces. A detector that finds none, in the source neither, then proves nothing.
+        expected: whether the film has faces. A detector that then finds none, even in the source, proves nothing.
     """
     report, sighted = CheckReport(detector.name, recognizer.name), not expected
     for source, result in pairs:
@@ -268,7 +249,7 @@ class VideoResult:
     fallbacks: Mapping[str, int] = field(default_factory=dict)
     """Why faces were not generated although asked for: reason → faces of single frames."""
     masked_people: int = 0
-    """People whom no setting hid from the gate, so that they were covered."""
+    """People who were recognised with every setting, and so were covered."""
     origins: Mapping[str, int] = field(default_factory=dict)
     """Faces of single frames by how their place is known: seen, filled, padded."""
     exemptions: list[Exemption] = field(default_factory=list)
@@ -301,23 +282,12 @@ class VideoResult:
         return not (self.reidentified or self.damage)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready, without embeddings."""
         return {
-            **self.account,
-            "frames": self.frames,
-            "duration": round(self.seconds, 3),
-            "tracks": self.tracks,
-            "people": self.people,
-            "faces_by_action": dict(self.faces),
-            "fallbacks": dict(self.fallbacks),
-            "masked_people": self.masked_people,
-            "faces_by_origin": dict(self.origins),
-            "exemptions": [exemption.to_dict() for exemption in self.exemptions],
-            "edits": list(self.edits),
+            **self.account, "frames": self.frames, "duration": round(self.seconds, 3), "tracks": self.tracks,
+            "people": self.people, "faces_by_action": dict(self.faces), "fallbacks": dict(self.fallbacks),
+            "masked_people": self.masked_people, "faces_by_origin": dict(self.origins),
+            "exemptions": [exemption.to_dict() for exemption in self.exemptions], "edits": list(self.edits),
             "check": None if self.check is None else self.check.to_dict(),
-            "audio": "copied" if self.has_audio else "none",
-            "notes": list(self.notes),
-            "damage": list(self.damage),
-            "settings": self.settings,
-            "timing": {stage: round(value, 2) for stage, value in self.timing.items()},
-        }
+            "audio": "copied" if self.has_audio else "none", "notes": list(self.notes), "damage": list(self.damage),
+            "settings": self.settings, "timing": {stage: round(value, 2) for stage, value in self.timing.items()},
+        }  # fmt: skip

@@ -1,17 +1,16 @@
 """The project of a film: what the analysis found and what a person decided, as files that a person can edit.
 
     FOLDER/                  mode 0700; everything in it 0600
-      .ficgan-folder         says that the folder is ours (see `folders`)
-      project.json           the film, settings, cuts, who is who, decisions, regions: to be edited
+      .ficgan-folder         marks the folder as ours (see `folders`)
+      project.json           the film, settings, cuts, people, decisions, regions: to be edited
       tracks.jsonl           places of the faces, frame by frame: not meant for editing
       thumbs/, review.html   the review page (see `review`)
 
 It holds source faces and no embeddings.
 
-tracks.jsonl has one line with the times of all frames, then a line for each track or piece of a long one, about 50
-bytes a row. Numbers are whole: tenths of a pixel, thousandths of a score. A column begins with its first value, then
-come the differences from row to row; equal neighbours of `origin` and of the differences of `pts` are [value, how
-often].
+tracks.jsonl has one line with the times of all frames, then a line for each track or piece of a long one. Numbers are
+whole: tenths of a pixel, thousandths of a score. A column is its first value and the differences from row to row;
+`origin` and the differences of `pts` are run-length coded: [value, how often].
 """
 
 from __future__ import annotations
@@ -34,9 +33,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from ficgan.anonymizers.modes import shown
 from ficgan.errors import InputError
-from ficgan.video.decisions import Decider, Decision, Decisions, Region, SpanRule
+from ficgan.video.decisions import Decider, Decision, Decisions, Region
 from ficgan.video.folders import (
     Strict,
     Text,
@@ -53,7 +51,7 @@ from ficgan.video.media import VideoInfo
 from ficgan.video.tracks import PADDED, Track
 
 __all__ = [
-    "DECISIONS_SCHEMA", "MAX_FRAMES", "PROJECT_SCHEMA", "Project", "Source", "edits_of", "fingerprint", "read_tracks",
+    "DECISIONS_SCHEMA", "MAX_FRAMES", "PROJECT_SCHEMA", "Project", "Source", "fingerprint", "read_tracks",
     "rounded", "write_tracks",
 ]  # fmt: skip
 
@@ -69,11 +67,7 @@ _KEYS = {"id", "first", "boxes", "landmarks", "scores", "origin"}
 
 
 def rounded(track: Track) -> Track:
-    """A track with the numbers it has after it was written and read: 0.1 px, 0.001 of a score.
-
-    Raises:
-        InputError: NaN, a box without area, columns of different lengths.
-    """
+    """A track with the numbers it has after it was written and read: 0.1 px, 0.001 of a score."""
     where = f"track {track.id}"
     boxes = _whole(track.boxes, PER_PIXEL, where)
     landmarks = _whole(track.landmarks, PER_PIXEL, where)
@@ -85,10 +79,7 @@ def rounded(track: Track) -> Track:
 
 
 def write_tracks(file: BinaryIO, tracks: Iterable[Track], pts: NDArray[np.int64], analysis: str) -> None:
-    """Write rows of tracks as `rounded` gives them, without people and notes.
-
-    `pts` int64 [frames] are the frames' times in ticks; `analysis` is the name that stands in the project, too.
-    """
+    """Write rows of tracks as `rounded` gives them, without people and notes; `pts` int64 [frames] in ticks."""
     begin = [int(pts[0])] if len(pts) else []
     _line(file, {"schema": SCHEMA, "analysis": analysis, "pts": [begin, _runs(np.diff(pts))]})
     for track in tracks:
@@ -106,11 +97,7 @@ def write_tracks(file: BinaryIO, tracks: Iterable[Track], pts: NDArray[np.int64]
 
 
 def read_tracks(path: Path) -> tuple[NDArray[np.int64], str, Iterator[Track]]:
-    """pts int64 [frames], the name of the analysis, and the tracks one after the other, person 0 and without notes.
-
-    Raises:
-        InputError: The file is missing or damaged; from the iterator too.
-    """
+    """pts int64 [frames], the name of the analysis, and the tracks, with person 0 and without notes."""
     lines = _lines(path)
     where, tree = next(lines, (str(path), None))
     head = check_schema(tree, SCHEMA, where)
@@ -140,7 +127,6 @@ def _damaged(where: str) -> Iterator[None]:
 
 
 def _joined(pieces: Iterable[Track]) -> Iterator[Track]:
-    """Tracks of the pieces that follow each other."""
     for _, group in groupby(pieces, key=lambda piece: piece.id):
         parts = list(group)
         for before, after in pairwise(parts):
@@ -185,7 +171,6 @@ def _track(
     id: int, first: int, boxes: NDArray[np.int64], landmarks: NDArray[np.int64], scores: NDArray[np.int64],
     origin: NDArray[Any], person: int, notes: list[str], where: str,
 ) -> Track:  # fmt: skip
-    """A checked track of whole numbers."""
     count = len(boxes)
     shapes = (boxes.shape, landmarks.shape, scores.shape, origin.shape)
     if count == 0 or shapes != ((count, 4), (count, 5, 2), (count,), (count,)):
@@ -289,7 +274,7 @@ class Source(Strict):
 
     @classmethod
     def of(cls, path: str | os.PathLike[str], info: VideoInfo) -> Self:
-        """What identifies a film, from its file (or `camera:0`, or an address, of which only the kind is kept)."""
+        """Describe a film by its file, or `camera:0`, or an address, of which only the kind is kept."""
         text, size, digest = os.fspath(path), None, None
         name = f"{urlsplit(text).scheme} stream" if "://" in text else Path(text).name
         if Path(text).is_file():
@@ -381,7 +366,6 @@ class Project:
         return dict(sorted(found.items()))
 
     def decider(self) -> Decider:
-        """What shall happen to each face (see `decisions`)."""
         return Decider(self.decisions, self.times, (self.source.width, self.source.height))
 
     def regions_at(self, frame: int) -> list[tuple[NDArray[np.float32], str]]:
@@ -402,11 +386,7 @@ class Project:
             )
 
     def apply_decisions(self, path: str | os.PathLike[str]) -> Project:
-        """The project with the decisions of a JSON file such as the review page exports; see docs/video-project.md.
-
-        Raises:
-            InputError: The file is damaged, for another project, or speaks of what is not there.
-        """
+        """The project with the decisions of a JSON file such as the review page exports; see docs/video-project.md."""
         where = str(path)
         given = checked(_DecisionsFile, check_schema(read_json(Path(path)), DECISIONS_SCHEMA, where), where)
         if given.analysis not in (None, self.analysis):
@@ -427,8 +407,8 @@ class Project:
         """Write project.json and tracks.jsonl, each whole or not at all; a new folder that fails is removed again.
 
         Args:
-            folder: New, empty, or one of ours; made with mode 0700, files with 0600.
-            overwrite: Replace the project in it.
+            folder: new, empty, or one of ours.
+            overwrite: replace the project in it.
         """
         folder = Path(folder)
         if not overwrite and os.path.lexists(folder / PROJECT_FILE):
@@ -459,11 +439,7 @@ class Project:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Self:
-        """Read a project from its folder, or from the project.json in it.
-
-        Raises:
-            InputError: Missing, damaged, of a newer version, or not consistent.
-        """
+        """Read a project from its folder, or from the project.json in it."""
         place = Path(folder)
         path = place if place.name == PROJECT_FILE else place / PROJECT_FILE
         where = str(path)
@@ -492,7 +468,6 @@ class Project:
             )  # fmt: skip
 
     def _check(self) -> None:
-        """Everything refers to frames, tracks and people that are there."""
         frames, ids = len(self.pts), {track.id for track in self.tracks}
         if len(ids) < len(self.tracks):
             raise _Inconsistent(f"two tracks have the id {_repeated(track.id for track in self.tracks)}")
@@ -520,7 +495,6 @@ class _Inconsistent(InputError):
 
 @contextmanager
 def _naming(where: str) -> Iterator[None]:
-    """Say which file a project that does not fit together comes from."""
     try:
         yield
     except _Inconsistent as error:
@@ -536,44 +510,3 @@ def _check_known(kind: str, named: Iterable[int], known: set[int]) -> None:
 
 def _repeated(numbers: Iterable[int]) -> int:
     return Counter(numbers).most_common(1)[0][0]
-
-
-def edits_of(film: Project) -> tuple[str, ...]:
-    """Every rule of a project beyond its default, and every region, a sentence each."""
-    rules = film.decisions
-    edits = []
-    if rules.only is not None:
-        people = ", ".join(str(person) for person in rules.only)
-        edits.append(f"Only people {people} are hidden; everybody else who is known is kept.")
-    edits += [_sentence(f"Person {number}", choice.mode, choice.reason) for number, choice in rules.people.items()]
-    edits += [_sentence(f"Track {number}", choice.mode, choice.reason) for number, choice in rules.tracks.items()]
-    edits += [_sentence(_subject(span) + _time(*span.bounds), span.mode, span.reason) for span in rules.spans]
-    for box in rules.boxes:
-        edits.append(_sentence(f"Faces in the box {_corners(box.box)}{_time(*box.bounds)}", box.mode, box.reason))
-    for region in film.regions:
-        where = f"the box {_corners(region.box)}" if region.box else f"a box that moves over {len(region.keys)} places"
-        frames = f"In frames {region.first} to {region.last} {where}"
-        edits.append(_sentence(frames, region.mode, region.reason))
-    return tuple(edits)
-
-
-def _sentence(subject: str, mode: str, reason: str) -> str:
-    verb = "are" if subject.startswith("Faces") else "is"
-    done = "kept as it was" if mode == "keep" else f"hidden, mode {shown(mode)}"
-    return f"{subject} {verb} {done}" + (f" ({reason})." if reason else ".")
-
-
-def _subject(span: SpanRule) -> str:
-    if span.track is not None:
-        return f"Track {span.track}"
-    return "Everybody" if span.person is None else f"Person {span.person}"
-
-
-def _time(start: float, end: float) -> str:
-    first = "" if start == float("-inf") else f" from {start:g} s"
-    last = "" if end == float("inf") else f" to {end:g} s"
-    return first + last
-
-
-def _corners(box: tuple[float, ...]) -> str:
-    return "[" + ", ".join(f"{value:g}" for value in box) + "]"

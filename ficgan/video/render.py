@@ -1,8 +1,7 @@
 """Frames in, redacted frames out: the one renderer behind files, cameras and streams.
 
-A person's new identity is settled where they first appear (a *cast*): the source is encoded once, one k-same draw is
-made, and the gate reads the result; the styles are kept for the rest of the film. From frame to frame only pose, light
-and expression (the spatial code) are read anew.
+A person's new identity (a *cast*) is settled where they first appear: one k-same draw, read by the gate; its styles are
+kept for the rest of the film. From frame to frame only pose, light and expression (the spatial code) are read anew.
 """
 
 from __future__ import annotations
@@ -35,9 +34,8 @@ LEAST_FACE = 0.9
 class Covers:
     """Covers faces of frames.
 
-    All that is drawn for a person is drawn once: fresh noise in every frame would average out over the film, and so
-    would fresh neighbours of a k-same mean. Squares change their size in steps, for with its size the noise of a crop
-    changes. What a method with a background makes of a person is one crop, of the first frame, for the whole film.
+    All that is drawn for a person is drawn once: fresh noise, or fresh neighbours of a k-same mean, would average out
+    over the film. Squares change their size in steps, as the noise of a crop changes with it.
 
     `coverage` is the least weight of a method's mask at the landmarks and in the middle of a face.
     """
@@ -56,8 +54,7 @@ class Covers:
     def __call__(self, out: Images, face: Face, mode: str, person: str = "") -> str:
         """Cover a face in a frame [H,W,3], in place; other faces may be covered in it already.
 
-        `mode` is any but "ficgan" and "keep", `person` a key. Returns the mode's name, or the fallback where the method
-        could not do it.
+        `mode` is any but "ficgan" and "keep". Returns the mode's name, or the fallback where the method failed.
         """
         if mode in self._quick:
             self._quick[mode](out, face, mask_scale=self._scale).onto(out)
@@ -84,9 +81,7 @@ class Covers:
         return paste_aligned(out, self.stills[mode, person], face, mask_scale=self._settings.mask_scale)
 
 
-def hides(
-    mask: NDArray[np.float32], face: Face, coverage: float, outline: NDArray[np.float32] | None = None
-) -> bool:
+def hides(mask: NDArray[np.float32], face: Face, coverage: float, outline: NDArray[np.float32] | None = None) -> bool:
     """Whether a mask [H,W] hides a face of a track; `outline` [n,2] is that of the face's mesh in this frame."""
     centre = np.tile((face.box[:2] + face.box[2:]) / 2, 2)
     box = centre + LEAST_FACE * (face.box - centre)
@@ -108,7 +103,7 @@ class VideoTools:
 
     detector: FaceDetector
     recognizer: Recognizer | None = None
-    """The gate, and what tells people apart; None: neither."""
+    """Used as the gate and to link tracks; None: neither."""
     face_model: FaceModel | None = None
     """None where no face is generated."""
     policy: Policy = field(default_factory=Policy)
@@ -185,7 +180,8 @@ class Renderer:
         Args:
             jobs: the frames; the generated faces of all of them are computed together.
             around: frames before and after them, as far as they were not among the jobs of the last call. With twice
-                the reach on each side every frame is smoothed in the same way, wherever a chunk begins.
+            the
+                reach on each side every frame is smoothed in the same way, wherever a chunk begins.
         """
         generated = self._generate(jobs, around)
         self.tally = []
@@ -197,10 +193,7 @@ class Renderer:
         return images
 
     def recast(self, people: Iterable[str]) -> bool:
-        """Give people another new face, as the check still recognises them.
-
-        Returns whether anybody has one: nobody does where all settings were tried.
-        """
+        """Give people who are still recognised another face; returns whether anybody has one."""
         again = [person for person in people if person in self.casts and self.casts[person].styles is not None]
         for person in again:
             cast = self.casts[person]
@@ -228,7 +221,6 @@ class Renderer:
     # -- new faces --------------------------------------------------------------------------------------------------
 
     def _generate(self, jobs: Sequence[FrameJob], around: Sequence[FrameJob]) -> list[dict[int, _NewFace]]:
-        """For each job: index of the appearance → the patch of its new face. What is not there falls back."""
         pastes: list[dict[int, _NewFace]] = [{} for _ in jobs]
         model, reader = self.tools.face_model, self._reader
         if model is None or reader is None:
@@ -237,7 +229,7 @@ class Renderer:
         people = [jobs[j].appearances[a].person for j, a, _ in wanted]
         for person in dict.fromkeys(people):
             if person not in self.casts:
-                rows = [sight.z_id for (_, _, sight), one in zip(wanted, people, strict=True) if one == person]
+                rows = [sight.z_id for (_, _, sight), owner in zip(wanted, people, strict=True) if owner == person]
                 self.cast(person, np.mean(rows, 0, keepdims=True, dtype=np.float32))
         pending = list(range(len(wanted)))
         while pending:
@@ -260,10 +252,7 @@ class Renderer:
         return pastes
 
     def _steady(self, jobs: Sequence[FrameJob], seen: Sequence[tuple[int, int, Sight]]) -> list[tuple[int, int, Sight]]:
-        """Faces that get a new one: not those that cannot be read, nor what is within `hold` seconds of them.
-
-        A head that turns away and back would otherwise flicker between a face and the fallback.
-        """
+        """Faces that get a new one: not those that cannot be read, nor what is within `hold` seconds of them."""
         lost: dict[int, list[float]] = {}
         for j, a, sight in seen:
             if sight.problem:
@@ -279,13 +268,9 @@ class Renderer:
         return kept
 
     def _recognised(
-        self,
-        jobs: Sequence[FrameJob],
-        wanted: Sequence[tuple[int, int, Sight]],
-        people: Sequence[str],
+        self, jobs: Sequence[FrameJob], wanted: Sequence[tuple[int, int, Sight]], people: Sequence[str],
         pastes: list[dict[int, _NewFace]],
-    ) -> set[str]:
-        """People whom the gate takes for their source, of those whose reading is due."""
+    ) -> set[str]:  # fmt: skip
         gate = self.tools.recognizer
         if gate is None or not self.tools.policy.verify:
             return set()
@@ -345,10 +330,7 @@ class Renderer:
 
 
 class _Reader:
-    """Source faces of a film as the model sees them, their place and light smoothed over time in both directions.
-
-    A place is smoothed over `reach` frames on either side, then what is read there over as many again.
-    """
+    """Source faces of a film as the model sees them, their place and light smoothed over time in both directions."""
 
     def __init__(self, model: FaceModel, reach: int) -> None:
         self.model, self.reach = model, reach
@@ -360,10 +342,10 @@ class _Reader:
         """Number of the job, number of the appearance and sight of each face that shall be generated."""
         first, last, reach = jobs[0].frame.index, jobs[-1].frame.index, self.reach
         faces = {
-            (one.track, job.frame.index): (job.frame.image, one.face)
+            (appearance.track, job.frame.index): (job.frame.image, appearance.face)
             for job in sorted([*jobs, *around], key=lambda job: job.frame.index)
-            for one in job.appearances
-            if one.mode == "ficgan"
+            for appearance in job.appearances
+            if appearance.mode == "ficgan"
         }
         new = [key for key in faces if key not in self._found]
         self._found |= zip(new, self.model.find([faces[key] for key in new]), strict=True)
@@ -372,17 +354,16 @@ class _Reader:
         self._sights |= zip(new, self.model.see([faces[key] for key in new], smoothed), strict=True)
         sights = []
         for j, job in enumerate(jobs):
-            for a, one in enumerate(job.appearances):
-                if one.mode == "ficgan":
-                    key = (one.track, job.frame.index)
+            for a, appearance in enumerate(job.appearances):
+                if appearance.mode == "ficgan":
+                    key = (appearance.track, job.frame.index)
                     sights.append((j, a, self.model.steadied(*self._window(self._sights, key))))
         end = max(frame for _, frame in faces) if faces else last  # a film that is drawn again begins anew
-        self._found = {key: one for key, one in self._found.items() if last - 2 * reach < key[1] <= end}
-        self._sights = {key: one for key, one in self._sights.items() if last - reach < key[1] <= end}
+        self._found = {key: mesh for key, mesh in self._found.items() if last - 2 * reach < key[1] <= end}
+        self._sights = {key: sight for key, sight in self._sights.items() if last - reach < key[1] <= end}
         return sights
 
     def _window(self, rows: dict[tuple[int, int], Any], key: tuple[int, int]) -> tuple[list[Any], int]:
-        """What is there without a gap around a frame of a track, and the frame's place in it."""
         track, frame = key
         window = [rows[key]]
         at = 0
@@ -408,7 +389,6 @@ def _area(face: Face) -> float:
 
 
 def _scaled(face: Face, share: float) -> Face:
-    """The same with a share of the box."""
     margin = (face.box[2:] - face.box[:2]) * (1 - share) / 2
     return Face(np.concatenate([face.box[:2] + margin, face.box[2:] - margin]), face.landmarks, face.score)
 

@@ -1,7 +1,7 @@
-"""The page on which a person looks at the people of a film and decides what happens to them.
+"""The page on which a person reviews the people of a film and decides what happens to them.
 
-One HTML file without anything from the network; pictures lie beside it in `thumbs/`, so a copy of the page alone shows
-no face. What is decided leaves it as decisions.json, for `Project.apply_decisions`.
+One HTML file that needs no network; pictures lie beside it in `thumbs/`, so a copy of the page alone shows no face. The
+decisions are exported as decisions.json, for `Project.apply_decisions`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import io
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from ficgan.video.tracks import FILLED, PADDED, SEEN, Track
 
 __all__ = ["SCRIPT", "STYLE", "faces_of_tracks", "remarks", "review_page", "save_thumbnails", "write_review"]
 
+SCRIPT, STYLE = (files("ficgan.video").joinpath(name).read_text("utf-8") for name in ("review.js", "review.css"))
 Image = NDArray[np.uint8]
 THUMBNAIL_HEIGHT = 96
 MOST_THUMBNAILS = 6
@@ -42,11 +44,7 @@ _CLASSES = {SEEN: "seen", FILLED: "filled", PADDED: "padded"}
 def save_thumbnails(
     folder: str | os.PathLike[str], track: int, images: Sequence[Image], *, after: bool = False
 ) -> Path:
-    """Write a strip of representative faces of a track, 96 px high, to the project's folder.
-
-    `images` are uint8 [h,w,3] RGB, the first six count; those `after` are shown beside those of the source. Returns the
-    JPEG file, `thumbs/track-0001.jpg` or `thumbs/track-0001-after.jpg`.
-    """
+    """Write a strip of up to six faces of a track, uint8 [h,w,3] RGB, to `thumbs/track-0001.jpg` or `…-after.jpg`."""
     from PIL import Image as Picture
 
     strips = []
@@ -208,7 +206,6 @@ def _track(project: Project, track: Track, pictures: Iterable[tuple[str, str]], 
 
 
 def _controls(kind: str, number: int, decision: Decision | None, inherit: str) -> str:
-    """Mode, keep and reason of a person or a track."""
     common = f'data-kind="{kind}" data-number="{number}"'
     kept = decision is not None and decision.mode == "keep"
     mode = "" if decision is None or kept else decision.mode
@@ -240,7 +237,6 @@ def _regions(project: Project) -> list[str]:
 
 
 def _timeline(project: Project, decider: Decider) -> str:
-    """A lane per person, a bar per track, and the cuts, as SVG."""
     times, people = project.times, project.people
     scale = _COLUMNS / max(_end(times), 1e-9)
     columns: NDArray[np.int64] = np.maximum.accumulate((times * scale).astype(np.int64).clip(0, _COLUMNS - 1))
@@ -276,7 +272,6 @@ def _painted(columns: NDArray[np.int64], widths: NDArray[np.int64], values: NDAr
 
 
 def _bars(columns: NDArray[np.int64], y: int) -> str:
-    """Horizontal lines over runs of neighbouring columns."""
     breaks = np.flatnonzero(np.diff(columns) > 1)
     firsts, lasts = columns[np.r_[0, breaks + 1]], columns[np.r_[breaks, len(columns) - 1]]
     return "".join(f"M{_LEFT + first} {y}h{last - first + 1}" for first, last in zip(firsts, lasts, strict=True))
@@ -320,94 +315,3 @@ def _clock(seconds: float) -> str:
 
 def _count(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
-
-
-STYLE = """
-:root { color-scheme: light dark; --line: #8884; --soft: #8882; --warn: #c60; --keep: #c22; }
-body { font: 15px/1.45 system-ui, sans-serif; margin: 0 auto; max-width: 70rem; padding: 1rem 1.5rem 3rem; }
-h1 { font-size: 1.4rem; overflow-wrap: anywhere; } h2 { font-size: 1.1rem; margin: 0; }
-.warning { border-left: .3rem solid var(--warn); background: var(--soft); padding: .6rem 1rem; }
-.timeline { max-height: 22rem; overflow-y: auto; border: 1px solid var(--line); border-radius: .4rem; }
-svg { display: block; width: 100%; } svg text { font: 9px system-ui, sans-serif; fill: currentColor; }
-svg path { fill: none; stroke-width: 7; } .seen { stroke: #2a78d0; } .filled { stroke: #7ab3ee; }
-.padded { stroke: #bbb; } svg path.kept { stroke: var(--keep); stroke-width: 2; } .cut { stroke: var(--warn); }
-section { border: 1px solid var(--line); border-radius: .4rem; margin: 1rem 0; padding: .8rem 1rem; }
-.track { border-top: 1px solid var(--line); margin-top: .7rem; padding-top: .7rem; }
-.track img { height: 96px; max-width: 100%; border-radius: .3rem; margin-right: .5rem; vertical-align: top; }
-.controls { display: flex; flex-wrap: wrap; gap: .4rem 1rem; align-items: center; margin-top: .4rem; }
-.note { color: var(--warn); } small { opacity: .8; } input[type=number] { width: 5rem; }
-textarea { box-sizing: border-box; width: 100%; min-height: 9rem; font: 13px/1.4 ui-monospace, monospace; }
-#problem { color: var(--keep); font-weight: 600; }
-"""
-
-SCRIPT = """
-"use strict";
-// What the controls say, as decisions.json wants it. `had`: the project has a decision there, so null must remove it.
-function decisions(controls, rules, schema, analysis) {
-  const out = {schema, analysis, default: "ficgan", only: null, people: {}, tracks: {}, spans: [], boxes: [], link: {}};
-  const entries = {people: {}, tracks: {}}, shown = new Set(), chosen = [];
-  let selecting = false;
-  for (const c of controls) {
-    if (c.kind === "film") {
-      if (c.field === "default") out.default = c.value;
-      if (c.field === "selecting") selecting = c.checked;
-    } else if (c.field === "only") {
-      if (c.checked) chosen.push(Number(c.number));
-    } else if (c.field === "link") {
-      const person = Number(c.value);
-      if (c.value === "" || !Number.isInteger(person) || person < 0)
-        throw new Error("track " + c.number + ": a person is a whole number from 0");
-      shown.add(person);
-      if (String(person) !== c.initial) out.link[c.number] = person;
-    } else {
-      const entry = entries[c.kind][c.number] ??= {mode: "", keep: false, reason: "", had: false};
-      if (c.field === "mode") { entry.mode = c.value; entry.had = c.had; }
-      if (c.field === "keep") entry.keep = c.checked;
-      if (c.field === "reason") entry.reason = c.value.trim();
-    }
-  }
-  for (const kind of ["people", "tracks"])
-    for (const [number, e] of Object.entries(entries[kind])) {
-      const mode = e.keep ? "keep" : e.mode, gone = kind === "people" && !shown.has(Number(number));
-      if (mode && !gone) out[kind][number] = e.reason ? {mode, reason: e.reason} : {mode};
-      else if (e.had) out[kind][number] = null;
-    }
-  if (selecting) {
-    out.only = chosen.filter(person => shown.has(person));
-    if (!out.only.length) throw new Error("tick at least one person to hide, or hide everybody");
-  }
-  const more = JSON.parse(rules.trim() || "{}");
-  for (const key of Object.keys(more)) {
-    if (key !== "spans" && key !== "boxes") throw new Error("rules: there is no " + key + ", only spans and boxes");
-    if (!Array.isArray(more[key])) throw new Error("rules: " + key + " is a list: [...]");
-    out[key] = more[key];
-  }
-  return out;
-}
-if (typeof document !== "undefined") {
-  const at = id => document.getElementById(id);
-  const update = () => {
-    try {
-      const controls = Array.from(document.querySelectorAll("[data-field]"), e => ({
-        kind: e.dataset.kind, number: e.dataset.number, field: e.dataset.field, had: e.dataset.had === "1",
-        initial: e.dataset.initial, value: e.value, checked: e.checked}));
-      for (const e of document.querySelectorAll("[data-field=keep]"))
-        at(e.id.replace("keep", "mode")).disabled = e.checked;
-      const body = document.body.dataset;
-      at("result").value = JSON.stringify(decisions(controls, at("rules").value, body.schema, body.analysis), null, 1);
-      at("problem").textContent = ""; at("download").disabled = false;
-    } catch (error) {
-      at("problem").textContent = String(error.message); at("download").disabled = true;
-    }
-  };
-  document.addEventListener("input", update);
-  document.addEventListener("change", update);
-  at("download").addEventListener("click", () => {
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([at("result").value + "\\n"], {type: "application/json"}));
-    link.download = "decisions.json"; link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-  });
-  update();
-}
-"""

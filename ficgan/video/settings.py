@@ -28,23 +28,24 @@ class VideoSettings:
     Args:
         detect_size: longest side in pixels at which frames are searched; larger ones are reduced.
         stride: the detector looks at every n-th frame, and at the first after a cut.
-        pad: seconds by which a track is covered before its first and after its last sighting.
+        pad: seconds covered before a track's first and after its last sighting.
         patience: seconds without a sighting after which a track ends.
         link: which tracks get one identity: those of one person in a file, in all files of a job, or none.
         mode: what takes a face's place where no rule says otherwise; see `ficgan.anonymizers.modes.check_mode`.
-        fallback: what takes the place of a face that cannot be generated: too small, turned away, still recognised.
-        pad_mode: what covers a generated face's pads, where the detector saw nothing that could be generated.
+        fallback: covers a face that cannot be generated: too small, turned away, still recognised.
+        pad_mode: covers a generated face's pads, where the detector saw nothing.
         small: sides in pixels below which a face counts as too small to generate.
         turned: ratio of eye distance to eye–mouth distance under which (or over its inverse) a face counts as turned
             away; a frontal face has about 1, one turned by 60° 0.5.
         hold: seconds for which a fallback lasts at least on either side, so that modes do not flicker.
         mask_scale: size of the replaced region.
         blur: standard deviation of the blur as a fraction of the face's longer side.
-        margin: factor of the gate's match threshold under which a generated face counts as still recognised; above 1,
-            because single frames between two readings come nearer to the source than those that are read.
+        margin: factor of the match threshold under which a generated face counts as still recognised; above 1, as
+        frames
+            between two readings may come nearer to the source.
         check: seconds between two readings of a generated face by the gate while rendering.
-        verify: the pass over the result: every frame, about one frame a second, or none.
-        segment: seconds of film in one part; an interrupted film goes on from its last whole part.
+        verify: the check of the result: every frame, about one frame a second, or none.
+        segment: seconds of film in one part; an interrupted film resumes after its last whole part.
         chunk: frames rendered together.
         embeddings: sightings of a track that are read to tell people apart.
     """
@@ -86,7 +87,7 @@ class VideoSettings:
             if getattr(self, name) not in known:
                 raise UsageError(f"{name} {getattr(self, name)!r} is unknown; it is one of {', '.join(known)}")
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """JSON-ready, as others may read them: no key of a method."""
         return {**asdict(self), "mode": shown(self.mode)}
 

@@ -43,7 +43,7 @@ def identity_of(
     A seed counts where the user gave it; a random one is taken over from the interrupted job.
     """
     model = tools.face_model
-    told = {
+    facts = {
         "ficgan": __version__,
         "film": [fingerprint(path), Path(path).stat().st_mtime_ns] if Path(path).is_file() else os.fspath(path),
         "seed": model.seed if model is not None and model.seeded else None, "methods": tools.methods.identity(),
@@ -53,7 +53,7 @@ def identity_of(
         "detector": tools.detector.name, "gate": tools.recognizer.name if tools.recognizer else None,
         "policy": asdict(tools.policy), "layer": tools.layer, "psi": tools.psi, "model": model and model.identity(),
     }  # fmt: skip
-    text = json.dumps(told, sort_keys=True, default=str).encode()
+    text = json.dumps(facts, sort_keys=True, default=str).encode()
     return hashlib.sha256(text + b"\0" + document).hexdigest()
 
 
@@ -94,10 +94,7 @@ def analysis_in(folder: Path) -> str | None:
 
 
 class State:
-    """The state of a film in its private work folder: the seed of the job and the new identities settled so far.
-
-    So nobody changes face in the middle. A random seed is kept nowhere else.
-    """
+    """The state of a film in its private work folder: the seed of the job and the new identities settled so far."""
 
     def __init__(self, folder: Path, tools: VideoTools, identity: str) -> None:
         self.folder, self._tools = folder, tools
@@ -125,28 +122,24 @@ class State:
 
     @property
     def analysed(self) -> bool:
-        """Whether the analysis is complete."""
         return bool(self._tree.get("analysed")) and (self.folder / PROJECT_FILE).is_file()
 
     @property
     def recasts(self) -> int:
-        """How often people got another face after the check."""
         return int(self._tree.get("recasts", 0))
 
     @property
     def findings(self) -> list[Finding]:
         """What the check found before the film was rendered again, see `Plan.cover`."""
-        return [Finding(**told) for told in self._tree.get("findings", [])]
+        return [Finding(**finding) for finding in self._tree.get("findings", [])]
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
-        """Add the seconds of a block to a stage."""
         began = time.monotonic()
         yield
         self.timing[stage] = self.timing.get(stage, 0.0) + time.monotonic() - began
 
     def note(self, **facts: Any) -> None:
-        """Write facts to disk."""
         self._tree |= facts
         with write_private(self.folder / _STATE, overwrite=True) as file:
             file.write(json.dumps(self._tree).encode())
@@ -155,15 +148,15 @@ class State:
         """The new identities settled so far, and what was done in the first `frames` frames: all finished segments."""
         from safetensors.numpy import save
 
-        told: list[dict[str, Any]] = []
+        casts: list[dict[str, Any]] = []
         tensors: dict[str, NDArray[Any]] = {}
         for number, (person, cast) in enumerate(renderer.casts.items()):
             tensors[f"z_id.{number}"] = cast.z_id
-            told.append({"person": person, "rung": cast.rung, "distance": cast.distance})
+            casts.append({"person": person, "rung": cast.rung, "distance": cast.distance})
         stills = list(renderer.covers.stills)
         tensors |= {f"still.{number}": renderer.covers.stills[key] for number, key in enumerate(stills)}
         header = {
-            "casts": json.dumps(told), "stills": json.dumps(stills), "counts": json.dumps(counts),
+            "casts": json.dumps(casts), "stills": json.dumps(stills), "counts": json.dumps(counts),
             "frames": str(frames),
         }  # fmt: skip
         with write_private(self.folder / _CASTS, overwrite=True) as file:
@@ -177,8 +170,8 @@ class State:
         try:
             with safe_open(str(self.folder / _CASTS), framework="np") as file:
                 header = file.metadata() or {}
-                for number, told in enumerate(json.loads(header["casts"])):
-                    renderer.cast(told["person"], file.get_tensor(f"z_id.{number}"), told["rung"], told["distance"])
+                for number, cast in enumerate(json.loads(header["casts"])):
+                    renderer.cast(cast["person"], file.get_tensor(f"z_id.{number}"), cast["rung"], cast["distance"])
                 for number, (mode, person) in enumerate(json.loads(header["stills"])):
                     renderer.covers.stills[mode, person] = file.get_tensor(f"still.{number}")
                 renderer.counts = Counter(json.loads(header["counts"]))
@@ -193,11 +186,9 @@ class State:
 
 
 class DetectionLog:
-    """Detects faces and remembers them on disk, so that an interrupted analysis need not look again.
+    """Detects faces and logs them on disk, so that an interrupted analysis resumes.
 
-    Args:
-        detector: finds faces.
-        path: JSON lines; what an interrupted run left is read, a line cut short is dropped. None: nothing is kept.
+    `path` has JSON lines; a line cut short is dropped. None: nothing is kept.
     """
 
     def __init__(self, detector: FaceDetector, path: Path | None) -> None:
@@ -234,7 +225,6 @@ class DetectionLog:
         return [_face(row) for row in rows]  # as a later run reads them
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close()
 

@@ -1,8 +1,7 @@
-"""Tracks: how faces move, where one face is in each frame, and the gaps between its sightings filled.
+"""Tracks: how faces move, where a face is in each frame, and the gaps between its sightings filled.
 
 A coordinate x has a velocity v that is an Ornstein-Uhlenbeck process: standard deviation `speed`, forgotten after
-`memory` seconds. The detector sees x with an error of standard deviation `noise`. Between sightings close together this
-is the cubic smoothing spline; beyond the ends the velocity is damped to zero and the uncertainty grows.
+`memory` seconds. The detector sees x with an error of standard deviation `noise`.
 
 Source: Uhlenbeck and Ornstein 1930; Rauch, Tung, Striebel, "Maximum likelihood estimates of linear dynamic systems",
 1965.
@@ -72,7 +71,6 @@ class State:
         return cls(np.stack([x, 0 * x]), np.diag([(motion.noise * scale) ** 2, (motion.speed * scale) ** 2]))
 
     def after(self, motion: Motion, seconds: float, scale: float = 1.0) -> State:
-        """Prediction."""
         transition, drift = motion.step(seconds)
         return State(transition @ self.mean, transition @ self.covariance @ transition.T + np.asarray(drift) * scale**2)
 
@@ -102,7 +100,7 @@ def smooth(
         wanted: [n] seconds, increasing; before the first sighting and after the last too.
         scale: [m] or a number, the unit of `motion` at each sighting.
     """
-    at, values, ask = (np.asarray(one, np.float64) for one in (times, seen, wanted))
+    at, values, ask = (np.asarray(column, np.float64) for column in (times, seen, wanted))
     unit = np.broadcast_to(np.asarray(scale, np.float64), at.shape)
     between = np.sqrt(unit[1:] * unit[:-1])
     filtered, predicted = [State.first(motion, values[0], unit[0])], []
@@ -153,7 +151,8 @@ def _ahead(motion: Motion, state: State, seconds: Floats, scale: float) -> tuple
 
 def _stacked(states: list[State], numbers: NDArray[np.int64]) -> State:
     """Many states as one, [n,2,D] and [n,2,2]."""
-    return State(np.stack([one.mean for one in states])[numbers], np.stack([one.covariance for one in states])[numbers])
+    means, covariances = (np.stack([getattr(state, name) for state in states]) for name in ("mean", "covariance"))
+    return State(means[numbers], covariances[numbers])
 
 
 def _inside(
@@ -203,12 +202,10 @@ class Tracklet:
 
     @property
     def first(self) -> int:
-        """Frame of the first sighting."""
         return self.sightings[0].frame
 
     @property
     def last(self) -> int:
-        """Frame of the last sighting."""
         return self.sightings[-1].frame
 
 
@@ -245,7 +242,6 @@ class Track:
         return frame - self.first if self.first <= frame <= self.last else None
 
     def face(self, frame: int) -> Face:
-        """The face as it is known in a frame of the track."""
         row = frame - self.first
         return Face(self.boxes[row], self.landmarks[row], float(self.scores[row]))
 
@@ -281,15 +277,11 @@ class FillConfig:
 
     Args:
         growth: standard deviations of the interpolated place by which a box grows on each side.
-        most: the most a box grows on each side between two sightings, in sizes of the face.
-        most_padded: the same before the first and after the last sighting.
-        steady: seconds on either side over which the growth is the largest one, so that boxes do not pulsate between
-            seen and filled frames.
+        most, most_padded: the most it grows, in sizes of the face, between two sightings and beyond them.
+        steady: seconds on either side over which the growth is the largest one, so that boxes do not pulsate.
         calm: share of the growth that is left for a face whose sightings lie on a straight, even way.
-        certain: seconds; in longer gaps, and in those of more than two usual ones, the growth is whole, however calm
-            the face was before.
-        place: motion of the centre, lengths in sizes of the face.
-        log_size: motion of the logarithms of width and height.
+        certain: seconds; in longer gaps the growth is whole, however calm the face was before.
+        place, log_size: motion.
         smooth: smoothing of the landmarks; None leaves them.
     """
 
@@ -318,13 +310,13 @@ def fill_tracks(
     `pad` seconds are covered before the first and after the last sighting; `times` are of the frames, in seconds.
     """
     clock = np.asarray(times, np.float64)
-    ordered = sorted(tracklets, key=lambda one: (one.first, one.id))
+    ordered = sorted(tracklets, key=lambda tracklet: (tracklet.first, tracklet.id))
     return [
         fill_track(
-            one.sightings, *scene_bounds(cuts, len(clock), one.first), pad, pad, clock,
-            id=number, person=one.person, notes=one.notes, config=config,
+            tracklet.sightings, *scene_bounds(cuts, len(clock), tracklet.first), pad, pad, clock,
+            id=number, person=tracklet.person, notes=tracklet.notes, config=config,
         )
-        for number, one in enumerate(ordered, start=1)
+        for number, tracklet in enumerate(ordered, start=1)
     ]  # fmt: skip
 
 
@@ -336,19 +328,16 @@ def fill_track(
     """A track with a row for every frame, from sightings of one face.
 
     Between sightings the centre follows the smoothed motion and the box holds the straight way too; it grows with the
-    uncertainty. A seen box is never made smaller. Before and after, the motion dies away and the box holds the place of
-    the last sighting. Boxes may reach beyond the picture, as faces do.
+    uncertainty. A seen box is never made smaller. Before and after, the box holds the place of the last sighting. Boxes
+    may reach beyond the picture, as faces do.
 
     Args:
         sightings: in the order of frames, one a frame, within one scene.
         first_frame, last_frame: of the scene or the film; no row lies beyond.
         pad_before, pad_after: seconds covered before the first and after the last sighting.
         times: [frames] seconds at which each frame of the film is shown, or frames per second.
-
-    Raises:
-        UsageError: No sightings, not in order, or outside the scene.
     """
-    numbers = np.array([one.frame for one in sightings], np.int64)
+    numbers = np.array([sighting.frame for sighting in sightings], np.int64)
     if not len(numbers) or (np.diff(numbers) <= 0).any() or numbers[0] < first_frame or numbers[-1] > last_frame:
         raise UsageError(
             f"A track needs sightings in increasing frames from {first_frame} to {last_frame}, not {numbers[:9]}."
@@ -356,7 +345,7 @@ def fill_track(
     config = config or FillConfig()
     frames, clock = _span(numbers, first_frame, last_frame, pad_before, pad_after, times)
     start = frames[0]
-    boxes = np.stack([one.face.box for one in sightings]).astype(np.float64)
+    boxes = np.stack([sighting.face.box for sighting in sightings]).astype(np.float64)
     centre, log_size = measured(boxes)
     size = np.exp(log_size.mean(1))
     at = clock[numbers - start]
@@ -379,14 +368,14 @@ def fill_track(
     grown = half + margin[:, None]
     filled = np.concatenate([np.minimum(middle, straight) - grown, np.maximum(middle, straight) + grown], 1)
     # In a seen frame the straight way is the sighting itself: the box holds it and the smoothed one.
-    marks = np.stack([one.face.landmarks for one in sightings]).astype(np.float64)
+    marks = np.stack([sighting.face.landmarks for sighting in sightings]).astype(np.float64)
     landmarks = _carried(clock, at, (marks - centre[:, None]) / np.exp(log_size)[:, None], middle, np.exp(logs))
     landmarks[numbers - start] = marks
     if config.smooth is not None:
         rate = (len(clock) - 1) / (clock[-1] - clock[0]) if len(clock) > 1 else 25.0
         landmarks = smooth_landmarks(landmarks, rate, config.smooth)
     scores = np.zeros(len(frames), np.float32)
-    scores[numbers - start] = [one.face.score for one in sightings]
+    scores[numbers - start] = [sighting.face.score for sighting in sightings]
     return Track(
         id, int(start), filled.astype(np.float32), landmarks.astype(np.float32), scores, origin, person, list(notes)
     )

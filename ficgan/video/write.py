@@ -1,29 +1,32 @@
-"""Moving pictures out: a file or stream, segments to resume from, and segments joined with the sound."""
+"""Moving pictures out: a file or stream, and segments to resume from."""
 
 from __future__ import annotations
 
-import heapq
-import math
 import os
 import re
 import secrets
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
-from fractions import Fraction
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import av
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError
 from ficgan.video.encode import ANIMATIONS, Encoder, container_of, muxer_options, plan_encoding, write_failed
-from ficgan.video.media import EncodeOptions, Frame, RGBReader, VideoInfo, display_name, is_url, locator, partial_file
-from ficgan.video.read import VideoSource, open_input
+from ficgan.video.media import (
+    EncodeOptions,
+    Frame,
+    VideoInfo,
+    display_name,
+    is_url,
+    locator,
+    partial_file,
+)
 
-__all__ = ["Assembled", "Segment", "SegmentWriter", "VideoWriter", "assemble", "check_output", "finished_segments"]
+__all__ = ["Segment", "SegmentWriter", "VideoWriter", "finished_segments"]
 
 _SEGMENT = "ficgan-segment-{:08d}-{:08d}.nut"
 _SEGMENT_NAME = re.compile(r"ficgan-segment-(\d{8,})-(\d{8,})\.nut")
@@ -31,16 +34,16 @@ _LEFTOVER = re.compile(r"\.ficgan-[0-9a-f]{16}\.tmp")
 
 
 class VideoWriter:
-    """Encodes frames with their exact times into a file, or into a stream as they come; a context manager.
+    """Encodes frames with their exact times into a file or a stream; a context manager.
 
-    A file takes its name when the block ends well; on an error nothing of it is left. Nothing of the source's tags,
-    chapters or position is written.
+    A file takes its name when the block ends well; on an error nothing of it is left. No tags, chapters or position of
+    the source are written.
 
     Args:
-        path: A file by its suffix (.mp4, .mov, .mkv, .webm, .avi, .gif, .webp …), or an address (`rtmp://…`, `pipe:1`).
-        info: Properties of the frames, their rotation already applied.
+        path: a file by its suffix (.mp4, .mov, .mkv, .webm, .avi, .gif, .webp …), or an address (`rtmp://…`, `pipe:1`).
+        info: properties of the frames, their rotation already applied.
         container: FFmpeg's name of the container; None: by the name.
-        origin: Tick that becomes time 0.
+        origin: tick that becomes time 0.
     """
 
     def __init__(
@@ -67,12 +70,10 @@ class VideoWriter:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What differs from the source or from what was asked for, one sentence each."""
         return self.encoding.notes
 
     @property
     def frames(self) -> int:
-        """Number of frames written."""
         return self._encoder.frames
 
     def write(self, frame: Frame, image: NDArray[np.uint8] | None = None) -> None:
@@ -96,7 +97,6 @@ class VideoWriter:
         self._stack.close()
 
     def discard(self, error: BaseException | None = None) -> None:
-        """Leave nothing behind."""
         self._encoder.abandon()
         self._unwind(error or InterruptedError())
 
@@ -139,7 +139,6 @@ def finished_segments(folder: str | os.PathLike[str]) -> list[Segment]:
 
 @contextmanager
 def _segment_file(folder: Path) -> Iterator[Path]:
-    """A temporary file in the folder that only its owner can read; removed at the end if it still has this name."""
     path = folder / f".ficgan-{secrets.token_hex(8)}.tmp"
     path.touch(0o600, exist_ok=False)  # FFmpeg opens it by name and keeps the mode
     path.chmod(0o600)
@@ -154,11 +153,10 @@ class SegmentWriter:
     """Encodes frames into segments that each stand alone, so that an interrupted job resumes after the last whole one.
 
     Args:
-        folder: Where the segments are; finished ones are kept, the rest of an interrupted one is removed.
-        info: Properties of the frames.
-        options: How to encode; the same for all segments of a film.
-        output: The film that will be assembled, for its container.
-        seconds: Length of a segment.
+        folder: where the segments are; the rest of an interrupted one is removed.
+        options: the same for all segments of a film.
+        output: the film that will be assembled, for its container.
+        seconds: length of a segment.
     """
 
     def __init__(
@@ -185,7 +183,6 @@ class SegmentWriter:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What differs from the source or from what was asked for, one sentence each."""
         return self.encoding.notes
 
     @property
@@ -250,320 +247,3 @@ class SegmentWriter:
             self.close()
         else:
             self.discard()
-
-
-_MAX_ERRORS = 100
-"""Reading errors in a row after which the rest of the sound is given up."""
-_LONGEST_LEAD = Fraction(1)
-"""Seconds; a film that ends with a still must not begin with as long a wait."""
-
-
-@dataclass(frozen=True)
-class Assembled:
-    """What was put together."""
-
-    path: Path
-    frames: int
-    duration: float
-    """Of the picture, seconds."""
-    audio_streams: int
-    audio_packets: int
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class _Film:
-    """The pieces of a film, looked through."""
-
-    paths: list[Path]
-    times: NDArray[np.int64]
-    """Of all frames, in the order of showing, in ticks of `base`."""
-    delay: int
-    """By how many frames packets come before their turn."""
-    base: Fraction
-    end: int
-    """Tick at which the last frame ends."""
-
-
-def check_output(
-    source: VideoSource | None, output: str | os.PathLike[str], options: EncodeOptions | None = None, *,
-    overwrite: bool = False, container: str | None = None,
-) -> None:  # fmt: skip
-    """Find out before hours of work whether the result could be written.
-
-    Raises:
-        InputError: `output` is the source, exists, lies in no folder, or its container cannot hold the source's sound.
-        UsageError: No such container, or `options.audio` is neither copy nor drop.
-    """
-    options, path = options or EncodeOptions(), Path(output)
-    kind = container_of(path, container)
-    if options.audio not in ("copy", "drop"):
-        raise UsageError(f"audio is {options.audio!r}, and must be copy or drop")
-    if source is not None and source.path is not None and path.exists() and path.samefile(source.path):
-        raise InputError(f"{path}: is the input itself; choose another output")
-    if os.path.lexists(path) and not overwrite:
-        raise InputError(f"{path}: exists already; use --overwrite to replace it, or choose another output")
-    if not path.parent.is_dir():
-        raise InputError(f"{path}: its folder does not exist; make it first")
-    if _takes_sound(source, options, kind):
-        assert source is not None and source.path is not None
-        with closing(open_input(source.path, source.name)) as film:
-            trial = av.open(f"file:{os.devnull}", "w", format=kind)
-            _add_audio(trial, film, path)
-            try:
-                trial.start_encoding()
-            except (av.FFmpegError, ValueError) as error:
-                raise _no_room(path, film.streams.audio[0]) from error
-            finally:
-                with suppress(Exception):
-                    trial.close()
-
-
-def _takes_sound(source: VideoSource | None, options: EncodeOptions, container: str) -> bool:
-    silent = source is None or source.path is None or not source.info.audio_streams
-    return options.audio == "copy" and not silent and container not in ANIMATIONS
-
-
-def assemble(
-    segments: Sequence[Segment], source: VideoSource | None, output: str | os.PathLike[str],
-    options: EncodeOptions | None = None, *, info: VideoInfo | None = None, overwrite: bool = False,
-    container: str | None = None,
-) -> Assembled:  # fmt: skip
-    """Put the segments of a film and the source's sound into one file.
-
-    The times of the frames and of the sound stay as they are in the source, less what the source begins later than 0;
-    where a span was chosen, the film begins at 0 and the sound is cut to it, to whole packets.
-
-    Args:
-        segments: All of them, in order.
-        source: The film they were made of: for its sound, its span, and the time at which its last frame ends.
-        info: Properties of the film; None: the source's.
-
-    Raises:
-        InputError: See `check_output`; or the segments do not fit each other, or the file cannot be written.
-    """
-    options, path = options or EncodeOptions(), Path(output)
-    info = info or (source.info if source is not None else None)
-    if info is None:
-        raise ValueError("assemble needs a source or the properties of the film")
-    check_output(source, path, options, overwrite=overwrite, container=container)
-    kind = container_of(path, container)
-    plan = plan_encoding(info, options, kind)
-    base = info.time_base if kind in ANIMATIONS else plan.time_base
-    film = _look_through(segments, base, info, source)
-    notes = list(plan.notes)
-    streams = packets = 0
-    try:
-        if kind in ANIMATIONS:
-            _animate(film, path, info, kind, options, overwrite)
-            if info.audio_streams and options.audio == "copy":
-                notes.append(f"The sound is dropped: {kind} holds none.")
-        else:
-            sound = source if _takes_sound(source, options, kind) else None
-            with partial_file(path, overwrite=overwrite) as temporary:
-                streams, packets = _mux(film, sound, temporary, path, kind, info, notes)
-            if info.audio_streams and options.audio == "copy" and sound is None:
-                notes.append("The sound of a camera or stream is dropped.")
-    except (av.FFmpegError, OSError) as error:
-        write_failed(str(path), error)
-    duration = float((film.end - int(film.times[0])) * base)
-    return Assembled(path, len(film.times), duration, streams, packets, tuple(notes))
-
-
-def _look_through(segments: Sequence[Segment], base: Fraction, info: VideoInfo, source: VideoSource | None) -> _Film:
-    if not segments:
-        raise InputError("no finished piece of the film was found, so there is nothing to assemble")
-    times: list[NDArray[np.int64]] = []
-    delay, looks = 0, set()
-    for segment in segments:
-        broken = InputError(f"{segment.path}: this piece of the film is damaged; remove it and go on with the job")
-        try:
-            with av.open(locator(segment.path)) as file:
-                stream: Any = file.streams.video[0]
-                context, scale = stream.codec_context, stream.time_base / base
-                looks.add((context.name, stream.width, stream.height, context.pix_fmt, context.extradata))
-                found = [round(packet.pts * scale) for packet in file.demux(stream) if packet.size]
-        except (av.FFmpegError, OSError, IndexError, TypeError) as error:
-            raise broken from error
-        if len(found) != segment.last - segment.first + 1 or len(set(found)) != len(found):
-            raise broken
-        order = np.argsort(np.asarray(found, np.int64))
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order))
-        delay = max(delay, int((np.arange(len(order)) - rank).max()))
-        times.append(np.sort(np.asarray(found, np.int64)))
-    if len(looks) > 1:
-        raise InputError(
-            f"{segments[0].path.parent}: the pieces of the film were encoded with different settings; "
-            "remove the folder and begin again, or go on with the settings it was begun with"
-        )
-    line = np.concatenate(times)
-    if (np.diff(line) <= 0).any():
-        raise InputError(f"{segments[0].path.parent}: the pieces do not follow each other; remove the folder")
-    last, end = int(line[-1]), None
-    if source is not None and source.end_pts is not None:
-        end = round(source.end_pts * info.time_base / base)
-    if end is None or end <= last:
-        end = last + max(1, round(1 / (info.rate * base)) if info.rate else int(line[-1] - line[-2:][0]))
-    return _Film([segment.path for segment in segments], line, delay, base, end)
-
-
-def _mux(
-    film: _Film, sound: VideoSource | None, temporary: Path, path: Path, container: str, info: VideoInfo,
-    notes: list[str],
-) -> tuple[int, int]:  # fmt: skip
-    """Returns: number of audio streams and packets."""
-    begin, end = int(film.times[0]) * film.base, film.end * film.base
-    muxer = muxer_options(container, film.base)
-    with ExitStack() as stack:
-        out = av.open(locator(temporary), "w", format=container, container_options=muxer)
-        stack.enter_context(closing(out))
-        head = stack.enter_context(closing(av.open(locator(film.paths[0]))))
-        video = _add_video(out, head.streams.video[0], film.base, info)
-        trimmed = sound is not None and (bool(sound.start) or sound.end is not None)
-        tracks: dict[int, Any] = {}
-        starts = [begin]
-        parts: list[Iterator[tuple[float, Any]]] = []
-        count = [0]
-        if sound is not None:
-            assert sound.path is not None
-            source = stack.enter_context(closing(open_input(sound.path, sound.name)))
-            tracks = _add_audio(out, source, path)
-            if not trimmed:
-                starts += [s.start_time * s.time_base for s in source.streams.audio if s.start_time is not None]
-        # Whole ticks of the picture, so that its times stay exact; a start before 0 is the container's matter.
-        shift = max(0, math.floor(min(starts) / film.base))
-        window: tuple[Fraction, Fraction | float] | None = (begin, end) if trimmed else None
-        if container == "avi":  # has no times: a later begin would lengthen the first frame
-            shift, window = int(film.times[0]), (begin, end if trimmed else math.inf)
-        if sound is not None:
-            least = 0 if container == "avi" else None
-            parts.append(_audio_packets(source, tracks, shift * film.base, window, least, count, notes))
-        parts.append(_video_packets(film, video, shift))
-        for _, packet in heapq.merge(*parts, key=lambda part: part[0]):
-            out.mux(packet)
-        out.close()  # here, where an error is still told
-    return len(tracks), count[0]
-
-
-def _add_video(out: Any, template: Any, base: Fraction, info: VideoInfo) -> Any:
-    stream = out.add_stream_from_template(template, opaque=True)
-    stream.time_base = base
-    context = stream.codec_context
-    if info.rate:
-        context.framerate = info.rate
-    context.sample_aspect_ratio = info.sample_aspect_ratio
-    context.color_primaries, context.color_trc = info.colour_primaries or 2, info.colour_transfer or 2
-    if context.name == "hevc" and out.format.name in ("mp4", "mov"):
-        context.codec_tag = "hvc1"
-    return stream
-
-
-def _add_audio(out: Any, source: Any, path: Path) -> dict[int, Any]:
-    """Add a track for every audio stream of the source; only the language of its tags is kept."""
-    tracks = {}
-    for stream in source.streams.audio:
-        try:
-            track = out.add_stream_from_template(stream)
-        except ValueError as error:
-            raise _no_room(path, stream) from error
-        if stream.language:
-            track.metadata["language"] = stream.language
-        track.disposition = stream.disposition & av.stream.Disposition.default
-        tracks[stream.index] = track
-    return tracks
-
-
-def _no_room(path: Path, stream: Any) -> InputError:
-    codec = stream.codec_context.name if stream.codec_context is not None else "unknown"
-    return InputError(
-        f"{path}: this kind of file cannot hold the source's sound ({codec}); write .mkv, or leave the sound out "
-        "with --audio drop"
-    )
-
-
-def _video_packets(film: _Film, stream: Any, shift: int) -> Iterator[tuple[float, Any]]:
-    """The pictures' packets with times of decoding made anew: the encoder of a piece knew nothing of the one before."""
-    times, number, lead = film.times, 0, _lead(film)
-    for path in film.paths:
-        with closing(av.open(locator(path))) as file:
-            piece: Any = file.streams.video[0]
-            scale = piece.time_base / film.base
-            for packet in file.demux(piece):
-                if not packet.size:
-                    continue
-                pts = round(packet.pts * scale)
-                rank = int(np.searchsorted(times, pts))
-                early = number - film.delay
-                dts = int(times[early]) if early >= 0 else int(times[0]) + early * lead // film.delay
-                packet.duration = (int(times[rank + 1]) if rank + 1 < len(times) else film.end) - pts
-                packet.time_base, packet.pts, packet.dts, packet.stream = film.base, pts - shift, dts - shift, stream
-                number += 1
-                yield float((dts - shift) * film.base), packet
-
-
-def _lead(film: _Film) -> int:
-    """Ticks by which decoding begins before showing.
-
-    MP4 stores how far the times of decoding lie apart, and takes their sum for the length of the film. The sum comes
-    out right if decoding begins as early as it ends: by the span of the last `delay` frames.
-    """
-    times, delay = film.times, film.delay
-    if not delay or len(times) <= delay:
-        return delay
-    return max(delay, min(int(times[-1] - times[-1 - delay]), int(_LONGEST_LEAD / film.base)))
-
-
-def _audio_packets(
-    source: Any, tracks: dict[int, Any], shift: Fraction, window: tuple[Fraction, Fraction | float] | None,
-    least: int | None, count: list[int], notes: list[str],
-) -> Iterator[tuple[float, Any]]:  # fmt: skip
-    """The source's audio packets as they are, moved in time and not before tick `least`."""
-    last: dict[int, int] = {}
-    errors = mended = 0
-    while errors <= _MAX_ERRORS:
-        try:
-            for packet in source.demux(list(source.streams.audio)):
-                errors = 0
-                if not packet.size:
-                    continue
-                base, index = packet.time_base, packet.stream_index
-                ticks = round(shift / base)
-                pts = packet.pts if packet.pts is not None else packet.dts
-                if pts is None:
-                    pts = last.get(index, 0)
-                elif window is not None:
-                    until = (pts + (packet.duration or 0)) * base
-                    if until <= window[0] or pts * base >= window[1]:
-                        continue
-                dts = packet.dts if packet.dts is not None else pts
-                pts, dts = pts - ticks, dts - ticks
-                if least is not None:
-                    pts, dts = max(pts, least), max(dts, least)
-                if index in last and dts <= last[index]:
-                    mended += 1
-                    dts = last[index] + 1
-                last[index], pts = dts, max(pts, dts)
-                packet.pts, packet.dts, packet.stream = pts, dts, tracks[index]
-                count[0] += 1
-                yield float(dts * base), packet
-            break
-        except (av.FFmpegError, OSError):
-            errors += 1
-    if errors:
-        notes.append("The sound could not be read to its end.")
-    if mended:
-        notes.append(f"{mended} packets of sound had times that fall back and were moved behind the one before.")
-
-
-def _animate(film: _Film, path: Path, info: VideoInfo, container: str, options: EncodeOptions, overwrite: bool) -> None:
-    """Encode lossless pieces as an animation."""
-    reader, times, number = RGBReader(), film.times, 0
-    with VideoWriter(path, info, options, overwrite=overwrite, container=container, origin=int(times[0])) as writer:
-        for piece in film.paths:
-            with closing(av.open(locator(piece))) as file:
-                for frame in file.decode(video=0):
-                    pts = int(times[number])
-                    until = int(times[number + 1]) if number + 1 < len(times) else film.end
-                    writer.write(Frame(number, pts, float(pts * info.time_base), reader(frame), until - pts))
-                    number += 1

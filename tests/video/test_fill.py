@@ -354,6 +354,7 @@ def test_lookup_by_frame_is_a_search_through_all(spans: list[tuple[int, int]]) -
 # A real film
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(detector_missing("centerface") is not None, reason="the detector centerface is not installed")
 def test_frames_left_out_of_a_real_film_are_covered(shared_data: Path) -> None:
     """Three people walk; the detector looks at every third frame and is asked about the others afterwards."""

@@ -299,6 +299,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.mp4", "pieces"]
 
 
+@pytest.mark.slow
 def test_real_film(tmp_path: Path, shared_data: Path) -> None:
     source, output = shared_data / "video" / "table_fisheye_14f.mp4", tmp_path / "b.mp4"
     result = redo(source, output)

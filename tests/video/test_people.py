@@ -199,6 +199,7 @@ def test_joining_leaves_the_given_tracklets_alone_and_forgets_that_they_were_see
     assert len(join_tracklets([a, b], [0, 0], TIMES)) == 2  # nobody knows that they are one
 
 
+@pytest.mark.slow
 def test_a_thousand_tracklets_take_seconds() -> None:
     import time
 

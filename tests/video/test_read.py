@@ -15,8 +15,7 @@ from PIL import Image
 
 from ficgan.errors import InputError, UsageError
 from ficgan.video import Frame, VideoInfo, VideoSource, open_video
-from ficgan.video.media import orientation_of, turn
-from ficgan.video.read import Raw
+from ficgan.video.media import Raw, orientation_of, turn
 
 UPRIGHT = ["red", "green", "blue", "white"]
 
@@ -421,6 +420,7 @@ def test_names_that_look_like_protocols(tmp_path: Path, monkeypatch: pytest.Monk
         assert len(read(name)[1]) == 3
 
 
+@pytest.mark.slow
 def test_real_films(shared_data: Path) -> None:
     for path in sorted((shared_data / "video").glob("*.mp4")):
         source, frames = read(path)
