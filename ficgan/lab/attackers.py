@@ -42,11 +42,7 @@ _EVERY = 2.0  # Seconds between two reports of a training
 
 @dataclass(frozen=True)
 class Lessons:
-    """Pairs that attackers learn from.
-
-    Args:
-        background: the anonymiser's, for attackers that are granted it.
-    """
+    """Pairs that attackers learn from, and the anonymiser's background for attackers that are granted it."""
 
     pairs: Pairs
     background: Faces
@@ -65,12 +61,8 @@ class Lessons:
 
 @dataclass(frozen=True)
 class Opponent:
-    """A reverser and what it may learn from; it is given the replaced square alone.
-
-    A network is trained when it is first needed, in a folder of the store, and its guesses are kept there too.
-
-    Args:
-        lessons: None where it learns nothing.
+    """A reverser and what it may learn from (None: nothing); it is given the replaced square alone. Networks are
+    trained on demand and kept, as their guesses are.
     """
 
     title: str
@@ -131,11 +123,7 @@ def lessons(
     victims: bool = False,
     change: Callable[[Faces], Faces] = lambda faces: faces,
 ) -> Lessons:
-    """Pairs of the attacker's people, or of the other set that it learns from; no probe is ever among them.
-
-    Raises:
-        Refused: there is nobody to learn from.
-    """
+    """Pairs of the attacker's people, or of the other set it learns from; no probe is ever among them."""
     parts = []
     if bench.lessons is not None:
         parts.append((subject.lessons(maker), bench.lessons))
@@ -194,11 +182,8 @@ def _throttled(title: str, say: Callable[[str], None]) -> Callable[[int, int, st
 
 @dataclass(frozen=True)
 class Attempt:
-    """Crops of some probes as one attacker gives them back.
-
-    Args:
-        attacker: its name for tables; "" where there is none.
-        rows: int64 [N], which probes.
+    """Crops of some probes as one attacker gives them back; `rows` int64 [N] are the probes, `attacker` its name in
+    tables.
     """
 
     attacker: str
@@ -207,12 +192,7 @@ class Attempt:
 
 
 def attacked(bench: Bench, subject: Subject, scenario: Scenario, rows: Rows) -> list[Attempt]:
-    """What each attacker of a scenario makes of the probes `rows`.
-
-    Raises:
-        NotApplicable: the scenario has no meaning for the method.
-        Refused: it cannot be run on this set.
-    """
+    """What each attacker of a scenario makes of the probes `rows`."""
     kind, method = scenario.attacker, subject.anonymizer
     if kind == "fusion" and len(np.unique(known(subject.clear(rows)))) == len(rows):
         raise Refused("there is one probe per identity, and nothing to fuse")
@@ -244,12 +224,7 @@ def _by_halves(bench: Bench, title: str, rows: Rows, faces: Faces) -> list[Attem
 
 
 def opponents(bench: Bench, subject: Subject, method: Anonymizer, kind: Attacker) -> list[Opponent]:
-    """The attackers of a kind of scenario with the pairs that each may learn from.
-
-    Raises:
-        NotApplicable: there is none against this method.
-        Refused: the split leaves them nothing to learn from.
-    """
+    """The attackers of a kind of scenario with the pairs that each may learn from."""
     chosen = _reversers(bench, method, kind)
     if not chosen:
         raise NotApplicable(f"no {kind} attacker is made for {method.name}")

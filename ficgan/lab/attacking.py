@@ -36,16 +36,8 @@ EVALUATION = "evaluation.json"
 def train_attacker(
     config: AttackConfig, data: Path, out: Path, *, device: str = "auto", progress: Progress | None = None, **given: Any
 ) -> Learned:
-    """Train, or resume an interrupted training.
-
-    Args:
-        out: folder of the run: manifest, statistics, state, weights; `store` holds the crops.
-        given: layout, labels, limit_people, aligned, licence from the command line; None: the configuration's.
-
-    Raises:
-        UsageError: the split leaves nobody to learn from, or the folder holds another run.
-        InputError: the set cannot be opened.
-        FicganError: of the training.
+    """Train, or resume an interrupted training. `out` gets manifest, statistics, state and weights; `store` the crops;
+    `given` overrides the configuration.
     """
     one = _placed(config.set, data, given)
     attacker = dataclasses.replace(config.learner(), device=device)
@@ -83,14 +75,8 @@ def evaluate_attacker(
     scenarios: Sequence[str] = (), resamples: int = 1000, pictures: int = 0, jobs: int = 1, seed: int = 0,
     device: str = "auto", progress: Progress | None = None, **given: Any,
 ) -> Results:  # fmt: skip
-    """Figures of one trained attacker on people it never saw, beside what everybody sees and the controls.
-
-    Args:
-        methods: anonymisers that are attacked; none: the one it was trained against.
-        given: layout, labels, limit_people, aligned from the command line; None: as in the training.
-
-    Raises:
-        UsageError: it learnt from people who would be tested, there is no manifest, or `out` holds something else.
+    """Figures of a trained attacker on people it never saw, beside the controls; without `methods` against the
+    anonymiser it learnt.
     """
     if not file.is_file():
         raise UsageError(f"there is no attacker {file}; give attacker.safetensors of `ficgan-attack train`")
@@ -167,11 +153,6 @@ def _about(config: AttackConfig, manifest: Manifest) -> dict[str, Any]:
 
 
 def _attacked(manifest: Manifest) -> MethodConfig:
-    """The anonymiser of the training.
-
-    Raises:
-        UsageError: it had a key or named files, of which the manifest holds nothing.
-    """
     if manifest.withheld:
         name, withheld = manifest.config["anonymizer"]["method"], ", ".join(manifest.withheld)
         raise UsageError(f"the attacker was trained against {name} with {withheld} given; repeat it: --method {name}:…")

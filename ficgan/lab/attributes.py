@@ -1,7 +1,6 @@
-"""Face attributes, such as CelebA's forty: a classifier trained by the user, and what anonymised faces tell of them.
+"""Face attributes, such as CelebA's forty: a classifier trained by the user, and what anonymised faces reveal of them.
 
-FICGAN measures with one that was trained on CelebA-HQ (27,000 images, 3,000 to test, 90 % accurate) and does not say
-how it is built. No trained weights come with this package: CelebA's terms do not allow it.
+No trained weights come with this package: CelebA's terms do not allow it.
 """
 
 from __future__ import annotations
@@ -100,15 +99,13 @@ def fit(
     seed: int,
     progress: Progress | None = None,
 ) -> tuple[int, float]:
-    """Train with binary cross-entropy on shifted, mirrored, recoloured images; keep the epoch that was best on others.
+    """Train with binary cross-entropy on shifted, mirrored, recoloured images; returns the kept epoch and its
+    cross-entropy.
 
     Args:
         images: [N,72,72,3] uint8 RGB: SIZE with MARGIN all around.
         labels: [N,A], 0 or 1.
         held: images [M,64,64,3] and labels [M,A] of other people, by whose cross-entropy the epoch is chosen.
-
-    Returns:
-        The epoch that was kept, counted from 1, and its cross-entropy.
     """
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
@@ -159,11 +156,8 @@ def _varied(images: NDArray[np.uint8], rng: np.random.Generator) -> Tensor:
 
 @dataclass
 class AttributeClassifier:
-    """Reads attributes from faces.
-
-    Args:
-        network: A logits of a face of 64×64 pixels at the default alignment.
-        training: how it was made, and its figures on people it has not seen; JSON-ready.
+    """Reads attributes from faces of 64×64 pixels at the default alignment; `training` describes how it was made,
+    JSON-ready.
     """
 
     names: tuple[str, ...]
@@ -175,22 +169,13 @@ class AttributeClassifier:
         return probabilities(self.network, _inputs(faces, 0))
 
     def save(self, path: Path) -> None:
-        """Write weights and a JSON header, whole or not at all.
-
-        Raises:
-            FicganError: the file cannot be written.
-        """
+        """Write weights and a JSON header."""
         header = {"schema": SCHEMA, "names": list(self.names), "training": self.training}
         save_tensors(path, self.network.state_dict(), header, kind=_KIND)
 
     @classmethod
     def load(cls, path: Path, device: str = "cpu") -> AttributeClassifier:
-        """Read a file of `save`.
-
-        Raises:
-            FicganError: missing, damaged, or of another kind.
-            InputError: of another schema, or weights that do not fit.
-        """
+        """Read a file of `save`."""
         tensors, header = load_tensors(path, kind=_KIND)
         if header.get("schema") != SCHEMA:
             raise InputError(f"{path} has schema {header.get('schema')}, this version reads {SCHEMA}; train it again")
@@ -216,23 +201,11 @@ def train_attributes(
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Train a classifier and measure it on people it has not seen.
+    """Train a classifier and measure it on people it has not seen: 70 % train, 10 % choose the epoch, 20 % measure
+    (FICGAN, §4.2).
 
-    People are split: 70 % to train, 10 % to choose the epoch, 20 % to measure.
-
-    Args:
-        attributes: name → [N], 0 or 1.
-        source: facts of the data (name, licence, digest); kept in the file.
-
-    Returns:
-        What stands in the file's header: data, splits, and under "test" accuracy, that of always saying the commoner
-        answer, mean AUC, and the same by attribute. AUC is None where the test has one answer only.
-
-    Raises:
-        UsageError: no epochs, or no attributes.
-        InputError: people unknown or too few; lengths that differ.
-
-    Source: FICGAN, section 4.2.
+    Returns the file's header: data, splits, and under "test" accuracy, the commoner answer's accuracy and AUC (None
+    where the test has one answer).
     """
     if epochs < 1 or not attributes:
         raise UsageError(f"{epochs} epochs on {len(attributes)} attributes train nothing; give at least one of each")
@@ -275,15 +248,7 @@ def train_attributes(
 def split_people(
     people: NDArray[np.int64], shares: tuple[float, ...], *, seed: int = 0
 ) -> tuple[NDArray[np.int64], ...]:
-    """Rows of images for each share of the people; nobody is in two.
-
-    Args:
-        people: [N], one number per person.
-        shares: of the people, summing to 1.
-
-    Raises:
-        InputError: fewer than ten people.
-    """
+    """Rows of images for each share of the people [N]; nobody is in two."""
     known = np.unique(people)
     if len(known) < LEAST:
         raise InputError(f"{len(known)} people are too few to train on some and measure on others; give {LEAST}")
@@ -330,11 +295,7 @@ def _inputs(faces: Faces, margin: int) -> NDArray[np.uint8]:
 def binary_labels(
     attributes: Mapping[str, NDArray[np.uint8]], groups: Mapping[str, tuple[str, ...]]
 ) -> dict[str, NDArray[np.int8]]:
-    """Everything known about the images as yes-or-no questions: attributes as they are, categories one by one.
-
-    Returns:
-        Name → int8 [N]: 1, 0, or −1 where nobody knows.
-    """
+    """Everything known about the images as yes-or-no questions: name → int8 [N]: 1, 0, or −1 where unknown."""
     out = {name: (np.asarray(values) > 0).astype(np.int8) for name, values in attributes.items()}
     for column, values in groups.items():
         labels = np.array(values, dtype=object)
@@ -355,15 +316,13 @@ def infer(
     resamples: int = 200,
     seed: int = 0,
 ) -> tuple[Figure, ...]:
-    """AUC with which a classifier, trained on anonymised faces of other people, tells each attribute.
+    """AUC with which a classifier, trained on anonymised faces of other people, predicts each attribute.
 
     Args:
         train: [M,D] embeddings of the attacker's anonymised faces.
         test: [N,D] embeddings of anonymised probes.
         train_labels, test_labels: of `binary_labels`, [M] and [N].
-        train_people: [M] of the attacker's faces.
         people: [N] of the probes; resampled as wholes for the interval.
-        resamples: of the bootstrap; 0 for no interval.
 
     Returns:
         A figure "inference of NAME" for each attribute that ten people on both sides have, and ten have not; .5 is

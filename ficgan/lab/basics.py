@@ -1,8 +1,4 @@
-"""The first figures of a model: reconstruction, identity after de-identification, detection.
-
-The recognisers given here are judges: never the network that trained the model. The policy's retries are off, so that
-the figures are the model's own.
-"""
+"""The first figures of a model: reconstruction, identity after de-identification, detection; retries are off."""
 
 from __future__ import annotations
 
@@ -27,15 +23,7 @@ Outputs = Mapping[str, Callable[[], Sequence[Image] | NDArray[np.uint8]]]  # Set
 
 @dataclass
 class Row:
-    """Figures of one setting on one set.
-
-    Args:
-        setting: "clear" (strangers), "reconstruction", or "i = N".
-        similarity: mean cosine of source and output by each judge (dlib too: the cosine of its embeddings).
-        matched: share of outputs each judge takes for the source, at its own threshold.
-        detected: share of images in which the detector finds a face.
-        mse: on [−1, 1].
-    """
+    """Figures of one setting ("clear": strangers, "reconstruction", or "i = N") on one set; `mse` is on [−1, 1]."""
 
     setting: str
     images: int
@@ -64,14 +52,7 @@ def measure_aligned(
     judges: Sequence[Recognizer],
     detector: FaceDetector | None = None,
 ) -> list[Row]:
-    """Figures on aligned crops [N,S,S,3] uint8 RGB of different people, with retries off.
-
-    Returns:
-        Rows: strangers (each crop against the next one), reconstruction, then one for each i.
-
-    Raises:
-        UsageError: fewer than two crops.
-    """
+    """Figures on aligned crops [N,S,S,3] uint8 RGB of different people: strangers, reconstruction, then each i."""
     if len(crops) < 2:
         raise UsageError(f"{len(crops)} faces are too few to measure with; give at least 2")
     outputs: dict[str, Any] = {"reconstruction": partial(reconstruct, deid, crops)}
@@ -83,14 +64,8 @@ def measure_aligned(
 def measure_photos(
     deid: Deidentifier, photos: Iterable[Image], *, layers: Sequence[int], judges: Sequence[Recognizer]
 ) -> list[Row]:
-    """Figures on whole photos, each of another person, with retries off: detect, replace, paste back, read again.
-
-    Returns:
-        Rows: strangers, then one for each i. Photos without a detected face count as not detected and are left out
-        of the similarities.
-
-    Raises:
-        UsageError: fewer than two photos in which a face is found.
+    """Figures on whole photos, each of another person: strangers, then each i; undetected faces are left out of
+    similarities.
     """
     photos = list(photos)
     found = [deid.detector.detect(photo) for photo in photos]

@@ -87,16 +87,8 @@ class FaceBench:
 
 @dataclass
 class Bench(FaceBench):
-    """A divided set, its judges, and the attackers that are tried on it.
-
-    Args:
-        detector: says in which anonymised crops a face is still found; None: all count as acquired.
-        store: keeps pixels and embeddings.
-        retrain: "head" or "network".
-        candidates: guesses at each probe, where an attacker gives several.
-        retrieval_probes: at most so many probes are guessed at several times.
-        reversal_metrics: whether to measure how far guesses resemble the clear faces.
-        lessons: another set from which attackers learn instead of this one's attacker part, cut alike.
+    """A divided set, its judges, and the attackers that are tried on it; `lessons` is another set from which attackers
+    learn.
     """
 
     split: Split
@@ -151,11 +143,7 @@ class Bench(FaceBench):
 
 
 def anonymiser_for(bench: Bench, anonymizer: Anonymizer) -> Anonymizer:
-    """The anonymiser with its background set, where it needs one.
-
-    Raises:
-        UsageError: it needs one and the split has none.
-    """
+    """The anonymiser with its background set, where it needs one."""
     if "background" not in anonymizer.traits.needs:
         return anonymizer
     if not len(bench.split.background):
@@ -169,12 +157,7 @@ def pixels_of(bench: Bench, anonymizer: Anonymizer, rows: Rows) -> Faces:
 
 
 class Subject:
-    """Views of the set under one anonymiser; the same pixels are made once.
-
-    Args:
-        anonymizer: None: the clear images.
-        say: called with what is at work, where that takes long.
-    """
+    """Views of the set under one anonymiser (None: the clear images); the same pixels are made once."""
 
     def __init__(
         self, bench: Bench, anonymizer: Anonymizer | None, *, say: Callable[[str], None] | None = None
@@ -190,8 +173,7 @@ class Subject:
     def anonymised(self, rows: Rows, anonymizer: Anonymizer | None = None) -> Faces:
         """Rows of the tested people or of the attacker's, anonymised.
 
-        Each of the two groups is anonymised at once, whichever rows are wanted: methods that look at the whole set
-        (genuine k-same, swaps) then do the same to gallery and probe.
+        Each group is anonymised at once, so that methods that look at the whole set treat gallery and probe alike.
         """
         maker = anonymizer or self.anonymizer
         if maker is None:
@@ -273,12 +255,7 @@ def opened(config: SetConfig) -> FaceSet:
 
 
 def prepared_set(config: SetConfig, detector: FaceDetector | None, store: Path | None) -> Prepared:
-    """A set with its faces cut, from the store where it is there.
-
-    Args:
-        detector: finds the faces of sets that are not aligned; None: the best one here.
-        store: folder that keeps the crops; None: nothing is kept.
-    """
+    """A set with its faces cut, from the store where it is there."""
     finder = None if config.aligned or detector is None else Quick(detector)
     return prepare(
         opened(config), size=config.size, context=config.context, detector=finder, cache=store, aligned=config.aligned
@@ -286,12 +263,7 @@ def prepared_set(config: SetConfig, detector: FaceDetector | None, store: Path |
 
 
 def divide(prepared: Prepared, sizes: SplitConfig) -> Split:
-    """Who of a set is background, teaches attackers, and is tested; pictures that two parts share are left out.
-
-    Raises:
-        UsageError: a split that cannot be.
-        InputError: the set has too few people.
-    """
+    """Who of a set is background, teaches attackers, and is tested; pictures that two parts share are left out."""
     people, names = known(prepared.faces), prepared.faces.names
     parts = split(
         people, background=sizes.background, attacker=sizes.attacker, test=sizes.test,
@@ -329,15 +301,7 @@ def describe(config: MatrixConfig, one: SetConfig, out: Path) -> dict[str, Any]:
 
 
 def open_bench(config: MatrixConfig, one: SetConfig, out: Path) -> Bench:
-    """A set of a matrix with all that its trials need: split, judges, attackers, and the set that these learn from.
-
-    Args:
-        out: folder of the matrix; `out/store` keeps crops, pixels and embeddings.
-
-    Raises:
-        UsageError: a judge that is not here, or a trained attacker that learnt from people who are tested.
-        InputError: a set that cannot be read or divided.
-    """
+    """A set of a matrix with all that its trials need; `out/store` keeps crops, pixels and embeddings."""
     return _cached_bench(config.model_dump_json(), one.name, out)
 
 
@@ -381,7 +345,6 @@ def _prepared(config: SetConfig, detector: str, out: Path) -> Prepared:
 
 
 def _lessons(one: SetConfig, prepared: Prepared, detector: str, out: Path) -> Prepared | None:
-    """The other set that attackers learn from, without pictures that are in this one; None where they learn here."""
     if one.learn_from is None:
         return None
     other = _prepared(one.learn_from, detector, out)

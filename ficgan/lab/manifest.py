@@ -30,14 +30,8 @@ _WITHOUT_PHOTOS = 1  # Manifests of this version know crops only, which differ w
 
 @dataclass(frozen=True)
 class Manifest:
-    """Whom an attacker learnt from, and how the set was divided.
-
-    Args:
-        data: name, licence, digest and numbers of the set.
-        split: its manifest, with the hash of each part.
-        learnt: hashes of the crops of everybody it or the anonymiser's background was given.
-        photos: hashes of the image files that these were cut from, see `photo_keys`.
-        withheld: parameters of the anonymiser that are not written down: keys, and files of this machine.
+    """Whom an attacker learnt from, and how the set was divided: hashes of crops (`learnt`) and of image files
+    (`photos`); `withheld` parameters are not written.
     """
 
     config: dict[str, Any]
@@ -54,11 +48,7 @@ class Manifest:
 
     @classmethod
     def read(cls, path: Path) -> Manifest:
-        """The manifest in a file.
-
-        Raises:
-            UsageError: it is not there, damaged, or of a later version.
-        """
+        """The manifest in a file."""
         try:
             tree = json.loads(path.read_text(encoding="utf-8"))
             schema = tree.pop("schema")
@@ -78,25 +68,13 @@ class Manifest:
 
 
 def photo_keys(one: SetConfig, names: Set[str]) -> tuple[str, ...]:
-    """Hashes of image files of a set, sorted: of their bytes, so that neither their place in a folder or an archive nor
-    how faces are found and cut in them matters.
-
-    Args:
-        one: the set; which of its people and photos it asks for is left aside.
-    """
+    """Hashes of the image files of a set, sorted: of their bytes, so that folders, archives and crops do not matter."""
     faces = _all_of(one)
     return tuple(sorted(_keys(faces, [row for row, name in enumerate(faces.names) if name in names])))
 
 
 def refuse_the_known(specs: Sequence[str], one: SetConfig, prepared: Prepared, split: Split) -> None:
-    """Refuse trained attackers that learnt from somebody who is to be tested.
-
-    Args:
-        one: where the set lies; all photos of a tested person are looked at, whether or not they are tested, too.
-
-    Raises:
-        UsageError: one did, or its manifest is missing.
-    """
+    """Refuse trained attackers that learnt from any photo of a person who is to be tested."""
     files = [Path(given["file"]) for text in specs for given in [_trained(text)] if given.get("file")]
     if not files:
         return

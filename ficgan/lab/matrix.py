@@ -38,11 +38,8 @@ CLEAR = "clear"
 
 @dataclass(frozen=True)
 class Task:
-    """One method on one set; its findings lie in a file named after the digest of all that they depend on.
-
-    Args:
-        method: one of its methods; None: the clear images.
-        key: digest of settings, pixels, labels, and the contents of the files they name.
+    """One method (None: the clear images) on one set; its result lies in a file named after `key`, the digest of all it
+    depends on.
     """
 
     config: MatrixConfig
@@ -111,16 +108,7 @@ class Task:
 
 
 def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Progress | None = None) -> Results:
-    """Run or resume an evaluation.
-
-    Returns:
-        The results, also written to `out/results.json`.
-
-    Raises:
-        UsageError: a set, a judge or a method that cannot be used; a judge that trained a model; an attacker that was
-            trained on people who would be tested.
-        FicganError: a task failed; the finished ones are kept.
-    """
+    """Run or resume an evaluation; the results are also written to `out/results.json`."""
     started = time.monotonic()
     report = progress or (lambda done, total, what: None)
     (out / "tasks").mkdir(parents=True, exist_ok=True)
@@ -157,12 +145,7 @@ def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Prog
 
 
 def check_paths(config: MatrixConfig) -> None:
-    """Check that the files the matrix names are there.
-
-    Raises:
-        UsageError: no attribute classifier at the path given.
-        InputError: no set at the path given.
-    """
+    """Check that the files the matrix names are there."""
     if config.attributes is not None and not Path(config.attributes).is_file():
         raise UsageError(f"there is no attribute classifier {config.attributes}; see ficgan train-attributes")
     for one in config.sets:
@@ -172,7 +155,6 @@ def check_paths(config: MatrixConfig) -> None:
 
 
 def _run(task: Task, say: Say) -> str:
-    """Run a task in any process; "" or what went wrong."""
     try:
         task.run(say)
     except FicganError as error:

@@ -26,11 +26,7 @@ __all__ = [
 
 
 def read_json(path: Path) -> Any:
-    """A JSON file.
-
-    Raises:
-        InputError: missing or damaged.
-    """
+    """A JSON file."""
     try:
         return json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
@@ -59,11 +55,7 @@ def png(pixels: NDArray[np.uint8]) -> bytes:
 
 
 def new_folder(folder: Path, *inside: str) -> None:
-    """Make a folder for source faces and right answers, which only its owner can open, with folders inside.
-
-    Raises:
-        InputError: it holds something, or cannot be made.
-    """
+    """Make a folder for source faces and right answers, which only its owner can open, with folders inside."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
@@ -91,11 +83,7 @@ def page_script(template: str) -> str:
 
 
 def fill_page(template: str, data: Any, **texts: str) -> str:
-    """A page in which {{ name }} stands for a text, {{ script }} for the digest of its script, {{ data }} for its data.
-
-    The page's Content-Security-Policy allows that script and no other. Texts are escaped. In the data "<" is written as
-    an escape, so that no text within can end their element.
-    """
+    """A page with its texts escaped, a digest of its only allowed script, and data in which "<" is an escape."""
     digest = base64.b64encode(hashlib.sha256(page_script(template).encode()).digest()).decode()
     plain = json.dumps(data).replace("<", "\\u003c")
     values = {name: escape(text) for name, text in texts.items()}

@@ -25,11 +25,9 @@ class Figure:
     """One number.
 
     Args:
-        metric: name in the registry of metrics, such as "rank-1".
         value: None where it is refused or cannot be had; `note` says why.
         low, high: 95 % interval; None where there is none.
         n: of how many (identities, scores, images): `unit` says which.
-        note: one sentence that must be read with it.
     """
 
     metric: str
@@ -46,12 +44,10 @@ class Trial:
     """One attacker against one anonymiser on one set, read by one recogniser.
 
     Args:
-        method: label of the anonymiser and its parameters; "clear" where nothing was done.
         attacker: what was done before recognition: "" nothing, else the reverser or the fusion.
         curves: name → list of [x, y] points: "cmc", "roc", "det".
         groups: "gender=Female" → figures of the probes of this group.
-        control: this trial is no attack but a control: "ceiling", "positive", "negative", "surroundings",
-            "codes" (what nobody outside sees); else "".
+        control: "ceiling", "positive", "negative", "surroundings", "codes" (hidden from outsiders); "": attack.
     """
 
     set: str
@@ -67,12 +63,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Utility:
-    """What an anonymiser left of one set.
-
-    Args:
-        set, method: as in `Trial`.
-        groups: "gender=Female" → figures of the images of this group.
-    """
+    """What an anonymiser left of one set; `groups`: "gender=Female" → figures."""
 
     set: str
     method: str
@@ -82,16 +73,8 @@ class Utility:
 
 @dataclass
 class Results:
-    """A whole evaluation.
-
-    Attributes:
-        title: of the report.
-        caveats: sentences that stand before every table.
-        provenance: versions, settings, digests of inputs and outputs, machine, seconds.
-        sets: name → what it is: images, identities, split sizes and digest, licence, failures to acquire.
-        methods: label → {"name", "title", "family", "source", "settings", "keyed", "stochastic", "domain", "strength"}.
-        trials, utilities: the figures.
-        pictures: label of method → PNG files relative to the results file, for contact sheets; may be empty.
+    """A whole evaluation: facts of sets and methods by name, trials, utilities, and picture files relative to the
+    results.
     """
 
     title: str
@@ -122,11 +105,7 @@ class Results:
 
     @classmethod
     def read(cls, path: Path) -> Results:
-        """The results in a file.
-
-        Raises:
-            InputError: missing, damaged, or of another schema.
-        """
+        """The results in a file."""
         try:
             raw = json.loads(path.read_text(encoding="utf-8"))
             if not isinstance(raw, dict) or raw.pop("schema", None) != SCHEMA:

@@ -50,15 +50,7 @@ def _judges() -> Judges:
 
 
 def fidelity_figures(bench: Bench, rows: NDArray[np.int64], faces: Faces) -> tuple[Figure, ...]:
-    """Every metric of `REVERSAL` within the replaced square but IDD, which each judge measures for itself.
-
-    Args:
-        bench: its clear faces; what is computed is kept in its store.
-        rows: int64 [N], which faces these are.
-
-    Returns:
-        Means with 95 % intervals by people; empty where the bench does not ask for them.
-    """
+    """Every metric of `REVERSAL` but IDD within the replaced square, of rows int64 [N], with intervals by people."""
     if not bench.reversal_metrics:
         return ()
     guess, clear = bench.part(rows, faces.images).regions(), bench.part(rows).regions()
@@ -77,10 +69,7 @@ def fidelity_figures(bench: Bench, rows: NDArray[np.int64], faces: Faces) -> tup
 
 
 def identity_distance(a: Embeddings, b: Embeddings, sample: Sample) -> Figure:
-    """Mean angle in radians between embeddings [N,D] of guesses and of the clear faces.
-
-    Source: Revelio, §5.2 (IDD).
-    """
+    """Mean angle in radians between embeddings [N,D] of guesses and of the clear faces (IDD; Revelio, §5.2)."""
     return sample.mean(IDD, angles(a, b))
 
 
@@ -192,12 +181,7 @@ class Read:
 
 
 def run_retrieval(bench: Bench, subject: Subject, label: str, scenario: Scenario) -> list[Trial]:
-    """A trial for each attacker that gives several candidates, and each judge; closed-world attackers have two.
-
-    Raises:
-        NotApplicable: no attacker gives several.
-        Refused: the split leaves them nothing to learn from.
-    """
+    """A trial for each attacker that gives several candidates, and each judge; closed-world attackers have two."""
     method, trials = subject.anonymizer, []
     assert method is not None
     rows = spread(bench)
@@ -227,10 +211,7 @@ def spread(bench: Bench) -> NDArray[np.int64]:
 
 
 def retrieval_figures(read: Read, bootstrap: Bootstrap) -> tuple[Figure, ...]:
-    """rank-1 of the vote, as in every trial; IRA by vote, by other rules and of one guess; chance.
-
-    Source: Revelio, §4.3 and Table 1.
-    """
+    """rank-1 of the vote; IRA by vote, by other rules and of one guess; chance (Revelio, §4.3, Table 1)."""
     count = read.candidates.shape[1]
     voted = read.names() == read.people
     sample = Sample(read.people, bootstrap)
@@ -250,15 +231,11 @@ def retrieval_figures(read: Read, bootstrap: Bootstrap) -> tuple[Figure, ...]:
 def stranger_figures(
     read: Read, known: NDArray[np.int64], bootstrap: Bootstrap
 ) -> tuple[tuple[Figure, ...], list[list[float]]]:
-    """How well the least distance separates people who are not enrolled (positive) from those who are.
+    """How well the least distance separates people who are not enrolled (positive) from `known` ones (Revelio, §4.3,
+    §5.5).
 
-    Only `known` people are left in the gallery. The probes' people are halved, and the threshold that each half is
-    told by is the one of the best balanced accuracy on the other half.
-
-    Returns:
-        TPR, FPR, accuracy, AUC and threshold, and the curve as [FPR, TPR] points.
-
-    Source: Revelio, §4.3 and §5.5.
+    The threshold of each half of the people has the best balanced accuracy on the other half. Returns figures, and the
+    curve as [FPR, TPR] points.
     """
     kept, stranger = np.isin(read.enrolled, known), ~np.isin(read.people, known)
     halves_ = _both_halves(read.people, stranger, bootstrap.seed)

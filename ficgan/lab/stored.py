@@ -31,11 +31,7 @@ _queue: Any = None  # In a process of the pool: its messages go through it
 
 
 class Store:
-    """A folder of .npy files, and of folders in which attackers are trained.
-
-    Args:
-        folder: made where it is missing; None: nothing is kept.
-    """
+    """A folder of .npy files, and of folders in which attackers are trained; None keeps nothing."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
@@ -43,11 +39,7 @@ class Store:
             folder.mkdir(parents=True, exist_ok=True)
 
     def array(self, key: list[Any], make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-        """The array of that key; made, and written whole, where it is not there or damaged.
-
-        Args:
-            key: JSON-ready; everything the array depends on.
-        """
+        """The array of a JSON-ready key; made, and written whole, where it is missing or damaged."""
         if self.folder is None:
             return make()
         path = self.folder / f"{digest([VERSION, *key])}.npy"
@@ -62,14 +54,7 @@ class Store:
 
     @contextmanager
     def workspace(self, key: list[Any], *, waiting: Callable[[], None] | None = None) -> Iterator[Path | None]:
-        """The folder of that key, held by one process at a time; None where nothing is kept.
-
-        The lock is the kernel's and ends with the process that holds it, however it ends: its file says nothing and is
-        never removed, for another process may be waiting at it.
-
-        Args:
-            key: JSON-ready; everything that what is made there depends on.
-        """
+        """The folder of a JSON-ready key, locked to one process by the kernel; None where nothing is kept."""
         if self.folder is None:
             yield None
             return
@@ -100,12 +85,7 @@ def digest(key: Any) -> str:
 
 
 def fingerprint(method: Parametrised) -> str | None:
-    """What an anonymiser's or a reverser's output depends on besides what it is given: name, all fields (keys too),
-    fitted arrays, files.
-
-    Returns:
-        A digest; None for a program of somebody else's, of which nobody knows what it depends on.
-    """
+    """Digest of an anonymiser or reverser with its fields, fitted arrays and files; None for an external program."""
     fields: dict[str, Any] = {}
     for field in dataclasses.fields(method):
         value = getattr(method, field.name)
@@ -167,11 +147,7 @@ def files_digest(text: str) -> list[str]:
 def run_tasks(
     task: Callable[..., str], group: Sequence[tuple[int, tuple[Any, ...]]], *, jobs: int, say: Say
 ) -> Iterator[tuple[int, str]]:
-    """Run tasks; yields (number of the task, what it returned) as each ends.
-
-    Args:
-        task: called as task(*arguments, say); it, its arguments and its result can be pickled.
-    """
+    """Run tasks; yields (number of the task, its result) as each ends. All must be picklable."""
     if jobs <= 1 or len(group) <= 1:
         for index, arguments in group:
             yield index, task(*arguments, say)

@@ -48,11 +48,8 @@ def run_trials(
     *,
     progress: Callable[[str], object] | None = None,
 ) -> list[Trial]:
-    """Trials of one anonymiser, or of the clear images where it is None.
-
-    Returns:
-        A trial per scenario, attacker and judge; none where a scenario has no meaning for the method. A scenario that
-        cannot be run has one trial with a figure that says why.
+    """Trials of one anonymiser (None: the clear images), by scenario, attacker and judge; a scenario that cannot be run
+    says why.
     """
     subject, report = Subject(bench, anonymizer), progress or (lambda text: None)
     trials: list[Trial] = []

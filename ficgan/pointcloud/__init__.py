@@ -1,7 +1,5 @@
-"""Point clouds of faces: files, the canonical frame, six anonymisers, projection to images, geometry.
-
-Source: the point-cloud thesis, "Privacy-Preserving Face Detection: A Comprehensive Analysis of Face Anonymization
-Techniques".
+"""Point clouds of faces: files, the canonical frame, six anonymisers, projection to images, geometry (the point-cloud
+thesis).
 """
 
 from __future__ import annotations

@@ -17,11 +17,10 @@ Colors = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Cloud:
-    """Points [N,3] float64, finite, with colours [N,3] uint8 RGB and unit normals [N,3] where they are known.
+    """Points [N,3] float64 with colours [N,3] uint8 RGB and unit normals [N,3] where they are known.
 
-    In the canonical frame the unit is the metre, the nose tip is the origin, the face looks towards +x, +y is up and +z
-    is the person's right (the viewer's left). Point-cloud thesis, §3.2.2 and §4.1.4.2. Other shapes, types or values
-    are an InputError.
+    In the canonical frame (thesis, §3.2.2, §4.1.4.2) the unit is the metre, the nose tip is the origin, the face looks
+    towards +x, +y is up and +z is the person's right.
     """
 
     points: Points  # [N,3] float64, finite

@@ -62,11 +62,8 @@ class Placed:
 
 
 def canonical(cloud: Cloud, landmarks: FaceLandmarks | None = None) -> Placed:
-    """The cloud, metres, with its nose tip at the origin, looking towards +x, +y up (thesis, §4.1.4.2).
-
-    Points that lie exactly on others are left out: they would be each other's neighbours. Without landmarks the face is
-    searched for. InputError: too few points, another unit than metres, landmarks that fit no face or another cloud, no
-    place that looks like a face, or a face of another size than any person's.
+    """The cloud, metres, with its nose tip at the origin, looking towards +x, +y up (thesis, §4.1.4.2); repeated points
+    are left out.
     """
     from ficgan.pointcloud.files import check_size
     from ficgan.pointcloud.search import face_likeness, face_size, find_face
@@ -136,9 +133,8 @@ def other_faces(cloud: Cloud, placed: Placed) -> int:
 def landmark_frame(landmarks: FaceLandmarks) -> Floats:
     """The rigid motion [4,4] to the canonical frame that landmarks define.
 
-    +z is the mean direction from points of the person's left half to their mirror points, longer ones counting more.
-    +y, perpendicular to it, goes from the middle of the mouth's corners to the middle of the eyes', so that these lie
-    in one upright plane. +x is the remaining axis. The nose tip is the origin.
+    +z is the mean direction from points of the person's left half to their mirror points, +y goes from the mouth to the
+    eyes, +x is the remaining axis, the nose tip the origin.
     """
     five = landmarks.five
     sideways = (landmarks.right - landmarks.left).sum(axis=0)

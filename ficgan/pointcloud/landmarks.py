@@ -74,11 +74,8 @@ class FaceLandmarks:
 
     @classmethod
     def of_points(cls, points: Floats, what: str = "the landmarks") -> FaceLandmarks:
-        """Of 5 points as in `five`, or 68 in the usual order, in metres or millimetres; the distance of the eyes
-        decides.
-
-        68 are jaw, brows, nose, eyes, mouth. Two more, as some tools add, count as points alone. `what` is for
-        messages.
+        """Of 5 points as in `five`, or 68 (and two more, as some tools add) in the usual order, in metres or
+        millimetres.
         """
         points = np.asarray(points, np.float64)
         if points.ndim != 2 or points.shape[1] != 3 or len(points) not in (5, 68, 70):
@@ -120,10 +117,7 @@ def landmark_file_beside(cloud: Path | str) -> Path | None:
 
 
 def need_on_cloud(landmarks: FaceLandmarks, cloud: Cloud) -> None:
-    """Refuse landmarks that belong to another cloud, or of which one lies where that part of a face cannot be.
-
-    InputError: two of the five are as far from each other as in no face, one of them is farther than 1 cm from the
-    cloud, or half of all points are; the message names the point.
+    """Refuse landmarks of another cloud: distances as in no face, one of the five 1 cm off, or half of all points off.
     """
     from ficgan.pointcloud.neighbours import closest
 

@@ -96,11 +96,8 @@ CLOUD_ANONYMIZERS: Registry[CloudAnonymizer] = Registry("point-cloud anonymiser"
 @CLOUD_ANONYMIZERS.add
 @dataclass(frozen=True)
 class CentroidVoxel(CloudAnonymizer):
-    """Each occupied voxel of a grid becomes one point at the voxel's centre, in the mean colour.
-
-    The grid begins half a voxel before the cloud's smallest coordinates, as Open3D's `VoxelGrid` does, which the thesis
-    used (§4.3.3.1). The points come in the order of their voxels: by x, then y, then z. The thesis chose marker sizes
-    of 25 to 55 by eye, the larger the sparser; even steps between are ours.
+    """Each occupied voxel of a grid becomes one point at its centre, in the mean colour, as Open3D's `VoxelGrid`
+    (thesis, §4.3.3.1).
     """
 
     name: ClassVar[str] = "centroid-voxel"
@@ -138,11 +135,9 @@ class CentroidVoxel(CloudAnonymizer):
 @CLOUD_ANONYMIZERS.add
 @dataclass(frozen=True)
 class UniformNoise(CloudAnonymizer):
-    """Each coordinate is moved by a draw from U(0, b), less the distribution's mean; colours stay.
+    """Each coordinate is moved by a draw from U(0, b), less its mean; colours stay (thesis, §4.3.3.2).
 
-    A seed and the cloud's name draw the same directions at every b, so a point moves in proportion to b: whoever knows
-    both, or has results at two b, takes the noise away. Without a seed every result has its own. The thesis' caption
-    calls the algorithm GaussianNoise; a = 0 by §4.3.3.2.
+    A seed and the cloud's name draw the same directions at every b, so whoever knows both can undo it.
     """
 
     name: ClassVar[str] = "uniform-noise"
@@ -177,10 +172,8 @@ def taper_factors(z: NDArray[np.floating], r: float) -> NDArray[np.float64]:
 @CLOUD_ANONYMIZERS.add
 @dataclass(frozen=True)
 class Tapering(CloudAnonymizer):
-    """x and y are multiplied by a function of the point's rank along z; colours and order stay.
-
-    The thesis sorts the points by z, which changes no point; [−r, r] by §4.3.3.3. `ficgan.pointcloud.attack` reverses
-    it: z is not changed, so the ranks are known.
+    """x and y are multiplied by a function of the point's rank along z (thesis, §4.3.3.3); `attack.untaper` reverses
+    it.
     """
 
     name: ClassVar[str] = "tapering"
@@ -204,14 +197,9 @@ class Tapering(CloudAnonymizer):
 @CLOUD_ANONYMIZERS.add
 @dataclass(frozen=True)
 class Merge2Faces(CloudAnonymizer):
-    """Each point is drawn towards the nearest point of another face that was registered to it.
+    """Each point is drawn towards the nearest point of another face registered to it (thesis, §4.3.3.4).
 
-    Weight 0 changes nothing, at weight 1 every point lies on the target. Colours are merged where both clouds have
-    them; otherwise the result has none, for those of the source alone would be its photo, untouched. The thesis' clouds
-    needed no global registration before ICP (§4.3.3.4).
-
-    At every weight below 1 whoever has the target reverses it (`ficgan.pointcloud.attack.unmerge`): points move towards
-    the target in a straight line, so the target point nearest to the result was the nearest to the source.
+    Colours are merged where both clouds have them, else left out. `attack.unmerge` reverses every weight below 1.
     """
 
     name: ClassVar[str] = "merge-2-faces"
@@ -281,11 +269,7 @@ def _registered(source: _Bytes, target: _Bytes, coarse: Literal["auto", "always"
 @CLOUD_ANONYMIZERS.add
 @dataclass(frozen=True)
 class SmoothKNN(CloudAnonymizer):
-    """Each point becomes the mean of its k nearest, itself included, in place and colour.
-
-    k = 1 changes nothing, k = all makes one point of the cloud. Of neighbours as far as the k-th, any may be taken, the
-    same ones each time. Point size 60 by §4.3.3.5.
-    """
+    """Each point becomes the mean of its k nearest, itself included, in place and colour (thesis, §4.3.3.5)."""
 
     name: ClassVar[str] = "smooth-knn"
     traits: ClassVar[CloudTraits] = CloudTraits(
@@ -314,11 +298,9 @@ class SmoothKNN(CloudAnonymizer):
 @CLOUD_ANONYMIZERS.add
 @dataclass(frozen=True)
 class PMP(CloudAnonymizer):
-    """Point-mesh-point: the cloud's α-shape, and points sampled on its surface, with interpolated colours.
+    """Point-mesh-point: points sampled on the cloud's α-shape, with interpolated colours (thesis, §4.3.3.6).
 
-    A small α leaves scraps of the face with holes between them, or nothing, which is an error; the thesis discards
-    degrees 1 and 2 for this. A huge one gives the convex hull. An α-shape has an inner side too, behind the face.
-    n and the order of drawing by §4.3.3.6.
+    A small α leaves scraps, or nothing, which is an error; a huge one the convex hull.
     """
 
     name: ClassVar[str] = "pmp"
@@ -352,9 +334,7 @@ class PMP(CloudAnonymizer):
 def alpha_shape(points: Points, alpha: float) -> NDArray[np.int32]:
     """Triangles [F,3], rows of `points` [N,3], of the α-shape; none where α is too small, the convex hull at ∞.
 
-    They bound the Delaunay tetrahedra with a circumradius of at most α: Edelsbrunner and Mücke, "Three-Dimensional
-    Alpha Shapes", 1994, by the rule of Open3D, which the thesis used. InputError: fewer than four different points, or
-    all in a plane.
+    They bound the Delaunay tetrahedra with a circumradius of at most α (Edelsbrunner and Mücke 1994), as in Open3D.
     """
     corners, neighbours, radii = _tetrahedra(np.ascontiguousarray(points, np.float64).tobytes())
     kept = radii <= alpha
@@ -368,9 +348,6 @@ def alpha_shape(points: Points, alpha: float) -> NDArray[np.int32]:
 @lru_cache(maxsize=4)
 def _tetrahedra(data: bytes) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64]]:
     """Delaunay tetrahedra, which do not depend on α: corners [T,4]; the tetrahedron opposite each, −1 outside; radii.
-
-    The radius [T] of the sphere through four corners, from the edges e, f, g at the first: |Σ e²·(f×g)| / 2|e·(f×g)|;
-    ∞ where the corners lie in a plane.
     """
     from scipy.spatial import Delaunay, QhullError
 

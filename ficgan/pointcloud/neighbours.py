@@ -36,9 +36,8 @@ class Tree:
     def nearest(
         self, queries: NDArray[np.floating], k: int = 1, *, within: float = np.inf
     ) -> tuple[Floats, NDArray[np.int64]]:
-        """The `k` nearest points of each query [M,D]: distances [M,k] and rows [M,k], nearest first; inf and N where
-        there is none. Points as far away as `within` or farther are not found. Queries that are not finite are a
-        ValueError.
+        """The `k` nearest points of each query [M,D] within a distance: distances [M,k] and rows [M,k]; inf and N where
+        there is none.
         """
         distances, rows = self._tree.query(queries, np.arange(1, k + 1), distance_upper_bound=within)
         return distances, rows
@@ -70,10 +69,7 @@ def nearest(points: Floats, queries: Floats, k: int) -> tuple[Floats, Indices]:
 
 
 def mean_of_neighbours(points: Floats, values: Floats, k: int) -> Floats:
-    """For each point [N,3], the mean of `values` [N,C] or [N] over its k nearest points, of which it is one.
-
-    Of several points exactly as far away as the k-th, any may count. InputError: fewer than k points.
-    """
+    """For each point [N,3], the mean of `values` [N,C] or [N] over its k nearest points, of which it is one."""
     values = np.asarray(values, np.float64)
     columns = values.reshape(len(values), -1)
     mean = np.empty_like(columns)
@@ -102,10 +98,8 @@ def _need(points: Floats, k: int) -> None:
 
 
 def inliers(cloud: Cloud, *, neighbours: int = OUTLIER_NEIGHBOURS, ratio: float = OUTLIER_RATIO) -> NDArray[np.bool_]:
-    """Which points [N] are no outliers: statistical removal, point-cloud thesis, algorithm 7.
-
-    An outlier's mean distance to its neighbours is more than `ratio` standard deviations above the mean of all. As in
-    Open3D, which the thesis used, a point is one of its own neighbours, and the deviation is a sample's (N − 1).
+    """Which points [N] are no outliers (thesis, algorithm 7): mean neighbour distance at most `ratio` deviations above
+    the mean, as Open3D.
     """
     if neighbours < 2 or not ratio > 0:
         raise UsageError(f"outliers by {neighbours} neighbours and {ratio} deviations; give at least 2 and more than 0")
@@ -122,10 +116,8 @@ def without_outliers(cloud: Cloud, *, neighbours: int = OUTLIER_NEIGHBOURS, rati
 
 
 def farthest_point_sample(points: Floats, count: int, *, start: int = 0) -> Indices:
-    """Indices of `count` different points [N,3] in the order chosen, each the farthest from those before it.
-
-    No point of the cloud is farther from the sample than twice the least distance that a sample of that size can reach
-    (Gonzalez, 1985). Point-cloud thesis, §4.1.4.2 (standardization).
+    """Indices of `count` different points [N,3], each the farthest from those before it (Gonzalez 1985; thesis,
+    §4.1.4.2).
     """
     if count < 1:
         raise UsageError(f"a sample of {count} points was asked for; it must have at least 1")

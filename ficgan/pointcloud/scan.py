@@ -134,7 +134,6 @@ def prepare_placed(placed: Placed, config: PreparationConfig | None = None) -> P
 
 
 def _sampled(cloud: Cloud, count: int) -> Cloud:
-    """At most `count` points, in the order they had: a sample's own order would tell of nothing but the sampling."""
     return cloud if len(cloud) <= count else cloud.take(np.sort(farthest_point_sample(cloud.points, count)))
 
 
@@ -161,10 +160,8 @@ def anonymise_scan(
 ) -> AnonymisedScan:
     """Replace the face in a scan, metres, in any orientation (thesis, §4.1.4.2 and §4.3.2).
 
-    What lies within 14 cm of the nose tip is anonymised or left out. What lies farther away is not touched, and may
-    still tell something: ears, hair, the outline of the head. Of that, `rest` keeps what lies in the thesis' box
-    ("head"), all ("keep") or nothing ("drop"). Random draws with a seed depend on the seed and the scan's name.
-    InputError: no face was found, the method cannot work on it or leaves it as it was, or another face would stay.
+    What lies within 14 cm of the nose tip is anonymised or left out. Of the rest, which may still tell something,
+    `rest` keeps the thesis' box ("head"), all ("keep") or nothing ("drop").
     """
     placed = canonical(cloud, landmarks)
     if rest == "keep" and (others := placed.others or other_faces(cloud, placed)):
@@ -244,7 +241,6 @@ def _colours(before: Cloud, after: Cloud) -> str:
 
 
 def _registration(method: CloudAnonymizer, face: Cloud) -> dict[str, Any]:
-    """Fitness and RMSE of the target's registration, for a method that has one."""
     registered = getattr(method, "registered", None)
     if registered is None:
         return {}
@@ -257,8 +253,8 @@ def compare_scans(
 ) -> dict[str, Any]:
     """How far an anonymised face is from the clear one, in 3D; both clouds in metres and one frame; JSON-ready.
 
-    All points of the anonymised face count, also those that were moved out of the sphere which the clear one is cut by:
-    the first `face` points, as a record says, or all but those outside the sphere that are the clear scan's.
+    All points of the anonymised face count: the first `face` points, or all that are not the clear scan's outside the
+    sphere.
     """
     from ficgan.pointcloud.geometry import cloud_distances, curvature_error, normal_error
 

@@ -1,8 +1,6 @@
 """Light for clouds without colours, so that detectors and recognisers of photos can read them.
 
-A cloud that is shaded before it is anonymised keeps the light of the clear face in its colours: a leak. `project`
-shades what it is given, after everything that was done to it. To measure the leak, call `shaded` first and anonymise
-its result.
+A cloud shaded before it is anonymised keeps the light of the clear face in its colours, a leak; `project` shades last.
 """
 
 from __future__ import annotations
@@ -42,13 +40,7 @@ WIDEST = 8.0
 def shaded(cloud: Cloud, tone: tuple[int, int, int] | None = SKIN, *, cavity: float = CAVITY) -> Cloud:
     """The cloud with colours as if a lamp shone on it (Lambert's cosine law), and with normals.
 
-    Args:
-        cloud: in the canonical frame, at least three points not on one line; its normals are used where it has some.
-        tone: RGB of fully lit skin; None: the cloud's own colours are darkened.
-        cavity: see `CAVITY`; 0: light alone.
-
-    Raises:
-        InputError: a cloud without a surface or wider than `WIDEST`, or without the colours that are to be darkened.
+    `tone` is the RGB of fully lit skin (None: its own colours are darkened); `cavity`: see `CAVITY`.
     """
     if tone is None and cloud.colors is None:
         raise InputError("the cloud has no colours to be darkened; give the shading a tone")

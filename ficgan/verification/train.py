@@ -37,14 +37,8 @@ _SCHEMA = 1
 
 @dataclass(frozen=True)
 class VerifierTraining:
-    """Numbers of a training run; the defaults are the paper's where it gives them.
-
-    Args:
-        learning_rate: of SGD at the start; divided by 10 after 4/7 and 6/7 of the steps, as in the paper.
-        clip: largest norm of the gradient (not in the paper: without it a high rate can diverge).
-        base, gamma, least: of λ, see `annealed`.
-        held_out: fraction of the people kept for measuring, never trained on.
-        seed: of the weights, the shuffles and the split of the people.
+    """Numbers of a training run; the defaults are the paper's where it gives them; `base`, `gamma`, `least` are of λ,
+    see `annealed`.
     """
 
     steps: int = 28_000
@@ -73,13 +67,8 @@ class VerifierTraining:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How well pairs of held-out people's images are told apart.
-
-    Attributes:
-        accuracy: share of right decisions at the best threshold, equally many same and different pairs, 0..1.
-        auc: area under the ROC curve, 0..1; chance is .5.
-        threshold: the cosine at which `accuracy` is reached.
-        same, different: mean cosine of the two kinds of pairs, of which there are `pairs` each.
+    """How well pairs of held-out people's images are told apart: at the best cosine `threshold`, and mean cosines of
+    both kinds.
     """
 
     accuracy: float
@@ -91,16 +80,7 @@ class Accuracy:
 
 
 class VerifierTrainer:
-    """SphereFace-20 with its angular-margin head on one data set; resumes from its state exactly.
-
-    Args:
-        data: images; their labels name the people, or else their folders do.
-        alignment: where the landmarks lie in the images.
-        config: numbers of the run.
-        device: where to train.
-    Raises:
-        InputError: fewer than two people to train on, or none with two images to measure on.
-    """
+    """SphereFace-20 with its angular-margin head on one data set; resumes from its state exactly."""
 
     def __init__(self, data: FaceData, *, alignment: Alignment, config: VerifierTraining, device: str = "cpu") -> None:
         self.data, self.config, self.device = data, config, torch.device(device)
@@ -164,7 +144,6 @@ class VerifierTrainer:
         return verification_accuracy(embeddings, self.test_people, pairs=pairs, seed=self.config.seed)
 
     def _input(self, rows: Tensor) -> Tensor:
-        """float32 [B, 3, 112, 96], as SphereFace sees it."""
         x = self.images[rows].to(self.device).float() / 127.5 - 1
         return (self.aligned(x) - _MEAN) / _SCALE
 
@@ -211,9 +190,8 @@ class VerifierTrainer:
 
 
 def verification_accuracy(embeddings: Tensor, people: NDArray[np.int64], *, pairs: int, seed: int) -> Accuracy:
-    """Tell pairs of images of the same person from pairs of different people by the cosine of embeddings [N, D].
-
-    At least two people and one with two images are needed; at most `pairs` of each kind are drawn.
+    """Separate pairs of images of one person from pairs of two by the cosine of embeddings [N, D]; at most `pairs` of
+    each kind.
     """
     unit = F.normalize(embeddings.double()).numpy()
     rng = np.random.default_rng(seed)
@@ -243,7 +221,6 @@ def verification_accuracy(embeddings: Tensor, people: NDArray[np.int64], *, pair
 
 
 def _split(people: NDArray[np.int64], config: VerifierTraining) -> tuple[Tensor, Tensor, Tensor, NDArray[np.int64]]:
-    """Rows to train on and to measure on, with disjoint people; those to train on numbered 0..P−1."""
     known = np.unique(people[people >= 0])
     shuffled = known[np.random.default_rng(config.seed).permutation(len(known))]
     count = max(2, round(config.held_out * len(known)))

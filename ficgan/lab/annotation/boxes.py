@@ -1,7 +1,5 @@
-"""Face boxes: which of two lists mean the same face, the records of many images as JSON, and what a detector finds.
-
-The file is the list of records that the authors of the ImageNet study released, with a score of each box and the
-detector where there was one. `study.open_scenes` reads what is written here.
+"""Face boxes: matching, merging, annotation files, and what a detector finds. Files follow the ImageNet study's
+records.
 """
 
 from __future__ import annotations
@@ -53,9 +51,8 @@ def overlaps(a: Boxes, b: Boxes) -> NDArray[np.float64]:
 
 
 def pairs(a: Boxes, b: Boxes, least: float = OVERLAP) -> list[tuple[int, int]]:
-    """One-to-one pairs of boxes with an IoU of at least `least`: as many as there can be, then the largest sum of IoU.
-
-    The pairs are (row of a, row of b), by the row of a.
+    """One-to-one pairs (row of a, row of b) with an IoU of at least `least`: as many as possible, then the largest sum
+    of IoU.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -98,11 +95,11 @@ def distinct(boxes: Boxes) -> Boxes:
 
 
 def merge(drawn: Sequence[Boxes], least: float = OVERLAP, *, union: bool = False) -> tuple[Boxes, list[int]]:
-    """Several people's boxes of one image as one list.
+    """Several people's boxes of one image as one list: boxes [M,4], the median of each face's edges, and how many drew
+    each.
 
-    Boxes with an IoU of at least `least` are of one face, which takes the median of its edges. A face stays when at
-    least half of the people drew it, or anybody (`union`). Where people are divided it stays, since a face that is
-    missed costs more than a box too many. Returns boxes [M,4], and how many drew each.
+    A face stays when at least half of the people drew it, or anybody (`union`): a missed face costs more than a box too
+    many.
     """
     groups: list[list[NDArray[Any]]] = []
     for boxes in drawn:
@@ -245,15 +242,8 @@ def detect_set(
 ) -> Detected:
     """Detect the faces of all images and write the annotations.
 
-    Each image's record goes to `<out>.part` at once; the same call resumes from it. The annotations appear when all
-    images are done. Damaged images get no record and are tried again by the next run.
-
-    Args:
-        out: the JSON file; replaced if there.
-        detector: its `threshold`, where it has one, is recorded.
-
-    Raises:
-        InputError: no image, `out` cannot be written, or another detector's work was begun there.
+    Each record goes to `<out>.part` at once; the same call resumes from it. Damaged images get no record and are tried
+    again.
     """
     blobs = listed(images)
     made_by = {"detector": detector.name, "threshold": getattr(detector, "threshold", None)}

@@ -32,14 +32,11 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class _Resampling(Reverser):
-    """Down by area averages, up by interpolation; the width between is the one of the highest SSIM on pairs."""
-
     ratio: float = param(0.0, "intermediate width over the width of the crop; 0: chosen on pairs", low=0, high=1)
 
     cubic: ClassVar[bool]
 
     def fit(self: R, pairs: Pairs) -> R:
-        """With the ratio of the highest SSIM on the pairs; one that was given is kept."""
         if self.ratio:
             return self
         size = pairs.clear.images.shape[1]
@@ -103,11 +100,10 @@ HIGH = (LOW[::-1] * np.array([1, -1, 1, -1])).astype(np.float32)
 @REVERSERS.add
 @dataclass(frozen=True)
 class Wavelet(Reverser):
-    """Wavelet coefficients drawn towards zero, each band by what its noise and its signal call for.
+    """Wavelet coefficients drawn towards zero (BayesShrink; Chang, Yu and Vetterli 2000, eqs. 9 and 13; Fantômas,
+    §6.2.1).
 
-    The noise is the median of the finest diagonal band over 0.6745; the threshold of a band is σ²/σ_x.
-
-    Source: Fantômas, §6.2.1; Chang, Yu and Vetterli 2000 (BayesShrink), eqs. 9 and 13.
+    The noise σ is the median of the finest diagonal band over 0.6745; the threshold of a band is σ²/σ_x.
     """
 
     name: ClassVar[str] = "wavelet"
@@ -145,10 +141,7 @@ class Wavelet(Reverser):
 
 
 def analyse(planes: Float) -> tuple[Float, Float, Float, Float]:
-    """One level of the orthogonal wavelet transform, periodic at the edges (Daubechies 1988, table 1, N = 2).
-
-    […,H,W], both even → four […,H/2,W/2]: low in both directions, then high across, down, and both.
-    """
+    """One level of the orthogonal D4 wavelet transform, periodic (Daubechies 1988): […,H,W] → four […,H/2,W/2]."""
     low, high = _split(planes)
     ll, lh = (part.swapaxes(-1, -2) for part in _split(low.swapaxes(-1, -2)))
     hl, hh = (part.swapaxes(-1, -2) for part in _split(high.swapaxes(-1, -2)))
@@ -189,12 +182,10 @@ def bayes_shrunk(band: Float, noise: Float) -> Float:
 @REVERSERS.add
 @dataclass(frozen=True)
 class InterpolateGrey(Reverser):
-    """Pixels of exactly one grey become the mean of their neighbours that are not, until nothing more changes.
+    """Pixels of exactly one grey become the mean of their neighbours that are not, round by round (Fantômas, §6.2.3;
+    kit-ps/seba).
 
-    A pixel needs `least` neighbours, so it may stay grey in a corner (three neighbours) or inside a larger grey area
-    until its rim is filled. Pixels of one round do not see each other.
-
-    Source: Fantômas, §6.2.3; four of eight neighbours as in kit-ps/seba.
+    A pixel needs `least` neighbours, so some may stay grey.
     """
 
     name: ClassVar[str] = "interpolate-grey"
@@ -224,7 +215,6 @@ class InterpolateGrey(Reverser):
 
 
 def _neighbours(grid: Float) -> Float:
-    """Sum over the eight neighbours of every pixel [H,W,…]; beyond the edges nothing is."""
     import cv2
 
     sums = cv2.boxFilter(grid, -1, (3, 3), normalize=False, borderType=cv2.BORDER_CONSTANT)
@@ -239,15 +229,11 @@ _PRIORS = ("flat", "laplacian")
 @REVERSERS.add
 @dataclass(frozen=True)
 class Wiener(Reverser):
-    """A Gaussian blur is divided out, held back where little of it is left.
+    """A Gaussian blur is divided out: observed · H / (H² + K·R), times 1 + K where R = 1 (Fantômas, §6.2.1; Hunt 1973
+    for R).
 
-    Restored = observed · H / (H² + K·R), times 1 + K where R = 1, so that the mean brightness stays.
-
-    The released grid has K from 1 to 39. As H is never above 1, such a filter smooths and cannot sharpen; the released
-    one besides shifts the picture by half a kernel. Its kernels and K are in the grid here, with smaller K and wider
-    kernels beside them.
-
-    Source: Fantômas, §6.2.1; kit-ps/seba for the grid; Hunt 1973 for the Laplacian in place of a constant.
+    The grid has the released kernels and K from 1 to 39, which cannot sharpen as H ≤ 1, and smaller K and wider
+    kernels.
     """
 
     name: ClassVar[str] = "wiener"
@@ -309,7 +295,6 @@ def _squared_error(inputs: Matrix, wanted: Matrix) -> Callable[[Matrix], float]:
 
 
 def _candidates(size: int) -> list[Wiener]:
-    """The released kernels (deviation a third of the width) and K, and all widths up to the picture's with small K."""
     released = [(width, width / 3) for width in range(3, 14, 2)]
     wide = [(width, 0.0) for width in range(3, size + 1, 2)]
     flat = [Wiener(*kernel, k=k, prior="flat") for kernel in released for k in _RELEASED_K]
@@ -320,13 +305,10 @@ def _candidates(size: int) -> list[Wiener]:
 @REVERSERS.add
 @dataclass(frozen=True)
 class WienerBlind(Reverser):
-    """Wiener's filter whose blur and noise are estimated of each picture alone.
+    """Wiener's filter whose blur and noise are estimated of each picture alone (Orieux, Giovannelli and Rodet 2010,
+    eqs. 6–9; Fantômas, §6.2.1).
 
-    A picture is taken for a Gaussian field with the spectrum of natural ones, blurred and noisy; the width of the
-    blur and the share of noise are the ones under which it is most likely. The published method draws both precisions
-    from their posterior for a kernel that is given; here their maximum is found on a grid, the kernel's width too.
-
-    Source: Fantômas, §6.2.1; Orieux, Giovannelli and Rodet 2010 (its model: eqs. 6–9).
+    Width and noise are the likeliest on a grid for a Gaussian field with the spectrum of natural pictures.
     """
 
     name: ClassVar[str] = "wiener-blind"
@@ -353,15 +335,7 @@ _NOISE = tuple(float(10.0**e) for e in np.arange(-7, 1.1, 0.25))
 
 
 def blur_of(images: Images, widths: tuple[int, ...] = ()) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The most likely Gaussian blur and share of noise of each picture.
-
-    Args:
-        images: [N,S,S,3] uint8 RGB.
-        widths: to choose from, in pixels; empty: from 1 to half the picture, each about an eighth above the last.
-
-    Returns:
-        widths [N] in pixels and noise [N], its power relative to the prior's where the Laplacian is 1.
-    """
+    """The most likely Gaussian blur width [N], pixels, and share of noise [N] of each picture [N,S,S,3] uint8."""
     size = images.shape[1]
     area = areas(size)
     area[0, 0] = 0  # the mean brightness has no prior
@@ -399,13 +373,11 @@ def blur_between(pairs: Pairs) -> int:
 @REVERSERS.add
 @dataclass(frozen=True)
 class RichardsonLucy(Reverser):
-    """The picture that, blurred, gives the observed one: multiplied, again and again, by the ratio that is missing.
+    """Richardson–Lucy: the picture is multiplied by the ratio that is missing, again and again (Lucy 1974, eq. 15;
+    Fantômas, §6.2.1).
 
-    Fitted, the kernel is the one between the pairs and the number of rounds that of the highest SSIM; not fitted, or
-    `blind`, the kernel is estimated of each picture alone. The published attacker refines a free kernel from a
-    constant one, which does not settle; here it is a Gaussian of unknown width.
-
-    Source: Fantômas, §6.2.1; Richardson 1972; Lucy 1974, eq. 15; Fish et al. 1995 for the blind form.
+    Fitted, kernel and number of rounds are those of the highest SSIM on the pairs; else, or `blind`, the kernel is
+    estimated of each picture.
     """
 
     name: ClassVar[str] = "richardson-lucy"
@@ -447,10 +419,7 @@ class RichardsonLucy(Reverser):
 
 
 def _richardson_lucy(observed: Float, blur: Float, rounds: int, start: Float) -> Float:
-    """Planes [P,S,S] after so many rounds; the blur's transpose, which differs at the edges, is divided by its sums.
-
-    scikit-image's has black beyond the edges instead.
-    """
+    """Planes [P,S,S] after so many rounds; the blur's transpose, which differs at the edges, is divided by its sums."""
     back = np.ascontiguousarray(blur.T / blur.sum(axis=0)[:, None])
     estimate = np.maximum(start, 1e-3)
     for _ in range(rounds):
@@ -469,12 +438,10 @@ _FINAL = 3000.0
 @REVERSERS.add
 @dataclass(frozen=True)
 class NormSparsity(Reverser):
-    """The kernel, of free form, under which the edges of the sharp picture have the least ratio of ℓ1 to ℓ2 norm.
+    """The kernel, of free form, whose sharp picture has edges of the least ℓ1/ℓ2 ratio (Krishnan, Tay and Fergus 2011,
+    eqs. 2–6).
 
-    From coarse to fine, edges x and kernel are improved in turns; then the picture is deconvolved with the kernel and a
-    hyper-Laplacian prior. Nothing is learnt from pairs.
-
-    Source: Krishnan, Tay and Fergus 2011 (eqs. 2–6, algorithms 1–3); Krishnan and Fergus 2009 for the last step.
+    The picture is then deconvolved with a hyper-Laplacian prior. Nothing is learnt from pairs.
     """
 
     name: ClassVar[str] = "norm-sparsity"
@@ -546,7 +513,6 @@ def _gradients(image: Float) -> Float:
 
 
 def _sharper(edges: Float, observed: Float, kernel: Float) -> Float:
-    """Steps on λ‖k∗x − y‖² + ‖x‖₁/‖x‖₂ with the norm below held fixed for `_INNER` steps (algorithm 2, ISTA)."""
     from scipy import fft
 
     transfer = _transfer(kernel, edges.shape[-1])
@@ -563,7 +529,6 @@ def _sharper(edges: Float, observed: Float, kernel: Float) -> Float:
 
 
 def _improved_kernel(edges: Float, observed: Float, kernel: Float) -> Float:
-    """Least squares on λ‖x∗k − y‖² + ψ‖k‖₁ by one reweighting and conjugate gradients; none negative, sum 1."""
     from scipy import fft
     from scipy.sparse.linalg import LinearOperator, cg
 
@@ -594,7 +559,6 @@ def _improved_kernel(edges: Float, observed: Float, kernel: Float) -> Float:
 
 
 def _transfer(kernel: Float, size: int) -> NDArray[np.complex64]:
-    """Spectrum of a kernel whose middle lies at the origin of a square of `size`."""
     from scipy import fft
 
     half = len(kernel) // 2
@@ -636,7 +600,6 @@ def hyper_laplacian(planes: Float, kernel: Float, data: float = _FINAL, power: f
 
 
 def _power_shrunk(v: Float, beta: float, power: float) -> Float:
-    """argmin over w of |w|^power + β/2·(w − v)², elementwise: Newton's from |v|, or zero where that is less."""
     size = np.abs(v)
     w = size.copy()
     for _ in range(4):

@@ -25,7 +25,7 @@ _BLOCK = 1 << 24
 
 @dataclass(frozen=True)
 class Retrieved:
-    """What `retrieve` found.
+    """What `retrieve` found; −1 and infinite where no candidate was read.
 
     Args:
         winners: [N,n] int64, person of the gallery image nearest to each candidate.
@@ -52,14 +52,9 @@ def retrieve(
     """The person behind each probe (Revelio, §4.3).
 
     Args:
-        candidates: [N,n,D] embeddings of n restored images of each probe; [N,D] is one of each. A candidate that no
-            recogniser could read is a row of NaN: it has no vote.
+        candidates: [N,n,D] embeddings of n guesses at each probe, or [N,D]; rows of NaN have no vote.
         gallery, people: [M,D] embeddings of images of known people, and [M] whose they are, not negative.
         metric: "euclidean", or "cosine": 1 − cosine similarity.
-        rule: of `RULES`.
-
-    Returns:
-        Winners and found people are −1, and distances infinite, where no candidate was read.
     """
     candidates = candidates[:, None] if candidates.ndim == 2 else candidates
     whose: NDArray[np.int64] = np.asarray(people, np.int64)
@@ -94,10 +89,7 @@ def _check(candidates: Float, gallery: Float, people: NDArray[np.int64]) -> None
 def _nearest(
     candidates: Float, gallery: Float, metric: Metric, people: NDArray[np.int64] | None
 ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
-    """Nearest gallery row of each candidate [N,n], its distance [N,n]; of given people, the nearest on average [N].
-
-    Some probes at a time against all of the gallery, which is one matrix product.
-    """
+    """Nearest gallery row of each candidate [N,n], its distance [N,n]; of given people, the nearest on average [N]."""
     probes, n, width = candidates.shape
     rows, gallery = candidates.reshape(-1, width).astype(np.float32), gallery.astype(np.float32)
     if metric == "cosine":
@@ -134,7 +126,6 @@ def _on_average(distances: NDArray[np.float32], people: NDArray[np.int64]) -> ND
 
 
 def _distance(squares: NDArray[np.float32], metric: Metric) -> NDArray[np.float32]:
-    """Euclidean distance from its square; of unit vectors, 1 − cosine is half the square."""
     positive: NDArray[np.float32] = np.maximum(squares, np.float32(0))
     return np.sqrt(positive) if metric == "euclidean" else positive * np.float32(0.5)
 
@@ -156,11 +147,11 @@ def _vote(winners: NDArray[np.int64], distances: NDArray[np.float32]) -> NDArray
 
 @dataclass(frozen=True)
 class OodCurve:
-    """How well the lowest distance tells unknown people ("OOD", positive) from known ones.
+    """How well the lowest distance separates unknown people ("OOD", positive) from known ones.
 
     Args:
         thresholds: [T] float64 rising; a probe is flagged where ld_x > d.
-        tpr, fpr, accuracy: [T], flagged share of the unknown, of the known, and share of all that are told right.
+        tpr, fpr, accuracy: [T].
         auc: chance that an unknown person's ld_x is the larger of two, ties count half.
     """
 
@@ -172,12 +163,8 @@ class OodCurve:
 
 
 def ood_curve(known: Float, unknown: Float, thresholds: Float | None = None) -> OodCurve:
-    """The detector of unknown people at every threshold (Revelio, §4.3 and §5.5, Figure 7).
-
-    Args:
-        known: [A] ld_x of probes of people in the gallery; infinite where nothing was read.
-        unknown: [B] of people who are not; an empty set or NaN is an InputError.
-        thresholds: None: just below every distance, and each distance itself.
+    """The detector of unknown people at every threshold (Revelio, §4.3, §5.5), from ld_x of known [A] and unknown [B]
+    probes.
     """
     known, unknown = (np.sort(np.asarray(one, np.float64)) for one in (known, unknown))
     if not len(known) or not len(unknown) or np.isnan(known).any() or np.isnan(unknown).any():
@@ -191,10 +178,8 @@ def ood_curve(known: Float, unknown: Float, thresholds: Float | None = None) -> 
 
 
 def choose_threshold(known: Float, unknown: Float) -> float:
-    """The threshold d of the best balanced accuracy (TPR − FPR), halfway to the next distance.
-
-    Give distances of other people than those it is then used on: a threshold chosen on the tested ones flatters.
-    Arguments as of `ood_curve`.
+    """The threshold d of the best balanced accuracy (TPR − FPR), halfway to the next distance. Choose it on other
+    people than it is used on.
     """
     curve = ood_curve(known, unknown)
     best = int(np.argmax(curve.tpr - curve.fpr))

@@ -33,13 +33,8 @@ Which = Literal["attention", "all"]
 
 @dataclass(frozen=True)
 class Schedule:
-    """Variances β_t of the noise of steps t = 1…T, linear in t; α_t = 1 − β_t and γ_t = Π_{s≤t} α_s.
-
-    Args:
-        steps: T.
-        first, last: β_1 and β_T, in (0, 1); numbers that make no schedule are a UsageError.
-
-    Source: Revelio, eq. 2; Saharia et al., SR3, §2.
+    """Variances β_t of the noise of steps t = 1…T, linear in t; α_t = 1 − β_t and γ_t = Π_{s≤t} α_s (Revelio, eq. 2;
+    SR3, §2).
     """
 
     steps: int
@@ -64,11 +59,7 @@ class Schedule:
         return np.concatenate([[1.0], np.cumprod(1 - self.betas)])
 
     def shrunk(self, steps: int) -> Schedule:
-        """Another number of steps with the same Σβ, so that as little is left of the image at its end.
-
-        Raises:
-            UsageError: so few steps that β would reach 1.
-        """
+        """Another number of steps with the same Σβ, so that as little is left of the image at its end."""
         scale = self.steps / steps if steps > 0 else float("inf")
         if self.last * scale >= 1:
             least = int(self.last * self.steps) + 1
@@ -94,18 +85,13 @@ the image); SR3's in fewer steps."""
 @REVERSERS.add
 @dataclass(frozen=True)
 class Revelio(Learned):
-    """A U-Net learns to take noise away from a guess at the clear face, with the anonymised face beside it.
+    """A U-Net learns to denoise a guess at the clear face, with the anonymised face beside it (Revelio, §4.2; SR3;
+    Palette).
 
-    Candidates differ where the anonymised face leaves the face open; the identity most of them have is what the attack
-    is after (`ficgan.lab.attacks.retrieval`).
-
-    The paper's attacker, `preset=sr3,schedule=sr3,predicts=noise,sampler=ancestral-beta,samples=2000,lr=5e-5,size=256`,
-    wants a GPU for days. The defaults are for a CPU. At the noisiest levels an error in `noise` is one 150 times as
-    large in the face, and small only after a long training: after 400 steps at 16 pixels `clear` came to 32.0 dB,
-    `velocity` to 28.2 and `noise` to 18.4, the blurred faces being at 25.3. Candidates of `clear` differ least: on
-    64 faces learnt at 16 pixels by 0.2 levels of 255, of `velocity` by 7, whatever eta is.
-
-    Source: Revelio, §4.2; its bases SR3 (Saharia et al. 2021) and Palette (Saharia et al. 2022).
+    The paper's attacker is
+    `preset=sr3,schedule=sr3,predicts=noise,sampler=ancestral-beta,samples=2000,lr=5e-5,size=256`; the defaults are for
+    a CPU. An error in `noise` is 150 times as large in the face at the noisiest levels: after 400 steps at 16 pixels
+    `clear` came to 32.0 dB, `velocity` to 28.2, `noise` to 18.4. Candidates of `clear` differ least.
     """
 
     name: ClassVar[str] = "revelio"
@@ -191,7 +177,6 @@ class Revelio(Learned):
         return network if dtype == weights.dtype else copy.deepcopy(network).to(dtype)
 
     def _dtype(self, device: torch.device) -> torch.dtype:
-        """`auto` is decided by a short trial, whose outcome may differ: once, before the training."""
         name = self.precision if self.precision != "auto" else self.record.get("precision", "auto")
         return resolve_precision(name, device.type)
 
@@ -217,19 +202,9 @@ def fine_tune(
     which: Which = "attention",
     seed: int = 0,
 ) -> Revelio:
-    """The same attacker, trained on; the one given is left as it is (Revelio, §4.4 and §6; Moon et al. 2022).
+    """The attacker trained on further; the given one is unchanged (Revelio, §4.4 and §6).
 
-    Args:
-        anonymised, clear: the same faces in the same order: for fidelity the reference images of the identity that
-            was retrieved; for the adaptive attack, faces with the defence applied.
-        steps: of the optimiser, of at most the attacker's batch each.
-        which: "attention": all but the attention blocks is frozen (§4.4); "all": nothing is (the adaptive attack, §6).
-        seed: of order and noise.
-
-    Raises:
-        UsageError: the attacker has learnt nothing yet, or a setting that cannot work.
-        InputError: no pairs, or pairs that do not fit together.
-        FicganError: the loss is not finite.
+    `which` "attention" freezes all but the attention blocks (§4.4), "all" nothing (the adaptive attack, §6).
     """
     import torch
 
@@ -260,7 +235,6 @@ def fine_tune(
 
 
 def _batches(count: int, batch: int, steps: int, seed: int) -> Iterator[NDArray[np.int64]]:
-    """Rows of every step: each row once before any comes again."""
     rng, rows = np.random.default_rng(seed), np.empty(0, np.int64)
     for _ in range(steps):
         if len(rows) < batch:

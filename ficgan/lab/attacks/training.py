@@ -43,14 +43,8 @@ _RESERVED = 1000
 
 
 class Learner:
-    """What one kind of attacker gives to the loop.
-
-    Args:
-        modules: everything with weights that a resumed training needs, by name.
-        optimizers: by name; every parameter group has its initial rate under "base_lr".
-
-    Attributes:
-        precision: floating type of products; in the record, and what a resumed training continues with.
+    """What one kind of attacker gives to the training loop: modules and optimisers by name ("base_lr" in every group),
+    and its `precision`.
     """
 
     precision = "float32"
@@ -75,9 +69,8 @@ class Learner:
         raise NotImplementedError
 
     def after_epoch(self, factor: float, done: float, stale: int) -> float:
-        """The rate's next factor, from the last one, the share of epochs done, and epochs since the least loss.
-
-        A function of its arguments alone, so that a training resumes.
+        """The rate's next factor, from the last one, the share of epochs done, and epochs since the least loss; a pure
+        function, so that a training resumes.
         """
         return factor
 
@@ -140,8 +133,6 @@ def digest_of(attacker: Learned, pairs: Pairs) -> str:
 
 
 class _Run:
-    """One training."""
-
     def __init__(
         self, attacker: Learned, learner: Learner, pairs: Pairs, plan: str, device: torch.device, folder: Path | None
     ) -> None:
@@ -172,7 +163,6 @@ class _Run:
         return self.step * self.batch
 
     def go(self, told: Told | None) -> None:
-        """Until the plan is done, from the state in the folder where there is one."""
         total = self.attacker.epochs * self.steps
         if self.folder is not None:
             from ficgan.training.stats import Reporter
@@ -227,7 +217,6 @@ class _Run:
         return to_tensor(images[rows], self.device)
 
     def _close_epoch(self, *, over: bool) -> None:
-        """Watch the people held out, keep the best, decide whether and at which rate it continues."""
         self._check()
         numbers = {name: float(value) / self.summed for name, value in self.sums.items()}
         self.sums, self.summed = {}, 0
@@ -250,7 +239,6 @@ class _Run:
             self.reporter.tick(self.images, 1000 * self.seconds / max(1, self.images), numbers, self.seconds)
 
     def _check(self) -> None:
-        """Losses since the epoch began and weights are numbers, else FicganError; one wait for the device."""
         weights = (weight.detach() for module in self.learner.modules.values() for weight in module.parameters())
         every = [*self.sums.values(), *(weight.float().sum() for weight in weights)]
         if not bool(torch.stack([value.float().to(self.device) for value in every]).isfinite().all()):
@@ -259,7 +247,6 @@ class _Run:
             raise FicganError(f"{self.attacker.name} ran into a loss that is not finite; lower lr{hint}")
 
     def _watch(self) -> float:
-        """Mean loss on the people held out."""
         total, modules = 0.0, self.learner.modules
         modes = {name: module.training for name, module in modules.items()}
         for module in modules.values():
@@ -275,11 +262,6 @@ class _Run:
         return total / len(self.held)
 
     def _save(self) -> None:
-        """The state, whole or not at all; it holds everything but the data.
-
-        Raises:
-            FicganError: it is not worth keeping; the one before stays.
-        """
         if self.folder is None:
             return
         self._check()
@@ -326,7 +308,6 @@ class _Run:
         self.kept = {key: value.to(self.device) for key, value in _below(tensors, "kept").items()} or None
 
     def finish(self) -> Any:
-        """The trained attacker; the folder then holds its weights and no state."""
         network = copy.deepcopy(self.learner.result)
         if self.kept is not None:
             network.load_state_dict(self.kept)

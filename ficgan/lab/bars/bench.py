@@ -29,13 +29,7 @@ DETECTORS = ("yunet", "centerface")  # Whose detection rate is measured
 
 @dataclass(frozen=True)
 class Panel:
-    """Who judges.
-
-    Args:
-        judges: of utility; their detector is the first of `detectors`.
-        detectors: by name, those of `DETECTORS` that are here.
-        missing: name of a detector → what it would need.
-    """
+    """The judges, the detectors by name, and what missing detectors would need."""
 
     readers: Sequence[Reader]
     judges: Judges
@@ -44,12 +38,7 @@ class Panel:
 
     @classmethod
     def find(cls, readers: Sequence[str], attributes: Path | None, device: str = "cpu") -> Panel:
-        """All judges whose files are here.
-
-        Raises:
-            UsageError: a recogniser that is unknown or not available.
-            FicganError: a file that is there cannot be read.
-        """
+        """All judges whose files are here."""
         missing = {name: why for name in DETECTORS if (why := detector_missing(name)) is not None}
         detectors = {name: quick(get_detector(name)) for name in DETECTORS if name not in missing}
         judges = Judges.find(attributes=attributes)
@@ -76,12 +65,8 @@ class Observation:
 
 @dataclass
 class BarsBench(FaceBench):
-    """A set and its judges.
-
-    Args:
-        model: whose faces are pasted in; None: the average face's oval.
-        train: real faces that outputs are compared with; None: the set's own.
-        lessons: of other people, from whom shapes are learnt; None: from the set's own.
+    """A set and its judges; `model` is whose faces are pasted in (None: the average face's oval), `lessons` other
+    people from whom shapes are learnt.
     """
 
     panel: Panel
@@ -150,12 +135,8 @@ class BarsBench(FaceBench):
 
     @cached_property
     def shape_attack(self) -> ShapeAttack:
-        """Who names people by their shape, having learnt from the lessons where these are of at least as many people as
-        half of the set's would be.
-
-        Raises:
-            InputError: fewer than two people with two images.
-            UsageError: too few people to learn from.
+        """The judges of shape, taught by the lessons if these have at least half as many people as the set, else by the
+        set.
         """
         lessons = self.lessons
         enough = lessons is not None and 2 * len(several(lessons[1])) >= len(several(self.people))
@@ -186,13 +167,8 @@ class BarsBench(FaceBench):
         return replace(self, prepared=replace(prepared, faces=replace(prepared.faces, people=None)))
 
     def enrolment(self, *, everybody: bool = True) -> tuple[list[int], list[int]]:
-        """Rows of each person's first image, and of the other images.
-
-        Args:
-            everybody: False: only people with two images or more.
-
-        Raises:
-            InputError: fewer than two people have two images.
+        """Rows of each person's first image, and of the others; without `everybody` only people with two images or
+        more.
         """
         who, counts = np.unique(self.people, return_counts=True)
         several = set(who[counts > 1].tolist())

@@ -45,22 +45,8 @@ class Clip:
 
 @dataclass(frozen=True)
 class BarsConfig:
-    """What is measured.
-
-    Args:
-        aligned: sets of faces aligned as the model's, as of `open_set`.
-        photos: folders of photos; each is cut with as much around the face again.
-        train: faces the model learnt from, aligned alike; for memorisation and real–real distances.
-        judges: recognisers that had no part in training; the first is looked at first.
-        attributes: trained attribute classifier; None: one in the model folders.
-        checkpoint, bank: of the model; None: the embedded ones.
-        layers: values of i; none: 0, 4 and L − 1.
-        k, psi: of the draws; "auto" is the ψ that the model gives to a person alone in a photo.
-        limit: only the first so many images of each set.
-        device: of the model and of judges that can use it.
-
-    Raises:
-        UsageError: nothing to measure on, or a limit below 2.
+    """What is measured: `aligned` sets and `photos`, with `train` faces for memorisation; `judges` had no part in
+    training.
     """
 
     aligned: tuple[Path, ...] = ()
@@ -88,12 +74,7 @@ class BarsConfig:
 
 
 def run_bars(config: BarsConfig, progress: Progress | None = None) -> Report:
-    """Measure every row; the sheet says why where a row cannot be measured.
-
-    Raises:
-        UsageError: a value that cannot work, or a judge that trained the model.
-        InputError: data or a model that cannot be read.
-    """
+    """Measure every row; the sheet says why where a row cannot be measured."""
     began, report = time.monotonic(), progress or (lambda done, total, what: None)
     model = Measured(config)
     report(0, 1, "preparing faces")
@@ -376,11 +357,8 @@ class SetMeasurement:
 
 @dataclass(frozen=True)
 class Metric:
-    """Rows that every output has.
-
-    Args:
-        controls: None: the figures of the clear faces.
-        optional: the name under which it is left out where a set does not allow it; "": every set does.
+    """Rows that every output has; `controls` None: the figures of the clear faces; `optional`: the name under which a
+    set may leave it out.
     """
 
     figures: Callable[[SetMeasurement, Observation], Figures]

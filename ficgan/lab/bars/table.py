@@ -24,11 +24,7 @@ Figures = dict[Key, Figure]
 
 @dataclass(frozen=True)
 class Bar:
-    """One row of the table.
-
-    Args:
-        least, most: limits of the value, both allowed; without either there is no bar.
-    """
+    """One row of the table; `least` and `most` are limits of the value, both allowed."""
 
     row: str
     title: str
@@ -102,11 +98,7 @@ Controls = Mapping[Key, Control]
 
 @dataclass(frozen=True)
 class Line:
-    """One figure of one setting on one set, with the average-face sticker's and a control.
-
-    Args:
-        photos: of a set of photos, which have limits of their own.
-    """
+    """One figure of one setting on one set, with the average-face sticker's and a control."""
 
     set: str
     row: str
@@ -223,11 +215,7 @@ _HOW_TO_READ = (
 
 @dataclass(frozen=True)
 class Report:
-    """What was found.
-
-    Args:
-        facts: model, judges, sets and settings, JSON-ready, without folders of this machine.
-    """
+    """What was found."""
 
     sheet: Sheet
     facts: dict[str, Any] = field(default_factory=dict)

@@ -1,9 +1,5 @@
-"""How well anonymised face point clouds hide and what they are still good for: the point-cloud thesis' evaluation.
-
-`run_cloud_study` anonymises, projects, detects and recognises; `write_cloud_report` makes a page of what it found.
-
-Source:
-    Point-cloud thesis, chapters 4.2 and 5.3.
+"""How well anonymised face point clouds hide and what they are still good for (point-cloud thesis, chapters 4.2 and
+5.3).
 """
 
 from ficgan.lab.clouds.config import CloudStudyConfig

@@ -136,14 +136,8 @@ class CloudStudyConfig(_Frozen):
 
     @classmethod
     def read(cls, path: Path | str, overrides: Sequence[str] = ()) -> CloudStudyConfig:
-        """A YAML file with the fields above; paths in it are relative to the working folder.
-
-        Args:
-            path: the file, or the name of a configuration that comes with the package, such as `pointcloud-small`.
-            overrides: "key=value" strings, such as "synthetic.people=20"; values are read as YAML.
-
-        Raises:
-            UsageError: unreadable, an unknown key, or a value that does not fit.
+        """A YAML file or a packaged configuration, with "key=value" overrides; paths are relative to the working
+        folder.
         """
         tree = read_tree(path, kind="eval", prefix="pointcloud")
         return cls.parse(override(tree, overrides, example="pictures=3"), where=str(path))

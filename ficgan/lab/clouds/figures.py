@@ -48,25 +48,18 @@ UNITS: dict[str, str] = {
 
 
 def mu_privacy(area: float, first: float) -> float:
-    """Mean privacy of an AUC and a rank-1; 1 is best.
-
-    Source: point-cloud thesis, eq. 5.1; an AUC below ½ counts as ½.
-    """
+    """Mean privacy of an AUC (at least ½) and a rank-1; 1 is best (point-cloud thesis, eq. 5.1)."""
     return 1 - (max(0.0, 2 * (area - 0.5)) + first) / 2
 
 
 def mu_utility(detected: float, likeness: float) -> float:
-    """Mean utility of a delta detection and an SSIM; 1 is best.
-
-    Source: point-cloud thesis, eq. 5.2.
-    """
+    """Mean utility of a delta detection and an SSIM; 1 is best (point-cloud thesis, eq. 5.2)."""
     return (detected + likeness) / 2
 
 
 def privacy(scores: Scores, bootstrap: Bootstrap) -> tuple[Figure, ...]:
-    """AUC, EER, leak, rank-1 and their mean of eq. 5.1.
-
-    Probes that were not acquired (nothing could be made of a cloud) are misses in "rank-1 (failures as misses)".
+    """AUC, EER, leak, rank-1 and their mean of eq. 5.1; probes not acquired count as misses in "rank-1 (failures as
+    misses)".
     """
     area, first = auc(scores, bootstrap=bootstrap), rank(scores, 1, bootstrap=bootstrap)
     out = [area, eer(scores, bootstrap=bootstrap), leak(scores, bootstrap=bootstrap), first]
@@ -84,10 +77,7 @@ def privacy(scores: Scores, bootstrap: Bootstrap) -> tuple[Figure, ...]:
 def trial(
     scores: Scores, found: NDArray[np.bool_] | None, bootstrap: Bootstrap, *, where: dict[str, Any], control: str = ""
 ) -> Trial:
-    """One attacker's figures and its CMC.
-
-    `found` [P] says whether the detector found a face; None: there is nothing to detect.
-    """
+    """One attacker's figures and its CMC; `found` [P]: whether the detector found a face."""
     figures = privacy(scores, bootstrap)
     if found is not None:
         figures += (Sample(scores.people, bootstrap, "clouds").share("failures to acquire", ~found),)
@@ -95,10 +85,8 @@ def trial(
 
 
 def utility(clear: Record, made: Record, sample: Sample, iou: float, miss: float, *, name: str, method: str) -> Utility:
-    """What a method left at one degree, of records [P] of the clear and the anonymised projections of the same clouds.
-
-    `iou` is the least overlap with the box in the clear projection that counts as detected, `miss` the landmark
-    distance of a face that is not found, pixels.
+    """What a method left at one degree, of records [P] of clear and anonymised projections; `iou` and `miss` (pixels)
+    set detection.
     """
     overlap = np.nan_to_num(box_iou(clear["box"], made["box"]), nan=0.0)
     known, count = clear["found"], len(made)

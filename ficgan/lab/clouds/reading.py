@@ -40,10 +40,7 @@ class Template:
 
     @classmethod
     def of(cls, clear: Record) -> Template | None:
-        """The medians over clear projections in which a face was found; None where there is none.
-
-        Rounded to whole pixels, so that one person more or less seldom changes what was computed with it.
-        """
+        """The medians over clear projections in which a face was found, in whole pixels; None where there is none."""
         seen = clear[clear["found"]]
         if not len(seen):
             return None
@@ -103,13 +100,7 @@ class PictureJudges:
     def read(
         self, images: Sequence[Image], template: Template | None, clear: tuple[Image, Record] | None = None
     ) -> Record:
-        """What is read in projections, all of one size.
-
-        Args:
-            images: H×W×3 uint8 RGB.
-            template: for images in which no face is found.
-            clear: the clear projection of the same cloud and its record [1]: the SSIM is taken to it, within its box.
-        """
+        """What is read in projections H×W×3 uint8 RGB; `clear` is the projection and record that SSIM is taken to."""
         out: Record = np.zeros(len(images), self.dtype)
         out["made"], out["seconds"], out["ssim"] = True, np.nan, np.nan
         if not len(images):
@@ -190,12 +181,7 @@ class ShapeJudges:
         return np.dtype(fields)
 
     def read(self, clouds: Sequence[Cloud | None], source: ClearShape | None = None, *, enrolled: bool) -> Record:
-        """What recognisers see in clouds, and how far these are from their source, where there is one.
-
-        Args:
-            clouds: None where a method made nothing.
-            enrolled: the clouds are the gallery's; pairs of them are not compared.
-        """
+        """What recognisers see in clouds (None: none was made), and how far these are from their source."""
         from ficgan.pointcloud.geometry import GEOMETRIC_RECOGNISERS, IcpRecogniser
 
         out: Record = np.zeros(len(clouds), self.dtype)

@@ -30,18 +30,7 @@ _CMC_DEGREES = 4  # Degrees of which a method's CMC is drawn
 
 
 def write_cloud_report(results: Results, out: Path, *, pictures: Path | None = None) -> list[Path]:
-    """Write `report.html`, `report.json`, `figures/*.png|svg` and `tables/*.csv`.
-
-    Args:
-        results: of `run_cloud_study`.
-        pictures: folder in which the results' pictures lie; None: `out`.
-
-    Returns:
-        The files written, the page first.
-
-    Raises:
-        InputError: a picture is not where it should be.
-    """
+    """Write `report.html`, `report.json`, `figures/*.png|svg` and `tables/*.csv`; returns the files, the page first."""
     shown = sheets(results, [pictures or out])
     plots = draw_all(results, out / "figures")
     rows = {

@@ -113,15 +113,7 @@ class CloudSet:
 def open_clouds(
     config: CloudStudyConfig, folder: Path | None = None, say: Callable[[str], object] = lambda text: None
 ) -> CloudSet:
-    """The clouds a configuration asks for; their contents are read later.
-
-    Args:
-        folder: where the model of morphs is kept; it is made of people's scans. None: there must be no morphs.
-
-    Raises:
-        InputError: no folder, no clouds, or nobody who could be both enrolled and looked for.
-        UsageError: a target who is not there.
-    """
+    """The clouds a configuration asks for, read later; `folder` keeps the model of morphs, None: there must be none."""
     merging = "merge-2-faces" in config.methods
     model = None
     if config.synthetic is not None:
@@ -145,10 +137,9 @@ def open_clouds(
 
 
 def people_of_names(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Person and expression of files by their names without suffix, relative to the folder.
+    """Person and expression of files by their names: PERSON/EXPRESSION, or PERSON_EXPRESSION.
 
-    PERSON/EXPRESSION, or PERSON_EXPRESSION; where every file of a flat folder has the same PERSON_, as id_000 and
-    id_001, the whole name is the person.
+    Where every file of a flat folder has the same PERSON_ (id_000, id_001), the whole name is the person.
     """
     flat = [name for name in names if "/" not in name]
     alone = len(flat) > 1 and len({name.partition("_")[0] for name in flat}) == 1

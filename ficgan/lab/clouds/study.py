@@ -53,11 +53,7 @@ class CloudStudy:
     # -- clouds -------------------------------------------------------------------------------------------------------
 
     def prepared(self, row: int) -> Parts:
-        """A scan in the canonical frame, thinned, without outliers, in two parts, with colours.
-
-        Raises:
-            InputError: a scan that cannot be used; the message begins with its name.
-        """
+        """A scan in the canonical frame, thinned, without outliers, in two parts, with colours."""
         try:
             return self._remembered(row)
         except InputError as error:
@@ -103,10 +99,7 @@ class CloudStudy:
         return list(sweep(method, degrees, self.prepared(row).inner, **self._drawing(row, method)))
 
     def treated(self, row: int, method: str, degrees: Sequence[int], attacker: str = "") -> list[Cloud | None]:
-        """The inner part of a scan under a method, and, where one is named, after an inverse of the method.
-
-        What a slow inverse makes is kept, to single precision.
-        """
+        """The inner part of a scan under a method, and after its inverse where one is named."""
 
         def make() -> list[Cloud | None]:
             made = self.swept(row, method, degrees)
@@ -206,10 +199,7 @@ class CloudStudy:
 
     @cached_property
     def in_space(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Rows of the probes whose clouds are compared, and of the gallery they are compared with.
-
-        Everybody, or, where the configuration says so, the first so many people.
-        """
+        """Rows of the probes whose clouds are compared, and of the gallery: everybody, or the first so many people."""
         clouds, geometry = self.clouds, self.config.geometry
         if geometry is None:
             return (), ()

@@ -55,9 +55,8 @@ def needs_cloud(trial: Trial) -> bool:
 def strongest(results: Results, method: str, *, cloud: bool = False) -> Trial | None:
     """Of the trials of a method at a degree, on all people, the one that leaves the least mean privacy.
 
-    Args:
-        cloud: where the cloud itself is given away: recognisers of shape and inverses attack too; None
-            where none of them was tried. Else projections alone are given away, as in the thesis.
+    `cloud` True: the cloud itself is published, so recognisers of shape and inverses attack too; else projections
+    alone.
     """
     main = next(iter(results.sets), "")
     least = min(TRIED, results.sets[main].get("probe_people", 0)) if main else 0
@@ -91,11 +90,7 @@ def points(results: Results) -> list[Row]:
 
 
 def summary(results: Results) -> list[Row]:
-    """A row for each method: of the degrees that pass a mean privacy of .8 that which leaves most, and the extremes.
-
-    Degrees at which parrots or recognisers of shape were not tried would win by what nobody did to them: where there
-    are others, they are left out.
-    """
+    """A row for each method: the degree that passes a mean privacy of .8 and leaves most utility, and the extremes."""
     out = []
     whole, tried = tried_whole(results), {t.attacker for t in results.trials if t.scenario == "inverse"}
     rows = [row for row in points(results) if row["degree"] in whole]
@@ -145,10 +140,7 @@ def geometry(results: Results) -> list[Row]:
 
 
 def controls(results: Results) -> list[Row]:
-    """Trials whose outcome is known beforehand, and what is told by that which no method touches.
-
-    Of each exact inverse and recogniser, the trial at the highest degree up to that at which nothing is lost.
-    """
+    """Trials whose outcome is known beforehand: exact inverses up to the degree at which nothing is lost."""
     exact: dict[Any, Trial] = {}
     for trial in sorted(_inverse_trials(results), key=lambda t: results.methods[t.method]["settings"]["degree"]):
         exact[trial.set, trial.attacker, trial.recogniser] = trial
@@ -223,12 +215,7 @@ def caveats(
     study: CloudStudy, results: Results, made: Mapping[str, Record], clear: Record, known: Record,
     guesses: Guesses | None,
 ) -> list[str]:  # fmt: skip
-    """Sentences that stand before every table.
-
-    Args:
-        made: method → [P,degrees] of the anonymised projections.
-        clear, known: [P] and [G] of the clear projections and of the gallery.
-    """
+    """Sentences that stand before every table, of records [P,degrees] by method, and clear ones [P], [G]."""
     config, facts = study.config, next(iter(results.sets.values()))
     people, tried = facts["probe_people"], [INVERSES[name].says for name in inverses(config)]
     out = []

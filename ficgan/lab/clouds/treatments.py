@@ -48,10 +48,8 @@ def drawn_as(method: str, degree: int) -> Drawn:
 def sweep(
     method: str, degrees: Iterable[int], cloud: Cloud, *, seed: int = 0, target: Cloud | None = None, name: str = ""
 ) -> Swept:
-    """(degree, anonymised cloud) for each degree, ascending; None where the method cannot work at a degree.
-
-    Each is what the method gives, up to rounding of the last digit. The degrees of smooth-knn share one search for
-    neighbours, those of merge-2-faces one registration and one search, those of pmp one tetrahedralisation.
+    """(degree, anonymised cloud) for each degree, ascending; None where the method cannot work. What degrees share is
+    computed once.
     """
     made = {degree: anonymiser(method, degree, seed=seed, target=target) for degree in sorted(degrees)}
     shared = {"smooth-knn": _smoothed, "merge-2-faces": _merged}.get(method)
@@ -109,10 +107,8 @@ def _merged(made: dict[int, CloudAnonymizer], cloud: Cloud) -> Swept:
 def time_alone(
     method: str, degree: int, cloud: Cloud, *, seed: int = 0, target: Cloud | None = None, name: str = ""
 ) -> float:
-    """Seconds of one anonymisation from nothing; NaN where the method cannot work.
-
-    Methods remember what several degrees share (a registration, a tetrahedralisation) by the cloud's contents, so the
-    points are given in another order each time.
+    """Seconds of one anonymisation from nothing; NaN where the method cannot work. Points are reordered, so that
+    nothing remembered helps.
     """
     made = anonymiser(method, degree, seed=seed, target=target)
     fresh = cloud.take(np.roll(np.arange(len(cloud)), degree))
@@ -248,10 +244,7 @@ def lessons(study: CloudStudy, row: int) -> Images:
 
 
 def train_and_guess(study: CloudStudy, out: Path, say: Callable[[str], None]) -> Guesses:
-    """Train the auto-encoder and read its guesses at the people it did not learn from.
-
-    An interrupted training goes on from what lies in the study's folder.
-    """
+    """Train (or resume) the auto-encoder and read its guesses at the people it did not learn from."""
     from ficgan.anonymizers import Faces
     from ficgan.lab.attacks import ThesisAutoEncoder
     from ficgan.lab.attacks.training import digest_of

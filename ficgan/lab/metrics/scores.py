@@ -51,14 +51,12 @@ class Scores:
         acquired: ArrayLike | None = None,
         exclude_same: bool = False,
     ) -> Scores:
-        """Compare embeddings [P,D] with [G,D] by cosine, or by negative Euclidean distance.
+        """Compare embeddings [P,D] with [G,D] by "cosine", or by negative "euclidean" distance.
 
         Args:
             probe_people, gallery_people: [P] and [G] integers ≥ 0, one per person.
-            metric: "cosine" or "euclidean".
-            acquired: [P] bool, which probes have an embedding; the others may hold anything. None: all.
-            exclude_same: image i of the probes is image i of the gallery and is not compared with itself. Images that
-                were not acquired leave the gallery too. For linkability within one set.
+            acquired: [P] bool, which probes have an embedding; None: all.
+            exclude_same: image i of the probes is image i of the gallery and is not compared with itself (linkability).
         """
         x, y = _numbers(probe, "probe"), _numbers(gallery, "gallery")
         if x.shape[1] != y.shape[1]:
@@ -329,11 +327,7 @@ def bins_of(scores: Floats, span: tuple[float, float]) -> NDArray[np.int32]:
 def _similarities(
     probe: NDArray[Any], gallery: NDArray[Any], people: NDArray[np.int64], metric: Metric
 ) -> tuple[NDArray[np.float32], int]:
-    """Similarities [P,G], and how many gallery images have the embedding of another person's image.
-
-    Equal embeddings must have equal scores, so that ties are ties. A matrix product does not promise this. So each
-    different embedding is multiplied once.
-    """
+    """Similarities [P,G], and how many gallery images have the embedding of another person's image."""
     if metric == "cosine":
         x, y = _unit(probe), _unit(gallery)
     else:  # about the gallery's mean, where float32 cancels least

@@ -1,6 +1,5 @@
-"""FICGAN (Jeong et al. 2021), on a face set: every layer index, for the k-same code and for swaps.
-
-Each setting is measured face by face, source against output of the same photo, and kept in a file of its own.
+"""FICGAN (Jeong et al. 2021) on a face set: every layer index, for the k-same code and for swaps, each setting in a
+file.
 """
 
 from __future__ import annotations
@@ -45,14 +44,8 @@ _SHOWN = frozenset({
 
 @dataclass(frozen=True)
 class FicganPaper:
-    """What is measured; the options of `ficgan-eval paper ficgan`.
-
-    Args:
-        skip: leave out so many images, the first by name: 60,000 leaves what the paper tests on of FFHQ.
-        checkpoint, bank: of the model; the embedded ones if empty.
-        layers: values of i; none: all from 0 to L − 1.
-        ablations: (name, checkpoint, bank) of Table 2.
-        seed: of the k-same draws, of the images drawn and of the bootstrap.
+    """What is measured; the options of `ficgan eval paper ficgan`. `skip` leaves out the first images by name;
+    `ablations` are (name, checkpoint, bank).
     """
 
     data: Path
@@ -115,13 +108,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Found:
-    """What was measured of one setting.
-
-    Args:
-        judges: name of a recogniser → its figures "ID cosine" and "match rate" of source and output.
-        figures: utility figures and "mse".
-        attributes: name → how it fared.
-    """
+    """What was measured of one setting: figures by judge, utility figures and "mse", and how attributes fared."""
 
     judges: dict[str, tuple[Figure, ...]]
     figures: tuple[Figure, ...]
@@ -141,13 +128,8 @@ class Found:
 
 @dataclass(frozen=True)
 class Run:
-    """What `run_ficgan` found.
-
-    Args:
-        found: setting → figures, in the order they were run.
-        strangers: every photo against another person's: what chance gives.
-        layers, num_layers: values of i that were run, and L.
-        classifier: what stands in the attribute classifier's header; None without one.
+    """What `run_ficgan` found: figures by setting, and of `strangers` (each photo against another person's); L is
+    `num_layers`.
     """
 
     results: Results
@@ -169,11 +151,9 @@ class Run:
 
 @dataclass
 class Stage:
-    """Clear crops and who looks at them; what is found is kept in `folder`, a file for each setting.
+    """Clear crops and their judges; what is found is kept in `folder`, a file for each setting.
 
-    Args:
-        labels: [N,A], 0 or 1, in the order of the classifier's attributes; None where the set does not have them all.
-        context: JSON-ready; what else the outcome depends on, such as the attribute classifier's digest.
+    `labels` [N,A] are 0 or 1 in the classifier's order; `context` is what else the outcome depends on, JSON-ready.
     """
 
     faces: Faces
@@ -241,12 +221,7 @@ class Stage:
 
 
 def run_ficgan(config: FicganPaper, out: Path, progress: Progress | None = None) -> Run:
-    """Measure every setting, or resume: what was measured before is read from `out/tasks`.
-
-    Raises:
-        UsageError: a value that cannot work, or a judge that trained the model.
-        InputError: data or model that cannot be read.
-    """
+    """Measure every setting, or resume: what was measured before is read from `out/tasks`."""
     from ficgan.models.io import file_digest
 
     began = time.monotonic()

@@ -1,7 +1,4 @@
-"""Revelio's tables, ours beside the printed ones; caveats; plots, and strips of what was restored.
-
-What was not run is marked in its own cells.
-"""
+"""Revelio's tables beside the printed ones; caveats; plots, and strips of what was restored."""
 
 from __future__ import annotations
 
@@ -180,7 +177,6 @@ def _training(outcomes: Outcomes, name: str, *levels: str) -> str:
 
 
 def _retrieval(paper: RevelioPaper, outcomes: Outcomes) -> Row:
-    """Table 1."""
     printed = {row["method"]: row for row in published.REVELIO_IRA.rows}
     given = [NAMES["identity"], parts.PARROT, *(label for label, _ in paper.named)]
     rows: list[Row] = []

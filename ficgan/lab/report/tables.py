@@ -203,8 +203,8 @@ def groups(results: Results) -> list[Row]:
 
 
 def given_back(results: Results) -> list[Row]:
-    """How far what attackers give back resembles the clear faces, one row for each attacker and judge; what is
-    anonymised and not attacked comes before.
+    """How alike attackers' guesses and the clear faces are, by attacker and judge; anonymised faces not attacked come
+    first.
     """
     return _by_attacker(results, [metric.name for metric in REVERSAL])
 

@@ -26,11 +26,7 @@ _LICENCES = ("licence", "license", "licence.txt", "license.txt", "licence.md", "
 
 @dataclass(frozen=True)
 class FaceSet:
-    """N images, opened by `open_set`; nothing is decoded yet.
-
-    Attributes are values 0 or 1, such as CelebA's forty. Groups are texts, "" where unknown: "gender", "age" and "race"
-    wherever the set has them.
-    """
+    """N images, opened by `open_set`, not decoded yet. Attributes are 0 or 1; groups are texts, "" where unknown."""
 
     name: str
     layout: str  # a name in `formats.LAYOUTS`
@@ -126,15 +122,12 @@ def open_set(
 ) -> FaceSet:
     """Open a folder, zip or tar of face images, or a folder of such archives, as it was downloaded.
 
-    Label files are read beside an archive, not in it.
-
     Args:
         layout: a name in `formats.LAYOUTS`, or "auto": recognised by its files.
-        labels: a CSV with a `file` column, a CSV with a row per person (with `identity` or layout "london"), one of
-            CelebA's label files, or a folder of those; None: what lies in and beside `path`.
+        labels: a CSV with a `file` column, a CSV with a row per person, one of CelebA's label files, or a folder of
+            those; None: what lies in and beside `path`.
         identity: regular expression searched in each name; its first group is the person.
-        name: of the set; None: of the folder or archive.
-        limit_people: only the people with the most images; images of unknown people are then left out.
+        limit_people: only the people with the most images.
         images_per_person: only the first images of each person, in order of names.
     """
     path, labels = Path(path), None if labels is None else Path(labels)

@@ -46,10 +46,7 @@ class Categories:
 
     @classmethod
     def of_labels(cls, labels: Labels, table: Path | None = None) -> Categories:
-        """Attributes and groups of labels; ages in years from the CSV `table` they were read from, as bands.
-
-        CelebA's Male and Young give gender and age where no column does.
-        """
+        """Attributes and groups of labels, ages as bands; CelebA's Male and Young stand in for gender and age."""
         columns = labels.attribute_columns or labels.attribute_names
         attributes: dict[str, NDArray[np.uint8]] = {}
         groups: dict[str, list[str]] = {}
@@ -158,7 +155,6 @@ def _is_number(text: str) -> bool:
 
 
 def _numbered(keys: Iterable[str | None]) -> NDArray[np.int64]:
-    """People as int64: keys that are all numbers stay, others are numbered in sorted order; None is −1."""
     keys = list(keys)
     known = sorted({key for key in keys if key is not None})
     whole = all(key.isdecimal() and len(key) < 19 for key in known)

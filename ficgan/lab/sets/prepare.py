@@ -151,18 +151,13 @@ def prepare(
     cache: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Prepared:
-    """Aligned crops of a set. Images in which no face is acquired are listed, none is dropped silently.
+    """Aligned crops of a set; images in which no face is acquired are listed (Fantômas, §7.3).
 
     Args:
         size: side S of the crops, pixels.
-        context: side of the crop in sides of the face square, from 1 to 4; the face square is then the crop's middle.
-            Beyond the photo its edge pixels are repeated.
-        detector: None: `default_detector()`. Two of the same name and threshold share a cache.
-        alignment: where landmarks lie in the face square; None: the default one.
-        aligned: the images are aligned squares already (by `alignment`): they are resized, nothing is detected.
-        cache: folder that keeps the crops; the same set, detector and settings are then read from there.
-
-    Source: Fantômas, section 7.3: one detection on the clear image, the largest face that is fully in it, upright.
+        context: side of the crop in sides of the face square, from 1 to 4.
+        aligned: the images are aligned squares already: they are resized, nothing is detected.
+        cache: folder that keeps the crops.
     """
     alignment = alignment or Alignment()
     _check(faceset, size, context, aligned, alignment)
@@ -272,11 +267,6 @@ def _decoded(faceset: FaceSet, square: int | None) -> Iterator[Image | InputErro
 
 
 def _main_face(faces: list[Face], shape: tuple[int, ...]) -> tuple[Face, bool]:
-    """The largest face fully in the picture, and whether the border cuts it.
-
-    Where the border cuts a face, its landmarks all inside, and every whole one is much smaller, the cut one is taken:
-    a bystander in the background is not whom the label names.
-    """
     height, width = shape[:2]
     whole: list[Face] = []
     cut: list[Face] = []
@@ -319,7 +309,6 @@ def _write_crops(folder: Path, key: str, crops: _Crops) -> None:
 
 
 def _read_crops(folder: Path | None, key: str) -> _Crops | None:
-    """The crops under a key; None where there are none, or where the file is damaged: they are then made again."""
     if folder is None:
         return None
     try:  # an npz is a zip, whose checksums are compared as it is read

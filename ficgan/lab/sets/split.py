@@ -48,16 +48,12 @@ def split(
     seed: int = 0,
     names: Sequence[str] | None = None,
 ) -> Split:
-    """Draw people for the background set, the attacker and the evaluation, from the people with the most images.
+    """Draw people for background, attacker and evaluation from those with the most images (Fantômas, §7.3, §7.4).
 
     Args:
         people: [N], one number per person, −1 where unknown: those images stay unused.
-        background, attacker, test: how many people of each; where there are too few people, all are scaled down alike.
-        enrolment: share of each evaluated person's images that is enrolled, between 0 and 1; at least one is, and at
-            least one is not.
-        names: N names of the images, for the hashes; None: their rows.
-
-    Source: Fantômas, sections 7.3 and 7.4: 200 + 4,500 + 300 of the 5,000 people with the most images, 75:25.
+        background, attacker, test: how many people of each, scaled down alike where there are too few.
+        enrolment: share of each evaluated person's images that is enrolled, between 0 and 1.
     """
     people = np.asarray(people, np.int64).reshape(-1)
     wanted = {"background": background, "attacker": attacker, "test": test}
@@ -152,15 +148,10 @@ def check(
     names: Sequence[str] | None = None,
     digests: Sequence[str] | None = None,
 ) -> Split:
-    """Refuse people in two parts, and remove pictures that stand twice, in two parts or in gallery or probe.
+    """Refuse people in two parts, and remove pictures (equal `digests`) that stand in two parts or twice.
 
-    Of equal pictures one stays (gallery before probe before attacker before background). People who lose their last
-    enrolled or last probe image are left out. The manifest then says how many.
-
-    Args:
-        split: of `split`, or one's own.
-        people: [N], the person of each row.
-        digests: N hashes of the pixels (`Prepared.digests`); None: equal pictures are not looked for.
+    Gallery comes before probe, attacker and background. People who lose their last enrolled or probe image are left
+    out.
     """
     people = np.asarray(people, np.int64).reshape(-1)
     for what, given in (("names", names), ("digests", digests)):

@@ -103,11 +103,7 @@ class StudyConfig(_Task):
 
     @classmethod
     def read(cls, path: Path | str, overrides: Sequence[str] = ()) -> StudyConfig:
-        """A YAML file with the fields above and "key=value" overrides; paths are relative to the working folder.
-
-        Raises:
-            UsageError: unreadable, an unknown key, or a value that does not fit.
-        """
+        """A YAML file with the fields above and "key=value" overrides; paths are relative to the working folder."""
         return check(cls, override(read_tree(path), overrides, example="epochs=10"), where=str(path))
 
     @classmethod

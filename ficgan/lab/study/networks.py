@@ -26,10 +26,6 @@ def network_names() -> list[str]:
 
 def make_network(name: str, classes: int, *, seed: int, weights: Path | None = None) -> nn.Module:
     """A classifier with weights drawn by the seed, or of a safetensors file, whose head is left out if it does not fit.
-
-    Raises:
-        UsageError: unknown name.
-        InputError: the weights are of another network.
     """
     import torch
     from torchvision import models
@@ -92,10 +88,6 @@ def to_input(images: Tensor) -> Tensor:
 
 
 def _narrow(classes: int) -> nn.Module:
-    """A residual network of 10 layers and an eighth to a quarter of ResNet-18's channels, for images of about 96².
-
-    Its layers have the names of torchvision's ResNets, so that a detector can be put on them alike.
-    """
     from torch import nn
     from torchvision.models.resnet import BasicBlock
 

@@ -100,15 +100,9 @@ class Scenes:
 def open_scenes(path: Path | str, annotations: Path | str | None = None, objects: Path | str | None = None) -> Scenes:
     """Open a classification set, a folder, tar or zip, with its faces; images without a record have no faces.
 
-    Annotations are a JSON list of records. The name of an image stands under `url`, `path` or `file`; its faces under
-    `bboxes` or `faces` as {"x0", "y0", "x1", "y1"} or [x0, y0, x1, y1] in pixels; `label`, `split` and `objects` (boxes
-    of the object) may be there too. The released ImageNet file has `url` (such as "train/n01440764/x.JPEG" or
-    "val/x.JPEG") and `bboxes`. A CSV with columns file, label and, if wanted, split will do where there are no boxes.
-    Where a record names no class it is the image's folder, and the split the one above. `objects` is a folder of
-    PASCAL-VOC XML files, one for an image, as ILSVRC's localisation task has them.
-
-    Raises:
-        InputError: unreadable, no record fits an image, or an image has no class.
+    Annotations are a JSON list of records with `url`, `path` or `file`; `bboxes` or `faces`, each {"x0", "y0", "x1",
+    "y1"} or [x0, y0, x1, y1] in pixels; and optional `label`, `split`, `objects`; or a CSV with file, label, split.
+    Class and split default to folders. `objects` is a folder of PASCAL-VOC XML files.
     """
     records = _by_key(_read(Path(annotations))) if annotations is not None else {}
     xml = {file.stem: file for file in Path(objects).rglob("*.xml")} if objects is not None else {}
@@ -156,10 +150,8 @@ def covered_share(boxes: Boxes, within: Sequence[float] | NDArray[Any]) -> float
 
 
 def with_decoys(scenes: Scenes, seed: int = 0) -> Scenes:
-    """The same images, where those without a face have the boxes of an image with faces, drawn once.
-
-    Where faces are in some classes only, the mark of obfuscation tells the class; with decoys it does not. Boxes are
-    carried over as shares of the image's sides.
+    """The same images, where those without a face have the boxes of another image, drawn once, so that obfuscation does
+    not mark a class.
     """
     donors = [scene for scene in scenes.items if len(scene.boxes)]
     items = []
@@ -217,10 +209,8 @@ def _obfuscated(scene: Scene, variant: Variant, blur: Literal["paper", "released
 
 
 def random_view(picture: Image, crop: int, rng: np.random.Generator, min_scale: float = 0.08) -> Image:
-    """A random crop, resized with antialiasing and mirrored half of the time: [crop,crop,3] uint8.
-
-    The crop has `min_scale` to all of the picture's area and sides in a ratio of 3:4 to 4:3; where ten draws do not
-    fit into the picture, it is the largest central one.
+    """A random crop of at least `min_scale` of the area and 3:4 to 4:3, resized and mirrored half of the time:
+    [crop,crop,3] uint8.
     """
     height, width = picture.shape[:2]
     for _ in range(10):

@@ -59,12 +59,8 @@ def fit(
     loss: Callable[[nn.Module, Any, Any], Tensor], recipe: Recipe, *, seed: int, state: Path | None = None,
     key: str = "", save_seconds: float = 60.0, progress: Share | None = None,
 ) -> nn.Module:  # fmt: skip
-    """Train in place; where a state of the same key lies, resume from it.
-
-    Args:
-        epoch: number of an epoch → its batches, the same whenever it is asked for.
-        state: file for the state after an epoch; None keeps none. A state of another key is refused.
-        save_seconds: the state is written after the first epoch that ends so many seconds after the last writing.
+    """Train in place; a state of the same key is resumed from. `epoch` gives the batches of an epoch, the same each
+    time.
     """
     import torch
 
@@ -131,10 +127,8 @@ def training_batches(
     pictures: Source, targets: NDArray[Any], *, crop: int, min_scale: float, batch: int, seed: int, device: str,
     workers: int = 0,
 ) -> Callable[[int], Iterator[tuple[Tensor, Tensor]]]:  # fmt: skip
-    """Number of an epoch → batches (float [B,3,crop,crop] normalised, targets) of random crops.
-
-    Order and crops depend on (seed, epoch, image) alone, so variants see the same ones. Targets are [N] int64 classes
-    or [N,A] float32 attributes. A last batch of one image is left out, which no batch norm can learn from.
+    """Epoch → batches (float [B,3,crop,crop], targets [N] int64 or [N,A] float32) of random crops, by (seed, epoch,
+    image) alone.
     """
     import torch
 
@@ -168,8 +162,6 @@ def _chunks(order: NDArray[np.int64], batch: int) -> list[list[int]]:
 
 
 class _Views:
-    """Views of pictures as a data set of torch's loader: numbers → [B,crop,crop,3] uint8."""
-
     def __init__(self, pictures: Source, view: Callable[[Image, int], Image]) -> None:
         self._pictures, self._view = pictures, view
 
@@ -193,10 +185,7 @@ def _views(
 
 
 class Grid:
-    """Every network trained on every variant with every seed, each evaluated on every variant.
-
-    A cell is one training; it is kept in `out/cells` and never computed twice.
-    """
+    """Every network trained on every variant with every seed, evaluated on every variant; kept in `out/cells`."""
 
     def __init__(self, config: StudyConfig, train: Scenes, evaluation: Scenes, out: Path, device: str) -> None:
         self.config, self.train, self.evaluation, self.device = config, train, evaluation, device
@@ -212,10 +201,7 @@ class Grid:
         self._evaluate = {one: Pictures.of(evaluation, one, room, config.blur) for one in config.evaluate_on}
 
     def cell(self, network: str, variant: Variant, seed: int, progress: Share | None = None) -> Cell:
-        """One cell: read if it is there whole, else trained (resumed from the last epoch kept) and evaluated.
-
-        `UsageError` where the folder holds this cell of another configuration or of other images.
-        """
+        """One cell: read if it is whole, else trained (resumed) and evaluated."""
         config, name = self.config, f"{network}-{variant}-seed{seed}"
         path, state = self.folder / f"{name}.safetensors", self.folder / f"{name}.state"
         evaluations = self._found(path)

@@ -1,12 +1,7 @@
-"""Who is shown to whom: pairs of faces, conditions in a Latin square, attention checks; and the key of a survey.
+"""The design of a survey: pairs of faces, conditions in a Latin square, attention checks; and its key.
 
-Every condition has the same number of pairs in every questionnaire, half of them of one person. Pairs lie in as many
-blocks as there are conditions; questionnaire q shows block b under condition (b + q) mod C. So nobody sees a pair or a
-person twice, and everybody sees each condition equally often. Over all questionnaires each pair is seen under each
-condition, so that an anonymiser gets no credit for pairs that are difficult anyway.
-
-Source: Fantômas, appendix D (eight pairs a method, half women and half men, half of them of one person); the square,
-the matching of strangers and the attention checks are ours.
+Every questionnaire has every condition equally often, half of the pairs of one person; questionnaire q shows block b
+under condition (b + q) mod C, so nobody sees a pair twice (Fantômas, appendix D; the square and checks are ours).
 """
 
 from __future__ import annotations
@@ -188,16 +183,8 @@ def draw(
     people: NDArray[np.int64], references: NDArray[np.int64], shown: NDArray[np.int64],
     groups: Mapping[str, Sequence[str]], conditions: int, rules: Rules,
 ) -> Design:  # fmt: skip
-    """Draw the pairs, blocks and checks of a survey; nobody is in two of them.
-
-    Args:
-        people: [N], one number per row of the set.
-        shown: rows of other photos of the same people, which conditions change.
-        groups: column → N texts, "" where unknown.
-
-    Raises:
-        UsageError: numbers that cannot be balanced, or more questionnaires than conditions.
-        InputError: too few people, or an unknown column.
+    """Draw the pairs, blocks and checks of a survey from people [N]; nobody is in two of them. `shown` are rows of
+    other photos of them.
     """
     count = rules.questionnaires or conditions
     if count > conditions:

@@ -1,6 +1,4 @@
-"""PCD (Point Cloud Library, version .7): ASCII, binary, and compressed; points without coordinates (NaN) are left out.
-
-An organised cloud keeps a cell for every pixel of its sensor, and one that saw nothing is NaN: there it is no damage.
+"""PCD (Point Cloud Library, version .7): ASCII, binary, and compressed; cells without coordinates (NaN) are left out.
 """
 
 from __future__ import annotations
@@ -41,8 +39,6 @@ _NAN = np.array(np.nan, np.float32).view(np.uint32)
 
 @dataclass(frozen=True)
 class _Header:
-    """What the header says, and bytes and lines of the header itself."""
-
     names: tuple[str, ...]
     kinds: tuple[str, ...]
     counts: tuple[int, ...]
@@ -53,7 +49,6 @@ class _Header:
 
     @property
     def row(self) -> np.dtype[np.void]:
-        """One point; fields by position, since names (such as `_`, padding) may come twice."""
         parts = zip(self.kinds, self.counts, strict=True)
         return np.dtype([(f"f{index}", "<" + kind, (count,)) for index, (kind, count) in enumerate(parts)])
 
@@ -205,7 +200,6 @@ def _ascii(data: bytes, header: _Header) -> list[NDArray[np.generic]]:
 
 
 def _packed(values: NDArray[np.float64], kind: str) -> NDArray[np.generic]:
-    """Colours of a text in the kind whose bits they are."""
     with np.errstate(over="ignore"):
         if kind[0] == "f":
             return values.astype(np.float32)

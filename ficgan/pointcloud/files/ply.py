@@ -60,14 +60,11 @@ class _Element:
         return any(field.counted for field in self.properties)
 
     def row(self, order: str) -> np.dtype[np.void]:
-        """One row of an element without lists; fields by position, since names may come twice."""
         return np.dtype([(f"f{index}", order + field.kind) for index, field in enumerate(self.properties)])
 
 
 @dataclass(frozen=True)
 class _Header:
-    """What the header says: byte order ("": text), elements, bytes and lines of the header itself."""
-
     order: str
     elements: list[_Element]
     end: int
@@ -75,7 +72,6 @@ class _Header:
 
     @property
     def before(self) -> list[_Element]:
-        """The elements before the vertices."""
         return self.elements[: self.elements.index(self.vertices)]
 
     @property
@@ -148,7 +144,6 @@ def _header(data: bytes) -> _Header:
 
 
 def _property(words: list[bytes], number: int) -> _Property:
-    """Of `property KIND NAME` or `property list KIND KIND NAME`."""
     if (words[1] == b"list") != (len(words) == 5):
         raise InputError(
             f"line {number} of its header is {shown(b' '.join(words))}, which is no property; it is damaged"
@@ -165,7 +160,6 @@ def _property(words: list[bytes], number: int) -> _Property:
 
 
 def _binary(data: bytes, header: _Header) -> list[NDArray[np.generic]]:
-    """A column for each property of the vertices."""
     at, vertices = header.end, header.vertices
     for element in header.before:
         if element.has_lists:
@@ -183,7 +177,6 @@ def _binary(data: bytes, header: _Header) -> list[NDArray[np.generic]]:
 
 
 def _walk(data: bytes, at: int, element: _Element, order: str, take: Callable[[tuple[float, ...]], None]) -> int:
-    """Go through rows of unequal length; `take` is given the single values, a list as 0. Returns where they end."""
     forms = {"i1": "b", "u1": "B", "i2": "h", "u2": "H", "i4": "i", "u4": "I", "f4": "f", "f8": "d"}
     steps = [
         (struct.Struct(order + forms[field.counted or field.kind]), np.dtype(field.kind).itemsize * bool(field.counted))
@@ -212,7 +205,6 @@ def _walk(data: bytes, at: int, element: _Element, order: str, take: Callable[[t
 
 
 def _ascii(data: bytes, header: _Header) -> list[NDArray[np.generic]]:
-    """A column for each property of the vertices."""
     lines = [line for line in data[header.end :].splitlines() if line.strip()]
     first = sum(element.count for element in header.before)
     vertices = header.vertices
@@ -224,7 +216,6 @@ def _ascii(data: bytes, header: _Header) -> list[NDArray[np.generic]]:
 
 
 def _without_lists(line: bytes, element: _Element) -> bytes:
-    """A line with 0 in place of each list; a line too short comes back shorter."""
     words, kept, at = line.split(), [], 0
     for field in element.properties:
         if at >= len(words):
