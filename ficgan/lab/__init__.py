@@ -1,5 +1,5 @@
 """Measuring what a model and a de-identification achieve."""
 
-from ficgan.lab.basics import Row, measure_aligned, measure_photos
+from ficgan.lab.bars.bench import Row, measure_aligned, measure_photos
 
 __all__ = ["Row", "measure_aligned", "measure_photos"]

@@ -21,11 +21,10 @@ from ficgan.lab.bench import Bench, Subject, anonymiser_for, divided_set, opened
 from ficgan.lab.manifest import MANIFEST, Manifest, photo_keys
 from ficgan.lab.matrix import run_matrix
 from ficgan.lab.matrix_config import AttackConfig, AttackSet, MatrixConfig, MethodConfig, SetConfig, get_scenarios
-from ficgan.lab.pages import write_file
 from ficgan.lab.papers.bench import scaled
 from ficgan.lab.results import Results
 from ficgan.lab.sets import open_set
-from ficgan.lab.stored import Progress, Store, digest, files_digest
+from ficgan.lab.stored import Progress, Store, digest, files_digest, write_file
 
 __all__ = ["WEIGHTS", "evaluate_attacker", "train_attacker"]
 

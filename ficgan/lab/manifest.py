@@ -17,8 +17,8 @@ from ficgan.errors import InputError, UsageError
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.attacks.learned import Trained, read_header
 from ficgan.lab.matrix_config import SetConfig
-from ficgan.lab.pages import write_file
 from ficgan.lab.sets import FaceSet, Prepared, Split, open_set
+from ficgan.lab.stored import write_file
 from ficgan.registry import parse_spec
 
 __all__ = ["MANIFEST", "Manifest", "photo_keys", "refuse_the_known"]

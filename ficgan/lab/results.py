@@ -11,7 +11,7 @@ from typing import Any
 
 from ficgan import __version__
 from ficgan.errors import InputError
-from ficgan.lab.pages import write_file
+from ficgan.lab.stored import write_file
 
 __all__ = [
     "FICGAN_LEAK", "NOT_HANDLED", "SCHEMA", "Figure", "Results", "Trial", "Utility", "caveats", "from_json", "origin",

@@ -13,9 +13,8 @@ from scipy.optimize import minimize_scalar
 from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError, UsageError
-from ficgan.pointcloud.cloud import Cloud, Colors, Points, merged, rounded_colors
+from ficgan.pointcloud.cloud import Cloud, Colors, Points, closest, mean_of_neighbours, merged, rounded_colors, search
 from ficgan.pointcloud.methods import DEGREES, Merge2Faces, SmoothKNN, taper_factors, taper_function
-from ficgan.pointcloud.neighbours import closest, mean_of_neighbours, search
 from ficgan.pointcloud.registration import pca_normals, register, rigid_fits
 
 __all__ = [

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError
-from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.neighbours import Tree, closest, search, thinned
+from ficgan.pointcloud.cloud import Cloud, Tree, closest, search, thinned
 from ficgan.pointcloud.registration import fpfh, icp, with_normals
 
 __all__ = [

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from ficgan.anonymizers.base import generator
 from ficgan.errors import UsageError
 from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.frame import landmark_frame
-from ficgan.pointcloud.landmarks import FaceLandmarks
+from ficgan.pointcloud.frame import FaceLandmarks, landmark_frame
 
 __all__ = ["EXPRESSIONS", "HEAD", "Expression", "Features", "MadeHead", "Surface", "made_head", "marked", "mesh"]
 

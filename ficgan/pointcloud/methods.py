@@ -232,7 +232,7 @@ class Merge2Faces(CloudAnonymizer):
         return _registered(_bytes(cloud), _bytes(self.target), self.coarse)
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
-        from ficgan.pointcloud.neighbours import closest
+        from ficgan.pointcloud.cloud import closest
 
         transform = self.registered(cloud).transform
         assert self.target is not None
@@ -287,7 +287,7 @@ class SmoothKNN(CloudAnonymizer):
         cloud.need(self.k, f"SmoothKNN with k = {self.k}")
         if self.k == 1:
             return cloud.with_points(cloud.points.copy())
-        from ficgan.pointcloud.neighbours import mean_of_neighbours
+        from ficgan.pointcloud.cloud import mean_of_neighbours
 
         if cloud.colors is None:
             return cloud.with_points(mean_of_neighbours(cloud.points, cloud.points, self.k))

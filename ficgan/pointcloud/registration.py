@@ -13,8 +13,7 @@ from scipy.sparse import csr_array
 from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError, UsageError
-from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.neighbours import Tree, closest, search, thinned
+from ficgan.pointcloud.cloud import Cloud, Tree, closest, search, thinned
 
 __all__ = [
     "Registration", "alignment_of", "fpfh", "global_registration", "icp", "matches", "oriented", "pair_features",

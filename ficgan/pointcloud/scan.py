@@ -9,18 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
-from ficgan.pointcloud.cloud import Cloud, merged
-from ficgan.pointcloud.frame import FEWEST, Placed, canonical, other_faces
-from ficgan.pointcloud.landmarks import FaceLandmarks
-from ficgan.pointcloud.methods import CloudAnonymizer
-from ficgan.pointcloud.neighbours import (
+from ficgan.pointcloud.cloud import (
     OUTLIER_NEIGHBOURS,
     OUTLIER_RATIO,
+    Cloud,
     closest,
     farthest_point_sample,
+    merged,
     without_duplicates,
     without_outliers,
 )
+from ficgan.pointcloud.frame import FEWEST, FaceLandmarks, Placed, canonical, other_faces
+from ficgan.pointcloud.methods import CloudAnonymizer
 
 __all__ = [
     "AnonymisedScan", "PreparationConfig", "Prepared", "Rest", "Segments", "anonymise_scan", "cautions",

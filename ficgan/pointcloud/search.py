@@ -19,8 +19,8 @@ from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError
-from ficgan.pointcloud.landmarks import FaceLandmarks
-from ficgan.pointcloud.neighbours import closest, mean_of_neighbours, search, thinned
+from ficgan.pointcloud.cloud import closest, mean_of_neighbours, search, thinned
+from ficgan.pointcloud.frame import FaceLandmarks
 
 __all__ = ["Found", "Relief", "face_likeness", "face_size", "find_face", "mean_relief"]
 

@@ -15,7 +15,7 @@ from ficgan.anonymizers import Faces
 from ficgan.anonymizers.basic import sigma_of
 from ficgan.lab.attacks import Bicubic, InterpolateGrey, Linear, Pairs, RichardsonLucy, Wavelet, Wiener, WienerBlind
 from ficgan.lab.attacks.base import luminance, mean_ssim
-from ficgan.lab.attacks.blurs import blur_matrix, blur_transfer, filtered, spectrum
+from ficgan.lab.attacks.kernel import blur_matrix, blur_transfer, filtered, spectrum
 from ficgan.lab.attacks.restoration import (
     HIGH,
     LOW,

@@ -18,7 +18,7 @@ from ficgan.data import open_faces
 from ficgan.errors import UsageError
 from ficgan.faces import Alignment, MediaPipeMesh
 from ficgan.identity import IdentityBank, encode_faces
-from ficgan.lab.basics import fidelity, measure_photos
+from ficgan.lab.bars.bench import fidelity, measure_photos
 from ficgan.models import FICGAN, CheckpointHeader, load_checkpoint, save_checkpoint
 
 CONFIG = ModelConfig(
@@ -282,7 +282,7 @@ def test_judges_see_crops_of_the_models_size(
     monkeypatch.setattr(ficgan.lab, "measure_aligned", note)
     files = ["--checkpoint", str(checkpoint), "--bank", str(tmp_path / "bank.safetensors"), "--aligned", str(faces)]
     for least, side in ((128, 128), (8, 16)):
-        monkeypatch.setattr("ficgan.lab.basics.LEAST_SIDE", least)
+        monkeypatch.setattr("ficgan.lab.bars.bench.LEAST_SIDE", least)
         done = CliRunner().invoke(measure, [*files, "--k", "5"])
         assert done.exit_code == 0, done.output
         assert seen.pop() == side

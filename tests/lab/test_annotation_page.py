@@ -20,7 +20,7 @@ from page_reader import Page
 from ficgan.lab.annotation.boxes import errors
 from ficgan.lab.annotation.collect import collect
 from ficgan.lab.annotation.make import EXPORT_SCHEMA, Batch, Key, Rules, page_html
-from ficgan.lab.pages import page_script, page_template
+from ficgan.lab.stored import page_script, page_template
 
 SCRIPT = page_script(page_template("ficgan.lab.annotation"))
 

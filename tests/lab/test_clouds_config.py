@@ -13,7 +13,7 @@ from ficgan import configs
 from ficgan.cli.main import main
 from ficgan.errors import UsageError
 from ficgan.lab.clouds import CloudStudyConfig
-from ficgan.lab.clouds.config import METHODS
+from ficgan.lab.clouds.sets import METHODS
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS
 
 

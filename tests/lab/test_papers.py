@@ -19,7 +19,7 @@ from network_world import write_network
 from PIL import Image
 
 from ficgan import configs
-from ficgan.cli.evaluate_paper import paper
+from ficgan.cli.evaluate import paper
 from ficgan.deidentify import Ficgan
 from ficgan.errors import InputError, UsageError
 from ficgan.lab import bench as lab_bench
@@ -31,8 +31,7 @@ from ficgan.lab.papers import ficgan as experiment
 from ficgan.lab.papers import published
 from ficgan.lab.papers.bench import scaled, with_data
 from ficgan.lab.papers.fantomas import fantomas_caveats, fantomas_matrix, fantomas_tables, verdicts
-from ficgan.lab.papers.ficgan import FicganPaper, run_ficgan
-from ficgan.lab.papers.ficgan_tables import draw_figure_4, ficgan_tables
+from ficgan.lab.papers.ficgan import FicganPaper, draw_figure_4, ficgan_tables, run_ficgan
 from ficgan.lab.results import Figure, Results, Trial
 from ficgan.lab.study.run import StudyResult, obfuscation_tables
 
@@ -389,7 +388,7 @@ def test_ficgan_sweep_tables_and_resumption(
         return made
 
     monkeypatch.setattr(Ficgan, "__call__", watched)
-    monkeypatch.setattr("ficgan.lab.papers.ficgan_tables.LEAST", 1)
+    monkeypatch.setattr("ficgan.lab.papers.ficgan.LEAST", 1)
     run = run_ficgan(_paper(people, attributes=_classifier(tmp_path), **network), tmp_path)
     assert [(layer, alpha) for layer, alpha, *_ in seen] == [(0, 0.0), (7, 0.0), (0, 1.0), (7, 1.0)]
     assert (run.num_layers, run.layers) == (8, (0, 7))

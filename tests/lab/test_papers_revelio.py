@@ -21,7 +21,7 @@ from PIL import Image
 
 from ficgan import configs
 from ficgan.anonymizers import Faces, GaussianBlur
-from ficgan.cli.evaluate_paper import paper
+from ficgan.cli.evaluate import paper
 from ficgan.errors import InputError, UsageError
 from ficgan.lab import readers, reversal
 from ficgan.lab.metrics.utility import Judges

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.sets import Split, check, split
-from ficgan.lab.sets.split import PARTS
+from ficgan.lab.sets.faceset import PARTS
 
 PEOPLE = np.repeat(np.arange(10), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
 

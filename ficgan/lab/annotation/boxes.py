@@ -18,8 +18,7 @@ from ficgan.data.dataset import Blob, decode_rgb, list_blobs
 from ficgan.errors import InputError
 from ficgan.faces import FaceDetector
 from ficgan.files import atomic_write
-from ficgan.lab.pages import read_json
-from ficgan.lab.stored import Progress
+from ficgan.lab.stored import Progress, read_json
 
 __all__ = [
     "OVERLAP", "Boxes", "Change", "Detected", "Record", "Records", "box_rows", "changes", "detect_set", "distinct",

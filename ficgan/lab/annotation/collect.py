@@ -29,7 +29,7 @@ from ficgan.lab.annotation.boxes import (
 )
 from ficgan.lab.annotation.make import EXPORT_SCHEMA, Batch, Item, Key
 from ficgan.lab.metrics.intervals import wilson
-from ficgan.lab.pages import read_json, text_table
+from ficgan.lab.stored import read_json, text_table
 
 __all__ = [
     "PUBLISHED_ERRORS", "PUBLISHED_PER_50", "Collected", "Export", "collect", "score_annotations", "score_text",

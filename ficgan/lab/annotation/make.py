@@ -23,8 +23,7 @@ from ficgan.data.dataset import Blob, decode_rgb
 from ficgan.errors import InputError, UsageError
 from ficgan.files import atomic_write
 from ficgan.lab.annotation.boxes import OVERLAP, Boxes, Record, Records, box_rows, errors, overlaps
-from ficgan.lab.pages import data_url, fill_page, new_folder, page_template, read_json, write_json
-from ficgan.lab.stored import Progress
+from ficgan.lab.stored import Progress, data_url, fill_page, new_folder, page_template, read_json, write_json
 
 __all__ = [
     "EXPORT_SCHEMA", "SPOILS", "Batch", "Item", "Key", "Rules", "compose", "page_html", "read_key", "spoil",

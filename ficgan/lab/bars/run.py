@@ -18,9 +18,8 @@ from ficgan.deidentify import Deidentifier, Ficgan, refuse_trainer
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import RECOGNIZERS, recognizer_missing
 from ficgan.lab.bars import privacy, utility
-from ficgan.lab.bars.bench import BarsBench, Observation, Panel, who_is_who
+from ficgan.lab.bars.bench import LEAST_SIDE, BarsBench, Observation, Panel, reconstruct, who_is_who
 from ficgan.lab.bars.table import Control, Controls, Figures, Report, Sheet
-from ficgan.lab.basics import LEAST_SIDE, reconstruct
 from ficgan.lab.probe import Lessons, several
 from ficgan.lab.readers import ShapeRecognizer, cosines
 from ficgan.lab.sets import FaceSet, Prepared, Quick, open_set, prepare

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ficgan.lab.pages import write_file
 from ficgan.lab.report.tables import spelled, to_markdown
 from ficgan.lab.results import Figure
+from ficgan.lab.stored import write_file
 
 __all__ = ["BARS", "Bar", "Control", "Controls", "Figures", "Line", "Report", "Sheet", "Verdict", "write_bars"]
 

@@ -2,9 +2,8 @@
 5.3).
 """
 
-from ficgan.lab.clouds.config import CloudStudyConfig
 from ficgan.lab.clouds.report import write_cloud_report
 from ficgan.lab.clouds.run import run_cloud_study
-from ficgan.lab.clouds.sets import CloudSet, open_clouds
+from ficgan.lab.clouds.sets import CloudSet, CloudStudyConfig, open_clouds
 
 __all__ = ["CloudSet", "CloudStudyConfig", "open_clouds", "run_cloud_study", "write_cloud_report"]

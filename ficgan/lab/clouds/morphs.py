@@ -23,11 +23,9 @@ from scipy.spatial.transform import Rotation
 
 from ficgan.anonymizers.base import generator
 from ficgan.errors import InputError, UsageError
-from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.frame import landmark_frame
+from ficgan.pointcloud.cloud import Cloud, Tree, search
+from ficgan.pointcloud.frame import FaceLandmarks, landmark_file_beside, landmark_frame, need_on_cloud, read_landmarks
 from ficgan.pointcloud.heads import between
-from ficgan.pointcloud.landmarks import FaceLandmarks, landmark_file_beside, need_on_cloud, read_landmarks
-from ficgan.pointcloud.neighbours import Tree, search
 
 __all__ = ["NEUTRAL", "MorphModel", "MorphScan", "Sheet", "Variety", "build_morphs", "fitted", "morphs_of_folder"]
 

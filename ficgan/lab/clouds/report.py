@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.lab.clouds import tables
-from ficgan.lab.clouds.figures import METRICS, UNITS
-from ficgan.lab.clouds.reading import DISTORTION
-from ficgan.lab.clouds.tables import CLOUD, Row, points, short, strongest, tried_whole
+from ficgan.lab.clouds.study import DISTORTION
+from ficgan.lab.clouds.tables import CLOUD, METRICS, UNITS, Row, points, short, strongest, tried_whole
 from ficgan.lab.report.page import inlined, render, save_plot, sheets, write_pages
 from ficgan.lab.results import Results
 

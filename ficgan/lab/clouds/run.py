@@ -12,18 +12,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import FicganError
-from ficgan.lab.clouds.config import CloudStudyConfig
-from ficgan.lab.clouds.figures import distortion, trial, utility
-from ficgan.lab.clouds.reading import Record, ShapeJudges, Template
-from ficgan.lab.clouds.sets import open_clouds
-from ficgan.lab.clouds.study import CloudStudy, open_study
-from ficgan.lab.clouds.tables import CLEAR, CONSTANT, IN_SPACE, SURROUNDINGS, caveats, label, parrot_of
+from ficgan.lab.clouds.sets import CloudStudyConfig, open_clouds
+from ficgan.lab.clouds.study import CloudStudy, Record, ShapeJudges, Template, open_study
+from ficgan.lab.clouds.tables import (
+    CLEAR,
+    CONSTANT,
+    IN_SPACE,
+    SURROUNDINGS,
+    caveats,
+    distortion,
+    label,
+    parrot_of,
+    trial,
+    utility,
+)
 from ficgan.lab.clouds.treatments import Guesses, inverse_degrees, inverses, lesson_rows, lessons, train_and_guess
 from ficgan.lab.metrics.intervals import Bootstrap, Sample
 from ficgan.lab.metrics.scores import Scores
-from ficgan.lab.pages import png, write_file
 from ficgan.lab.results import Figure, Results, Trial, origin
-from ficgan.lab.stored import Progress, Say, run_tasks
+from ficgan.lab.stored import Progress, Say, png, run_tasks, write_file
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS
 from ficgan.pointcloud.projection import THESIS_SIZE
 

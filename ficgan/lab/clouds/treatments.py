@@ -13,14 +13,13 @@ from numpy.typing import NDArray
 
 from ficgan.arrays import resize
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.clouds.config import AttackConfig, CloudStudyConfig
+from ficgan.lab.clouds.sets import AttackConfig, CloudStudyConfig
 from ficgan.pointcloud.cloud import Cloud, merged
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, CloudAnonymizer, Drawn
 
 if TYPE_CHECKING:
     from ficgan.lab.attacks import Pairs
-    from ficgan.lab.clouds.reading import Record
-    from ficgan.lab.clouds.study import CloudStudy
+    from ficgan.lab.clouds.study import CloudStudy, Record
 
 __all__ = [
     "INVERSES", "Guesses", "Inverse", "anonymiser", "drawn_as", "inverse_degrees", "inverse_key", "inverses",
@@ -68,8 +67,7 @@ def sweep(
 
 
 def _smoothed(made: dict[int, CloudAnonymizer], cloud: Cloud) -> Swept:
-    from ficgan.pointcloud.cloud import rounded_colors
-    from ficgan.pointcloud.neighbours import nearest
+    from ficgan.pointcloud.cloud import nearest, rounded_colors
 
     sizes: dict[int, int] = {degree: method.settings()["k"] for degree, method in made.items()}
     most = max((k for k in sizes.values() if k <= len(cloud)), default=0)

@@ -201,7 +201,7 @@ REVELIO_SWEEP = {"trained": 81, "from": 71, "to": 91, "images": 50, "tolerated o
 REVELIO_TRANSFER = {"same rule": None, "fixed deviation": 39, "rectangle": 37}
 """Appendix C, Figure 16 (a: K 37, σ by the rule), (c: K 27, σ 6) and (d: K (37, 31), σ (5.9, 5)): the kernel that the
 paper's estimator gave, if any; of (b) the text gives no numbers. What is restored is shown in pictures alone. Keys: of
-`ficgan.lab.attacks.blurs.TRANSFERS`."""
+`ficgan.lab.attacks.kernel.TRANSFERS`."""
 
 
 def counted(share: float, probes: int = REVELIO_CLOSED["images"]) -> tuple[int, bool]:

@@ -15,19 +15,18 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import Faces, GaussianBlur, generator
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.lab.attacks import REVERSERS
-from ficgan.lab.attacks.blurs import scaled_blur
+from ficgan.lab.attacks.kernel import scaled_blur
 from ficgan.lab.attacks.learned import Learned
 from ficgan.lab.attacks.revelio import Revelio
 from ficgan.lab.bench import Bench
 from ficgan.lab.matrix_config import without_folder
-from ficgan.lab.pages import write_file
 from ficgan.lab.papers import published
 from ficgan.lab.papers.bench import Attack, Rows, Treatment, attack_on, treated
 from ficgan.lab.readers import get_readers
 from ficgan.lab.results import Results, Trial, from_json, origin
 from ficgan.lab.sets import Prepared
-from ficgan.lab.sets.split import Split, written
-from ficgan.lab.stored import VERSION, Progress, Store, digest, files_digest, fingerprint
+from ficgan.lab.sets.faceset import Split, written
+from ficgan.lab.stored import VERSION, Progress, Store, digest, files_digest, fingerprint, write_file
 from ficgan.registry import parse_spec
 from ficgan.yaml_settings import hint, override, read_tree
 

@@ -14,7 +14,6 @@ from ficgan.arrays import resize
 from ficgan.errors import FicganError
 from ficgan.lab.matrix_config import without_folder
 from ficgan.lab.metrics.intervals import wilson
-from ficgan.lab.pages import png, write_file
 from ficgan.lab.papers import published
 from ficgan.lab.papers import revelio_parts as parts
 from ficgan.lab.papers.bench import COLOURS, NOT_ANGULAR, Row
@@ -24,6 +23,7 @@ from ficgan.lab.papers.revelio_parts import APART, BASE, BOUNDS, CHANCE, CONTROL
 from ficgan.lab.report.page import save_plot
 from ficgan.lab.report.tables import figure, spelled
 from ficgan.lab.results import Figure, Trial
+from ficgan.lab.stored import png, write_file
 
 __all__ = ["draw_revelio", "revelio_caveats", "revelio_tables"]
 

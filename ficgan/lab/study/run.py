@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ficgan.device import resolve_device
-from ficgan.lab.pages import write_file
 from ficgan.lab.results import Results, origin
-from ficgan.lab.stored import Progress
+from ficgan.lab.stored import Progress, write_file
 from ficgan.lab.study import scores
-from ficgan.lab.study.config import StudyConfig
-from ficgan.lab.study.scenes import Scenes, halves, open_scenes, with_decoys
+from ficgan.lab.study.scenes import Scenes, StudyConfig, halves, open_scenes, with_decoys
 from ficgan.lab.study.scores import METRICS, Cell, Side
 from ficgan.lab.study.training import Grid, Share
 from ficgan.lab.study.transfer import Transfer

@@ -15,13 +15,20 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import generator
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.pages import write_file
-from ficgan.lab.stored import digest
-from ficgan.lab.study.config import StudyConfig, TransferConfig
-from ficgan.lab.study.networks import make_network, replace_head
-from ficgan.lab.study.scenes import Boxes, Image, Pictures, Scenes, halves, open_scenes
+from ficgan.lab.stored import digest, write_file
+from ficgan.lab.study.scenes import Boxes, Image, Pictures, Scenes, StudyConfig, TransferConfig, halves, open_scenes
 from ficgan.lab.study.scores import Cell, average_precision, hits, spread
-from ficgan.lab.study.training import Recipe, Share, Source, fit, load_cell, outputs, training_batches
+from ficgan.lab.study.training import (
+    Recipe,
+    Share,
+    Source,
+    fit,
+    load_cell,
+    make_network,
+    outputs,
+    replace_head,
+    training_batches,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

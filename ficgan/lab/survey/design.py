@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import generator
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.pages import read_json, write_json
+from ficgan.lab.stored import read_json, write_json
 
 __all__ = [
     "ANSWERS_SCHEMA", "CHECKS", "Check", "Condition", "Design", "Item", "Key", "Pair", "Picture", "Questionnaire",

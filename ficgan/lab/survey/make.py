@@ -21,10 +21,9 @@ from ficgan.lab.attackers import attacked, shareable
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, anonymiser_for, divide, known, prepared_set
 from ficgan.lab.matrix_config import SCENARIOS, MethodConfig, SetConfig, without_folder
-from ficgan.lab.pages import data_url, fill_page, new_folder, page_template, png
 from ficgan.lab.sets import Prepared, Split
-from ficgan.lab.sets.split import written
-from ficgan.lab.stored import Progress, Store
+from ficgan.lab.sets.faceset import written
+from ficgan.lab.stored import Progress, Store, data_url, fill_page, new_folder, page_template, png
 from ficgan.lab.survey.design import (
     ANSWERS_SCHEMA,
     Check,

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import Faces
 from ficgan.errors import InputError
 from ficgan.lab.metrics.intervals import Bootstrap, percentiles, recentred
-from ficgan.lab.pages import read_json, text_table
 from ficgan.lab.readers import Reader
 from ficgan.lab.results import Figure
+from ficgan.lab.stored import read_json, text_table
 from ficgan.lab.survey.design import ANSWERS_SCHEMA, Item, Key, Picture, Questionnaire
 
 __all__ = [

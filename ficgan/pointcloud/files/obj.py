@@ -168,7 +168,7 @@ def _material_colors(
         bare = np.flatnonzero(~coloured)
         notes.append(f"{len(bare):,} of {len(points):,} vertices have no colour and took that of the nearest with one")
         if np.isfinite(points).all():  # else the cloud is refused anyway
-            from ficgan.pointcloud.neighbours import closest
+            from ficgan.pointcloud.cloud import closest
 
             out[bare] = out[coloured][closest(points[coloured], points[bare])[1]]
     return out
