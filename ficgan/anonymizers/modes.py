@@ -19,7 +19,7 @@ from ficgan.anonymizers.basic import (
     blur_weight,
     obfuscate_blur,
     obfuscate_overlay,
-)
+)  # fmt: skip
 from ficgan.anonymizers.k_same import AverageFace, KSameEigen, KSamePixel
 from ficgan.arrays import content_key
 from ficgan.errors import InputError, UsageError
@@ -121,12 +121,9 @@ class Methods:
     """
 
     def __init__(
-        self,
-        background: Faces | None = None,
-        seed: int | None = None,
-        trusted: Iterable[str] = (),
+        self, background: Faces | None = None, seed: int | None = None, trusted: Iterable[str] = (),
         given: Mapping[str, Anonymizer] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.background, self.seeded = background, seed is not None
         self.seed = secrets.randbits(128) if seed is None else seed
         self.trusted, self._given = frozenset(trusted), dict(given or {})

@@ -119,7 +119,7 @@ def _first_figures(
         deid.face_model.check_layer(layer)
     report: shared.Summary = {"checkpoint": deid.digests.get("checkpoint"), "detector": deid.detector.name}
     if aligned:
-        faces = open_faces(aligned, resolution=max(deid.model.resolution, lab.basics.LEAST_SIDE))
+        faces = open_faces(aligned, resolution=max(deid.model.resolution, lab.bars.bench.LEAST_SIDE))
         check_alignment(faces, deid.alignment)
         faces = faces.subset(range(min(limit or len(faces), len(faces))))
         crops = np.ascontiguousarray(faces.resident().permute(0, 2, 3, 1).numpy())

@@ -27,13 +27,9 @@ __all__ = [
 
 TOOL = "ficgan pointcloud"
 _COMPARED = {
-    "method": "method",
-    "settings": "degree or setting",
-    "unit": "unit",
-    "rest": "rest",
-    "wanted": "number of points",
+    "method": "method", "settings": "degree or setting", "unit": "unit", "rest": "rest", "wanted": "number of points",
     "seed": "seed",
-}
+}  # fmt: skip
 """Keys of a record by which two results differ, and what a message calls them."""
 
 

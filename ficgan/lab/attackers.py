@@ -115,14 +115,9 @@ class Opponent:
 
 
 def lessons(
-    bench: Bench,
-    subject: Subject,
-    maker: Anonymizer,
-    *,
-    same: bool = True,
-    victims: bool = False,
+    bench: Bench, subject: Subject, maker: Anonymizer, *, same: bool = True, victims: bool = False,
     change: Callable[[Faces], Faces] = lambda faces: faces,
-) -> Lessons:
+) -> Lessons:  # fmt: skip
     """Pairs of the attacker's people, or of the other set it learns from; no probe is ever among them."""
     parts = []
     if bench.lessons is not None:
@@ -151,11 +146,9 @@ def joined(several: Sequence[Faces]) -> Faces:
     if len(several) == 1:
         return several[0]
     return Faces(
-        np.concatenate([one.images for one in several]),
-        tuple(name for one in several for name in one.names),
-        np.concatenate([one.landmarks for one in several]),
-        np.concatenate([known(one) for one in several]),
-    )
+        np.concatenate([one.images for one in several]), tuple(name for one in several for name in one.names),
+        np.concatenate([one.landmarks for one in several]), np.concatenate([known(one) for one in several]),
+    )  # fmt: skip
 
 
 def _apart(bench: Bench, part: Prepared) -> Prepared:

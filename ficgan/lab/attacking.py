@@ -17,8 +17,7 @@ from ficgan.errors import FicganError, UsageError
 from ficgan.lab.attackers import titles
 from ficgan.lab.attacks import Pairs
 from ficgan.lab.attacks.learned import Learned, read_header
-from ficgan.lab.bench import Bench, Subject, anonymiser_for, divided_set, opened
-from ficgan.lab.manifest import MANIFEST, Manifest, photo_keys
+from ficgan.lab.bench import MANIFEST, Bench, Manifest, Subject, anonymiser_for, divided_set, opened, photo_keys
 from ficgan.lab.matrix import run_matrix
 from ficgan.lab.matrix_config import AttackConfig, AttackSet, MatrixConfig, MethodConfig, SetConfig, get_scenarios
 from ficgan.lab.papers.bench import scaled
@@ -90,15 +89,10 @@ def evaluate_attacker(
         title=f"{header['attacker']} against {', '.join(methods) or manifest.config['anonymizer']['method']}",
         sets=[asked.placed(data, data.absolute().stem, **given)],
         methods=[MethodConfig.model_validate(one) for one in methods] or [_attacked(manifest)],
-        scenarios=["clear", "constant", "naive", "reversed-general", *scenarios],
-        recognisers=list(judges),
-        detector=manifest.config["detector"],
-        general=[spec, "mean-face"],
-        utility=False,
-        resamples=resamples,
-        pictures=pictures,
-        seed=seed,
-    )
+        scenarios=["clear", "constant", "naive", "reversed-general", *scenarios], recognisers=list(judges),
+        detector=manifest.config["detector"], general=[spec, "mean-face"], utility=False, resamples=resamples,
+        pictures=pictures, seed=seed,
+    )  # fmt: skip
     get_scenarios(config.scenarios)
     for method in config.methods:
         method.make()
@@ -168,13 +162,11 @@ def _mark(file: Path, config: MatrixConfig) -> dict[str, Any]:
     with file.open("rb") as weights:
         attacker = hashlib.file_digest(weights, "sha256").hexdigest()
     return {
-        "attacker_sha256": attacker,
-        "data": digest([faces.digest, faces.people.tolist(), groups, asked]),
-        "methods": digest(methods),
-        "scenarios": list(config.scenarios),
+        "attacker_sha256": attacker, "data": digest([faces.digest, faces.people.tolist(), groups, asked]),
+        "methods": digest(methods), "scenarios": list(config.scenarios),
         "judges": digest([(name, files_digest(name)) for name in config.recognisers]),
         "bootstrap": [config.resamples, config.seed],
-    }
+    }  # fmt: skip
 
 
 def _claim(out: Path, mark: dict[str, Any]) -> None:

@@ -90,15 +90,9 @@ def probabilities(network: AttributeNetwork, images: NDArray[np.uint8]) -> NDArr
 
 
 def fit(
-    network: AttributeNetwork,
-    images: NDArray[np.uint8],
-    labels: NDArray[np.uint8],
-    held: tuple[NDArray[np.uint8], NDArray[np.uint8]],
-    *,
-    epochs: int,
-    seed: int,
-    progress: Progress | None = None,
-) -> tuple[int, float]:
+    network: AttributeNetwork, images: NDArray[np.uint8], labels: NDArray[np.uint8],
+    held: tuple[NDArray[np.uint8], NDArray[np.uint8]], *, epochs: int, seed: int, progress: Progress | None = None,
+) -> tuple[int, float]:  # fmt: skip
     """Train with binary cross-entropy on shifted, mirrored, recoloured images; returns the kept epoch and its
     cross-entropy.
 
@@ -191,16 +185,9 @@ class AttributeClassifier:
 
 
 def train_attributes(
-    faces: Faces,
-    attributes: Mapping[str, NDArray[np.uint8]],
-    out: Path,
-    *,
-    source: Mapping[str, Any] | None = None,
-    epochs: int = 25,
-    seed: int = 0,
-    device: str = "cpu",
-    progress: Progress | None = None,
-) -> dict[str, Any]:
+    faces: Faces, attributes: Mapping[str, NDArray[np.uint8]], out: Path, *, source: Mapping[str, Any] | None = None,
+    epochs: int = 25, seed: int = 0, device: str = "cpu", progress: Progress | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """Train a classifier and measure it on people it has not seen: 70 % train, 10 % choose the epoch, 20 % measure
     (FICGAN, §4.2).
 
@@ -221,26 +208,16 @@ def train_attributes(
     torch.manual_seed(seed)
     network = AttributeNetwork(len(names)).to(device)
     epoch, error = fit(
-        network,
-        _inputs(faces.take(train), MARGIN),
-        labels[train],
-        (_inputs(faces.take(held), 0), labels[held]),
-        epochs=epochs,
-        seed=seed,
-        progress=progress,
-    )
+        network, _inputs(faces.take(train), MARGIN), labels[train], (_inputs(faces.take(held), 0), labels[held]),
+        epochs=epochs, seed=seed, progress=progress,
+    )  # fmt: skip
     read = probabilities(network, _inputs(faces.take(test), 0))
     training = {
-        "source": dict(source or {}),
-        "images": [len(train), len(held), len(test)],
-        "people": [len(np.unique(faces.people[rows])) for rows in (train, held, test)],
-        "size": SIZE,
-        "epochs": epochs,
-        "kept_epoch": epoch,
-        "held_cross_entropy": round(error, 4),
-        "seed": seed,
+        "source": dict(source or {}), "images": [len(train), len(held), len(test)],
+        "people": [len(np.unique(faces.people[rows])) for rows in (train, held, test)], "size": SIZE, "epochs": epochs,
+        "kept_epoch": epoch, "held_cross_entropy": round(error, 4), "seed": seed,
         "test": _measure(read, labels[test], labels[train], names),
-    }
+    }  # fmt: skip
     AttributeClassifier(names, network, training).save(out)
     return training
 
@@ -306,16 +283,10 @@ def binary_labels(
 
 
 def infer(
-    train: NDArray[np.floating],
-    train_labels: Mapping[str, NDArray[np.int8]],
-    test: NDArray[np.floating],
-    test_labels: Mapping[str, NDArray[np.int8]],
-    train_people: NDArray[np.integer],
-    people: NDArray[np.integer],
-    *,
-    resamples: int = 200,
-    seed: int = 0,
-) -> tuple[Figure, ...]:
+    train: NDArray[np.floating], train_labels: Mapping[str, NDArray[np.int8]], test: NDArray[np.floating],
+    test_labels: Mapping[str, NDArray[np.int8]], train_people: NDArray[np.integer], people: NDArray[np.integer], *,
+    resamples: int = 200, seed: int = 0,
+) -> tuple[Figure, ...]:  # fmt: skip
     """AUC with which a classifier, trained on anonymised faces of other people, predicts each attribute.
 
     Args:

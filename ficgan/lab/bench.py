@@ -1,9 +1,11 @@
-"""Sets on the bench: opened, cut and divided, with their judges, and as an attacker may see them."""
+"""A divided set with its judges and attackers, and the manifest of whom a trained attacker learnt from."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Sequence, Set
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -13,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer, Faces, Images
+from ficgan.arrays import content_key
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.faces import FaceDetector, get_detector
 from ficgan.lab import readers
-from ficgan.lab.manifest import refuse_the_known
+from ficgan.lab.attacks import REVERSERS
+from ficgan.lab.attacks.learned import Trained, read_header
 from ficgan.lab.matrix_config import MatrixConfig, SetConfig, SplitConfig, View
 from ficgan.lab.metrics.geometry import detect_faces, quick
 from ficgan.lab.metrics.intervals import Bootstrap, Sample
@@ -24,12 +28,124 @@ from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.readers import Embeddings, Reader
 from ficgan.lab.results import Figure
 from ficgan.lab.sets import FaceSet, Prepared, Quick, Split, check, open_set, prepare, split
-from ficgan.lab.stored import Store, digest, fingerprint
+from ficgan.lab.stored import Store, digest, fingerprint, write_file
+from ficgan.registry import parse_spec
 
 __all__ = [
-    "Bench", "FaceBench", "NotApplicable", "Refused", "Subject", "anonymised", "anonymiser_for", "content", "describe",
-    "divide", "divided_set", "known", "open_bench", "opened", "pixels_of", "prepared_set",
+    "MANIFEST", "Bench", "FaceBench", "Manifest", "NotApplicable", "Refused", "Subject", "anonymised",
+    "anonymiser_for", "content", "describe", "divide", "divided_set", "known", "open_bench", "opened", "photo_keys",
+    "pixels_of", "prepared_set", "refuse_the_known",
 ]  # fmt: skip
+
+MANIFEST = "manifest.json"
+SCHEMA = 2
+_WITHOUT_PHOTOS = 1  # Manifests of this version know crops only, which differ where the faces are cut in another way
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Whom an attacker learnt from, and how the set was divided: hashes of crops (`learnt`) and of image files
+    (`photos`); `withheld` parameters are not written.
+    """
+
+    config: dict[str, Any]
+    data: dict[str, Any]
+    split: dict[str, Any]
+    learnt: tuple[str, ...]
+    photos: tuple[str, ...] = ()
+    withheld: tuple[str, ...] = ()
+    version: str = ""
+
+    def write(self, path: Path) -> None:
+        tree = {"schema": SCHEMA, **dataclasses.asdict(self)}
+        write_file(path, json.dumps(tree, indent=1))
+
+    @classmethod
+    def read(cls, path: Path) -> Manifest:
+        """The manifest in a file."""
+        try:
+            tree = json.loads(path.read_text(encoding="utf-8"))
+            schema = tree.pop("schema")
+            if schema not in (SCHEMA, _WITHOUT_PHOTOS):
+                raise UsageError(f"{path} is of version {schema}, and {SCHEMA} can be read; train the attacker again")
+            lists = {key: tuple(tree.get(key, ())) for key in ("learnt", "photos", "withheld")}
+            return cls(**{**tree, **lists})
+        except FileNotFoundError:
+            raise UsageError(
+                f"there is no {path}, so nobody can tell whom the attacker beside it learnt from; put back the one of "
+                "its training, or train with `ficgan-attack train`"
+            ) from None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            if isinstance(error, UsageError):
+                raise
+            raise UsageError(f"{path} cannot be read as an attacker's manifest; train the attacker again") from None
+
+
+def photo_keys(one: SetConfig, names: Set[str]) -> tuple[str, ...]:
+    """Hashes of the image files of a set, sorted: of their bytes, so that folders, archives and crops do not matter."""
+    faces = _all_of(one)
+    return tuple(sorted(_keys(faces, [row for row, name in enumerate(faces.names) if name in names])))
+
+
+def refuse_the_known(specs: Sequence[str], one: SetConfig, prepared: Prepared, split: Split) -> None:
+    """Refuse trained attackers that learnt from any photo of a person who is to be tested."""
+    files = [Path(given["file"]) for text in specs for given in [_trained(text)] if given.get("file")]
+    if not files:
+        return
+    manifests = [_manifest_of(file) for file in files]
+    tested = np.concatenate([split.gallery, split.probe])
+    people = prepared.faces.people
+    assert people is not None
+    found = {content_key(prepared.faces.images[row]): prepared.faces.names[row]
+             for row in np.flatnonzero(np.isin(people, people[tested]))}  # fmt: skip
+    faces = _all_of(one)
+    mine = {prepared.faces.names[row] for row in tested}
+    who = faces.people[[row for row, name in enumerate(faces.names) if name in mine]]
+    found |= _keys(faces, np.flatnonzero(np.isin(faces.people, who)).tolist())
+    person = dict(zip(faces.names, faces.people.tolist(), strict=True))
+    for file, manifest in zip(files, manifests, strict=True):
+        known = sorted(name for key, name in found.items() if key in {*manifest.learnt, *manifest.photos})
+        if known:
+            count = len({person[name] for name in known})
+            raise UsageError(
+                f"{file.name} learnt from {count} of the {len(np.unique(who))} people it would be tested on, such as "
+                f"from {known[0]} of {one.name}; give the set, the options and the split it was trained with, or other "
+                "people"
+            )
+
+
+def _trained(spec: str) -> dict[str, str]:
+    name, given = parse_spec(spec)
+    return given if name in REVERSERS and issubclass(REVERSERS[name], Trained) else {}
+
+
+def _manifest_of(file: Path) -> Manifest:
+    path = file.parent / MANIFEST
+    manifest, header = Manifest.read(path), read_header(file)
+    if header["about"].get("split_sha256") != manifest.split.get("sha256"):
+        raise UsageError(f"{path} is of another training than {file.name} beside it; put back its own")
+    if not manifest.photos:
+        raise UsageError(
+            f"{path} does not say from which photos was learnt; give the same `ficgan-attack train` command once more, "
+            "which trains nothing again and writes it down"
+        )
+    return manifest
+
+
+def _all_of(one: SetConfig) -> FaceSet:
+    return open_set(one.path, layout=one.layout, labels=one.labels, identity=one.identity, name=one.name)
+
+
+def _keys(faces: FaceSet, rows: Sequence[int]) -> dict[str, str]:
+    """Hash of the bytes → name; unreadable files are neither learnt from nor tested."""
+    out = {}
+    for row in rows:
+        try:
+            out[hashlib.blake2b(faces.blobs[row].read(), digest_size=16).hexdigest()] = faces.names[row]
+        except InputError:
+            continue
+    return out
+
 
 Rows = NDArray[np.int64]
 _CHUNK = 256  # faces that are anonymised together
@@ -77,12 +193,10 @@ class FaceBench:
         index, whole = np.asarray(rows, np.int64), self.prepared
         faces = whole.faces.take(index)
         return replace(
-            whole,
-            faces=faces if images is None else faces.with_images(images),
-            rows=whole.rows[index],
+            whole, faces=faces if images is None else faces.with_images(images), rows=whole.rows[index],
             attributes={name: values[index] for name, values in whole.attributes.items()},
             groups={name: tuple(values[row] for row in index) for name, values in whole.groups.items()},
-        )
+        )  # fmt: skip
 
 
 @dataclass
@@ -290,14 +404,9 @@ def describe(config: MatrixConfig, one: SetConfig, out: Path) -> dict[str, Any]:
     attributes = {name: values.tolist() for name, values in prepared.attributes.items()}
     labels = digest([attributes, {name: list(values) for name, values in prepared.groups.items()}])
     return {
-        **facts,
-        **lessons,
-        "digest": digest([facts["pixels"], parts.digest, labels, lessons]),
-        "licence": one.licence or facts["licence"],
-        "size": one.size,
-        "context": one.context,
-        "split": parts.manifest,
-    }
+        **facts, **lessons, "digest": digest([facts["pixels"], parts.digest, labels, lessons]),
+        "licence": one.licence or facts["licence"], "size": one.size, "context": one.context, "split": parts.manifest,
+    }  # fmt: skip
 
 
 def open_bench(config: MatrixConfig, one: SetConfig, out: Path) -> Bench:
@@ -311,22 +420,11 @@ def _cached_bench(text: str, name: str, out: Path) -> Bench:
     one = next(one for one in config.sets if one.name == name)
     prepared, parts, lessons = _checked(config, one, out)
     return Bench(
-        prepared,
-        parts,
-        readers.get_readers(tuple(config.recognisers)),
-        quick(_detector(config.detector)),
-        Store(out / "store"),
-        seed=config.seed,
-        resamples=config.resamples,
-        general=config.general,
-        specialised=config.specialised,
-        retrain=config.retrain,
-        columns=config.groups,
-        candidates=config.candidates,
-        retrieval_probes=config.retrieval_probes,
-        reversal_metrics=config.reversal_metrics,
-        lessons=lessons,
-    )
+        prepared, parts, readers.get_readers(tuple(config.recognisers)), quick(_detector(config.detector)),
+        Store(out / "store"), seed=config.seed, resamples=config.resamples, general=config.general,
+        specialised=config.specialised, retrain=config.retrain, columns=config.groups, candidates=config.candidates,
+        retrieval_probes=config.retrieval_probes, reversal_metrics=config.reversal_metrics, lessons=lessons,
+    )  # fmt: skip
 
 
 def _checked(config: MatrixConfig, one: SetConfig, out: Path) -> tuple[Prepared, Split, Prepared | None]:

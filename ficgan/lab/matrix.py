@@ -32,7 +32,7 @@ from ficgan.lab.bench import (
     known,
     open_bench,
     pixels_of,
-)
+)  # fmt: skip
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, Scenario, SetConfig, get_scenarios, without_folder
 from ficgan.lab.metrics.intervals import wilson_share
 from ficgan.lab.metrics.privacy import (
@@ -43,7 +43,7 @@ from ficgan.lab.metrics.privacy import (
     privacy_figures,
     rank,
     reversibility,
-)
+)  # fmt: skip
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.metrics.utility import Judges, Readings, compare
 from ficgan.lab.probe import run_identity_probe
@@ -63,13 +63,9 @@ _OF_BOTH = ("linkability", "attribute-inference")  # But for those that say some
 
 
 def run_trials(
-    bench: Bench,
-    anonymizer: Anonymizer | None,
-    label: str,
-    scenarios: Sequence[Scenario],
-    *,
+    bench: Bench, anonymizer: Anonymizer | None, label: str, scenarios: Sequence[Scenario], *,
     progress: Callable[[str], object] | None = None,
-) -> list[Trial]:
+) -> list[Trial]:  # fmt: skip
     """Trials of one anonymiser (None: the clear images), by scenario, attacker and judge; a scenario that cannot be run
     says why.
     """
@@ -250,11 +246,9 @@ def _inference(bench: Bench, subject: Subject, label: str, scenario: Scenario) -
 
 
 _RUNS: Mapping[str, Callable[[Bench, Subject, str, Scenario], list[Trial]]] = {
-    "inference": _inference,
-    "retrieval": run_retrieval,
-    "closed retrieval": run_retrieval,
+    "inference": _inference, "retrieval": run_retrieval, "closed retrieval": run_retrieval,
     "identity probe": run_identity_probe,
-}
+}  # fmt: skip
 """Kinds of attackers whose trials are not recognition."""
 
 

@@ -22,12 +22,9 @@ __all__ = [
 ]  # fmt: skip
 
 _LAZY = {
-    "anonymise_scan": "scan",
-    "compare_scans": "scan",
-    "project": "projection",
-    "read_cloud": "files",
+    "anonymise_scan": "scan", "compare_scans": "scan", "project": "projection", "read_cloud": "files",
     "write_cloud": "files",
-}
+}  # fmt: skip
 """Names whose modules load SciPy, so they are imported when first used."""
 
 

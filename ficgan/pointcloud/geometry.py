@@ -47,11 +47,9 @@ def cloud_distances(first: Cloud, second: Cloud) -> CloudDistances:
     """All distances; raises InputError where a cloud has no points."""
     there, back = _nearest(first, second)[0], _nearest(second, first)[0]
     return CloudDistances(
-        float(there.mean()),
-        float(back.mean()),
-        float(max(there.max(), back.max())),
+        float(there.mean()), float(back.mean()), float(max(there.max(), back.max())),
         float(max(np.quantile(there, 0.95), np.quantile(back, 0.95))),
-    )
+    )  # fmt: skip
 
 
 def chamfer(first: Cloud, second: Cloud) -> float:

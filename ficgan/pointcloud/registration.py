@@ -81,14 +81,9 @@ def register(
 
 
 def icp(
-    moving: Cloud,
-    fixed: Cloud,
-    start: Floats | None = None,
-    *,
-    reach: float = 0.02,
-    iterations: int = 30,
+    moving: Cloud, fixed: Cloud, start: Floats | None = None, *, reach: float = 0.02, iterations: int = 30,
     tolerance: float = 1e-6,
-) -> Registration:
+) -> Registration:  # fmt: skip
     """Point-to-plane ICP (Chen and Medioni 1992; thesis, eq. 3.3) from a start [4,4], with pairs within `reach`.
 
     It ends as Open3D's: where fitness and RMSE within `reach` change by less than `tolerance`.

@@ -18,7 +18,7 @@ from ficgan.pointcloud.cloud import (
     merged,
     without_duplicates,
     without_outliers,
-)
+)  # fmt: skip
 from ficgan.pointcloud.frame import FEWEST, FaceLandmarks, Placed, canonical, other_faces
 from ficgan.pointcloud.methods import CloudAnonymizer
 
@@ -123,13 +123,9 @@ def prepare_placed(placed: Placed, config: PreparationConfig | None = None) -> P
         )
     last = _sampled(kept, config.last)
     counts = {
-        "scan": len(cloud) + duplicates,
-        "box": len(inner) + len(outer),
-        "inner": len(inner),
-        "first sampling": len(first),
-        "outliers": len(kept),
-        "last sampling": len(last),
-    }
+        "scan": len(cloud) + duplicates, "box": len(inner) + len(outer), "inner": len(inner),
+        "first sampling": len(first), "outliers": len(kept), "last sampling": len(last),
+    }  # fmt: skip
     return Prepared(last, outer, placed.transform, placed.how, placed.likeness, counts, config.last, duplicates)
 
 
@@ -150,14 +146,9 @@ class AnonymisedScan:
 
 
 def anonymise_scan(
-    cloud: Cloud,
-    method: CloudAnonymizer,
-    *,
-    landmarks: FaceLandmarks | None = None,
-    config: PreparationConfig | None = None,
-    rest: Rest = "head",
-    name: str = "",
-) -> AnonymisedScan:
+    cloud: Cloud, method: CloudAnonymizer, *, landmarks: FaceLandmarks | None = None,
+    config: PreparationConfig | None = None, rest: Rest = "head", name: str = "",
+) -> AnonymisedScan:  # fmt: skip
     """Replace the face in a scan, metres, in any orientation (thesis, §4.1.4.2 and §4.3.2).
 
     What lies within 14 cm of the nose tip is anonymised or left out. Of the rest, which may still tell something,
@@ -277,11 +268,8 @@ def compare_scans(
         )
     return {
         "points": {"clear": len(source), "anonymised": len(result), "outside": int((outside & ~untouched).sum())},
-        "frame": placed.how,
-        "chamfer_mm": round(1e3 * distances.chamfer, 4),
-        "hausdorff_mm": round(1e3 * distances.hausdorff, 3),
-        "hausdorff_95_mm": round(1e3 * distances.hausdorff_95, 3),
+        "frame": placed.how, "chamfer_mm": round(1e3 * distances.chamfer, 4),
+        "hausdorff_mm": round(1e3 * distances.hausdorff, 3), "hausdorff_95_mm": round(1e3 * distances.hausdorff_95, 3),
         "normal_error_degrees": round(normal_error(result, source), 2),
-        "curvature_error_per_m": round(curvature_error(result, source), 2),
-        "warnings": warnings,
-    }
+        "curvature_error_per_m": round(curvature_error(result, source), 2), "warnings": warnings,
+    }  # fmt: skip

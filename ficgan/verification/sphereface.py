@@ -37,11 +37,9 @@ class ResidualUnit(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv2d(channels, channels, 3, padding=1),
-            nn.PReLU(channels),
-            nn.Conv2d(channels, channels, 3, padding=1),
-            nn.PReLU(channels),
-        )
+            nn.Conv2d(channels, channels, 3, padding=1), nn.PReLU(channels),
+            nn.Conv2d(channels, channels, 3, padding=1), nn.PReLU(channels),
+        )  # fmt: skip
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.body(x)
@@ -53,11 +51,9 @@ class SphereFace20(nn.Module):
     """
 
     def __init__(
-        self,
-        channels: tuple[int, ...] = (64, 128, 256, 512),
-        units: tuple[int, ...] = (1, 2, 4, 1),
+        self, channels: tuple[int, ...] = (64, 128, 256, 512), units: tuple[int, ...] = (1, 2, 4, 1),
         dimensions: int = 512,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         self.channels, self.units, self.dimensions = tuple(channels), tuple(units), dimensions
         stages, width = [], 3

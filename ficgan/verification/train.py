@@ -28,7 +28,7 @@ from ficgan.verification.sphereface import (
     load_whole,
     save_sphereface,
     save_whole,
-)
+)  # fmt: skip
 from ficgan.verification.verifier import AlignedInput
 
 _MEAN, _SCALE = 127.5, 128.0
@@ -95,11 +95,9 @@ class VerifierTrainer:
         self.network = network.to(self.device)
         self.aligned = AlignedInput(alignment, data.resolution, SPHEREFACE_POINTS, SPHEREFACE_SIZE).to(self.device)
         self.optimizer = torch.optim.SGD(
-            [*self.network.parameters(), *self.head.parameters()],
-            config.learning_rate,
-            momentum=config.momentum,
+            [*self.network.parameters(), *self.head.parameters()], config.learning_rate, momentum=config.momentum,
             weight_decay=config.weight_decay,
-        )
+        )  # fmt: skip
         # SGD would make these at its first step; made here, a state is whole at any step.
         for _, parameter in self._parameters():
             self.optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
@@ -211,13 +209,9 @@ def verification_accuracy(embeddings: Tensor, people: NDArray[np.int64], *, pair
     best = int(np.argmax(right))
     below = np.searchsorted(d_sorted, s, "left") + np.searchsorted(d_sorted, s, "right")
     return Accuracy(
-        accuracy=float(right[best] / (2 * len(s))),
-        auc=float(below.mean() / (2 * len(d))),
-        threshold=float(thresholds[best]),
-        same=float(s.mean()),
-        different=float(d.mean()),
-        pairs=len(s),
-    )
+        accuracy=float(right[best] / (2 * len(s))), auc=float(below.mean() / (2 * len(d))),
+        threshold=float(thresholds[best]), same=float(s.mean()), different=float(d.mean()), pairs=len(s),
+    )  # fmt: skip
 
 
 def _split(people: NDArray[np.int64], config: VerifierTraining) -> tuple[Tensor, Tensor, Tensor, NDArray[np.int64]]:

@@ -26,7 +26,7 @@ from ficgan.lab.annotation.boxes import (
     merge,
     overlaps,
     pairs,
-)
+)  # fmt: skip
 from ficgan.lab.annotation.make import EXPORT_SCHEMA, Batch, Item, Key
 from ficgan.lab.metrics.intervals import wilson
 from ficgan.lab.stored import read_json, text_table

@@ -158,22 +158,11 @@ class KernelEstimator:
 
     @classmethod
     def train(
-        cls,
-        images: Images,
-        kernels: Sequence[int],
-        *,
-        validation: Images | None = None,
-        rule: str = "opencv",
-        after: After | None = None,
-        network: str = "windowed",
-        weights: str | Path | None = None,
-        epochs: int | None = None,
-        batch: int | None = None,
-        rate: float | None = None,
-        seed: int = 0,
-        device: str = "auto",
-        told: Told | None = None,
-    ) -> KernelEstimator:
+        cls, images: Images, kernels: Sequence[int], *, validation: Images | None = None, rule: str = "opencv",
+        after: After | None = None, network: str = "windowed", weights: str | Path | None = None,
+        epochs: int | None = None, batch: int | None = None, rate: float | None = None, seed: int = 0,
+        device: str = "auto", told: Told | None = None,
+    ) -> KernelEstimator:  # fmt: skip
         """Train on clear faces [N,S,S,3] uint8, each blurred with each kernel (Revelio, §4.2 and §5.4).
 
         Args:

@@ -22,7 +22,7 @@ from ficgan.lab.attacks.base import (
     ReverserTraits,
     luminance,
     mean_ssim,
-)
+)  # fmt: skip
 from ficgan.lab.attacks.kernel import areas, blur_gain, blur_matrix, filtered, laplacian, spectrum
 from ficgan.registry import param
 
@@ -190,11 +190,9 @@ class InterpolateGrey(Reverser):
 
     name: ClassVar[str] = "interpolate-grey"
     traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Interpolation of grey pixels",
-        source="Fantômas, §6.2.3",
-        knowledge=frozenset({"method"}),
+        title="Interpolation of grey pixels", source="Fantômas, §6.2.3", knowledge=frozenset({"method"}),
         against=frozenset({"dp-snow"}),
-    )
+    )  # fmt: skip
 
     grey: int = param(127, "value that all three channels have where a pixel was replaced", low=0, high=255)
     least: int = param(4, "neighbours that must be valid", low=1, high=8)
@@ -238,11 +236,9 @@ class Wiener(Reverser):
 
     name: ClassVar[str] = "wiener"
     traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Wiener filter",
-        source="Fantômas, §6.2.1",
-        knowledge=frozenset({"pairs"}),
+        title="Wiener filter", source="Fantômas, §6.2.1", knowledge=frozenset({"pairs"}),
         against=BLURS | NOISES | {"pixelation"},
-    )
+    )  # fmt: skip
 
     kernel: int = param(0, "width of the kernel in pixels, odd; 0: chosen on pairs", low=0)
     sigma: float = param(0.0, "its deviation in pixels; 0: as OpenCV gives one of that width", low=0)
@@ -382,11 +378,9 @@ class RichardsonLucy(Reverser):
 
     name: ClassVar[str] = "richardson-lucy"
     traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Richardson–Lucy deconvolution",
-        source="Fantômas, §6.2.1; Fish et al. 1995",
-        knowledge=frozenset({"pairs"}),
-        against=BLURS | NOISES,
-    )
+        title="Richardson–Lucy deconvolution", source="Fantômas, §6.2.1; Fish et al. 1995",
+        knowledge=frozenset({"pairs"}), against=BLURS | NOISES,
+    )  # fmt: skip
 
     kernel: int = param(0, "width of the kernel in pixels, odd; 0: found on pairs, or for each picture", low=0)
     rounds: int = param(30, "iterations; chosen on pairs with the kernel", low=1)

@@ -231,13 +231,9 @@ class Row:
 
 
 def measure_aligned(
-    deid: Deidentifier,
-    crops: NDArray[np.uint8],
-    *,
-    layers: Sequence[int],
-    judges: Sequence[Recognizer],
+    deid: Deidentifier, crops: NDArray[np.uint8], *, layers: Sequence[int], judges: Sequence[Recognizer],
     detector: FaceDetector | None = None,
-) -> list[Row]:
+) -> list[Row]:  # fmt: skip
     """Figures on aligned crops [N,S,S,3] uint8 RGB of different people: strangers, reconstruction, then each i."""
     if len(crops) < 2:
         raise UsageError(f"{len(crops)} faces are too few to measure with; give at least 2")

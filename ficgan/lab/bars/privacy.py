@@ -102,13 +102,9 @@ def strangers(bench: BarsBench, reader: Reader) -> Strangers:
     else:
         far = mean(score > threshold, alike, f"{pairs}; threshold {threshold:.3f}")
     return Strangers(
-        mean(cosine, alike, pairs),
-        mean(score > reader.threshold, alike, pairs),
-        far,
-        mean(cosine, others, "all strangers"),
-        threshold,
-        "" if threshold is None else _doubt(pool),
-    )
+        mean(cosine, alike, pairs), mean(score > reader.threshold, alike, pairs), far,
+        mean(cosine, others, "all strangers"), threshold, "" if threshold is None else _doubt(pool),
+    )  # fmt: skip
 
 
 def identity(bench: BarsBench, seen: Mapping[str, Embeddings], known: Mapping[str, Strangers]) -> Figures:

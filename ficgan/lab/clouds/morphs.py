@@ -195,13 +195,9 @@ def morphs_of_folder(folder: Path | str, progress: Callable[[int, int], object] 
 
 
 def build_morphs(
-    clouds: Sequence[Cloud],
-    landmarks: Sequence[FaceLandmarks],
-    people: Sequence[str],
-    expressions: Sequence[str],
-    *,
+    clouds: Sequence[Cloud], landmarks: Sequence[FaceLandmarks], people: Sequence[str], expressions: Sequence[str], *,
     progress: Callable[[int, int], object] | None = None,
-) -> MorphModel:
+) -> MorphModel:  # fmt: skip
     """A model of synthetic people from scans of a few, metres, each with 68 landmarks. The template is the first
     neutral scan.
     """
@@ -232,11 +228,9 @@ def build_morphs(
     return MorphModel(
         np.stack([shapes[number] for number in rest.values()]).astype(np.float32),
         np.array(differences, np.float32).reshape(len(moods), len(points), 3),
-        tuple(expressions[number] for number in moods),
-        at,
-        regions(points, marks),
+        tuple(expressions[number] for number in moods), at, regions(points, marks),
         np.stack(tones) if len(tones) == len(rest) else None,
-    )
+    )  # fmt: skip
 
 
 def _placed(cloud: Cloud, marks: FaceLandmarks) -> tuple[Array, Array]:

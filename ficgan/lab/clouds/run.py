@@ -25,7 +25,7 @@ from ficgan.lab.clouds.tables import (
     parrot_of,
     trial,
     utility,
-)
+)  # fmt: skip
 from ficgan.lab.clouds.treatments import Guesses, inverse_degrees, inverses, lesson_rows, lessons, train_and_guess
 from ficgan.lab.metrics.intervals import Bootstrap, Sample
 from ficgan.lab.metrics.scores import Scores

@@ -105,14 +105,11 @@ def utility(clear: Record, made: Record, sample: Sample, iou: float, miss: float
     detected = sample.share("delta-detection", known & made["found"] & (overlap >= iou), note)
     ssim, seconds = sample.mean("ssim", made["ssim"]), np.where(made["made"], made["seconds"], np.nan)
     figures = [
-        detected,
-        Figure("detection-drop", base - (detected.value or 0.0), n=count, unit="clouds"),
+        detected, Figure("detection-drop", base - (detected.value or 0.0), n=count, unit="clouds"),
         sample.mean("box-iou", np.where(known, overlap, np.nan)),
         sample.median("landmark-distance", landmark_distances(clear, made, miss), f"{miss:g} px where no face is"),
-        ssim,
-        _frechet(clear, made),
-        sample.mean("seconds", seconds),
-    ]
+        ssim, _frechet(clear, made), sample.mean("seconds", seconds),
+    ]  # fmt: skip
     if np.isfinite(seconds).any():
         timed = int(np.isfinite(seconds).sum())
         figures.append(Figure("seconds-sd", float(np.nanstd(seconds)), n=timed, unit="clouds"))

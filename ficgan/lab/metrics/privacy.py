@@ -327,23 +327,14 @@ def privacy_figures(
     both = (False, True)
     return (
         *(rank(scores, k, failures=failures, **draw) for failures in both for k in ranks),
-        rank_per_probe(scores, **draw),
-        people_found(scores, **draw),
-        auc(scores, **draw),
-        leak(scores, **draw),
-        eer(scores, **draw),
-        *(tar_at_far(scores, far, failures=failures, **draw) for failures in both for far in FARS),
-        genuine_similarity(scores, **draw),
-        match_rate(scores, threshold, **draw),
-        match_rate(scores, threshold, failures=True, **draw),
-        false_match_rate(scores, threshold, **draw),
-        linkability(scores, **draw),
-        singling_out(scores, threshold, **draw),
-        singling_out(scores, threshold, anyone=True, **draw),
-        identification(scores, threshold, **draw),
-        false_identification(scores, threshold, **draw),
-        failures_to_acquire(scores, **draw),
-    )
+        rank_per_probe(scores, **draw), people_found(scores, **draw), auc(scores, **draw), leak(scores, **draw),
+        eer(scores, **draw), *(tar_at_far(scores, far, failures=failures, **draw) for failures in both for far in FARS),
+        genuine_similarity(scores, **draw), match_rate(scores, threshold, **draw),
+        match_rate(scores, threshold, failures=True, **draw), false_match_rate(scores, threshold, **draw),
+        linkability(scores, **draw), singling_out(scores, threshold, **draw),
+        singling_out(scores, threshold, anyone=True, **draw), identification(scores, threshold, **draw),
+        false_identification(scores, threshold, **draw), failures_to_acquire(scores, **draw),
+    )  # fmt: skip
 
 
 def privacy_curves(scores: Scores) -> dict[str, list[list[float]]]:

@@ -41,16 +41,9 @@ class Scores:
 
     @classmethod
     def compare(
-        cls,
-        probe: ArrayLike,
-        gallery: ArrayLike,
-        probe_people: ArrayLike,
-        gallery_people: ArrayLike,
-        *,
-        metric: Metric,
-        acquired: ArrayLike | None = None,
-        exclude_same: bool = False,
-    ) -> Scores:
+        cls, probe: ArrayLike, gallery: ArrayLike, probe_people: ArrayLike, gallery_people: ArrayLike, *,
+        metric: Metric, acquired: ArrayLike | None = None, exclude_same: bool = False,
+    ) -> Scores:  # fmt: skip
         """Compare embeddings [P,D] with [G,D] by "cosine", or by negative "euclidean" distance.
 
         Args:
@@ -77,15 +70,9 @@ class Scores:
 
     @classmethod
     def from_matrix(
-        cls,
-        matrix: ArrayLike,
-        probe_people: ArrayLike,
-        gallery_people: ArrayLike,
-        *,
-        metric: Metric = "cosine",
-        acquired: ArrayLike | None = None,
-        exclude_same: bool = False,
-    ) -> Scores:
+        cls, matrix: ArrayLike, probe_people: ArrayLike, gallery_people: ArrayLike, *, metric: Metric = "cosine",
+        acquired: ArrayLike | None = None, exclude_same: bool = False,
+    ) -> Scores:  # fmt: skip
         """From similarities [P,G], higher is more alike; the rest as in `compare`."""
         given = _numbers(matrix, "matrix of")
         people = _people(probe_people, len(given), "probe")
@@ -98,16 +85,9 @@ class Scores:
 
     @classmethod
     def _of(
-        cls,
-        matrix: Floats,
-        people: NDArray[np.int64],
-        enrolled: NDArray[np.int64],
-        acquired: NDArray[np.bool_],
-        order: Index,
-        metric: Metric,
-        same: bool,
-        twins: int,
-    ) -> Scores:
+        cls, matrix: Floats, people: NDArray[np.int64], enrolled: NDArray[np.int64], acquired: NDArray[np.bool_],
+        order: Index, metric: Metric, same: bool, twins: int,
+    ) -> Scores:  # fmt: skip
         rows = np.flatnonzero(acquired)
         bad = rows[~np.isfinite(matrix).all(1)]
         if len(bad):
@@ -124,12 +104,9 @@ class Scores:
         if mask.shape != self.people.shape or mask.dtype != bool:
             raise UsageError(f"a mask of {mask.dtype} {list(mask.shape)} does not fit {len(self.people)} probes")
         return replace(
-            self,
-            similarity=self.similarity[mask],
-            people=self.people[mask],
-            acquired=self.acquired[mask],
+            self, similarity=self.similarity[mask], people=self.people[mask], acquired=self.acquired[mask],
             _resampled={},
-        )
+        )  # fmt: skip
 
     def __len__(self) -> int:
         return len(self.people)

@@ -286,13 +286,9 @@ def kept(
 
 
 def compare(
-    clear: Readings,
-    anonymised: Readings,
-    *,
-    region: Box | None = None,
-    labels: NDArray[np.uint8] | None = None,
+    clear: Readings, anonymised: Readings, *, region: Box | None = None, labels: NDArray[np.uint8] | None = None,
     bootstrap: Bootstrap = BOOTSTRAP,
-) -> tuple[Figure, ...]:
+) -> tuple[Figure, ...]:  # fmt: skip
     """Every utility figure that applies, in the order of `UTILITY`; value None, with the reason, if a judge is missing.
 
     Args:

@@ -81,32 +81,21 @@ age-related hairstyle, hat and necklaces"."""
 FANTOMAS_SPLIT = {"people": 5000, "background": 200, "attacker": 4500, "test": 300, "size": 224, "enrolment": 0.75}
 """Sections 7.3 and 7.4; the share of enrolled images is the released program's."""
 FANTOMAS_PARAMETERS: dict[str, dict[str, Any]] = {
-    "Block Permutation": {"block size": 32},
-    "Pixel Relocation": {"steps": 50},
-    "Gaussian Noise": {"σ": 200},
-    "Gaussian Blur": {"kernel size": 29},
-    "Pixelation": {"size": 16},
-    "Fawkes": {"mode": "high"},
-    "DP Pix": {"ε": 5, "b": 12, "m": 16},
-    "DP Snow": {"δ": 0.5},
-    "DP Samp": {"ε": 25, "k": 24, "m": 12},
-    "k-Same-Pixel": {"k": 10},
-    "k-Same-Eigen": {"k": 10},
-}
+    "Block Permutation": {"block size": 32}, "Pixel Relocation": {"steps": 50}, "Gaussian Noise": {"σ": 200},
+    "Gaussian Blur": {"kernel size": 29}, "Pixelation": {"size": 16}, "Fawkes": {"mode": "high"},
+    "DP Pix": {"ε": 5, "b": 12, "m": 16}, "DP Snow": {"δ": 0.5}, "DP Samp": {"ε": 25, "k": 24, "m": 12},
+    "k-Same-Pixel": {"k": 10}, "k-Same-Eigen": {"k": 10},
+}  # fmt: skip
 """Table 3; methods without parameters are not in it (Eye Mask, k-RTIO, DeepPrivacy, CIAGAN)."""
 FANTOMAS_REVERSIBLE = {
     "Eye Mask": "reversible, but parrots do better than their model (7.5.2, E3.1; 7.6.2)",
     "Block Permutation": "almost at the clear baseline (7.5.2, E1.1); the positive control (6.1.1)",
     "Pixel Relocation": "almost at the clear baseline (7.5.2, E1.1)",
     "Gaussian Noise": "partially (7.5.2, E1.3); not every pixel is changed (7.6.2)",
-    "Gaussian Blur": "partially (7.6.1)",
-    "Pixelation": "partially (7.6.1)",
-    "Fawkes": "highly reversible (8)",
-    "k-RTIO": "partially (7.5.2, E1.3)",
-    "DP Pix": "partially (7.6.3)",
-    "DP Snow": "close to perfect (7.5.2)",
+    "Gaussian Blur": "partially (7.6.1)", "Pixelation": "partially (7.6.1)", "Fawkes": "highly reversible (8)",
+    "k-RTIO": "partially (7.5.2, E1.3)", "DP Pix": "partially (7.6.3)", "DP Snow": "close to perfect (7.5.2)",
     "DP Samp": "very little improvement (7.5.2)",
-}
+}  # fmt: skip
 """“11 out of 15” (abstract, 11), and the text's own words in short; accuracies by method stand in plots only."""
 FANTOMAS_IRREVERSIBLE = dict.fromkeys(
     ("k-Same-Pixel", "k-Same-Eigen", "DeepPrivacy", "CIAGAN"),

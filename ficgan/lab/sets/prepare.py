@@ -108,14 +108,10 @@ class Prepared:
         """The set in a report: its source, faces, people, failures to acquire; JSON-ready."""
         people = np.zeros(0) if self.faces.people is None else self.faces.people
         return {
-            **self.source,
-            "faces": len(self),
-            "people": len(np.unique(people[people >= 0])),
-            "failures_to_acquire": [list(pair) for pair in self.missed],
-            "cut_by_the_border": len(self.cut),
-            "region": list(self.region),
-            "pixels": self.digest,
-        }
+            **self.source, "faces": len(self), "people": len(np.unique(people[people >= 0])),
+            "failures_to_acquire": [list(pair) for pair in self.missed], "cut_by_the_border": len(self.cut),
+            "region": list(self.region), "pixels": self.digest,
+        }  # fmt: skip
 
 
 @dataclass
@@ -141,16 +137,10 @@ def default_detector() -> FaceDetector:
 
 
 def prepare(
-    faceset: FaceSet,
-    *,
-    size: int = 128,
-    context: float = 1.0,
-    detector: FaceDetector | None = None,
-    alignment: Alignment | None = None,
-    aligned: bool = False,
-    cache: Path | None = None,
+    faceset: FaceSet, *, size: int = 128, context: float = 1.0, detector: FaceDetector | None = None,
+    alignment: Alignment | None = None, aligned: bool = False, cache: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> Prepared:
+) -> Prepared:  # fmt: skip
     """Aligned crops of a set; images in which no face is acquired are listed (Fantômas, §7.3).
 
     Args:
@@ -165,11 +155,9 @@ def prepare(
     region = (margin, margin, size - margin, size - margin)
     detector = None if aligned else detector or default_detector()
     how = {
-        "size": size,
-        "region": list(region),
-        "alignment": alignment_name(alignment),
+        "size": size, "region": list(region), "alignment": alignment_name(alignment),
         "detector": None if detector is None else detector.name,
-    }
+    }  # fmt: skip
     inner = getattr(detector, "detector", detector)
     key = _key(faceset, {**how, "threshold": getattr(inner, "threshold", None), "placed": asdict(alignment)})
     crops = _read_crops(cache, key)
@@ -184,15 +172,9 @@ def prepare(
         raise InputError(f"no face was acquired in {len(faceset)} images of {faceset.name}; the first: {missed[0][1]}")
     found = faceset.take(crops.rows)
     return Prepared(
-        Faces(crops.images, found.names, crops.landmarks, found.people),
-        region,
-        crops.rows,
-        found.attributes,
-        found.groups,
-        missed,
-        tuple(faceset.names[row] for row in crops.rows[crops.cut]),
-        {**faceset.facts(), **how},
-    )
+        Faces(crops.images, found.names, crops.landmarks, found.people), region, crops.rows, found.attributes,
+        found.groups, missed, tuple(faceset.names[row] for row in crops.rows[crops.cut]), {**faceset.facts(), **how},
+    )  # fmt: skip
 
 
 def _check(faceset: FaceSet, size: int, context: float, aligned: bool, alignment: Alignment) -> None:

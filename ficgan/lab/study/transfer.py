@@ -28,7 +28,7 @@ from ficgan.lab.study.training import (
     outputs,
     replace_head,
     training_batches,
-)
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -37,7 +37,7 @@ from ficgan.lab.survey.design import (
     Rules,
     draw,
     people_needed,
-)
+)  # fmt: skip
 from ficgan.registry import parse_spec
 
 __all__ = ["CLEAR", "CONSENT", "Change", "Survey", "changes_of", "make_survey", "page_html", "write_survey"]

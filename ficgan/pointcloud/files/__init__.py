@@ -46,16 +46,13 @@ class Format:
 
 
 FORMATS = {
-    ".ply": Format(ply.read, ply.write),
-    ".obj": Format(obj.read, obj.write),
-    ".pcd": Format(pcd.read, pcd.write),
+    ".ply": Format(ply.read, ply.write), ".obj": Format(obj.read, obj.write), ".pcd": Format(pcd.read, pcd.write),
     **dict.fromkeys((".xyz", ".asc", ".txt"), Format(columns.read_table, columns.write_table)),
     **dict.fromkeys((".xyzn", ".xyzrgb"), Format(columns.read_table, None)),
-    ".pts": Format(columns.read_table, columns.write_pts),
-    ".csv": Format(columns.read_table, columns.write_csv),
+    ".pts": Format(columns.read_table, columns.write_pts), ".csv": Format(columns.read_table, columns.write_csv),
     ".npy": Format(columns.read_npy, columns.write_npy, points_only=True),
     ".npz": Format(columns.read_npz, columns.write_npz),
-}
+}  # fmt: skip
 """By suffix, in small letters."""
 
 

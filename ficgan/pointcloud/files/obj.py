@@ -23,7 +23,7 @@ from ficgan.pointcloud.files.columns import (
     shown,
     table,
     write_rows,
-)
+)  # fmt: skip
 
 __all__ = ["bilinear", "read", "write"]
 

@@ -25,7 +25,7 @@ from ficgan.pointcloud.files.columns import (
     shown,
     table,
     write_rows,
-)
+)  # fmt: skip
 
 __all__ = ["read", "unpack", "write"]
 
@@ -220,17 +220,10 @@ def write(file: BinaryIO, cloud: Cloud, binary: bool, unit: str = "m") -> None:
         arrays.append(cloud.normals.astype("f4"))
     sizes = [array.dtype.str[2:] for array in arrays for _ in range(array.shape[1])]
     lines = [
-        "VERSION 0.7",
-        f"FIELDS {' '.join(names)}",
-        f"SIZE {' '.join(sizes)}",
-        f"TYPE {' '.join(['F'] * len(names))}",
-        f"COUNT {' '.join(['1'] * len(names))}",
-        f"WIDTH {len(cloud)}",
-        "HEIGHT 1",
-        "VIEWPOINT 0 0 0 1 0 0 0",
-        f"POINTS {len(cloud)}",
-        f"DATA {'binary' if binary else 'ascii'}",
-    ]
+        "VERSION 0.7", f"FIELDS {' '.join(names)}", f"SIZE {' '.join(sizes)}", f"TYPE {' '.join(['F'] * len(names))}",
+        f"COUNT {' '.join(['1'] * len(names))}", f"WIDTH {len(cloud)}", "HEIGHT 1", "VIEWPOINT 0 0 0 1 0 0 0",
+        f"POINTS {len(cloud)}", f"DATA {'binary' if binary else 'ascii'}",
+    ]  # fmt: skip
     file.write(("\n".join(lines) + "\n").encode())
     if binary:
         file.write(row_bytes(arrays))

@@ -27,7 +27,7 @@ from ficgan.pointcloud.files.columns import (
     shown,
     table,
     write_rows,
-)
+)  # fmt: skip
 
 __all__ = ["read", "write"]
 
@@ -235,13 +235,11 @@ def write(file: BinaryIO, cloud: Cloud, binary: bool, unit: str = "m") -> None:
     if cloud.colors is not None:
         parts.append(("red green blue", cloud.colors))
     lines = [
-        "ply",
-        f"format {'binary_little_endian' if binary else 'ascii'} 1.0",
-        f"comment {UNIT_NAMES[unit]}",
+        "ply", f"format {'binary_little_endian' if binary else 'ascii'} 1.0", f"comment {UNIT_NAMES[unit]}",
         f"element vertex {len(cloud)}",
         *(f"property {names[array.dtype.str[1:]]} {name}" for three, array in parts for name in three.split()),
         "end_header",
-    ]
+    ]  # fmt: skip
     file.write(("\n".join(lines) + "\n").encode())
     arrays = [array for _, array in parts]
     if binary:
