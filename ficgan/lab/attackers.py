@@ -25,11 +25,6 @@ from ficgan.lab.sets import Prepared
 from ficgan.lab.stored import digest, fingerprint
 from ficgan.registry import parse_spec
 
-__all__ = [
-    "Attempt", "Lessons", "Opponent", "attacked", "halves", "in_region", "lessons", "opponents", "shareable", "titles",
-    "training_of", "with_trainings",
-]  # fmt: skip
-
 DRAWS = 8  # Anonymisations of one image that are averaged
 QUALITY = 75  # Of JPEG files; the customary one, and Revelio's
 MISMATCH = 0.7  # Strength at which a mismatched attacker has learnt, relative to the attacked one's

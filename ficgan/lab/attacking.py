@@ -25,8 +25,6 @@ from ficgan.lab.results import Results
 from ficgan.lab.sets import open_set
 from ficgan.lab.stored import Progress, Store, digest, files_digest, write_file
 
-__all__ = ["WEIGHTS", "evaluate_attacker", "train_attacker"]
-
 WEIGHTS = "attacker.safetensors"
 EVALUATION = "evaluation.json"
 

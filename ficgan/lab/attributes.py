@@ -26,11 +26,6 @@ from ficgan.lab.results import Figure
 from ficgan.lab.stored import Progress
 from ficgan.models.io import load_tensors, save_tensors
 
-__all__ = [
-    "MARGIN", "SIZE", "AttributeClassifier", "AttributeNetwork", "auc", "binary_labels", "infer", "probabilities",
-    "split_people", "train_attributes",
-]  # fmt: skip
-
 SCHEMA = 1
 SIZE = 64  # Side of the network's input
 MARGIN = 4  # Pixels that a training image has around it, so that it can be shifted

@@ -31,12 +31,6 @@ from ficgan.lab.sets import FaceSet, Prepared, Quick, Split, check, open_set, pr
 from ficgan.lab.stored import Store, digest, fingerprint, write_file
 from ficgan.registry import parse_spec
 
-__all__ = [
-    "MANIFEST", "Bench", "FaceBench", "Manifest", "NotApplicable", "Refused", "Subject", "anonymised",
-    "anonymiser_for", "content", "describe", "divide", "divided_set", "known", "open_bench", "opened", "photo_keys",
-    "pixels_of", "prepared_set", "refuse_the_known",
-]  # fmt: skip
-
 MANIFEST = "manifest.json"
 SCHEMA = 2
 _WITHOUT_PHOTOS = 1  # Manifests of this version know crops only, which differ where the faces are cut in another way

@@ -53,8 +53,6 @@ from ficgan.lab.reversal import fidelity_figures, identity_distance, run_retriev
 from ficgan.lab.stored import VERSION, Progress, Say, digest, files_digest, png, run_tasks, write_file
 from ficgan.registry import parse_spec
 
-__all__ = ["LEAST_GROUP", "Task", "check_paths", "run_matrix", "run_trials"]
-
 LEAST_GROUP = 10  # People a group needs for figures of its own
 GROUP_RESAMPLES = 200  # Of the figures of groups and of attribute inference, at most
 _OF_CLEAR = ("ceiling", "negative", "surroundings")

@@ -18,12 +18,6 @@ from ficgan.lab.attacks.learned import Learned
 from ficgan.registry import parse_spec
 from ficgan.yaml_settings import check, override, read_tree
 
-__all__ = [
-    "SCENARIOS", "AttackConfig", "AttackSet", "Attacker", "AttackerConfig", "MatrixConfig", "MethodConfig", "Scenario",
-    "SetConfig", "SplitConfig", "View", "get_scenarios", "load_attack", "load_matrix", "parameter_count",
-    "parse_attack", "without_folder",
-]  # fmt: skip
-
 _MATRIX_PAGE, _ATTACK_PAGE = "docs/evaluation.md", "docs/attacks.md"
 _FILES = ("folder", "checkpoint", "bank", "file")  # Parameters that name a file or folder
 

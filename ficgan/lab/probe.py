@@ -27,11 +27,6 @@ from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.readers import LEAST_PEOPLE, Shapes, retrain_head, similarities
 from ficgan.lab.results import Figure, Trial
 
-__all__ = [
-    "PROBES", "SHAPE_JUDGES", "Kind", "Lessons", "ShapeAttack", "fit_probe", "run_identity_probe", "several",
-    "standardised", "whitening",
-]  # fmt: skip
-
 Rows = NDArray[np.int64]
 Blocks = tuple[NDArray[np.float32], ...]  # Codes [N,D] that are whitened apart and then stand beside one another
 Kind = Literal["cosine", "linear", "network"]

@@ -23,11 +23,6 @@ from ficgan.identity.file import file_digest
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "LEAST_PEOPLE", "Embeddings", "Reader", "ShapeRecognizer", "Shapes", "cosines", "discriminant", "get_judge",
-    "get_readers", "paired", "retrain_head", "retrain_network", "similarities",
-]  # fmt: skip
-
 Embeddings = NDArray[np.float32]
 Embed = Callable[[Faces], Embeddings]
 BATCH = 64  # Faces read together: bounds memory

@@ -13,10 +13,6 @@ from ficgan import __version__
 from ficgan.errors import InputError
 from ficgan.lab.stored import write_file
 
-__all__ = [
-    "FICGAN_LEAK", "NOT_HANDLED", "SCHEMA", "Figure", "Results", "Trial", "Utility", "caveats", "from_json", "origin",
-]  # fmt: skip
-
 SCHEMA = 1
 
 

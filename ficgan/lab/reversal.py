@@ -21,11 +21,6 @@ from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.readers import Embeddings
 from ficgan.lab.results import Figure, Trial
 
-__all__ = [
-    "RETRIEVAL", "REVERSAL", "Read", "fidelity_figures", "identity_distance", "retrieval_figures", "run_retrieval",
-    "spread", "stranger_figures",
-]  # fmt: skip
-
 PSNR, SSIM = "PSNR", "SSIM"
 LPIPS_LIKE, FD_LIKE, IDD = "LPIPS-like (SqueezeNet)", "FD-like (SqueezeNet)", "IDD"
 LPIPS, FID = "LPIPS", "FID"

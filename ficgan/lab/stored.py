@@ -27,10 +27,6 @@ from ficgan.errors import InputError
 from ficgan.files import atomic_write
 from ficgan.registry import Parametrised
 
-__all__ = [
-    "Progress", "Say", "Store", "data_url", "digest", "files_digest", "fill_page", "fingerprint", "new_folder",
-    "page_script", "page_template", "png", "read_json", "run_tasks", "text_table", "write_file", "write_json",
-]  # fmt: skip
 
 def read_json(path: Path) -> Any:
     """A JSON file."""

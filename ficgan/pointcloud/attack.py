@@ -17,11 +17,6 @@ from ficgan.pointcloud.cloud import Cloud, Colors, Points, closest, mean_of_neig
 from ficgan.pointcloud.methods import DEGREES, Merge2Faces, SmoothKNN, taper_factors, taper_function
 from ficgan.pointcloud.registration import pca_normals, register, rigid_fits
 
-__all__ = [
-    "Unmerged", "Untapered", "denoise", "guess_merge_weight", "guess_noise", "guess_smoothing", "guess_taper",
-    "target_from", "unmerge", "unsmooth", "untaper",
-]  # fmt: skip
-
 _FEWEST = 100  # points that a guess needs
 
 

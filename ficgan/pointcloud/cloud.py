@@ -12,11 +12,6 @@ from scipy.spatial import cKDTree
 
 from ficgan.errors import InputError, UsageError
 
-__all__ = [
-    "Cloud", "Tree", "closest", "farthest_point_sample", "inliers", "mean_of_neighbours", "merged", "nearest",
-    "rounded_colors", "search", "thinned", "without_duplicates", "without_outliers",
-]  # fmt: skip
-
 Points = NDArray[np.float64]
 Colors = NDArray[np.uint8]
 

@@ -12,11 +12,6 @@ from numpy.typing import NDArray
 from ficgan.errors import InputError
 from ficgan.pointcloud.cloud import Cloud, without_duplicates
 
-__all__ = [
-    "CONVINCING", "FEWEST", "LANDMARK_ENDINGS", "SURE", "FaceLandmarks", "Placed", "canonical",
-    "landmark_file_beside", "landmark_frame", "need_on_cloud", "other_faces", "read_landmarks",
-]  # fmt: skip
-
 Floats = NDArray[np.float64]
 
 LANDMARK_ENDINGS = ("_landmarks_mm.txt", ".landmarks.txt", ".landmarks.json")

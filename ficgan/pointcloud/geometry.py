@@ -14,12 +14,6 @@ from ficgan.errors import InputError
 from ficgan.pointcloud.cloud import Cloud, Tree, closest, search, thinned
 from ficgan.pointcloud.registration import fpfh, icp, with_normals
 
-__all__ = [
-    "GEOMETRIC_RECOGNISERS", "CloudDistances", "Curvature", "DepthRecogniser", "FpfhRecogniser",
-    "GeometricRecogniser", "IcpRecogniser", "NormalRecogniser", "UpperFace", "chamfer", "cloud_distances",
-    "curvature", "curvature_error", "normal_error",
-]  # fmt: skip
-
 Floats = NDArray[np.float64]
 Vector = NDArray[np.float32]
 

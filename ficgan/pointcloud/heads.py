@@ -16,8 +16,6 @@ from ficgan.errors import UsageError
 from ficgan.pointcloud.cloud import Cloud
 from ficgan.pointcloud.frame import FaceLandmarks, landmark_frame
 
-__all__ = ["EXPRESSIONS", "HEAD", "Expression", "Features", "MadeHead", "Surface", "made_head", "marked", "mesh"]
-
 Array = NDArray[Any]
 
 FEWEST = 100

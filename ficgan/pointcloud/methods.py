@@ -18,12 +18,6 @@ from ficgan.registry import Parametrised, Registry, param
 if TYPE_CHECKING:
     from ficgan.pointcloud.registration import Registration
 
-__all__ = [
-    "CLOUD_ANONYMIZERS", "DEGREES", "PMP", "CentroidVoxel", "CloudAnonymizer", "CloudTraits", "Drawn",
-    "Merge2Faces", "SmoothKNN", "Tapering", "UniformNoise", "alpha_shape", "sample_surface", "taper_factors",
-    "taper_function",
-]  # fmt: skip
-
 DEGREES = range(1, 36)  # degrees of anonymisation: 1 changes least
 _VOXEL_STEP = 0.00025  # metres by which a degree widens the voxels
 _DRAWN_BY_X = 0.030  # metres; above this α the thesis draws the results of PMP in the order of x, not y

@@ -16,10 +16,6 @@ from ficgan.errors import InputError, UsageError
 from ficgan.pointcloud.cloud import Cloud
 from ficgan.pointcloud.registration import oriented, pca_normals
 
-__all__ = [
-    "ANGLES", "Camera", "ProjectionConfig", "perspective", "project", "shaded", "splat", "strip", "turned", "views",
-]  # fmt: skip
-
 # Chosen by the scores of YuNet, a detector, on twelve scans without colours. No recogniser was asked.
 LAMP = np.array([1.0, 0.6, 0.0]) / np.linalg.norm([1.0, 0.6, 0.0])
 """Direction of the lamp in the canonical frame: in front of and above the face."""

@@ -15,11 +15,6 @@ from scipy.spatial.transform import Rotation
 from ficgan.errors import InputError, UsageError
 from ficgan.pointcloud.cloud import Cloud, Tree, closest, search, thinned
 
-__all__ = [
-    "Registration", "alignment_of", "fpfh", "global_registration", "icp", "matches", "oriented", "pair_features",
-    "pca_normals", "register", "rigid_fits", "with_normals",
-]  # fmt: skip
-
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 Side = Literal["front", "outwards"]

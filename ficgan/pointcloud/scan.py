@@ -22,11 +22,6 @@ from ficgan.pointcloud.cloud import (
 from ficgan.pointcloud.frame import FEWEST, FaceLandmarks, Placed, canonical, other_faces
 from ficgan.pointcloud.methods import CloudAnonymizer
 
-__all__ = [
-    "AnonymisedScan", "PreparationConfig", "Prepared", "Rest", "Segments", "anonymise_scan", "cautions",
-    "compare_scans", "prepare", "prepare_placed", "segmented",
-]  # fmt: skip
-
 Rest = Literal["head", "keep", "drop"]
 
 BOX = np.array([[-0.16, 0.005], [-0.13, 0.17], [-0.12, 0.12]])

@@ -22,8 +22,6 @@ from ficgan.errors import InputError
 from ficgan.pointcloud.cloud import closest, mean_of_neighbours, search, thinned
 from ficgan.pointcloud.frame import FaceLandmarks
 
-__all__ = ["Found", "Relief", "face_likeness", "face_size", "find_face", "mean_relief"]
-
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 

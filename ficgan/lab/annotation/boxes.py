@@ -20,11 +20,6 @@ from ficgan.faces import FaceDetector
 from ficgan.files import atomic_write
 from ficgan.lab.stored import Progress, read_json
 
-__all__ = [
-    "OVERLAP", "Boxes", "Change", "Detected", "Record", "Records", "box_rows", "changes", "detect_set", "distinct",
-    "errors", "listed", "merge", "overlaps", "pairs", "read_records", "write_records",
-]  # fmt: skip
-
 Boxes = NDArray[np.float64]  # [M,4]: x0, y0, x1, y1 in pixels, edges continuous from 0
 
 OVERLAP = 0.5  # Least IoU at which two boxes are of one face

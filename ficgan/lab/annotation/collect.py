@@ -31,11 +31,6 @@ from ficgan.lab.annotation.make import EXPORT_SCHEMA, Batch, Item, Key
 from ficgan.lab.metrics.intervals import wilson
 from ficgan.lab.stored import read_json, text_table
 
-__all__ = [
-    "PUBLISHED_ERRORS", "PUBLISHED_PER_50", "Collected", "Export", "collect", "score_annotations", "score_text",
-    "summary",
-]  # fmt: skip
-
 PUBLISHED_ERRORS: dict[str, tuple[int, int, int, int]] = {
     "irish setter": (12, 3, 0, 0), "gorilla": (32, 7, 0, 0), "cheetah": (3, 1, 0, 0), "basset": (10, 0, 0, 0),
     "lynx": (9, 1, 0, 0), "rottweiler": (11, 4, 0, 0), "sorrel": (2, 1, 0, 0), "impala": (1, 0, 0, 0),

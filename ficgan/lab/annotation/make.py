@@ -25,11 +25,6 @@ from ficgan.files import atomic_write
 from ficgan.lab.annotation.boxes import OVERLAP, Boxes, Record, Records, box_rows, errors, overlaps
 from ficgan.lab.stored import Progress, data_url, fill_page, new_folder, page_template, read_json, write_json
 
-__all__ = [
-    "EXPORT_SCHEMA", "SPOILS", "Batch", "Item", "Key", "Rules", "compose", "page_html", "read_key", "spoil",
-    "write_pages",
-]  # fmt: skip
-
 KEY_SCHEMA = "ficgan-annotation-key/1"
 EXPORT_SCHEMA = "ficgan-annotation-export/1"
 _QUALITY = 88

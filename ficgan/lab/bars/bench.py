@@ -23,11 +23,6 @@ from ficgan.lab.metrics.utility import Judges, Readings
 from ficgan.lab.probe import Lessons, ShapeAttack, several
 from ficgan.lab.readers import Embeddings, Reader, ShapeRecognizer, Shapes, get_readers
 
-__all__ = [
-    "DETECTORS", "LEAST_SIDE", "BarsBench", "Observation", "Panel", "Row", "fidelity", "measure_aligned",
-    "measure_photos", "reconstruct", "who_is_who",
-]  # fmt: skip
-
 DETECTORS = ("yunet", "centerface")  # Whose detection rate is measured
 
 

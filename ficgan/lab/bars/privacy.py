@@ -23,26 +23,6 @@ from ficgan.lab.readers import Embeddings, Reader, cosines, paired, similarities
 from ficgan.lab.results import Figure
 from ficgan.lab.sets.prepare import GREY
 
-__all__ = [
-    "FAR",
-    "Strangers",
-    "drawn",
-    "draws",
-    "identity",
-    "identity_controls",
-    "naive",
-    "nearest",
-    "parrot",
-    "policy",
-    "shape",
-    "strangers",
-    "strangers_beside",
-    "surroundings",
-    "targets",
-    "threshold_of",
-    "towards",
-]  # fmt: skip
-
 FAR = 1e-3
 ENOUGH, LEAST = 30, 10  # Pairs of strangers that should lie above a threshold, and that must
 MOST = 3000  # Clear faces whose pairs stand for strangers; more take memory and change nothing

@@ -25,8 +25,6 @@ from ficgan.lab.readers import ShapeRecognizer, cosines
 from ficgan.lab.sets import FaceSet, Prepared, Quick, open_set, prepare
 from ficgan.lab.stored import Progress
 
-__all__ = ["BarsConfig", "Clip", "run_bars"]
-
 Step = tuple[str, Callable[[], None]]
 _PHOTO = 384  # Side of crops cut from photos, px; the replaced square is half of it
 _GUARDED = ("id-cosine", "tar", "naive")  # Rows that there are with the policy on, too

@@ -13,8 +13,6 @@ from ficgan.lab.report.tables import spelled, to_markdown
 from ficgan.lab.results import Figure
 from ficgan.lab.stored import write_file
 
-__all__ = ["BARS", "Bar", "Control", "Controls", "Figures", "Line", "Report", "Sheet", "Verdict", "write_bars"]
-
 SCHEMA = 1
 STRANGERS = "same-group strangers"  # A measured bar is the figure of these
 Verdict = Literal["met", "missed", "no bar", "not measured"]

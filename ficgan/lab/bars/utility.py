@@ -23,11 +23,6 @@ from ficgan.lab.readers import Reader, cosines, paired
 from ficgan.lab.results import Figure
 from ficgan.lab.sets.formats import AGE_BANDS, age_band
 
-__all__ = [
-    "LEAST_GROUP", "RealFaces", "appearance", "border_gradient", "by_group", "fidelity", "likeness",
-    "likeness_controls", "sharpness_at", "steadiness",
-]  # fmt: skip
-
 Values = NDArray[np.float64]
 GLASSES = "Eyeglasses"
 LEAST_GROUP = 20  # Faces that a group needs for figures of its own

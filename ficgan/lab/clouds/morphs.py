@@ -27,8 +27,6 @@ from ficgan.pointcloud.cloud import Cloud, Tree, search
 from ficgan.pointcloud.frame import FaceLandmarks, landmark_file_beside, landmark_frame, need_on_cloud, read_landmarks
 from ficgan.pointcloud.heads import between
 
-__all__ = ["NEUTRAL", "MorphModel", "MorphScan", "Sheet", "Variety", "build_morphs", "fitted", "morphs_of_folder"]
-
 Array = NDArray[Any]
 
 NEUTRAL = "neutral"

@@ -16,8 +16,6 @@ from ficgan.lab.clouds.tables import CLOUD, METRICS, UNITS, Row, points, short, 
 from ficgan.lab.report.page import inlined, render, save_plot, sheets, write_pages
 from ficgan.lab.results import Results
 
-__all__ = ["PLOTS", "correlations", "draw_all", "write_cloud_report"]
-
 _BY_DEGREE = (
     "AUC", "rank-1", "mu-privacy", "mu-privacy" + CLOUD, "delta-detection", "landmark-distance", "ssim",
     "fd-squeezenet", "mu-utility",

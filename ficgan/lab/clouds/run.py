@@ -34,9 +34,6 @@ from ficgan.lab.stored import Progress, Say, png, run_tasks, write_file
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS
 from ficgan.pointcloud.projection import THESIS_SIZE
 
-__all__ = ["run_cloud_study"]
-
-
 
 def run_cloud_study(config: CloudStudyConfig, out: Path, *, jobs: int = 1, progress: Progress | None = None) -> Results:
     """Run or resume a study; what lies in `out` is not computed again. Returns the results of `out/results.json`."""

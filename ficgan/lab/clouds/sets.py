@@ -20,11 +20,6 @@ from ficgan.pointcloud.frame import FaceLandmarks, landmark_file_beside, read_la
 from ficgan.pointcloud.methods import DEGREES
 from ficgan.yaml_settings import check, hint, override, read_tree
 
-__all__ = [
-    "METHODS", "AttackConfig", "CloudSet", "CloudStudyConfig", "GeometryConfig", "Scan", "SyntheticConfig",
-    "open_clouds", "people_of_names",
-]  # fmt: skip
-
 METHODS = ("centroid-voxel", "uniform-noise", "tapering", "merge-2-faces", "smooth-knn", "pmp")
 """The thesis' six anonymisers, in its order (§3.2.2)."""
 

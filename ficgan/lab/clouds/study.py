@@ -23,11 +23,6 @@ from ficgan.lab.readers import Reader, get_readers
 from ficgan.lab.stored import Store, files_digest
 from ficgan.pointcloud.cloud import Cloud, merged
 
-__all__ = [
-    "DISTORTION", "ClearShape", "CloudStudy", "Parts", "PictureJudges", "Record", "ShapeJudges", "Template",
-    "open_study",
-]  # fmt: skip
-
 Image = NDArray[np.uint8]
 Record = NDArray[np.void]
 """[N]. Of projections: the fields `made`, `found`, `box`, `marks`, `ssim`, `seconds`, `features`, and `by NAME` for

@@ -20,12 +20,6 @@ from ficgan.lab.results import Figure, Results, Trial, Utility
 if TYPE_CHECKING:
     from ficgan.lab.clouds.study import CloudStudy
 
-__all__ = [
-    "CLEAR", "CLOUD", "CONSTANT", "IN_SPACE", "METRICS", "SURROUNDINGS", "UNITS", "attackers", "caveats",
-    "controls", "every_figure", "geometry", "label", "mu_privacy", "mu_utility", "needs_cloud", "parrot_of",
-    "points", "privacy", "short", "strongest", "summary", "trial", "tried_whole", "utility", "value_of",
-]  # fmt: skip
-
 METRICS: dict[str, str] = {
     "AUC": "probability that a genuine score is above an impostor's; ½ is chance (§5.3.1)",
     "EER": "error rate at which as many impostors pass as genuine ones fail; ½ is chance",

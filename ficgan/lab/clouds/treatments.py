@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from ficgan.lab.attacks import Pairs
     from ficgan.lab.clouds.study import CloudStudy, Record
 
-__all__ = [
-    "INVERSES", "Guesses", "Inverse", "anonymiser", "drawn_as", "inverse_degrees", "inverse_key", "inverses",
-    "lesson_rows", "lessons", "sweep", "take_back", "time_alone", "train_and_guess",
-]  # fmt: skip
-
 Images = NDArray[np.uint8]
 Swept = Iterator[tuple[int, Cloud | None]]
 

@@ -10,11 +10,6 @@ from numpy.typing import NDArray
 
 from ficgan.faces import DetectAt, FaceDetector
 
-__all__ = [
-    "POSE_NAMES", "Detections", "box_iou", "detect_faces", "eye_distance", "head_pose", "landmark_distance",
-    "mouth_width", "quick",
-]  # fmt: skip
-
 Floats = NDArray[np.floating[Any]]
 
 POSE_NAMES = ("yaw", "pitch", "roll")

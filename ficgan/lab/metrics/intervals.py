@@ -15,11 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from ficgan.errors import UsageError
 from ficgan.lab.results import Figure
 
-__all__ = [
-    "BOOTSTRAP", "LEVEL", "Bootstrap", "Floats", "Interval", "Sample", "one_each_unknown", "percentiles", "proportion",
-    "ratios", "recentred", "rule_of_three", "wilson", "wilson_share",
-]  # fmt: skip
-
 Floats = NDArray[np.floating[Any]]
 Interval = tuple[float | None, float | None]  # Low and high; None where there is none
 

@@ -17,12 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 from ficgan.arrays import resize
 from ficgan.errors import InputError
 
-__all__ = [
-    "SCALES", "Inception", "Lpips", "Perception", "SqueezeNet", "distinct_share", "frechet_distance", "frechet_floor",
-    "hub_file", "inception_file", "kernel_distance", "lpips_backbone", "mean_pairwise_square", "psnr", "scales",
-    "sharpness", "ssim", "structural_similarity",
-]  # fmt: skip
-
 Images = NDArray[np.uint8]
 Matrix = NDArray[np.float64]
 

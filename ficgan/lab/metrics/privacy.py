@@ -14,11 +14,6 @@ from . import Metric, intervals
 from .intervals import BOOTSTRAP, Bootstrap, Floats, Interval
 from .scores import BINS, Scores
 
-__all__ = [
-    "FAILURES", "PRIVACY", "auc", "chance", "cmc", "det", "eer", "failures_to_acquire", "hits", "leak", "linkability",
-    "privacy_curves", "privacy_figures", "rank", "reversibility", "roc", "tar_at_far",
-]  # fmt: skip
-
 FAILURES = " (failures as misses)"
 """What the name of a figure ends with in which a probe without a found face counts as a miss."""
 NO_THRESHOLD = "No threshold was given."

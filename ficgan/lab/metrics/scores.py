@@ -14,8 +14,6 @@ from ficgan.errors import InputError, UsageError
 
 from .intervals import Bootstrap, Floats
 
-__all__ = ["BINS", "Resampled", "Scores", "bins_of"]
-
 Index = NDArray[np.intp]
 Metric = Literal["cosine", "euclidean"]
 

@@ -21,10 +21,6 @@ from ficgan.lab.metrics.intervals import BOOTSTRAP, Bootstrap, Sample, one_each_
 from ficgan.lab.metrics.perceptual import Inception, Lpips, Perception, SqueezeNet
 from ficgan.lab.results import Figure
 
-__all__ = [
-    "UTILITY", "AgeGender", "Judges", "Readings", "agreement", "balanced_agreement", "by_attribute", "compare", "kept",
-]  # fmt: skip
-
 Box = tuple[int, int, int, int]
 Values = NDArray[np.floating[Any]]
 

@@ -28,11 +28,6 @@ from ficgan.lab.sets import open_set
 from ficgan.lab.stored import Progress, fingerprint
 from ficgan.registry import parse_spec
 
-__all__ = [
-    "COLOURS", "NOT_ANGULAR", "Attack", "Row", "Rows", "Treatment", "attack_on", "distance", "identified",
-    "read_trials", "scaled", "transfer", "treated", "with_data",
-]  # fmt: skip
-
 Row = dict[str, Any]
 Rows = NDArray[np.int64]
 LEAST_BACKGROUND = 12

@@ -22,11 +22,6 @@ from ficgan.lab.results import Figure, Results, Trial
 from ficgan.lab.stored import Progress
 from ficgan.registry import parse_spec
 
-__all__ = [
-    "Verdict", "attacker_tables", "draw_fantomas", "elsewhere_table", "fantomas_caveats", "fantomas_matrix",
-    "fantomas_tables", "fantomas_transfer", "learnt_on", "transfer_table", "verdicts",
-]  # fmt: skip
-
 PRESETS = {"fantomas": 224, "fantomas64": 64, "fantomas-full": 224}
 """Configuration → the side that its parameters in pixels are meant for."""
 POSITIVE, POSITIVE_LABEL = "block-permutation", "Block Permutation"

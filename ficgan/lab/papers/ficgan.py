@@ -32,11 +32,6 @@ from ficgan.lab.results import FICGAN_LEAK, NOT_HANDLED, Figure, Results, Trial,
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
 from ficgan.lab.stored import VERSION, Progress, digest, fingerprint, write_file
 
-__all__ = [
-    "SAME_PHOTO", "FicganPaper", "Found", "Kept", "Run", "Setting", "Stage", "draw_figure_4", "ficgan_tables",
-    "run_ficgan",
-]  # fmt: skip
-
 SAME_PHOTO = "same-photo"  # Name of the comparison: the output against its own source, as the paper's ID similarity
 FEW = 3000  # Images of CelebA-HQ's test part; Fréchet distances of fewer are biased upwards
 CODES = {"w_m": 0.0, "w_t": 1.0}  # The k-same code and an arbitrary person's: the alpha of `Ficgan` that gives them

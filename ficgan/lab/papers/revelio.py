@@ -30,11 +30,6 @@ from ficgan.lab.stored import VERSION, Progress, Store, digest, files_digest, fi
 from ficgan.registry import parse_spec
 from ficgan.yaml_settings import hint, override, read_tree
 
-__all__ = [
-    "ADAPTABLE", "NAMES", "PARTS", "Experiment", "Outcome", "RevelioPaper", "RevelioRun", "World", "attacker", "divide",
-    "open_experiment", "run_revelio", "settings",
-]  # fmt: skip
-
 PARTS = ("base", "retrieval", "fine-tuning", "kernel", "sweep", "defences", "ood")
 """Tables 1, 3 and 4 with one guess; Table 1 with many; Table 2; Figure 13; Figures 15 and 16; Tables 6 and 7; Figure 7
 and Table 5."""

@@ -28,8 +28,6 @@ from ficgan.lab.results import Figure, Trial
 from ficgan.lab.reversal import Read, stranger_figures
 from ficgan.registry import parse_spec
 
-__all__ = ["MAKE", "defended", "fine_tuned_guesses", "turned_back"]
-
 BASE, VOTED, FINE = "closed world, one guess", "closed world, many guesses", "closed world, fine-tuned"
 ESTIMATED = "closed world, kernel estimated"
 SWEPT, TRANSFERRED = "closed world, other kernels", "closed world, other rules and shapes"

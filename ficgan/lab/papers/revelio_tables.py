@@ -25,8 +25,6 @@ from ficgan.lab.report.tables import figure, spelled
 from ficgan.lab.results import Figure, Trial
 from ficgan.lab.stored import png, write_file
 
-__all__ = ["draw_revelio", "revelio_caveats", "revelio_tables"]
-
 Outcomes = Mapping[str, Outcome]
 MEASURES = {
     "PSNR": ("PSNR", "PSNR"), "SSIM": ("SSIM", "SSIM"), "LPIPS": ("LPIPS", "LPIPS-like (SqueezeNet)"),

@@ -19,10 +19,6 @@ from ficgan.lab.report.tables import IDENTIFIES, Row, controls, figure, headline
 from ficgan.lab.results import Figure, Results
 from ficgan.lab.stored import data_url, write_file
 
-__all__ = [
-    "Account", "inlined", "merge", "read_account", "render", "save_plot", "sheets", "write_pages", "write_report",
-]  # fmt: skip
-
 TABLES = {
     "ranking": tables.ranking, "risks": tables.risks, "privacy": tables.privacy, "utility": tables.utility,
     "groups": tables.groups, "given-back": tables.given_back, "retrieved": tables.retrieved,

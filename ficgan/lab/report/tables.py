@@ -11,11 +11,6 @@ from typing import Any
 from ficgan.lab.results import Figure, Results, Trial, Utility
 from ficgan.lab.reversal import RETRIEVAL, REVERSAL
 
-__all__ = [
-    "Control", "Headline", "Row", "controls", "figure", "given_back", "groups", "headlines", "privacy", "ranking",
-    "retrieved", "risks", "spelled", "to_csv", "to_markdown", "utility", "value_of",
-]  # fmt: skip
-
 Row = dict[str, Any]
 
 IDENTIFIES = "rank-1"  # The metric by which attackers and methods are ranked

@@ -19,8 +19,6 @@ from ficgan.data.dataset import Blob, agreed, list_blobs, recorded
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.sets.formats import LABEL_FILES, LAYOUTS, Found
 
-__all__ = ["PARTS", "FaceSet", "Split", "check", "open_set", "split", "written"]
-
 _ARCHIVES = (".zip", ".tar")
 _MOST_FOLDERS = 32  # a folder with more folders in it is full of people, not of parts of a download
 _LICENCES = ("licence", "license", "licence.txt", "license.txt", "licence.md", "license.md")

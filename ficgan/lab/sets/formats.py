@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from ficgan.data.labels import Labels
 from ficgan.errors import InputError, UsageError
 
-__all__ = ["AGE_BANDS", "LABEL_FILES", "LAYOUTS", "Categories", "Found", "Known", "Layout", "age_band"]
-
 AGE_BANDS = ("0-2", "3-9", "10-19", "20-29", "30-39", "40-49", "50-59", "60-69", "more than 70")
 """FairFace's, so that sets can be compared."""
 _FROM = (0, 3, 10, 20, 30, 40, 50, 60, 70)

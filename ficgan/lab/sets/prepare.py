@@ -23,8 +23,6 @@ from ficgan.faces import Alignment, DetectAt, Face, FaceDetector, crop, get_dete
 from ficgan.images import atomic_write
 from ficgan.lab.sets.faceset import FaceSet
 
-__all__ = ["GREY", "Prepared", "Quick", "default_detector", "prepare"]
-
 Image = NDArray[np.uint8]
 Box = tuple[int, int, int, int]
 

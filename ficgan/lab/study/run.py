@@ -18,8 +18,6 @@ from ficgan.lab.study.scores import METRICS, Cell, Side
 from ficgan.lab.study.training import Grid, Share
 from ficgan.lab.study.transfer import Transfer
 
-__all__ = ["StudyResult", "obfuscation_tables", "per_cent", "run_obfuscation", "run_study"]
-
 Report = Callable[[str, float], None]  # Called as report(what is being done, share of it that is done in [0, 1])
 Row = dict[str, Any]
 _FEW_CLASSES = 30

@@ -20,11 +20,6 @@ from ficgan.data.dataset import Blob, decode_rgb, list_blobs
 from ficgan.errors import InputError, UsageError
 from ficgan.yaml_settings import check, override, read_tree
 
-__all__ = [
-    "VARIANTS", "Boxes", "Image", "Pictures", "Scene", "Scenes", "StudyConfig", "TransferConfig", "Variant",
-    "central_view", "covered_share", "halves", "open_scenes", "random_view", "with_decoys",
-]  # fmt: skip
-
 Variant = Literal["original", "blurred", "overlaid", "red", "green", "blue", "mean"]
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
 """`overlaid` and `mean` are the same picture (average colour of ImageNet); the paper's tables use both words."""

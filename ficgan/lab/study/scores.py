@@ -15,11 +15,6 @@ from numpy.typing import NDArray
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.study.scenes import Scenes, covered_share
 
-__all__ = [
-    "METRICS", "Areas", "Cell", "Evaluation", "Side", "average_precision", "by_area", "by_class", "class_precisions",
-    "correlations", "drop", "grid_rows", "hits", "measure_areas", "pearson", "spread",
-]  # fmt: skip
-
 Row = dict[str, Any]
 TOP = 5  # Top-5 is given where there are more classes than this
 _CONSTANT = 1e-12  # Relative range below which values differ by rounding alone: their correlation would be noise

@@ -24,11 +24,6 @@ from ficgan.lab.study.scores import METRICS, Cell, Evaluation
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-__all__ = [
-    "Grid", "Recipe", "Share", "Source", "fit", "load_cell", "load_weights", "make_network", "network_names",
-    "outputs", "replace_head", "to_input", "training_batches",
-]  # fmt: skip
-
 NARROW = "narrow-resnet"
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 

@@ -33,8 +33,6 @@ from ficgan.lab.study.training import (
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-__all__ = ["Transfer", "detection_batches", "detection_precision", "make_detector"]
-
 Found = tuple[NDArray[Any], NDArray[Any]]  # Boxes [K,4] and scores [K] of one image
 
 

@@ -19,11 +19,6 @@ from ficgan.anonymizers import generator
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.stored import read_json, write_json
 
-__all__ = [
-    "ANSWERS_SCHEMA", "CHECKS", "Check", "Condition", "Design", "Item", "Key", "Pair", "Picture", "Questionnaire",
-    "Rules", "draw", "people_needed", "read_key",
-]  # fmt: skip
-
 KEY_SCHEMA = "ficgan-survey-key/1"
 ANSWERS_SCHEMA = "ficgan-survey-answers/1"
 GENDER = "gender"

@@ -40,8 +40,6 @@ from ficgan.lab.survey.design import (
 )  # fmt: skip
 from ficgan.registry import parse_spec
 
-__all__ = ["CLEAR", "CONSENT", "Change", "Survey", "changes_of", "make_survey", "page_html", "write_survey"]
-
 CLEAR = "clear"
 _FOLDER = "folder:"
 _BACKGROUND, _ATTACKER = 200, 1000

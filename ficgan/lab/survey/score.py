@@ -24,11 +24,6 @@ from ficgan.lab.results import Figure
 from ficgan.lab.stored import read_json, text_table
 from ficgan.lab.survey.design import ANSWERS_SCHEMA, Item, Key, Picture, Questionnaire
 
-__all__ = [
-    "ANSWERS", "METRICS", "Collected", "Judged", "Participant", "Votes", "collect", "figures", "judge", "judge_figures",
-    "krippendorff", "score_survey", "score_text", "votes",
-]  # fmt: skip
-
 ANSWERS = ("yes", "no", "unsure")
 YES, NO, UNSURE, OPEN = 0, 1, 2, -1
 METRICS = ("F1", "F1 (pairs of one person)", "accuracy", "sensitivity", "specificity")

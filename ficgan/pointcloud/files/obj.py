@@ -25,8 +25,6 @@ from ficgan.pointcloud.files.columns import (
     write_rows,
 )  # fmt: skip
 
-__all__ = ["bilinear", "read", "write"]
-
 _LINE = re.compile(rb"^[ \t]*(vt|vn|v|f|usemtl|mtllib)(?:[ \t]+([^\n]*))?$", re.M)
 _CORNER = re.compile(rb"(?<!\S)(-?\d{1,18})(?:/(-?\d{1,18})?)?(?:/(-?\d{1,18})?)?(?!\S)")
 _TEXTURE_OPTIONS = re.compile(r"(-[a-zA-Z]+\s+((on|off|[rgbmlz]|[-+]?[\d.]+)(?=\s)\s+)*)*")

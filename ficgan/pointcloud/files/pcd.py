@@ -27,8 +27,6 @@ from ficgan.pointcloud.files.columns import (
     write_rows,
 )  # fmt: skip
 
-__all__ = ["read", "unpack", "write"]
-
 _KINDS = {"F4": "f4", "F8": "f8"} | {f"{kind}{size}": f"{kind.lower()}{size}" for kind in "IU" for size in (1, 2, 4, 8)}
 _KEYS = {b"VERSION", b"FIELDS", b"COLUMNS", b"SIZE", b"TYPE", b"COUNT", b"WIDTH", b"HEIGHT", b"VIEWPOINT", b"POINTS"}
 _LONGEST_HEADER = 1 << 16

@@ -29,8 +29,6 @@ from ficgan.pointcloud.files.columns import (
     write_rows,
 )  # fmt: skip
 
-__all__ = ["read", "write"]
-
 _KINDS = {
     "char": "i1", "uchar": "u1", "short": "i2", "ushort": "u2", "int": "i4", "uint": "u4", "int8": "i1", "uint8": "u1",
     "int16": "i2", "uint16": "u2", "int32": "i4", "uint32": "u4", "float": "f4", "double": "f8", "float32": "f4",
