@@ -42,9 +42,7 @@ def sigma_of(kernel: int, rule: str = "opencv") -> float:
 
 
 def scaled_kernel(kernel: int, side: int, of: int = 256) -> int:
-    """Odd width that covers the same part of the face in a crop of side `side` as `kernel` in one of side `of`: 81 in
-    256 px is 21 in 64.
-    """
+    """Odd width that covers as much of a face in a crop of side `side` as `kernel` in one of side `of`."""
     return max(1, 2 * math.floor(kernel * side / of / 2) + 1)
 
 
@@ -90,9 +88,7 @@ def rgb(text: str) -> tuple[int, int, int]:
 @ANONYMIZERS.add
 @dataclass(frozen=True)
 class EyeMask(PerImage):
-    """A black bar along the line of the eyes (as_described; 2.0 × 0.8 eye distances at scale 1, ours), or rows 15–155
-    of 224 (as_released). Fantômas, §6.1.1.
-    """
+    """A black bar along the eyes (as_described; its size is ours), or rows 15–155 of 224 (Fantômas, §6.1.1)."""
 
     variant: str = variant()
     scale: float = param(1.0, "size of the bar, 1 the usual one", low=0.1, high=5.0)
@@ -128,9 +124,7 @@ class EyeMask(PerImage):
 @ANONYMIZERS.add
 @dataclass(frozen=True)
 class GaussianNoise(PerImage):
-    """Noise on every channel of every pixel. as_released keeps the noise in bytes before it is added: draws below 0
-    become 0, those above 255 become 255. Fantômas, §6.1.1.
-    """
+    """Noise on every channel of every pixel; as_released cuts the noise to 0…255 before it is added."""
 
     variant: str = variant()
     sigma: float = param(200.0, "standard deviation, grey levels", low=1.0, high=10000.0)
@@ -219,9 +213,7 @@ class BoxBlur(PerImage):
 @ANONYMIZERS.add
 @dataclass(frozen=True)
 class Pixelation(PerImage):
-    """The mean of each block (as_described), or a bilinear resize without a filter, which is almost a point of each
-    block (as_released). Fantômas, §6.1.1.
-    """
+    """The mean of each block (as_described), or almost a point of each (as_released; Fantômas, §6.1.1)."""
 
     variant: str = variant()
     size: int = param(16, "pixels that remain on either axis", low=1, high=4096)
@@ -327,9 +319,7 @@ def blur_weight(
 
 
 def obfuscate_overlay(image: Images, boxes: ArrayLike, colour: str = "mean") -> Images:
-    """A photo [H,W,3] uint8 RGB with its boxes [M,4] covered by one colour; boxes are not enlarged (Yang et al., §4,
-    appendix C).
-    """
+    """A photo [H,W,3] uint8 RGB with its boxes [M,4], not enlarged, in one colour (Yang et al., §4, appendix C)."""
     image, fill = check_image(image), rgb(colour)
     out = image.copy()
     for x0, y0, x1, y1 in _covered_pixels(_checked(boxes), image.shape[:2]):
@@ -338,9 +328,7 @@ def obfuscate_overlay(image: Images, boxes: ArrayLike, colour: str = "mean") -> 
 
 
 def face_box(landmarks: NDArray[np.floating]) -> Boxes:
-    """The upright box [4] of 2.1 × 2.9 eye distances that a detector would give to landmarks [5,2], in PIL's
-    coordinates.
-    """
+    """The upright box [4] of 2.1 × 2.9 eye distances about landmarks [5,2], in PIL's coordinates."""
     usual = Alignment().points(1)
     matrix = similarity(usual, landmarks)
     apart = float(usual[1, 0] - usual[0, 0])

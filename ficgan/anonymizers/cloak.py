@@ -74,11 +74,7 @@ class Fawkes(Anonymizer):
             object.__setattr__(self, "traits", replace(self.traits, needs=self.traits.needs | {"background"}))
 
     def fit(self, background: Faces) -> Fawkes:
-        """The same with people to become, one centroid for each person of the background; `as_released` needs none.
-
-        Raises:
-            InputError: no faces, or one without a person.
-        """
+        """The same with people to become, one centroid for each person of the background; `as_released` needs none."""
         if self.variant == "as_released":
             return self
         people = background.people
@@ -93,12 +89,7 @@ class Fawkes(Anonymizer):
         return fitted
 
     def __call__(self, faces: Faces) -> Images:
-        """Cloaked crops [N,S,S,3] uint8 RGB.
-
-        Raises:
-            UsageError: no verifier, or `as_described` without a background.
-            InputError: a verifier cannot be read, or its features are not finite.
-        """
+        """Cloaked crops [N,S,S,3] uint8 RGB."""
         import torch
 
         self._verifiers(faces.images.shape[1])  # refused also where there are no faces
@@ -171,9 +162,7 @@ class Fawkes(Anonymizer):
 
 
 def ssim(x: Tensor, y: Tensor, full_scale: float = 1.0) -> Tensor:
-    """Mean structural similarity [B] of batches [B,C,S,S] over whole Gaussian windows of σ 1.5, 11 pixels or fewer;
-    differentiable (Wang et al. 2004, §III-C, eq. 13).
-    """
+    """Mean structural similarity [B] of batches [B,C,S,S]; differentiable (Wang et al. 2004, §III-C, eq. 13)."""
     import torch
 
     band = _windows(x.shape[-1]).to(x)

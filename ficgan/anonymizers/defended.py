@@ -36,9 +36,7 @@ DEFENCES: Registry[Defence] = Registry("defence")
 @DEFENCES.add
 @dataclass(frozen=True)
 class Rotation(Defence):
-    """Turned about its middle; quarter turns exactly, others bilinearly with mirrored borders (Revelio, appendix D,
-    180°).
-    """
+    """Turned about its middle, with mirrored borders; quarter turns are exact (Revelio, appendix D, 180°)."""
 
     angle: float = param(180.0, "degrees, against the clock", low=-360, high=360)
 
@@ -92,9 +90,7 @@ class Jpeg(Defence):
 @DEFENCES.add
 @dataclass(frozen=True)
 class BoxInstead(Defence):
-    """A box blur of the clear face in place of the anonymiser's image, or after it (Revelio, §6 and appendix D: 31 ×
-    31).
-    """
+    """A box blur of the clear face in place of the anonymiser's image, or after it (Revelio, §6, appendix D)."""
 
     kernel: int = param(31, "side of the square in a crop of 256 px", low=3, high=1001)
     after: bool = param(False, "blur the anonymiser's image, not the clear one")

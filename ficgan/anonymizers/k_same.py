@@ -44,9 +44,7 @@ class Eigenspace:
 
     @classmethod
     def of(cls, rows: NDArray[Any], components: int, standardise: bool) -> Eigenspace:
-        """The space of images [N,D] by the eigenvectors of their Gram matrix (Turk and Pentland 1991, §2); `components`
-        0 keeps all.
-        """
+        """The space of images [N,D] by their Gram matrix (Turk and Pentland 1991, §2); `components` 0 keeps all."""
         mean, scale = np.zeros(rows.shape[1]), np.ones(rows.shape[1])
         gram = np.zeros((len(rows), len(rows)))
         for part in _columns(rows.shape[1], len(rows)):
@@ -224,9 +222,7 @@ class KSamePixel(_KSame):
 @ANONYMIZERS.add
 @dataclass(frozen=True)
 class KSameEigen(_KSame):
-    """The mean of coordinates in the eigenspace, turned back into pixels. With all components `genuine` is
-    k-Same-Pixel, up to rounding.
-    """
+    """The mean of coordinates in the eigenspace; with all components `genuine` is k-Same-Pixel."""
 
     name = "k-same-eigen"
     traits = Traits(
@@ -248,9 +244,7 @@ class KSameEigen(_KSame):
 
 
 def k_same_groups(coordinates: NDArray[np.float64], k: int) -> list[NDArray[np.int64]]:
-    """Disjoint groups of k to 2k − 1 rows of [N,r] that cover everybody: the first who is left and the k − 1 nearest
-    (Newton, Sweeney and Malin 2005).
-    """
+    """Disjoint groups of k to 2k − 1 rows of [N,r]: the first left and the k − 1 nearest (Newton et al. 2005)."""
     left, groups = np.arange(len(coordinates)), []
     while len(left) >= 2 * k:
         far = np.square(coordinates[left[1:]] - coordinates[left[0]]).sum(axis=1)

@@ -278,9 +278,7 @@ def _repaired(image: NDArray[np.float64], damaged: NDArray[np.bool_]) -> NDArray
 
 @lru_cache(maxsize=4)
 def pattern_overlays(size: int, count: int = _PATTERNS) -> Images:
-    """Smooth colour patterns [count,size,size,3], the same on every machine, in place of overlay images; kept, so
-    read-only.
-    """
+    """Smooth colour patterns [count,size,size,3], the same on every machine, in place of overlays; read-only."""
     out = np.empty((count, size, size, 3), np.uint8)
     for index in range(count):
         rng = generator("k-rtio", "pattern", index)

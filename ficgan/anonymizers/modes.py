@@ -36,9 +36,7 @@ _INSTEAD = {"blur": "gaussian-blur", "mosaic": "pixelation"}
 
 
 def check_mode(mode: str) -> str:
-    """The mode if it exists and its parameters are valid: "ficgan", "blur", "mosaic", "solid", NAME or
-    NAME:PARAMETER=VALUE,… of `ANONYMIZERS`; UsageError else.
-    """
+    """The mode if valid: "ficgan", "blur", "mosaic", "solid", NAME or NAME:PARAMETER=VALUE,…; UsageError else."""
     method_of(mode)
     return mode
 
@@ -130,12 +128,7 @@ class Methods:
         self._ready: dict[str, Anonymizer] = {}
 
     def __call__(self, mode: str) -> Anonymizer:
-        """The anonymiser of a mode, fitted.
-
-        Raises:
-            UsageError: no such one, or what it needs is missing.
-            InputError: a file asks for a program to be run.
-        """
+        """The anonymiser of a mode, fitted."""
         if mode not in self._ready:
             self._ready[mode] = self._made(mode)
         return self._ready[mode]

@@ -56,9 +56,7 @@ class Lessons:
 
 @dataclass(frozen=True)
 class Opponent:
-    """A reverser and what it may learn from (None: nothing); it is given the replaced square alone. Networks are
-    trained on demand and kept, as their guesses are.
-    """
+    """A reverser and what it may learn from (None: nothing); trained on demand and kept, as its guesses are."""
 
     title: str
     reverser: Reverser
@@ -170,9 +168,7 @@ def _throttled(title: str, say: Callable[[str], None]) -> Callable[[int, int, st
 
 @dataclass(frozen=True)
 class Attempt:
-    """Crops of some probes as one attacker gives them back; `rows` int64 [N] are the probes, `attacker` its name in
-    tables.
-    """
+    """Crops of the probes `rows` [N] as one attacker gives them back; `attacker` is its name in tables."""
 
     attacker: str
     rows: Rows

@@ -32,9 +32,7 @@ EVALUATION = "evaluation.json"
 def train_attacker(
     config: AttackConfig, data: Path, out: Path, *, device: str = "auto", progress: Progress | None = None, **given: Any
 ) -> Learned:
-    """Train, or resume an interrupted training. `out` gets manifest, statistics, state and weights; `store` the crops;
-    `given` overrides the configuration.
-    """
+    """Train, or resume, an attacker in the folder `out`; `given` overrides the configuration."""
     one = _placed(config.set, data, given)
     attacker = dataclasses.replace(config.learner(), device=device)
     out.mkdir(parents=True, exist_ok=True)
@@ -71,9 +69,7 @@ def evaluate_attacker(
     scenarios: Sequence[str] = (), resamples: int = 1000, pictures: int = 0, jobs: int = 1, seed: int = 0,
     device: str = "auto", progress: Progress | None = None, **given: Any,
 ) -> Results:  # fmt: skip
-    """Figures of a trained attacker on people it never saw, beside the controls; without `methods` against the
-    anonymiser it learnt.
-    """
+    """Figures of a trained attacker on people it never saw, beside the controls; default: its own anonymiser."""
     if not file.is_file():
         raise UsageError(f"there is no attacker {file}; give attacker.safetensors of `ficgan-attack train`")
     if "," in str(file):

@@ -145,9 +145,7 @@ def _varied(images: NDArray[np.uint8], rng: np.random.Generator) -> Tensor:
 
 @dataclass
 class AttributeClassifier:
-    """Reads attributes from faces of 64×64 pixels at the default alignment; `training` describes how it was made,
-    JSON-ready.
-    """
+    """Reads attributes from faces of 64×64 pixels at the default alignment."""
 
     names: tuple[str, ...]
     network: AttributeNetwork

@@ -38,9 +38,7 @@ _WITHOUT_PHOTOS = 1  # Manifests of this version know crops only, which differ w
 
 @dataclass(frozen=True)
 class Manifest:
-    """Whom an attacker learnt from, and how the set was divided: hashes of crops (`learnt`) and of image files
-    (`photos`); `withheld` parameters are not written.
-    """
+    """Whom an attacker learnt from (hashes of crops and photos), and how the set was divided."""
 
     config: dict[str, Any]
     data: dict[str, Any]
@@ -195,9 +193,7 @@ class FaceBench:
 
 @dataclass
 class Bench(FaceBench):
-    """A divided set, its judges, and the attackers that are tried on it; `lessons` is another set from which attackers
-    learn.
-    """
+    """A divided set, its judges, and the attackers tried on it; `lessons` is another set that these learn from."""
 
     split: Split
     readers: Sequence[Reader]

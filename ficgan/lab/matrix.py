@@ -64,9 +64,7 @@ def run_trials(
     bench: Bench, anonymizer: Anonymizer | None, label: str, scenarios: Sequence[Scenario], *,
     progress: Callable[[str], object] | None = None,
 ) -> list[Trial]:  # fmt: skip
-    """Trials of one anonymiser (None: the clear images), by scenario, attacker and judge; a scenario that cannot be run
-    says why.
-    """
+    """Trials of one anonymiser (None: clear), by scenario, attacker and judge, or why a scenario cannot run."""
     subject, report = Subject(bench, anonymizer), progress or (lambda text: None)
     trials: list[Trial] = []
     for scenario in scenarios:
@@ -255,9 +253,7 @@ CLEAR = "clear"
 
 @dataclass(frozen=True)
 class Task:
-    """One method (None: the clear images) on one set; its result lies in a file named after `key`, the digest of all it
-    depends on.
-    """
+    """One method (None: clear) on one set; its result lies in a file named after `key`, a digest."""
 
     config: MatrixConfig
     set: SetConfig

@@ -154,8 +154,7 @@ def fit_probe(
 
 
 def whitening(codes: NDArray[np.floating], *, each: int = _IMAGES_EACH) -> Change:
-    """Standardises [M,D], then turns to as many principal components [M,K] as the images bear, each of unit variance.
-    """
+    """Standardises [M,D], then turns to as many whitened principal components [M,K] as the images bear."""
     mean, spread = codes.mean(0, dtype=np.float64), codes.std(0, dtype=np.float64)
     scale = np.divide(1, spread, out=np.zeros_like(spread), where=spread > 1e-6 * spread.max(initial=0))
     x = (codes - mean) * scale

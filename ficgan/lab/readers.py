@@ -188,9 +188,7 @@ class ShapeRecognizer:
     def embed_each(
         self, images: Sequence[NDArray[np.uint8]] | NDArray[np.uint8], landmarks: ArrayLike
     ) -> NDArray[np.float32]:
-        """Embeddings [N,1405] of pictures with a face each; the last number, a small constant, gives missing meshes a
-        direction.
-        """
+        """Embeddings [N,1405] of pictures with a face each; the last number gives missing meshes a direction."""
         if not len(images):
             return np.zeros((0, 0), np.float32)
         points = self.read(images, landmarks).points

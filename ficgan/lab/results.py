@@ -69,9 +69,7 @@ class Utility:
 
 @dataclass
 class Results:
-    """A whole evaluation: facts of sets and methods by name, trials, utilities, and picture files relative to the
-    results.
-    """
+    """A whole evaluation: facts of sets and methods by name, trials, utilities, and pictures beside it."""
 
     title: str
     caveats: list[str] = field(default_factory=list)

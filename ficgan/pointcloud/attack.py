@@ -139,9 +139,7 @@ def unsmooth(cloud: Cloud, k: int, *, steps: int = _STEPS) -> Cloud:
 
 
 def guess_smoothing(cloud: Cloud) -> int:
-    """k of a smoothed cloud, or 1: the one at which the source's points lie most evenly, as `ficgan.pointcloud.scan`
-    spaces them.
-    """
+    """k of a smoothed cloud, or 1: the one at which the source's points lie most evenly."""
     cloud.need(_FEWEST, "guessing the smoothing")
     found: dict[int, float] = {}
     wanted = set(_COARSE_DEGREES)

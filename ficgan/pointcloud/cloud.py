@@ -117,9 +117,7 @@ class Tree:
     def nearest(
         self, queries: NDArray[np.floating], k: int = 1, *, within: float = np.inf
     ) -> tuple[Floats, NDArray[np.int64]]:
-        """The `k` nearest points of each query [M,D] within a distance: distances [M,k] and rows [M,k]; inf and N where
-        there is none.
-        """
+        """The `k` nearest points of queries [M,D]: distances [M,k] and rows [M,k]; inf and N where none."""
         distances, rows = self._tree.query(queries, np.arange(1, k + 1), distance_upper_bound=within)
         return distances, rows
 
@@ -179,9 +177,7 @@ def _need(points: Floats, k: int) -> None:
 
 
 def inliers(cloud: Cloud, *, neighbours: int = OUTLIER_NEIGHBOURS, ratio: float = OUTLIER_RATIO) -> NDArray[np.bool_]:
-    """Which points [N] are no outliers (thesis, algorithm 7): mean neighbour distance at most `ratio` deviations above
-    the mean, as Open3D.
-    """
+    """Which points [N] are no outliers by mean neighbour distance (thesis, algorithm 7; as Open3D)."""
     if neighbours < 2 or not ratio > 0:
         raise UsageError(f"outliers by {neighbours} neighbours and {ratio} deviations; give at least 2 and more than 0")
     cloud.need(neighbours, f"removal of outliers by {neighbours} neighbours")
@@ -197,9 +193,7 @@ def without_outliers(cloud: Cloud, *, neighbours: int = OUTLIER_NEIGHBOURS, rati
 
 
 def farthest_point_sample(points: Floats, count: int, *, start: int = 0) -> Indices:
-    """Indices of `count` different points [N,3], each the farthest from those before it (Gonzalez 1985; thesis,
-    §4.1.4.2).
-    """
+    """Indices of `count` points [N,3], each the farthest from those before it (Gonzalez 1985)."""
     if count < 1:
         raise UsageError(f"a sample of {count} points was asked for; it must have at least 1")
     if len(points) < count:

@@ -65,9 +65,7 @@ class FaceLandmarks:
 
     @classmethod
     def of_points(cls, points: Floats, what: str = "the landmarks") -> FaceLandmarks:
-        """Of 5 points as in `five`, or 68 (and two more, as some tools add) in the usual order, in metres or
-        millimetres.
-        """
+        """Of 5 points as in `five`, or 68 or 70 in the usual order, in metres or millimetres."""
         points = np.asarray(points, np.float64)
         if points.ndim != 2 or points.shape[1] != 3 or len(points) not in (5, 68, 70):
             raise InputError(f"{what} are {list(points.shape)} numbers; give 5 or 68 points of 3 coordinates")
@@ -108,8 +106,7 @@ def landmark_file_beside(cloud: Path | str) -> Path | None:
 
 
 def need_on_cloud(landmarks: FaceLandmarks, cloud: Cloud) -> None:
-    """Refuse landmarks of another cloud: distances as in no face, one of the five 1 cm off, or half of all points off.
-    """
+    """Refuse landmarks of another cloud: distances as in no face, or points too far off."""
     from ficgan.pointcloud.cloud import closest
 
     five = landmarks.five
@@ -217,9 +214,7 @@ class Placed:
 
 
 def canonical(cloud: Cloud, landmarks: FaceLandmarks | None = None) -> Placed:
-    """The cloud, metres, with its nose tip at the origin, looking towards +x, +y up (thesis, §4.1.4.2); repeated points
-    are left out.
-    """
+    """The cloud, metres, nose tip at the origin, looking towards +x, +y up (thesis, §4.1.4.2)."""
     from ficgan.pointcloud.files import check_size
     from ficgan.pointcloud.search import face_likeness, face_size, find_face
 

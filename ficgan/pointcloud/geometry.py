@@ -135,9 +135,7 @@ class UpperFace:
         return cloud.take(inside)
 
     def depth(self, cloud: Cloud) -> Floats:
-        """Mean x [rows,columns] of the points about each node, less the tilt of the whole; a wider range where points
-        are sparse.
-        """
+        """Mean x [rows,columns] of the points about each node, less the tilt of the whole."""
         near = self.cut(cloud, 4 * self.smooth)
         rows, columns, nodes = self.nodes()
         count = min(24, len(near))

@@ -90,9 +90,7 @@ CLOUD_ANONYMIZERS: Registry[CloudAnonymizer] = Registry("point-cloud anonymiser"
 @CLOUD_ANONYMIZERS.add
 @dataclass(frozen=True)
 class CentroidVoxel(CloudAnonymizer):
-    """Each occupied voxel of a grid becomes one point at its centre, in the mean colour, as Open3D's `VoxelGrid`
-    (thesis, §4.3.3.1).
-    """
+    """Each occupied voxel becomes one point at its centre, in the mean colour (thesis, §4.3.3.1)."""
 
     name: ClassVar[str] = "centroid-voxel"
     traits: ClassVar[CloudTraits] = CloudTraits(
@@ -158,9 +156,7 @@ def taper_factors(z: NDArray[np.floating], r: float) -> NDArray[np.float64]:
 @CLOUD_ANONYMIZERS.add
 @dataclass(frozen=True)
 class Tapering(CloudAnonymizer):
-    """x and y are multiplied by a function of the point's rank along z (thesis, §4.3.3.3); `attack.untaper` reverses
-    it.
-    """
+    """x and y are multiplied by a function of the rank along z (thesis, §4.3.3.3); see `attack.untaper`."""
 
     name: ClassVar[str] = "tapering"
     traits: ClassVar[CloudTraits] = CloudTraits(
@@ -316,8 +312,7 @@ def alpha_shape(points: Points, alpha: float) -> NDArray[np.int32]:
 
 @lru_cache(maxsize=4)
 def _tetrahedra(data: bytes) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64]]:
-    """Delaunay tetrahedra, which do not depend on α: corners [T,4]; the tetrahedron opposite each, −1 outside; radii.
-    """
+    """Delaunay tetrahedra: corners [T,4]; the tetrahedron opposite each, −1 outside; radii."""
     from scipy.spatial import Delaunay, QhullError
 
     points = np.frombuffer(data).reshape(-1, 3)

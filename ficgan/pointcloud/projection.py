@@ -232,16 +232,13 @@ def project(cloud: Cloud, config: ProjectionConfig | None = None, **changes: Any
 def views(
     cloud: Cloud, angles: Iterable[float] = ANGLES, config: ProjectionConfig | None = None, **changes: Any
 ) -> list[Picture]:
-    """Front views of the head turned by several angles of yaw (thesis, figure 4.26), shaded once before it is turned.
-    """
+    """Front views of the head turned by several yaws (thesis, figure 4.26), shaded before it is turned."""
     config, cloud = (config or ProjectionConfig()).changed(changes), _coloured(cloud)
     return [project(cloud, replace(config, yaw=float(angle))) for angle in angles]
 
 
 def perspective(cloud: Cloud, camera: Camera | None = None, **changes: Any) -> Picture:
-    """The face as a camera before it sees it; of the discs over a pixel the nearest is seen. `changes` are fields of
-    the camera.
-    """
+    """The face as a camera sees it, the nearest disc on top; `changes` are fields of the camera."""
     camera = (camera or Camera()).changed(changes)
     cloud = turned(_coloured(cloud), camera.yaw, camera.pitch)
     depth = camera.distance - cloud.points[:, 0]
@@ -256,9 +253,7 @@ def perspective(cloud: Cloud, camera: Camera | None = None, **changes: Any) -> P
 
 
 def turned(cloud: Cloud, yaw: float, pitch: float = 0.0) -> Cloud:
-    """The head turned about the nose tip: first raised by `pitch` degrees, then turned by `yaw` towards the viewer's
-    right.
-    """
+    """The head raised by `pitch` degrees, then turned by `yaw` towards the viewer's right."""
     if yaw == 0 and pitch == 0:
         return cloud
     (s, t), (c, d) = np.sin(np.radians([yaw, pitch])), np.cos(np.radians([yaw, pitch]))

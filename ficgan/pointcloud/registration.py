@@ -169,9 +169,7 @@ def pca_normals(points: Floats, *, neighbours: int = 30) -> Floats:
 
 
 def oriented(points: Floats, normals: Floats, side: Side = "front") -> Floats:
-    """Normals [N,3] turned to one side: "front", towards +x; or "outwards", away from a point behind the surface, in
-    any pose.
-    """
+    """Normals [N,3] turned to one side: "front", towards +x, or "outwards", away from the inside."""
     if side == "front":
         towards: Floats = np.array([[1.0, 0.0, 0.0]])
     else:  # the point behind: from the middle, along the direction that most normals share
@@ -212,9 +210,7 @@ def fpfh(cloud: Cloud, *, radius: float = 0.025, most: int = 100) -> Floats:
 
 
 def pair_features(points: Floats, normals: Floats, first: NDArray[np.integer], second: NDArray[np.integer]) -> Floats:
-    """Angles [M,3] of pairs of oriented points in a Darboux frame (Rusu et al. 2009, eq. 1): θ in −π…π, α and φ in
-    −1…1; 0 without a frame.
-    """
+    """Angles [M,3] of pairs of oriented points (Rusu et al. 2009, eq. 1): θ in −π…π, α and φ in −1…1."""
     line = points[second] - points[first]
     apart = np.linalg.norm(line, axis=1)
     line /= np.where(apart > 0, apart, 1)[:, None]

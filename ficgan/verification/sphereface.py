@@ -46,9 +46,7 @@ class ResidualUnit(nn.Module):
 
 
 class SphereFace20(nn.Module):
-    """Face embedding network of 20 convolutions: four stages, a stride-2 one and 1, 2, 4, 1 residual units each
-    (SphereFace, Table 2).
-    """
+    """Face embedding network of 20 convolutions in four stages (SphereFace, Table 2)."""
 
     def __init__(
         self, channels: tuple[int, ...] = (64, 128, 256, 512), units: tuple[int, ...] = (1, 2, 4, 1),
@@ -78,9 +76,7 @@ class SphereFace20(nn.Module):
                     nn.init.zeros_(module.bias)
 
     def forward(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Embeddings [B, D], not normalised, of x [B, 3, 112, 96], (grey level − 127.5) / 128, and maps after the first
-        three stages.
-        """
+        """Embeddings [B, D] of x [B, 3, 112, 96], (grey level − 127.5) / 128, and maps of three stages."""
         maps = []
         for stage in self.stages:
             x = stage(x)
@@ -110,9 +106,7 @@ def angular_margin_loss(embeddings: Tensor, weight: Tensor, people: Tensor, *, w
 
 
 def margin(cosine: Tensor) -> Tensor:
-    """ψ(θ) from cos θ, for m = 4, falling from 1 to −7; cos 4θ is the Chebyshev polynomial, so no arccos is
-    differentiated.
-    """
+    """ψ(θ) from cos θ, for m = 4, falling from 1 to −7; by the Chebyshev polynomial of cos 4θ."""
     # k = number of quarter turns passed; constant between its jumps, where ψ itself is continuous.
     turn = torch.arccos(cosine.detach().clamp(-1, 1)) * (MARGIN / math.pi)
     k = turn.floor().clamp(0, MARGIN - 1)

@@ -37,9 +37,7 @@ _SCHEMA = 1
 
 @dataclass(frozen=True)
 class VerifierTraining:
-    """Numbers of a training run; the defaults are the paper's where it gives them; `base`, `gamma`, `least` are of λ,
-    see `annealed`.
-    """
+    """Numbers of a training run, the paper's where it gives them; `base`, `gamma`, `least` are of λ."""
 
     steps: int = 28_000
     batch: int = 128
@@ -67,9 +65,7 @@ class VerifierTraining:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How well pairs of held-out people's images are told apart: at the best cosine `threshold`, and mean cosines of
-    both kinds.
-    """
+    """How well pairs of held-out people are separated at the best cosine `threshold`; mean cosines."""
 
     accuracy: float
     auc: float
@@ -188,9 +184,7 @@ class VerifierTrainer:
 
 
 def verification_accuracy(embeddings: Tensor, people: NDArray[np.int64], *, pairs: int, seed: int) -> Accuracy:
-    """Separate pairs of images of one person from pairs of two by the cosine of embeddings [N, D]; at most `pairs` of
-    each kind.
-    """
+    """Separate pairs of one person from pairs of two by the cosine of embeddings [N, D]."""
     unit = F.normalize(embeddings.double()).numpy()
     rng = np.random.default_rng(seed)
     order = np.argsort(people, kind="stable")

@@ -195,9 +195,7 @@ class Verifier(nn.Module):
 def load_verifier(
     spec: str, *, alignment: Alignment, resolution: int, augment: VAugment | None = None, device: str = "cpu"
 ) -> Verifier:
-    """Load a verification network: "sphereface20:PATH" (of `ficgan train-verifier`) or "onnx:PATH" (ArcFace's template,
-    112×112).
-    """
+    """Load a verification network: "sphereface20:PATH", or "onnx:PATH" (ArcFace's template, 112×112)."""
     kind, _, file = spec.partition(":")
     if kind not in ("sphereface20", "onnx") or not file:
         raise UsageError(f"Verifier {spec!r} is not known; write sphereface20:PATH or onnx:PATH.")

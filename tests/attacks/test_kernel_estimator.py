@@ -27,7 +27,7 @@ from ficgan.lab.attacks.kernel import (
     mean_absolute_error,
     scaled_blur,
     transfers,
-)
+)  # fmt: skip
 from ficgan.registry import parse_spec
 
 
@@ -80,14 +80,11 @@ def test_a_literal_kernel_is_pytorch_s_blur(sides: tuple[int, int]) -> None:
 @pytest.mark.parametrize(
     "parameters",
     [
-        {"rule": "half"},
-        {"kernel_y": 4},
-        {"variant": "as_released", "sigma": 3.0},
-        {"variant": "as_released", "rule": "sixth"},
-        {"sigma": 0.0},
+        {"rule": "half"}, {"kernel_y": 4}, {"variant": "as_released", "sigma": 3.0},
+        {"variant": "as_released", "rule": "sixth"}, {"sigma": 0.0},
     ],
 )
-def test_parameters_that_cannot_be_are_refused(parameters: dict[str, object]) -> None:
+def test_parameters_that_cannot_be_are_refused(parameters: dict[str, object]) -> None:  # fmt: skip
     with pytest.raises(UsageError):
         GaussianBlur(**parameters)  # type: ignore[arg-type]
 

@@ -28,7 +28,7 @@ from ficgan.lab.attacks.networks import (
     generator_loss,
     halvings_for,
     receptive_field,
-)
+)  # fmt: skip
 from ficgan.lab.attacks.training import STATE, WEIGHTS
 from ficgan.models import load_tensors
 
@@ -272,13 +272,11 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("spoil", "told"),
         [
-            ("missing", "does not exist"),
-            ("cut", "damaged|cannot be read|incomplete"),
-            ("foreign", "not written by ficgan"),
-            ("model", "not a"),
+            ("missing", "does not exist"), ("cut", "damaged|cannot be read|incomplete"),
+            ("foreign", "not written by ficgan"), ("model", "not a"),
         ],
     )
-    def test_a_file_that_is_no_attacker(self, tmp_path: Path, spoil: str, told: str) -> None:
+    def test_a_file_that_is_no_attacker(self, tmp_path: Path, spoil: str, told: str) -> None:  # fmt: skip
         from safetensors.torch import save_file
 
         path = tmp_path / "a.safetensors"

@@ -27,7 +27,7 @@ from ficgan.lab.attacks.restoration import (
     estimate_kernel,
     hyper_laplacian,
     synthesise,
-)
+)  # fmt: skip
 
 
 def blurred(faces: Faces, width: int) -> Faces:

@@ -190,17 +190,15 @@ def test_an_interrupted_training_says_how_to_go_on(
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("autoencoder65",), 2, "did you mean autoencoder6"),
-        (("CONFIG", "attacker.sise=16"), 2, "did you mean size"),
+        (("autoencoder65",), 2, "did you mean autoencoder6"), (("CONFIG", "attacker.sise=16"), 2, "did you mean size"),
         (("CONFIG", "attacker=ridge"), 2, "learns within an evaluation"),
         (("CONFIG", "set.split.attacker=0"), 2, "nobody to learn from"),
-        (("CONFIG", "--layout", "celebaa"), 2, "celeba"),
-        (("CONFIG", "--device", "tpu"), 2, "tpu"),
+        (("CONFIG", "--layout", "celebaa"), 2, "celeba"), (("CONFIG", "--device", "tpu"), 2, "tpu"),
     ],
 )
 def test_mistakes_are_one_sentence(
     words: tuple[str, ...], code: int, said: str, faces: Path, config: Path, tmp_path: Path
-) -> None:
+) -> None:  # fmt: skip
     words = tuple(str(config) if word == "CONFIG" else word for word in words)
     got, out, err = call("train", *words, "--data", faces, "--labels", faces / "labels.csv", "-o", tmp_path / "r")
     told = err.replace(NOTICE + "\n", "")
@@ -281,14 +279,8 @@ def test_the_evaluation_computes_where_it_is_told(
         learned, "load_attacker", lambda path, device: given.append(device) or load(path, device=device)
     )
     words = (
-        "evaluate",
-        trained[0] / "attacker.safetensors",
-        "--data",
-        faces,
-        "--labels",
-        faces / "labels.csv",
-        "--quiet",
-    )
+        "evaluate", trained[0] / "attacker.safetensors", "--data", faces, "--labels", faces / "labels.csv", "--quiet",
+    )  # fmt: skip
     code, said, err = call(*words, "-o", tmp_path / "out", "--resamples", "20", "--no-report", "--device", "cpu")
     assert code == 0 and set(given) == {"cpu"}, err
     assert "autoencoder (trained)" in {one["attacker"] for one in json.loads(said)["reversed"]}

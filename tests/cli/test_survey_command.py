@@ -129,18 +129,15 @@ def test_a_matrix_names_set_and_methods(faces: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--methods", "solid"], "needs faces"),
-        (["fantomas"], "needs faces"),
-        (["nowhere.yaml"], "cannot be read"),
+        (["--methods", "solid"], "needs faces"), (["fantomas"], "needs faces"), (["nowhere.yaml"], "cannot be read"),
         (["nowhere.yaml", "--data", "x", "--methods", "solid"], "names its own sets"),
-        (["--data", "x"], "needs methods"),
-        (["--data", "x", "--methods", "sollid"], "did you mean solid"),
+        (["--data", "x"], "needs methods"), (["--data", "x", "--methods", "sollid"], "did you mean solid"),
         (["--data", "x", "--methods", "solid", "--pairs", "3"], "even number"),
         (["--data", "x", "--methods", "solid", "--reversed", "solid"], "METHOD@ATTACKER"),
         (["--data", "no-such-folder", "--methods", "solid", "--aligned"], "no-such-folder"),
     ],
 )
-def test_mistakes_are_one_sentence(words: list[str], said: str, tmp_path: Path) -> None:
+def test_mistakes_are_one_sentence(words: list[str], said: str, tmp_path: Path) -> None:  # fmt: skip
     code, out, error = call("make", *words, "-o", tmp_path / "out")
     assert code in (1, 2, 3) and not out and said in error
     assert error.startswith("Error: ") and error.count("\n") == 1 and not (tmp_path / "out").exists()

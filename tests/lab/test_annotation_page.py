@@ -109,8 +109,7 @@ def test_the_page_counts_errors_as_collecting_does(node: str, rng: np.random.Gen
 
 
 GRABBED: list[tuple[str, Any]] = [
-    ("tidy([30.04, 20, 10.06, -5], 100, 50)", [10.1, 0, 30, 20]),
-    ("tidy([5, 5, 5.4, 40], 100, 50)", None),
+    ("tidy([30.04, 20, 10.06, -5], 100, 50)", [10.1, 0, 30, 20]), ("tidy([5, 5, 5.4, 40], 100, 50)", None),
     ("tidy([-9, -9, 200, 200], 100, 50)", [0, 0, 100, 50]),
     ("pull([10, 10, 20, 20], [false, false, false, false], 95, -30, 100, 50)", [90, 0, 100, 10]),
     ("pull([10, 10, 20, 20], [true, false, false, true], 3, 4, 100, 50)", [13, 10, 20, 24]),
@@ -119,9 +118,8 @@ GRABBED: list[tuple[str, Any]] = [
     ("grab([[0, 0, 50, 50], [0, 0, 20, 20]], 1, 1, 2, 0)?.index", 0),
     ("grab([[0, 0, 50, 50]], 49, 25, 2, -1).edges", [False, False, True, False]),
     ("grab([[0, 0, 50, 50]], 51, 51, 2, -1).edges", [False, False, True, True]),
-    ("grab([[0, 0, 4, 4]], 2, 2, 6, -1).edges", [False] * 4),
-    ("grab([[0, 0, 50, 50]], 60, 25, 2, -1)", None),
-]
+    ("grab([[0, 0, 4, 4]], 2, 2, 6, -1).edges", [False] * 4), ("grab([[0, 0, 50, 50]], 60, 25, 2, -1)", None),
+]  # fmt: skip
 
 
 def test_boxes_are_grabbed_pulled_and_tidied(node: str) -> None:

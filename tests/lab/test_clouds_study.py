@@ -203,12 +203,8 @@ def test_the_headline_is_the_strongest_attacker() -> None:
 
     results = Results("t", sets={"s": {"probe_people": 40}, "part": {"probe_people": 3}})
     results.trials = [
-        one("", 0.9),
-        one("a", 0.4),
-        one("b", 0.6),
-        one("c", 0.1, "part"),
-        one("d", 0.0, control="ceiling"),
-    ]
+        one("", 0.9), one("a", 0.4), one("b", 0.6), one("c", 0.1, "part"), one("d", 0.0, control="ceiling"),
+    ]  # fmt: skip
     results.trials.append(replace(one("lucky", 0.0, people=2), scenario="reversed"))
     found = strongest(results, "pmp 1")
     assert found is not None and found.attacker == "a"

@@ -122,12 +122,9 @@ def test_controls_come_out_as_they_must(run: tuple[Results, Path]) -> None:
     assert rank1(results, "clear", "constant") == pytest.approx(1 / 20)
     names = {control.name: control.holds for control in controls(results)}
     assert names == {
-        "clear": True,
-        "constant": True,
-        "right-key: block-permutation (block 8)": True,
-        "learn-permutation on block-permutation (block 8)": True,
-        "ridge on block-permutation (block 8)": True,
-    }
+        "clear": True, "constant": True, "right-key: block-permutation (block 8)": True,
+        "learn-permutation on block-permutation (block 8)": True, "ridge on block-permutation (block 8)": True,
+    }  # fmt: skip
 
 
 def test_attackers_do_what_they_can_and_no_more(run: tuple[Results, Path]) -> None:

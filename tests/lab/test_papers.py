@@ -239,12 +239,10 @@ def _results(naive: tuple[float, float], best: tuple[float, float] | None, **mor
         trial("clear", "constant", more.get("constant", (0.0, 0.1)), control="negative"),
         trial("permuted", "naive", (0.0, 0.1)),
         trial("permuted", "reversed-specialised", more.get("positive", (0.85, 0.95)), "learn-permutation"),
-        trial("m", "naive", naive),
-        trial("m", "parrot-enrol", (0.2, 0.4)),
-        trial("m", "reversed-general", (0.0, 0.02), "ridge"),
-        trial("m", "reversed-specialised", best, "made for it"),
+        trial("m", "naive", naive), trial("m", "parrot-enrol", (0.2, 0.4)),
+        trial("m", "reversed-general", (0.0, 0.02), "ridge"), trial("m", "reversed-specialised", best, "made for it"),
         trial("m", "background-known", more.get("known"), "subtraction"),
-    ]
+    ]  # fmt: skip
     methods = {
         "permuted": {"name": more.get("control", "block-permutation"), "settings": {}, "family": "basic"},
         "m": {"name": "m", "settings": {"k": 10}, "family": "basic"},

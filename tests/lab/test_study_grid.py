@@ -27,7 +27,7 @@ from ficgan.lab.study.training import (
     network_names,
     replace_head,
     training_batches,
-)
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -18,7 +18,7 @@ from ficgan.pointcloud.geometry import (
     curvature,
     curvature_error,
     normal_error,
-)
+)  # fmt: skip
 from ficgan.pointcloud.heads import made_head
 from ficgan.pointcloud.registration import with_normals
 

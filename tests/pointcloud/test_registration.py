@@ -25,7 +25,7 @@ from ficgan.pointcloud.registration import (
     register,
     rigid_fits,
     with_normals,
-)
+)  # fmt: skip
 
 
 def sphere(count: int, rng: np.random.Generator) -> np.ndarray:

@@ -45,9 +45,7 @@ def overlaps(a: Boxes, b: Boxes) -> NDArray[np.float64]:
 
 
 def pairs(a: Boxes, b: Boxes, least: float = OVERLAP) -> list[tuple[int, int]]:
-    """One-to-one pairs (row of a, row of b) with an IoU of at least `least`: as many as possible, then the largest sum
-    of IoU.
-    """
+    """Pairs (row of a, row of b) with an IoU of at least `least`: the most pairs, then the largest sum of IoU."""
     from scipy.optimize import linear_sum_assignment
 
     if not len(a) or not len(b):
@@ -156,11 +154,7 @@ class Records(dict[str, Record]):
 
 
 def read_records(path: Path) -> Records:
-    """Annotations from a file: a list of records, or an object of image names and lists of boxes.
-
-    Raises:
-        InputError: unreadable, or a record that names no image, is there twice, or has boxes that are none.
-    """
+    """Annotations from a file: a list of records, or an object of image names and lists of boxes."""
     raw = read_json(path)
     if isinstance(raw, dict):
         raw = [{"file": name, "bboxes": boxes} for name, boxes in raw.items()]
@@ -170,22 +164,14 @@ def read_records(path: Path) -> Records:
 
 
 def write_records(path: Path, records: Iterable[Record]) -> None:
-    """Write annotations, whole or not at all; a file of this name is replaced.
-
-    Raises:
-        InputError: it cannot be written.
-    """
+    """Write annotations, whole or not at all; a file of this name is replaced."""
     rows = ",\n".join(json.dumps(record.to_json(), ensure_ascii=False, allow_nan=False) for record in records)
     with atomic_write(path, overwrite=True) as file:
         file.write(f"[\n{rows}\n]\n".encode())
 
 
 def box_rows(raw: Any, where: str) -> Boxes:
-    """Boxes [M,4] from a list of {"x0", "y0", "x1", "y1"} or [x0, y0, x1, y1].
-
-    Raises:
-        InputError: something else, or numbers that are not finite.
-    """
+    """Boxes [M,4] from a list of {"x0", "y0", "x1", "y1"} or [x0, y0, x1, y1]."""
     try:
         rows = [[box[edge] for edge in _EDGES] if isinstance(box, dict) else list(box) for box in raw]
         if any(isinstance(value, bool | str) for row in rows for value in row):
@@ -219,11 +205,7 @@ class Detected:
 
 
 def listed(images: Path) -> list[Blob]:
-    """The images of a folder, tar or zip in the order of their names.
-
-    Raises:
-        InputError: none, or two of one name.
-    """
+    """The images of a folder, tar or zip in the order of their names."""
     blobs = sorted(list_blobs(images), key=lambda blob: blob.name)
     for first, second in pairwise(blobs):
         if first.name == second.name:

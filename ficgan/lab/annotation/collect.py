@@ -72,9 +72,7 @@ class Collected:
 
 
 def collect(key: Key, files: Sequence[Path], *, union: bool = False) -> Collected:
-    """Merge exported batches in the order they came in; of two exports by one worker on one batch the first counts.
-    `union` keeps every box that anybody drew.
-    """
+    """Merge exported batches in the order they came in; `union` keeps every box that anybody drew."""
     out = Collected()
     done: dict[tuple[str, str], str] = {}
     for file in files:

@@ -88,11 +88,7 @@ class Key:
 
 
 def read_key(path: Path) -> Key:
-    """The key of `Key.write`.
-
-    Raises:
-        InputError: missing, damaged, or something else.
-    """
+    """The key of `Key.write`."""
     raw = read_json(path)
     try:
         if raw.get("schema") != KEY_SCHEMA:
@@ -192,9 +188,7 @@ def _clip(boxes: Boxes, picture: Image.Image) -> Boxes:
 
 
 def spoil(truth: Boxes, width: int, height: int, rng: np.random.Generator, *, overlap: float) -> tuple[Boxes, str]:
-    """The faces [M,4] of a gold image with one error (an IoU below `overlap`), and its kind: "removed", "shifted" or
-    "added".
-    """
+    """The faces [M,4] of a gold image with one error, and its kind: "removed", "shifted" or "added"."""
     for kind in rng.permutation(sorted(SPOILS)):
         shown = SPOILS[str(kind)](truth, width, height, rng)
         if shown is not None and any(errors(shown, truth, overlap)):

@@ -26,9 +26,7 @@ Denoise = Callable[[Tensor, Tensor | None, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Architecture:
-    """Numbers of a U-Net: `mults` of `base` channels by level, `blocks` per level, `attention` by side, `head` channels
-    (0: one head), `patch` pixels joined at the ends (1 is SR3).
-    """
+    """Numbers of a U-Net: `mults` of `base` channels by level; `head` 0 is one head; `patch` 1 is SR3."""
 
     base: int = 64
     mults: tuple[int, ...] = (1, 2, 4, 8, 8)

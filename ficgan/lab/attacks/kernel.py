@@ -56,8 +56,7 @@ def blurred(images: Images, kernel: int, rule: str = "opencv") -> Images:
 
 
 def equivalent_kernel(blur: GaussianBlur, widths: Sequence[int] = tuple(range(1, 1002, 2))) -> int:
-    """Width K whose blur by OpenCV's rule spreads a point as far as `blur` does: a perfect kernel estimator's answer.
-    """
+    """Width K whose blur by OpenCV's rule spreads a point as far as `blur`: a perfect estimator's answer."""
     wanted = np.sqrt(np.mean([spread(*axis) ** 2 for axis in blur.axes()]))
     return min(widths, key=lambda width: abs(spread(width, sigma_of(width)) - wanted))
 
@@ -208,11 +207,7 @@ class KernelEstimator:
 
     @classmethod
     def load(cls, path: str | Path, *, device: str = "auto") -> KernelEstimator:
-        """Read what `save` wrote.
-
-        Raises:
-            FicganError: missing, damaged, or of another kind or version.
-        """
+        """Read what `save` wrote."""
         tensors, header = load_tensors(path, kind=KIND)
         if header.get("version") != VERSION:
             raise FicganError(f"{path} is of version {header.get('version')}, not {VERSION}; train the estimator again")

@@ -34,9 +34,7 @@ _KIND = "attacker"
 
 @dataclass(frozen=True)
 class Learned(Reverser):
-    """A reverser whose `fit` trains a network; subclasses give `network` and `learner`; `record` describes the
-    training.
-    """
+    """A reverser whose `fit` trains a network; subclasses give `network` and `learner`."""
 
     deterministic: ClassVar[bool] = True
     """Whether an input has one guess; then several candidates are that one repeated."""
@@ -70,9 +68,7 @@ class Learned(Reverser):
         raise NotImplementedError
 
     def restore(self, network: nn.Module, seen: Tensor, seeds: list[int]) -> Tensor:
-        """One candidate [B,3,size,size] in [0, 1] for each face `seen`, of the same shape and range, drawn by `seeds`
-        [B].
-        """
+        """One candidate [B,3,size,size] in [0, 1] for each face `seen` of that shape, drawn by `seeds` [B]."""
         guesses: Tensor = network(seen)
         return guesses
 
@@ -106,9 +102,7 @@ class Learned(Reverser):
         return network
 
     def save(self, path: str | Path, about: Mapping[str, Any] | None = None) -> None:
-        """Write it to a safetensors file with a JSON header; weights in half precision. `about` holds no keys, no
-        folders.
-        """
+        """Write a safetensors file with a JSON header; weights in half precision; no keys, no folders."""
         from ficgan.models import save_tensors
 
         state = self.trained_network().state_dict()
@@ -186,9 +180,7 @@ class AutoEncoder(Learned):
 @REVERSERS.add
 @dataclass(frozen=True)
 class ThesisAutoEncoder(Learned):
-    """Three convolutions down to 8 channels, three transposed ones up, trained for squared error (point-cloud thesis,
-    §4.3.5; widths and kernels are ours).
-    """
+    """Three convolutions down to 8 channels, three transposed ones up (point-cloud thesis, §4.3.5)."""
 
     name: ClassVar[str] = "thesis-autoencoder"
     traits: ClassVar[ReverserTraits] = ReverserTraits(
@@ -367,8 +359,7 @@ def to_images(x: Tensor) -> Images:
 def held_out(
     people: NDArray[np.int64] | None, count: int, share: float, seed: int, enrolled: NDArray[np.int64] | None = None
 ) -> NDArray[np.bool_]:
-    """[count] rows of the people a training is watched on: whole people, never those `enrolled`; none at a share of 0.
-    """
+    """[count] rows of the people a training is watched on: whole people, never those `enrolled`."""
     people = np.arange(count) if people is None else np.where(people < 0, -1 - np.arange(count), people)
     known = np.unique(people)
     free = known if enrolled is None else np.setdiff1d(known, enrolled)

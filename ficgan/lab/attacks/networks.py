@@ -150,9 +150,7 @@ class Pix2PixUNet(nn.Module):
 
 
 class PatchGAN(nn.Module):
-    """Logits [B,1,P,P] for pairs of an anonymised and a clear or guessed image, one per patch (Isola et al. 2017,
-    §3.2.2, §6.1.2).
-    """
+    """Logits [B,1,P,P] of pairs of images, one per patch (Isola et al. 2017, §3.2.2, §6.1.2)."""
 
     def __init__(self, base: int = 64, halvings: int = 3, norm: str = "instance") -> None:
         super().__init__()

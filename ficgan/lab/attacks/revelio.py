@@ -177,9 +177,7 @@ class OodCurve:
 
 
 def ood_curve(known: Float, unknown: Float, thresholds: Float | None = None) -> OodCurve:
-    """The detector of unknown people at every threshold (Revelio, §4.3, §5.5), from ld_x of known [A] and unknown [B]
-    probes.
-    """
+    """The detector at every threshold, from ld_x of known [A] and unknown [B] probes (Revelio, §4.3, §5.5)."""
     known, unknown = (np.sort(np.asarray(one, np.float64)) for one in (known, unknown))
     if not len(known) or not len(unknown) or np.isnan(known).any() or np.isnan(unknown).any():
         raise InputError("an OOD curve needs the lowest distances of known and of unknown people, none of them NaN")
@@ -192,9 +190,7 @@ def ood_curve(known: Float, unknown: Float, thresholds: Float | None = None) -> 
 
 
 def choose_threshold(known: Float, unknown: Float) -> float:
-    """The threshold d of the best balanced accuracy (TPR − FPR), halfway to the next distance. Choose it on other
-    people than it is used on.
-    """
+    """The threshold d of the best TPR − FPR, halfway to the next distance; choose it on other people."""
     curve = ood_curve(known, unknown)
     best = int(np.argmax(curve.tpr - curve.fpr))
     here = curve.thresholds[best]
@@ -213,9 +209,7 @@ Which = Literal["attention", "all"]
 
 @dataclass(frozen=True)
 class Schedule:
-    """Variances β_t of the noise of steps t = 1…T, linear in t; α_t = 1 − β_t and γ_t = Π_{s≤t} α_s (Revelio, eq. 2;
-    SR3, §2).
-    """
+    """Variances β_t of steps 1…T, linear in t; α_t = 1 − β_t, γ_t = Π α_s (Revelio, eq. 2; SR3, §2)."""
 
     steps: int
     first: float

@@ -43,9 +43,7 @@ _RESERVED = 1000
 
 
 class Learner:
-    """What one kind of attacker gives to the training loop: modules and optimisers by name ("base_lr" in every group),
-    and its `precision`.
-    """
+    """What one kind of attacker gives to the training loop: modules and optimisers by name, and its precision."""
 
     precision = "float32"
 
@@ -69,9 +67,7 @@ class Learner:
         raise NotImplementedError
 
     def after_epoch(self, factor: float, done: float, stale: int) -> float:
-        """The rate's next factor, from the last one, the share of epochs done, and epochs since the least loss; a pure
-        function, so that a training resumes.
-        """
+        """The rate's next factor, from the last one, the share of epochs done, and epochs since the least loss."""
         return factor
 
     def descend(self, optimizer: str, loss: Tensor) -> None:

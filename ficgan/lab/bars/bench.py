@@ -64,9 +64,7 @@ class Observation:
 
 @dataclass
 class BarsBench(FaceBench):
-    """A set and its judges; `model` is whose faces are pasted in (None: the average face's oval), `lessons` other
-    people from whom shapes are learnt.
-    """
+    """A set and its judges; `model` pastes the faces in, `lessons` are other people who teach shapes."""
 
     panel: Panel
     shapes: ShapeRecognizer
@@ -134,9 +132,7 @@ class BarsBench(FaceBench):
 
     @cached_property
     def shape_attack(self) -> ShapeAttack:
-        """The judges of shape, taught by the lessons if these have at least half as many people as the set, else by the
-        set.
-        """
+        """The judges of shape, taught by the lessons if these have enough people, else by the set."""
         lessons = self.lessons
         enough = lessons is not None and 2 * len(several(lessons[1])) >= len(several(self.people))
         taught = lessons if enough else None
@@ -166,9 +162,7 @@ class BarsBench(FaceBench):
         return replace(self, prepared=replace(prepared, faces=replace(prepared.faces, people=None)))
 
     def enrolment(self, *, everybody: bool = True) -> tuple[list[int], list[int]]:
-        """Rows of each person's first image, and of the others; without `everybody` only people with two images or
-        more.
-        """
+        """Rows of each person's first image, and of the others; or only people with two images or more."""
         who, counts = np.unique(self.people, return_counts=True)
         several = set(who[counts > 1].tolist())
         if len(several) < 2:
@@ -241,9 +235,7 @@ def measure_aligned(
 def measure_photos(
     deid: Deidentifier, photos: Iterable[Image], *, layers: Sequence[int], judges: Sequence[Recognizer]
 ) -> list[Row]:
-    """Figures on whole photos, each of another person: strangers, then each i; undetected faces are left out of
-    similarities.
-    """
+    """Figures on whole photos of different people: strangers, then each i; undetected faces are left out."""
     photos = list(photos)
     found = [deid.detector.detect(photo) for photo in photos]
     marks = [faces[0].landmarks if faces else None for faces in found]

@@ -35,9 +35,7 @@ Targets = dict[str, Embeddings]  # Name of a recogniser → [N,D]
 
 @dataclass(frozen=True)
 class Strangers:
-    """What one recogniser finds in different people's clear photos: mean `cosine` of same-group strangers, the share of
-    them above its own threshold (`own`) and above that of FAR 1e-3 (`far`).
-    """
+    """A recogniser on strangers: mean `cosine`, shares above its `own` threshold and that of FAR 1e-3 (`far`)."""
 
     cosine: Figure
     own: Figure
@@ -48,9 +46,7 @@ class Strangers:
 
 
 def threshold_of(scores: NDArray[np.floating[Any]], far: float = FAR) -> float | None:
-    """The score of strangers [P] above which a share `far` of them lies; None of fewer than 10/far, interpolated of
-    fewer than 30/far.
-    """
+    """The score of strangers [P] above which a share `far` lies; None of fewer than 10/far."""
     above = far * len(scores) + 1e-9
     if above < LEAST:
         return None
@@ -88,8 +84,7 @@ def strangers(bench: BarsBench, reader: Reader) -> Strangers:
 
 
 def identity(bench: BarsBench, seen: Mapping[str, Embeddings], known: Mapping[str, Strangers]) -> Figures:
-    """Rows id-cosine, match, tar and auc-gap, by each recogniser, from embeddings [N,D] read at the source's landmarks.
-    """
+    """Rows id-cosine, match, tar and auc-gap, by each recogniser, from embeddings [N,D] at source landmarks."""
     out: Figures = {}
     for reader in bench.readers:
         name, here = reader.name, known[reader.name]

@@ -42,9 +42,7 @@ class Clip:
 
 @dataclass(frozen=True)
 class BarsConfig:
-    """What is measured: `aligned` sets and `photos`, with `train` faces for memorisation; `judges` had no part in
-    training.
-    """
+    """What is measured; `train` faces are for memorisation, and `judges` had no part in training."""
 
     aligned: tuple[Path, ...] = ()
     photos: tuple[Path, ...] = ()
@@ -354,9 +352,7 @@ class SetMeasurement:
 
 @dataclass(frozen=True)
 class Metric:
-    """Rows that every output has; `controls` None: the figures of the clear faces; `optional`: the name under which a
-    set may leave it out.
-    """
+    """Rows of every output; `controls` None: figures of clear faces; `optional`: a set may leave it out."""
 
     figures: Callable[[SetMeasurement, Observation], Figures]
     controls: Callable[[SetMeasurement], Controls] | None = None

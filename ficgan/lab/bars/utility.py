@@ -285,9 +285,7 @@ def by_group(
 def steadiness(
     frames: Sequence[NDArray[np.uint8]], deid: Deidentifier, layer: int, readers: Sequence[Reader], rate: float = 25.0
 ) -> tuple[Figures, Controls]:
-    """Row stability: cosine of each face to itself in the next frame [H,W,3], in the output and, as a control, in the
-    source.
-    """
+    """Row stability: cosine of each face to itself in the next frame [H,W,3], in output and source."""
     deid.layer = layer
     outputs = [one.image for one in deid.stream(frames, rate)]
     once = getattr(deid.detector, "once", None)

@@ -196,9 +196,7 @@ def build_morphs(
     clouds: Sequence[Cloud], landmarks: Sequence[FaceLandmarks], people: Sequence[str], expressions: Sequence[str], *,
     progress: Callable[[int, int], object] | None = None,
 ) -> MorphModel:  # fmt: skip
-    """A model of synthetic people from scans of a few, metres, each with 68 landmarks. The template is the first
-    neutral scan.
-    """
+    """A model of synthetic people from scans of a few, metres, each with 68 landmarks."""
     if not len(clouds) == len(landmarks) == len(people) == len(expressions):
         raise UsageError("clouds, landmarks, people and expressions must be lists of one length")
     if len(set(people)) < 2:
@@ -248,9 +246,7 @@ def _difference(shown: Array, rest: Array, at: NDArray[np.int64]) -> Array:
 
 
 def _moving(points: Array, marks: Array) -> Array:
-    """1 where expressions move a face, 0 far from brows, eyes, nose, mouth and chin [N,1]: there, what two scans of a
-    person differ by is the scanner's and the fitting's.
-    """
+    """1 where expressions move a face, 0 far from its features [N,1]: there scans differ by noise alone."""
     away = search(marks[[*range(5, 12), *range(17, MARKS)]], points)[0][:, 0]
     return np.asarray(0.5 - 0.5 * np.tanh((away - REACH) / (0.3 * REACH)))[:, None]
 

@@ -143,9 +143,7 @@ class CloudStudyConfig(_Frozen):
 
     @classmethod
     def read(cls, path: Path | str, overrides: Sequence[str] = ()) -> CloudStudyConfig:
-        """A YAML file or a packaged configuration, with "key=value" overrides; paths are relative to the working
-        folder.
-        """
+        """A YAML file or a packaged configuration, with "key=value" overrides."""
         tree = read_tree(path, kind="eval", prefix="pointcloud")
         return cls.parse(override(tree, overrides, example="pictures=3"), where=str(path))
 

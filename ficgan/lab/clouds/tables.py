@@ -60,9 +60,7 @@ def mu_utility(detected: float, likeness: float) -> float:
 
 
 def privacy(scores: Scores, bootstrap: Bootstrap) -> tuple[Figure, ...]:
-    """AUC, EER, leak, rank-1 and their mean of eq. 5.1; probes not acquired count as misses in "rank-1 (failures as
-    misses)".
-    """
+    """AUC, EER, leak, rank-1 and their mean of eq. 5.1, with and without failures as misses."""
     area, first = auc(scores, bootstrap=bootstrap), rank(scores, 1, bootstrap=bootstrap)
     out = [area, eer(scores, bootstrap=bootstrap), leak(scores, bootstrap=bootstrap), first]
     if not scores.acquired.all():
@@ -87,9 +85,7 @@ def trial(
 
 
 def utility(clear: Record, made: Record, sample: Sample, iou: float, miss: float, *, name: str, method: str) -> Utility:
-    """What a method left at one degree, of records [P] of clear and anonymised projections; `iou` and `miss` (pixels)
-    set detection.
-    """
+    """What a method left at one degree, of records [P] of clear and anonymised projections; `miss` in pixels."""
     overlap = np.nan_to_num(box_iou(clear["box"], made["box"]), nan=0.0)
     known, count = clear["found"], len(made)
     base, lost = float(known.mean()), int((~made["made"]).sum())

@@ -42,9 +42,7 @@ def drawn_as(method: str, degree: int) -> Drawn:
 def sweep(
     method: str, degrees: Iterable[int], cloud: Cloud, *, seed: int = 0, target: Cloud | None = None, name: str = ""
 ) -> Swept:
-    """(degree, anonymised cloud) for each degree, ascending; None where the method cannot work. What degrees share is
-    computed once.
-    """
+    """(degree, anonymised cloud), ascending; None where the method cannot work. Shared work is done once."""
     made = {degree: anonymiser(method, degree, seed=seed, target=target) for degree in sorted(degrees)}
     shared = {"smooth-knn": _smoothed, "merge-2-faces": _merged}.get(method)
     try:
@@ -100,9 +98,7 @@ def _merged(made: dict[int, CloudAnonymizer], cloud: Cloud) -> Swept:
 def time_alone(
     method: str, degree: int, cloud: Cloud, *, seed: int = 0, target: Cloud | None = None, name: str = ""
 ) -> float:
-    """Seconds of one anonymisation from nothing; NaN where the method cannot work. Points are reordered, so that
-    nothing remembered helps.
-    """
+    """Seconds of one anonymisation with nothing remembered; NaN where the method cannot work."""
     made = anonymiser(method, degree, seed=seed, target=target)
     fresh = cloud.take(np.roll(np.arange(len(cloud)), degree))
     begun = time.perf_counter()

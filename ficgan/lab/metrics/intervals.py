@@ -134,9 +134,7 @@ class Sample:
         self, metric: str, values: ArrayLike, note: str = "", *, then: Callable[[float], float] = float,
         share: bool = False,
     ) -> Figure:  # fmt: skip
-        """Mean of the finite values [N]; `then` is applied to it and to its interval. Shares and truth values have that
-        of a proportion.
-        """
+        """Mean of the finite values [N] and its interval, both under `then`; shares have that of a proportion."""
         x = np.asarray(values)
         share, x = share or x.dtype == bool, x.astype(np.float64)
         used = np.isfinite(x)

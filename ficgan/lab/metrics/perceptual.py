@@ -83,9 +83,7 @@ def psnr(a: Images, b: Images) -> Matrix:
 
 
 def sharpness(images: Images, landmarks: NDArray[np.floating]) -> Matrix:
-    """Variance of the Laplacian (LAPV, Pech-Pacheco et al. 2000) of the grey image within twice the eye distance:
-    float64 [N].
-    """
+    """Variance of the grey Laplacian about the face: float64 [N] (LAPV, Pech-Pacheco et al. 2000)."""
     import cv2
 
     side = images.shape[1]
@@ -171,9 +169,7 @@ class SqueezeNet:
     def read(
         self, images: Images, *, keep: bool = False, clear: Images | None = None, known: Perception | None = None
     ) -> Perception:
-        """What is seen in images [N,S,S,3] uint8 RGB, with distances to `clear` [N,S,S,3], of which `known` was seen
-        before. Codes take 0.9 MB an image.
-        """
+        """What is seen in images [N,S,S,3] uint8 RGB, with distances to `clear`; codes take 0.9 MB an image."""
         features, codes, distances = [], [], []
         total: Any = 0.0
         squares = 0.0

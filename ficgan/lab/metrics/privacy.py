@@ -38,9 +38,7 @@ def chance(scores: Scores, k: int = 1) -> float:
 
 
 def rank(scores: Scores, k: int = 1, *, failures: bool = False, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
-    """Mean over identities of the share of probes whose person is among the k most similar (Fantômas, §7). With
-    `failures`, probes not acquired are misses.
-    """
+    """Mean over identities of the share of probes whose person is among the k most similar (Fantômas, §7)."""
     name = f"rank-{k}" + FAILURES * failures
     images = scores.sums(scores.enrolled_probes if failures else scores.mated)
     if not images.any():
@@ -128,9 +126,7 @@ def cmc(scores: Scores, points: int = 200) -> list[list[float]]:
 
 
 def vertices(scores: Scores) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The corners of the exact ROC: impostor and genuine scores accepted, both [2T+2], from none to all; ties go
-    aslant.
-    """
+    """The corners of the exact ROC: impostor and genuine scores accepted, both [2T+2], from none to all."""
     thresholds, times = np.unique(scores.genuine, return_counts=True)
     x, y = (np.zeros(2 * len(thresholds) + 2, np.int64) for _ in range(2))
     x[1:-1:2] = len(scores.impostors) - scores.impostors.searchsorted(thresholds[::-1], "right")
@@ -142,9 +138,7 @@ def vertices(scores: Scores) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def auc(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
-    """Probability that a genuine score is higher than an impostor score; equal ones count half (Hanley and McNeil
-    1982). Below .5 leaks too: see `leak`.
-    """
+    """Probability that a genuine score is above an impostor's; ties count half (Hanley and McNeil 1982)."""
     if missing := _missing(scores):
         return Figure("AUC", None, note=missing)
     x, y = vertices(scores)
@@ -170,9 +164,7 @@ def leak(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
 
 
 def eer(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
-    """Error rate where as many impostors are accepted as genuine ones rejected, on the exact ROC; ½ is chance (ISO/IEC
-    19795-1).
-    """
+    """Error rate where as many impostors pass as genuine ones fail; ½ is chance (ISO/IEC 19795-1)."""
     if missing := _missing(scores):
         return Figure("EER", None, note=missing)
     x, y = vertices(scores)
@@ -182,9 +174,7 @@ def eer(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
 
 
 def tar_at_far(scores: Scores, far: float, *, failures: bool = False, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
-    """Largest share of genuine scores accepted by a threshold that accepts at most `far` of impostors; none below
-    30/far pairs (rule of 30).
-    """
+    """Largest genuine acceptance with at most `far` of impostors accepted; none below 30/far pairs."""
     if not 0 < far < 1:
         raise UsageError(f"a false accept rate of {far:g} is none; give one between 0 and 1")
     name = f"TAR@FAR={far:g}" + FAILURES * failures
@@ -204,9 +194,7 @@ def tar_at_far(scores: Scores, far: float, *, failures: bool = False, bootstrap:
 def match_rate(
     scores: Scores, threshold: float | None, *, failures: bool = False, bootstrap: Bootstrap = BOOTSTRAP
 ) -> Figure:
-    """Share of genuine pairs above the recogniser's own threshold. With `failures`, pairs of probes not acquired are
-    misses.
-    """
+    """Share of genuine pairs above the recogniser's threshold; with `failures`, probes not acquired are misses."""
     name = "match rate" + FAILURES * failures
     if threshold is None:
         return Figure(name, None, note=NO_THRESHOLD)
@@ -289,9 +277,7 @@ def linkability(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
 
 
 def reversibility(clear: Scores, naive: Scores, reversed: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
-    """(acc_deanon − acc_naive) / acc_clear, of rank-1 with failures as misses; the same identities are resampled in all
-    three (Fantômas, §7).
-    """
+    """(acc_deanon − acc_naive) / acc_clear, of rank-1 over the same resampled identities (Fantômas, §7)."""
     (people, ceiling), (others, below), (more, regained) = (_accuracies(scores) for scores in (clear, naive, reversed))
     if not (np.array_equal(people, others) and np.array_equal(people, more)):
         raise InputError("clear, anonymised and de-anonymised probes show different people; compare the same ones")
@@ -314,9 +300,7 @@ def reversibility(clear: Scores, naive: Scores, reversed: Scores, *, bootstrap: 
 def privacy_figures(
     scores: Scores, *, threshold: float | None, seed: int = 0, resamples: int = 1000
 ) -> tuple[Figure, ...]:
-    """Every metric of `PRIVACY` that one score matrix has, in that order; `threshold` is the recogniser's own, as a
-    similarity.
-    """
+    """Every metric of `PRIVACY` that one score matrix has; `threshold` is the recogniser's own."""
     draw: Any = {"bootstrap": Bootstrap(resamples, seed)}
     ranks = [k for k in KS if k <= max(1, scores.enrolled)]
     both = (False, True)

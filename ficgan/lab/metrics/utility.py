@@ -232,9 +232,7 @@ def agreement(clear: ArrayLike, anonymised: ArrayLike) -> NDArray[np.float64]:
 def by_attribute(
     clear: Values, anonymised: Values, weights: Values | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Shares [A] of the images with, and of those without each attribute, that are decided so again; [R,A] with
-    `weights` [R,N].
-    """
+    """Shares [A] of images with, and without each attribute, that are decided so again; or [R,A] by weights."""
     before, after = np.asarray(clear) >= 0.5, np.asarray(anonymised) >= 0.5
     counted = np.ones((1, len(before))) if weights is None else weights
     out = []
@@ -249,9 +247,7 @@ def by_attribute(
 def balanced_agreement(
     clear: Values, anonymised: Values, weights: Values | None = None, *, least: int = 5
 ) -> NDArray[np.float64]:
-    """Mean over attributes of the mean of the two shares of `by_attribute`: .5 for a reader that never changes; rare
-    ones are left out.
-    """
+    """Mean over attributes of the two shares of `by_attribute`: .5 for a reader that never changes."""
     count = (np.asarray(clear) >= 0.5).sum(0)
     used = np.minimum(count, len(clear) - count) >= least
     if not used.any():
@@ -266,8 +262,7 @@ def balanced_agreement(
 def kept(
     clear: Values, anonymised: Values, names: tuple[str, ...]
 ) -> dict[str, tuple[float | None, float | None, float]]:
-    """Attribute → share kept of the images that have it, of those that lack it, and of all (FICGAN, figures 4c and B).
-    """
+    """Attribute → share kept of the images with it, of those without, and of all (FICGAN, figures 4c and B)."""
     having, lacking = by_attribute(clear, anonymised)
     alike = ((np.asarray(clear) >= 0.5) == (np.asarray(anonymised) >= 0.5)).mean(0)
 

@@ -87,9 +87,7 @@ def _preset(name: str) -> dict[str, Any]:
 
 
 def scaled(split: SplitConfig, people: int) -> SplitConfig:
-    """A protocol's split for fewer people: all parts shrink together, but a quarter of the people are tested and k-same
-    finds its background.
-    """
+    """A protocol's split for fewer people; a quarter of them are tested and k-same finds its background."""
     total = split.background + split.attacker + split.test
     if people >= total:
         return split
@@ -196,9 +194,7 @@ def transfer(
     bench: Bench, attacker: str, trained_on: Sequence[Treatment], tested_on: Sequence[Treatment], *,
     probes: Rows | None = None, scenario: str = "transfer", progress: Progress | None = None,
 ) -> list[Trial]:  # fmt: skip
-    """An attacker trained on each of some treatments, tried on each of others (Fantômas, E4.1; Revelio, appendix C,
-    §6).
-    """
+    """An attacker trained on each of some treatments, tried on others (Fantômas, E4.1; Revelio, appendix C)."""
     rows = bench.split.probe if probes is None else probes
     if not len(bench.split.attacker):
         raise UsageError("the split leaves no faces to the attacker; set split.attacker")

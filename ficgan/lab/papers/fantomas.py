@@ -124,9 +124,7 @@ def learnt_on(config: MatrixConfig, other: Path) -> MatrixConfig:
 
 
 def fantomas_transfer(config: MatrixConfig, out: Path, progress: Progress | None = None) -> list[Trial]:
-    """E4.1: every general attacker that learns from pairs, trained eight times and tried on Gaussian Blur 29 (Fantômas,
-    Figures 12, 17).
-    """
+    """E4.1: general attackers trained eight times and tried on Gaussian Blur 29 (Fantômas, Figures 12, 17)."""
     bench = open_bench(config, config.sets[0], out)
     met = [Treatment.of(LEARNT[MET], MET)]
     learnt = [Treatment.of(text, label) for label, text in LEARNT.items()]

@@ -43,9 +43,7 @@ _SHOWN = frozenset({
 
 @dataclass(frozen=True)
 class FicganPaper:
-    """What is measured; the options of `ficgan eval paper ficgan`. `skip` leaves out the first images by name;
-    `ablations` are (name, checkpoint, bank).
-    """
+    """The options of `ficgan eval paper ficgan`; `ablations` are (name, checkpoint, bank)."""
 
     data: Path
     layout: str = "auto"
@@ -127,9 +125,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Run:
-    """What `run_ficgan` found: figures by setting, and of `strangers` (each photo against another person's); L is
-    `num_layers`.
-    """
+    """What `run_ficgan` found, by setting, and of `strangers`; L is `num_layers`."""
 
     results: Results
     found: dict[Setting, Found]

@@ -156,9 +156,7 @@ def settings(preset: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class World:
-    """Rows of a set: the attacker's `reference`; photos of people in it (`closed`); photos of people who are not
-    (`outside`).
-    """
+    """Rows of the attacker's `reference`, of other photos of its people (`closed`), and of others (`outside`)."""
 
     reference: Rows
     closed: Rows

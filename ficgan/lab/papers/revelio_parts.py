@@ -421,17 +421,13 @@ def defences(experiment: Experiment) -> Outcome:
 
 
 def defended(experiment: Experiment, name: str, *, key: str) -> Treatment:
-    """Light blur and a defence after it, drawn by the key of `PUBLISHER` or `ATTACKER`; box blur replaces the Gaussian
-    (Revelio, §6, appendix D).
-    """
+    """Light blur and a defence drawn by the key of `PUBLISHER` or `ATTACKER` (Revelio, §6, appendix D)."""
     blur, defence = experiment.blur("light").anonymizer, DEFENCES[name]
     return Treatment(name, Defended(method=blur, defence=defence, key=key) if defence else blur)
 
 
 def turned_back(experiment: Experiment, pictures: Faces, rows: Rows, how: Treatment) -> Faces:
-    """Pictures of faces turned by a treatment, turned upright as anybody would; not for attackers that give upright
-    ones.
-    """
+    """Pictures that a treatment turned, turned upright; not for attackers that give upright ones."""
     step = how.anonymizer
     if not isinstance(step, Defended):
         return pictures

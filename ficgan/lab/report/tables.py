@@ -188,9 +188,7 @@ def groups(results: Results) -> list[Row]:
 
 
 def given_back(results: Results) -> list[Row]:
-    """How alike attackers' guesses and the clear faces are, by attacker and judge; anonymised faces not attacked come
-    first.
-    """
+    """How alike guesses and clear faces are, by attacker and judge; faces not attacked come first."""
     return _by_attacker(results, [metric.name for metric in REVERSAL])
 
 

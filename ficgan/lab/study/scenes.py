@@ -249,9 +249,7 @@ def covered_share(boxes: Boxes, within: Sequence[float] | NDArray[Any]) -> float
 
 
 def with_decoys(scenes: Scenes, seed: int = 0) -> Scenes:
-    """The same images, where those without a face have the boxes of another image, drawn once, so that obfuscation does
-    not mark a class.
-    """
+    """The same images; those without a face get another image's boxes, so that obfuscation marks no class."""
     donors = [scene for scene in scenes.items if len(scene.boxes)]
     items = []
     for scene in scenes.items:
@@ -308,9 +306,7 @@ def _obfuscated(scene: Scene, variant: Variant, blur: Literal["paper", "released
 
 
 def random_view(picture: Image, crop: int, rng: np.random.Generator, min_scale: float = 0.08) -> Image:
-    """A random crop of at least `min_scale` of the area and 3:4 to 4:3, resized and mirrored half of the time:
-    [crop,crop,3] uint8.
-    """
+    """A random crop of at least `min_scale` of the area, resized, often mirrored: [crop,crop,3] uint8."""
     height, width = picture.shape[:2]
     for _ in range(10):
         area = height * width * rng.uniform(min_scale, 1.0)

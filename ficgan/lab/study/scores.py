@@ -53,9 +53,7 @@ def class_precisions(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> 
 
 
 def spread(values: Sequence[float] | NDArray[Any]) -> Row:
-    """Mean over seeds and its standard error s/√n as {"mean", "sem", "n"}; the authors' script has errors √2 times
-    these (ddof=2).
-    """
+    """Mean over seeds and its standard error as {"mean", "sem", "n"}; the authors' errors are √2 times these."""
     x = np.asarray(values, np.float64)
     if not len(x) or not np.isfinite(x).all():
         raise InputError(f"a mean over seeds needs finite values, not {x.tolist()}")
@@ -64,9 +62,7 @@ def spread(values: Sequence[float] | NDArray[Any]) -> Row:
 
 
 def pearson(x: Sequence[float] | NDArray[Any], y: Sequence[float] | NDArray[Any]) -> Row:
-    """Pearson's r with Fisher's 95 % interval and two-sided p-value as {"r", "low", "high", "p", "n"}; None where
-    undefined.
-    """
+    """Pearson's r with 95 % interval and p-value as {"r", "low", "high", "p", "n"}; None where undefined."""
     from scipy.stats import pearsonr
 
     a, b = np.asarray(x, np.float64), np.asarray(y, np.float64)

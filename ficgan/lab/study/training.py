@@ -35,8 +35,7 @@ def network_names() -> list[str]:
 
 
 def make_network(name: str, classes: int, *, seed: int, weights: Path | None = None) -> nn.Module:
-    """A classifier with weights drawn by the seed, or of a safetensors file, whose head is left out if it does not fit.
-    """
+    """A classifier with weights drawn by the seed, or of a safetensors file; a head that does not fit is new."""
     import torch
     from torchvision import models
 
@@ -170,9 +169,7 @@ def fit(
     loss: Callable[[nn.Module, Any, Any], Tensor], recipe: Recipe, *, seed: int, state: Path | None = None,
     key: str = "", save_seconds: float = 60.0, progress: Share | None = None,
 ) -> nn.Module:  # fmt: skip
-    """Train in place; a state of the same key is resumed from. `epoch` gives the batches of an epoch, the same each
-    time.
-    """
+    """Train in place, or resume a state of the same key; `epoch` gives an epoch's batches, always the same."""
     import torch
 
     optimiser = torch.optim.SGD(
@@ -238,9 +235,7 @@ def training_batches(
     pictures: Source, targets: NDArray[Any], *, crop: int, min_scale: float, batch: int, seed: int, device: str,
     workers: int = 0,
 ) -> Callable[[int], Iterator[tuple[Tensor, Tensor]]]:  # fmt: skip
-    """Epoch → batches (float [B,3,crop,crop], targets [N] int64 or [N,A] float32) of random crops, by (seed, epoch,
-    image) alone.
-    """
+    """Epoch → batches (float [B,3,crop,crop], targets [N] or [N,A]) of crops drawn by (seed, epoch, image)."""
     import torch
 
     def epoch(number: int) -> Iterator[tuple[Tensor, Tensor]]:

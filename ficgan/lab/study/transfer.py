@@ -263,9 +263,7 @@ def _tensor(image: Image, device: str) -> Tensor:
 
 
 def detection_precision(found: Sequence[Found], truths: Sequence[Boxes], overlap: float = 0.5) -> float | None:
-    """Average precision of boxes [K,4] with scores [K] against truths [M,4] as PASCAL VOC since 2010 (Everingham et
-    al., §4.2).
-    """
+    """Average precision of boxes [K,4] with scores [K] against truths [M,4] (PASCAL VOC since 2010)."""
     import torch
     from torchvision.ops import box_iou
 

@@ -137,11 +137,7 @@ class Key:
 
 
 def read_key(path: Path) -> Key:
-    """The key of `Key.write`.
-
-    Raises:
-        InputError: missing, damaged, or something else.
-    """
+    """The key of `Key.write`."""
     raw = read_json(path)
     if not isinstance(raw, dict) or raw.get("schema") != KEY_SCHEMA:
         raise InputError(f"{path} is no key of a survey ({KEY_SCHEMA}); name the folder that `survey make` wrote")
@@ -178,9 +174,7 @@ def draw(
     people: NDArray[np.int64], references: NDArray[np.int64], shown: NDArray[np.int64],
     groups: Mapping[str, Sequence[str]], conditions: int, rules: Rules,
 ) -> Design:  # fmt: skip
-    """Draw the pairs, blocks and checks of a survey from people [N]; nobody is in two of them. `shown` are rows of
-    other photos of them.
-    """
+    """Draw the pairs, blocks and checks of a survey from people [N]; nobody is in two of them."""
     count = rules.questionnaires or conditions
     if count > conditions:
         raise UsageError(f"{conditions} conditions make {conditions} questionnaires, not {count}; ask for fewer")

@@ -93,9 +93,7 @@ class Collected:
 
 
 def collect(key: Key, files: Sequence[Path]) -> Collected:
-    """Read the files that pages have saved; of two by one code the first finished counts, and failed checks allow no
-    second try.
-    """
+    """Read the files that pages have saved; the first finished one by a code counts."""
     out, seen = Collected(), dict[str, str]()
     for path in files:
         try:
@@ -242,9 +240,7 @@ def _faces(shown: Sequence[Picture], images: Path) -> Faces:
 def score_survey(
     key: Key, done: Collected, judged: Sequence[Judged] = (), *, bootstrap: Bootstrap | None = None
 ) -> dict[str, Any]:
-    """All figures of a survey as {"participants", "conditions": [{"label", "method", "attacker", "votes", "pairs", "not
-    sure", "as wrong", "left out", "agreement", "judges"}], "agreement", "notes"}.
-    """
+    """All figures of a survey, JSON-ready: participants, conditions, agreement, judges, notes."""
     bootstrap = bootstrap or Bootstrap(seed=key.rules.seed)
     rows = []
     tables: list[NDArray[np.int64]] = []
@@ -301,9 +297,7 @@ def not_sure(some: Votes, bootstrap: Bootstrap) -> Figure:
 
 
 def krippendorff(table: NDArray[np.int64], bootstrap: Bootstrap) -> Figure:
-    """Krippendorff's α (2004, ch. 11) of nominal answers [M,K], how many gave each answer to a pair; None where
-    undefined.
-    """
+    """Krippendorff's α (2004, ch. 11) of nominal answers [M,K]: counts by pair; None where undefined."""
     several = table[table.sum(1) >= 2].astype(np.float64)
     n = len(several)
     if not n:

@@ -82,9 +82,7 @@ def read_cloud(
 
 
 def check_size(cloud: Cloud, where: str = "", unit: str = "m") -> None:
-    """Refuse a cloud in which no face can be: less than .05 m or more than 4 m across its middle 98 %, as read in that
-    unit.
-    """
+    """Refuse a cloud in which no face can be: less than .05 m or more than 4 m across its middle 98 %."""
     low, high = np.percentile(cloud.points, [1, 99], axis=0) if len(cloud) else np.zeros((2, 3))
     with np.errstate(over="ignore"):
         extent = float((high - low).max())

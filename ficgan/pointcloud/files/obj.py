@@ -49,9 +49,7 @@ class _Lines:
 
 
 def read(data: bytes, path: Path, notes: list[str]) -> Fields:
-    """All vertices of an OBJ file in their order; materials are looked for beside it. At a seam the first normal and
-    texture place count.
-    """
+    """All vertices of an OBJ file in order; at a seam the first normal and texture place count."""
     text = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\\\n", b" ")
     lines = _sorted(text)
     need_all(len(lines.v))
