@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shlex
 import shutil
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from PIL import Image
+from texture_world import judged_by_textures, write_people
 
 from ficgan.cli import attack as command
 from ficgan.cli._progress import Progress
@@ -24,7 +23,7 @@ from ficgan.cli.attack import NOTICE, attack
 from ficgan.errors import UsageError
 from ficgan.faces import Alignment, Face
 from ficgan.lab import bench as lab_bench
-from ficgan.lab import matrix, readers, reversal
+from ficgan.lab import matrix, reversal
 from ficgan.lab.attacks import learned
 from ficgan.lab.attacks.learned import read_header
 from ficgan.lab.matrix_config import MatrixConfig, load_attack
@@ -42,26 +41,6 @@ CONFIG = {
 }  # fmt: skip
 
 
-@dataclass
-class Textures:
-    """Reads a coarse copy of the crop: what tells the made people apart."""
-
-    name: str = "textures"
-    metric: str = "cosine"
-    match_threshold: float = 0.5
-
-    def embed(self, image: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
-        small = image.reshape(8, SIDE // 8, 8, SIDE // 8, 3).mean((1, 3)).astype(np.float32)
-        return (small - small.mean()).reshape(1, -1) + 1e-3
-
-
-class Nothing:
-    name = "finds nothing"
-
-    def detect(self, image: np.ndarray) -> list[object]:
-        return []
-
-
 class Middle:
     name = "finds one in the middle"
 
@@ -77,31 +56,16 @@ def call(*words: object) -> tuple[int, str, str]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _judge() -> Any:
-    judge = readers.Reader(Textures(), "textures", "textures", "textures-1")  # type: ignore[arg-type]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(readers, "get_readers", lambda names, device="cpu": [judge])
-        patch.setattr(lab_bench, "_detector", lambda name: Nothing())
+        judged_by_textures(patch)
         patch.setattr(reversal, "_judges", lambda: Judges(missing={"squeezenet": "not here"}))
-        lab_bench._cached_bench.cache_clear()
         yield
     lab_bench._cached_bench.cache_clear()
 
 
 @pytest.fixture(scope="module")
 def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("faces")
-    rng = np.random.default_rng(0)
-    with (folder / "labels.csv").open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["file", "person"])
-        for person in range(PEOPLE):
-            texture = rng.normal(size=(8, 8, 3)).repeat(4, 0).repeat(4, 1) * 40
-            for index in range(EACH):
-                pixels = 128 + texture + rng.normal(size=(SIDE, SIDE, 3)) * 12
-                name = f"{person:03d}-{index}.png"
-                Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / name)
-                table.writerow([name, person])
-    return folder
+    return write_people(tmp_path_factory.mktemp("faces"), PEOPLE, EACH)
 
 
 @pytest.fixture(scope="module")

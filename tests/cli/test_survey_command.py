@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
-from PIL import Image
+from texture_world import judged_by_textures, write_people
 
 from ficgan.cli.evaluate import evaluate
-from ficgan.lab import readers
 
 SIDE = 32
 
@@ -27,19 +23,7 @@ def call(*words: object) -> tuple[int, str, str]:
 @pytest.fixture(scope="module")
 def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Forty people, two photos each, as aligned crops."""
-    folder = tmp_path_factory.mktemp("set") / "faces"
-    folder.mkdir()
-    rng = np.random.default_rng(1)
-    with (folder / "labels.csv").open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["file", "person", "gender"])
-        for person in range(40):
-            texture = rng.normal(size=(8, 8, 3)).repeat(4, 0).repeat(4, 1) * 45
-            for index in range(2):
-                pixels = 128 + texture + rng.normal(size=(SIDE, SIDE, 3)) * 8
-                Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / f"{person}-{index}.png")
-                table.writerow([f"{person}-{index}.png", person, "Female" if person % 2 else "Male"])
-    return folder
+    return write_people(tmp_path_factory.mktemp("set") / "faces", 40, 2, 1, noise=8, genders=True)
 
 
 def make(faces: Path, out: Path, *more: object) -> tuple[int, str, str]:
@@ -58,17 +42,6 @@ def answers(out: Path, file: Path, code: str, **more: Any) -> Path:
     return file
 
 
-@dataclass
-class Mean:
-    name: str = "mean"
-    metric: str = "cosine"
-    match_threshold: float = 0.5
-
-    def embed(self, image: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
-        small = image.reshape(8, 4, 8, 4, 3).mean((1, 3)).astype(np.float32)
-        return (small - small.mean() + 1e-3).reshape(1, -1)
-
-
 def test_a_survey_is_made_answered_and_scored(
     faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,8 +57,7 @@ def test_a_survey_is_made_answered_and_scored(
     code, _, error = make(faces, out)
     assert code != 0 and "not empty" in error and "Traceback" not in error
 
-    judge = readers.Reader(Mean(), "mean", "mean", "1")  # type: ignore[arg-type]
-    monkeypatch.setattr(readers, "get_readers", lambda names, device="cpu": [judge])
+    judged_by_textures(monkeypatch)
     good = answers(out, tmp_path / "a.json", "ada")
     scored = tmp_path / "score.json"
     code, said, error = call("score", out, good, "--judge", "mean", "-o", scored, "--resamples", 50)

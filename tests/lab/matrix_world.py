@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
-from PIL import Image
 
 from ficgan.anonymizers import Faces
 from ficgan.lab.attacks import Pairs, ReverserTraits
@@ -19,44 +17,6 @@ from ficgan.lab.matrix_config import MatrixConfig
 from ficgan.registry import param
 
 SIDE = 32
-CELL = SIDE // 8
-
-
-@dataclass
-class Textures:
-    """Reads a coarse copy of the crop: what tells the made people apart."""
-
-    name: str = "textures"
-    metric: str = "cosine"
-    match_threshold: float = 0.5
-
-    def embed(self, image: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
-        small = image.reshape(8, CELL, 8, CELL, 3).mean((1, 3)).astype(np.float32)
-        return (small - small.mean()).reshape(1, -1) + 1e-3
-
-
-class Blind:
-    name = "finds nothing"
-
-    def detect(self, image: np.ndarray) -> list[object]:
-        return []
-
-
-def write_people(folder: Path, people: int = 30, each: int = 4, seed: int = 0) -> Path:
-    """A folder of PNG and a CSV."""
-    folder.mkdir(exist_ok=True)
-    rng = np.random.default_rng(seed)
-    with (folder / "labels.csv").open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["file", "person"])
-        for person in range(people):
-            texture = rng.normal(size=(8, 8, 3)).repeat(CELL, 0).repeat(CELL, 1) * 40
-            for index in range(each):
-                pixels = 128 + texture + rng.normal(size=(SIDE, SIDE, 3)) * 12
-                name = f"{person:03d}-{index}.png"
-                Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / name)
-                table.writerow([name, person])
-    return folder
 
 
 def described(folder: Path, **more: object) -> dict[str, object]:

@@ -6,16 +6,13 @@ import base64
 import hashlib
 import json
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from annotation_world import hand_in, make, right, rows
-from page_reader import Page
+from page_reader import Page, run
 
 from ficgan.lab.annotation.boxes import errors
 from ficgan.lab.annotation.collect import collect
@@ -65,21 +62,6 @@ def test_the_page_stands_alone_and_names_no_file(tmp_path: Path) -> None:
     gold = {str(n): item.truth.tolist() for n, item in enumerate(batch.items) if item.truth is not None}
     assert json.loads(base64.b64decode(page.data["checks"])) == gold
     assert "These pictures show people" in text and key.rules.gold == len(gold)
-
-
-@pytest.fixture(scope="module")
-def node() -> str:
-    found = shutil.which("node")
-    if found is None:
-        pytest.skip("needs node to run the page's script")
-    return found
-
-
-def run(node: str, code: str) -> Any:
-    """What the last line of a script prints, from JSON."""
-    done = subprocess.run([node, "-"], input=code, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def pure(node: str, expression: str) -> Any:
