@@ -73,7 +73,7 @@ class Opponent:
             return self.reverser.fit(pairs)
         waiting = f"{self.title}: waiting for another process that trains it"
         with self.bench.store.workspace(["attacker", *self._mark], waiting=lambda: self.say(waiting)) as folder:
-            return self.reverser.fit(pairs, workspace=folder, told=_throttled(self.title, self.say))
+            return self.reverser.fit(pairs, workspace=folder, progress=_throttled(self.title, self.say))
 
     def guess(self, faces: Faces) -> Images:
         """One guess at each face: [N,S,S,3] uint8 RGB."""

@@ -57,7 +57,7 @@ def train_attacker(
     rows = bench.split.attacker
     anonymised = Subject(bench, anonymiser_for(bench, config.anonymizer.make())).anonymised(rows).images
     pairs = Pairs(bench.part(rows, anonymised).regions(), bench.part(rows).regions(), bench.background)
-    trained = attacker.fit(pairs, workspace=out, told=progress)
+    trained = attacker.fit(pairs, workspace=out, progress=progress)
     about = _about(config, manifest)
     if not (out / WEIGHTS).exists() or read_header(out / WEIGHTS).get("about") != about:
         trained.save(out / WEIGHTS, about)

@@ -94,7 +94,7 @@ _ALL = (
              knowledge="which probes belong together, as in a film"),
     Scenario("averaged-draws", "eight anonymisations of each probe averaged", "clear", "anonymised", "average",
              knowledge="repeated draws of one image"),
-    Scenario("attribute-inference", "attributes told by a classifier trained on anonymised faces of other people",
+    Scenario("attribute-inference", "attributes read by a classifier trained on anonymised faces of other people",
              "anonymised", "anonymised", "inference", knowledge="anonymised faces with attributes", source="WP216"),
     Scenario("retrieval", "several guesses at each of some probes vote for a name, or say that it is a stranger's",
              "clear", "reversed", "retrieval", knowledge="pairs of clear and anonymised faces", source="Revelio §4.3"),

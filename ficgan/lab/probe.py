@@ -36,7 +36,7 @@ Whiten = Callable[[NDArray[np.floating]], Change]
 PROBES: Mapping[Kind, str] = {"cosine": "whitened cosine", "linear": "linear probe", "network": "network probe"}
 """With their names in tables."""
 _WIDTH = 128
-"""Principal components kept of one code at most; of held-out people of the attacker twice as many told less (AUC)."""
+"""Principal components kept of one code at most; twice as many revealed less of held-out people (AUC)."""
 _FEW = 8  # Where fewer than one in so many components is kept, Lanczos finds them sooner than a whole decomposition
 _IMAGES_EACH = 8  # Images that each kept component needs
 _SHAPES_EACH = 3  # The same of shapes, which have little noise, under the network

@@ -139,9 +139,9 @@ RETRIEVAL: tuple[Metric, ...] = (
     _retrieval("IRA (one guess)", "the same of the first guess alone", better="low"),
     _retrieval("IRA (mean distance)", "by the name whose mean distance is least", better="low"),
     _retrieval("IRA (shortest distance)", "by the name whose shortest distance is least", better="low"),
-    _retrieval("stranger TPR", "probes of people who are not enrolled that are told to be so", better="low"),
-    _retrieval("stranger FPR", "probes of enrolled people that are told not to be", better="high"),
-    _retrieval("stranger accuracy", "probes told rightly to be of enrolled people or not", better="low"),
+    _retrieval("stranger TPR", "probes of people who are not enrolled that are flagged", better="low"),
+    _retrieval("stranger FPR", "probes of enrolled people that are flagged", better="high"),
+    _retrieval("stranger accuracy", "probes rightly decided to be of enrolled people or not", better="low"),
     _retrieval("stranger AUC", "area under the curve of the two rates", better="near"),
     _retrieval("stranger threshold", "distance above which a probe is a stranger's", better="near"),
 )

@@ -164,7 +164,7 @@ def test_what_auto_came_to_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        few.fit(pairs(), workspace=tmp_path, told=stop)
+        few.fit(pairs(), workspace=tmp_path, progress=stop)
     resumed = few.fit(pairs(), workspace=tmp_path)
     read = few.fit(pairs(), workspace=tmp_path)
     whole = dataclasses.replace(few, precision="bfloat16").fit(pairs())

@@ -61,7 +61,7 @@ def test_a_survey_is_made_answered_and_scored(
     good = answers(out, tmp_path / "a.json", "ada")
     scored = tmp_path / "score.json"
     code, said, error = call("score", out, good, "--judge", "mean", "-o", scored, "--resamples", 50)
-    assert code == 0 and not error and "1 participants count" in said and "mean F1" in said
+    assert code == 0 and not error and "1 participants count" in said and "textures F1" in said
     tree = json.loads(scored.read_text())
     clear, solid = tree["conditions"]
     assert clear["as wrong"]["F1"]["value"] == 1 and clear["judges"]["mean"]["accuracy"]["value"] == 1

@@ -12,7 +12,8 @@ import numpy as np
 
 from ficgan.anonymizers import Faces
 from ficgan.lab.attacks import Pairs, ReverserTraits
-from ficgan.lab.attacks.learned import Learned, Told
+from ficgan.lab.attacks.base import Progress
+from ficgan.lab.attacks.learned import Learned
 from ficgan.lab.matrix_config import MatrixConfig
 from ficgan.registry import param
 
@@ -69,7 +70,7 @@ class ByHeart(Learned):
     note: str = param("", "of no effect")
     pairs: Pairs | None = field(default=None, repr=False, compare=False)
 
-    def fit(self, pairs: Pairs, *, workspace: Path | None = None, told: Told | None = None) -> Self:
+    def fit(self, pairs: Pairs, *, workspace: Path | None = None, progress: Progress | None = None) -> Self:
         LOG.pairs.append(pairs)
         state = None if workspace is None else workspace / "step"
         done = int(state.read_text()) if state is not None and state.exists() else 0
@@ -80,8 +81,8 @@ class ByHeart(Learned):
             LOG.steps.append(step)
             if state is not None:
                 state.write_text(str(step + 1))
-            if told:
-                told(step + 1, 6, "learning")
+            if progress:
+                progress(step + 1, 6, "learning")
         LOG.trained += done < 6
         return type(self)(**self.settings(), pairs=pairs)
 

@@ -64,7 +64,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Batch:
-    """Images that one person looks through; `id` is a digest of all that is in it, so an older page is told apart."""
+    """Images that one person looks through; `id` is a digest of all that is in it, so an older page is recognised."""
 
     id: str
     title: str

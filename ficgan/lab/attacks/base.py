@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -17,6 +18,7 @@ from ficgan.errors import InputError, UsageError
 from ficgan.registry import Parametrised, Registry
 
 Float = NDArray[np.float32]
+Progress = Callable[[int, int, str], None]  # (steps done, steps in all, what is being done)
 Knowledge = Literal["method", "parameters", "pairs", "background", "key"]
 
 _LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)

@@ -19,6 +19,7 @@ from ficgan.anonymizers import Faces, GaussianBlur, Images
 from ficgan.anonymizers.basic import scaled_kernel, sigma_of, spread
 from ficgan.device import resolve_device
 from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.lab.attacks.base import Progress
 from ficgan.models import load_tensors, save_tensors
 
 Float = NDArray[np.float32]
@@ -130,7 +131,6 @@ def laplacian(size: int) -> NDArray[np.float64]:
 KIND = "kernel estimator"
 VERSION = 1
 After = Callable[[Images], Images]
-Told = Callable[[int, int, str], None]
 
 NETWORKS = ("windowed", "cosine", "efficientnet-v2-s", "efficientnet-v2-l")
 """windowed, cosine: a perceptron on a `log_spectrum`, which a blur shifts by its transfer function; seconds on a CPU.
@@ -160,7 +160,7 @@ class KernelEstimator:
         cls, images: Images, kernels: Sequence[int], *, validation: Images | None = None, rule: str = "opencv",
         after: After | None = None, network: str = "windowed", weights: str | Path | None = None,
         epochs: int | None = None, batch: int | None = None, rate: float | None = None, seed: int = 0,
-        device: str = "auto", told: Told | None = None,
+        device: str = "auto", progress: Progress | None = None,
     ) -> KernelEstimator:  # fmt: skip
         """Train on clear faces [N,S,S,3] uint8, each blurred with each kernel (Revelio, §4.2 and §5.4).
 
@@ -183,7 +183,7 @@ class KernelEstimator:
         made = cls(network, module, images.shape[1], kernels, rule)
         held = None if validation is None else _Examples(validation, kernels, rule, after, network)
         plan = (epochs or usual[0], batch or usual[1], rate or usual[2])
-        error = _fit(made, examples, held, *plan, seed, told)
+        error = _fit(made, examples, held, *plan, seed, progress)
         story = {"images": len(images), "epochs": plan[0], "seed": seed, "validation_mae": error}
         return cls(network, module.eval(), images.shape[1], kernels, rule, story)
 
@@ -255,7 +255,7 @@ class _Examples:
 
 def _fit(
     made: KernelEstimator, examples: _Examples, held: _Examples | None, epochs: int, batch: int, rate: float,
-    seed: int, told: Told | None,
+    seed: int, progress: Progress | None,
 ) -> float | None:  # fmt: skip
     module = made.module
     where = next(module.parameters()).device
@@ -280,8 +280,8 @@ def _fit(
             error = mean_absolute_error(held.sizes, made._sizes(parts))
             if best is None or error < best[0]:
                 best = error, copy.deepcopy(module.state_dict())
-        if told is not None:
-            told(epoch + 1, epochs, "kernel estimator")
+        if progress is not None:
+            progress(epoch + 1, epochs, "kernel estimator")
     if best is None:
         return None
     module.load_state_dict(best[1])

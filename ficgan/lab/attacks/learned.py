@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import Faces, Images
 from ficgan.arrays import resize
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.lab.attacks.base import REVERSERS, Pairs, Reverser, ReverserTraits
+from ficgan.lab.attacks.base import REVERSERS, Pairs, Progress, Reverser, ReverserTraits
 from ficgan.registry import param
 
 if TYPE_CHECKING:
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from ficgan.lab.attacks.training import Learner
-
-Told = Callable[[int, int, str], None]
-"""Progress: (steps done, steps in all, what is being done)."""
 
 SCHEMA = 1
 """Version of the layout of a file; raised when a reader of the old one would misread the new one."""
@@ -84,11 +81,11 @@ class Learned(Reverser):
     def trained(self) -> bool:
         return self._network is not None
 
-    def fit(self, pairs: Pairs, *, workspace: Path | None = None, told: Told | None = None) -> Self:
+    def fit(self, pairs: Pairs, *, workspace: Path | None = None, progress: Progress | None = None) -> Self:
         """The same attacker, trained; `workspace` keeps the state, from which an interrupted training resumes."""
         from ficgan.lab.attacks.training import train
 
-        return train(self, pairs, workspace=workspace, told=told)
+        return train(self, pairs, workspace=workspace, progress=progress)
 
     def with_network(self, network: nn.Module, record: dict[str, Any]) -> Self:
         """The same attacker with a trained network, in evaluation mode."""

@@ -447,7 +447,7 @@ class NormSparsity(Reverser):
 
     def guess(self, faces: Faces) -> Images:
         size = faces.images.shape[1]
-        # The published method is told how wide a kernel may be; here the width of the likeliest Gaussian tells.
+        # The published method is given the widest kernel; here it is the width of the likeliest Gaussian.
         widths = np.full(len(faces), self.kernel) if self.kernel else blur_of(faces.images)[0]
         out = np.empty_like(faces.images)
         for index, (image, widest) in enumerate(zip(faces.images, widths.tolist(), strict=True)):

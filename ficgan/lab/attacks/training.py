@@ -21,8 +21,8 @@ from ficgan.anonymizers import Images
 from ficgan.device import resolve_device
 from ficgan.errors import FicganError
 from ficgan.interrupts import stop_asked
-from ficgan.lab.attacks.base import Pairs
-from ficgan.lab.attacks.learned import Told, check_pairs, held_out, load_attacker, resized, to_tensor
+from ficgan.lab.attacks.base import Pairs, Progress
+from ficgan.lab.attacks.learned import check_pairs, held_out, load_attacker, resized, to_tensor
 from ficgan.models import load_tensors, save_tensors
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _SAVE_EVERY = 60.0
 _SAVE_SHARE = 20
 """Seconds between two states, and how many times as long as one takes to be written at least."""
 _RESERVED = 1000
-"""Seeds of the steps are told apart by this many from those of the weights."""
+"""Seeds of the steps differ by this many from those of the weights."""
 
 
 class Learner:
@@ -95,7 +95,7 @@ class AdamLearner(Learner):
         return {"loss": loss.detach()}
 
 
-def train(attacker: L, pairs: Pairs, *, workspace: Path | None, told: Told | None) -> L:
+def train(attacker: L, pairs: Pairs, *, workspace: Path | None, progress: Progress | None) -> L:
     """See `Learned.fit`."""
     check_pairs(pairs, attacker.name)
     plan = digest_of(attacker, pairs)
@@ -111,7 +111,7 @@ def train(attacker: L, pairs: Pairs, *, workspace: Path | None, told: Told | Non
     torch.manual_seed(attacker.seed)
     network = attacker.network().to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     run = _Run(attacker, attacker.learner(network, device), pairs, plan, device, workspace)
-    run.go(told)
+    run.go(progress)
     return run.finish()
 
 
@@ -158,7 +158,7 @@ class _Run:
     def images(self) -> int:
         return self.step * self.batch
 
-    def go(self, told: Told | None) -> None:
+    def go(self, progress: Progress | None) -> None:
         total = self.attacker.epochs * self.steps
         if self.folder is not None:
             from ficgan.training.stats import Reporter
@@ -182,9 +182,9 @@ class _Run:
                         self._save()
                         saved = time.monotonic()
                         took = saved - start
-                    if told:
+                    if progress:
                         epoch = min(self.epoch + 1, self.attacker.epochs)
-                        told(self.step, total, f"training {self.attacker.name}, epoch {epoch}")
+                        progress(self.step, total, f"training {self.attacker.name}, epoch {epoch}")
         except KeyboardInterrupt:
             if self.whole:
                 self._save()

@@ -248,7 +248,7 @@ def train_and_guess(study: CloudStudy, out: Path, say: Callable[[str], None]) ->
         device=settings.device,
     )  # fmt: skip
     workspace = out / "attacker" / digest_of(attacker, pairs)
-    trained = attacker.fit(pairs, workspace=workspace, told=lambda done, total, text: say(f"{text}: {done}/{total}"))
+    trained = attacker.fit(pairs, workspace=workspace, progress=lambda done, of, text: say(f"{text}: {done}/{of}"))
     probes = np.flatnonzero(np.isin(people, tried))
     records: dict[tuple[str, int], list[Record]] = {}
     for row in (study.clouds.probes[place] for place in probes):

@@ -36,7 +36,7 @@ TESTED = 0.25  # Share of the people that are tested where there are too few for
 NOT_ANGULAR = "the judge was not trained by angles"  # Note of an IDD that cannot be compared with ArcFace's
 TOGETHER = 8  # Faces whose guesses are held at once
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
-"""Told apart by the colour-blind (Okabe and Ito 2008)."""
+"""Distinct for the colour-blind, too (Okabe and Ito 2008)."""
 
 
 def with_data(

@@ -320,7 +320,7 @@ def kernel(experiment: Experiment) -> Outcome:
     learnt, chosen, tested = (part.images for part in parts)
     kernels = tuple(range(1, max(3, scaled_kernel(published.REVELIO_LARGEST_KERNEL, size)) + 1, 2))
     estimator = KernelEstimator.train(
-        learnt, kernels, validation=chosen, seed=paper.seed, told=experiment.progress,
+        learnt, kernels, validation=chosen, seed=paper.seed, progress=experiment.progress,
         network=paper.estimator_network, weights=paper.estimator_weights or None,
     )  # fmt: skip
     true = np.repeat(kernels, len(tested))
