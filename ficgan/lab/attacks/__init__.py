@@ -10,18 +10,10 @@ from ficgan.lab.attacks.base import (
     Reverser,
     ReverserTraits,
 )  # fmt: skip
+from ficgan.lab.attacks.deconvolution import NormSparsity, RichardsonLucy, Wiener, WienerBlind
 from ficgan.lab.attacks.inversion import KeyedInverse, KSameSubtraction, LearnPermutation, Ridge, another_key
 from ficgan.lab.attacks.learned import AutoEncoder, Learned, Pix2Pix, ThesisAutoEncoder, Trained, load_attacker
-from ficgan.lab.attacks.restoration import (
-    Bicubic,
-    InterpolateGrey,
-    Linear,
-    NormSparsity,
-    RichardsonLucy,
-    Wavelet,
-    Wiener,
-    WienerBlind,
-)  # fmt: skip
+from ficgan.lab.attacks.restoration import Bicubic, InterpolateGrey, Linear, Wavelet  # fmt: skip
 from ficgan.lab.attacks.revelio import Revelio
 
 __all__ = [
