@@ -272,8 +272,7 @@ on 250 faces of the London and CelebA crops; its boxes reach from the hairline t
 def obfuscate_blur(
     image: Images, boxes: ArrayLike, variant: Literal["paper", "released"] = "paper", radius: float = 0.1
 ) -> Images:
-    """A photo [H,W,3] uint8 RGB with its faces blurred by PIL, fading into what is around them (Yang et al., appendix
-    B, eqs. 1–5).
+    """A photo [H,W,3] uint8 RGB with its faces blurred by PIL and feathered (Yang et al., appendix B, eqs. 1–5).
 
     Only the rectangles that the blurred mask reaches are computed; farther away the photo stays bit-identical.
 

@@ -134,8 +134,7 @@ class RandomDefence(Defence):
 @ANONYMIZERS.add
 @dataclass(frozen=True)
 class Defended(Anonymizer):
-    """An anonymiser and then a defence: `defended:method=gaussian-blur:kernel=37,defence=jpeg:quality=75` (Revelio, §6,
-    appendix D).
+    """An anonymiser, then a defence: `defended:method=gaussian-blur:kernel=37,defence=jpeg` (Revelio, §6).
 
     Semicolons part several parameters. Traits are the method's, but no key undoes it.
     """

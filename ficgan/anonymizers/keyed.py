@@ -131,8 +131,7 @@ _DEFAULTS = {"as_described": (0.45, 16), "as_released": (0.5, 60)}
 @ANONYMIZERS.add
 @dataclass(frozen=True)
 class KRtio(Anonymizer):
-    """k-randomised transparent image overlays: out = α·face + (1−α)·mean of k block-permuted overlays (Rajabi et al.,
-    PETS 2021; Fantômas, §6.1.3).
+    """out = α·face + (1−α)·mean of k block-permuted overlays (Rajabi et al., PETS 2021; Fantômas, §6.1.3).
 
     `as_described`: key and image name choose overlays and permutations (keyed BLAKE2b in place of AES); with the
     overlays they give the face back within one grey level at α = .45 (`invert`). Without a key it is made from the

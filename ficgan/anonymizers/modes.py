@@ -256,8 +256,7 @@ def cover(
 
 
 def square(face: Face, shape: tuple[int, int], *, mask_scale: float = 1.0, stepped: bool = False) -> Square:
-    """The square around a face's box that is cut from a photo of height and width `shape`, moved into the photo where
-    it fits.
+    """The square about a face's box that is cut from a photo of this `shape`, moved into it where it fits.
 
     A `mask_scale` of 1 is 1.3 times the box's longer side; `stepped`, for films, rounds it up to the next power of 2^¼.
     """

@@ -88,8 +88,7 @@ def fit(
     network: AttributeNetwork, images: NDArray[np.uint8], labels: NDArray[np.uint8],
     held: tuple[NDArray[np.uint8], NDArray[np.uint8]], *, epochs: int, seed: int, progress: Progress | None = None,
 ) -> tuple[int, float]:  # fmt: skip
-    """Train with binary cross-entropy on shifted, mirrored, recoloured images; returns the kept epoch and its
-    cross-entropy.
+    """Train with binary cross-entropy on varied images; returns the kept epoch and its cross-entropy.
 
     Args:
         images: [N,72,72,3] uint8 RGB: SIZE with MARGIN all around.
@@ -181,8 +180,7 @@ def train_attributes(
     faces: Faces, attributes: Mapping[str, NDArray[np.uint8]], out: Path, *, source: Mapping[str, Any] | None = None,
     epochs: int = 25, seed: int = 0, device: str = "cpu", progress: Progress | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train a classifier and measure it on people it has not seen: 70 % train, 10 % choose the epoch, 20 % measure
-    (FICGAN, §4.2).
+    """Train a classifier on 70 % of the people, choose the epoch on 10 %, measure on 20 % (FICGAN, §4.2).
 
     Returns the file's header: data, splits, and under "test" accuracy, the commoner answer's accuracy and AUC (None
     where the test has one answer).

@@ -279,8 +279,7 @@ def retrain_network(
     reader: Reader, anonymised: Faces, *, epochs: int = 5, batch: int = 64, rate: float = 0.01, seed: int = 0,
     device: str = "cpu",
 ) -> tuple[Embed, str]:  # fmt: skip
-    """The judge's network fine-tuned on anonymised faces with an additive angular margin, to compare by cosine, and a
-    note.
+    """The judge's network fine-tuned on anonymised faces with an angular margin (compare by cosine), and a note.
 
     McPherson et al. 2016; Deng et al. 2019 (margin .5, scale 64).
     """

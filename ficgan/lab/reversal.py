@@ -226,8 +226,7 @@ def retrieval_figures(read: Read, bootstrap: Bootstrap) -> tuple[Figure, ...]:
 def stranger_figures(
     read: Read, known: NDArray[np.int64], bootstrap: Bootstrap
 ) -> tuple[tuple[Figure, ...], list[list[float]]]:
-    """How well the least distance separates people who are not enrolled (positive) from `known` ones (Revelio, §4.3,
-    §5.5).
+    """How well the least distance separates strangers (positive) from `known` people (Revelio, §4.3, §5.5).
 
     The threshold of each half of the people has the best balanced accuracy on the other half. Returns figures, and the
     curve as [FPR, TPR] points.

@@ -1,6 +1,4 @@
-"""Point clouds of faces: files, the canonical frame, six anonymisers, projection to images, geometry (the point-cloud
-thesis).
-"""
+"""Point clouds of faces: files, the canonical frame, six anonymisers, projection, geometry (point-cloud thesis)."""
 
 from __future__ import annotations
 

@@ -45,8 +45,7 @@ class Untapered:
 
 
 def untaper(cloud: Cloud, r: float, *, floor: float = 1e-3) -> Untapered:
-    """The source of a tapered cloud, to rounding, and which points are lost: those with |F| below `floor` (thesis, eq.
-    3.2).
+    """The source of a tapered cloud, and which points are lost: |F| below `floor` (thesis, eq. 3.2).
 
     Exactly what was tapered together must be given: ranks along z are counted.
     """
@@ -59,8 +58,7 @@ def untaper(cloud: Cloud, r: float, *, floor: float = 1e-3) -> Untapered:
 
 
 def guess_taper(cloud: Cloud, *, background: Sequence[Cloud] = (), outer: Cloud | None = None) -> float:
-    """r of a tapered cloud, 0…3.48, from its profile along z; up to r ≈ 0.5 faces differ more than the tapering bends
-    them.
+    """r of a tapered cloud, 0…3.48, from its profile along z; unsure up to r ≈ 0.5.
 
     `background` are other people's untapered faces (none: a half cylinder), `outer` the untouched part of the scan.
     """
@@ -119,8 +117,7 @@ one nothing shows of it."""
 
 
 def unsmooth(cloud: Cloud, k: int, *, steps: int = _STEPS) -> Cloud:
-    """The source of a cloud smoothed with k, as far as it comes back: van Cittert's iteration (Biemond et al. 1990,
-    §III).
+    """The source of a cloud smoothed with k, in part: van Cittert's iteration (Biemond et al. 1990, §III).
 
     Neighbours are those found so far, which is why the steps are few; it ends where a step leaves more missing.
     """

@@ -1,6 +1,4 @@
-"""Pictures of point clouds: the thesis' orthographic projection (§4.3.2), turned views, a camera, pictures side by
-side.
-"""
+"""Pictures of point clouds: the thesis' orthographic projection (§4.3.2), turned views, a camera."""
 
 from __future__ import annotations
 
@@ -188,8 +186,7 @@ class ProjectionConfig(Drawing):
 
 @dataclass(frozen=True, kw_only=True)
 class Camera(Drawing):
-    """A pinhole camera on the axis through the nose tip; discs have in metres the size they have in the thesis'
-    picture.
+    """A pinhole camera on the axis through the nose tip; discs are as large as in the thesis' picture.
 
     Args:
         distance: metres from the camera to the nose tip.
@@ -208,8 +205,7 @@ class Camera(Drawing):
 
 
 def project(cloud: Cloud, config: ProjectionConfig | None = None, **changes: Any) -> Picture:
-    """The front view [height,width,3] uint8 RGB of a face in the canonical frame, as the thesis draws it (eq. 4.3):
-    along −z and −y.
+    """The front view [height,width,3] uint8 RGB of a canonical face, along −z and −y (thesis, eq. 4.3).
 
     The area within the limits fills the same pixels as in a tight matplotlib figure: 369.6×496 of 389×515. A cloud
     without colours is shaded first; `changes` are settings such as point_size=40.

@@ -1,6 +1,4 @@
-"""Rigid registration of two clouds: normals, features, a global start, point-to-plane ICP (thesis, §3.2.2.4, §4.3.3.4).
-Metres.
-"""
+"""Rigid registration: normals, features, a global start, point-to-plane ICP (thesis, §3.2.2.4, §4.3.3.4). Metres."""
 
 from __future__ import annotations
 

@@ -85,8 +85,7 @@ class SphereFace20(nn.Module):
 
 
 def angular_margin_loss(embeddings: Tensor, weight: Tensor, people: Tensor, *, weight_of_softmax: float) -> Tensor:
-    """A-Softmax: cross-entropy in which the own class is reached only at a quarter of the angle (SphereFace, eqs. 6–7,
-    m = 4).
+    """A-Softmax: the own class is reached only at a quarter of the angle (SphereFace, eqs. 6–7, m = 4).
 
     L = mean −log softmax(f)_y with f_j = ‖x‖ cos θ_j for the other classes and, for the own class, f_y = ‖x‖ (λ cos θ_y
     + ψ(θ_y)) / (1 + λ), ψ(θ) = (−1)^k cos(4θ) − 2k for θ in [kπ/4, (k+1)π/4].

@@ -1,6 +1,4 @@
-"""Face boxes: matching, merging, annotation files, and what a detector finds. Files follow the ImageNet study's
-records.
-"""
+"""Face boxes: matching, merging, annotation files as of the ImageNet study, and what a detector finds."""
 
 from __future__ import annotations
 
@@ -87,8 +85,7 @@ def distinct(boxes: Boxes) -> Boxes:
 
 
 def merge(drawn: Sequence[Boxes], least: float = OVERLAP, *, union: bool = False) -> tuple[Boxes, list[int]]:
-    """Several people's boxes of one image as one list: boxes [M,4], the median of each face's edges, and how many drew
-    each.
+    """Several people's boxes of one image as one list: boxes [M,4] (medians), and how many drew each.
 
     A face stays when at least half of the people drew it, or anybody (`union`): a missed face costs more than a box too
     many.

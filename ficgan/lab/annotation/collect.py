@@ -1,6 +1,4 @@
-"""Exported batches brought together, and false positives and negatives before and after correction (Yang et al. 2022,
-appendix A, Table 1).
-"""
+"""Exported batches merged, and errors before and after correction (Yang et al. 2022, appendix A, Table 1)."""
 
 from __future__ import annotations
 

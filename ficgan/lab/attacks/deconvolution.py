@@ -36,8 +36,7 @@ _PRIORS = ("flat", "laplacian")
 @REVERSERS.add
 @dataclass(frozen=True)
 class Wiener(Reverser):
-    """A Gaussian blur is divided out: observed · H / (H² + K·R), times 1 + K where R = 1 (Fantômas, §6.2.1; Hunt 1973
-    for R).
+    """A Gaussian blur is divided out: observed · H / (H² + K·R), times 1 + K where R = 1 (Fantômas, §6.2.1).
 
     The grid has the released kernels and K from 1 to 39, which cannot sharpen as H ≤ 1, and smaller K and wider
     kernels.
@@ -110,8 +109,7 @@ def _candidates(size: int) -> list[Wiener]:
 @REVERSERS.add
 @dataclass(frozen=True)
 class WienerBlind(Reverser):
-    """Wiener's filter whose blur and noise are estimated of each picture alone (Orieux, Giovannelli and Rodet 2010,
-    eqs. 6–9; Fantômas, §6.2.1).
+    """Wiener's filter with blur and noise estimated of each picture (Orieux et al. 2010; Fantômas, §6.2.1).
 
     Width and noise are the likeliest on a grid for a Gaussian field with the spectrum of natural pictures.
     """
@@ -178,8 +176,7 @@ def blur_between(pairs: Pairs) -> int:
 @REVERSERS.add
 @dataclass(frozen=True)
 class RichardsonLucy(Reverser):
-    """Richardson–Lucy: the picture is multiplied by the ratio that is missing, again and again (Lucy 1974, eq. 15;
-    Fantômas, §6.2.1).
+    """The picture is multiplied by the missing ratio, again and again (Lucy 1974, eq. 15; Fantômas, §6.2.1).
 
     Fitted, kernel and number of rounds are those of the highest SSIM on the pairs; else, or `blind`, the kernel is
     estimated of each picture.
@@ -241,8 +238,7 @@ _FINAL = 3000.0
 @REVERSERS.add
 @dataclass(frozen=True)
 class NormSparsity(Reverser):
-    """The kernel, of free form, whose sharp picture has edges of the least ℓ1/ℓ2 ratio (Krishnan, Tay and Fergus 2011,
-    eqs. 2–6).
+    """The free kernel whose sharp edges have the least ℓ1/ℓ2 ratio (Krishnan et al. 2011, eqs. 2–6).
 
     The picture is then deconvolved with a hyper-Laplacian prior. Nothing is learnt from pairs.
     """

@@ -247,8 +247,7 @@ def clear_of(predicts: Predicts, answer: Tensor, noisy: Tensor, gamma: float) ->
 
 
 def levels(schedule: Schedule, spots: Tensor) -> Tensor:
-    """Noise levels √γ for training, after WaveGrad (SR3, §2.4): t uniform on 1…T, then √γ uniform between steps t − 1
-    and t.
+    """Noise levels √γ for training: t uniform on 1…T, then √γ uniform within the step (SR3, §2.4).
 
     `spots` [B], uniform on [0, 1), are places among the steps; the remainder is the place within one.
     """

@@ -289,8 +289,7 @@ def _fit(
 
 
 def log_spectrum(images: Images, windowed: bool = False) -> NDArray[np.float32]:
-    """Log power by radial frequency, [N,B] float32, of images [N,S,S,3] uint8: a blur adds twice the log of its
-    transfer function.
+    """Log power by radial frequency, [N,B] float32, of images [N,S,S,3]: a blur adds to it twice its log gain.
 
     The cosine transform continues a crop over its edges as the blur does; `windowed` takes Fourier's under Hann's
     window.

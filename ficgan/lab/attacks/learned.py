@@ -141,8 +141,7 @@ class Learned(Reverser):
 @REVERSERS.add
 @dataclass(frozen=True)
 class AutoEncoder(Learned):
-    """Two convolutions down, one linear layer over everything, two up, trained for structural similarity (Fantômas, §5,
-    figure 3, appendix B).
+    """Two convolutions down, one linear layer over everything, two up (Fantômas, §5, figure 3, appendix B).
 
     The linear layer can undo a change of places; `linear=none` leaves it out. It has (features·size²/16)² weights: 5.3
     million at 64 pixels, 50 at 112, 796.6 at 224 (12 GiB in training); `linear=factorised` has a bottleneck of `rank`.
@@ -211,8 +210,7 @@ class ThesisAutoEncoder(Learned):
 @REVERSERS.add
 @dataclass(frozen=True)
 class Pix2Pix(Learned):
-    """Conditional GAN from anonymised to clear faces: adversarial loss of a PatchGAN plus λ·L1 (Isola et al. 2017, §3,
-    §6.1; Fantômas, §6.2.2).
+    """Conditional GAN: a PatchGAN's adversarial loss plus λ·L1 (Isola et al. 2017, §3, §6.1; Fantômas, §6.2.2).
 
     Dropout is the noise, in use as in training; at 0 there is one guess.
     """

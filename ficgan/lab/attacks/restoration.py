@@ -97,8 +97,7 @@ HIGH = (LOW[::-1] * np.array([1, -1, 1, -1])).astype(np.float32)
 @REVERSERS.add
 @dataclass(frozen=True)
 class Wavelet(Reverser):
-    """Wavelet coefficients drawn towards zero (BayesShrink; Chang, Yu and Vetterli 2000, eqs. 9 and 13; Fantômas,
-    §6.2.1).
+    """Wavelet coefficients drawn towards zero (BayesShrink; Chang et al. 2000, eqs. 9, 13; Fantômas, §6.2.1).
 
     The noise σ is the median of the finest diagonal band over 0.6745; the threshold of a band is σ²/σ_x.
     """
@@ -179,8 +178,7 @@ def bayes_shrunk(band: Float, noise: Float) -> Float:
 @REVERSERS.add
 @dataclass(frozen=True)
 class InterpolateGrey(Reverser):
-    """Pixels of exactly one grey become the mean of their neighbours that are not, round by round (Fantômas, §6.2.3;
-    kit-ps/seba).
+    """Pixels of exactly one grey become the mean of their other neighbours, round by round (Fantômas, §6.2.3).
 
     A pixel needs `least` neighbours, so some may stay grey.
     """

@@ -257,8 +257,7 @@ the image); SR3's in fewer steps."""
 @REVERSERS.add
 @dataclass(frozen=True)
 class Revelio(Learned):
-    """A U-Net learns to denoise a guess at the clear face, with the anonymised face beside it (Revelio, §4.2; SR3;
-    Palette).
+    """A U-Net learns to denoise a guess at the face, the anonymised one beside it (Revelio, §4.2; SR3; Palette).
 
     The paper's attacker is
     `preset=sr3,schedule=sr3,predicts=noise,sampler=ancestral-beta,samples=2000,lr=5e-5,size=256`; the defaults are for

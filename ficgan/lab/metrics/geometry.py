@@ -84,8 +84,7 @@ def mouth_width(landmarks: Floats) -> NDArray[np.float64]:
 
 
 def head_pose(landmarks: Floats) -> NDArray[np.float64]:
-    """Pose [N,3] of the head in degrees from landmarks [N,5,2]: yaw (positive: to the viewer's right), pitch (up), roll
-    (clockwise).
+    """Pose [N,3], degrees, of landmarks [N,5,2]: yaw (positive: to the viewer's right), pitch (up), roll (clockwise).
 
     The nearest rotation (Higham 1986) to the best affine map of a generic head (Tomasi and Kanade 1992). NaN without a
     face.

@@ -337,8 +337,7 @@ def frechet_floor(features: ArrayLike, seed: int = 0) -> float:
 
 
 def kernel_distance(a: ArrayLike, b: ArrayLike, *, subsets: int = 100, seed: int = 0) -> tuple[float, float]:
-    """Kernel distance of features [N,D] and [M,D], unbiased: mean and deviation over random subsets; KID for
-    Inception's.
+    """Unbiased kernel distance of features [N,D] and [M,D]: mean and deviation over random subsets (KID).
 
     Squared maximum mean discrepancy under (x·y/D + 1)³ (Bińkowski et al. 2018, §4, eq. 4).
     """

@@ -73,8 +73,7 @@ def failures_to_acquire(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> 
 def singling_out(
     scores: Scores, threshold: float | None, *, anyone: bool = False, bootstrap: Bootstrap = BOOTSTRAP
 ) -> Figure:
-    """Share of probes that match exactly one enrolled person at the recogniser's threshold, and the right one (WP216,
-    §2.2).
+    """Share of probes that match exactly one enrolled person, the right one, at the threshold (WP216, §2.2).
 
     With `anyone`, isolating a wrong person counts too, over all acquired probes.
     """
@@ -253,8 +252,7 @@ def det(scores: Scores, points: int = 200) -> list[list[float]]:
 
 
 def linkability(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
-    """D_sys in [0, 1]: 0 where a score does not distinguish one person's images from two people's (Gomez-Barrero et al.
-    2018, eqs. 8, 10).
+    """D_sys in [0, 1]: 0 where a score does not tell one person's images (Gomez-Barrero et al. 2018, eqs. 8, 10).
 
     Histograms put it above 0 by chance; the note says how far. Below 20 genuine scores there is no value.
     """

@@ -1,6 +1,4 @@
-"""FICGAN (Jeong et al. 2021) on a face set: every layer index, for the k-same code and for swaps, each setting in a
-file.
-"""
+"""FICGAN (Jeong et al. 2021) on a face set: every layer index, for the k-same code and for swaps."""
 
 from __future__ import annotations
 

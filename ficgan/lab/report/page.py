@@ -33,8 +33,7 @@ def write_report(
     results: Results, out: Path, *, sidecars: Path | None = None, pictures: Sequence[Path] = (),
     published: Sequence[dict[str, Any]] = (),
 ) -> list[Path]:  # fmt: skip
-    """Write `report.html`, `figures/*.png|svg`, `tables/*.csv`, `tables/ranking.md` and `report.json`; returns them,
-    the page first.
+    """Write the page, its plots, tables and JSON; returns the files, `report.html` first.
 
     `sidecars` of `ficgan deid` are summed up, too; `published` tables are {"title", "rows", "note"}.
     """

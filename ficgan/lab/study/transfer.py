@@ -1,6 +1,4 @@
-"""Transfer: networks trained on original, blurred or overlaid images fine-tuned on classification, attributes, or face
-detection.
-"""
+"""Transfer: pretrained networks fine-tuned on classification, attributes, or detection of faces."""
 
 from __future__ import annotations
 

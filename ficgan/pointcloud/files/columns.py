@@ -1,6 +1,4 @@
-"""Columns of numbers: what every format reads and writes, tables of text (ASC, XYZ, TXT, PTS, CSV), and NumPy's files
-(.npy, .npz).
-"""
+"""Columns of numbers that all formats share, tables of text (ASC, XYZ, TXT, PTS, CSV), and NumPy's files."""
 
 from __future__ import annotations
 
