@@ -199,24 +199,26 @@ def _reversal(
     return (reversibility(ceiling, naive, scores, bootstrap=bench.bootstrap),)
 
 
+def _members(bench: Bench, rows: Rows) -> Iterator[tuple[str, NDArray[np.bool_], int]]:
+    """Each group of people among rows of the set: its name, where it is [N], and how many people it has."""
+    for column in bench.columns:
+        values = np.array(bench.prepared.groups.get(column, ()), dtype=object)
+        labels = values[rows] if len(values) else values
+        for value in sorted({label for label in labels if label}):
+            mask = labels == value
+            yield f"{column}={value}", mask, len(np.unique(bench.people[rows[mask]]))
+
+
 def _score_groups(
     bench: Bench, scores: Scores, rows: Rows, threshold: float | None
 ) -> dict[str, tuple[Figure, ...]]:
     out: dict[str, tuple[Figure, ...]] = {}
-    for column in bench.columns:
-        values = bench.prepared.groups.get(column)
-        if values is None:
-            continue
-        labels = np.array([values[row] for row in rows], dtype=object)
-        for value in sorted({label for label in labels if label}):
-            mask = labels == value
-            people = len(np.unique(bench.people[rows[mask]]))
-            if people < LEAST_GROUP:
-                short = f"{people} people are too few for a figure of their own"
-                out[f"{column}={value}"] = (Figure("rank-1", None, n=people, note=short),)
-                continue
-            part = scores.take(mask)
-            out[f"{column}={value}"] = _figures(bench, part, threshold, min(bench.resamples, GROUP_RESAMPLES))
+    for name, mask, people in _members(bench, rows):
+        if people < LEAST_GROUP:
+            note = f"{people} people are too few for a figure of their own"
+            out[name] = (Figure("rank-1", None, n=people, note=note),)
+        else:
+            out[name] = _figures(bench, scores.take(mask), threshold, min(bench.resamples, GROUP_RESAMPLES))
     return out
 
 
@@ -481,22 +483,18 @@ def _utility(config: MatrixConfig, bench: Bench, anonymizer: Anonymizer | None, 
 def _groups(
     bench: Bench, clear: Readings, seen: Readings, rows: NDArray[np.int64]
 ) -> Iterator[tuple[str, tuple[Figure, ...]]]:
-    for column in bench.columns:
-        values = np.array(bench.prepared.groups.get(column, ()), dtype=object)
-        labels = values[rows] if len(values) else values
-        for value in sorted({one for one in labels if one}):
-            mask = labels == value
-            if len(np.unique(bench.people[rows[mask]])) < LEAST_GROUP:
-                continue
-            figures = []
-            if seen.detections is not None:
-                figures.append(wilson_share("detected", seen.detections.found[mask]))
-            if seen.males is not None and clear.males is not None:
-                figures.append(wilson_share("gender-kept", ((seen.males >= 0.5) == (clear.males >= 0.5))[mask]))
-            if seen.attributes is not None and clear.attributes is not None:
-                same = ((seen.attributes >= 0.5) == (clear.attributes >= 0.5))[mask]
-                figures.append(Figure("attributes", float(same.mean()), n=int(mask.sum()), unit="images"))
-            yield f"{column}={value}", tuple(figures)
+    for name, mask, people in _members(bench, rows):
+        if people < LEAST_GROUP:
+            continue
+        figures = []
+        if seen.detections is not None:
+            figures.append(wilson_share("detected", seen.detections.found[mask]))
+        if seen.males is not None and clear.males is not None:
+            figures.append(wilson_share("gender-kept", ((seen.males >= 0.5) == (clear.males >= 0.5))[mask]))
+        if seen.attributes is not None and clear.attributes is not None:
+            same = ((seen.attributes >= 0.5) == (clear.attributes >= 0.5))[mask]
+            figures.append(Figure("attributes", float(same.mean()), n=int(mask.sum()), unit="images"))
+        yield name, tuple(figures)
 
 
 def _pictures(bench: Bench, anonymizer: Anonymizer | None, key: str, out: Path, count: int) -> list[str]:
