@@ -60,18 +60,18 @@ def test_a_survey_is_made_answered_and_scored(
     judged_by_textures(monkeypatch)
     good = answers(out, tmp_path / "a.json", "ada")
     scored = tmp_path / "score.json"
-    code, said, error = call("score", out, good, "--judge", "mean", "-o", scored, "--resamples", 50)
+    code, said, error = call("score", out, good, "--judge", "textures", "-o", scored, "--resamples", 50)
     assert code == 0 and not error and "1 participants count" in said and "textures F1" in said
     tree = json.loads(scored.read_text())
     clear, solid = tree["conditions"]
-    assert clear["as wrong"]["F1"]["value"] == 1 and clear["judges"]["mean"]["accuracy"]["value"] == 1
-    assert solid["judges"]["mean"]["F1"]["value"] == 0  # who sees nothing knows nobody
+    assert clear["as wrong"]["F1"]["value"] == 1 and clear["judges"]["textures"]["accuracy"]["value"] == 1
+    assert solid["judges"]["textures"]["F1"]["value"] == 0  # who sees nothing knows nobody
     code, _, error = call("score", out, good, "-o", scored)
     assert code != 0 and "exists already" in error
 
-    code, said, _ = call("score", out, good, "--judge", "mean", "--threshold", "mean=-2", "-o", tmp_path / "all.json")
+    code, said, _ = call("score", out, good, "--judge", "textures", "--threshold", "textures=-2", "-o", tmp_path / "all.json")
     solid = json.loads((tmp_path / "all.json").read_text())["conditions"][1]
-    assert solid["judges"]["mean"]["sensitivity"]["value"] == 1 and solid["judges"]["mean"]["specificity"]["value"] == 0
+    assert solid["judges"]["textures"]["sensitivity"]["value"] == 1 and solid["judges"]["textures"]["specificity"]["value"] == 0
 
     bad = answers(out, tmp_path / "b.json", "bob", answers=[])
     code, said, error = call("score", out, good, bad, good)
