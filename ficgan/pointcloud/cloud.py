@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.spatial import cKDTree
 
 from ficgan.errors import InputError, UsageError
 
@@ -112,6 +110,8 @@ class Tree:
     """Points [N,D] among which the nearest are found exactly."""
 
     def __init__(self, points: NDArray[np.floating]) -> None:
+        from scipy.spatial import cKDTree  # not loaded where clouds are only read and written
+
         self._tree = cKDTree(np.asarray(points, np.float64))
 
     def nearest(
@@ -149,6 +149,8 @@ def nearest(points: Floats, queries: Floats, k: int) -> tuple[Floats, Indices]:
 
 def mean_of_neighbours(points: Floats, values: Floats, k: int) -> Floats:
     """For each point [N,3], the mean of `values` [N,C] or [N] over its k nearest points, of which it is one."""
+    from scipy.sparse import csr_array
+
     values = np.asarray(values, np.float64)
     columns = values.reshape(len(values), -1)
     mean = np.empty_like(columns)
@@ -160,6 +162,8 @@ def mean_of_neighbours(points: Floats, values: Floats, k: int) -> Floats:
 
 def _neighbourhoods(points: Floats, k: int) -> Iterator[tuple[Indices, Floats, NDArray[np.int64]]]:
     """Some points [C], the distances to their k nearest points [C,k] and the rows of these [C,k], until all had it."""
+    from scipy.spatial import cKDTree
+
     _need(points, k)
     tree = cKDTree(points)
     for start in range(0, len(points), _CHUNK):
@@ -194,6 +198,8 @@ def without_outliers(cloud: Cloud, *, neighbours: int = OUTLIER_NEIGHBOURS, rati
 
 def farthest_point_sample(points: Floats, count: int, *, start: int = 0) -> Indices:
     """Indices of `count` points [N,3], each the farthest from those before it (Gonzalez 1985)."""
+    from scipy.spatial import cKDTree
+
     if count < 1:
         raise UsageError(f"a sample of {count} points was asked for; it must have at least 1")
     if len(points) < count:
