@@ -262,8 +262,6 @@ def test_photos_without_faces_cannot_be_measured() -> None:
 def test_judges_see_crops_of_the_models_size(
     checkpoint: Path, faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import ficgan.lab
-
     IdentityBank.from_codes(np.eye(12, 8), np.arange(12)).save(tmp_path / "bank.safetensors")
     seen: list[int] = []
 
@@ -271,7 +269,7 @@ def test_judges_see_crops_of_the_models_size(
         seen.append(crops.shape[1])
         return []
 
-    monkeypatch.setattr(ficgan.lab, "measure_aligned", note)
+    monkeypatch.setattr("ficgan.lab.bars.bench.measure_aligned", note)
     files = ["--checkpoint", str(checkpoint), "--bank", str(tmp_path / "bank.safetensors"), "--aligned", str(faces)]
     for least, side in ((128, 128), (8, 16)):
         monkeypatch.setattr("ficgan.lab.bars.bench.LEAST_SIDE", least)

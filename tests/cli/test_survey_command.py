@@ -69,9 +69,11 @@ def test_a_survey_is_made_answered_and_scored(
     code, _, error = call("score", out, good, "-o", scored)
     assert code != 0 and "exists already" in error
 
-    code, said, _ = call("score", out, good, "--judge", "textures", "--threshold", "textures=-2", "-o", tmp_path / "all.json")
+    words = ("--judge", "textures", "--threshold", "textures=-2", "-o", tmp_path / "all.json")
+    code, said, _ = call("score", out, good, *words)
     solid = json.loads((tmp_path / "all.json").read_text())["conditions"][1]
-    assert solid["judges"]["textures"]["sensitivity"]["value"] == 1 and solid["judges"]["textures"]["specificity"]["value"] == 0
+    judge = solid["judges"]["textures"]
+    assert judge["sensitivity"]["value"] == 1 and judge["specificity"]["value"] == 0
 
     bad = answers(out, tmp_path / "b.json", "bob", answers=[])
     code, said, error = call("score", out, good, bad, good)

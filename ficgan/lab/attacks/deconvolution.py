@@ -23,7 +23,7 @@ from ficgan.lab.attacks.base import (
     luminance,
     mean_ssim,
 )  # fmt: skip
-from ficgan.lab.attacks.kernel import areas, blur_gain, blur_matrix, filtered, laplacian, spectrum
+from ficgan.lab.attacks.blurs import areas, blur_gain, blur_matrix, filtered, laplacian, spectrum
 from ficgan.registry import param
 
 Matrix = NDArray[np.float64]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import Faces, GaussianBlur, generator
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.lab.attacks import REVERSERS
-from ficgan.lab.attacks.kernel import scaled_blur
+from ficgan.lab.attacks.blurs import scaled_blur
 from ficgan.lab.attacks.learned import Learned
 from ficgan.lab.attacks.revelio import Revelio
 from ficgan.lab.bench import Bench

@@ -13,7 +13,7 @@ from ficgan.anonymizers import Defended, Faces, generator
 from ficgan.anonymizers.basic import scaled_kernel
 from ficgan.errors import FicganError
 from ficgan.lab.attacks import REVERSERS
-from ficgan.lab.attacks.kernel import blurred, equivalent_kernel, transfers
+from ficgan.lab.attacks.blurs import blurred, equivalent_kernel, transfers
 from ficgan.lab.attacks.learned import Learned
 from ficgan.lab.attacks.revelio import Revelio, Which, choose_threshold, fine_tune, ood_curve, retrieve
 from ficgan.lab.bench import content, known
