@@ -17,8 +17,8 @@ from ficgan.anonymizers import ANONYMIZERS, Faces, GaussianBlur
 from ficgan.anonymizers.basic import SIGMA_RULES, scaled_kernel, sigma_of, spread
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.lab.attacks import kernel as estimation
-from ficgan.lab.attacks.blurs import blurred, equivalent_kernel, scaled_blur, transfers
-from ficgan.lab.attacks.kernel import TRANSFERS, KernelEstimator, confusion, log_spectrum, mean_absolute_error
+from ficgan.lab.attacks.blurs import TRANSFERS, blurred, equivalent_kernel, scaled_blur, transfers
+from ficgan.lab.attacks.kernel import KernelEstimator, confusion, log_spectrum, mean_absolute_error
 from ficgan.registry import parse_spec
 
 
