@@ -252,7 +252,7 @@ def test_the_layer_decides_how_much_of_the_source_stays(parts, photo) -> None:
     crops = np.stack([photo[:128, :128]])
     weak, strong = (build(parts, [], layer=i, recognizer=None).aligned(crops)[0] for i in (CONFIG.num_layers - 1, 0))
     own = build(parts, [], recognizer=None)
-    from ficgan.lab.basics import reconstruct
+    from ficgan.lab.bars.bench import reconstruct
 
     rebuilt = reconstruct(own, crops).astype(int)
     assert np.abs(weak - rebuilt).mean() < np.abs(strong - rebuilt).mean()

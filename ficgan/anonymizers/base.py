@@ -68,16 +68,9 @@ class Faces:
 
 @dataclass(frozen=True)
 class Traits:
-    """What is declared of an anonymiser, for tables and for attackers.
-
-    Args:
-        title, source: as a table shows them; the paper and section, or the program it was released in.
-        strength: the parameter that rules how much is hidden; None where there is none.
-        stronger: "up" where a larger value hides more, else "down".
-        keyed: whoever holds the key gets the image back (`invert`).
-        stochastic: another seed gives another image.
-        domain: "face": pixels of the crop alone; "scene": made for whole photos with boxes, here the crop's own box.
-        needs: what must be given before the first image.
+    """Declared facts of an anonymiser, for tables and attackers: `strength` names the parameter that rules how much is
+    hidden, `stronger` ("up", "down") its direction; with `keyed` the holder of the key can `invert`; `domain` "scene"
+    works on whole photos with boxes; `needs` must be given before the first image.
     """
 
     title: str
@@ -93,10 +86,9 @@ class Traits:
 
 @dataclass(frozen=True)
 class Anonymizer(Parametrised):
-    """Face crops in, as many anonymised crops of the same size out; the input is not changed.
-
-    A subclass is a frozen dataclass with `name`, `traits`, parameters made with `ficgan.registry.param`, and
-    `__call__`. One that declares `keyed` has `invert`; one that needs a background has `fit`.
+    """Face crops in, as many anonymised crops of the same size out; the input is not changed. A subclass is a frozen
+    dataclass with `name`, `traits`, parameters made with `ficgan.registry.param`, and `__call__`; keyed ones have
+    `invert`, those that need a background `fit`.
     """
 
     traits: ClassVar[Traits]

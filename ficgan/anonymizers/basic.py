@@ -42,11 +42,7 @@ def sigma_of(kernel: int, rule: str = "opencv") -> float:
 
 
 def scaled_kernel(kernel: int, side: int, of: int = 256) -> int:
-    """Width that covers the same part of the face in a crop of side `side` as `kernel` in one of side `of`.
-
-    81 in 256 px is 21 in 64 px: the nearest odd number, the wider one of two. Its deviation by OpenCV's rule is a
-    little wider than the scaled one (3.5 for 3.125), as the rule does not pass through the origin.
-    """
+    """Odd width that covers as much of a face in a crop of side `side` as `kernel` in one of side `of`."""
     return max(1, 2 * math.floor(kernel * side / of / 2) + 1)
 
 
@@ -92,10 +88,7 @@ def rgb(text: str) -> tuple[int, int, int]:
 @ANONYMIZERS.add
 @dataclass(frozen=True)
 class EyeMask(PerImage):
-    """A black bar: along the line of the eyes (as_described), or rows 15–155 of 224 (as_released, no landmarks).
-
-    Source: Fantômas, §6.1.1; the text gives no size of the bar, `scale` 1 is 2.0 × 0.8 eye distances.
-    """
+    """A black bar along the eyes (as_described; its size is ours), or rows 15–155 of 224 (Fantômas, §6.1.1)."""
 
     variant: str = variant()
     scale: float = param(1.0, "size of the bar, 1 the usual one", low=0.1, high=5.0)
@@ -124,7 +117,6 @@ class EyeMask(PerImage):
         return out
 
     def _rows(self, side: int) -> NDArray[np.bool_]:
-        """[side] rows whose centre lies in the band, that of 224 px brought to this side."""
         middle, reach = sum(_BAND) / 2, (_BAND[1] - _BAND[0]) / 2 * self.scale
         return np.abs((np.arange(side) + 0.5) * 224 / side - middle) <= reach
 
@@ -132,13 +124,7 @@ class EyeMask(PerImage):
 @ANONYMIZERS.add
 @dataclass(frozen=True)
 class GaussianNoise(PerImage):
-    """Noise on every channel of every pixel.
-
-    as_released keeps the noise in bytes before it is added: negative draws become 0, so half of the values stay as
-    they are, and draws above 255 become 255.
-
-    Source: Fantômas, §6.1.1.
-    """
+    """Noise on every channel of every pixel; as_released cuts the noise to 0…255 before it is added."""
 
     variant: str = variant()
     sigma: float = param(200.0, "standard deviation, grey levels", low=1.0, high=10000.0)
@@ -156,13 +142,11 @@ class GaussianNoise(PerImage):
 @ANONYMIZERS.add
 @dataclass(frozen=True)
 class GaussianBlur(PerImage):
-    """Gaussian blur; the standard deviation follows from the kernel K: 0.3·((K − 1)/2 − 1) + 0.8, OpenCV's rule.
+    """Gaussian blur of kernel K with deviation 0.3·((K − 1)/2 − 1) + 0.8 (OpenCV's rule).
 
-    as_described takes the kernel literally, as Revelio does (37 and 81 at 256 px); the deviation may then follow
-    another rule or be given, and columns may have a kernel of their own. as_released takes it for 100 px of the crop's
-    width w, 2⌊w·kernel/200⌋ + 1, and is OpenCV's blur to the byte: its weights are whole 256ths, and below 11 its own.
-
-    Source: Fantômas, §6.1.1; Revelio, §2.1 and Appendix C.
+    as_described takes K in pixels, as Revelio does (§2.1, appendix C), and allows other rules, deviations and widths of
+    columns. as_released takes K for 100 px of the crop's width w, 2⌊w·K/200⌋ + 1, and equals OpenCV's blur to the byte.
+    Fantômas, §6.1.1.
     """
 
     variant: str = variant()
@@ -229,12 +213,7 @@ class BoxBlur(PerImage):
 @ANONYMIZERS.add
 @dataclass(frozen=True)
 class Pixelation(PerImage):
-    """Fewer pixels: the mean of each block (as_described), or almost points of it (as_released).
-
-    as_released resizes bilinearly without a filter, so a block shows four pixels about its middle, not its mean.
-
-    Source: Fantômas, §6.1.1.
-    """
+    """The mean of each block (as_described), or almost a point of each (as_released; Fantômas, §6.1.1)."""
 
     variant: str = variant()
     size: int = param(16, "pixels that remain on either axis", low=1, high=4096)
@@ -293,18 +272,14 @@ on 250 faces of the London and CelebA crops; its boxes reach from the hairline t
 def obfuscate_blur(
     image: Images, boxes: ArrayLike, variant: Literal["paper", "released"] = "paper", radius: float = 0.1
 ) -> Images:
-    """A photo [H,W,3] uint8 RGB with its faces blurred, fading into what is around them.
+    """A photo [H,W,3] uint8 RGB with its faces blurred by PIL and feathered (Yang et al., appendix B, eqs. 1–5).
 
-    The blur is PIL's, three box blurs that resemble a Gaussian of standard deviation `radius`·d, because the study's
-    images were made with it; it also takes the same time for every radius. Only the rectangles that the blurred mask
-    reaches are computed, to the same bytes as on the whole photo; farther away the photo stays bit-identical.
+    Only the rectangles that the blurred mask reaches are computed; farther away the photo stays bit-identical.
 
     Args:
-        boxes: [M,4] x0, y0, x1, y1 in pixels; they may reach beyond the photo; boxes without area are passed over.
-        variant: what d is of a box: "paper" its diagonal, "released" its longer side, as in the published program.
+        boxes: [M,4] x0, y0, x1, y1 in pixels; they may reach beyond the photo; empty ones are passed over.
+        variant: what d is of a box: "paper" its diagonal, "released" its longer side.
         radius: of the blur, as a fraction of the largest d; the paper has 0.1.
-
-    Source: Yang et al., A Study of Face Obfuscation in ImageNet, appendix B, eqs. 1–5.
     """
     if variant not in ("paper", "released"):
         raise UsageError(f"the variant is {variant!r}; use paper or released")
@@ -343,13 +318,7 @@ def blur_weight(
 
 
 def obfuscate_overlay(image: Images, boxes: ArrayLike, colour: str = "mean") -> Images:
-    """A photo [H,W,3] uint8 RGB with its boxes [M,4], as of `obfuscate_blur`, covered by one colour that `rgb` reads.
-
-    The boxes are covered as they are: the paper enlarges them for the blur only, whose edge lets half of the face
-    through; an overlay "removes all information in a face bounding box".
-
-    Source: Yang et al., A Study of Face Obfuscation in ImageNet, §4 and appendix C.
-    """
+    """A photo [H,W,3] uint8 RGB with its boxes [M,4], not enlarged, in one colour (Yang et al., §4, appendix C)."""
     image, fill = check_image(image), rgb(colour)
     out = image.copy()
     for x0, y0, x1, y1 in _covered_pixels(_checked(boxes), image.shape[:2]):
@@ -358,11 +327,7 @@ def obfuscate_overlay(image: Images, boxes: ArrayLike, colour: str = "mean") -> 
 
 
 def face_box(landmarks: NDArray[np.floating]) -> Boxes:
-    """The box [4] that a detector would give to a face of five landmarks [5,2], in PIL's coordinates.
-
-    The default alignment's landmarks are laid on these by a similarity, and with them a box of 2.1 × 2.9 eye distances,
-    which stays upright: in an aligned crop the eyes are level.
-    """
+    """The upright box [4] of 2.1 × 2.9 eye distances about landmarks [5,2], in PIL's coordinates."""
     usual = Alignment().points(1)
     matrix = similarity(usual, landmarks)
     apart = float(usual[1, 0] - usual[0, 0])
@@ -375,10 +340,7 @@ def face_box(landmarks: NDArray[np.floating]) -> Boxes:
 @ANONYMIZERS.add
 @dataclass(frozen=True)
 class ObfuscationBlur(PerImage):
-    """The feathered blur of `obfuscate_blur`; the box of a crop is `face_box` of its landmarks.
-
-    Source: Yang et al., A Study of Face Obfuscation in ImageNet, appendix B.
-    """
+    """The feathered blur of `obfuscate_blur`; a crop's box is `face_box` of its landmarks."""
 
     variant: Literal["paper", "released"] = param(
         "paper", "d is the box's diagonal (paper) or longer side (released)", choices=("paper", "released")
@@ -397,10 +359,7 @@ class ObfuscationBlur(PerImage):
 @ANONYMIZERS.add
 @dataclass(frozen=True)
 class ObfuscationOverlay(PerImage):
-    """The overlay of `obfuscate_overlay`; the box of a crop is `face_box` of its landmarks.
-
-    Source: Yang et al., A Study of Face Obfuscation in ImageNet, §4 and appendix C.
-    """
+    """The overlay of `obfuscate_overlay`; a crop's box is `face_box` of its landmarks."""
 
     colour: str = param("mean", "of the overlay", choices=("mean", "red", "green", "blue"))
 
@@ -422,7 +381,6 @@ def _checked(boxes: ArrayLike) -> Boxes:
 
 
 def _enlarged(boxes: Boxes, variant: str, shape: tuple[int, ...]) -> tuple[Span, Boxes]:
-    """Eq. 2: the enlarged boxes in the photo, and d of each."""
     sides = boxes[:, 2:] - boxes[:, :2]
     sizes = np.hypot(*sides.T) if variant == "paper" else sides.max(1, initial=0.0)
     margin = _MARGIN * sizes[:, None]
@@ -452,7 +410,6 @@ def _grown(spans: Span, reach: int, shape: tuple[int, ...]) -> Span:
 
 
 def _merged(spans: Span) -> list[tuple[int, int, int, int]]:
-    """Few rectangles that together hold all that were given; one holds whatever overlaps it."""
     apart = []
     while len(spans):
         one, spans = spans[0], spans[1:]
@@ -471,6 +428,5 @@ def _gaussian(pixels: NDArray[np.uint8], sigma: float) -> NDArray[np.uint8]:
 
 
 def _reach(sigma: float) -> int:
-    """How far PIL's blur carries a pixel: three boxes of the same variance, each with a share of one more pixel."""
     box = (math.sqrt(4 * sigma**2 + 1) - 1) / 2
     return 3 * (math.floor(box) + 1)

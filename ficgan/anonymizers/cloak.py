@@ -1,6 +1,6 @@
 """Fawkes: a cloak that people hardly see and that moves a face in the feature space of given recognisers.
 
-It is poison against those recognisers, not anonymity: people know the face, and so may a recogniser of another kind.
+It poisons those recognisers and gives no anonymity: people, and other recognisers, still know the face.
 """
 
 from __future__ import annotations
@@ -43,23 +43,18 @@ _HALVINGS = 8
 class Fawkes(Anonymizer):
     """Perturbation of least visibility and largest effect on recognisers, found by gradient descent for every face.
 
-    The loss is, over the extractors' mean, weight·max(DSSIM − budget, 0) − gain, with DSSIM = (1 − SSIM)/2, and the
-    pixels are (tanh(atanh(x) + cloak) + 1)/2. The gain is ‖Δfeature‖²/‖feature‖ where the distance from oneself is
-    maximised (`as_released`), or how much nearer the feature came to the centroid of another person (`as_described`):
-    of the background's people the one who is farthest from the nearest image of the person. The gain is divided by one
-    more ‖feature‖, a constant of the face, so that extractors of any scale weigh alike. A cloak that is over the budget
-    in whole grey levels is weakened until it is not. On a CPU a face's cloak depends on the face alone (towards others:
-    on the person's images), up to rounding; on a GPU sums come in another order each time.
+    The loss, a mean over the extractors, is weight·max(DSSIM − budget, 0) − gain, DSSIM = (1 − SSIM)/2; pixels are
+    (tanh(atanh(x) + cloak) + 1)/2. The gain is ‖Δfeature‖²/‖feature‖ (`as_released`), or how much nearer the feature
+    came to the centroid of the background's farthest person (`as_described`), divided by ‖feature‖ once more so that
+    extractors weigh alike. A cloak over the budget in whole grey levels is weakened until it fits.
     """
 
     name = "fawkes"
     traits = Traits(
-        title="Fawkes-style cloak",
-        family="adversarial",
-        source="Shan et al. 2020, section 4; mode high, as released with Fantômas, section 6.1.2",
-        strength="budget",
+        title="Fawkes-style cloak", family="adversarial",
+        source="Shan et al. 2020, section 4; mode high, as released with Fantômas, section 6.1.2", strength="budget",
         needs=frozenset({"verifier"}),
-    )
+    )  # fmt: skip
     verifier: str = param("", "recognisers to be misled, onnx:PATH or sphereface20:PATH, several joined by +")
     variant: str = param(
         "as_released",
@@ -79,11 +74,7 @@ class Fawkes(Anonymizer):
             object.__setattr__(self, "traits", replace(self.traits, needs=self.traits.needs | {"background"}))
 
     def fit(self, background: Faces) -> Fawkes:
-        """The same with people to become, one centroid for each person of the background; `as_released` needs none.
-
-        Raises:
-            InputError: no faces, or one without a person.
-        """
+        """The same with people to become, one centroid for each person of the background; `as_released` needs none."""
         if self.variant == "as_released":
             return self
         people = background.people
@@ -98,12 +89,7 @@ class Fawkes(Anonymizer):
         return fitted
 
     def __call__(self, faces: Faces) -> Images:
-        """Cloaked crops [N,S,S,3] uint8 RGB.
-
-        Raises:
-            UsageError: no verifier, or `as_described` without a background.
-            InputError: a verifier cannot be read, or its features are not finite.
-        """
+        """Cloaked crops [N,S,S,3] uint8 RGB."""
         import torch
 
         self._verifiers(faces.images.shape[1])  # refused also where there are no faces
@@ -176,10 +162,7 @@ class Fawkes(Anonymizer):
 
 
 def ssim(x: Tensor, y: Tensor, full_scale: float = 1.0) -> Tensor:
-    """Mean structural similarity [B] of two batches [B,C,S,S], over channels and all whole windows; differentiable.
-
-    The window is a Gaussian of σ 1.5 over 11 pixels, or as many as fit (Wang et al. 2004, section III-C and eq. 13).
-    """
+    """Mean structural similarity [B] of batches [B,C,S,S]; differentiable (Wang et al. 2004, §III-C, eq. 13)."""
     import torch
 
     band = _windows(x.shape[-1]).to(x)
@@ -193,7 +176,6 @@ def ssim(x: Tensor, y: Tensor, full_scale: float = 1.0) -> Tensor:
 
 @functools.lru_cache(maxsize=8)
 def _windows(side: int) -> Tensor:
-    """[S − window + 1, S] float64: each row the weights of one whole window."""
     import torch
 
     width = min(11, (side - 1) // 2 * 2 + 1)
@@ -223,7 +205,6 @@ def _gain(features: list[Tensor], own: list[Tensor], aims: list[Tensor], away: b
 
 
 def _worn(flat: Tensor, cloak: Tensor) -> Tensor:
-    """Crops in grey levels under a cloak, which is enlarged to them; `flat` are the crops' tanh coordinates."""
     from torch.nn import functional as F
 
     if cloak.shape[-1] != flat.shape[-1]:
@@ -232,7 +213,6 @@ def _worn(flat: Tensor, cloak: Tensor) -> Tensor:
 
 
 def _weakened(flat: Tensor, cloak: Tensor, x: Tensor, budget: float) -> Images:
-    """Under as much of the cloak, 0 to 1, as keeps the budget in whole grey levels; SSIM in float64."""
     import torch
 
     low = torch.zeros(len(x), 1, 1, 1, device=x.device)
@@ -257,12 +237,7 @@ def _pixels(faces: Faces, device: str) -> Tensor:
 
 
 class Sight:
-    """Faces as a verifier sees them: placed by their landmarks as the default alignment would, then by V's own way.
-
-    Args:
-        verifier: loaded for the default alignment and crops of this size.
-        faces: whose landmarks count.
-    """
+    """Faces as a verifier sees them: placed by their landmarks in the default alignment, then in the verifier's own."""
 
     def __init__(self, verifier: Verifier, faces: Faces) -> None:
         import torch
@@ -298,10 +273,7 @@ class Sight:
 
 
 def load_verifiers(text: str, side: int, device: str) -> list[Verifier]:
-    """The verifiers of a text such as "onnx:PATH+onnx:PATH", for crops of a side in the default alignment.
-
-    They are kept between calls, until their files change. An unusable text is a UsageError, a file an InputError.
-    """
+    """The verifiers of a text such as "onnx:PATH+onnx:PATH" for crops of a side; kept until their files change."""
     return [_read(spec, side, device, _stamp(spec)) for spec in verifier_specs(text)]
 
 
@@ -323,7 +295,6 @@ def verifier_specs(text: str) -> list[str]:
 
 
 def _stamp(spec: str) -> tuple[int, int]:
-    """Time and size of the file, so that a new one is read again; (0, 0) where there is none."""
     try:
         status = os.stat(spec.partition(":")[2])
     except OSError:

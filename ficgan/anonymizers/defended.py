@@ -36,10 +36,7 @@ DEFENCES: Registry[Defence] = Registry("defence")
 @DEFENCES.add
 @dataclass(frozen=True)
 class Rotation(Defence):
-    """Turned about its middle; quarter turns exactly, others bilinearly with the image mirrored at its border.
-
-    Source: Revelio, Appendix D (180°).
-    """
+    """Turned about its middle, with mirrored borders; quarter turns are exact (Revelio, appendix D, 180°)."""
 
     angle: float = param(180.0, "degrees, against the clock", low=-360, high=360)
 
@@ -59,10 +56,7 @@ class Rotation(Defence):
 @DEFENCES.add
 @dataclass(frozen=True)
 class Noise(Defence):
-    """Gaussian noise on every channel of every pixel.
-
-    Source: Revelio, Appendix D (σ = .1; its images lie in 0…1).
-    """
+    """Gaussian noise on every channel of every pixel (Revelio, appendix D: σ = .1 of images in 0…1)."""
 
     sigma: float = param(0.1, "standard deviation as a share of full scale", low=0.001, high=10.0)
 
@@ -78,10 +72,7 @@ class Noise(Defence):
 @DEFENCES.add
 @dataclass(frozen=True)
 class Jpeg(Defence):
-    """Written as a JPEG file by Pillow and read again.
-
-    Source: Revelio, Appendix D; its "downgrades by 75 %" is Pillow's default *quality* of 75.
-    """
+    """Written as a JPEG file by Pillow and read again (Revelio, appendix D: quality 75)."""
 
     quality: int = param(75, "Pillow's quality", low=1, high=100)
 
@@ -99,10 +90,7 @@ class Jpeg(Defence):
 @DEFENCES.add
 @dataclass(frozen=True)
 class BoxInstead(Defence):
-    """A box blur of the clear face in place of the anonymiser's image, or after it; mirrored at the border.
-
-    Source: Revelio, §6 ("a different blurring algorithm") and Appendix D (31 × 31, about the effect of K = 37).
-    """
+    """A box blur of the clear face in place of the anonymiser's image, or after it (Revelio, §6, appendix D)."""
 
     kernel: int = param(31, "side of the square in a crop of 256 px", low=3, high=1001)
     after: bool = param(False, "blur the anonymiser's image, not the clear one")
@@ -120,11 +108,9 @@ class BoxInstead(Defence):
 @DEFENCES.add
 @dataclass(frozen=True)
 class RandomDefence(Defence):
-    """Another defence with other parameters for every image, so that no attacker can train on the right one.
+    """Another defence with other parameters for every image (Revelio, §6; the ranges are ours).
 
-    Secret with `Defended.key` alone: without a key, the seed and the image's name tell what was drawn.
-
-    Source: Revelio, §6, the countermeasure to its adaptive attack; the ranges are ours.
+    It is secret only with `Defended.key`: without a key, the seed and the image's name determine the draw.
     """
 
     name: ClassVar[str] = "random"
@@ -148,12 +134,9 @@ class RandomDefence(Defence):
 @ANONYMIZERS.add
 @dataclass(frozen=True)
 class Defended(Anonymizer):
-    """An anonymiser and then a defence: `defended:method=gaussian-blur:kernel=37,defence=jpeg:quality=75`.
+    """An anonymiser, then a defence: `defended:method=gaussian-blur:kernel=37,defence=jpeg` (Revelio, §6).
 
-    Where method or defence has several parameters, they are parted by semicolons. Its traits are the method's, but
-    that no key undoes it.
-
-    Source: Revelio, §6 and Appendix D.
+    Semicolons part several parameters. Traits are the method's, but no key undoes it.
     """
 
     method: str | Anonymizer = param("gaussian-blur:kernel=37", "an anonymiser; parameters parted by ;")  # noqa: RUF009
@@ -216,7 +199,6 @@ def spec_of(made: Parametrised) -> str:
 
 
 def _made(given: str | P, registry: Registry[P]) -> P:
-    """What a text asks for; what is made already, as it is. A secret in a text is refused: tables would print it."""
     if not isinstance(given, str):
         return given
     name, parameters = parse_spec(given.replace(";", ","))

@@ -1,8 +1,7 @@
 """DP-Pix, DP-Snow and DP-Samp: noise on block means, pixels replaced by grey, and a few sampled pixels of each colour.
 
-They are differentially private for *pixels*: images are neighbours where they differ in at most m pixels (DP-Pix,
-DP-Samp) or in one (DP-Snow). Two photos of one person, or of two people, differ in nearly all pixels, so nothing is
-promised of identities.
+They are differentially private for *pixels*: neighbouring images differ in at most m pixels (one for DP-Snow). Photos
+of people differ in nearly all pixels, so nothing is promised of identities.
 """
 
 from __future__ import annotations
@@ -22,29 +21,18 @@ _GREY = 127
 @ANONYMIZERS.add
 @dataclass(frozen=True)
 class DPPix(PerImage):
-    """The mean of each block plus Laplace noise, each channel by itself.
+    """The mean of each block plus Laplace noise, each channel by itself (Fan, DBSec 2018; Fantômas, §6.1.4).
 
-    Neighbours are images that differ, by whatever amount, in at most m pixels. A block of a pixels then moves by
-    255·m/a at most, and Laplace noise of scale 255·m/(a·ε) gives ε-differential privacy per channel; the three channels
-    of RGB compose to 3ε (`budget`).
-
-    Where the side of the crop is not divisible by `block`, the last row and column of blocks are smaller.
-    `as_described`: their noise is wider, with their own a, so that ε holds. `as_released`: noise of scale 255·m/(b²·ε)
-    everywhere, so it does not hold there (2.25ε per channel for 224 px and b = 12); and grey levels are cut, not
-    rounded.
-
-    Source: Fan, Image Pixelization with Differential Privacy, DBSec 2018; Fantômas section 6.1.4.
+    A block of a pixels moves by 255·m/a at most between neighbours, so noise of scale 255·m/(a·ε) gives ε-differential
+    privacy per channel, 3ε for RGB (`budget`). Blocks at the border may be smaller. `as_released` uses 255·m/(b²·ε)
+    everywhere, so that ε does not hold there, and cuts grey levels instead of rounding.
     """
 
     name = "dp-pix"
     traits = Traits(
-        title="DP-Pix",
-        family="differential privacy",
-        source="Fan 2018; Fantômas §6.1.4",
-        strength="eps",
-        stronger="down",
-        stochastic=True,
-    )
+        title="DP-Pix", family="differential privacy", source="Fan 2018; Fantômas §6.1.4", strength="eps",
+        stronger="down", stochastic=True,
+    )  # fmt: skip
     eps: float = param(5.0, "privacy budget ε of one channel; RGB costs three", low=1e-6)
     block: int = param(12, "side of a block in pixels", low=1)
     m: int = param(16, "pixels in which neighbouring images differ", low=1)
@@ -79,7 +67,6 @@ class DPPix(PerImage):
 
 
 def _areas(size: int, block: int) -> NDArray[np.int64]:
-    """Pixels [g,g] of each block of a square crop."""
     sides = np.diff(np.append(np.arange(0, size, block), size))
     return np.outer(sides, sides).astype(np.int64)
 
@@ -87,26 +74,17 @@ def _areas(size: int, block: int) -> NDArray[np.int64]:
 @ANONYMIZERS.add
 @dataclass(frozen=True)
 class DPSnow(PerImage):
-    """Pixels drawn without replacement, an exact fraction of them, become grey (127, 127, 127).
+    """An exact fraction of the pixels becomes grey (127); the fraction kept is the δ of (0, δ)-differential privacy.
 
-    Neighbours are images that differ in one pixel. They are told apart where that pixel is kept, so the fraction kept
-    is the δ of (0, δ)-differential privacy (`budget`).
-
-    `as_described` (Fantômas): `delta` is the fraction replaced, rounded to whole pixels. `as_released`: the fraction
-    kept, and the number replaced is cut to whole pixels. At .5 they agree.
-
-    Source:
-        John et al., Let It Snow: Adding Pixel Noise to Protect the User's Identity, ETRA 2020; Fantômas section 6.1.4.
+    `as_described` (Fantômas, §6.1.4): `delta` is the fraction replaced; `as_released`: the fraction kept. John et al.,
+    Let It Snow, ETRA 2020.
     """
 
     name = "dp-snow"
     traits = Traits(
-        title="DP-Snow",
-        family="differential privacy",
-        source="John et al. 2020; Fantômas §6.1.4",
-        strength="delta",
+        title="DP-Snow", family="differential privacy", source="John et al. 2020; Fantômas §6.1.4", strength="delta",
         stochastic=True,
-    )
+    )  # fmt: skip
     delta: float = param(0.5, "fraction of pixels replaced (as_described) or kept (as_released)", low=0.0, high=1.0)
     variant: str = param("as_described", "whose delta", choices=("as_described", "as_released"))
 
@@ -140,39 +118,22 @@ _COARSE = 3
 @ANONYMIZERS.add
 @dataclass(frozen=True)
 class DPSamp(PerImage):
-    """Pixels sampled within clusters of colours, each as its cluster's colour; the rest is interpolated.
+    """Pixels sampled within clusters of colours, each shown as its cluster's colour; the rest is interpolated.
 
-    k clusters of the image's colours; f_i is how many pixels of cluster i lie within `threshold` of its centre, and
-    ε_i = ε·f_i/Σf its part of the budget. Of those pixels x_i are drawn, x_i the largest number with
-    C(f_i, x)/C(f_i − m, x) ≤ e^ε_i: the likeliest sets of samples are that much likelier than with m of the pixels
-    gone. All take the centre's colour; between them colours are linear on Delaunay triangles, and outside of their hull
-    those of the nearest pixel inside. Without a single sample the crop is grey (127).
-
-    The budget is that of the draw alone. The centres' colours and the counts are computed from the image and shown as
-    they are, without noise, so the whole is *not* ε-differentially private.
-
-    `as_described` keeps each cluster within its ε_i, so that small ones may have no sample. `as_released` gives one
-    sample to every cluster of at least m + 2 pixels, whatever its ε_i, drops a cluster that may show all f_i − m;
-    channels that came out as exactly 0 count as not interpolated and are filled from the nearest that are not 0; and
-    grey levels are cut, not rounded.
-
-    Neither the paper nor the program says which threshold was used; 30 is ours, and 85 to
-    99.5 % of the pixels of portraits are within it.
-
-    Source:
-        Wang et al., VideoDP, PoPETs 2020; Reilly and Fan, A Comparative Evaluation of Differentially Private Image
-        Obfuscation, TPS-ISA 2021; Fantômas section 6.1.4.
+    f_i pixels of cluster i lie within `threshold` (ours: 30) of its centre; its budget is ε_i = ε·f_i/Σf, and x_i of
+    them are drawn, the largest number with C(f_i, x)/C(f_i − m, x) ≤ e^ε_i. Between samples colours are linear on
+    Delaunay triangles, outside their hull the nearest pixel's. Centres and counts are shown without noise, so the whole
+    is *not* ε-differentially private.
+    `as_released` gives one sample to every cluster of at least m + 2 pixels, drops a cluster that may show all f_i − m,
+    interpolates over channels that are exactly 0, and cuts grey levels.
+    Wang et al., VideoDP, PoPETs 2020; Reilly and Fan, TPS-ISA 2021; Fantômas, §6.1.4.
     """
 
     name = "dp-samp"
     traits = Traits(
-        title="DP-Samp",
-        family="differential privacy",
-        source="Reilly and Fan 2021; Fantômas §6.1.4",
-        strength="eps",
-        stronger="down",
-        stochastic=True,
-    )
+        title="DP-Samp", family="differential privacy", source="Reilly and Fan 2021; Fantômas §6.1.4", strength="eps",
+        stronger="down", stochastic=True,
+    )  # fmt: skip
     eps: float = param(25.0, "privacy budget ε of the draw, over all clusters", low=0.0, high=500.0)
     k: int = param(24, "clusters of colours", low=1, high=4096)
     m: int = param(12, "pixels in which neighbouring images differ", low=1)
@@ -211,10 +172,7 @@ class DPSamp(PerImage):
 
 
 def samples_allowed(f: int, m: int, eps: float) -> int:
-    """The largest x ≥ 0 with C(f, x)/C(f − m, x) ≤ e^ε, for f pixels, m of which differ; 0 where f ≤ m.
-
-    It is at most f − m, beyond which the ratio is infinite.
-    """
+    """The largest x ≥ 0 with C(f, x)/C(f − m, x) ≤ e^ε, for f pixels, m of which differ; at most f − m."""
     # The ratio is the product of (f − j)/(f − m − j) over j < x, so its logarithm grows step by step.
     steps = -np.log1p(-m / (f - np.arange(max(f - m, 0))))
     return int(np.searchsorted(np.cumsum(steps), eps, side="right"))
@@ -225,10 +183,8 @@ def colour_clusters(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """k-means of colours [N,3]: centres [≤k,3] and the cluster [N] of each pixel.
 
-    Ten starts (k-means++), at most 100 steps each, until no centre moves by more than .2 grey levels. The starts are
-    run on a histogram of colours in bins 8 grey levels wide, at the bins' mean colours; the best continues with all
-    distinct colours. OpenCV's ten starts with all pixels took 60 to 100 times as long, for clusters 2 to 11 % less
-    tight.
+    Ten k-means++ starts on a histogram of bins 8 grey levels wide; the best continues with all distinct colours. That
+    is 60 to 100 times as fast as OpenCV's ten starts on all pixels, for clusters 2 to 11 % less tight.
     """
     colours, weights, where = _distinct(pixels, 0)
     k = min(k, colours.shape[1])
@@ -255,7 +211,6 @@ def _distinct(
 def _start(
     colours: NDArray[np.float64], weights: NDArray[np.float64], k: int, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """k colours [k,3], each drawn by its squared distance to those before (Arthur and Vassilvitskii 2007)."""
     chosen: list[int] = []
     distance = np.ones(len(weights))
     for _ in range(k):
@@ -270,11 +225,7 @@ def _start(
 def _lloyd(
     colours: NDArray[np.float64], weights: NDArray[np.float64], centres: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Lloyd's steps from R starts at once, for colours [3,U] of weights [U].
-
-    Returns:
-        Centres [R,k,3] (one that loses all its colours stays where it is), and the sums of squared distances [R].
-    """
+    """Lloyd's steps from R starts at once, for colours [3,U] of weights [U]."""
     centres, spread = centres.copy(), np.zeros(len(centres))
     moving, k = np.arange(len(centres)), centres.shape[1]
     weighted = colours * weights
@@ -335,7 +286,6 @@ def _interpolated(
 
 
 def _nearest(values: NDArray[np.float64], known: NDArray[np.bool_]) -> NDArray[Any]:
-    """Values where they are known, elsewhere those of the nearest pixel where they are; all as they are if none is."""
     from scipy.ndimage import distance_transform_edt
 
     if known.all() or not known.any():

@@ -36,16 +36,11 @@ Read = Callable[[Path, str, int], Images]
 
 @dataclass(frozen=True)
 class Program(Parametrised):
-    """What is made of face crops by a program that is not ours, all in one run, or was made before, in a folder.
+    """Images made from face crops by a program in one run, or taken from a folder.
 
-    With `command`, the crops are written as 000000.png, 000001.png, … into a folder of their own, the program is run
-    without a shell, and it must write PNG files of the same names into the other folder. Both folders are private and
-    gone afterwards, whatever happens; a program that runs out of time is ended with all it started.
-
-    With `folder`, each face takes the image whose path below the folder, without suffix, is the face's name without
-    suffix; else the only one in all the folder that has the name's last part.
-
-    A subclass is an anonymiser or a reverser that has `traits` with a title.
+    With `command`, crops are written as 000000.png, … into a private folder, the program is run without a shell, and
+    must write PNG files of the same names into another one; a program that runs out of time is ended with its children.
+    With `folder`, each face takes the image of its name.
     """
 
     command: str = param("", "the program and its arguments, {input} and {output} for the folders")
@@ -66,13 +61,7 @@ class Program(Parametrised):
             object.__setattr__(self, "traits", replace(traits, title=self.label))
 
     def made_of(self, faces: Faces, read: Read) -> Images:
-        """What the program makes of the faces, or has made: [N,S,S,3] uint8 RGB.
-
-        Raises:
-            UsageError: neither command nor folder, or no such program or folder.
-            FicganError: the program failed, or ran out of time.
-            InputError: an image is missing, damaged, ambiguous, or not what `read` allows.
-        """
+        """What the program makes of the faces, or has made: [N,S,S,3] uint8 RGB."""
         if not (self.command or self.folder):
             raise UsageError(
                 f"{self.name} needs a program or its images; give command='X {{input}} {{output}}' or folder"
@@ -100,7 +89,6 @@ class Program(Parametrised):
 
     @contextlib.contextmanager
     def _run(self, faces: Faces) -> Iterator[list[Path]]:
-        """The files that the program writes, while they are there."""
         from PIL import Image
 
         with (
@@ -129,23 +117,17 @@ class Program(Parametrised):
             yield [target / file for file in files]
 
     def _refuse_further(self, target: Path, files: set[str]) -> None:
-        """Two images of one face would leave open which one is meant."""
         for path in sorted(target.rglob("*")):
             further = path.relative_to(target).as_posix()
             if path.suffix.lower() in _SUFFIXES and path.is_file() and further not in files:
                 raise InputError(f"{self.name}: the program wrote {further}, which is no face's; let it write one each")
 
     def _wait_for(self, arguments: list[str], said: Path) -> None:
-        """Run to the end; what the program says goes to a file, so that it never waits for a reader."""
         with said.open("wb") as sink:
             try:
                 process = subprocess.Popen(
-                    arguments,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=sink,
-                    start_new_session=True,
-                )
+                    arguments, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=sink, start_new_session=True,
+                )  # fmt: skip
             except OSError as error:
                 reason = error.strerror or type(error).__name__
                 raise UsageError(f"{self.name}: {arguments[0]!r} cannot be run ({reason}); mend the path") from error
@@ -162,7 +144,6 @@ class Program(Parametrised):
             raise FicganError(f"{self.name}: {arguments[0]!r} failed with status {status}: {_last_line(said)}")
 
     def _gather(self, faces: Faces) -> list[Path]:
-        """The files of the folder that are the faces'."""
         folder = Path(self.folder).expanduser()
         if not folder.is_dir():
             raise UsageError(f"{self.name}: there is no folder {folder}; give that of the images")
@@ -193,7 +174,6 @@ class Program(Parametrised):
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a program and all it started."""
     if sys.platform != "win32":
         with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody is left
             os.killpg(process.pid, signal.SIGKILL)  # its own session, so its own group

@@ -1,8 +1,7 @@
-"""k-Same on pixels and on eigenfaces: with a public background as Fantômas has it, and genuine, as Newton et al. do.
+"""k-Same on pixels and on eigenfaces: with a public background (Fantômas), and genuine (Newton et al.).
 
-A mean with a *public* background protects nothing from whoever holds the background: k·y − Σ is the face within ±k/2
-grey levels. Only disjoint groups with one output each make k people indistinguishable. Beside them the toy that every
-generative method must beat: one mean face, in the source's colours, on everybody.
+A *public* background protects nothing from whoever holds it: k·y − Σ is the face within ±k/2 grey levels. Only disjoint
+groups with one output each make k people indistinguishable.
 """
 
 from __future__ import annotations
@@ -45,13 +44,7 @@ class Eigenspace:
 
     @classmethod
     def of(cls, rows: NDArray[Any], components: int, standardise: bool) -> Eigenspace:
-        """The space of images [N,D], by the eigenvectors of their Gram matrix (Turk and Pentland 1991, section 2).
-
-        Args:
-            rows: grey levels.
-            components: how many to keep; 0 for all that are more than rounding, at most N − 1.
-            standardise: divide every pixel by its standard deviation over the set, where that is not 0.
-        """
+        """The space of images [N,D] by their Gram matrix (Turk and Pentland 1991, §2); `components` 0 keeps all."""
         mean, scale = np.zeros(rows.shape[1]), np.ones(rows.shape[1])
         gram = np.zeros((len(rows), len(rows)))
         for part in _columns(rows.shape[1], len(rows)):
@@ -95,7 +88,6 @@ class Eigenspace:
 
 
 def _columns(width: int, rows: int) -> Iterator[slice]:
-    """Runs of columns of which `rows` rows fit into a block."""
     step = max(1, _BLOCK // max(rows, 1))
     return (slice(start, min(start + step, width)) for start in range(0, width, step))
 
@@ -106,8 +98,6 @@ _CHUNK = 1024
 
 @dataclass(frozen=True)
 class _Background:
-    """The public set: its images as an eigenspace, and whose they are, counted from 0."""
-
     space: Eigenspace
     people: NDArray[np.int64]
     shape: tuple[int, ...]
@@ -123,18 +113,6 @@ class _Background:
 
 @dataclass(frozen=True)
 class _KSame(Anonymizer):
-    """What both have: neighbours in the eigenspace, then a mean.
-
-    `as_released` (Fantômas): the face and the nearest image of each of the k − 1 nearest people of a background, by the
-    cosine in the space of the standardised background; all faces apart, so k is a number of ingredients, no anonymity.
-
-    `genuine` (Newton et al.): the people of the set given in one call are parted into groups of k to 2k − 1, in order
-    the first that is left and the k − 1 nearest to it, and all faces of a group become one image. Who calls it with
-    parts of a set gets other groups, and protection within each part only. Where a person has several images, their
-    mean stands for the person and all of them become the group's image; people of unknown number (−1, or no numbers at
-    all) count as one person an image, so a person with two unnamed images may be two of the k.
-    """
-
     k: int = param(10, "people averaged, the face's own included", low=2)
     variant: str = param(
         "as_released", "as_released: from a background; genuine: disjoint groups", choices=("as_released", "genuine")
@@ -148,12 +126,6 @@ class _KSame(Anonymizer):
             object.__setattr__(self, "traits", replace(self.traits, needs=frozenset()))
 
     def fit(self, background: Faces) -> _KSame:
-        """The same with a background set of the crops' size, a number for every person; `genuine` has none.
-
-        Raises:
-            InputError: a face of the background has no person.
-            UsageError: fewer than k − 1 people.
-        """
         if self.variant == "genuine":
             return self
         people = background.people
@@ -226,12 +198,10 @@ class KSamePixel(_KSame):
 
     name = "k-same-pixel"
     traits = Traits(
-        title="k-Same-Pixel",
-        family="k-anonymity",
-        source="Newton, Sweeney and Malin 2005; as released with Fantômas, section 6.1.5",
-        strength="k",
+        title="k-Same-Pixel", family="k-anonymity",
+        source="Newton, Sweeney and Malin 2005; as released with Fantômas, section 6.1.5", strength="k",
         needs=frozenset({"background"}),
-    )
+    )  # fmt: skip
 
     def _mean(
         self, space: Eigenspace, rows: Images, coordinates: NDArray[np.float64], chosen: NDArray[np.int64]
@@ -252,20 +222,14 @@ class KSamePixel(_KSame):
 @ANONYMIZERS.add
 @dataclass(frozen=True)
 class KSameEigen(_KSame):
-    """The mean of coordinates in the eigenspace, turned back into pixels.
-
-    With a background, what of a face is not in the background's span is lost. `genuine` with all components is
-    k-Same-Pixel, up to rounding: the mean is linear and the faces span their own space.
-    """
+    """The mean of coordinates in the eigenspace; with all components `genuine` is k-Same-Pixel."""
 
     name = "k-same-eigen"
     traits = Traits(
-        title="k-Same-Eigen",
-        family="k-anonymity",
-        source="Newton, Sweeney and Malin 2005; as released with Fantômas, section 6.1.5",
-        strength="k",
+        title="k-Same-Eigen", family="k-anonymity",
+        source="Newton, Sweeney and Malin 2005; as released with Fantômas, section 6.1.5", strength="k",
         needs=frozenset({"background"}),
-    )
+    )  # fmt: skip
 
     def _mean(
         self, space: Eigenspace, rows: Images, coordinates: NDArray[np.float64], chosen: NDArray[np.int64]
@@ -280,12 +244,7 @@ class KSameEigen(_KSame):
 
 
 def k_same_groups(coordinates: NDArray[np.float64], k: int) -> list[NDArray[np.int64]]:
-    """Disjoint groups of k to 2k − 1 that cover everybody: the first who is left and the k − 1 nearest to them.
-
-    Coordinates [N,r], N ≥ k, are compared by Euclidean distance; fewer than k that are left over join the last group.
-
-    Source: Newton, Sweeney and Malin 2005, Preserving Privacy by De-identifying Face Images, algorithm k-Same.
-    """
+    """Disjoint groups of k to 2k − 1 rows of [N,r]: the first left and the k − 1 nearest (Newton et al. 2005)."""
     left, groups = np.arange(len(coordinates)), []
     while len(left) >= 2 * k:
         far = np.square(coordinates[left[1:]] - coordinates[left[0]]).sum(axis=1)
@@ -318,11 +277,9 @@ class AverageFace(Anonymizer):
 
     name = "average-face"
     traits = Traits(
-        title="average-face sticker",
-        family="synthesis",
-        source="control: what is reached without any model",
+        title="average-face sticker", family="synthesis", source="control: what is reached without any model",
         needs=frozenset({"background"}),
-    )
+    )  # fmt: skip
     mean: Images | None = field(default=None, init=False, repr=False, compare=False)
 
     def fit(self, background: Faces) -> AverageFace:

@@ -1,7 +1,7 @@
 """Keyed methods: permutations of blocks or pixels, and k-RTIO's overlays, whose blocks are permuted by a key.
 
-Whoever holds the key has the image back; whoever has pairs learns a permutation. One permutation serves all images of a
-size, as in the paper. It is always one cycle, so nothing stays where it was.
+The key gives the image back; pairs reveal a permutation. All images of a size share one permutation, a single cycle, so
+that nothing stays in place.
 """
 
 from __future__ import annotations
@@ -25,13 +25,10 @@ Index = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class _Permutation(Anonymizer):
-    """Pixels change places; a subclass says from where each place takes its pixel."""
-
     def __call__(self, faces: Faces) -> Images:
         return _taken(faces.images, self.sources(faces.images.shape[1]))
 
     def invert(self, faces: Faces) -> Images:
-        """The source crops, if this is the key they were permuted with; else another permutation of them."""
         return _taken(faces.images, np.argsort(self.sources(faces.images.shape[1])).astype(np.int32))
 
     def sources(self, side: int) -> Index:
@@ -42,11 +39,9 @@ class _Permutation(Anonymizer):
 @ANONYMIZERS.add
 @dataclass(frozen=True)
 class BlockPermutation(_Permutation):
-    """Square blocks of the crop change places; what is left beside the last whole block stays.
+    """Square blocks of the crop change places; what is left beside the last whole block stays (Fantômas, §6.1.1).
 
-    Few blocks are few permutations: n of them have (n − 1)! cycles, so 4 blocks have 6, and a wrong key may be right.
-
-    Source: Fantômas, §6.1.1, where it is the trivially reversible method that tests the attackers.
+    n blocks have (n − 1)! cycles, so 4 blocks have 6, and a wrong key may be right.
     """
 
     block: int = param(32, "side of a block, pixels", low=1, high=4096)
@@ -67,13 +62,10 @@ class BlockPermutation(_Permutation):
 @ANONYMIZERS.add
 @dataclass(frozen=True)
 class PixelRelocation(_Permutation):
-    """Every pixel goes `steps` places on along a closed path through all pixels.
+    """Every pixel goes `steps` places along a closed path through all pixels (Fantômas, §6.1.1).
 
-    as_released: the path is fixed and public, Ls around the lower right corner, there and back, from neighbour to
-    neighbour; the number of steps is all there is to know, so `key` plays no part. as_described: the order of the
-    pixels on the path is drawn from the key, so they land anywhere, and `steps` does not make it stronger.
-
-    Source: Fantômas, §6.1.1 and its reference [7], which says that a secret key inverts it but not how.
+    as_released: the path is fixed and public, so `key` plays no part. as_described: the key draws the order of the
+    path, and `steps` does not make it stronger.
     """
 
     variant: str = variant()
@@ -118,11 +110,6 @@ def _path_sources(side: int, steps: int, key: str | None) -> Index:
 
 
 def _path(side: int) -> NDArray[np.int64]:
-    """[side²] place of each pixel, in reading order, on the released program's path.
-
-    The L through the pixels with max(row, column) = m has 2m + 1 of them; it is walked from the top, every second one
-    backwards, and the outermost comes first.
-    """
     row, column = np.divmod(np.arange(side * side), side)
     m = np.maximum(row, column)
     along = row + m - column
@@ -130,7 +117,6 @@ def _path(side: int) -> NDArray[np.int64]:
 
 
 def _kept(sources: NDArray[np.integer]) -> Index:
-    """As it is cached: small, and safe from being written to."""
     out = sources.astype(np.int32)
     out.setflags(write=False)
     return out
@@ -145,35 +131,20 @@ _DEFAULTS = {"as_described": (0.45, 16), "as_released": (0.5, 60)}
 @ANONYMIZERS.add
 @dataclass(frozen=True)
 class KRtio(Anonymizer):
-    """k-randomised transparent image overlays: out = α·face + (1−α)·mean of k block-permuted overlays.
+    """out = α·face + (1−α)·mean of k block-permuted overlays (Rajabi et al., PETS 2021; Fantômas, §6.1.3).
 
-    `as_described` (Rajabi et al.): which k distinct overlays and which permutations follow from the key and the name of
-    the image; the overlay is enlarged to whole blocks before it is permuted. The key, the name and the overlays give
-    the face back within one grey level at α = .45 (`invert`), from a lossless file. A keyed BLAKE2b stands where the
-    original has AES with a fixed vector. Without a key it is made from the seed: whoever knows the seed has it.
-
-    `as_released` (with Fantômas): a cipher that starts from a random vector, so that no key repeats it and there is no
-    inverse (here it repeats with the seed); overlays may be drawn twice, what is left of whole blocks stays where it
-    is, and grey levels are cut, not rounded.
-
-    Overlays are the background's images after `fit`, in their order, or given when it is made. Without either,
-    `pattern_overlays` stands in: the same smooth colour patterns everywhere, which no face is in.
-
-    Source:
-        Rajabi et al., On the (Im)Practicality of Adversarial Perturbation for Image Privacy, PETS 2021; Fantômas
-        section 6.1.3.
+    `as_described`: key and image name choose overlays and permutations (keyed BLAKE2b in place of AES); with the
+    overlays they give the face back within one grey level at α = .45 (`invert`). Without a key it is made from the
+    seed. `as_released`: a random cipher without an inverse; overlays may repeat, leftover pixels stay, grey levels are
+    cut.
+    Overlays are the background's images after `fit`, or given; without either, `pattern_overlays`.
     """
 
     name = "k-rtio"
     traits = Traits(
-        title="k-RTIO overlays",
-        family="overlay",
-        source="Rajabi et al. 2021; Fantômas §6.1.3",
-        strength="alpha",
-        stronger="down",
-        keyed=True,
-        needs=frozenset({"overlays"}),
-    )
+        title="k-RTIO overlays", family="overlay", source="Rajabi et al. 2021; Fantômas §6.1.3", strength="alpha",
+        stronger="down", keyed=True, needs=frozenset({"overlays"}),
+    )  # fmt: skip
     alpha: float | None = param(None, "share of the face; .45 as described, .5 as released", low=0.02, high=1.0)
     block: int | None = param(None, "side of the permuted blocks in pixels; 16 as described, 60 as released", low=1)
     k: int = param(3, "overlays under one face", low=1)
@@ -217,7 +188,7 @@ class KRtio(Anonymizer):
         return out
 
     def invert(self, faces: Faces) -> Images:
-        """The source crops, from anonymised ones under their names, with the same key and overlays; not as_released.
+        """The source crops from anonymised ones under their names, with the same key and overlays; not as_released.
 
         They are off by ⌊.5/α + .5⌋ grey levels at most, if the file was lossless and `repair` is "impossible".
         """
@@ -257,18 +228,14 @@ class KRtio(Anonymizer):
 
 
 class _Draws:
-    """Numbers that follow from a key and the name of an image: a pseudo-random function, read off point by point."""
-
     def __init__(self, key: str, name: str) -> None:
         self._key, self._name = hashlib.blake2b(key.encode()).digest(), name.encode()
 
     def below(self, bound: int, *index: object) -> int:
-        """A number from 0 to bound − 1; of 128 bits, so that the remainder favours none."""
         text = b"\0".join([self._name, *(str(part).encode() for part in index)])
         return int.from_bytes(hashlib.blake2b(text, digest_size=16, key=self._key).digest(), "big") % bound
 
     def distinct(self, count: int, bound: int) -> list[int]:
-        """`count` different numbers below `bound`."""
         found: dict[int, None] = {}
         trial = 0
         while len(found) < count:
@@ -277,7 +244,6 @@ class _Draws:
         return list(found)
 
     def permutation(self, count: int, overlay: int) -> NDArray[np.int64]:
-        """Of `count` places for an overlay, by Fisher and Yates."""
         order = list(range(count))
         for i in range(count - 1, 0, -1):
             j = self.below(i + 1, "place", i, overlay)
@@ -286,7 +252,6 @@ class _Draws:
 
 
 def _permuted(image: Images, block: int, order: NDArray[np.int64]) -> Images:
-    """An image whose i-th block is the one that was at order[i]; what is left of whole blocks stays where it is."""
     cells = image.shape[0] // block
     whole = cells * block
     out = image.copy()
@@ -312,10 +277,7 @@ def _repaired(image: NDArray[np.float64], damaged: NDArray[np.bool_]) -> NDArray
 
 @lru_cache(maxsize=4)
 def pattern_overlays(size: int, count: int = _PATTERNS) -> Images:
-    """Smooth colour patterns [count,size,size,3] for want of overlay images: a coarse random grid, interpolated.
-
-    The same on every machine, the first of more are the same; kept, so not to be written to.
-    """
+    """Smooth colour patterns [count,size,size,3], the same on every machine, in place of overlays; read-only."""
     out = np.empty((count, size, size, 3), np.uint8)
     for index in range(count):
         rng = generator("k-rtio", "pattern", index)

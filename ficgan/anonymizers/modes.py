@@ -1,7 +1,4 @@
-"""Anonymisers put to work on photos and films: by which name, on which part, and how the result goes back.
-
-A mode is what takes a face's place: a new face, three quick covers, or any method of `ficgan.anonymizers`.
-"""
+"""Anonymisers for photos and films: their names, the part that is replaced, and how the result is put back."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from ficgan.anonymizers.basic import (
     blur_weight,
     obfuscate_blur,
     obfuscate_overlay,
-)
+)  # fmt: skip
 from ficgan.anonymizers.k_same import AverageFace, KSameEigen, KSamePixel
 from ficgan.arrays import content_key
 from ficgan.errors import InputError, UsageError
@@ -39,12 +36,7 @@ _INSTEAD = {"blur": "gaussian-blur", "mosaic": "pixelation"}
 
 
 def check_mode(mode: str) -> str:
-    """The mode, if there is such a method and its parameters can be: "ficgan", "blur", "mosaic", "solid", or NAME or
-    NAME:PARAMETER=VALUE,… of `ANONYMIZERS`.
-
-    Raises:
-        UsageError: an unknown name, with the nearest known one, or a parameter that cannot work.
-    """
+    """The mode if valid: "ficgan", "blur", "mosaic", "solid", NAME or NAME:PARAMETER=VALUE,…; UsageError else."""
     method_of(mode)
     return mode
 
@@ -121,31 +113,22 @@ class Methods:
     """Anonymisers ready for use on photos and films.
 
     Args:
-        background: other people's aligned faces, for the methods that need them.
         seed: of all that is drawn; None: a random one.
-        trusted: modes that the user gave themselves; others, from files, may not run programs.
-        given: anonymisers made by the caller, by the mode they stand for.
+        trusted: modes that the user gave; others, from files, may not run programs.
+        given: anonymisers made by the caller, by mode.
     """
 
     def __init__(
-        self,
-        background: Faces | None = None,
-        seed: int | None = None,
-        trusted: Iterable[str] = (),
+        self, background: Faces | None = None, seed: int | None = None, trusted: Iterable[str] = (),
         given: Mapping[str, Anonymizer] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.background, self.seeded = background, seed is not None
         self.seed = secrets.randbits(128) if seed is None else seed
         self.trusted, self._given = frozenset(trusted), dict(given or {})
         self._ready: dict[str, Anonymizer] = {}
 
     def __call__(self, mode: str) -> Anonymizer:
-        """The anonymiser of a mode, fitted.
-
-        Raises:
-            UsageError: no such one, or what it needs is missing.
-            InputError: a file asks for a program to be run.
-        """
+        """The anonymiser of a mode, fitted."""
         if mode not in self._ready:
             self._ready[mode] = self._made(mode)
         return self._ready[mode]
@@ -199,7 +182,6 @@ class Methods:
 
 
 def _account(method: Anonymizer) -> dict[str, Any]:
-    """JSON-ready: what a method is and its parameters, no keys, no folders of this machine."""
     settings = {
         key: without_folders(value) if isinstance(value, str) else value for key, value in method.settings().items()
     }
@@ -208,7 +190,6 @@ def _account(method: Anonymizer) -> dict[str, Any]:
 
 
 def _check_usable(method: Anonymizer) -> None:
-    """Refuse what works on sets of crops only."""
     if method.traits.family == "k-anonymity" and getattr(method, "variant", "") == "genuine":
         raise UsageError(
             f"{method.name}: genuine makes groups of a whole set, and faces of photos come singly; leave variant out"
@@ -232,9 +213,8 @@ _STEP = 2**0.25
 def placement(anonymizer: Anonymizer) -> Literal["square", "aligned", "scene"]:
     """How an anonymiser is put onto a photo.
 
-    "square": an upright square around the face, hard-edged, so that keyed methods can be inverted. "aligned": an
-    aligned crop of the background's size, pasted back with a soft edge as generated faces are. "scene": the photo
-    itself, its boxes given.
+    "square": an upright, hard-edged square around the face, so that keyed methods can be inverted; "aligned": an
+    aligned crop of the background's size, pasted back with a soft edge; "scene": the photo itself with its boxes.
     """
     if isinstance(anonymizer, ObfuscationBlur | ObfuscationOverlay):
         return "scene"
@@ -252,16 +232,8 @@ def cover(
 ) -> Paste:
     """A photo, uint8 [H,W,3] RGB, with one face anonymised; where the mask is 0 it is bit-identical to the input.
 
-    Args:
-        anonymizer: fitted to its background, where it needs one.
-        face: its box counts; its landmarks do where the method uses some.
-        name: of the face; what is drawn depends on it.
-        mask_scale: size of the part that is replaced, 1 the usual one.
-        stepped: choose the square's side from a few, see `square`.
-
-    Raises:
-        UsageError: no background was given, or the face is too small for the method's parameters.
-        InputError: the method cannot use these landmarks.
+    What is drawn depends on `name`; `mask_scale` 1 is the usual size of the part that is replaced; `stepped`: see
+    `square`.
     """
     kind = placement(anonymizer)
     if kind == "scene":
@@ -284,10 +256,9 @@ def cover(
 
 
 def square(face: Face, shape: tuple[int, int], *, mask_scale: float = 1.0, stepped: bool = False) -> Square:
-    """The square around a face's box that is cut from a photo of height and width `shape` at its own resolution.
+    """The square about a face's box that is cut from a photo of this `shape`, moved into it where it fits.
 
-    It is moved into the photo where it fits: pixels that a keyed method carries beyond the border would be lost. A
-    `mask_scale` of 1 is 1.3 times the box's longer side; `stepped`, for films, rounds it up to the next power of 2^¼.
+    A `mask_scale` of 1 is 1.3 times the box's longer side; `stepped`, for films, rounds it up to the next power of 2^¼.
     """
     if not 0.0 < mask_scale <= 4.0:
         raise UsageError(f"The mask scale is {mask_scale}: give a factor above 0 and at most 4.")
@@ -319,11 +290,7 @@ def paste_aligned(image: Images, new: Images, face: Face, *, mask_scale: float =
 
 
 def cover_all(anonymizer: Anonymizer, image: Images, faces: Sequence[Face], *, mask_scale: float = 1.0) -> Paste:
-    """A photo with all its faces' boxes, scaled by `mask_scale`, obfuscated at once, by a method of the "scene".
-
-    The blur is as wide as the largest face wants it, and so is its soft edge: of a face many times smaller much may
-    shine through, which the mask says.
-    """
+    """A photo with all its faces' boxes, scaled by `mask_scale`, obfuscated at once, and its mask."""
     image = check_image(image)
     boxes = np.array([face.box for face in faces], np.float64).reshape(-1, 4)
     centres, halves = (boxes[:, :2] + boxes[:, 2:]) / 2, (boxes[:, 2:] - boxes[:, :2]) / 2 * mask_scale
@@ -340,7 +307,6 @@ def cover_all(anonymizer: Anonymizer, image: Images, faces: Sequence[Face], *, m
 
 
 def _size(anonymizer: Anonymizer) -> int | None:
-    """Side of the background's crops; None where no background was given."""
     if isinstance(anonymizer, AverageFace):
         return None if anonymizer.mean is None else len(anonymizer.mean)
     assert isinstance(anonymizer, KSamePixel | KSameEigen)

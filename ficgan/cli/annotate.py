@@ -113,7 +113,7 @@ def collect(
     from ficgan.lab.annotation import collect as collecting
     from ficgan.lab.annotation.boxes import write_records
     from ficgan.lab.annotation.make import read_key
-    from ficgan.lab.pages import write_json
+    from ficgan.lab.stored import write_json
 
     log = log or out.with_suffix(".log.json")
     if log == out:
@@ -144,7 +144,7 @@ def score(truth: Path, before: Path, after: Path, overlap: float, names: Path | 
     from ficgan.errors import InputError
     from ficgan.lab.annotation.boxes import read_records
     from ficgan.lab.annotation.collect import score_annotations, score_text
-    from ficgan.lab.pages import read_json, write_json
+    from ficgan.lab.stored import read_json, write_json
 
     called = read_json(names) if names else {}
     if not isinstance(called, dict):

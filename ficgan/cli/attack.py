@@ -226,12 +226,7 @@ Planned = list[tuple[Path, Path]]
 
 
 def attacker_of(text: str, *, candidates: int = 1, seed: int | None = None, device: str = "auto") -> Reverser:
-    """An attacker that can be put to work: from its file, or by name.
-
-    Raises:
-        UsageError: one that must learn first, several candidates of one that gives one, a seed where nothing is drawn.
-        FicganError: the file cannot be read.
-    """
+    """A trained attacker from its file, or one that learns nothing by name."""
     from ficgan.lab.attacks import REVERSERS, Learned, load_attacker
     from ficgan.registry import parse_spec
 
@@ -260,11 +255,7 @@ def attacker_of(text: str, *, candidates: int = 1, seed: int | None = None, devi
 
 
 def plan_inputs(inputs: Sequence[Path], out: Path) -> Planned:
-    """Every image with the name of its guesses; trees are mirrored.
-
-    Raises:
-        UsageError: an input is not there or a folder holds no image, two would have one name, or a result exists.
-    """
+    """Every image with the name of its guesses; trees are mirrored."""
     from ficgan.images import READABLE_SUFFIXES
 
     files = mirrored(inputs, READABLE_SUFFIXES, what="image", advice="give anonymised faces, or folders of them")
@@ -283,13 +274,8 @@ def plan_inputs(inputs: Sequence[Path], out: Path) -> Planned:
 
 @dataclass(frozen=True)
 class Finder:
-    """Cuts the anonymised faces out of an image.
-
-    Args:
-        aligned: the image is a face crop.
-        box: x0, y0, x1, y1 of the face in every image; None: a detector finds the faces.
-        detector: its name.
-        size: side of the crops of faces that are detected, pixels.
+    """Cuts the anonymised faces out of an image; `box` is x0, y0, x1, y1 in every image, None: a detector finds the
+    faces.
     """
 
     aligned: bool = False
@@ -308,11 +294,7 @@ class Finder:
         return get_detector(self.detector)
 
     def crops(self, image: Image) -> Iterator[Image]:
-        """Square crops [S,S,3].
-
-        Raises:
-            InputError: a crop that is not square, a box outside the image, or no face.
-        """
+        """Square crops [S,S,3]."""
         if self.aligned:
             if image.shape[0] != image.shape[1]:
                 raise InputError(f"it has {image.shape[1]}×{image.shape[0]} pixels, and an aligned crop is square")
@@ -335,11 +317,7 @@ class Finder:
 def guess_all(
     attacker: Reverser, plan: Planned, out: Path, finder: Finder, candidates: int, progress: Progress
 ) -> dict[str, Any]:
-    """Guess at every face of every image; an unusable image is reported, and the others go on.
-
-    Returns:
-        Counts for the last line.
-    """
+    """Guess at every face of every image; an unusable image is reported, and the others go on. Returns counts."""
     from ficgan.anonymizers import Faces
     from ficgan.images import read_image
 

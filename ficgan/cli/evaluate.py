@@ -1,9 +1,9 @@
-"""`ficgan eval`: what there is, run a matrix, the papers' experiments, the report."""
+"""`ficgan eval`: run a matrix, repeat a paper's evaluation, make the report."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,9 @@ from ficgan.cli import _shared as shared
 from ficgan.cli._errors import handle_errors
 from ficgan.cli._progress import Progress
 from ficgan.cli.annotate import annotate
-from ficgan.cli.evaluate_paper import paper
 from ficgan.cli.survey import survey
 
-__all__ = ["attackers", "configurations", "evaluate", "write_pages"]
+__all__ = ["attackers", "configurations", "evaluate", "paper", "write_pages"]
 
 Catalogue = Iterator[tuple[str, str]]
 """Names, each with a line."""
@@ -81,10 +80,6 @@ CATALOGUES: dict[str, Callable[[], Catalogue]] = {
 @click.version_option(__version__, prog_name="ficgan-eval")
 def evaluate() -> None:
     """Compare anonymisers: what attackers achieve against them, and what they leave to work with."""
-
-
-for group in (annotate, paper, survey):
-    evaluate.add_command(group)
 
 
 @evaluate.command("list")
@@ -190,3 +185,228 @@ def write_pages(results: Any, out: Path, **more: Any) -> list[Path]:
         raise FicganError(f"the report needs {error.name}: pip install 'ficgan[eval]'") from error
     written: list[Path] = write_report(results, out, **more)
     return written
+
+
+_OUT = shared.output("Folder for paper.json, the report and the state of the run; an interrupted run is resumed.")
+_SET: tuple[Any, ...] = (
+    shared.DATA, shared.layout(), shared.LABELS, shared.ALIGNED, shared.DETECTOR,
+    click.option("--resamples", default=1000, show_default=True, type=click.IntRange(0), help="Of the bootstrap."),
+    _OUT, shared.JUDGES,
+)  # fmt: skip
+
+
+@click.group(context_settings=HELP)
+def paper() -> None:
+    """Repeat a paper's evaluation, its published numbers beside one's own.
+
+    The defaults are the papers' protocols. Prints one line of JSON when done.
+    """
+
+
+@paper.command()
+@shared.options(*_SET)
+@click.option(
+    "--scale", "people", type=click.IntRange(8), metavar="PEOPLE",
+    help="Fewer people in all; the split shrinks with them.  [default: 5000, or as many as there are]",
+)  # fmt: skip
+@click.option("--size", type=click.IntRange(32), help="Side of the crops, px.  [default: 224]")
+@click.option(
+    "--only", multiple=True, metavar="METHOD", help="Only this method, repeatable; block permutation is always run."
+)
+@click.option(
+    "--method", "extra", multiple=True, metavar="LABEL=NAME:KEY=VALUE,…",
+    help="A further method, repeatable, such as Fawkes=fawkes:verifier=onnx:PATH, "
+    "DeepPrivacy=external:folder=PATH or CIAGAN=external:folder=PATH.",
+)  # fmt: skip
+@click.option(
+    "--config", "preset", default="fantomas", show_default=True,
+    help="fantomas: linear attackers. fantomas64 and fantomas-full: the learned ones, at 64 and at 224 px.",
+)  # fmt: skip
+@click.option(
+    "--general", multiple=True, metavar="REVERSER",
+    help="General attacker, repeatable, such as autoencoder, autoencoder:linear=none or pix2pix.  [default: "
+    "the configuration's]",
+)  # fmt: skip
+@click.option(
+    "--transfer/--no-transfer", default=False, show_default=True,
+    help="Train the learning attackers on eight anonymisations each and try them on Gaussian Blur 29 (E4.1).",
+)  # fmt: skip
+@click.option(
+    "--learn-from", "other", type=shared.PATH,
+    help="Another set of faces on which the general attackers are trained, too, for comparison (E4.2).",
+)  # fmt: skip
+@click.option("--utility/--no-utility", default=None, help="Measure what is left, too.  [default: the configuration's]")
+@shared.JOBS
+@shared.reporting("task")
+def fantomas(
+    out: Path, transfer: bool, other: Path | None, jobs: int, report: Progress, **protocol: Any
+) -> shared.Summary:
+    """Which anonymisations are reversible.
+
+    Todt and others 2024 (Fantômas), experiments E1–E3: on CelebA in the paper, any set with identities will do.
+    """
+    from ficgan.lab.matrix import run_matrix
+    from ficgan.lab.papers import fantomas as experiment
+
+    config = experiment.fantomas_matrix(**protocol)
+    elsewhere = None
+    if other is not None:
+        elsewhere = run_matrix(experiment.learnt_on(config, other), out, jobs=jobs, progress=report)
+    results = run_matrix(config, out, jobs=jobs, progress=report)
+    transferred = experiment.fantomas_transfer(config, out, report) if transfer else []
+    results.caveats = [*experiment.fantomas_caveats(results), *results.caveats]
+    found = experiment.verdicts(results)
+    e4 = [experiment.transfer_table(transferred), experiment.elsewhere_table(results, elsewhere)]
+    tables = [*experiment.fantomas_tables(results), *experiment.attacker_tables(results, found), *e4]
+    figures = out / "figures" / "methods"
+    return _finish(results, out, tables, lambda: experiment.draw_fantomas(results, found, figures))
+
+
+@paper.command()
+@shared.options(*_SET)
+@click.option("--part", help="Only this part of the set's own division, such as test.")
+@click.option(
+    "--skip", default=0, show_default=True, type=click.IntRange(0),
+    help="Leave out so many images, the first by name; 60000 leaves what the paper tests on of FFHQ.",
+)  # fmt: skip
+@click.option("--limit", type=click.IntRange(2), help="At most so many images, drawn with the seed.")
+@click.option("--size", default=256, show_default=True, type=click.IntRange(32), help="Side of the crops, px.")
+@click.option("--attributes", type=shared.PATH, help="Trained attribute classifier; else no attribute figures.")
+@click.option("--checkpoint", default="", help="Model; the embedded one if not given.")
+@click.option("--bank", default="", help="Bank built with it.")
+@click.option(
+    "--ablation", "ablations", multiple=True, metavar="NAME=CHECKPOINT:BANK",
+    help="A model trained without one of the parts, for Table 2; repeatable.",
+)  # fmt: skip
+@click.option("--k", default=3000, show_default=True, type=click.IntRange(2), help="People averaged.")
+@click.option("--layer", "layers", multiple=True, type=click.IntRange(0), help="i, repeatable.  [default: 0 to L−1]")
+@shared.options(shared.device(), shared.seed("Seed of the k-same draws and of the images drawn."))
+@shared.reporting("setting")
+def ficgan(out: Path, ablations: tuple[str, ...], report: Progress, **protocol: Any) -> shared.Summary:
+    """Identity against attributes, by layer.
+
+    Jeong and others 2021 (FICGAN), Tables 1, 2 and A, Figures 4 and B: on FFHQ and CelebA-HQ in the paper, any faces
+    will do.
+    """
+    from ficgan.lab.papers.ficgan import FicganPaper, draw_figure_4, ficgan_tables, run_ficgan
+
+    config = FicganPaper(ablations=tuple(_ablation(text) for text in ablations), **protocol)
+    run = run_ficgan(config, out, report)
+    return _finish(run.results, out, ficgan_tables(run), lambda: draw_figure_4(run, out / "figures"))
+
+
+@paper.command()
+@shared.options(*_SET)
+@click.option(
+    "--parts", default="", metavar="PART,…",
+    help="Only these parts: base, retrieval, fine-tuning, kernel, sweep, defences, ood.  [default: all]",
+)  # fmt: skip
+@click.option(
+    "--attacker", "attackers", multiple=True, metavar="LABEL=NAME:KEY=VALUE,…",
+    help="An attacker, repeatable, such as Revelio=revelio:epochs=100 or GFP-GAN=external:folder=PATH; the "
+    "one called Revelio is taken in all parts.  [default: autoencoder and revelio]",
+)  # fmt: skip
+@click.option("--config", "preset", default="revelio", show_default=True, help="Attackers and numbers: revelio64, …")
+@click.option("--scale", "people", type=click.IntRange(4), metavar="PEOPLE", help="At most so many people.")
+@click.option("--size", type=click.IntRange(32), help="Side of the crops, px; blurs are scaled to it.  [default: 256]")
+@click.option("--probes", type=click.IntRange(1), help="Photos that are attacked, of each world.  [default: 97]")
+@click.option("--candidates", type=click.IntRange(1), help="Guesses at each face.  [default: 50]")
+@shared.set_value("Another number of the protocol, such as sweep=20, fine_tuned=10 or adapt_epochs=5")
+@click.option(
+    "--pictures", type=click.IntRange(0),
+    help="Rows of the picture strips, which show real people; 0: none.  [default: 4]",
+)  # fmt: skip
+@shared.reporting("part")
+def revelio(
+    out: Path, parts: str, attackers: tuple[str, ...], preset: str, overrides: tuple[str, ...], probes: int | None,
+    report: Progress, **protocol: Any,
+) -> shared.Summary:  # fmt: skip
+    """Whether blurred faces are restored and named.
+
+    Zhai and others (Revelio), Tables 1 to 7, Figures 4 to 7, 13 and 15: on CelebA-HQ in the paper, any set with
+    identities will do. For testing one's own blur, never for naming people in others' photos.
+    """
+    from ficgan.lab.papers.revelio import RevelioPaper, run_revelio, settings
+    from ficgan.lab.papers.revelio_tables import draw_revelio
+
+    chosen = tuple(part.strip() for part in parts.split(",") if part.strip())
+    protocol |= {"probes": probes, "outside": probes, "attackers": attackers or None, "parts": chosen or None}
+    given = {key: value for key, value in protocol.items() if value is not None}
+    config = RevelioPaper(**{**settings(preset, overrides), **given})
+    run = run_revelio(config, out, report)
+    return _finish(run.results, out, run.tables, lambda: draw_revelio(run.experiment, run.outcomes, out))
+
+
+@paper.command()
+@click.option("--images", type=shared.PATH, help="ImageNet's folder, or a folder, zip or tar of scenes.")
+@click.option("--annotations", type=shared.PATH, help="Face boxes, JSON; the paper's face_annotations_ILSVRC.json.")
+@click.option("--config", "file", type=shared.PATH, help="YAML file of a study; it may name images and annotations.")
+@shared.options(shared.set_value("A value of the study, such as epochs=10 or networks=[resnet18]"), _OUT)
+@shared.reporting("%")
+def obfuscation(
+    images: Path | None, annotations: Path | None, file: Path | None, overrides: tuple[str, ...], out: Path,
+    report: Progress,
+) -> shared.Summary:  # fmt: skip
+    """What obfuscated faces cost a classifier.
+
+    Yang and others 2022, Tables 3, 8 and 9, Figures 3 and 4: on ImageNet in the paper, any scenes with face boxes will
+    do.
+    """
+    from ficgan.lab.study import run_obfuscation
+
+    config = _study(images, annotations, file, overrides)
+    results, tables = run_obfuscation(config, out, report)
+    return _finish(results, out, tables)
+
+
+def _study(images: Path | None, annotations: Path | None, file: Path | None, overrides: Sequence[str]) -> Any:
+    from ficgan.errors import UsageError
+    from ficgan.lab.study import StudyConfig
+    from ficgan.yaml_settings import override
+
+    given = {key: str(path) for key, path in (("images", images), ("annotations", annotations)) if path is not None}
+    if file is not None:
+        return StudyConfig.read(file, [*(f"{key}={json.dumps(path)}" for key, path in given.items()), *overrides])
+    if len(given) < 2:
+        raise UsageError("a study needs images and boxes of their faces; give --images and --annotations, or --config")
+    tree = override(dict(given), overrides, example="epochs=10")
+    return StudyConfig.parse(tree, where="--set")
+
+
+def _ablation(text: str) -> tuple[str, str, str]:
+    from ficgan.errors import UsageError
+
+    name, _, files = text.partition("=")
+    checkpoint, _, bank = files.rpartition(":")
+    if not (name.strip() and checkpoint and bank):
+        raise UsageError(f"the ablation {text!r} is not of the form NAME=CHECKPOINT:BANK")
+    return name.strip(), checkpoint, bank
+
+
+def _finish(
+    results: Any, out: Path, tables: list[dict[str, Any]], draw: Callable[[], list[Path]] | None = None
+) -> shared.Summary:
+    """Write the tables and the report, and name them."""
+    from ficgan.errors import FicganError
+    from ficgan.images import atomic_write
+
+    tree = {"title": results.title, "caveats": results.caveats, "tables": tables, "provenance": results.provenance}
+    paper = json.dumps(tree, indent=1, allow_nan=False, ensure_ascii=False)
+    for name, text in (("results.json", results.to_json()), ("paper.json", paper)):
+        with atomic_write(out / name, overwrite=True) as file:
+            file.write(text.encode())
+    try:
+        from ficgan.lab.report import write_report
+
+        written = write_report(results, out, published=tables)
+    except ImportError as error:
+        raise FicganError(f"paper.json is there; the report needs {error.name}: pip install 'ficgan[eval]'") from error
+    written += draw() if draw is not None else []
+    return {
+        "paper": "paper.json", "results": "results.json", "report": [str(path.relative_to(out)) for path in written],
+        "tables": [table["title"] for table in tables],
+    }  # fmt: skip
+
+
+for group in (annotate, paper, survey):
+    evaluate.add_command(group)

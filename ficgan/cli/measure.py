@@ -96,11 +96,11 @@ def _first_figures(
 ) -> shared.Summary:  # fmt: skip
     import numpy as np
 
-    from ficgan import lab
     from ficgan.data import check_alignment, open_faces
     from ficgan.deidentify import Deidentifier, refuse_trainer
     from ficgan.errors import UsageError
     from ficgan.images import read_image
+    from ficgan.lab.bars.bench import LEAST_SIDE, measure_aligned, measure_photos
     from ficgan.lab.readers import get_judge
 
     readers = [get_judge(name) for name in judges]
@@ -119,18 +119,18 @@ def _first_figures(
         deid.face_model.check_layer(layer)
     report: shared.Summary = {"checkpoint": deid.digests.get("checkpoint"), "detector": deid.detector.name}
     if aligned:
-        faces = open_faces(aligned, resolution=max(deid.model.resolution, lab.basics.LEAST_SIDE))
+        faces = open_faces(aligned, resolution=max(deid.model.resolution, LEAST_SIDE))
         check_alignment(faces, deid.alignment)
         faces = faces.subset(range(min(limit or len(faces), len(faces))))
         crops = np.ascontiguousarray(faces.resident().permute(0, 2, 3, 1).numpy())
-        rows = lab.measure_aligned(deid, crops, layers=chosen, judges=readers, detector=deid.detector)
+        rows = measure_aligned(deid, crops, layers=chosen, judges=readers, detector=deid.detector)
         report["aligned"] = [row.to_dict() for row in rows]
     if photos is not None:
         paths = sorted(path for path in photos.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg", ".png", ".webp"))
         images = [read_image(path).rgb for path in paths[:limit]]
         if len(images) < 2:
             raise UsageError(f"{photos} holds {len(images)} photos; give a folder with at least 2")
-        report["photos"] = [row.to_dict() for row in lab.measure_photos(deid, images, layers=chosen, judges=readers)]
+        report["photos"] = [row.to_dict() for row in measure_photos(deid, images, layers=chosen, judges=readers)]
     return report
 
 

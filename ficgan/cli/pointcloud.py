@@ -58,10 +58,7 @@ def list_() -> None:
 @click.option("--method", required=True, help="See `ficgan pointcloud list`.")
 @click.option("--degree", type=click.IntRange(1, 35), help="Strength: 1 changes least, 35 most.")
 @click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="PARAMETER=VALUE",
+    "--set", "settings", multiple=True, metavar="PARAMETER=VALUE",
     help="In place of a degree, such as k=280; repeatable.",
 )
 @click.option(

@@ -17,7 +17,7 @@ from ficgan.errors import FicganError, InputError, UsageError
 if TYPE_CHECKING:
     from ficgan.cli._progress import Progress
     from ficgan.pointcloud.cloud import Cloud
-    from ficgan.pointcloud.landmarks import FaceLandmarks
+    from ficgan.pointcloud.frame import FaceLandmarks
     from ficgan.pointcloud.methods import CloudAnonymizer
 
 __all__ = [
@@ -27,13 +27,9 @@ __all__ = [
 
 TOOL = "ficgan pointcloud"
 _COMPARED = {
-    "method": "method",
-    "settings": "degree or setting",
-    "unit": "unit",
-    "rest": "rest",
-    "wanted": "number of points",
+    "method": "method", "settings": "degree or setting", "unit": "unit", "rest": "rest", "wanted": "number of points",
     "seed": "seed",
-}
+}  # fmt: skip
 """Keys of a record by which two results differ, and what a message calls them."""
 
 
@@ -75,13 +71,13 @@ class Reading:
 
     def marks_of(self, path: Path) -> Path | None:
         """The file of a scan's landmarks, or None."""
-        from ficgan.pointcloud.landmarks import landmark_file_beside
+        from ficgan.pointcloud.frame import landmark_file_beside
 
         return self.landmarks or landmark_file_beside(path)
 
     def marks(self, path: Path) -> FaceLandmarks | None:
         """A scan's landmarks, or None."""
-        from ficgan.pointcloud.landmarks import read_landmarks
+        from ficgan.pointcloud.frame import read_landmarks
 
         beside = self.marks_of(path)
         return None if beside is None else read_landmarks(beside)
@@ -138,15 +134,11 @@ class Plan:
 
 
 def plan(inputs: Sequence[Path], outputs: Outputs, reading: Reading, report: Progress, *read: Path | None) -> Plan:
-    """Which scan becomes which file; every conflict is found before any work is done.
-
-    Results of an earlier run in a folder are left out. Neither landmarks nor what else is `read` is ever overwritten.
-
-    Raises:
-        UsageError: an input is not there, two would become one file, or a file is in the way.
+    """Which scan becomes which file; every conflict is found before any work. Landmarks and other `read` files are
+    never overwritten.
     """
     from ficgan.pointcloud.files import FORMATS
-    from ficgan.pointcloud.landmarks import LANDMARK_ENDINGS
+    from ficgan.pointcloud.frame import LANDMARK_ENDINGS
 
     twins: list[tuple[Path, Path]] = []
     advice = "give scans, or folders of them"
@@ -211,11 +203,7 @@ def over_all(tasks: Sequence[Task], work: Callable[[Task], dict[str, Any]], repo
 def method_of(
     name: str, degree: int | None, settings: Sequence[str], seed: int | None, target: Cloud | None
 ) -> CloudAnonymizer:
-    """An anonymiser as the options want it: a degree, or PARAMETER=VALUE texts; a target where it needs one.
-
-    Raises:
-        UsageError: neither a degree nor settings, unknown ones, or a target that is missing or of no use.
-    """
+    """An anonymiser from a degree or PARAMETER=VALUE texts, with a target where it needs one."""
     from ficgan.pointcloud import CLOUD_ANONYMIZERS
     from ficgan.registry import parse_spec
 
@@ -273,9 +261,8 @@ class Request:
         return {**record, "sha256": {name: _digest(path) for name, path in files.items() if path is not None}}
 
     def record_of_same(self, task: Task, marks: Path | None, *, refuse: bool) -> dict[str, Any] | None:
-        """The record of a result that is there, if it is what this run would make.
-
-        Otherwise None, or, with `refuse`, an InputError that names what differs.
+        """The record of a result that is there, if this run would make the same; else None, or with `refuse` an
+        InputError.
         """
         record, wanted = record_beside(task.output), json.loads(json.dumps(self.record(task.source, marks)))
         if record is None:

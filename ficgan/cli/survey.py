@@ -108,7 +108,7 @@ def score(
     from ficgan.errors import InputError
     from ficgan.lab import readers
     from ficgan.lab.metrics.intervals import Bootstrap
-    from ficgan.lab.pages import write_json
+    from ficgan.lab.stored import write_json
     from ficgan.lab.survey.design import read_key
     from ficgan.lab.survey.score import collect, judge, score_survey, score_text
 

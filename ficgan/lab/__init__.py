@@ -1,5 +1,5 @@
-"""Measuring what a model and a de-identification achieve."""
+"""What proves a de-identification and attacks it; all anonymisers are known here, those of the model, too."""
 
-from ficgan.lab.basics import Row, measure_aligned, measure_photos
+from ficgan import deidentify
 
-__all__ = ["Row", "measure_aligned", "measure_photos"]
+__all__ = ["deidentify"]

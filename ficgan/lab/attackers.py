@@ -25,11 +25,6 @@ from ficgan.lab.sets import Prepared
 from ficgan.lab.stored import digest, fingerprint
 from ficgan.registry import parse_spec
 
-__all__ = [
-    "Attempt", "Lessons", "Opponent", "attacked", "halves", "in_region", "lessons", "opponents", "shareable", "titles",
-    "training_of", "with_trainings",
-]  # fmt: skip
-
 DRAWS = 8  # Anonymisations of one image that are averaged
 QUALITY = 75  # Of JPEG files; the customary one, and Revelio's
 MISMATCH = 0.7  # Strength at which a mismatched attacker has learnt, relative to the attacked one's
@@ -42,11 +37,7 @@ _EVERY = 2.0  # Seconds between two reports of a training
 
 @dataclass(frozen=True)
 class Lessons:
-    """Pairs that attackers learn from.
-
-    Args:
-        background: the anonymiser's, for attackers that are granted it.
-    """
+    """Pairs that attackers learn from, and the anonymiser's background for attackers that are granted it."""
 
     pairs: Pairs
     background: Faces
@@ -65,13 +56,7 @@ class Lessons:
 
 @dataclass(frozen=True)
 class Opponent:
-    """A reverser and what it may learn from; it is given the replaced square alone.
-
-    A network is trained when it is first needed, in a folder of the store, and its guesses are kept there too.
-
-    Args:
-        lessons: None where it learns nothing.
-    """
+    """A reverser and what it may learn from (None: nothing); trained on demand and kept, as its guesses are."""
 
     title: str
     reverser: Reverser
@@ -88,7 +73,7 @@ class Opponent:
             return self.reverser.fit(pairs)
         waiting = f"{self.title}: waiting for another process that trains it"
         with self.bench.store.workspace(["attacker", *self._mark], waiting=lambda: self.say(waiting)) as folder:
-            return self.reverser.fit(pairs, workspace=folder, told=_throttled(self.title, self.say))
+            return self.reverser.fit(pairs, workspace=folder, progress=_throttled(self.title, self.say))
 
     def guess(self, faces: Faces) -> Images:
         """One guess at each face: [N,S,S,3] uint8 RGB."""
@@ -123,19 +108,10 @@ class Opponent:
 
 
 def lessons(
-    bench: Bench,
-    subject: Subject,
-    maker: Anonymizer,
-    *,
-    same: bool = True,
-    victims: bool = False,
+    bench: Bench, subject: Subject, maker: Anonymizer, *, same: bool = True, victims: bool = False,
     change: Callable[[Faces], Faces] = lambda faces: faces,
-) -> Lessons:
-    """Pairs of the attacker's people, or of the other set that it learns from; no probe is ever among them.
-
-    Raises:
-        Refused: there is nobody to learn from.
-    """
+) -> Lessons:  # fmt: skip
+    """Pairs of the attacker's people, or of the other set it learns from; no probe is ever among them."""
     parts = []
     if bench.lessons is not None:
         parts.append((subject.lessons(maker), bench.lessons))
@@ -163,11 +139,9 @@ def joined(several: Sequence[Faces]) -> Faces:
     if len(several) == 1:
         return several[0]
     return Faces(
-        np.concatenate([one.images for one in several]),
-        tuple(name for one in several for name in one.names),
-        np.concatenate([one.landmarks for one in several]),
-        np.concatenate([known(one) for one in several]),
-    )
+        np.concatenate([one.images for one in several]), tuple(name for one in several for name in one.names),
+        np.concatenate([one.landmarks for one in several]), np.concatenate([known(one) for one in several]),
+    )  # fmt: skip
 
 
 def _apart(bench: Bench, part: Prepared) -> Prepared:
@@ -194,12 +168,7 @@ def _throttled(title: str, say: Callable[[str], None]) -> Callable[[int, int, st
 
 @dataclass(frozen=True)
 class Attempt:
-    """Crops of some probes as one attacker gives them back.
-
-    Args:
-        attacker: its name for tables; "" where there is none.
-        rows: int64 [N], which probes.
-    """
+    """Crops of the probes `rows` [N] as one attacker gives them back; `attacker` is its name in tables."""
 
     attacker: str
     rows: Rows
@@ -207,12 +176,7 @@ class Attempt:
 
 
 def attacked(bench: Bench, subject: Subject, scenario: Scenario, rows: Rows) -> list[Attempt]:
-    """What each attacker of a scenario makes of the probes `rows`.
-
-    Raises:
-        NotApplicable: the scenario has no meaning for the method.
-        Refused: it cannot be run on this set.
-    """
+    """What each attacker of a scenario makes of the probes `rows`."""
     kind, method = scenario.attacker, subject.anonymizer
     if kind == "fusion" and len(np.unique(known(subject.clear(rows)))) == len(rows):
         raise Refused("there is one probe per identity, and nothing to fuse")
@@ -244,12 +208,7 @@ def _by_halves(bench: Bench, title: str, rows: Rows, faces: Faces) -> list[Attem
 
 
 def opponents(bench: Bench, subject: Subject, method: Anonymizer, kind: Attacker) -> list[Opponent]:
-    """The attackers of a kind of scenario with the pairs that each may learn from.
-
-    Raises:
-        NotApplicable: there is none against this method.
-        Refused: the split leaves them nothing to learn from.
-    """
+    """The attackers of a kind of scenario with the pairs that each may learn from."""
     chosen = _reversers(bench, method, kind)
     if not chosen:
         raise NotApplicable(f"no {kind} attacker is made for {method.name}")

@@ -17,17 +17,13 @@ from ficgan.errors import FicganError, UsageError
 from ficgan.lab.attackers import titles
 from ficgan.lab.attacks import Pairs
 from ficgan.lab.attacks.learned import Learned, read_header
-from ficgan.lab.bench import Bench, Subject, anonymiser_for, divided_set, opened
-from ficgan.lab.manifest import MANIFEST, Manifest, photo_keys
+from ficgan.lab.bench import MANIFEST, Bench, Manifest, Subject, anonymiser_for, divided_set, opened, photo_keys
 from ficgan.lab.matrix import run_matrix
 from ficgan.lab.matrix_config import AttackConfig, AttackSet, MatrixConfig, MethodConfig, SetConfig, get_scenarios
-from ficgan.lab.pages import write_file
 from ficgan.lab.papers.bench import scaled
 from ficgan.lab.results import Results
 from ficgan.lab.sets import open_set
-from ficgan.lab.stored import Progress, Store, digest, files_digest
-
-__all__ = ["WEIGHTS", "evaluate_attacker", "train_attacker"]
+from ficgan.lab.stored import Progress, Store, digest, files_digest, write_file
 
 WEIGHTS = "attacker.safetensors"
 EVALUATION = "evaluation.json"
@@ -36,17 +32,7 @@ EVALUATION = "evaluation.json"
 def train_attacker(
     config: AttackConfig, data: Path, out: Path, *, device: str = "auto", progress: Progress | None = None, **given: Any
 ) -> Learned:
-    """Train, or resume an interrupted training.
-
-    Args:
-        out: folder of the run: manifest, statistics, state, weights; `store` holds the crops.
-        given: layout, labels, limit_people, aligned, licence from the command line; None: the configuration's.
-
-    Raises:
-        UsageError: the split leaves nobody to learn from, or the folder holds another run.
-        InputError: the set cannot be opened.
-        FicganError: of the training.
-    """
+    """Train, or resume, an attacker in the folder `out`; `given` overrides the configuration."""
     one = _placed(config.set, data, given)
     attacker = dataclasses.replace(config.learner(), device=device)
     out.mkdir(parents=True, exist_ok=True)
@@ -71,7 +57,7 @@ def train_attacker(
     rows = bench.split.attacker
     anonymised = Subject(bench, anonymiser_for(bench, config.anonymizer.make())).anonymised(rows).images
     pairs = Pairs(bench.part(rows, anonymised).regions(), bench.part(rows).regions(), bench.background)
-    trained = attacker.fit(pairs, workspace=out, told=progress)
+    trained = attacker.fit(pairs, workspace=out, progress=progress)
     about = _about(config, manifest)
     if not (out / WEIGHTS).exists() or read_header(out / WEIGHTS).get("about") != about:
         trained.save(out / WEIGHTS, about)
@@ -83,15 +69,7 @@ def evaluate_attacker(
     scenarios: Sequence[str] = (), resamples: int = 1000, pictures: int = 0, jobs: int = 1, seed: int = 0,
     device: str = "auto", progress: Progress | None = None, **given: Any,
 ) -> Results:  # fmt: skip
-    """Figures of one trained attacker on people it never saw, beside what everybody sees and the controls.
-
-    Args:
-        methods: anonymisers that are attacked; none: the one it was trained against.
-        given: layout, labels, limit_people, aligned from the command line; None: as in the training.
-
-    Raises:
-        UsageError: it learnt from people who would be tested, there is no manifest, or `out` holds something else.
-    """
+    """Figures of a trained attacker on people it never saw, beside the controls; default: its own anonymiser."""
     if not file.is_file():
         raise UsageError(f"there is no attacker {file}; give attacker.safetensors of `ficgan-attack train`")
     if "," in str(file):
@@ -105,15 +83,10 @@ def evaluate_attacker(
         title=f"{header['attacker']} against {', '.join(methods) or manifest.config['anonymizer']['method']}",
         sets=[asked.placed(data, data.absolute().stem, **given)],
         methods=[MethodConfig.model_validate(one) for one in methods] or [_attacked(manifest)],
-        scenarios=["clear", "constant", "naive", "reversed-general", *scenarios],
-        recognisers=list(judges),
-        detector=manifest.config["detector"],
-        general=[spec, "mean-face"],
-        utility=False,
-        resamples=resamples,
-        pictures=pictures,
-        seed=seed,
-    )
+        scenarios=["clear", "constant", "naive", "reversed-general", *scenarios], recognisers=list(judges),
+        detector=manifest.config["detector"], general=[spec, "mean-face"], utility=False, resamples=resamples,
+        pictures=pictures, seed=seed,
+    )  # fmt: skip
     get_scenarios(config.scenarios)
     for method in config.methods:
         method.make()
@@ -167,11 +140,6 @@ def _about(config: AttackConfig, manifest: Manifest) -> dict[str, Any]:
 
 
 def _attacked(manifest: Manifest) -> MethodConfig:
-    """The anonymiser of the training.
-
-    Raises:
-        UsageError: it had a key or named files, of which the manifest holds nothing.
-    """
     if manifest.withheld:
         name, withheld = manifest.config["anonymizer"]["method"], ", ".join(manifest.withheld)
         raise UsageError(f"the attacker was trained against {name} with {withheld} given; repeat it: --method {name}:…")
@@ -188,13 +156,11 @@ def _mark(file: Path, config: MatrixConfig) -> dict[str, Any]:
     with file.open("rb") as weights:
         attacker = hashlib.file_digest(weights, "sha256").hexdigest()
     return {
-        "attacker_sha256": attacker,
-        "data": digest([faces.digest, faces.people.tolist(), groups, asked]),
-        "methods": digest(methods),
-        "scenarios": list(config.scenarios),
+        "attacker_sha256": attacker, "data": digest([faces.digest, faces.people.tolist(), groups, asked]),
+        "methods": digest(methods), "scenarios": list(config.scenarios),
         "judges": digest([(name, files_digest(name)) for name in config.recognisers]),
         "bootstrap": [config.resamples, config.seed],
-    }
+    }  # fmt: skip
 
 
 def _claim(out: Path, mark: dict[str, Any]) -> None:

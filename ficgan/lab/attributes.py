@@ -1,7 +1,6 @@
-"""Face attributes, such as CelebA's forty: a classifier trained by the user, and what anonymised faces tell of them.
+"""Face attributes, such as CelebA's forty: a classifier trained by the user, and what anonymised faces reveal of them.
 
-FICGAN measures with one that was trained on CelebA-HQ (27,000 images, 3,000 to test, 90 % accurate) and does not say
-how it is built. No trained weights come with this package: CelebA's terms do not allow it.
+No trained weights come with this package: CelebA's terms do not allow it.
 """
 
 from __future__ import annotations
@@ -26,11 +25,6 @@ from ficgan.lab.metrics.intervals import percentiles
 from ficgan.lab.results import Figure
 from ficgan.lab.stored import Progress
 from ficgan.models.io import load_tensors, save_tensors
-
-__all__ = [
-    "MARGIN", "SIZE", "AttributeClassifier", "AttributeNetwork", "auc", "binary_labels", "infer", "probabilities",
-    "split_people", "train_attributes",
-]  # fmt: skip
 
 SCHEMA = 1
 SIZE = 64  # Side of the network's input
@@ -91,24 +85,15 @@ def probabilities(network: AttributeNetwork, images: NDArray[np.uint8]) -> NDArr
 
 
 def fit(
-    network: AttributeNetwork,
-    images: NDArray[np.uint8],
-    labels: NDArray[np.uint8],
-    held: tuple[NDArray[np.uint8], NDArray[np.uint8]],
-    *,
-    epochs: int,
-    seed: int,
-    progress: Progress | None = None,
-) -> tuple[int, float]:
-    """Train with binary cross-entropy on shifted, mirrored, recoloured images; keep the epoch that was best on others.
+    network: AttributeNetwork, images: NDArray[np.uint8], labels: NDArray[np.uint8],
+    held: tuple[NDArray[np.uint8], NDArray[np.uint8]], *, epochs: int, seed: int, progress: Progress | None = None,
+) -> tuple[int, float]:  # fmt: skip
+    """Train with binary cross-entropy on varied images; returns the kept epoch and its cross-entropy.
 
     Args:
         images: [N,72,72,3] uint8 RGB: SIZE with MARGIN all around.
         labels: [N,A], 0 or 1.
         held: images [M,64,64,3] and labels [M,A] of other people, by whose cross-entropy the epoch is chosen.
-
-    Returns:
-        The epoch that was kept, counted from 1, and its cross-entropy.
     """
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
@@ -159,12 +144,7 @@ def _varied(images: NDArray[np.uint8], rng: np.random.Generator) -> Tensor:
 
 @dataclass
 class AttributeClassifier:
-    """Reads attributes from faces.
-
-    Args:
-        network: A logits of a face of 64×64 pixels at the default alignment.
-        training: how it was made, and its figures on people it has not seen; JSON-ready.
-    """
+    """Reads attributes from faces of 64×64 pixels at the default alignment."""
 
     names: tuple[str, ...]
     network: AttributeNetwork
@@ -175,22 +155,13 @@ class AttributeClassifier:
         return probabilities(self.network, _inputs(faces, 0))
 
     def save(self, path: Path) -> None:
-        """Write weights and a JSON header, whole or not at all.
-
-        Raises:
-            FicganError: the file cannot be written.
-        """
+        """Write weights and a JSON header."""
         header = {"schema": SCHEMA, "names": list(self.names), "training": self.training}
         save_tensors(path, self.network.state_dict(), header, kind=_KIND)
 
     @classmethod
     def load(cls, path: Path, device: str = "cpu") -> AttributeClassifier:
-        """Read a file of `save`.
-
-        Raises:
-            FicganError: missing, damaged, or of another kind.
-            InputError: of another schema, or weights that do not fit.
-        """
+        """Read a file of `save`."""
         tensors, header = load_tensors(path, kind=_KIND)
         if header.get("schema") != SCHEMA:
             raise InputError(f"{path} has schema {header.get('schema')}, this version reads {SCHEMA}; train it again")
@@ -206,33 +177,13 @@ class AttributeClassifier:
 
 
 def train_attributes(
-    faces: Faces,
-    attributes: Mapping[str, NDArray[np.uint8]],
-    out: Path,
-    *,
-    source: Mapping[str, Any] | None = None,
-    epochs: int = 25,
-    seed: int = 0,
-    device: str = "cpu",
-    progress: Progress | None = None,
-) -> dict[str, Any]:
-    """Train a classifier and measure it on people it has not seen.
+    faces: Faces, attributes: Mapping[str, NDArray[np.uint8]], out: Path, *, source: Mapping[str, Any] | None = None,
+    epochs: int = 25, seed: int = 0, device: str = "cpu", progress: Progress | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Train a classifier on 70 % of the people, choose the epoch on 10 %, measure on 20 % (FICGAN, §4.2).
 
-    People are split: 70 % to train, 10 % to choose the epoch, 20 % to measure.
-
-    Args:
-        attributes: name → [N], 0 or 1.
-        source: facts of the data (name, licence, digest); kept in the file.
-
-    Returns:
-        What stands in the file's header: data, splits, and under "test" accuracy, that of always saying the commoner
-        answer, mean AUC, and the same by attribute. AUC is None where the test has one answer only.
-
-    Raises:
-        UsageError: no epochs, or no attributes.
-        InputError: people unknown or too few; lengths that differ.
-
-    Source: FICGAN, section 4.2.
+    Returns the file's header: data, splits, and under "test" accuracy, the commoner answer's accuracy and AUC (None
+    where the test has one answer).
     """
     if epochs < 1 or not attributes:
         raise UsageError(f"{epochs} epochs on {len(attributes)} attributes train nothing; give at least one of each")
@@ -248,26 +199,16 @@ def train_attributes(
     torch.manual_seed(seed)
     network = AttributeNetwork(len(names)).to(device)
     epoch, error = fit(
-        network,
-        _inputs(faces.take(train), MARGIN),
-        labels[train],
-        (_inputs(faces.take(held), 0), labels[held]),
-        epochs=epochs,
-        seed=seed,
-        progress=progress,
-    )
+        network, _inputs(faces.take(train), MARGIN), labels[train], (_inputs(faces.take(held), 0), labels[held]),
+        epochs=epochs, seed=seed, progress=progress,
+    )  # fmt: skip
     read = probabilities(network, _inputs(faces.take(test), 0))
     training = {
-        "source": dict(source or {}),
-        "images": [len(train), len(held), len(test)],
-        "people": [len(np.unique(faces.people[rows])) for rows in (train, held, test)],
-        "size": SIZE,
-        "epochs": epochs,
-        "kept_epoch": epoch,
-        "held_cross_entropy": round(error, 4),
-        "seed": seed,
+        "source": dict(source or {}), "images": [len(train), len(held), len(test)],
+        "people": [len(np.unique(faces.people[rows])) for rows in (train, held, test)], "size": SIZE, "epochs": epochs,
+        "kept_epoch": epoch, "held_cross_entropy": round(error, 4), "seed": seed,
         "test": _measure(read, labels[test], labels[train], names),
-    }
+    }  # fmt: skip
     AttributeClassifier(names, network, training).save(out)
     return training
 
@@ -275,15 +216,7 @@ def train_attributes(
 def split_people(
     people: NDArray[np.int64], shares: tuple[float, ...], *, seed: int = 0
 ) -> tuple[NDArray[np.int64], ...]:
-    """Rows of images for each share of the people; nobody is in two.
-
-    Args:
-        people: [N], one number per person.
-        shares: of the people, summing to 1.
-
-    Raises:
-        InputError: fewer than ten people.
-    """
+    """Rows of images for each share of the people [N]; nobody is in two."""
     known = np.unique(people)
     if len(known) < LEAST:
         raise InputError(f"{len(known)} people are too few to train on some and measure on others; give {LEAST}")
@@ -330,11 +263,7 @@ def _inputs(faces: Faces, margin: int) -> NDArray[np.uint8]:
 def binary_labels(
     attributes: Mapping[str, NDArray[np.uint8]], groups: Mapping[str, tuple[str, ...]]
 ) -> dict[str, NDArray[np.int8]]:
-    """Everything known about the images as yes-or-no questions: attributes as they are, categories one by one.
-
-    Returns:
-        Name → int8 [N]: 1, 0, or −1 where nobody knows.
-    """
+    """Everything known about the images as yes-or-no questions: name → int8 [N]: 1, 0, or −1 where unknown."""
     out = {name: (np.asarray(values) > 0).astype(np.int8) for name, values in attributes.items()}
     for column, values in groups.items():
         labels = np.array(values, dtype=object)
@@ -345,25 +274,17 @@ def binary_labels(
 
 
 def infer(
-    train: NDArray[np.floating],
-    train_labels: Mapping[str, NDArray[np.int8]],
-    test: NDArray[np.floating],
-    test_labels: Mapping[str, NDArray[np.int8]],
-    train_people: NDArray[np.integer],
-    people: NDArray[np.integer],
-    *,
-    resamples: int = 200,
-    seed: int = 0,
-) -> tuple[Figure, ...]:
-    """AUC with which a classifier, trained on anonymised faces of other people, tells each attribute.
+    train: NDArray[np.floating], train_labels: Mapping[str, NDArray[np.int8]], test: NDArray[np.floating],
+    test_labels: Mapping[str, NDArray[np.int8]], train_people: NDArray[np.integer], people: NDArray[np.integer], *,
+    resamples: int = 200, seed: int = 0,
+) -> tuple[Figure, ...]:  # fmt: skip
+    """AUC with which a classifier, trained on anonymised faces of other people, predicts each attribute.
 
     Args:
         train: [M,D] embeddings of the attacker's anonymised faces.
         test: [N,D] embeddings of anonymised probes.
         train_labels, test_labels: of `binary_labels`, [M] and [N].
-        train_people: [M] of the attacker's faces.
         people: [N] of the probes; resampled as wholes for the interval.
-        resamples: of the bootstrap; 0 for no interval.
 
     Returns:
         A figure "inference of NAME" for each attribute that ten people on both sides have, and ten have not; .5 is

@@ -1,9 +1,11 @@
-"""Sets on the bench: opened, cut and divided, with their judges, and as an attacker may see them."""
+"""A divided set with its judges and attackers, and the manifest of whom a trained attacker learnt from."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Sequence, Set
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -13,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer, Faces, Images
+from ficgan.arrays import content_key
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.faces import FaceDetector, get_detector
 from ficgan.lab import readers
-from ficgan.lab.manifest import refuse_the_known
+from ficgan.lab.attacks import REVERSERS
+from ficgan.lab.attacks.learned import Trained, read_header
 from ficgan.lab.matrix_config import MatrixConfig, SetConfig, SplitConfig, View
 from ficgan.lab.metrics.geometry import detect_faces, quick
 from ficgan.lab.metrics.intervals import Bootstrap, Sample
@@ -24,12 +28,116 @@ from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.readers import Embeddings, Reader
 from ficgan.lab.results import Figure
 from ficgan.lab.sets import FaceSet, Prepared, Quick, Split, check, open_set, prepare, split
-from ficgan.lab.stored import Store, digest, fingerprint
+from ficgan.lab.stored import Store, digest, fingerprint, write_file
+from ficgan.registry import parse_spec
 
-__all__ = [
-    "Bench", "FaceBench", "NotApplicable", "Refused", "Subject", "anonymised", "anonymiser_for", "content", "describe",
-    "divide", "divided_set", "known", "open_bench", "opened", "pixels_of", "prepared_set",
-]  # fmt: skip
+MANIFEST = "manifest.json"
+SCHEMA = 2
+_WITHOUT_PHOTOS = 1  # Manifests of this version know crops only, which differ where the faces are cut in another way
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Whom an attacker learnt from (hashes of crops and photos), and how the set was divided."""
+
+    config: dict[str, Any]
+    data: dict[str, Any]
+    split: dict[str, Any]
+    learnt: tuple[str, ...]
+    photos: tuple[str, ...] = ()
+    withheld: tuple[str, ...] = ()
+    version: str = ""
+
+    def write(self, path: Path) -> None:
+        tree = {"schema": SCHEMA, **dataclasses.asdict(self)}
+        write_file(path, json.dumps(tree, indent=1))
+
+    @classmethod
+    def read(cls, path: Path) -> Manifest:
+        """The manifest in a file."""
+        try:
+            tree = json.loads(path.read_text(encoding="utf-8"))
+            schema = tree.pop("schema")
+            if schema not in (SCHEMA, _WITHOUT_PHOTOS):
+                raise UsageError(f"{path} is of version {schema}, and {SCHEMA} can be read; train the attacker again")
+            lists = {key: tuple(tree.get(key, ())) for key in ("learnt", "photos", "withheld")}
+            return cls(**{**tree, **lists})
+        except FileNotFoundError:
+            raise UsageError(
+                f"there is no {path}, so nobody can tell whom the attacker beside it learnt from; put back the one of "
+                "its training, or train with `ficgan-attack train`"
+            ) from None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            if isinstance(error, UsageError):
+                raise
+            raise UsageError(f"{path} cannot be read as an attacker's manifest; train the attacker again") from None
+
+
+def photo_keys(one: SetConfig, names: Set[str]) -> tuple[str, ...]:
+    """Hashes of the image files of a set, sorted: of their bytes, so that folders, archives and crops do not matter."""
+    faces = _all_of(one)
+    return tuple(sorted(_keys(faces, [row for row, name in enumerate(faces.names) if name in names])))
+
+
+def refuse_the_known(specs: Sequence[str], one: SetConfig, prepared: Prepared, split: Split) -> None:
+    """Refuse trained attackers that learnt from any photo of a person who is to be tested."""
+    files = [Path(given["file"]) for text in specs for given in [_trained(text)] if given.get("file")]
+    if not files:
+        return
+    manifests = [_manifest_of(file) for file in files]
+    tested = np.concatenate([split.gallery, split.probe])
+    people = prepared.faces.people
+    assert people is not None
+    found = {content_key(prepared.faces.images[row]): prepared.faces.names[row]
+             for row in np.flatnonzero(np.isin(people, people[tested]))}  # fmt: skip
+    faces = _all_of(one)
+    mine = {prepared.faces.names[row] for row in tested}
+    who = faces.people[[row for row, name in enumerate(faces.names) if name in mine]]
+    found |= _keys(faces, np.flatnonzero(np.isin(faces.people, who)).tolist())
+    person = dict(zip(faces.names, faces.people.tolist(), strict=True))
+    for file, manifest in zip(files, manifests, strict=True):
+        known = sorted(name for key, name in found.items() if key in {*manifest.learnt, *manifest.photos})
+        if known:
+            count = len({person[name] for name in known})
+            raise UsageError(
+                f"{file.name} learnt from {count} of the {len(np.unique(who))} people it would be tested on, such as "
+                f"from {known[0]} of {one.name}; give the set, the options and the split it was trained with, or other "
+                "people"
+            )
+
+
+def _trained(spec: str) -> dict[str, str]:
+    name, given = parse_spec(spec)
+    return given if name in REVERSERS and issubclass(REVERSERS[name], Trained) else {}
+
+
+def _manifest_of(file: Path) -> Manifest:
+    path = file.parent / MANIFEST
+    manifest, header = Manifest.read(path), read_header(file)
+    if header["about"].get("split_sha256") != manifest.split.get("sha256"):
+        raise UsageError(f"{path} is of another training than {file.name} beside it; put back its own")
+    if not manifest.photos:
+        raise UsageError(
+            f"{path} does not say from which photos was learnt; give the same `ficgan-attack train` command once more, "
+            "which trains nothing again and writes it down"
+        )
+    return manifest
+
+
+def _all_of(one: SetConfig) -> FaceSet:
+    return open_set(one.path, layout=one.layout, labels=one.labels, identity=one.identity, name=one.name)
+
+
+def _keys(faces: FaceSet, rows: Sequence[int]) -> dict[str, str]:
+    """Hash of the bytes → name; unreadable files are neither learnt from nor tested."""
+    out = {}
+    for row in rows:
+        try:
+            out[hashlib.blake2b(faces.blobs[row].read(), digest_size=16).hexdigest()] = faces.names[row]
+        except InputError:
+            continue
+    return out
+
 
 Rows = NDArray[np.int64]
 _CHUNK = 256  # faces that are anonymised together
@@ -77,27 +185,15 @@ class FaceBench:
         index, whole = np.asarray(rows, np.int64), self.prepared
         faces = whole.faces.take(index)
         return replace(
-            whole,
-            faces=faces if images is None else faces.with_images(images),
-            rows=whole.rows[index],
+            whole, faces=faces if images is None else faces.with_images(images), rows=whole.rows[index],
             attributes={name: values[index] for name, values in whole.attributes.items()},
             groups={name: tuple(values[row] for row in index) for name, values in whole.groups.items()},
-        )
+        )  # fmt: skip
 
 
 @dataclass
 class Bench(FaceBench):
-    """A divided set, its judges, and the attackers that are tried on it.
-
-    Args:
-        detector: says in which anonymised crops a face is still found; None: all count as acquired.
-        store: keeps pixels and embeddings.
-        retrain: "head" or "network".
-        candidates: guesses at each probe, where an attacker gives several.
-        retrieval_probes: at most so many probes are guessed at several times.
-        reversal_metrics: whether to measure how far guesses resemble the clear faces.
-        lessons: another set from which attackers learn instead of this one's attacker part, cut alike.
-    """
+    """A divided set, its judges, and the attackers tried on it; `lessons` is another set that these learn from."""
 
     split: Split
     readers: Sequence[Reader]
@@ -151,11 +247,7 @@ class Bench(FaceBench):
 
 
 def anonymiser_for(bench: Bench, anonymizer: Anonymizer) -> Anonymizer:
-    """The anonymiser with its background set, where it needs one.
-
-    Raises:
-        UsageError: it needs one and the split has none.
-    """
+    """The anonymiser with its background set, where it needs one."""
     if "background" not in anonymizer.traits.needs:
         return anonymizer
     if not len(bench.split.background):
@@ -169,12 +261,7 @@ def pixels_of(bench: Bench, anonymizer: Anonymizer, rows: Rows) -> Faces:
 
 
 class Subject:
-    """Views of the set under one anonymiser; the same pixels are made once.
-
-    Args:
-        anonymizer: None: the clear images.
-        say: called with what is at work, where that takes long.
-    """
+    """Views of the set under one anonymiser (None: the clear images); the same pixels are made once."""
 
     def __init__(
         self, bench: Bench, anonymizer: Anonymizer | None, *, say: Callable[[str], None] | None = None
@@ -190,8 +277,7 @@ class Subject:
     def anonymised(self, rows: Rows, anonymizer: Anonymizer | None = None) -> Faces:
         """Rows of the tested people or of the attacker's, anonymised.
 
-        Each of the two groups is anonymised at once, whichever rows are wanted: methods that look at the whole set
-        (genuine k-same, swaps) then do the same to gallery and probe.
+        Each group is anonymised at once, so that methods that look at the whole set treat gallery and probe alike.
         """
         maker = anonymizer or self.anonymizer
         if maker is None:
@@ -273,12 +359,7 @@ def opened(config: SetConfig) -> FaceSet:
 
 
 def prepared_set(config: SetConfig, detector: FaceDetector | None, store: Path | None) -> Prepared:
-    """A set with its faces cut, from the store where it is there.
-
-    Args:
-        detector: finds the faces of sets that are not aligned; None: the best one here.
-        store: folder that keeps the crops; None: nothing is kept.
-    """
+    """A set with its faces cut, from the store where it is there."""
     finder = None if config.aligned or detector is None else Quick(detector)
     return prepare(
         opened(config), size=config.size, context=config.context, detector=finder, cache=store, aligned=config.aligned
@@ -286,12 +367,7 @@ def prepared_set(config: SetConfig, detector: FaceDetector | None, store: Path |
 
 
 def divide(prepared: Prepared, sizes: SplitConfig) -> Split:
-    """Who of a set is background, teaches attackers, and is tested; pictures that two parts share are left out.
-
-    Raises:
-        UsageError: a split that cannot be.
-        InputError: the set has too few people.
-    """
+    """Who of a set is background, teaches attackers, and is tested; pictures that two parts share are left out."""
     people, names = known(prepared.faces), prepared.faces.names
     parts = split(
         people, background=sizes.background, attacker=sizes.attacker, test=sizes.test,
@@ -318,26 +394,13 @@ def describe(config: MatrixConfig, one: SetConfig, out: Path) -> dict[str, Any]:
     attributes = {name: values.tolist() for name, values in prepared.attributes.items()}
     labels = digest([attributes, {name: list(values) for name, values in prepared.groups.items()}])
     return {
-        **facts,
-        **lessons,
-        "digest": digest([facts["pixels"], parts.digest, labels, lessons]),
-        "licence": one.licence or facts["licence"],
-        "size": one.size,
-        "context": one.context,
-        "split": parts.manifest,
-    }
+        **facts, **lessons, "digest": digest([facts["pixels"], parts.digest, labels, lessons]),
+        "licence": one.licence or facts["licence"], "size": one.size, "context": one.context, "split": parts.manifest,
+    }  # fmt: skip
 
 
 def open_bench(config: MatrixConfig, one: SetConfig, out: Path) -> Bench:
-    """A set of a matrix with all that its trials need: split, judges, attackers, and the set that these learn from.
-
-    Args:
-        out: folder of the matrix; `out/store` keeps crops, pixels and embeddings.
-
-    Raises:
-        UsageError: a judge that is not here, or a trained attacker that learnt from people who are tested.
-        InputError: a set that cannot be read or divided.
-    """
+    """A set of a matrix with all that its trials need; `out/store` keeps crops, pixels and embeddings."""
     return _cached_bench(config.model_dump_json(), one.name, out)
 
 
@@ -347,22 +410,11 @@ def _cached_bench(text: str, name: str, out: Path) -> Bench:
     one = next(one for one in config.sets if one.name == name)
     prepared, parts, lessons = _checked(config, one, out)
     return Bench(
-        prepared,
-        parts,
-        readers.get_readers(tuple(config.recognisers)),
-        quick(_detector(config.detector)),
-        Store(out / "store"),
-        seed=config.seed,
-        resamples=config.resamples,
-        general=config.general,
-        specialised=config.specialised,
-        retrain=config.retrain,
-        columns=config.groups,
-        candidates=config.candidates,
-        retrieval_probes=config.retrieval_probes,
-        reversal_metrics=config.reversal_metrics,
-        lessons=lessons,
-    )
+        prepared, parts, readers.get_readers(tuple(config.recognisers)), quick(_detector(config.detector)),
+        Store(out / "store"), seed=config.seed, resamples=config.resamples, general=config.general,
+        specialised=config.specialised, retrain=config.retrain, columns=config.groups, candidates=config.candidates,
+        retrieval_probes=config.retrieval_probes, reversal_metrics=config.reversal_metrics, lessons=lessons,
+    )  # fmt: skip
 
 
 def _checked(config: MatrixConfig, one: SetConfig, out: Path) -> tuple[Prepared, Split, Prepared | None]:
@@ -381,7 +433,6 @@ def _prepared(config: SetConfig, detector: str, out: Path) -> Prepared:
 
 
 def _lessons(one: SetConfig, prepared: Prepared, detector: str, out: Path) -> Prepared | None:
-    """The other set that attackers learn from, without pictures that are in this one; None where they learn here."""
     if one.learn_from is None:
         return None
     other = _prepared(one.learn_from, detector, out)

@@ -1,12 +1,12 @@
-"""`ficgan-eval run`: a matrix of sets and methods, a task each; finished tasks are kept, an interrupted run resumes."""
+"""A matrix: every method on every set under every scenario, read by every judge; finished tasks are kept."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,36 +14,248 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan import __version__, pretrained
-from ficgan.anonymizers import ANONYMIZERS, Anonymizer
+from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces
 from ficgan.deidentify import refuse_trainer
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.face_model import ModelInfo
 from ficgan.lab import readers
-from ficgan.lab.attackers import shareable, titles, training_of, with_trainings
-from ficgan.lab.attributes import AttributeClassifier
-from ficgan.lab.bench import Bench, anonymiser_for, describe, open_bench, pixels_of
-from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, SetConfig, get_scenarios, without_folder
+from ficgan.lab.attackers import Attempt, attacked, shareable, titles, training_of, with_trainings
+from ficgan.lab.attributes import AttributeClassifier, binary_labels, infer
+from ficgan.lab.bench import (
+    Bench,
+    NotApplicable,
+    Refused,
+    Rows,
+    Subject,
+    anonymiser_for,
+    describe,
+    known,
+    open_bench,
+    pixels_of,
+)  # fmt: skip
+from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, Scenario, SetConfig, get_scenarios, without_folder
 from ficgan.lab.metrics.intervals import wilson_share
+from ficgan.lab.metrics.privacy import (
+    FAILURES,
+    chance,
+    failures_to_acquire,
+    privacy_curves,
+    privacy_figures,
+    rank,
+    reversibility,
+)  # fmt: skip
+from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.metrics.utility import Judges, Readings, compare
-from ficgan.lab.pages import png, write_file
+from ficgan.lab.probe import run_identity_probe
+from ficgan.lab.readers import Embeddings, Reader, retrain_head, retrain_network
 from ficgan.lab.results import Figure, Results, Trial, Utility, caveats, from_json, origin
-from ficgan.lab.stored import VERSION, Progress, Say, digest, files_digest, run_tasks
-from ficgan.lab.trials import LEAST_GROUP, run_trials
+from ficgan.lab.reversal import fidelity_figures, identity_distance, run_retrieval
+from ficgan.lab.stored import VERSION, Progress, Say, digest, files_digest, png, run_tasks, write_file
 from ficgan.registry import parse_spec
 
-__all__ = ["Task", "check_paths", "run_matrix"]
+LEAST_GROUP = 10  # People a group needs for figures of its own
+GROUP_RESAMPLES = 200  # Of the figures of groups and of attribute inference, at most
+_OF_CLEAR = ("ceiling", "negative", "surroundings")
+"""Controls that are run on the clear images alone; all other scenarios are run on the anonymised ones alone."""
+_OF_BOTH = ("linkability", "attribute-inference")  # But for those that say something only beside the clear images' own
+
+
+def run_trials(
+    bench: Bench, anonymizer: Anonymizer | None, label: str, scenarios: Sequence[Scenario], *,
+    progress: Callable[[str], object] | None = None,
+) -> list[Trial]:  # fmt: skip
+    """Trials of one anonymiser (None: clear), by scenario, attacker and judge, or why a scenario cannot run."""
+    subject, report = Subject(bench, anonymizer), progress or (lambda text: None)
+    trials: list[Trial] = []
+    for scenario in scenarios:
+        if scenario.name not in _OF_BOTH and (anonymizer is None) != (scenario.control in _OF_CLEAR):
+            continue
+        report(scenario.name)
+        subject.say = partial(_prefixed, report, scenario.name)
+        try:
+            trials += _RUNS.get(scenario.attacker, _recognition)(bench, subject, label, scenario)
+        except NotApplicable:
+            continue
+        except (Refused, UsageError, InputError) as error:
+            refused = Figure("rank-1", None, note=str(error))
+            trials.append(Trial(bench.name, label, scenario.name, "", figures=(refused,)))
+    return trials
+
+
+def _prefixed(report: Callable[[str], object], name: str, text: str) -> None:
+    report(f"{name}: {text}")
+
+
+def _recognition(bench: Bench, subject: Subject, label: str, scenario: Scenario) -> list[Trial]:
+    gallery_rows, probe_rows = bench.split.gallery, bench.split.probe
+    if scenario.same_set:
+        gallery_rows = probe_rows = np.sort(np.concatenate([gallery_rows, probe_rows]))
+    gallery = subject.view(scenario.gallery, gallery_rows)
+    trials = []
+    for attempt in attacked(bench, subject, scenario, probe_rows):
+        found = bench.found(attempt.faces)
+        # What is read shall resemble the clear faces; the anonymised ones are what it is compared with.
+        restores = scenario.probe == "reversed" or scenario.name == "naive"
+        likeness = fidelity_figures(bench, attempt.rows, attempt.faces) if restores else ()
+        trials += [_read(bench, subject, label, scenario, attempt, reader, gallery, found, likeness)
+                   for reader in bench.readers]  # fmt: skip
+    return trials
+
+
+def _read(
+    bench: Bench, subject: Subject, label: str, scenario: Scenario, attempt: Attempt, reader: Reader, gallery: Faces,
+    found: NDArray[np.bool_], likeness: tuple[Figure, ...],
+) -> Trial:  # fmt: skip
+    embed, note = _embedder(bench, subject, scenario, reader)
+    probe, people, enrolled = embed(attempt.faces), known(attempt.faces), known(gallery)
+    codes = probe if scenario.same_set else embed(gallery)
+    fusion = scenario.attacker == "fusion"
+    if fusion:
+        probe, people, found = _fused(probe, people, found)
+    metric: Any = "cosine" if scenario.retrained else reader.metric
+    threshold = None if scenario.retrained else reader.threshold
+    scores = Scores.compare(probe, codes, people, enrolled, metric=metric, exclude_same=scenario.same_set)
+    figures = _figures(bench, scores, threshold, bench.resamples)
+    if not scenario.same_set:
+        figures += _without_face(bench, probe, codes, people, enrolled, metric, found)
+    figures += (Figure("chance", chance(scores), n=scores.enrolled),)
+    if scenario.probe == "reversed":
+        figures += _reversal(bench, subject, attempt, scores, reader)
+    if likeness:
+        clear = embed(subject.clear(attempt.rows))
+        figures += (*likeness, identity_distance(probe, clear, bench.sample(attempt.rows)))
+    if not scenario.retrained and (unread := reader.unread(probe)):
+        note = f"{note} {unread} of {len(probe)} probes could not be read and are like nobody.".strip()
+    if note:
+        figures = (replace(figures[0], note=f"{figures[0].note} {note}".strip()), *figures[1:])
+    if scenario.name == "naive":
+        subject.naive[reader.name] = scores
+    groups = {} if fusion else _score_groups(bench, scores, attempt.rows, threshold)
+    return Trial(
+        bench.name, label, scenario.name, reader.name, attempt.attacker, figures, _curves(scores), groups,
+        scenario.control,
+    )  # fmt: skip
+
+
+def _figures(bench: Bench, scores: Scores, threshold: float | None, resamples: int) -> tuple[Figure, ...]:
+    figures = privacy_figures(scores, threshold=threshold, seed=bench.seed, resamples=resamples)
+    return tuple(one for one in figures if not one.metric.endswith(FAILURES) and one.metric != "failures to acquire")
+
+
+def _curves(scores: Scores) -> dict[str, list[list[float]]]:
+    return {
+        name: [[float(f"{number:.5g}") for number in point] for point in points]
+        for name, points in privacy_curves(scores).items()
+    }
+
+
+def _without_face(
+    bench: Bench, probe: Embeddings, gallery: Embeddings, people: Rows, enrolled: Rows,
+    metric: Any, found: NDArray[np.bool_],
+) -> tuple[Figure, ...]:  # fmt: skip
+    bootstrap = bench.bootstrap
+    if not found.any():
+        nothing = Figure(f"rank-1{FAILURES}", 0.0, n=len(np.unique(people)), note="no face is found in any probe")
+        return (nothing, Figure("failures to acquire", 1.0, n=len(people), unit="images"))
+    scores = Scores.compare(probe, gallery, people, enrolled, metric=metric, acquired=found)
+    return rank(scores, 1, failures=True, bootstrap=bootstrap), failures_to_acquire(scores, bootstrap=bootstrap)
+
+
+def _embedder(
+    bench: Bench, subject: Subject, scenario: Scenario, reader: Reader
+) -> tuple[Callable[[Faces], Embeddings], str]:
+    if not scenario.retrained:
+        return lambda faces: bench.embed(reader, faces), ""
+    if not len(bench.split.attacker):
+        raise Refused("the split leaves no faces to retrain on; set split.attacker")
+    taught = subject.anonymised(bench.split.attacker)
+    if bench.retrain == "network":
+        return retrain_network(reader, taught)
+    change, note = retrain_head(bench.embed(reader, taught), known(taught))
+    return lambda faces: change(bench.embed(reader, faces)), note
+
+
+def _fused(
+    embeddings: Embeddings, people: Rows, found: NDArray[np.bool_]
+) -> tuple[Embeddings, Rows, NDArray[np.bool_]]:
+    unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True).clip(1e-12)
+    values, index = np.unique(people, return_inverse=True)
+    total = np.zeros((len(values), unit.shape[1]), np.float64)
+    np.add.at(total, index, unit)
+    count = np.bincount(index)[:, None]
+    scale = np.linalg.norm(embeddings, axis=1).mean()
+    return (total / count * scale).astype(np.float32), values, np.bincount(index, found) > 0
+
+
+def _reversal(
+    bench: Bench, subject: Subject, attempt: Attempt, scores: Scores, reader: Reader
+) -> tuple[Figure, ...]:
+    naive = subject.naive.get(reader.name)
+    if naive is None:
+        return ()
+    ceiling, read = bench.ceiling(reader), np.isin(bench.split.probe, attempt.rows)
+    if not read.all():
+        ceiling, naive = ceiling.take(read), naive.take(read)
+    return (reversibility(ceiling, naive, scores, bootstrap=bench.bootstrap),)
+
+
+def _members(bench: Bench, rows: Rows) -> Iterator[tuple[str, NDArray[np.bool_], int]]:
+    """Each group of people among rows of the set: its name, where it is [N], and how many people it has."""
+    for column in bench.columns:
+        values = np.array(bench.prepared.groups.get(column, ()), dtype=object)
+        labels = values[rows] if len(values) else values
+        for value in sorted({label for label in labels if label}):
+            mask = labels == value
+            yield f"{column}={value}", mask, len(np.unique(bench.people[rows[mask]]))
+
+
+def _score_groups(
+    bench: Bench, scores: Scores, rows: Rows, threshold: float | None
+) -> dict[str, tuple[Figure, ...]]:
+    out: dict[str, tuple[Figure, ...]] = {}
+    for name, mask, people in _members(bench, rows):
+        if people < LEAST_GROUP:
+            note = f"{people} people are too few for a figure of their own"
+            out[name] = (Figure("rank-1", None, n=people, note=note),)
+        else:
+            out[name] = _figures(bench, scores.take(mask), threshold, min(bench.resamples, GROUP_RESAMPLES))
+    return out
+
+
+def _inference(bench: Bench, subject: Subject, label: str, scenario: Scenario) -> list[Trial]:
+    labels = binary_labels(bench.prepared.attributes, bench.prepared.groups)
+    if not labels:
+        raise NotApplicable("nothing is known of the people but who they are")
+    if not len(bench.split.attacker):
+        raise Refused("the split leaves no faces to learn from; set split.attacker")
+    trials = []
+    train, probe = bench.split.attacker, bench.split.probe
+    for reader in bench.readers:
+        x = bench.embed(reader, subject.anonymised(train))
+        y = bench.embed(reader, subject.anonymised(probe))
+        figures = infer(
+            x, {name: values[train] for name, values in labels.items()},
+            y, {name: values[probe] for name, values in labels.items()},
+            bench.people[train], bench.people[probe], resamples=min(bench.resamples, GROUP_RESAMPLES), seed=bench.seed,
+        )  # fmt: skip
+        if figures:
+            trials.append(Trial(bench.name, label, scenario.name, reader.name, figures=figures))
+    return trials
+
+
+_RUNS: Mapping[str, Callable[[Bench, Subject, str, Scenario], list[Trial]]] = {
+    "inference": _inference, "retrieval": run_retrieval, "closed retrieval": run_retrieval,
+    "identity probe": run_identity_probe,
+}  # fmt: skip
+"""Kinds of attackers whose trials are not recognition."""
+
 
 CLEAR = "clear"
 
 
 @dataclass(frozen=True)
 class Task:
-    """One method on one set; its findings lie in a file named after the digest of all that they depend on.
-
-    Args:
-        method: one of its methods; None: the clear images.
-        key: digest of settings, pixels, labels, and the contents of the files they name.
-    """
+    """One method (None: clear) on one set; its result lies in a file named after `key`, a digest."""
 
     config: MatrixConfig
     set: SetConfig
@@ -111,16 +323,7 @@ class Task:
 
 
 def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Progress | None = None) -> Results:
-    """Run or resume an evaluation.
-
-    Returns:
-        The results, also written to `out/results.json`.
-
-    Raises:
-        UsageError: a set, a judge or a method that cannot be used; a judge that trained a model; an attacker that was
-            trained on people who would be tested.
-        FicganError: a task failed; the finished ones are kept.
-    """
+    """Run or resume an evaluation; the results are also written to `out/results.json`."""
     started = time.monotonic()
     report = progress or (lambda done, total, what: None)
     (out / "tasks").mkdir(parents=True, exist_ok=True)
@@ -157,12 +360,7 @@ def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Prog
 
 
 def check_paths(config: MatrixConfig) -> None:
-    """Check that the files the matrix names are there.
-
-    Raises:
-        UsageError: no attribute classifier at the path given.
-        InputError: no set at the path given.
-    """
+    """Check that the files the matrix names are there."""
     if config.attributes is not None and not Path(config.attributes).is_file():
         raise UsageError(f"there is no attribute classifier {config.attributes}; see ficgan train-attributes")
     for one in config.sets:
@@ -172,7 +370,6 @@ def check_paths(config: MatrixConfig) -> None:
 
 
 def _run(task: Task, say: Say) -> str:
-    """Run a task in any process; "" or what went wrong."""
     try:
         task.run(say)
     except FicganError as error:
@@ -286,22 +483,18 @@ def _utility(config: MatrixConfig, bench: Bench, anonymizer: Anonymizer | None, 
 def _groups(
     bench: Bench, clear: Readings, seen: Readings, rows: NDArray[np.int64]
 ) -> Iterator[tuple[str, tuple[Figure, ...]]]:
-    for column in bench.columns:
-        values = np.array(bench.prepared.groups.get(column, ()), dtype=object)
-        labels = values[rows] if len(values) else values
-        for value in sorted({one for one in labels if one}):
-            mask = labels == value
-            if len(np.unique(bench.people[rows[mask]])) < LEAST_GROUP:
-                continue
-            figures = []
-            if seen.detections is not None:
-                figures.append(wilson_share("detected", seen.detections.found[mask]))
-            if seen.males is not None and clear.males is not None:
-                figures.append(wilson_share("gender-kept", ((seen.males >= 0.5) == (clear.males >= 0.5))[mask]))
-            if seen.attributes is not None and clear.attributes is not None:
-                same = ((seen.attributes >= 0.5) == (clear.attributes >= 0.5))[mask]
-                figures.append(Figure("attributes", float(same.mean()), n=int(mask.sum()), unit="images"))
-            yield f"{column}={value}", tuple(figures)
+    for name, mask, people in _members(bench, rows):
+        if people < LEAST_GROUP:
+            continue
+        figures = []
+        if seen.detections is not None:
+            figures.append(wilson_share("detected", seen.detections.found[mask]))
+        if seen.males is not None and clear.males is not None:
+            figures.append(wilson_share("gender-kept", ((seen.males >= 0.5) == (clear.males >= 0.5))[mask]))
+        if seen.attributes is not None and clear.attributes is not None:
+            same = ((seen.attributes >= 0.5) == (clear.attributes >= 0.5))[mask]
+            figures.append(Figure("attributes", float(same.mean()), n=int(mask.sum()), unit="images"))
+        yield name, tuple(figures)
 
 
 def _pictures(bench: Bench, anonymizer: Anonymizer | None, key: str, out: Path, count: int) -> list[str]:

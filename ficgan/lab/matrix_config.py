@@ -18,12 +18,6 @@ from ficgan.lab.attacks.learned import Learned
 from ficgan.registry import parse_spec
 from ficgan.yaml_settings import check, override, read_tree
 
-__all__ = [
-    "SCENARIOS", "AttackConfig", "AttackSet", "Attacker", "AttackerConfig", "MatrixConfig", "MethodConfig", "Scenario",
-    "SetConfig", "SplitConfig", "View", "get_scenarios", "load_attack", "load_matrix", "parameter_count",
-    "parse_attack", "without_folder",
-]  # fmt: skip
-
 _MATRIX_PAGE, _ATTACK_PAGE = "docs/evaluation.md", "docs/attacks.md"
 _FILES = ("folder", "checkpoint", "bank", "file")  # Parameters that name a file or folder
 
@@ -42,11 +36,9 @@ class Scenario:
     """One experiment.
 
     Args:
-        title: one line for `ficgan-eval list scenarios`.
         attacker: what is done to probes before they are read.
         retrained: the recogniser has learnt from anonymised faces of other people.
         same_set: probes are compared with each other (linkability), not with a gallery.
-        knowledge: what the attacker must have, for the reader of a table.
         control: what the trial is a control for, see `Trial`.
     """
 
@@ -102,7 +94,7 @@ _ALL = (
              knowledge="which probes belong together, as in a film"),
     Scenario("averaged-draws", "eight anonymisations of each probe averaged", "clear", "anonymised", "average",
              knowledge="repeated draws of one image"),
-    Scenario("attribute-inference", "attributes told by a classifier trained on anonymised faces of other people",
+    Scenario("attribute-inference", "attributes read by a classifier trained on anonymised faces of other people",
              "anonymised", "anonymised", "inference", knowledge="anonymised faces with attributes", source="WP216"),
     Scenario("retrieval", "several guesses at each of some probes vote for a name, or say that it is a stranger's",
              "clear", "reversed", "retrieval", knowledge="pairs of clear and anonymised faces", source="Revelio §4.3"),
@@ -117,11 +109,7 @@ SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in _ALL}
 
 
 def get_scenarios(names: Sequence[str]) -> list[Scenario]:
-    """Scenarios by name, in their own order; "all" is all of them.
-
-    Raises:
-        UsageError: an unknown name.
-    """
+    """Scenarios by name, in their own order; "all" is all of them."""
     if "all" in names:
         return list(_ALL)
     for name in names:
@@ -198,11 +186,7 @@ class MethodConfig(_Frozen):
         return _sectioned(given, "method", "label")
 
     def make(self) -> Anonymizer:
-        """The anonymiser.
-
-        Raises:
-            UsageError: an unknown method or parameter.
-        """
+        """The anonymiser."""
         return ANONYMIZERS.make(self.method, **self.parameters)
 
     @property
@@ -269,14 +253,7 @@ class MatrixConfig(_Frozen):
 
 
 def load_matrix(path: str | Path) -> MatrixConfig:
-    """Read and check a matrix; relative paths in it count from the file's folder.
-
-    Args:
-        path: a YAML file. Configurations that come with the package have no sets: `papers.bench.with_data`.
-
-    Raises:
-        UsageError: unreadable, an unknown key, method, parameter or scenario.
-    """
+    """Read and check a matrix; relative paths in it count from the file's folder."""
     config = check(MatrixConfig, read_tree(path, see=_MATRIX_PAGE), where=str(path), see=_MATRIX_PAGE)
     get_scenarios(config.scenarios)
     config = _resolved(config, Path(path).resolve().parent)
@@ -289,7 +266,6 @@ def load_matrix(path: str | Path) -> MatrixConfig:
 
 
 def _sectioned(given: Any, name: str, *known: str) -> Any:
-    """A short form or a flat section as {name, known keys, "parameters"}."""
     if isinstance(given, str):
         kind, parameters = parse_spec(given)
         return {name: kind, "parameters": parameters}
@@ -384,11 +360,7 @@ class AttackConfig(_Frozen):
         return given
 
     def learner(self) -> Learned:
-        """The attacker, untrained.
-
-        Raises:
-            UsageError: unknown, a wrong parameter, or one that trains no network.
-        """
+        """The attacker, untrained."""
         name = self.attacker.name
         cls = REVERSERS[name]
         if not issubclass(cls, Learned):
@@ -407,25 +379,14 @@ class AttackConfig(_Frozen):
 
 
 def load_attack(name_or_path: str | Path, overrides: Sequence[str] = ()) -> AttackConfig:
-    """Read a configuration, apply dotted overrides, check everything.
-
-    Args:
-        overrides: "dotted.key=value" texts such as attacker.epochs=5; values are read as YAML.
-
-    Raises:
-        UsageError: no such file, unreadable, an unknown key, attacker, anonymiser or parameter.
-    """
+    """Read a configuration, apply overrides such as attacker.epochs=5, check everything."""
     tree = read_tree(name_or_path, kind="attack", see=_ATTACK_PAGE)
     tree = override(tree, overrides, example="attacker.epochs=5", opened=_opened)
     return parse_attack(tree, where=str(name_or_path))
 
 
 def parse_attack(tree: dict[str, Any], *, where: str) -> AttackConfig:
-    """Check a nested dictionary; every problem is one sentence that names the key.
-
-    Raises:
-        UsageError: an unknown key, attacker, anonymiser or parameter, or a value that cannot work.
-    """
+    """Check a nested dictionary; every problem is one sentence that names the key."""
     import ficgan.lab  # noqa: F401 (knows all anonymisers)
 
     config = check(AttackConfig, tree, where=where, see=_ATTACK_PAGE)
@@ -452,7 +413,6 @@ def _needs_none(name: str, knowledge: frozenset[Any]) -> str:
 
 
 def _opened(place: str, given: Any) -> Any:
-    """A short form as a section, so that an override can add parameters."""
     if place not in ("attacker", "anonymizer") or not isinstance(given, str):
         return given
     name, parameters = parse_spec(given)

@@ -1,8 +1,7 @@
-"""Probes that learn on other people to tell people apart: by FICGAN's codes, and by the shape of published faces.
+"""Probes that learn on other people to recognise people by FICGAN's codes, and by the shape of published faces.
 
-k-same averages only w of the replaced layers over k people. The spatial code z_non, and with i > 0 the source's own w
-in layers 1…i, go into the generator as they are: that they carry no identity is a hope of the training, tested here.
-All figures are lower bounds: who has more photos to learn from, or a better mesh, tells more people apart.
+k-same averages only w; z_non, and w of layers 1…i, enter the generator as they are. That they carry no identity is
+tested here. All figures are lower bounds.
 """
 
 from __future__ import annotations
@@ -28,11 +27,6 @@ from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.readers import LEAST_PEOPLE, Shapes, retrain_head, similarities
 from ficgan.lab.results import Figure, Trial
 
-__all__ = [
-    "PROBES", "SHAPE_JUDGES", "Kind", "Lessons", "ShapeAttack", "fit_probe", "run_identity_probe", "several",
-    "standardised", "whitening",
-]  # fmt: skip
-
 Rows = NDArray[np.int64]
 Blocks = tuple[NDArray[np.float32], ...]  # Codes [N,D] that are whitened apart and then stand beside one another
 Kind = Literal["cosine", "linear", "network"]
@@ -42,7 +36,7 @@ Whiten = Callable[[NDArray[np.floating]], Change]
 PROBES: Mapping[Kind, str] = {"cosine": "whitened cosine", "linear": "linear probe", "network": "network probe"}
 """With their names in tables."""
 _WIDTH = 128
-"""Principal components kept of one code at most; of held-out people of the attacker twice as many told less (AUC)."""
+"""Principal components kept of one code at most; twice as many revealed less of held-out people (AUC)."""
 _FEW = 8  # Where fewer than one in so many components is kept, Lanczos finds them sooner than a whole decomposition
 _IMAGES_EACH = 8  # Images that each kept component needs
 _SHAPES_EACH = 3  # The same of shapes, which have little noise, under the network
@@ -56,19 +50,10 @@ de-identified image. What the generator is given is seen by nobody outside."""
 
 
 def run_identity_probe(bench: Bench, subject: Subject, label: str, scenario: Scenario) -> list[Trial]:
-    """Identity left in the codes of FICGAN, code by code and probe by probe.
+    """Identity left in the codes of FICGAN, code by code and probe by probe; trained on the attacker's people.
 
-    Probes are trained on the split's attacker and tested on gallery and probe.
-
-    Returns:
-        Trials whose `attacker` says which code from which image, `recogniser` which probe; rank-1, AUC, EER and chance.
-        Control "codes" marks what nobody sees outside: the codes as the generator is given them, and beside them, as
-        ceilings, z_id and every judge's embedding through the same probes. Where two codes together tell less than one
-        of them, the probe had too little to learn from.
-
-    Raises:
-        NotApplicable: another method.
-        Refused: no attacker in the split.
+    Returns trials whose `attacker` is the code and image, `recogniser` the probe; control "codes" marks what nobody
+    sees outside, with z_id and judges as ceilings.
     """
     method, split = subject.anonymizer, bench.split
     if not isinstance(method, Ficgan):
@@ -149,16 +134,12 @@ def _once(whiten: Whiten) -> Whiten:
 def fit_probe(
     kind: Kind, blocks: Blocks, people: NDArray[np.integer], *, seed: int = 0, whiten: Whiten | None = None
 ) -> Probe:
-    """A function of codes under which one person's are alike; it learns on other people than it is tested on.
+    """A function of codes under which one person's are alike, learnt on other people than it is tested on.
 
     Args:
         kind: "cosine" learns nothing but the whitening; "linear" is Fisher's discriminant after it; "network" a small
-            perceptron after it, trained to classify the people by the cosine with a centre each, without a margin.
+            perceptron after it, trained to classify the people by the cosine with a centre each.
         blocks: one or more codes [N,D]; each is standardised and whitened by itself.
-        people: [N] who they are.
-
-    Raises:
-        UsageError: "linear", and too few people with two images.
     """
     changes = [(whiten or whitening)(block) for block in blocks]
 
@@ -173,14 +154,7 @@ def fit_probe(
 
 
 def whitening(codes: NDArray[np.floating], *, each: int = _IMAGES_EACH) -> Change:
-    """Standardises, then turns to as many principal components as the images bear, each of unit variance.
-
-    Args:
-        codes: [N,D] of the attacker's people.
-
-    Returns:
-        A function [M,D] → [M,K] float32; columns that never vary count for nothing.
-    """
+    """Standardises [M,D], then turns to as many whitened principal components [M,K] as the images bear."""
     mean, spread = codes.mean(0, dtype=np.float64), codes.std(0, dtype=np.float64)
     scale = np.divide(1, spread, out=np.zeros_like(spread), where=spread > 1e-6 * spread.max(initial=0))
     x = (codes - mean) * scale
@@ -251,14 +225,6 @@ _NOBODY = -2.0  # Below every cosine: such a pair is not compared
 
 @dataclass(frozen=True)
 class _Part:
-    """People who are compared with each other.
-
-    Args:
-        gallery, probe: places among the enrolled and among those who are looked for.
-        heads: judge → what it makes of shapes.
-        taught: how many people the heads have learnt from.
-    """
-
     gallery: NDArray[np.intp]
     probe: NDArray[np.intp]
     heads: Mapping[str, Probe]
@@ -268,18 +234,13 @@ class _Part:
 class ShapeAttack:
     """Judges who name people by the shape in published pictures, with a clear photo of each enrolled.
 
-    They learn from other people's clear photos: "nearest" what is usual, the others what tells people apart. Without
-    lessons, half of the people teach while the other half are enrolled and looked for, and the other way round.
+    They learn from other people's clear photos. Without lessons, half of the people teach while the other half are
+    tested, and the other way round.
 
     Args:
         people: [N], who they are.
         gallery, probe: rows of the enrolled photos, and of those whose published pictures are looked for.
-        lessons: shapes of clear photos of other people, and who these are.
         also: shapes of N published pictures; without lessons those of the teaching people teach, too.
-        judges: names of `SHAPE_JUDGES`.
-
-    Raises:
-        UsageError: too few people to learn from.
     """
 
     def __init__(
@@ -304,11 +265,7 @@ class ShapeAttack:
             self.parts.append(_Part(here, there, *self._learnt(shapes, who, seed)))
 
     def ranks(self, published: Shapes, bootstrap: Bootstrap) -> dict[str, Figure]:
-        """Judge → rank-1 of published pictures.
-
-        Args:
-            published: shapes of the N pictures; only those of the probes count.
-        """
+        """Judge → rank-1 of published pictures [N]."""
         enrolled, seen = self.clear.take(self.gallery), published.take(self.probe)
         unread = int((~seen.readable).sum()), int((~enrolled.readable).sum())
         sizes = [len(part.gallery) for part in self.parts]

@@ -23,11 +23,6 @@ from ficgan.identity.file import file_digest
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "LEAST_PEOPLE", "Embeddings", "Reader", "ShapeRecognizer", "Shapes", "cosines", "discriminant", "get_judge",
-    "get_readers", "paired", "retrain_head", "retrain_network", "similarities",
-]  # fmt: skip
-
 Embeddings = NDArray[np.float32]
 Embed = Callable[[Faces], Embeddings]
 BATCH = 64  # Faces read together: bounds memory
@@ -35,12 +30,7 @@ BATCH = 64  # Faces read together: bounds memory
 
 @dataclass(frozen=True)
 class Reader:
-    """A recogniser that judges.
-
-    Args:
-        name: for tables; a file's name without its folder.
-        digest: of the network's file; the name where it is not one file.
-    """
+    """A recogniser that judges; `digest` is of the network's file, or the name."""
 
     recognizer: Recognizer
     name: str
@@ -78,22 +68,14 @@ class Reader:
 
 
 def get_judge(given: str, device: str = "cpu") -> Recognizer:
-    """A recogniser by name: dlib (on the CPU), insightface, onnx:PATH, or shape, which sees shapes alone.
-
-    Raises:
-        UsageError: unknown, or not available here.
-    """
+    """A recogniser by name: dlib (on the CPU), insightface, onnx:PATH, or shape, which sees shapes alone."""
     if given == "shape":
         return ShapeRecognizer(device=device)
     return get_recognizer(given, device="cpu" if given == "dlib" else device)
 
 
 def get_readers(names: Sequence[str], device: str = "cpu") -> list[Reader]:
-    """Judges by name, as of `get_judge`.
-
-    Raises:
-        UsageError: unknown, not available here, or two of one name.
-    """
+    """Judges by name, as of `get_judge`."""
     readers = []
     for given in names:
         recognizer = get_judge(given, device)
@@ -163,12 +145,7 @@ class Shapes:
 
 
 class ShapeRecognizer:
-    """A recogniser that sees nothing but the shape of a face.
-
-    Args:
-        mesh: reads meshes; None: MediaPipe's.
-        match_threshold: of 1 − cosine; None: that of FAR 1e-3 among strangers.
-    """
+    """A recogniser that sees nothing but the shape of a face; `match_threshold` is of 1 − cosine."""
 
     name = "shape"
     metric: Literal["cosine", "euclidean"] = "cosine"
@@ -211,11 +188,7 @@ class ShapeRecognizer:
     def embed_each(
         self, images: Sequence[NDArray[np.uint8]] | NDArray[np.uint8], landmarks: ArrayLike
     ) -> NDArray[np.float32]:
-        """Embeddings [N,1405] of pictures with a face each.
-
-        The last number is a small constant: the mean face, which stands where no mesh is readable, has a direction,
-        too, and one that is nobody's.
-        """
+        """Embeddings [N,1405] of pictures with a face each; the last number gives missing meshes a direction."""
         if not len(images):
             return np.zeros((0, 0), np.float32)
         points = self.read(images, landmarks).points
@@ -256,22 +229,10 @@ LEAST_PEOPLE = 10  # People with two images or more; fewer teach nothing
 def discriminant(
     embeddings: NDArray[np.floating], people: NDArray[np.integer], *, shrinkage: float = 0.1
 ) -> NDArray[np.float64]:
-    """Fisher's linear discriminant: the map under which one person's embeddings have unit covariance.
+    """Fisher's linear discriminant [D,K] of embeddings [N,D] of people [N] (Fisher 1936; Ioffe 2006): compare x @ M.
 
-    Args:
-        embeddings: [N,D], normalised or not.
-        people: [N]; those with one image count for nothing.
-        shrinkage: share of the mean variance mixed into the within-person covariance, 0 to 1.
-
-    Returns:
-        [D,K] float64 M: compare x @ M; K is D, or less where there are fewer images. Directions in which people do not
-        differ more than one person does from image to image are weakened in proportion (Wiener), so that noise does
-        not grow.
-
-    Raises:
-        UsageError: too few people with two images.
-
-    Source: Fisher 1936; PLDA's two-covariance form (Ioffe 2006).
+    One person's embeddings get unit covariance, with `shrinkage` of the mean variance mixed in; directions in which
+    people hardly differ are weakened (Wiener).
     """
     x = np.asarray(embeddings, np.float64)
     values, index, counts = np.unique(people, return_inverse=True, return_counts=True)
@@ -307,14 +268,7 @@ def discriminant(
 
 
 def retrain_head(seen: Embeddings, people: NDArray[np.integer]) -> tuple[Callable[[Embeddings], Embeddings], str]:
-    """A linear map of a judge's embeddings, learnt from anonymised faces.
-
-    Args:
-        seen: [N,D] embeddings of the attacker's anonymised faces of the people [N].
-
-    Returns:
-        A function of embeddings [M,D] (compare its results by cosine), and a note for the table.
-    """
+    """A linear map of a judge's embeddings learnt from anonymised faces [N,D], to compare by cosine, and a note."""
     matrix, mean = discriminant(seen, people), seen.mean(0)
     return lambda embeddings: ((embeddings - mean) @ matrix).astype(np.float32), (
         "Linear head retrained on anonymised faces, network fixed."
@@ -325,18 +279,9 @@ def retrain_network(
     reader: Reader, anonymised: Faces, *, epochs: int = 5, batch: int = 64, rate: float = 0.01, seed: int = 0,
     device: str = "cpu",
 ) -> tuple[Embed, str]:  # fmt: skip
-    """The judge's whole network fine-tuned on anonymised faces with an additive angular margin.
+    """The judge's network fine-tuned on anonymised faces with an angular margin (compare by cosine), and a note.
 
-    Args:
-        epochs, batch, rate: of SGD with momentum .9, weight decay 5e-4 and a cosine schedule.
-
-    Returns:
-        A function faces → embeddings [N,D] (compare by cosine), and a note for the table.
-
-    Raises:
-        UsageError: the judge is no ONNX network, or there are too few people.
-
-    Source: McPherson et al. 2016 (retraining on protected faces); Deng et al. 2019 (margin .5, scale 64).
+    McPherson et al. 2016; Deng et al. 2019 (margin .5, scale 64).
     """
     import torch
     from torch.nn import functional as F

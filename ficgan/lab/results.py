@@ -11,11 +11,7 @@ from typing import Any
 
 from ficgan import __version__
 from ficgan.errors import InputError
-from ficgan.lab.pages import write_file
-
-__all__ = [
-    "FICGAN_LEAK", "NOT_HANDLED", "SCHEMA", "Figure", "Results", "Trial", "Utility", "caveats", "from_json", "origin",
-]  # fmt: skip
+from ficgan.lab.stored import write_file
 
 SCHEMA = 1
 
@@ -25,11 +21,9 @@ class Figure:
     """One number.
 
     Args:
-        metric: name in the registry of metrics, such as "rank-1".
         value: None where it is refused or cannot be had; `note` says why.
         low, high: 95 % interval; None where there is none.
         n: of how many (identities, scores, images): `unit` says which.
-        note: one sentence that must be read with it.
     """
 
     metric: str
@@ -46,12 +40,10 @@ class Trial:
     """One attacker against one anonymiser on one set, read by one recogniser.
 
     Args:
-        method: label of the anonymiser and its parameters; "clear" where nothing was done.
         attacker: what was done before recognition: "" nothing, else the reverser or the fusion.
         curves: name → list of [x, y] points: "cmc", "roc", "det".
         groups: "gender=Female" → figures of the probes of this group.
-        control: this trial is no attack but a control: "ceiling", "positive", "negative", "surroundings",
-            "codes" (what nobody outside sees); else "".
+        control: "ceiling", "positive", "negative", "surroundings", "codes" (hidden from outsiders); "": attack.
     """
 
     set: str
@@ -67,12 +59,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Utility:
-    """What an anonymiser left of one set.
-
-    Args:
-        set, method: as in `Trial`.
-        groups: "gender=Female" → figures of the images of this group.
-    """
+    """What an anonymiser left of one set; `groups`: "gender=Female" → figures."""
 
     set: str
     method: str
@@ -82,17 +69,7 @@ class Utility:
 
 @dataclass
 class Results:
-    """A whole evaluation.
-
-    Attributes:
-        title: of the report.
-        caveats: sentences that stand before every table.
-        provenance: versions, settings, digests of inputs and outputs, machine, seconds.
-        sets: name → what it is: images, identities, split sizes and digest, licence, failures to acquire.
-        methods: label → {"name", "title", "family", "source", "settings", "keyed", "stochastic", "domain", "strength"}.
-        trials, utilities: the figures.
-        pictures: label of method → PNG files relative to the results file, for contact sheets; may be empty.
-    """
+    """A whole evaluation: facts of sets and methods by name, trials, utilities, and pictures beside it."""
 
     title: str
     caveats: list[str] = field(default_factory=list)
@@ -122,11 +99,7 @@ class Results:
 
     @classmethod
     def read(cls, path: Path) -> Results:
-        """The results in a file.
-
-        Raises:
-            InputError: missing, damaged, or of another schema.
-        """
+        """The results in a file."""
         try:
             raw = json.loads(path.read_text(encoding="utf-8"))
             if not isinstance(raw, dict) or raw.pop("schema", None) != SCHEMA:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces, generator
 from ficgan.lab.attackers import halves, opponents
-from ficgan.lab.attacks.retrieval import RULES, Rule, choose_threshold, ood_curve, retrieve
+from ficgan.lab.attacks.revelio import RULES, Rule, choose_threshold, ood_curve, retrieve
 from ficgan.lab.bench import Bench, Subject, content
 from ficgan.lab.matrix_config import Scenario
 from ficgan.lab.metrics import Metric, perceptual
@@ -20,11 +20,6 @@ from ficgan.lab.metrics.perceptual import Perception, SqueezeNet, frechet_distan
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.readers import Embeddings
 from ficgan.lab.results import Figure, Trial
-
-__all__ = [
-    "RETRIEVAL", "REVERSAL", "Read", "fidelity_figures", "identity_distance", "retrieval_figures", "run_retrieval",
-    "spread", "stranger_figures",
-]  # fmt: skip
 
 PSNR, SSIM = "PSNR", "SSIM"
 LPIPS_LIKE, FD_LIKE, IDD = "LPIPS-like (SqueezeNet)", "FD-like (SqueezeNet)", "IDD"
@@ -50,15 +45,7 @@ def _judges() -> Judges:
 
 
 def fidelity_figures(bench: Bench, rows: NDArray[np.int64], faces: Faces) -> tuple[Figure, ...]:
-    """Every metric of `REVERSAL` within the replaced square but IDD, which each judge measures for itself.
-
-    Args:
-        bench: its clear faces; what is computed is kept in its store.
-        rows: int64 [N], which faces these are.
-
-    Returns:
-        Means with 95 % intervals by people; empty where the bench does not ask for them.
-    """
+    """Every metric of `REVERSAL` but IDD within the replaced square, of rows int64 [N], with intervals by people."""
     if not bench.reversal_metrics:
         return ()
     guess, clear = bench.part(rows, faces.images).regions(), bench.part(rows).regions()
@@ -77,10 +64,7 @@ def fidelity_figures(bench: Bench, rows: NDArray[np.int64], faces: Faces) -> tup
 
 
 def identity_distance(a: Embeddings, b: Embeddings, sample: Sample) -> Figure:
-    """Mean angle in radians between embeddings [N,D] of guesses and of the clear faces.
-
-    Source: Revelio, §5.2 (IDD).
-    """
+    """Mean angle in radians between embeddings [N,D] of guesses and of the clear faces (IDD; Revelio, §5.2)."""
     return sample.mean(IDD, angles(a, b))
 
 
@@ -155,9 +139,9 @@ RETRIEVAL: tuple[Metric, ...] = (
     _retrieval("IRA (one guess)", "the same of the first guess alone", better="low"),
     _retrieval("IRA (mean distance)", "by the name whose mean distance is least", better="low"),
     _retrieval("IRA (shortest distance)", "by the name whose shortest distance is least", better="low"),
-    _retrieval("stranger TPR", "probes of people who are not enrolled that are told to be so", better="low"),
-    _retrieval("stranger FPR", "probes of enrolled people that are told not to be", better="high"),
-    _retrieval("stranger accuracy", "probes told rightly to be of enrolled people or not", better="low"),
+    _retrieval("stranger TPR", "probes of people who are not enrolled that are flagged", better="low"),
+    _retrieval("stranger FPR", "probes of enrolled people that are flagged", better="high"),
+    _retrieval("stranger accuracy", "probes rightly decided to be of enrolled people or not", better="low"),
     _retrieval("stranger AUC", "area under the curve of the two rates", better="near"),
     _retrieval("stranger threshold", "distance above which a probe is a stranger's", better="near"),
 )
@@ -192,12 +176,7 @@ class Read:
 
 
 def run_retrieval(bench: Bench, subject: Subject, label: str, scenario: Scenario) -> list[Trial]:
-    """A trial for each attacker that gives several candidates, and each judge; closed-world attackers have two.
-
-    Raises:
-        NotApplicable: no attacker gives several.
-        Refused: the split leaves them nothing to learn from.
-    """
+    """A trial for each attacker that gives several candidates, and each judge; closed-world attackers have two."""
     method, trials = subject.anonymizer, []
     assert method is not None
     rows = spread(bench)
@@ -227,10 +206,7 @@ def spread(bench: Bench) -> NDArray[np.int64]:
 
 
 def retrieval_figures(read: Read, bootstrap: Bootstrap) -> tuple[Figure, ...]:
-    """rank-1 of the vote, as in every trial; IRA by vote, by other rules and of one guess; chance.
-
-    Source: Revelio, §4.3 and Table 1.
-    """
+    """rank-1 of the vote; IRA by vote, by other rules and of one guess; chance (Revelio, §4.3, Table 1)."""
     count = read.candidates.shape[1]
     voted = read.names() == read.people
     sample = Sample(read.people, bootstrap)
@@ -250,15 +226,10 @@ def retrieval_figures(read: Read, bootstrap: Bootstrap) -> tuple[Figure, ...]:
 def stranger_figures(
     read: Read, known: NDArray[np.int64], bootstrap: Bootstrap
 ) -> tuple[tuple[Figure, ...], list[list[float]]]:
-    """How well the least distance separates people who are not enrolled (positive) from those who are.
+    """How well the least distance separates strangers (positive) from `known` people (Revelio, §4.3, §5.5).
 
-    Only `known` people are left in the gallery. The probes' people are halved, and the threshold that each half is
-    told by is the one of the best balanced accuracy on the other half.
-
-    Returns:
-        TPR, FPR, accuracy, AUC and threshold, and the curve as [FPR, TPR] points.
-
-    Source: Revelio, §4.3 and §5.5.
+    The threshold of each half of the people has the best balanced accuracy on the other half. Returns figures, and the
+    curve as [FPR, TPR] points.
     """
     kept, stranger = np.isin(read.enrolled, known), ~np.isin(read.people, known)
     halves_ = _both_halves(read.people, stranger, bootstrap.seed)

@@ -1,27 +1,108 @@
-"""Work that is done once: arrays kept under the digest of everything they depend on, and tasks in processes."""
+"""What runs keep: atomic files, pages, arrays by a digest of all they depend on, locked folders, and parallel tasks."""
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import fcntl
 import hashlib
+import io
 import json
 import multiprocessing
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from functools import lru_cache
+from html import escape
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.images import atomic_write
+from ficgan.errors import InputError
+from ficgan.files import atomic_write
 from ficgan.registry import Parametrised
 
-__all__ = ["Progress", "Say", "Store", "digest", "files_digest", "fingerprint", "run_tasks"]
+
+def read_json(path: Path) -> Any:
+    """A JSON file."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} cannot be read as JSON ({error}); check the file") from error
+
+
+def write_json(path: Path, tree: Any) -> None:
+    write_file(path, json.dumps(tree, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_file(path: Path, content: str | bytes) -> Path:
+    """Write a file whole or not at all, replacing one of this name; its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path, overwrite=True) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def png(pixels: NDArray[np.uint8]) -> bytes:
+    """[H,W,3] uint8 RGB as PNG, nothing in it but pixels."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(pixels)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def new_folder(folder: Path, *inside: str) -> None:
+    """Make a folder for source faces and right answers, which only its owner can open, with folders inside."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise InputError(f"{folder} is not empty; the files of two runs must not mix: choose a new folder")
+        folder.chmod(0o700)
+        for name in inside:
+            (folder / name).mkdir()
+    except OSError as error:
+        raise InputError(f"{folder} cannot be made ({error.strerror}); choose another folder") from error
+
+
+def data_url(kind: str, file: bytes) -> str:
+    """A file as an address within the page, such as of kind "image/png"."""
+    return f"data:{kind};base64,{base64.b64encode(file).decode()}"
+
+
+def page_template(package: str) -> str:
+    """The `page.html` of a package."""
+    return files(package).joinpath("page.html").read_text(encoding="utf-8")
+
+
+def page_script(template: str) -> str:
+    """The script of a page. What stands in it above `if (typeof document …)` is pure."""
+    return template.partition("<script>")[2].partition("</script>")[0]
+
+
+def fill_page(template: str, data: Any, **texts: str) -> str:
+    """A page with its texts escaped, a digest of its only allowed script, and data in which "<" is an escape."""
+    digest = base64.b64encode(hashlib.sha256(page_script(template).encode()).digest()).decode()
+    plain = json.dumps(data).replace("<", "\\u003c")
+    values = {name: escape(text) for name, text in texts.items()}
+    values["script"] = f"sha256-{digest}"
+    values["data"] = f'<script id="data" type="application/json">{plain}</script>'
+    return re.sub(r"\{\{ (\w+) \}\}", lambda match: values[match[1]], template)
+
+
+def text_table(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells as lines of text, the first column to the left and the others to the right."""
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return [
+        "  ".join(v.rjust(w) if k else v.ljust(w) for k, (v, w) in enumerate(zip(line, widths, strict=True)))
+        for line in lines
+    ]
+
 
 VERSION = 2  # Raised where code that makes what is stored changes its results
 Progress = Callable[[int, int, str], None]  # Called as progress(done, total, what is at work)
@@ -31,11 +112,7 @@ _queue: Any = None  # In a process of the pool: its messages go through it
 
 
 class Store:
-    """A folder of .npy files, and of folders in which attackers are trained.
-
-    Args:
-        folder: made where it is missing; None: nothing is kept.
-    """
+    """A folder of .npy files, and of folders in which attackers are trained; None keeps nothing."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
@@ -43,11 +120,7 @@ class Store:
             folder.mkdir(parents=True, exist_ok=True)
 
     def array(self, key: list[Any], make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-        """The array of that key; made, and written whole, where it is not there or damaged.
-
-        Args:
-            key: JSON-ready; everything the array depends on.
-        """
+        """The array of a JSON-ready key; made, and written whole, where it is missing or damaged."""
         if self.folder is None:
             return make()
         path = self.folder / f"{digest([VERSION, *key])}.npy"
@@ -62,14 +135,7 @@ class Store:
 
     @contextmanager
     def workspace(self, key: list[Any], *, waiting: Callable[[], None] | None = None) -> Iterator[Path | None]:
-        """The folder of that key, held by one process at a time; None where nothing is kept.
-
-        The lock is the kernel's and ends with the process that holds it, however it ends: its file says nothing and is
-        never removed, for another process may be waiting at it.
-
-        Args:
-            key: JSON-ready; everything that what is made there depends on.
-        """
+        """The folder of a JSON-ready key, locked to one process by the kernel; None where nothing is kept."""
         if self.folder is None:
             yield None
             return
@@ -100,12 +166,7 @@ def digest(key: Any) -> str:
 
 
 def fingerprint(method: Parametrised) -> str | None:
-    """What an anonymiser's or a reverser's output depends on besides what it is given: name, all fields (keys too),
-    fitted arrays, files.
-
-    Returns:
-        A digest; None for a program of somebody else's, of which nobody knows what it depends on.
-    """
+    """Digest of an anonymiser or reverser with its fields, fitted arrays and files; None for an external program."""
     fields: dict[str, Any] = {}
     for field in dataclasses.fields(method):
         value = getattr(method, field.name)
@@ -167,11 +228,7 @@ def files_digest(text: str) -> list[str]:
 def run_tasks(
     task: Callable[..., str], group: Sequence[tuple[int, tuple[Any, ...]]], *, jobs: int, say: Say
 ) -> Iterator[tuple[int, str]]:
-    """Run tasks; yields (number of the task, what it returned) as each ends.
-
-    Args:
-        task: called as task(*arguments, say); it, its arguments and its result can be pickled.
-    """
+    """Run tasks; yields (number of the task, its result) as each ends. All must be picklable."""
     if jobs <= 1 or len(group) <= 1:
         for index, arguments in group:
             yield index, task(*arguments, say)

@@ -1,8 +1,4 @@
-"""Point clouds of faces: files, the canonical frame, six anonymisers, projection to images, geometry.
-
-Source: the point-cloud thesis, "Privacy-Preserving Face Detection: A Comprehensive Analysis of Face Anonymization
-Techniques".
-"""
+"""Point clouds of faces: files, the canonical frame, six anonymisers, projection, geometry (point-cloud thesis)."""
 
 from __future__ import annotations
 
@@ -24,12 +20,9 @@ __all__ = [
 ]  # fmt: skip
 
 _LAZY = {
-    "anonymise_scan": "scan",
-    "compare_scans": "scan",
-    "project": "projection",
-    "read_cloud": "files",
+    "anonymise_scan": "scan", "compare_scans": "scan", "project": "projection", "read_cloud": "files",
     "write_cloud": "files",
-}
+}  # fmt: skip
 """Names whose modules load SciPy, so they are imported when first used."""
 
 

@@ -1,8 +1,4 @@
-"""Anonymisers reversed, from the result alone or with what else an attacker may have.
-
-`untaper`, `unsmooth`, `denoise` and `unmerge` reverse Tapering, SmoothKNN, UniformNoise and Merge2Faces; the guesses
-find the parameter of the anonymiser from the result.
-"""
+"""Anonymisers reversed: `untaper`, `unsmooth`, `denoise` and `unmerge`; the guesses find the anonymiser's parameter."""
 
 from __future__ import annotations
 
@@ -17,21 +13,14 @@ from scipy.optimize import minimize_scalar
 from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError, UsageError
-from ficgan.pointcloud.cloud import Cloud, Colors, Points, merged, rounded_colors
+from ficgan.pointcloud.cloud import Cloud, Colors, Points, closest, mean_of_neighbours, merged, rounded_colors, search
 from ficgan.pointcloud.methods import DEGREES, Merge2Faces, SmoothKNN, taper_factors, taper_function
-from ficgan.pointcloud.neighbours import closest, mean_of_neighbours, search
 from ficgan.pointcloud.registration import pca_normals, register, rigid_fits
-
-__all__ = [
-    "Unmerged", "Untapered", "denoise", "guess_merge_weight", "guess_noise", "guess_smoothing", "guess_taper",
-    "target_from", "unmerge", "unsmooth", "untaper",
-]  # fmt: skip
 
 _FEWEST = 100  # points that a guess needs
 
 
 def _unevenness(points: Points) -> float:
-    """Standard deviation of the distances to nearest points, as a share of their mean."""
     gaps = search(points, points, 2)[0][:, 1]
     return float(gaps.std() / max(gaps.mean(), np.finfo(float).tiny))
 
@@ -56,10 +45,9 @@ class Untapered:
 
 
 def untaper(cloud: Cloud, r: float, *, floor: float = 1e-3) -> Untapered:
-    """The source of a tapered cloud, to rounding, and which points are lost (thesis, equation 3.2).
+    """The source of a tapered cloud, and which points are lost: |F| below `floor` (thesis, eq. 3.2).
 
-    All that was tapered together, and nothing else, must be given: ranks along z are counted. Points with |F| below
-    `floor` are lost; a guess of r that is off by δ misplaces the others by about |F′/F|·δ.
+    Exactly what was tapered together must be given: ranks along z are counted.
     """
     cloud.need(1, "the inverse of Tapering")
     factors = taper_factors(cloud.points[:, 2], r)
@@ -70,17 +58,9 @@ def untaper(cloud: Cloud, r: float, *, floor: float = 1e-3) -> Untapered:
 
 
 def guess_taper(cloud: Cloud, *, background: Sequence[Cloud] = (), outer: Cloud | None = None) -> float:
-    """r of a tapered cloud, 0…3.48. Up to r ≈ 0.5 faces differ more than the tapering bends them, which is 2 mm.
+    """r of a tapered cloud, 0…3.48, from its profile along z; unsure up to r ≈ 0.5.
 
-    How far a slice of the face lies from the z axis, slice by slice, is much the same for all faces; F bends that
-    profile by an amount that depends on r alone. With the untouched outer part, r must also bring the face's edge back
-    to it.
-
-    Args:
-        cloud: the tapered inner face, canonical frame, metres; at least 100 points.
-        background: inner faces of other people, not tapered, prepared alike; none: a half cylinder of a face's
-            size, a poor stand-in for small r.
-        outer: the part of the same scan that was not anonymised; None: unknown.
+    `background` are other people's untapered faces (none: a half cylinder), `outer` the untouched part of the scan.
     """
     cloud.need(_FEWEST, "guessing the tapering")
     plain = np.mean([_profile(face.points) for face in background], axis=0) if background else _half_cylinder()
@@ -94,7 +74,6 @@ def guess_taper(cloud: Cloud, *, background: Sequence[Cloud] = (), outer: Cloud 
 
 
 def _profile(points: Points) -> NDArray[np.float64]:
-    """Logarithm of the root mean square distance from the z axis, in slices of equally many points along z."""
     squares = (points[np.argsort(points[:, 2], kind="stable"), :2] ** 2).sum(axis=1)
     return 0.5 * np.log([max(float(part.mean()), 1e-12) for part in np.array_split(squares, _SLICES)])
 
@@ -107,13 +86,11 @@ def _bends() -> NDArray[np.float64]:
 
 
 def _half_cylinder() -> NDArray[np.float64]:
-    """The profile of an upright half cylinder whose front line is at the origin."""
     angle = (np.arange(_SLICES) + 0.5) / _SLICES * np.pi - np.pi / 2
     return np.asarray(0.5 * np.log(_HALF_HEIGHT**2 / 3 + (_DEPTH * (1 - np.cos(angle))) ** 2))
 
 
 def _taper_by_edge(cloud: Cloud, edge: Points, misfit: NDArray[np.float64]) -> float:
-    """r that brings the face up to the edge of the outer part and not over it; of two such r the profile chooses."""
     cut = np.linalg.norm(edge, axis=1).min()
 
     def gap(row: int) -> float:
@@ -140,15 +117,9 @@ one nothing shows of it."""
 
 
 def unsmooth(cloud: Cloud, k: int, *, steps: int = _STEPS) -> Cloud:
-    """The source of a cloud smoothed with k, as far as it comes back, in at most so many steps.
+    """The source of a cloud smoothed with k, in part: van Cittert's iteration (Biemond et al. 1990, §III).
 
-    Van Cittert's iteration (1931; Biemond, Lagendijk and Mersereau, Proceedings of the IEEE 78, 1990, §III): smoothing
-    what is sought must give what is there; what is missing is added to it, again and again. Whose mean a point was is
-    not known, and is read off what has come back so far. Were the neighbours of the source known, many more steps would
-    bring more (two fifths of the error are left at k = 64); with those that are found they bring noise, so the steps
-    are few. Where a step leaves more missing than the one before, the iteration ends with what left least.
-
-    Colours, whose edges are lost at once, are brought back by one step, over the neighbours of the last.
+    Neighbours are those found so far, which is why the steps are few; it ends where a step leaves more missing.
     """
     if k < 1:
         raise UsageError(f"the k to take back is {k}; give 1 or more")
@@ -165,11 +136,7 @@ def unsmooth(cloud: Cloud, k: int, *, steps: int = _STEPS) -> Cloud:
 
 
 def guess_smoothing(cloud: Cloud) -> int:
-    """k of a smoothed cloud: the one of the 35, or 1 (not smoothed), at which the source's points lie most evenly.
-
-    The source must have been evenly spaced, as `ficgan.pointcloud.scan` gives it to anonymisers. Reversed with its own
-    k, points lie as evenly as before; with another, neighbours are taken for means over others than they were.
-    """
+    """k of a smoothed cloud, or 1: the one at which the source's points lie most evenly."""
     cloud.need(_FEWEST, "guessing the smoothing")
     found: dict[int, float] = {}
     wanted = set(_COARSE_DEGREES)
@@ -189,7 +156,6 @@ def _k_of(degree: int) -> int:
 
 
 def _sharpened(given: Points, k: int, steps: int) -> Points:
-    """What smooths to `given`."""
     back, missing = given, given - mean_of_neighbours(given, given, k)
     for _ in range(steps):
         further = back + missing
@@ -213,12 +179,9 @@ _FLOOR = 1e-6  # beside weights of about 1: keeps a fit solvable where points co
 
 
 def denoise(cloud: Cloud, b: float) -> Cloud:
-    """The surface under uniform noise of width b, metres, as far as neighbours tell it; the rim is drawn in a little.
+    """The surface under uniform noise of width b, metres, by moving least squares (Alexa et al. 2003, §3).
 
-    Moving least squares (Alexa et al., IEEE TVCG 9, 2003, §3) with the neighbours and places of a mean instead of a
-    projection. Every point becomes the mean of its neighbours, which lies near the surface but too far inside where
-    that is curved; there a paraboloid is fitted to the noisy points around, and the mean is moved onto it. The wider
-    the noise, the more neighbours are needed, and the coarser is what remains.
+    Every point becomes the mean of its neighbours, moved onto a paraboloid fitted to the noisy points around.
     """
     if not b >= 0 or np.isinf(b):
         raise UsageError(f"the width of the noise is {b}; give 0 or more, metres")
@@ -305,23 +268,17 @@ class Unmerged:
 def unmerge(cloud: Cloud, weight: float, target: Cloud, transform: Points | None = None) -> Unmerged:
     """The source of a merged cloud: thesis, Algorithm 4, line 5, solved for the source.
 
-    A point moves towards its nearest target point in a straight line, and no other target point comes nearer on the
-    way: the target point that is nearest to the result is the one. How the target lay need not be known. It is what
-    Merge2Faces would find for the source that comes back, and is sought as that: an error of it moves the source weight
-    / (1 − weight) times as far the other way, and the target is then found as far off. Instead of the target, what
-    became of another person at degree 35 does, though less exactly; several such results may do better (`target_from`).
+    A point moves straight towards its nearest target point, which is then the nearest to the result, too.
 
     Args:
         cloud: the anonymised face alone, in the frame it was merged in.
         weight: that it was merged with, below 1; `guess_merge_weight` finds it.
-        target: the face it was merged with, as it was given, or what stands in for it.
+        target: the face it was merged with, or a stand-in such as others' results at degree 35 (`target_from`).
         transform: [4,4], that lays the target on the source; None: it is found.
 
     Returns:
-        The source, to rounding with the transform. Without, on two pairs of real scans at degrees 1 to 35, in single
-        precision, at most .003 mm off; on two of made heads with normals of their own, which the target was laid by and
-        nobody gets, .11 mm in the mean and 1 % lost. Colours come back to ±½ / (1 − weight) levels; of noisier ones
-        neighbours are averaged, and at degree 35 little is left of them.
+        The source, to rounding with the transform; without it within .003 mm on real scans. Colours come back to
+        ±½ / (1 − weight) levels.
     """
     if not 0 <= weight < 1:
         raise UsageError(f"the weight to take back is {weight}; give 0 or more, below 1 (at 1 the source is gone)")
@@ -339,12 +296,7 @@ def unmerge(cloud: Cloud, weight: float, target: Cloud, transform: Points | None
 
 
 def guess_merge_weight(cloud: Cloud, target: Cloud) -> float:
-    """The weight of a merged cloud, 0…0.9975: the one at which the source's points lie most evenly.
-
-    Merging draws points together in clumps about the target's; a weight too high or too low leaves some of that. On the
-    faces of `unmerge` the nearest degree is the right one. The source must have been evenly spaced, as
-    `ficgan.pointcloud.scan` gives it to anonymisers.
-    """
+    """The weight of a merged cloud, 0…0.9975: the one at which the source's points lie most evenly."""
     cloud.need(_FEWEST, "guessing the weight of the target")
     bare = Cloud(cloud.points)
     places = [target.moved(lay).points for lay in (register(bare, target).transform, _pulled(bare, target))]
@@ -374,7 +326,6 @@ def target_from(results: Sequence[Cloud]) -> Cloud:
 
 
 def _unmerged(cloud: Cloud, weight: float, target: Cloud, transform: Points) -> Unmerged:
-    """The source, with the target as laid."""
     there = target.moved(transform)
     points, rows = _drawn_back(cloud.points, weight, there.points)
     own = np.linalg.norm(points - there.points[rows], axis=1)
@@ -387,13 +338,11 @@ def _unmerged(cloud: Cloud, weight: float, target: Cloud, transform: Points) -> 
 
 
 def _drawn_back(points: Points, weight: float, target: Points) -> tuple[Points, NDArray[np.int64]]:
-    """The source's points, and rows of the target points that they had been drawn to."""
     rows = closest(target, points)[1]
     return points + weight / (1 - weight) * (points - target[rows]), rows
 
 
 def _lay(cloud: Cloud, weight: float, target: Cloud) -> Points:
-    """The transform that Merge2Faces found for the source."""
     transform = _pulled(cloud, target) if weight > 0.5 else register(cloud, target).transform
     best, least = transform, np.inf
     for _ in range(_ROUNDS):
@@ -413,7 +362,6 @@ def _lay(cloud: Cloud, weight: float, target: Cloud) -> Points:
 
 
 def _pulled(cloud: Cloud, target: Cloud, share: float = 1.0) -> Points:
-    """The target laid where a merged cloud's points are nearest to its own, by the nearest `share` of the points."""
     transform = register(cloud, target).transform
     for _ in range(50):
         there = target.moved(transform).points
@@ -437,7 +385,6 @@ def _share(step: Points, share: float) -> Points:
 
 
 def _unmixed(points: Points, colors: Colors, weight: float, theirs: Colors) -> Colors:
-    """The source's colours; what rounding left of them, many times enlarged, is averaged over neighbours."""
     levels = colors + weight / (1 - weight) * (colors.astype(np.float64) - theirs)
     noise = np.sqrt(1 / 12) / (1 - weight)
     count = min(int(np.ceil((noise / _GRAIN) ** 2)), len(points))

@@ -1,15 +1,14 @@
-"""A point cloud: checked arrays of points, colours and normals."""
+"""A point cloud in memory, and its points' neighbours: nearest ones, means, outliers, samples."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.errors import InputError
-
-__all__ = ["Cloud", "merged", "rounded_colors"]
+from ficgan.errors import InputError, UsageError
 
 Points = NDArray[np.float64]
 Colors = NDArray[np.uint8]
@@ -17,11 +16,10 @@ Colors = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Cloud:
-    """Points [N,3] float64, finite, with colours [N,3] uint8 RGB and unit normals [N,3] where they are known.
+    """Points [N,3] float64 with colours [N,3] uint8 RGB and unit normals [N,3] where they are known.
 
-    In the canonical frame the unit is the metre, the nose tip is the origin, the face looks towards +x, +y is up and +z
-    is the person's right (the viewer's left). Point-cloud thesis, §3.2.2 and §4.1.4.2. Other shapes, types or values
-    are an InputError.
+    In the canonical frame (thesis, §3.2.2, §4.1.4.2) the unit is the metre, the nose tip is the origin, the face looks
+    towards +x, +y is up and +z is the person's right.
     """
 
     points: Points  # [N,3] float64, finite
@@ -96,3 +94,148 @@ def merged(*clouds: Cloud) -> Cloud:
 def rounded_colors(levels: NDArray[np.floating]) -> Colors:
     """Levels 0…255 to the nearest uint8, halves up."""
     return np.floor(levels + 0.5).clip(0, 255).astype(np.uint8)
+
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.intp]
+
+OUTLIER_NEIGHBOURS = 50
+OUTLIER_RATIO = 4.0
+_CHUNK = 16384  # queries answered at a time, to bound memory
+_ALL_POINTS_STEPS = 200
+"""Steps of farthest-point sampling that update every point; later only few points change, and a tree finds them."""
+
+
+class Tree:
+    """Points [N,D] among which the nearest are found exactly."""
+
+    def __init__(self, points: NDArray[np.floating]) -> None:
+        from scipy.spatial import cKDTree  # not loaded where clouds are only read and written
+
+        self._tree = cKDTree(np.asarray(points, np.float64))
+
+    def nearest(
+        self, queries: NDArray[np.floating], k: int = 1, *, within: float = np.inf
+    ) -> tuple[Floats, NDArray[np.int64]]:
+        """The `k` nearest points of queries [M,D]: distances [M,k] and rows [M,k]; inf and N where none."""
+        distances, rows = self._tree.query(queries, np.arange(1, k + 1), distance_upper_bound=within)
+        return distances, rows
+
+    def closest(self, queries: NDArray[np.floating], *, within: float = np.inf) -> tuple[Floats, NDArray[np.int64]]:
+        """As `nearest` with k = 1, without the second axis: [M] and [M]."""
+        distances, rows = self._tree.query(queries, distance_upper_bound=within)
+        return distances, rows
+
+
+def search(
+    points: NDArray[np.floating], queries: NDArray[np.floating], k: int = 1, *, within: float = np.inf
+) -> tuple[Floats, NDArray[np.int64]]:
+    """The `k` nearest points of each query; see `Tree.nearest`."""
+    return Tree(points).nearest(queries, k, within=within)
+
+
+def closest(
+    points: NDArray[np.floating], queries: NDArray[np.floating], *, within: float = np.inf
+) -> tuple[Floats, NDArray[np.int64]]:
+    """Distance to, and row of, the nearest point of each query; see `Tree.closest`."""
+    return Tree(points).closest(queries, within=within)
+
+
+def nearest(points: Floats, queries: Floats, k: int) -> tuple[Floats, Indices]:
+    """As `search`, but too few points (InputError) and k below 1 (UsageError) are refused."""
+    _need(points, k)
+    return search(points, queries, k)
+
+
+def mean_of_neighbours(points: Floats, values: Floats, k: int) -> Floats:
+    """For each point [N,3], the mean of `values` [N,C] or [N] over its k nearest points, of which it is one."""
+    from scipy.sparse import csr_array
+
+    values = np.asarray(values, np.float64)
+    columns = values.reshape(len(values), -1)
+    mean = np.empty_like(columns)
+    for part, _, rows in _neighbourhoods(points, k):
+        starts = np.arange(0, rows.size + 1, k)
+        mean[part] = csr_array((np.ones(rows.size), rows.ravel(), starts), shape=(len(part), len(points))) @ columns / k
+    return mean.reshape(values.shape)
+
+
+def _neighbourhoods(points: Floats, k: int) -> Iterator[tuple[Indices, Floats, NDArray[np.int64]]]:
+    """Some points [C], the distances to their k nearest points [C,k] and the rows of these [C,k], until all had it."""
+    from scipy.spatial import cKDTree
+
+    _need(points, k)
+    tree = cKDTree(points)
+    for start in range(0, len(points), _CHUNK):
+        part = tree.indices[start : start + _CHUNK]  # points near each other are answered faster together
+        yield part, *tree.query(points[part], np.arange(1, k + 1))
+
+
+def _need(points: Floats, k: int) -> None:
+    if k < 1:
+        raise UsageError(f"the number of neighbours is {k}; it must be at least 1")
+    if len(points) < k:
+        raise InputError(
+            f"the cloud has {len(points)} points, too few for {k} neighbours; give a denser cloud or a smaller k"
+        )
+
+
+def inliers(cloud: Cloud, *, neighbours: int = OUTLIER_NEIGHBOURS, ratio: float = OUTLIER_RATIO) -> NDArray[np.bool_]:
+    """Which points [N] are no outliers by mean neighbour distance (thesis, algorithm 7; as Open3D)."""
+    if neighbours < 2 or not ratio > 0:
+        raise UsageError(f"outliers by {neighbours} neighbours and {ratio} deviations; give at least 2 and more than 0")
+    cloud.need(neighbours, f"removal of outliers by {neighbours} neighbours")
+    mean = np.empty(len(cloud))
+    for part, distances, _ in _neighbourhoods(cloud.points, neighbours):
+        mean[part] = distances.mean(axis=1)
+    return mean <= mean.mean() + ratio * mean.std(ddof=1) + np.spacing(mean.max())
+
+
+def without_outliers(cloud: Cloud, *, neighbours: int = OUTLIER_NEIGHBOURS, ratio: float = OUTLIER_RATIO) -> Cloud:
+    """The cloud without its outliers; see `inliers`."""
+    return cloud.take(inliers(cloud, neighbours=neighbours, ratio=ratio))
+
+
+def farthest_point_sample(points: Floats, count: int, *, start: int = 0) -> Indices:
+    """Indices of `count` points [N,3], each the farthest from those before it (Gonzalez 1985)."""
+    from scipy.spatial import cKDTree
+
+    if count < 1:
+        raise UsageError(f"a sample of {count} points was asked for; it must have at least 1")
+    if len(points) < count:
+        raise InputError(f"the cloud has {len(points)} points, and a sample of {count} was asked for; ask for fewer")
+    if not 0 <= start < len(points):
+        raise UsageError(f"the sample is to start at point {start} of {len(points)}; start at 0 to {len(points) - 1}")
+    points = np.asarray(points, np.float64) - np.mean(points, axis=0)
+    tree = cKDTree(points)
+    squared = np.full(len(points), np.inf)
+    chosen = np.empty(count, np.intp)
+    for step in range(count):
+        chosen[step] = start
+        # A point changes only where the new one is nearer than those before, so within the largest distance left.
+        rows: slice | list[int] = slice(None)
+        if step >= _ALL_POINTS_STEPS:
+            rows = tree.query_ball_point(points[start], np.sqrt(squared[start]) * (1 + 1e-9), return_sorted=False)
+        squared[rows] = np.minimum(squared[rows], ((points[rows] - points[start]) ** 2).sum(axis=1))
+        squared[start] = -1.0  # a duplicate of a chosen point may follow, the point itself may not
+        start = int(squared.argmax())
+    return chosen
+
+
+def without_duplicates(cloud: Cloud) -> tuple[Cloud, int]:
+    """The cloud with each place once, and how many points were left out: of exactly equal ones the first stays."""
+    x, y, z = cloud.points.T
+    order = np.lexsort((z, y, x))  # stable: equal points stay in their order
+    again = np.zeros(len(cloud), bool)
+    again[order[1:]] = (cloud.points[order[1:]] == cloud.points[order[:-1]]).all(axis=1)
+    count = int(again.sum())
+    return (cloud.take(~again), count) if count else (cloud, 0)
+
+
+def thinned(points: Floats, cell: float) -> Floats:
+    """The mean of the points in each occupied cube of side `cell` (metres), in the order of the cubes."""
+    cubes = np.floor((points - points.min(axis=0, initial=np.inf)) / cell).astype(np.int64)
+    size = cubes.max(axis=0, initial=0) + 1
+    keys = (cubes[:, 0] * size[1] + cubes[:, 1]) * size[2] + cubes[:, 2]
+    _, group, count = np.unique(keys, return_inverse=True, return_counts=True)
+    return np.column_stack([np.bincount(group, axis, len(count)) for axis in points.T]) / count[:, None]

@@ -1,7 +1,4 @@
-"""What two clouds have in common, in 3D: distances, normals, curvature, and who it is by shape alone.
-
-Lengths are metres, angles degrees.
-"""
+"""What two clouds have in common in 3D: distances, normals, curvature, identity by shape. Metres and degrees."""
 
 from __future__ import annotations
 
@@ -14,15 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError
-from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.neighbours import Tree, closest, search, thinned
+from ficgan.pointcloud.cloud import Cloud, Tree, closest, search, thinned
 from ficgan.pointcloud.registration import fpfh, icp, with_normals
-
-__all__ = [
-    "GEOMETRIC_RECOGNISERS", "CloudDistances", "Curvature", "DepthRecogniser", "FpfhRecogniser",
-    "GeometricRecogniser", "IcpRecogniser", "NormalRecogniser", "UpperFace", "chamfer", "cloud_distances",
-    "curvature", "curvature_error", "normal_error",
-]  # fmt: skip
 
 Floats = NDArray[np.float64]
 Vector = NDArray[np.float32]
@@ -51,11 +41,9 @@ def cloud_distances(first: Cloud, second: Cloud) -> CloudDistances:
     """All distances; raises InputError where a cloud has no points."""
     there, back = _nearest(first, second)[0], _nearest(second, first)[0]
     return CloudDistances(
-        float(there.mean()),
-        float(back.mean()),
-        float(max(there.max(), back.max())),
+        float(there.mean()), float(back.mean()), float(max(there.max(), back.max())),
         float(max(np.quantile(there, 0.95), np.quantile(back, 0.95))),
-    )
+    )  # fmt: skip
 
 
 def chamfer(first: Cloud, second: Cloud) -> float:
@@ -72,7 +60,6 @@ def normal_error(result: Cloud, source: Cloud) -> float:
 
 
 def _nearest(cloud: Cloud, other: Cloud) -> tuple[Floats, NDArray[np.int64]]:
-    """Distance to, and row of, the nearest point of the other cloud."""
     for needed in (cloud, other):
         needed.need(1, "a distance between clouds")
     return closest(other.points, cloud.points)
@@ -87,11 +74,7 @@ class Curvature:
 
 
 def curvature(cloud: Cloud, *, neighbours: int = 60) -> Curvature:
-    """Mean and Gaussian curvature, by the quadric z = au² + buv + cv² + du + ev + f fitted around every point.
-
-    Do Carmo, "Differential Geometry of Curves and Surfaces", §3-3. Normals are made, towards +x, where there are none;
-    their sides decide the sign of the mean curvature. What is noisy needs 10 neighbours or more.
-    """
+    """Mean and Gaussian curvature by a quadric fitted around every point (Do Carmo, §3-3); normals decide the sign."""
     if neighbours < _COEFFICIENTS:
         raise InputError(f"a quadric needs {_COEFFICIENTS} neighbours or more, not {neighbours}")
     cloud.need(_COEFFICIENTS, "curvature")
@@ -152,11 +135,7 @@ class UpperFace:
         return cloud.take(inside)
 
     def depth(self, cloud: Cloud) -> Floats:
-        """Mean x [rows,columns] of the points about each node, less the tilt of the whole.
-
-        Where points are sparse the mean is taken over a wider range. A shift in x and a small turn about y or z are
-        taken out: an inexact registration is no identity.
-        """
+        """Mean x [rows,columns] of the points about each node, less the tilt of the whole."""
         near = self.cut(cloud, 4 * self.smooth)
         rows, columns, nodes = self.nodes()
         count = min(24, len(near))
@@ -178,11 +157,9 @@ class GeometricRecogniser(ABC):
         """One vector [D] of a cloud in the canonical frame; D does not depend on the cloud."""
 
     def compare(self, gallery: Vector, probes: Vector, *, probe_middle: Vector | None = None) -> Vector:
-        """Scores [P,G], −1…1, of probes [P,D] with the faces of a gallery [G,D]: how alike they differ from the mean
-        face.
+        """Scores [P,G], −1…1, of probes [P,D] and a gallery [G,D]: how alike they differ from the mean face.
 
-        `probe_middle` [D] is the mean face among the probes, which an attacker with many clouds of one anonymiser has:
-        it takes out what the anonymiser did to all of them. None: the gallery's.
+        `probe_middle` [D], the mean of the probes, takes out what an anonymiser did to all of them.
         """
         middle = gallery.mean(axis=0)
         faces = gallery - middle
@@ -263,7 +240,6 @@ class IcpRecogniser:
         return np.array([[self._score(face, other) for face in faces] for other in others], np.float32)
 
     def _prepared(self, cloud: Cloud) -> tuple[Cloud, Cloud]:
-        """The part that moves, and the larger one that it is laid on, with normals."""
         wide = with_normals(Cloud(thinned(self.face.cut(cloud, 4 * self.voxel).points, self.voxel)))
         return self.face.cut(wide), wide
 

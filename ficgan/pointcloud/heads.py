@@ -1,8 +1,6 @@
-"""Heads made of formulas: skull and jaw with relief and paint, for tests, pictures, and runs without scans.
+"""Heads made of formulas, for tests, pictures, and runs without scans: skull and jaw with relief and paint.
 
-Nothing of them was scanned or learnt. Inside this file lengths are millimetres and the nose tip is the origin. Skull
-and jaw are distances along rays; relief moves the front along x only, so every feature of the face and its paint are
-functions of (y, z).
+Inside this file lengths are millimetres; features of the face are functions of (y, z) that move the front along x.
 """
 
 from __future__ import annotations
@@ -16,10 +14,7 @@ from numpy.typing import NDArray
 from ficgan.anonymizers.base import generator
 from ficgan.errors import UsageError
 from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.frame import landmark_frame
-from ficgan.pointcloud.landmarks import FaceLandmarks
-
-__all__ = ["EXPRESSIONS", "HEAD", "Expression", "Features", "MadeHead", "Surface", "made_head", "marked", "mesh"]
+from ficgan.pointcloud.frame import FaceLandmarks, landmark_frame
 
 Array = NDArray[Any]
 
@@ -55,28 +50,16 @@ class MadeHead:
 
 
 def made_head(
-    seed: int = 0,
-    *,
-    expression: float | str = 0.0,
-    points: int = 45_000,
-    colour: bool = True,
-    scan: int = 0,
-    noise: float = 0.0,
-    holes: int = 0,
-) -> MadeHead:
+    seed: int = 0, *, expression: float | str = 0.0, points: int = 45_000, colour: bool = True, scan: int = 0,
+    noise: float = 0.0, holes: int = 0,
+) -> MadeHead:  # fmt: skip
     """A parametric, cartoonish human head, its nose tip at the origin, sampled as a scanner in front of it would.
 
     Args:
-        seed: who it is.
         expression: −1 (corners of the mouth down) … 1 (a smile), or a name in `EXPRESSIONS`.
-        points: how many, 100 or more.
-        colour: painted and softly lit; otherwise without colours.
         scan: seed of the sampling: another one gives other points of the same surface.
         noise: standard deviation along the normal, metres.
-        holes: how many round places of 4–9 mm radius stay empty; the number of points is the same.
-
-    Raises:
-        UsageError: an unknown expression, too few points, negative noise or holes.
+        holes: how many round places of 4–9 mm radius stay empty.
     """
     if points < FEWEST or noise < 0 or holes < 0:
         raise UsageError(
@@ -114,22 +97,17 @@ class Expression:
 
 
 EXPRESSIONS = {
-    "neutral": Expression(),
-    "smiling": Expression(smile=1.0, lids=0.25),
-    "angry": Expression(smile=-0.6, brows=-1.0, lids=0.15),
-    "surprised": Expression(open=0.9, brows=1.0, lids=-0.5),
-    "eyes-closed": Expression(lids=1.0),
-    "pouting": Expression(pout=1.0, brows=-0.2),
-}
+    "neutral": Expression(), "smiling": Expression(smile=1.0, lids=0.25),
+    "angry": Expression(smile=-0.6, brows=-1.0, lids=0.15), "surprised": Expression(open=0.9, brows=1.0, lids=-0.5),
+    "eyes-closed": Expression(lids=1.0), "pouting": Expression(pout=1.0, brows=-0.2),
+}  # fmt: skip
 
 
 def _usual(mean: float, spread: float) -> float:
-    """A feature drawn from a normal distribution, cut at two spreads."""
     return field(default=mean, metadata={"spread": spread})
 
 
 def _any(mean: float) -> float:
-    """A feature drawn evenly from 0…1."""
     return field(default=mean, metadata={"spread": None})
 
 
@@ -191,7 +169,6 @@ def step(x: Array, width: float) -> Array:
 
 
 def _reach(rays: Array, middle: Array, axes: Array) -> Array:
-    """Distance from `CENTRE` along unit rays to an ellipsoid around it."""
     start, along = (CENTRE - middle) / axes, rays / axes
     square, half = (along**2).sum(axis=1), along @ start
     return np.asarray((-half + np.sqrt(half**2 - square * (start @ start - 1.0))) / square)
@@ -374,7 +351,6 @@ def _head(face: Surface) -> tuple[Array, Array]:
 
 
 def _ear(face: Surface, side: int) -> tuple[Array, Array]:
-    """A tilted, flared leaf with a rim and a hollow."""
     rim, angle = np.repeat(np.linspace(0.02, 1.0, 26), 61), np.tile(np.linspace(0.0, 2 * np.pi, 61), 26)
     up, back = rim * np.sin(angle), rim * np.cos(angle)
     flare, size = np.radians(33.0), face.who.ear
@@ -402,7 +378,6 @@ def _outside(face: Surface, spots: Array) -> Array:
 
 
 def _grid(rows: int, columns: int) -> Array:
-    """Two triangles for each cell of a grid whose first index goes up and whose second goes to +z."""
     at = np.arange(rows * columns).reshape(rows, columns)
     a, b, c, d = (part.ravel() for part in (at[:-1, :-1], at[:-1, 1:], at[1:, :-1], at[1:, 1:]))
     return np.concatenate([np.stack([a, c, b], axis=1), np.stack([b, c, d], axis=1)])
@@ -426,7 +401,6 @@ def _jaw(face: Surface) -> Array:
 
 
 def _front(face: Surface) -> list[tuple[float, float]]:
-    """(y, z) of the points 17–67, before the head is shifted."""
     who = face.who
     z = who.eye_distance + np.array([17.0, 10.0, 2.0, -6.0, -13.0])
     brow = list(zip(face.brow_line(z).tolist(), z.tolist(), strict=True))
@@ -451,7 +425,6 @@ def _lip_marks(face: Surface) -> list[tuple[float, float]]:
 
 
 def _dropped(face: Surface, flat: Array) -> Array:
-    """Points of the surface above (y, z) of the front: rays to them, found by fixed-point iteration."""
     spots = np.column_stack([np.full(len(flat), -25.0), flat])
     for _ in range(12):
         rays = spots - CENTRE

@@ -18,12 +18,6 @@ from ficgan.registry import Parametrised, Registry, param
 if TYPE_CHECKING:
     from ficgan.pointcloud.registration import Registration
 
-__all__ = [
-    "CLOUD_ANONYMIZERS", "DEGREES", "PMP", "CentroidVoxel", "CloudAnonymizer", "CloudTraits", "Drawn",
-    "Merge2Faces", "SmoothKNN", "Tapering", "UniformNoise", "alpha_shape", "sample_surface", "taper_factors",
-    "taper_function",
-]  # fmt: skip
-
 DEGREES = range(1, 36)  # degrees of anonymisation: 1 changes least
 _VOXEL_STEP = 0.00025  # metres by which a degree widens the voxels
 _DRAWN_BY_X = 0.030  # metres; above this α the thesis draws the results of PMP in the order of x, not y
@@ -96,23 +90,14 @@ CLOUD_ANONYMIZERS: Registry[CloudAnonymizer] = Registry("point-cloud anonymiser"
 @CLOUD_ANONYMIZERS.add
 @dataclass(frozen=True)
 class CentroidVoxel(CloudAnonymizer):
-    """Each occupied voxel of a grid becomes one point at the voxel's centre, in the mean colour.
-
-    The grid begins half a voxel before the cloud's smallest coordinates, as Open3D's `VoxelGrid` does, which the thesis
-    used (§4.3.3.1). The points come in the order of their voxels: by x, then y, then z. The thesis chose marker sizes
-    of 25 to 55 by eye, the larger the sparser; even steps between are ours.
-    """
+    """Each occupied voxel becomes one point at its centre, in the mean colour (thesis, §4.3.3.1)."""
 
     name: ClassVar[str] = "centroid-voxel"
     traits: ClassVar[CloudTraits] = CloudTraits(
-        title="CentroidVoxel",
-        family="sampling",
-        source="point-cloud thesis, §3.2.2.1, Algorithm 1",
-        strength="size",
-        of_degree=lambda degree: _VOXEL_STEP * degree,
-        keeps_order=False,
+        title="CentroidVoxel", family="sampling", source="point-cloud thesis, §3.2.2.1, Algorithm 1", strength="size",
+        of_degree=lambda degree: _VOXEL_STEP * degree, keeps_order=False,
         point_size=lambda size: float(np.clip(25.0 + 30.0 * (size / _VOXEL_STEP - 1) / 34, 25.0, 55.0)),
-    )
+    )  # fmt: skip
     size: float = param(0.005, "side of a voxel, metres", low=1e-9)
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
@@ -138,23 +123,17 @@ class CentroidVoxel(CloudAnonymizer):
 @CLOUD_ANONYMIZERS.add
 @dataclass(frozen=True)
 class UniformNoise(CloudAnonymizer):
-    """Each coordinate is moved by a draw from U(0, b), less the distribution's mean; colours stay.
+    """Each coordinate is moved by a draw from U(0, b), less its mean; colours stay (thesis, §4.3.3.2).
 
-    A seed and the cloud's name draw the same directions at every b, so a point moves in proportion to b: whoever knows
-    both, or has results at two b, takes the noise away. Without a seed every result has its own. The thesis' caption
-    calls the algorithm GaussianNoise; a = 0 by §4.3.3.2.
+    A seed and the cloud's name draw the same directions at every b, so whoever knows both can undo it.
     """
 
     name: ClassVar[str] = "uniform-noise"
     traits: ClassVar[CloudTraits] = CloudTraits(
-        title="UniformNoise",
-        family="noise",
-        source="point-cloud thesis, §3.2.2.2, Algorithm 2",
-        strength="b",
-        of_degree=lambda degree: 0.00064 * degree,
-        stochastic=True,
+        title="UniformNoise", family="noise", source="point-cloud thesis, §3.2.2.2, Algorithm 2", strength="b",
+        of_degree=lambda degree: 0.00064 * degree, stochastic=True,
         reversible_by="whoever has the seed, entirely; anyone, in part: a surface is fitted to the points",
-    )
+    )  # fmt: skip
     b: float = param(0.01, "width of the noise's interval, metres", low=0.0)
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
@@ -177,21 +156,13 @@ def taper_factors(z: NDArray[np.floating], r: float) -> NDArray[np.float64]:
 @CLOUD_ANONYMIZERS.add
 @dataclass(frozen=True)
 class Tapering(CloudAnonymizer):
-    """x and y are multiplied by a function of the point's rank along z; colours and order stay.
-
-    The thesis sorts the points by z, which changes no point; [−r, r] by §4.3.3.3. `ficgan.pointcloud.attack` reverses
-    it: z is not changed, so the ranks are known.
-    """
+    """x and y are multiplied by a function of the rank along z (thesis, §4.3.3.3); see `attack.untaper`."""
 
     name: ClassVar[str] = "tapering"
     traits: ClassVar[CloudTraits] = CloudTraits(
-        title="Tapering",
-        family="warping",
-        source="point-cloud thesis, §3.2.2.3, Algorithm 3",
-        strength="r",
-        of_degree=lambda degree: 0.087 * degree,
-        reversible_by="whoever guesses r, from the result alone",
-    )
+        title="Tapering", family="warping", source="point-cloud thesis, §3.2.2.3, Algorithm 3", strength="r",
+        of_degree=lambda degree: 0.087 * degree, reversible_by="whoever guesses r, from the result alone",
+    )  # fmt: skip
     r: float = param(1.0, "F is taken over [−r, r]", low=0.0)
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
@@ -204,26 +175,17 @@ class Tapering(CloudAnonymizer):
 @CLOUD_ANONYMIZERS.add
 @dataclass(frozen=True)
 class Merge2Faces(CloudAnonymizer):
-    """Each point is drawn towards the nearest point of another face that was registered to it.
+    """Each point is drawn towards the nearest point of another face registered to it (thesis, §4.3.3.4).
 
-    Weight 0 changes nothing, at weight 1 every point lies on the target. Colours are merged where both clouds have
-    them; otherwise the result has none, for those of the source alone would be its photo, untouched. The thesis' clouds
-    needed no global registration before ICP (§4.3.3.4).
-
-    At every weight below 1 whoever has the target reverses it (`ficgan.pointcloud.attack.unmerge`): points move towards
-    the target in a straight line, so the target point nearest to the result was the nearest to the source.
+    Colours are merged where both clouds have them, else left out. `attack.unmerge` reverses every weight below 1.
     """
 
     name: ClassVar[str] = "merge-2-faces"
     traits: ClassVar[CloudTraits] = CloudTraits(
-        title="Merge2Faces",
-        family="morphing",
-        source="point-cloud thesis, §3.2.2.4, Algorithm 4",
-        strength="weight",
-        of_degree=lambda degree: 0.0285 * degree,
-        needs_target=True,
+        title="Merge2Faces", family="morphing", source="point-cloud thesis, §3.2.2.4, Algorithm 4", strength="weight",
+        of_degree=lambda degree: 0.0285 * degree, needs_target=True,
         reversible_by="whoever has the target face, or what others became with it at a high degree, below weight 1",
-    )
+    )  # fmt: skip
     weight: float = param(0.5, "weight of the target face", low=0.0, high=1.0)
     coarse: Literal["auto", "always", "never"] = param(
         "auto",
@@ -244,7 +206,7 @@ class Merge2Faces(CloudAnonymizer):
         return _registered(_bytes(cloud), _bytes(self.target), self.coarse)
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
-        from ficgan.pointcloud.neighbours import closest
+        from ficgan.pointcloud.cloud import closest
 
         transform = self.registered(cloud).transform
         assert self.target is not None
@@ -281,29 +243,21 @@ def _registered(source: _Bytes, target: _Bytes, coarse: Literal["auto", "always"
 @CLOUD_ANONYMIZERS.add
 @dataclass(frozen=True)
 class SmoothKNN(CloudAnonymizer):
-    """Each point becomes the mean of its k nearest, itself included, in place and colour.
-
-    k = 1 changes nothing, k = all makes one point of the cloud. Of neighbours as far as the k-th, any may be taken, the
-    same ones each time. Point size 60 by §4.3.3.5.
-    """
+    """Each point becomes the mean of its k nearest, itself included, in place and colour (thesis, §4.3.3.5)."""
 
     name: ClassVar[str] = "smooth-knn"
     traits: ClassVar[CloudTraits] = CloudTraits(
-        title="SmoothKNN",
-        family="smoothing",
-        source="point-cloud thesis, §3.2.2.5, Algorithm 5",
-        strength="k",
-        of_degree=lambda degree: 8 * degree,
-        point_size=lambda k: 60.0,
+        title="SmoothKNN", family="smoothing", source="point-cloud thesis, §3.2.2.5, Algorithm 5", strength="k",
+        of_degree=lambda degree: 8 * degree, point_size=lambda k: 60.0,
         reversible_by="anyone, by half: k is found from the result, and what the means took is added again",
-    )
+    )  # fmt: skip
     k: int = param(80, "neighbours, the point itself included", low=1)
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
         cloud.need(self.k, f"SmoothKNN with k = {self.k}")
         if self.k == 1:
             return cloud.with_points(cloud.points.copy())
-        from ficgan.pointcloud.neighbours import mean_of_neighbours
+        from ficgan.pointcloud.cloud import mean_of_neighbours
 
         if cloud.colors is None:
             return cloud.with_points(mean_of_neighbours(cloud.points, cloud.points, self.k))
@@ -314,24 +268,17 @@ class SmoothKNN(CloudAnonymizer):
 @CLOUD_ANONYMIZERS.add
 @dataclass(frozen=True)
 class PMP(CloudAnonymizer):
-    """Point-mesh-point: the cloud's α-shape, and points sampled on its surface, with interpolated colours.
+    """Point-mesh-point: points sampled on the cloud's α-shape, with interpolated colours (thesis, §4.3.3.6).
 
-    A small α leaves scraps of the face with holes between them, or nothing, which is an error; the thesis discards
-    degrees 1 and 2 for this. A huge one gives the convex hull. An α-shape has an inner side too, behind the face.
-    n and the order of drawing by §4.3.3.6.
+    A small α leaves scraps, or nothing, which is an error; a huge one the convex hull.
     """
 
     name: ClassVar[str] = "pmp"
     traits: ClassVar[CloudTraits] = CloudTraits(
-        title="PMP",
-        family="point operations",
-        source="point-cloud thesis, §3.2.2.6, Algorithm 6",
-        strength="alpha",
-        of_degree=lambda degree: 0.00215 * degree,
-        stochastic=True,
-        keeps_order=False,
+        title="PMP", family="point operations", source="point-cloud thesis, §3.2.2.6, Algorithm 6", strength="alpha",
+        of_degree=lambda degree: 0.00215 * degree, stochastic=True, keeps_order=False,
         order_of=lambda alpha: "x" if alpha > _DRAWN_BY_X else "y",
-    )
+    )  # fmt: skip
     alpha: float = param(0.02, "largest circumradius of a tetrahedron that is kept, metres", low=0.0)
     n: int = param(10_352, "points of the result", low=1)
 
@@ -352,9 +299,7 @@ class PMP(CloudAnonymizer):
 def alpha_shape(points: Points, alpha: float) -> NDArray[np.int32]:
     """Triangles [F,3], rows of `points` [N,3], of the α-shape; none where α is too small, the convex hull at ∞.
 
-    They bound the Delaunay tetrahedra with a circumradius of at most α: Edelsbrunner and Mücke, "Three-Dimensional
-    Alpha Shapes", 1994, by the rule of Open3D, which the thesis used. InputError: fewer than four different points, or
-    all in a plane.
+    They bound the Delaunay tetrahedra with a circumradius of at most α (Edelsbrunner and Mücke 1994), as in Open3D.
     """
     corners, neighbours, radii = _tetrahedra(np.ascontiguousarray(points, np.float64).tobytes())
     kept = radii <= alpha
@@ -367,11 +312,7 @@ def alpha_shape(points: Points, alpha: float) -> NDArray[np.int32]:
 
 @lru_cache(maxsize=4)
 def _tetrahedra(data: bytes) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64]]:
-    """Delaunay tetrahedra, which do not depend on α: corners [T,4]; the tetrahedron opposite each, −1 outside; radii.
-
-    The radius [T] of the sphere through four corners, from the edges e, f, g at the first: |Σ e²·(f×g)| / 2|e·(f×g)|;
-    ∞ where the corners lie in a plane.
-    """
+    """Delaunay tetrahedra: corners [T,4]; the tetrahedron opposite each, −1 outside; radii."""
     from scipy.spatial import Delaunay, QhullError
 
     points = np.frombuffer(data).reshape(-1, 3)

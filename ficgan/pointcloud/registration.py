@@ -1,7 +1,4 @@
-"""Rigid registration of two clouds: normals, features, a global start where one is needed, point-to-plane ICP.
-
-Point-cloud thesis, §3.2.2.4 and §4.3.3.4 (the first stage of Merge2Faces). Lengths are metres.
-"""
+"""Rigid registration: normals, features, a global start, point-to-plane ICP (thesis, §3.2.2.4, §4.3.3.4). Metres."""
 
 from __future__ import annotations
 
@@ -14,13 +11,7 @@ from scipy.sparse import csr_array
 from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError, UsageError
-from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.neighbours import Tree, closest, search, thinned
-
-__all__ = [
-    "Registration", "alignment_of", "fpfh", "global_registration", "icp", "matches", "oriented", "pair_features",
-    "pca_normals", "register", "rigid_fits", "with_normals",
-]  # fmt: skip
+from ficgan.pointcloud.cloud import Cloud, Tree, closest, search, thinned
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -61,9 +52,7 @@ def register(
 ) -> Registration:
     """Lay a target, which moves, on a source, which stays (thesis, algorithm 4, lines 1–2).
 
-    `coarse` is the global registration before ICP: always, never, or (auto) where ICP from where the target lies ends
-    poorly; then the better of both is taken. InputError: a cloud of fewer than three points, a source on one line,
-    clouds that no motion lays on one another.
+    `coarse` is the global registration before ICP: always, never, or (auto) where ICP alone ends poorly.
     """
     if coarse not in ("auto", "always", "never"):
         raise UsageError(f"coarse is {coarse!r}; use auto, always or never")
@@ -85,18 +74,12 @@ def register(
 
 
 def icp(
-    moving: Cloud,
-    fixed: Cloud,
-    start: Floats | None = None,
-    *,
-    reach: float = 0.02,
-    iterations: int = 30,
+    moving: Cloud, fixed: Cloud, start: Floats | None = None, *, reach: float = 0.02, iterations: int = 30,
     tolerance: float = 1e-6,
-) -> Registration:
-    """Point-to-plane ICP (Chen and Medioni, 1992; thesis, equation 3.3) from a start [4,4].
+) -> Registration:  # fmt: skip
+    """Point-to-plane ICP (Chen and Medioni 1992; thesis, eq. 3.3) from a start [4,4], with pairs within `reach`.
 
-    No point is drawn to one farther than `reach`. It ends, as Open3D's does, where an iteration changes both fitness
-    and RMSE within `reach` by less than `tolerance`. The fixed cloud needs normals; their signs have no effect.
+    It ends as Open3D's: where fitness and RMSE within `reach` change by less than `tolerance`.
     """
     if fixed.normals is None:
         raise InputError("point-to-plane ICP needs normals of the cloud that stays; make them with with_normals")
@@ -131,7 +114,6 @@ def alignment_of(
 
 
 def _quality(distances: Floats, within: float) -> tuple[float, float]:
-    """Fitness and RMSE of the points whose nearest lies within a distance."""
     near = distances[distances <= within]
     return len(near) / len(distances), float(np.sqrt((near**2).mean())) if len(near) else 0.0
 
@@ -167,11 +149,7 @@ def with_normals(cloud: Cloud, *, neighbours: int = 30, side: Side = "front") ->
 
 
 def pca_normals(points: Floats, *, neighbours: int = 30) -> Floats:
-    """Unit normals [N,3] by principal components of each point's neighbours (Rusu, 2009, §4.3); signs mean nothing.
-
-    A point is one of its neighbours. Where they are on one line or one spot, the normal is some unit vector.
-    InputError: fewer than three points, or all of them on one line.
-    """
+    """Unit normals [N,3] by principal components of each point's neighbours (Rusu 2009, §4.3); signs mean nothing."""
     if len(points) < 3:
         raise InputError(f"normals need at least 3 points, and the cloud has {len(points)}")
     extent = np.linalg.svd(np.cov(points.T), compute_uv=False)
@@ -189,11 +167,7 @@ def pca_normals(points: Floats, *, neighbours: int = 30) -> Floats:
 
 
 def oriented(points: Floats, normals: Floats, side: Side = "front") -> Floats:
-    """Normals [N,3] turned to one side: "front", towards +x, for a face in the canonical frame; or "outwards".
-
-    Outwards is away from a point behind the surface, which turns with the cloud, so a face in any pose has the normals
-    of the same face in another; of a closed surface, the outside.
-    """
+    """Normals [N,3] turned to one side: "front", towards +x, or "outwards", away from the inside."""
     if side == "front":
         towards: Floats = np.array([[1.0, 0.0, 0.0]])
     else:  # the point behind: from the middle, along the direction that most normals share
@@ -208,10 +182,8 @@ def oriented(points: Floats, normals: Floats, side: Side = "front") -> Floats:
 def fpfh(cloud: Cloud, *, radius: float = 0.025, most: int = 100) -> Floats:
     """Fast point feature histograms [N,33] (Rusu, Blodow and Beetz, ICRA 2009, §III): 11 bins each of θ, α, φ.
 
-    As in the libraries that offer it, each of the three parts is scaled: a point's own histogram and the weighted sum
-    of its neighbours' add up to 100 each, so the unit of length has no effect (of the paper's 1/k · Σ 1/ω it has).
-    Neighbours are the nearest `most` points within `radius`; without one all bins are 0. Normals must have consistent
-    sides (`oriented`).
+    A point's own histogram and its neighbours' weighted sum add up to 100 each. Neighbours are the nearest `most`
+    within `radius`; normals must have consistent sides (`oriented`).
     """
     if cloud.normals is None:
         raise InputError("FPFH features need normals; make them with with_normals")
@@ -236,11 +208,7 @@ def fpfh(cloud: Cloud, *, radius: float = 0.025, most: int = 100) -> Floats:
 
 
 def pair_features(points: Floats, normals: Floats, first: NDArray[np.integer], second: NDArray[np.integer]) -> Floats:
-    """Three angles [M,3] of pairs of oriented points, in the Darboux frame of the one whose normal is nearer the line.
-
-    Rusu et al., ICRA 2009, equation 1: θ in −π…π; α = v·n_t and φ = u·d in −1…1. All 0 where there is no frame: the
-    points are one, or the line is along the normal.
-    """
+    """Angles [M,3] of pairs of oriented points (Rusu et al. 2009, eq. 1): θ in −π…π, α and φ in −1…1."""
     line = points[second] - points[first]
     apart = np.linalg.norm(line, axis=1)
     line /= np.where(apart > 0, apart, 1)[:, None]
@@ -262,10 +230,8 @@ def pair_features(points: Floats, normals: Floats, first: NDArray[np.integer], s
 def global_registration(moving: Cloud, fixed: Cloud, *, seed: int = 0) -> Floats:
     """The motion [4,4] that lays a cloud roughly on another, wherever both are; the same seed gives the same motion.
 
-    RANSAC (Fischler and Bolles, 1981; Rusu et al., ICRA 2009, §IV): triples of matches between FPFH features are drawn,
-    those whose triangles or normals do not fit are discarded, the motions of the others are ranked by how many matches
-    agree with them, then by how many points; ICP on the thinned clouds decides among the last few. Normals of either
-    cloud are made anew, independent of the pose. InputError: no three matches fit.
+    RANSAC (Fischler and Bolles 1981) over triples of FPFH matches, ranked by agreeing matches, then points; ICP on
+    thinned clouds decides among the best.
     """
     a, b = (with_normals(Cloud(thinned(cloud.points, _VOXEL)), side="outwards") for cloud in (moving, fixed))
     pairs = matches(*(fpfh(cloud, radius=_FEATURE_RADIUS) for cloud in (a, b)))
@@ -306,7 +272,6 @@ def rigid_fits(moving: Floats, fixed: Floats) -> tuple[Floats, Floats]:
 
 
 def _hypotheses(a: Cloud, b: Cloud, pairs: Rows, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Motions by triples of matches whose triangles and normals fit."""
     if len(pairs) < 3:
         return np.empty((0, 3, 3)), np.empty((0, 3))
     assert a.normals is not None and b.normals is not None
@@ -323,7 +288,6 @@ def _hypotheses(a: Cloud, b: Cloud, pairs: Rows, rng: np.random.Generator) -> tu
 
 
 def _ranked(a: Cloud, b: Cloud, pairs: Rows, rotations: Floats, shifts: Floats) -> list[int]:
-    """The motions worth refining, best first."""
     here, there = a.points[pairs[:, 0]], b.points[pairs[:, 1]]
     votes = np.empty(len(rotations), np.int64)
     for start in range(0, len(rotations), 256):

@@ -9,23 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
-from ficgan.pointcloud.cloud import Cloud, merged
-from ficgan.pointcloud.frame import FEWEST, Placed, canonical, other_faces
-from ficgan.pointcloud.landmarks import FaceLandmarks
-from ficgan.pointcloud.methods import CloudAnonymizer
-from ficgan.pointcloud.neighbours import (
+from ficgan.pointcloud.cloud import (
     OUTLIER_NEIGHBOURS,
     OUTLIER_RATIO,
+    Cloud,
     closest,
     farthest_point_sample,
+    merged,
     without_duplicates,
     without_outliers,
-)
-
-__all__ = [
-    "AnonymisedScan", "PreparationConfig", "Prepared", "Rest", "Segments", "anonymise_scan", "cautions",
-    "compare_scans", "prepare", "prepare_placed", "segmented",
-]  # fmt: skip
+)  # fmt: skip
+from ficgan.pointcloud.frame import FEWEST, FaceLandmarks, Placed, canonical, other_faces
+from ficgan.pointcloud.methods import CloudAnonymizer
 
 Rest = Literal["head", "keep", "drop"]
 
@@ -123,18 +118,13 @@ def prepare_placed(placed: Placed, config: PreparationConfig | None = None) -> P
         )
     last = _sampled(kept, config.last)
     counts = {
-        "scan": len(cloud) + duplicates,
-        "box": len(inner) + len(outer),
-        "inner": len(inner),
-        "first sampling": len(first),
-        "outliers": len(kept),
-        "last sampling": len(last),
-    }
+        "scan": len(cloud) + duplicates, "box": len(inner) + len(outer), "inner": len(inner),
+        "first sampling": len(first), "outliers": len(kept), "last sampling": len(last),
+    }  # fmt: skip
     return Prepared(last, outer, placed.transform, placed.how, placed.likeness, counts, config.last, duplicates)
 
 
 def _sampled(cloud: Cloud, count: int) -> Cloud:
-    """At most `count` points, in the order they had: a sample's own order would tell of nothing but the sampling."""
     return cloud if len(cloud) <= count else cloud.take(np.sort(farthest_point_sample(cloud.points, count)))
 
 
@@ -151,20 +141,13 @@ class AnonymisedScan:
 
 
 def anonymise_scan(
-    cloud: Cloud,
-    method: CloudAnonymizer,
-    *,
-    landmarks: FaceLandmarks | None = None,
-    config: PreparationConfig | None = None,
-    rest: Rest = "head",
-    name: str = "",
-) -> AnonymisedScan:
+    cloud: Cloud, method: CloudAnonymizer, *, landmarks: FaceLandmarks | None = None,
+    config: PreparationConfig | None = None, rest: Rest = "head", name: str = "",
+) -> AnonymisedScan:  # fmt: skip
     """Replace the face in a scan, metres, in any orientation (thesis, §4.1.4.2 and §4.3.2).
 
-    What lies within 14 cm of the nose tip is anonymised or left out. What lies farther away is not touched, and may
-    still tell something: ears, hair, the outline of the head. Of that, `rest` keeps what lies in the thesis' box
-    ("head"), all ("keep") or nothing ("drop"). Random draws with a seed depend on the seed and the scan's name.
-    InputError: no face was found, the method cannot work on it or leaves it as it was, or another face would stay.
+    What lies within 14 cm of the nose tip is anonymised or left out. Of the rest, which may still tell something,
+    `rest` keeps the thesis' box ("head"), all ("keep") or nothing ("drop").
     """
     placed = canonical(cloud, landmarks)
     if rest == "keep" and (others := placed.others or other_faces(cloud, placed)):
@@ -244,7 +227,6 @@ def _colours(before: Cloud, after: Cloud) -> str:
 
 
 def _registration(method: CloudAnonymizer, face: Cloud) -> dict[str, Any]:
-    """Fitness and RMSE of the target's registration, for a method that has one."""
     registered = getattr(method, "registered", None)
     if registered is None:
         return {}
@@ -257,8 +239,8 @@ def compare_scans(
 ) -> dict[str, Any]:
     """How far an anonymised face is from the clear one, in 3D; both clouds in metres and one frame; JSON-ready.
 
-    All points of the anonymised face count, also those that were moved out of the sphere which the clear one is cut by:
-    the first `face` points, as a record says, or all but those outside the sphere that are the clear scan's.
+    All points of the anonymised face count: the first `face` points, or all that are not the clear scan's outside the
+    sphere.
     """
     from ficgan.pointcloud.geometry import cloud_distances, curvature_error, normal_error
 
@@ -281,11 +263,8 @@ def compare_scans(
         )
     return {
         "points": {"clear": len(source), "anonymised": len(result), "outside": int((outside & ~untouched).sum())},
-        "frame": placed.how,
-        "chamfer_mm": round(1e3 * distances.chamfer, 4),
-        "hausdorff_mm": round(1e3 * distances.hausdorff, 3),
-        "hausdorff_95_mm": round(1e3 * distances.hausdorff_95, 3),
+        "frame": placed.how, "chamfer_mm": round(1e3 * distances.chamfer, 4),
+        "hausdorff_mm": round(1e3 * distances.hausdorff, 3), "hausdorff_95_mm": round(1e3 * distances.hausdorff_95, 3),
         "normal_error_degrees": round(normal_error(result, source), 2),
-        "curvature_error_per_m": round(curvature_error(result, source), 2),
-        "warnings": warnings,
-    }
+        "curvature_error_per_m": round(curvature_error(result, source), 2), "warnings": warnings,
+    }  # fmt: skip

@@ -1,11 +1,8 @@
-"""Where the face is in a cloud in any orientation and surroundings, in three stages.
+"""Where the face is in a cloud in any orientation, in metres, in three stages.
 
-1. Proposals: the nose tip may be each of the cloud's strongest peaks; its surroundings are tried in many orientations.
-2. Fit: the poses that agree best with the relief of a made face are refined; the person's own symmetry then corrects
-   what the relief, which belongs to nobody, gets wrong.
-3. Score: how like a face the result is.
-
-A face seen from the front is a relief x = T(y, z). Nothing of the made face was scanned. Lengths are metres.
+1. Proposals: strong peaks as nose tips, in many orientations. 2. Fit: the poses that agree best with the relief x =
+T(y, z) of a made face are refined, then corrected by the person's own symmetry. 3. Score: how like a face the result
+is.
 """
 
 from __future__ import annotations
@@ -22,10 +19,8 @@ from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError
-from ficgan.pointcloud.landmarks import FaceLandmarks
-from ficgan.pointcloud.neighbours import closest, mean_of_neighbours, search, thinned
-
-__all__ = ["Found", "Relief", "face_likeness", "face_size", "find_face", "mean_relief"]
+from ficgan.pointcloud.cloud import closest, mean_of_neighbours, search, thinned
+from ficgan.pointcloud.frame import FaceLandmarks
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -94,11 +89,7 @@ def find_face(points: Floats, sizes: Sequence[float] = SIZES) -> Found:
 
 
 def face_size(placed: Floats) -> float:
-    """How large a face [N,3] in the canonical frame is, in usual ones: the size at which it is most like a face.
-
-    Of twelve scans it is .83 to 1.10; where they are 1.5 or twice as large, as many times that, within a tenth. The
-    frame may be off as it is where the size is.
-    """
+    """How large a face [N,3] in the canonical frame is, in usual ones: the size at which it is most like a face."""
     near = placed[np.linalg.norm(placed, axis=1) < _SIZE_LIMITS[1] * (_REACH + _PEAK)]
     if len(near) < _FEW:
         return 1.0
@@ -121,7 +112,6 @@ def face_size(placed: Floats) -> float:
 
 
 def _thinned(points: Floats, cell: float) -> Floats:
-    """At most `_MOST` points, by larger cubes where it must be."""
     while len(found := thinned(points, cell)) > _MOST:
         cell *= 1.5
     return found
@@ -131,7 +121,6 @@ def _thinned(points: Floats, cell: float) -> Floats:
 
 
 def _poses(points: Floats) -> list[Floats]:
-    """The best different poses of a face of the usual size; none where nothing protrudes."""
     coarse = _thinned(points, _COARSE)
     proposals: list[tuple[float, Floats, Floats]] = []
     for tip, outward in _peaks(coarse):
@@ -148,7 +137,6 @@ def _poses(points: Floats) -> list[Floats]:
 
 
 def _peaks(sample: Floats) -> list[tuple[Floats, Floats]]:
-    """The points that protrude most, apart from each other, with the direction they protrude in."""
     pairs = cKDTree(sample).query_pairs(_PEAK, output_type="ndarray")
     close = np.linalg.norm(sample[pairs[:, 0]] - sample[pairs[:, 1]], axis=1) < _TIP
     near, beside = _adjacency(pairs, len(sample)), _adjacency(pairs[close], len(sample))
@@ -177,7 +165,6 @@ def _adjacency(pairs: NDArray[np.intp], count: int) -> csr_array:
 
 
 def _rolled(sample: Floats, tip: Floats, outward: Floats) -> list[tuple[float, Floats]]:
-    """Poses with one peak as the nose tip: the rolls that more points support than the rolls beside them."""
     near = sample[np.linalg.norm(sample - tip, axis=1) < _REACH] - tip
     rolls = Rotation.from_euler("x", np.arange(_ROLLS)[:, None] * 360.0 / _ROLLS, degrees=True)
     nods = Rotation.from_euler("z", np.array(_PITCHES)[:, None], degrees=True)
@@ -195,7 +182,6 @@ def _rolled(sample: Floats, tip: Floats, outward: Floats) -> list[tuple[float, F
 
 
 def _same(pose: Floats, other: Floats) -> bool:
-    """Whether two poses put the nose tip within 2 cm and face within 25 degrees of each other."""
     between = pose @ np.linalg.inv(other)
     return bool(np.linalg.norm(between[:3, 3]) < 0.02 and np.trace(between[:3, :3]) > 1 + 2 * np.cos(np.radians(25)))
 
@@ -204,7 +190,6 @@ def _same(pose: Floats, other: Floats) -> bool:
 
 
 def _finished(points: Floats, pose: Floats, cell: float) -> Found:
-    """The pose refined by the relief, the symmetry and the nose tip, on points thinned by `cell`; and its score."""
     near = points[np.linalg.norm(_moved(points, pose), axis=1) < _REACH + _PEAK]
     if len(near) < _FEW:
         return Found(pose, float("inf"), 0.0)
@@ -215,7 +200,6 @@ def _finished(points: Floats, pose: Floats, cell: float) -> Found:
 
 
 def _fitted(sample: Floats, pose: Floats) -> Floats:
-    """The pose after weighted least squares of the distances to the relief (Gauss-Newton, Tukey's weights)."""
     for bound in _BOUNDS:
         for _ in range(_STEPS):
             placed = _within_reach(sample, pose)
@@ -235,7 +219,6 @@ def _fitted(sample: Floats, pose: Floats) -> Floats:
 
 
 def _agreement(sample: Floats, pose: Floats) -> float:
-    """How good a pose is compared with others: many points lie on the relief, and what no bowl explains is alike."""
     placed = _within_reach(sample, pose)
     depth, slopes, known = mean_relief().at(placed)
     distance = np.where(known, (placed[:, 0] - depth) / np.sqrt(1 + (slopes**2).sum(axis=0)), np.nan)
@@ -248,7 +231,6 @@ def _agreement(sample: Floats, pose: Floats) -> float:
 
 
 def _symmetric(sample: Floats, pose: Floats) -> Floats:
-    """The pose (yaw, roll, shift sideways) whose plane z = 0 mirrors the face onto itself best, by closest points."""
     mirror = np.array([1.0, 1.0, -1.0])
     around = sample[np.linalg.norm(_moved(sample, pose), axis=1) < _REACH + 0.01]
     planes = around[search(around, around, min(16, len(around)))[1]] if len(around) else around[:, None]
@@ -273,7 +255,6 @@ def _symmetric(sample: Floats, pose: Floats) -> Floats:
 
 
 def _tip_at_origin(points: Floats, pose: Floats) -> Floats:
-    """The pose with the origin moved to the nose tip: what protrudes most near the plane of symmetry."""
     for reach in (0.03, 0.015):
         placed = _moved(points, pose)
         near = placed[(np.abs(placed[:, 2]) < 0.004) & (np.linalg.norm(placed, axis=1) < reach)]
@@ -300,7 +281,6 @@ def _matrix(rotation: Floats, shift: Floats) -> Floats:
 
 
 def _weights(distance: Floats, scale: float) -> Floats:
-    """1 at distance 0, 0 from `scale` on and where the distance is not known."""
     return np.where(np.abs(distance) < scale, 1 - (distance / scale) ** 2, 0.0)
 
 
@@ -337,10 +317,9 @@ def mean_relief() -> Relief:
 def face_likeness(placed: Floats) -> tuple[float, float]:
     """How like a face points [N,3] in the canonical frame are, 0…1, and their distance from the made face, metres.
 
-    Both are smoothed, and what a bowl explains is taken from both, as many things are bowls. The likeness is the
-    product of: the correlation of what is left, about eyes, nose and mouth; the part of these with points on it; the
-    correlation with the own mirror image; and the fourth root of the ratio of sizes, smaller to larger. The distance is
-    the root mean square over points within 2.5 cm.
+    The likeness is a product: the correlation with the relief about eyes, nose and mouth, less what a bowl explains;
+    the part of these with points on it; the correlation with the mirror image; and the fourth root of the ratio of
+    sizes.
     """
     depth, slopes, known = mean_relief().at(placed)
     near = known & (np.abs(placed[:, 0] - depth) < _NEAR)
@@ -366,7 +345,6 @@ def face_likeness(placed: Floats) -> tuple[float, float]:
 
 @lru_cache(maxsize=1)
 def _usual() -> tuple[Floats, Mask]:
-    """The foremost x of the usual made head in each cell, and where there is one."""
     from ficgan.pointcloud.frame import landmark_frame
     from ficgan.pointcloud.heads import HEAD, Expression, Features, Surface, marked, mesh
 
@@ -383,7 +361,6 @@ def _usual() -> tuple[Floats, Mask]:
 
 @lru_cache(maxsize=1)
 def _compared() -> tuple[Floats, Floats]:
-    """The usual face smoothed as clouds are, and the weights of its cells, 0 where it is not known."""
     face = _smoothed(*_usual(), _BLUR)
     weight = np.exp(-(((_places(np.ones(_SHAPE, bool)) - _MIDDLE) / _WIDTH) ** 2).sum(axis=1)).reshape(_SHAPE)
     return face, np.where(np.isfinite(face), weight, 0.0)

@@ -37,32 +37,21 @@ class ResidualUnit(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv2d(channels, channels, 3, padding=1),
-            nn.PReLU(channels),
-            nn.Conv2d(channels, channels, 3, padding=1),
-            nn.PReLU(channels),
-        )
+            nn.Conv2d(channels, channels, 3, padding=1), nn.PReLU(channels),
+            nn.Conv2d(channels, channels, 3, padding=1), nn.PReLU(channels),
+        )  # fmt: skip
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.body(x)
 
 
 class SphereFace20(nn.Module):
-    """Face embedding network of 20 convolutions: four stages, a stride-2 one and 1, 2, 4, 1 residual units each.
-
-    Args:
-        channels: of the four stages.
-        units: residual units of the four stages.
-        dimensions: D of the embedding.
-    Source: Liu et al. 2017, SphereFace: Deep Hypersphere Embedding for Face Recognition, Table 2 (20-layer CNN).
-    """
+    """Face embedding network of 20 convolutions in four stages (SphereFace, Table 2)."""
 
     def __init__(
-        self,
-        channels: tuple[int, ...] = (64, 128, 256, 512),
-        units: tuple[int, ...] = (1, 2, 4, 1),
+        self, channels: tuple[int, ...] = (64, 128, 256, 512), units: tuple[int, ...] = (1, 2, 4, 1),
         dimensions: int = 512,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         self.channels, self.units, self.dimensions = tuple(channels), tuple(units), dimensions
         stages, width = [], 3
@@ -87,13 +76,7 @@ class SphereFace20(nn.Module):
                     nn.init.zeros_(module.bias)
 
     def forward(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Embeddings and early feature maps.
-
-        Args:
-            x: [B, 3, 112, 96], RGB, (grey level − 127.5) / 128.
-        Returns:
-            float [B, D], not normalised, and the maps after the first three stages (strides 2, 4, 8).
-        """
+        """Embeddings [B, D] of x [B, 3, 112, 96], (grey level − 127.5) / 128, and maps of three stages."""
         maps = []
         for stage in self.stages:
             x = stage(x)
@@ -102,19 +85,16 @@ class SphereFace20(nn.Module):
 
 
 def angular_margin_loss(embeddings: Tensor, weight: Tensor, people: Tensor, *, weight_of_softmax: float) -> Tensor:
-    """A-Softmax: cross-entropy in which the own class is reached only at a quarter of the angle.
+    """A-Softmax: the own class is reached only at a quarter of the angle (SphereFace, eqs. 6–7, m = 4).
 
-    L = mean −log softmax(f)_y with f_j = ‖x‖ cos θ_j for the other classes and, for the own class,
-    f_y = ‖x‖ (λ cos θ_y + ψ(θ_y)) / (1 + λ), ψ(θ) = (−1)^k cos(4θ) − 2k for θ in [kπ/4, (k+1)π/4].
+    L = mean −log softmax(f)_y with f_j = ‖x‖ cos θ_j for the other classes and, for the own class, f_y = ‖x‖ (λ cos θ_y
+    + ψ(θ_y)) / (1 + λ), ψ(θ) = (−1)^k cos(4θ) − 2k for θ in [kπ/4, (k+1)π/4].
 
     Args:
         embeddings: [B, D], not normalised.
         weight: [P, D], one row per person, normalised here.
         people: int64 [B], 0..P−1.
         weight_of_softmax: λ ≥ 0; annealed from large (plain softmax) to small (the full margin).
-    Returns:
-        scalar.
-    Source: Liu et al. 2017, SphereFace, eqs. (6)–(7), m = 4; λ as in section 4.1's annealing.
     """
     norm = embeddings.norm(dim=1, keepdim=True)
     cosine = F.linear(embeddings / norm.clamp_min(1e-12), F.normalize(weight)).clamp(-1, 1)
@@ -125,10 +105,7 @@ def angular_margin_loss(embeddings: Tensor, weight: Tensor, people: Tensor, *, w
 
 
 def margin(cosine: Tensor) -> Tensor:
-    """ψ(θ) from cos θ, for m = 4: falls from 1 to −7 as θ goes from 0 to π, smooth enough for gradients.
-
-    cos 4θ is the Chebyshev polynomial 8c⁴ − 8c² + 1, so no arccos (infinite slope at ±1) is differentiated.
-    """
+    """ψ(θ) from cos θ, for m = 4, falling from 1 to −7; by the Chebyshev polynomial of cos 4θ."""
     # k = number of quarter turns passed; constant between its jumps, where ψ itself is continuous.
     turn = torch.arccos(cosine.detach().clamp(-1, 1)) * (MARGIN / math.pi)
     k = turn.floor().clamp(0, MARGIN - 1)

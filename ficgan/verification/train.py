@@ -28,7 +28,7 @@ from ficgan.verification.sphereface import (
     load_whole,
     save_sphereface,
     save_whole,
-)
+)  # fmt: skip
 from ficgan.verification.verifier import AlignedInput
 
 _MEAN, _SCALE = 127.5, 128.0
@@ -37,15 +37,7 @@ _SCHEMA = 1
 
 @dataclass(frozen=True)
 class VerifierTraining:
-    """Numbers of a training run; the defaults are the paper's where it gives them.
-
-    Args:
-        learning_rate: of SGD at the start; divided by 10 after 4/7 and 6/7 of the steps, as in the paper.
-        clip: largest norm of the gradient (not in the paper: without it a high rate can diverge).
-        base, gamma, least: of λ, see `annealed`.
-        held_out: fraction of the people kept for measuring, never trained on.
-        seed: of the weights, the shuffles and the split of the people.
-    """
+    """Numbers of a training run, the paper's where it gives them; `base`, `gamma`, `least` are of λ."""
 
     steps: int = 28_000
     batch: int = 128
@@ -73,14 +65,7 @@ class VerifierTraining:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How well pairs of held-out people's images are told apart.
-
-    Attributes:
-        accuracy: share of right decisions at the best threshold, equally many same and different pairs, 0..1.
-        auc: area under the ROC curve, 0..1; chance is .5.
-        threshold: the cosine at which `accuracy` is reached.
-        same, different: mean cosine of the two kinds of pairs, of which there are `pairs` each.
-    """
+    """How well pairs of held-out people are separated at the best cosine `threshold`; mean cosines."""
 
     accuracy: float
     auc: float
@@ -91,16 +76,7 @@ class Accuracy:
 
 
 class VerifierTrainer:
-    """SphereFace-20 with its angular-margin head on one data set; resumes from its state exactly.
-
-    Args:
-        data: images; their labels name the people, or else their folders do.
-        alignment: where the landmarks lie in the images.
-        config: numbers of the run.
-        device: where to train.
-    Raises:
-        InputError: fewer than two people to train on, or none with two images to measure on.
-    """
+    """SphereFace-20 with its angular-margin head on one data set; resumes from its state exactly."""
 
     def __init__(self, data: FaceData, *, alignment: Alignment, config: VerifierTraining, device: str = "cpu") -> None:
         self.data, self.config, self.device = data, config, torch.device(device)
@@ -115,11 +91,9 @@ class VerifierTrainer:
         self.network = network.to(self.device)
         self.aligned = AlignedInput(alignment, data.resolution, SPHEREFACE_POINTS, SPHEREFACE_SIZE).to(self.device)
         self.optimizer = torch.optim.SGD(
-            [*self.network.parameters(), *self.head.parameters()],
-            config.learning_rate,
-            momentum=config.momentum,
+            [*self.network.parameters(), *self.head.parameters()], config.learning_rate, momentum=config.momentum,
             weight_decay=config.weight_decay,
-        )
+        )  # fmt: skip
         # SGD would make these at its first step; made here, a state is whole at any step.
         for _, parameter in self._parameters():
             self.optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
@@ -164,7 +138,6 @@ class VerifierTrainer:
         return verification_accuracy(embeddings, self.test_people, pairs=pairs, seed=self.config.seed)
 
     def _input(self, rows: Tensor) -> Tensor:
-        """float32 [B, 3, 112, 96], as SphereFace sees it."""
         x = self.images[rows].to(self.device).float() / 127.5 - 1
         return (self.aligned(x) - _MEAN) / _SCALE
 
@@ -211,10 +184,7 @@ class VerifierTrainer:
 
 
 def verification_accuracy(embeddings: Tensor, people: NDArray[np.int64], *, pairs: int, seed: int) -> Accuracy:
-    """Tell pairs of images of the same person from pairs of different people by the cosine of embeddings [N, D].
-
-    At least two people and one with two images are needed; at most `pairs` of each kind are drawn.
-    """
+    """Separate pairs of one person from pairs of two by the cosine of embeddings [N, D]."""
     unit = F.normalize(embeddings.double()).numpy()
     rng = np.random.default_rng(seed)
     order = np.argsort(people, kind="stable")
@@ -233,17 +203,12 @@ def verification_accuracy(embeddings: Tensor, people: NDArray[np.int64], *, pair
     best = int(np.argmax(right))
     below = np.searchsorted(d_sorted, s, "left") + np.searchsorted(d_sorted, s, "right")
     return Accuracy(
-        accuracy=float(right[best] / (2 * len(s))),
-        auc=float(below.mean() / (2 * len(d))),
-        threshold=float(thresholds[best]),
-        same=float(s.mean()),
-        different=float(d.mean()),
-        pairs=len(s),
-    )
+        accuracy=float(right[best] / (2 * len(s))), auc=float(below.mean() / (2 * len(d))),
+        threshold=float(thresholds[best]), same=float(s.mean()), different=float(d.mean()), pairs=len(s),
+    )  # fmt: skip
 
 
 def _split(people: NDArray[np.int64], config: VerifierTraining) -> tuple[Tensor, Tensor, Tensor, NDArray[np.int64]]:
-    """Rows to train on and to measure on, with disjoint people; those to train on numbered 0..P−1."""
     known = np.unique(people[people >= 0])
     shuffled = known[np.random.default_rng(config.seed).permutation(len(known))]
     count = max(2, round(config.held_out * len(known)))

@@ -1,8 +1,4 @@
-"""V: any face recogniser as a frozen network that is differentiable in the image.
-
-A crop of a checkpoint is carried to the recogniser's crop by one similarity. ONNX recognisers become torch modules,
-rewritten to cost less and to hand out early feature maps.
-"""
+"""V: any face recogniser as a frozen network that is differentiable in the image, behind one similarity of crops."""
 
 from __future__ import annotations
 
@@ -63,12 +59,11 @@ class VAugment:
 class AlignedInput(nn.Module):
     """Carries crops of a checkpoint to the crops a recogniser was trained on; differentiable, always float32.
 
-    The similarity takes the checkpoint's five template points to the recogniser's. What lies outside the checkpoint's
-    crop is black: stretching the crop over the recogniser's instead makes strangers look alike (mean cosine .58).
+    What lies outside the checkpoint's crop is black: stretching it instead makes strangers look alike (mean cosine
+    .58).
 
     Args:
-        alignment: where the landmarks lie in the checkpoint's crops.
-        resolution: side R of those crops, pixels.
+        resolution: side R of the checkpoint's crops, pixels.
         points: [5, 2] where the recogniser expects them, pixels (x, y), centres at integers.
         size: (height, width) of the recogniser's input.
         augment: random variation, applied when `forward` is given a generator.
@@ -77,13 +72,9 @@ class AlignedInput(nn.Module):
     theta: Tensor
 
     def __init__(
-        self,
-        alignment: Alignment,
-        resolution: int,
-        points: ArrayLike,
-        size: tuple[int, int],
+        self, alignment: Alignment, resolution: int, points: ArrayLike, size: tuple[int, int],
         augment: VAugment | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         self.size, self.augment, self.resolution = size, augment, resolution
         matrix = similarity(alignment.points(resolution), points)
@@ -138,12 +129,10 @@ def _theta(matrix: NDArray[np.float64], resolution: int, size: tuple[int, int]) 
 
 
 def _uniform(rows: int, batch: int, generator: torch.Generator, device: torch.device) -> Tensor:
-    """[rows, batch] uniform in [−1, 1], drawn where the generator lives: the same draw for every device of the data."""
     return torch.rand(rows, batch, generator=generator, device=generator.device).to(device) * 2 - 1
 
 
 def _jitter_colour(x: Tensor, augment: VAugment, generator: torch.Generator) -> Tensor:
-    """Brightness, contrast about mid-grey and saturation as one 3×3 matrix and one offset per image."""
     brightness, contrast, saturation = _uniform(3, len(x), generator, x.device)
     gain = (1 + augment.brightness * brightness) * (1 + augment.contrast * contrast)
     offset = -127.5 * augment.contrast * contrast
@@ -164,14 +153,7 @@ def _blur_and_noise(y: Tensor, augment: VAugment, generator: torch.Generator) ->
 
 
 class Verifier(nn.Module):
-    """A frozen recogniser behind the alignment of a checkpoint.
-
-    Args:
-        network: maps [B, 3, h, w] to (embeddings [B, D], list of feature maps).
-        aligned: carries a checkpoint's crops to the network's, in grey levels 0..255.
-        mean, scale: the network sees (grey level − mean) / scale.
-        name: for messages and training records.
-    """
+    """A frozen recogniser behind the alignment of a checkpoint; it sees (grey level − mean) / scale."""
 
     def __init__(self, network: nn.Module, aligned: AlignedInput, *, mean: float, scale: float, name: str) -> None:
         super().__init__()
@@ -213,17 +195,7 @@ class Verifier(nn.Module):
 def load_verifier(
     spec: str, *, alignment: Alignment, resolution: int, augment: VAugment | None = None, device: str = "cpu"
 ) -> Verifier:
-    """Load a verification network.
-
-    Args:
-        spec: "sphereface20:PATH" (a safetensors file of `ficgan train-verifier`) or "onnx:PATH" (any face recogniser
-            with one image input of fixed size; the five-point ArcFace template, 112×112, is assumed).
-        alignment, resolution: where the landmarks lie in the crops V will see, and their side R, pixels.
-        augment: random variation before V, applied when `forward` is given a generator.
-    Raises:
-        UsageError: the spec is of no known kind.
-        InputError: the file is missing, damaged, or not a face recogniser.
-    """
+    """Load a verification network: "sphereface20:PATH", or "onnx:PATH" (ArcFace's template, 112×112)."""
     kind, _, file = spec.partition(":")
     if kind not in ("sphereface20", "onnx") or not file:
         raise UsageError(f"Verifier {spec!r} is not known; write sphereface20:PATH or onnx:PATH.")
@@ -246,11 +218,7 @@ TAP_SIZES = (56, 28, 14)  # at 112 px: strides 2, 4 and 8
 
 
 def load_onnx(path: Path) -> tuple[nn.Module, tuple[int, int], float, float]:
-    """A recogniser's network as a module that returns (embeddings, feature maps).
-
-    Returns:
-        the module; (height, width) of its input; mean and scale of (grey level − mean) / scale that it expects.
-    """
+    """A recogniser's network returning (embeddings, maps); (height, width) of its input; its mean and scale."""
     import onnx
     import onnx2torch
 
@@ -302,7 +270,6 @@ def _module(graph: fx.GraphModule, node: fx.Node) -> nn.Module | None:
 
 
 def _constant(graph: fx.GraphModule, arg: object) -> Tensor | None:
-    """The tensor behind a node that only hands out a constant."""
     if not isinstance(arg, fx.Node):
         return None
     value: object = None
@@ -314,7 +281,6 @@ def _constant(graph: fx.GraphModule, arg: object) -> Tensor | None:
 
 
 def _replace(graph: fx.GraphModule, node: fx.Node, module: nn.Module, source: fx.Node) -> None:
-    """Put `module` in the place of `node`, fed by `source` alone."""
     name = f"own_{node.name}"
     graph.add_module(name, module)
     with graph.graph.inserting_before(node):
@@ -324,7 +290,6 @@ def _replace(graph: fx.GraphModule, node: fx.Node, module: nn.Module, source: fx
 
 
 def _fold_affine(graph: fx.GraphModule) -> None:
-    """Fold into a convolution what follows it: batch norm, or a product, sum or difference with a value per channel."""
     for node in list(graph.graph.nodes):
         module = _module(graph, node)
         source = next((arg for arg in node.args if isinstance(_node_module(graph, arg), nn.Conv2d)), None)
@@ -352,7 +317,6 @@ def _node_module(graph: fx.GraphModule, arg: object) -> nn.Module | None:
 def _folded(
     graph: fx.GraphModule, node: fx.Node, module: nn.Module, source: fx.Node, conv: nn.Conv2d
 ) -> nn.Conv2d | None:
-    """`conv` with the product or sum of `node` in its weights, or None where that is not what `node` computes."""
     function = getattr(module, "math_op_function", None)
     if len(node.args) != 2 or node.args[0] is not source or conv.padding_mode != "zeros":
         return None
@@ -381,7 +345,6 @@ def _folded(
 
 
 def _activations(graph: fx.GraphModule) -> None:
-    """Activations by torch's own modules, in place where they read a convolution's output that nobody else reads."""
     for node in list(graph.graph.nodes):
         module = _module(graph, node)
         source = node.args[0] if node.args else None
@@ -401,10 +364,6 @@ def _activations(graph: fx.GraphModule) -> None:
 
 
 def _add_taps(graph: fx.GraphModule, size: tuple[int, int]) -> None:
-    """Make the module return (output, maps): for each stride, the last of the narrowest activations of that size.
-
-    The narrowest are the trunk; the wide ones between are a block's inner expansion.
-    """
     device = next((p.device for p in graph.parameters()), torch.device("cpu"))
     with torch.no_grad():
         ShapeProp(graph).propagate(torch.zeros(2, 3, *size, device=device))
@@ -427,16 +386,10 @@ def _add_taps(graph: fx.GraphModule, size: tuple[int, int]) -> None:
 
 
 def _overwritten(graph: fx.GraphModule, node: fx.Node) -> bool:
-    """Whether an activation works in place on this node's output."""
     return any(getattr(_module(graph, user), "inplace", False) for user in node.users)
 
 
 class _ClampInPlace(nn.Module):
-    """ReLU6 and its like in place: torch's own keeps a copy of its input for the gradient, this keeps the output.
-
-    Halves the memory of a MobileFaceNet and saves an eighth of its forward pass.
-    """
-
     inplace = True
 
     def __init__(self, low: float, high: float) -> None:

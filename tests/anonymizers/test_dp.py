@@ -24,7 +24,7 @@ from ficgan.anonymizers.dp import (
     _nearest,
     colour_clusters,
     samples_allowed,
-)
+)  # fmt: skip
 from ficgan.errors import UsageError
 
 Images = NDArray[np.uint8]
@@ -203,18 +203,14 @@ def test_what_is_declared() -> None:
 @pytest.mark.parametrize(
     ("name", "given_", "words"),
     [
-        ("dp-pix", {"eps": 0.0}, "eps is 0.0"),
-        ("dp-pix", {"eps": math.inf}, "eps is inf"),
-        ("dp-pix", {"block": 0}, "block is 0"),
-        ("dp-pix", {"m": 0}, "m is 0"),
-        ("dp-pix", {"block": 2.5}, "whole number"),
-        ("dp-pix", {"variant": "x"}, "as_described, as_released"),
-        ("dp-snow", {"delta": 1.01}, "delta is 1.01"),
-        ("dp-snow", {"delta": -0.1}, "delta is -0.1"),
+        ("dp-pix", {"eps": 0.0}, "eps is 0.0"), ("dp-pix", {"eps": math.inf}, "eps is inf"),
+        ("dp-pix", {"block": 0}, "block is 0"), ("dp-pix", {"m": 0}, "m is 0"),
+        ("dp-pix", {"block": 2.5}, "whole number"), ("dp-pix", {"variant": "x"}, "as_described, as_released"),
+        ("dp-snow", {"delta": 1.01}, "delta is 1.01"), ("dp-snow", {"delta": -0.1}, "delta is -0.1"),
         ("dp-snow", {"d": 0.5}, "no parameter 'd'"),
     ],
 )
-def test_wrong_parameters(name: str, given_: dict[str, object], words: str) -> None:
+def test_wrong_parameters(name: str, given_: dict[str, object], words: str) -> None:  # fmt: skip
     with pytest.raises(UsageError, match=words):
         ANONYMIZERS.make(name, **given_)
 
@@ -475,14 +471,10 @@ def test_what_is_declared_samp() -> None:
 @pytest.mark.parametrize(
     ("given_", "words"),
     [
-        ({"eps": -1.0}, "eps is -1.0"),
-        ({"eps": math.nan}, "eps is nan"),
-        ({"k": 0}, "k is 0"),
-        ({"m": 0}, "m is 0"),
-        ({"threshold": -1.0}, "threshold is -1.0"),
-        ({"variant": "x"}, "as_described, as_released"),
+        ({"eps": -1.0}, "eps is -1.0"), ({"eps": math.nan}, "eps is nan"), ({"k": 0}, "k is 0"), ({"m": 0}, "m is 0"),
+        ({"threshold": -1.0}, "threshold is -1.0"), ({"variant": "x"}, "as_described, as_released"),
     ],
 )
-def test_wrong_parameters_samp(given_: dict[str, object], words: str) -> None:
+def test_wrong_parameters_samp(given_: dict[str, object], words: str) -> None:  # fmt: skip
     with pytest.raises(UsageError, match=words):
         DPSamp(**given_)  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ from ficgan.lab.attacks.diffusion import (
     posterior,
     sample,
     target,
-)
+)  # fmt: skip
 from ficgan.lab.attacks.revelio import PREDICTIONS, SCHEDULES, Schedule
 
 LINEAR = Schedule(50, 1e-3, 0.2)

@@ -28,7 +28,7 @@ from ficgan.lab.attacks.networks import (
     generator_loss,
     halvings_for,
     receptive_field,
-)
+)  # fmt: skip
 from ficgan.lab.attacks.training import STATE, WEIGHTS
 from ficgan.models import load_tensors
 
@@ -105,7 +105,7 @@ class TestTraining:
     def test_learns_to_undo_a_negative(self) -> None:
         pairs = smooth_pairs(200)
         told: list[tuple[int, int, str]] = []
-        attacker = replace(SMALL, epochs=30, batch=20).fit(pairs, told=lambda *step: told.append(step))
+        attacker = replace(SMALL, epochs=30, batch=20).fit(pairs, progress=lambda *step: told.append(step))
         fresh = smooth_pairs(20, seed=9)
         error = np.abs(attacker.guess(fresh.anonymised).astype(int) - fresh.clear.images).mean()
         naive = np.abs(fresh.anonymised.images.astype(int) - fresh.clear.images).mean()
@@ -183,10 +183,10 @@ class TestWorkspace:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            SMALL.fit(pairs, workspace=tmp_path, told=stop)
+            SMALL.fit(pairs, workspace=tmp_path, progress=stop)
         assert (tmp_path / "state.safetensors").exists() and not (tmp_path / "attacker.safetensors").exists()
         seen: list[int] = []
-        resumed = SMALL.fit(pairs, workspace=tmp_path, told=lambda done, total, stage: seen.append(done))
+        resumed = SMALL.fit(pairs, workspace=tmp_path, progress=lambda done, total, stage: seen.append(done))
         assert same_weights(whole, resumed) and seen[0] > 1
         assert not (tmp_path / "state.safetensors").exists()
 
@@ -235,14 +235,14 @@ class TestWorkspace:
 
         monkeypatch.setattr(training._Run, "_save", save)
         with pytest.raises(KeyboardInterrupt):
-            replace(SMALL, epochs=100).fit(smooth_pairs(), workspace=tmp_path, told=told)
+            replace(SMALL, epochs=100).fit(smooth_pairs(), workspace=tmp_path, progress=told)
         assert [round(time) for time in saved[:3]] == [80, 300, 520]
         assert len(saved) == 6 and clock[0] == 1060  # five on the way, one at the stop
 
     def test_a_finished_training_is_read_not_repeated(self, tmp_path: Path) -> None:
         pairs = smooth_pairs()
         first = SMALL.fit(pairs, workspace=tmp_path)
-        again = SMALL.fit(pairs, workspace=tmp_path, told=lambda *step: pytest.fail("it trained again"))
+        again = SMALL.fit(pairs, workspace=tmp_path, progress=lambda *step: pytest.fail("it trained again"))
         assert same_weights(first, again)
         records = [json.loads(line) for line in (tmp_path / "stats.jsonl").read_text().splitlines()]
         assert len(records) == first.record["epochs"] and "held_out" in records[-1]
@@ -272,13 +272,11 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("spoil", "told"),
         [
-            ("missing", "does not exist"),
-            ("cut", "damaged|cannot be read|incomplete"),
-            ("foreign", "not written by ficgan"),
-            ("model", "not a"),
+            ("missing", "does not exist"), ("cut", "damaged|cannot be read|incomplete"),
+            ("foreign", "not written by ficgan"), ("model", "not a"),
         ],
     )
-    def test_a_file_that_is_no_attacker(self, tmp_path: Path, spoil: str, told: str) -> None:
+    def test_a_file_that_is_no_attacker(self, tmp_path: Path, spoil: str, told: str) -> None:  # fmt: skip
         from safetensors.torch import save_file
 
         path = tmp_path / "a.safetensors"
@@ -463,7 +461,7 @@ def test_the_discriminator_is_in_the_state_of_a_training_and_not_in_the_weights(
 
     attacker, seen = tiny(epochs=2), inverted_pairs(16)
     with pytest.raises(KeyboardInterrupt):
-        attacker.fit(seen, workspace=tmp_path, told=interrupt)
+        attacker.fit(seen, workspace=tmp_path, progress=interrupt)
     state, _ = load_tensors(tmp_path / STATE, kind="attacker training state")
     wanted = {f"module.discriminator.{key}" for key in PatchGAN(8, 1).state_dict()}
     assert wanted <= set(state) and any(key.startswith("optimizer.discriminator.") for key in state)

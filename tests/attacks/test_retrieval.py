@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from sklearn import metrics
 
 from ficgan.errors import FicganError
-from ficgan.lab.attacks import retrieval
-from ficgan.lab.attacks.retrieval import RULES, Metric, Rule, choose_threshold, ood_curve, retrieve
+from ficgan.lab.attacks import revelio as retrieval
+from ficgan.lab.attacks.revelio import RULES, Metric, Rule, choose_threshold, ood_curve, retrieve
 
 
 def distance(a: np.ndarray, b: np.ndarray, metric: str) -> float:

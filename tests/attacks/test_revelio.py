@@ -164,7 +164,7 @@ def test_what_auto_came_to_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        few.fit(pairs(), workspace=tmp_path, told=stop)
+        few.fit(pairs(), workspace=tmp_path, progress=stop)
     resumed = few.fit(pairs(), workspace=tmp_path)
     read = few.fit(pairs(), workspace=tmp_path)
     whole = dataclasses.replace(few, precision="bfloat16").fit(pairs())
@@ -179,14 +179,11 @@ def test_what_auto_came_to_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"guidance": 2.0}, "dropped"),
-        ({"mults": "1-x"}, "whole numbers"),
-        ({"steps": 5}, "too few"),
-        ({"preset": "huge"}, "use one of"),
-        ({"predicts": "score"}, "use one of"),
+        ({"guidance": 2.0}, "dropped"), ({"mults": "1-x"}, "whole numbers"), ({"steps": 5}, "too few"),
+        ({"preset": "huge"}, "use one of"), ({"predicts": "score"}, "use one of"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(given: dict[str, object], said: str) -> None:
+def test_settings_that_cannot_work_are_refused(given: dict[str, object], said: str) -> None:  # fmt: skip
     with pytest.raises(UsageError, match=said):
         REVERSERS.make("revelio", **given)
 

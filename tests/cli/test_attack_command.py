@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shlex
 import shutil
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from PIL import Image
+from texture_world import judged_by_textures, write_people
 
 from ficgan.cli import attack as command
 from ficgan.cli._progress import Progress
@@ -24,7 +23,7 @@ from ficgan.cli.attack import NOTICE, attack
 from ficgan.errors import UsageError
 from ficgan.faces import Alignment, Face
 from ficgan.lab import bench as lab_bench
-from ficgan.lab import matrix, readers, reversal
+from ficgan.lab import matrix, reversal
 from ficgan.lab.attacks import learned
 from ficgan.lab.attacks.learned import read_header
 from ficgan.lab.matrix_config import MatrixConfig, load_attack
@@ -42,26 +41,6 @@ CONFIG = {
 }  # fmt: skip
 
 
-@dataclass
-class Textures:
-    """Reads a coarse copy of the crop: what tells the made people apart."""
-
-    name: str = "textures"
-    metric: str = "cosine"
-    match_threshold: float = 0.5
-
-    def embed(self, image: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
-        small = image.reshape(8, SIDE // 8, 8, SIDE // 8, 3).mean((1, 3)).astype(np.float32)
-        return (small - small.mean()).reshape(1, -1) + 1e-3
-
-
-class Nothing:
-    name = "finds nothing"
-
-    def detect(self, image: np.ndarray) -> list[object]:
-        return []
-
-
 class Middle:
     name = "finds one in the middle"
 
@@ -77,31 +56,16 @@ def call(*words: object) -> tuple[int, str, str]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _judge() -> Any:
-    judge = readers.Reader(Textures(), "textures", "textures", "textures-1")  # type: ignore[arg-type]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(readers, "get_readers", lambda names, device="cpu": [judge])
-        patch.setattr(lab_bench, "_detector", lambda name: Nothing())
+        judged_by_textures(patch)
         patch.setattr(reversal, "_judges", lambda: Judges(missing={"squeezenet": "not here"}))
-        lab_bench._cached_bench.cache_clear()
         yield
     lab_bench._cached_bench.cache_clear()
 
 
 @pytest.fixture(scope="module")
 def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("faces")
-    rng = np.random.default_rng(0)
-    with (folder / "labels.csv").open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["file", "person"])
-        for person in range(PEOPLE):
-            texture = rng.normal(size=(8, 8, 3)).repeat(4, 0).repeat(4, 1) * 40
-            for index in range(EACH):
-                pixels = 128 + texture + rng.normal(size=(SIDE, SIDE, 3)) * 12
-                name = f"{person:03d}-{index}.png"
-                Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / name)
-                table.writerow([name, person])
-    return folder
+    return write_people(tmp_path_factory.mktemp("faces"), PEOPLE, EACH)
 
 
 @pytest.fixture(scope="module")
@@ -190,17 +154,15 @@ def test_an_interrupted_training_says_how_to_go_on(
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("autoencoder65",), 2, "did you mean autoencoder6"),
-        (("CONFIG", "attacker.sise=16"), 2, "did you mean size"),
+        (("autoencoder65",), 2, "did you mean autoencoder6"), (("CONFIG", "attacker.sise=16"), 2, "did you mean size"),
         (("CONFIG", "attacker=ridge"), 2, "learns within an evaluation"),
         (("CONFIG", "set.split.attacker=0"), 2, "nobody to learn from"),
-        (("CONFIG", "--layout", "celebaa"), 2, "celeba"),
-        (("CONFIG", "--device", "tpu"), 2, "tpu"),
+        (("CONFIG", "--layout", "celebaa"), 2, "celeba"), (("CONFIG", "--device", "tpu"), 2, "tpu"),
     ],
 )
 def test_mistakes_are_one_sentence(
     words: tuple[str, ...], code: int, said: str, faces: Path, config: Path, tmp_path: Path
-) -> None:
+) -> None:  # fmt: skip
     words = tuple(str(config) if word == "CONFIG" else word for word in words)
     got, out, err = call("train", *words, "--data", faces, "--labels", faces / "labels.csv", "-o", tmp_path / "r")
     told = err.replace(NOTICE + "\n", "")
@@ -281,14 +243,8 @@ def test_the_evaluation_computes_where_it_is_told(
         learned, "load_attacker", lambda path, device: given.append(device) or load(path, device=device)
     )
     words = (
-        "evaluate",
-        trained[0] / "attacker.safetensors",
-        "--data",
-        faces,
-        "--labels",
-        faces / "labels.csv",
-        "--quiet",
-    )
+        "evaluate", trained[0] / "attacker.safetensors", "--data", faces, "--labels", faces / "labels.csv", "--quiet",
+    )  # fmt: skip
     code, said, err = call(*words, "-o", tmp_path / "out", "--resamples", "20", "--no-report", "--device", "cpu")
     assert code == 0 and set(given) == {"cpu"}, err
     assert "autoencoder (trained)" in {one["attacker"] for one in json.loads(said)["reversed"]}

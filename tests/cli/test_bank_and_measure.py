@@ -18,7 +18,7 @@ from ficgan.data import open_faces
 from ficgan.errors import UsageError
 from ficgan.faces import Alignment, MediaPipeMesh
 from ficgan.identity import IdentityBank, encode_faces
-from ficgan.lab.basics import fidelity, measure_photos
+from ficgan.lab.bars.bench import fidelity, measure_photos
 from ficgan.models import FICGAN, CheckpointHeader, load_checkpoint, save_checkpoint
 
 CONFIG = ModelConfig(
@@ -221,18 +221,10 @@ def test_measure_reports_every_setting(checkpoint: Path, faces: Path, tmp_path: 
     done = CliRunner().invoke(
         measure,
         [
-            "--checkpoint",
-            str(checkpoint),
-            "--bank",
-            str(tmp_path / "bank.safetensors"),
-            "--aligned",
-            str(faces),
-            "--k",
-            "5",
-            "--limit",
-            "3",
+            "--checkpoint", str(checkpoint), "--bank", str(tmp_path / "bank.safetensors"), "--aligned", str(faces),
+            "--k", "5", "--limit", "3",
         ],
-    )
+    )  # fmt: skip
     assert done.exit_code == 0, done.output
     rows = json.loads(done.stdout.splitlines()[-1])["aligned"]
     assert [row["setting"] for row in rows] == ["clear", "reconstruction", "i = 0", "i = 3"]
@@ -270,8 +262,6 @@ def test_photos_without_faces_cannot_be_measured() -> None:
 def test_judges_see_crops_of_the_models_size(
     checkpoint: Path, faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import ficgan.lab
-
     IdentityBank.from_codes(np.eye(12, 8), np.arange(12)).save(tmp_path / "bank.safetensors")
     seen: list[int] = []
 
@@ -279,10 +269,10 @@ def test_judges_see_crops_of_the_models_size(
         seen.append(crops.shape[1])
         return []
 
-    monkeypatch.setattr(ficgan.lab, "measure_aligned", note)
+    monkeypatch.setattr("ficgan.lab.bars.bench.measure_aligned", note)
     files = ["--checkpoint", str(checkpoint), "--bank", str(tmp_path / "bank.safetensors"), "--aligned", str(faces)]
     for least, side in ((128, 128), (8, 16)):
-        monkeypatch.setattr("ficgan.lab.basics.LEAST_SIDE", least)
+        monkeypatch.setattr("ficgan.lab.bars.bench.LEAST_SIDE", least)
         done = CliRunner().invoke(measure, [*files, "--k", "5"])
         assert done.exit_code == 0, done.output
         assert seen.pop() == side

@@ -106,19 +106,15 @@ def test_progress_says_each_step(files: list[str], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--bars"], "give -o"),
-        (["-o", "out"], "give --bars too"),
-        (["--train", "x.tar"], "give --bars too"),
-        (["--clip", "x.mp4"], "give --bars too"),
-        (["--attributes", "x"], "give --bars too"),
-        (["--bars", "-o", "out", "--layer", "9"], "9"),
-        (["--bars", "-o", "out", "--k", "99"], "99"),
+        (["--bars"], "give -o"), (["-o", "out"], "give --bars too"), (["--train", "x.tar"], "give --bars too"),
+        (["--clip", "x.mp4"], "give --bars too"), (["--attributes", "x"], "give --bars too"),
+        (["--bars", "-o", "out", "--layer", "9"], "9"), (["--bars", "-o", "out", "--k", "99"], "99"),
         (["--bars", "-o", "out", "--limit", "1"], "--limit"),
     ],
 )
 def test_wrong_options_are_one_sentence(
     files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], said: str
-) -> None:
+) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(measure, [*files, *options])
     assert not Path("out").exists()

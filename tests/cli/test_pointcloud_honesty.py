@@ -48,13 +48,10 @@ def test_results_are_skipped_only_where_they_would_be_made_again(scans: Path, he
     code, said, err = run(*seeded)
     assert code == 0 and said["skipped"] == 1 and said["scans"] == 0 and "1 skipped" in err
     for other, what in (
-        ((*seeded[:5], 21, *seeded[6:]), "degree or setting"),
-        ((*seeded[:-1], 4), "seed"),
-        (seeded[:-2], "seed"),
-        ((*seeded, "--rest", "drop"), "rest"),
-        (("--method", "tapering", *seeded[2:]), "method"),
+        ((*seeded[:5], 21, *seeded[6:]), "degree or setting"), ((*seeded[:-1], 4), "seed"), (seeded[:-2], "seed"),
+        ((*seeded, "--rest", "drop"), "rest"), (("--method", "tapering", *seeded[2:]), "method"),
         ((*seeded[:3], 900, *seeded[4:]), "number of points"),
-    ):
+    ):  # fmt: skip
         code, said, err = run(*other)
         assert code == 3 and said["failed"] == 1 and said["skipped"] == 0 and f"another {what}" in err, what
     code, said, _ = run(*seeded[:4], "--set", "b=0.0128", "--seed", 3)  # the same, otherwise said

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
-from PIL import Image
+from texture_world import judged_by_textures, write_people
 
 from ficgan.cli.evaluate import evaluate
-from ficgan.lab import readers
 
 SIDE = 32
 
@@ -27,19 +23,7 @@ def call(*words: object) -> tuple[int, str, str]:
 @pytest.fixture(scope="module")
 def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Forty people, two photos each, as aligned crops."""
-    folder = tmp_path_factory.mktemp("set") / "faces"
-    folder.mkdir()
-    rng = np.random.default_rng(1)
-    with (folder / "labels.csv").open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["file", "person", "gender"])
-        for person in range(40):
-            texture = rng.normal(size=(8, 8, 3)).repeat(4, 0).repeat(4, 1) * 45
-            for index in range(2):
-                pixels = 128 + texture + rng.normal(size=(SIDE, SIDE, 3)) * 8
-                Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / f"{person}-{index}.png")
-                table.writerow([f"{person}-{index}.png", person, "Female" if person % 2 else "Male"])
-    return folder
+    return write_people(tmp_path_factory.mktemp("set") / "faces", 40, 2, 1, noise=8, genders=True)
 
 
 def make(faces: Path, out: Path, *more: object) -> tuple[int, str, str]:
@@ -58,17 +42,6 @@ def answers(out: Path, file: Path, code: str, **more: Any) -> Path:
     return file
 
 
-@dataclass
-class Mean:
-    name: str = "mean"
-    metric: str = "cosine"
-    match_threshold: float = 0.5
-
-    def embed(self, image: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
-        small = image.reshape(8, 4, 8, 4, 3).mean((1, 3)).astype(np.float32)
-        return (small - small.mean() + 1e-3).reshape(1, -1)
-
-
 def test_a_survey_is_made_answered_and_scored(
     faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,22 +57,23 @@ def test_a_survey_is_made_answered_and_scored(
     code, _, error = make(faces, out)
     assert code != 0 and "not empty" in error and "Traceback" not in error
 
-    judge = readers.Reader(Mean(), "mean", "mean", "1")  # type: ignore[arg-type]
-    monkeypatch.setattr(readers, "get_readers", lambda names, device="cpu": [judge])
+    judged_by_textures(monkeypatch)
     good = answers(out, tmp_path / "a.json", "ada")
     scored = tmp_path / "score.json"
-    code, said, error = call("score", out, good, "--judge", "mean", "-o", scored, "--resamples", 50)
-    assert code == 0 and not error and "1 participants count" in said and "mean F1" in said
+    code, said, error = call("score", out, good, "--judge", "textures", "-o", scored, "--resamples", 50)
+    assert code == 0 and not error and "1 participants count" in said and "textures F1" in said
     tree = json.loads(scored.read_text())
     clear, solid = tree["conditions"]
-    assert clear["as wrong"]["F1"]["value"] == 1 and clear["judges"]["mean"]["accuracy"]["value"] == 1
-    assert solid["judges"]["mean"]["F1"]["value"] == 0  # who sees nothing knows nobody
+    assert clear["as wrong"]["F1"]["value"] == 1 and clear["judges"]["textures"]["accuracy"]["value"] == 1
+    assert solid["judges"]["textures"]["F1"]["value"] == 0  # who sees nothing knows nobody
     code, _, error = call("score", out, good, "-o", scored)
     assert code != 0 and "exists already" in error
 
-    code, said, _ = call("score", out, good, "--judge", "mean", "--threshold", "mean=-2", "-o", tmp_path / "all.json")
+    words = ("--judge", "textures", "--threshold", "textures=-2", "-o", tmp_path / "all.json")
+    code, said, _ = call("score", out, good, *words)
     solid = json.loads((tmp_path / "all.json").read_text())["conditions"][1]
-    assert solid["judges"]["mean"]["sensitivity"]["value"] == 1 and solid["judges"]["mean"]["specificity"]["value"] == 0
+    judge = solid["judges"]["textures"]
+    assert judge["sensitivity"]["value"] == 1 and judge["specificity"]["value"] == 0
 
     bad = answers(out, tmp_path / "b.json", "bob", answers=[])
     code, said, error = call("score", out, good, bad, good)
@@ -129,18 +103,15 @@ def test_a_matrix_names_set_and_methods(faces: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--methods", "solid"], "needs faces"),
-        (["fantomas"], "needs faces"),
-        (["nowhere.yaml"], "cannot be read"),
+        (["--methods", "solid"], "needs faces"), (["fantomas"], "needs faces"), (["nowhere.yaml"], "cannot be read"),
         (["nowhere.yaml", "--data", "x", "--methods", "solid"], "names its own sets"),
-        (["--data", "x"], "needs methods"),
-        (["--data", "x", "--methods", "sollid"], "did you mean solid"),
+        (["--data", "x"], "needs methods"), (["--data", "x", "--methods", "sollid"], "did you mean solid"),
         (["--data", "x", "--methods", "solid", "--pairs", "3"], "even number"),
         (["--data", "x", "--methods", "solid", "--reversed", "solid"], "METHOD@ATTACKER"),
         (["--data", "no-such-folder", "--methods", "solid", "--aligned"], "no-such-folder"),
     ],
 )
-def test_mistakes_are_one_sentence(words: list[str], said: str, tmp_path: Path) -> None:
+def test_mistakes_are_one_sentence(words: list[str], said: str, tmp_path: Path) -> None:  # fmt: skip
     code, out, error = call("make", *words, "-o", tmp_path / "out")
     assert code in (1, 2, 3) and not out and said in error
     assert error.startswith("Error: ") and error.count("\n") == 1 and not (tmp_path / "out").exists()

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.faces import Face
-from ficgan.lab.clouds.config import CloudStudyConfig
-from ficgan.lab.clouds.reading import PictureJudges
+from ficgan.lab.clouds.sets import CloudStudyConfig
+from ficgan.lab.clouds.study import PictureJudges
 from ficgan.lab.readers import Reader
 
 FIVE = np.array([[0.3, 0.4], [0.7, 0.4], [0.5, 0.6], [0.35, 0.75], [0.65, 0.75]])

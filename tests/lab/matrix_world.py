@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,53 +9,15 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
-from PIL import Image
 
 from ficgan.anonymizers import Faces
 from ficgan.lab.attacks import Pairs, ReverserTraits
-from ficgan.lab.attacks.learned import Learned, Told
+from ficgan.lab.attacks.base import Progress
+from ficgan.lab.attacks.learned import Learned
 from ficgan.lab.matrix_config import MatrixConfig
 from ficgan.registry import param
 
 SIDE = 32
-CELL = SIDE // 8
-
-
-@dataclass
-class Textures:
-    """Reads a coarse copy of the crop: what tells the made people apart."""
-
-    name: str = "textures"
-    metric: str = "cosine"
-    match_threshold: float = 0.5
-
-    def embed(self, image: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
-        small = image.reshape(8, CELL, 8, CELL, 3).mean((1, 3)).astype(np.float32)
-        return (small - small.mean()).reshape(1, -1) + 1e-3
-
-
-class Blind:
-    name = "finds nothing"
-
-    def detect(self, image: np.ndarray) -> list[object]:
-        return []
-
-
-def write_people(folder: Path, people: int = 30, each: int = 4, seed: int = 0) -> Path:
-    """A folder of PNG and a CSV."""
-    folder.mkdir(exist_ok=True)
-    rng = np.random.default_rng(seed)
-    with (folder / "labels.csv").open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["file", "person"])
-        for person in range(people):
-            texture = rng.normal(size=(8, 8, 3)).repeat(CELL, 0).repeat(CELL, 1) * 40
-            for index in range(each):
-                pixels = 128 + texture + rng.normal(size=(SIDE, SIDE, 3)) * 12
-                name = f"{person:03d}-{index}.png"
-                Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / name)
-                table.writerow([name, person])
-    return folder
 
 
 def described(folder: Path, **more: object) -> dict[str, object]:
@@ -67,17 +28,11 @@ def described(folder: Path, **more: object) -> dict[str, object]:
 def config(folder: Path, set: dict[str, object] | None = None, **more: object) -> MatrixConfig:
     split = {"background": 4, "attacker": 10, "test": 16, "enrolment": 0.5}
     tree = {
-        "title": "made people",
-        "sets": [described(folder, size=SIDE, split=split, **(set or {}))],
-        "methods": ["block-permutation:block=8,key=a"],
-        "scenarios": ["clear", "naive", "reversed-general"],
-        "general": ["by-heart"],
-        "recognisers": ["dlib"],
-        "resamples": 50,
-        "utility": False,
-        "reversal_metrics": False,
+        "title": "made people", "sets": [described(folder, size=SIDE, split=split, **(set or {}))],
+        "methods": ["block-permutation:block=8,key=a"], "scenarios": ["clear", "naive", "reversed-general"],
+        "general": ["by-heart"], "recognisers": ["dlib"], "resamples": 50, "utility": False, "reversal_metrics": False,
         **more,
-    }
+    }  # fmt: skip
     return MatrixConfig.model_validate(tree)
 
 
@@ -115,7 +70,7 @@ class ByHeart(Learned):
     note: str = param("", "of no effect")
     pairs: Pairs | None = field(default=None, repr=False, compare=False)
 
-    def fit(self, pairs: Pairs, *, workspace: Path | None = None, told: Told | None = None) -> Self:
+    def fit(self, pairs: Pairs, *, workspace: Path | None = None, progress: Progress | None = None) -> Self:
         LOG.pairs.append(pairs)
         state = None if workspace is None else workspace / "step"
         done = int(state.read_text()) if state is not None and state.exists() else 0
@@ -126,8 +81,8 @@ class ByHeart(Learned):
             LOG.steps.append(step)
             if state is not None:
                 state.write_text(str(step + 1))
-            if told:
-                told(step + 1, 6, "learning")
+            if progress:
+                progress(step + 1, 6, "learning")
         LOG.trained += done < 6
         return type(self)(**self.settings(), pairs=pairs)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from html.parser import HTMLParser
 from typing import Any
 
@@ -41,3 +42,10 @@ class Page(HTMLParser):
     @property
     def data(self) -> dict[str, Any]:
         return dict(json.loads(self.text["data"]))
+
+
+def run(node: str, code: str) -> Any:
+    """What the last line of a script prints, from JSON."""
+    done = subprocess.run([node, "-"], input=code, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])

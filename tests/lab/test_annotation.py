@@ -49,14 +49,14 @@ from ficgan.lab.annotation.boxes import (
     pairs,
     read_records,
     write_records,
-)
+)  # fmt: skip
 from ficgan.lab.annotation.collect import (
     PUBLISHED_ERRORS,
     PUBLISHED_PER_50,
     collect,
     score_annotations,
     score_text,
-)
+)  # fmt: skip
 from ficgan.lab.annotation.make import SPOILS, Rules, compose, read_key, spoil, write_pages
 from ficgan.lab.study import open_scenes
 
@@ -413,24 +413,18 @@ def put(index: int, **values: Any) -> Any:
 @pytest.mark.parametrize(
     ("spoiled", "said"),
     [
-        (drop, "lacks 1 of 5 images"),
-        (lambda raw: raw["images"].append(raw["images"][0]), "twice"),
-        (put(0, id="000000-001"), "not of its batch"),
-        (put(0, id=[1]), "not of its batch"),
+        (drop, "lacks 1 of 5 images"), (lambda raw: raw["images"].append(raw["images"][0]), "twice"),
+        (put(0, id="000000-001"), "not of its batch"), (put(0, id=[1]), "not of its batch"),
         (put(0, boxes=[[0, 0, 121, 5]]), "reaches outside of 120×90"),
-        (put(0, boxes=[[-1, 0, 10, 5]]), "reaches outside"),
-        (put(0, boxes=[[5, 5, 5, 9]]), "is empty"),
-        (put(0, boxes=[[0, 0, 5]]), "not x0, y0, x1, y1"),
-        (put(0, boxes=None), "not x0, y0, x1, y1"),
+        (put(0, boxes=[[-1, 0, 10, 5]]), "reaches outside"), (put(0, boxes=[[5, 5, 5, 9]]), "is empty"),
+        (put(0, boxes=[[0, 0, 5]]), "not x0, y0, x1, y1"), (put(0, boxes=None), "not x0, y0, x1, y1"),
         (put(0, boxes=[[0, 0, float("nan"), 5]]), "not finite"),
         (lambda raw: raw.update(batch="0" * 16), "key does not have"),
-        (lambda raw: raw.update(batch=["x"]), "key does not have"),
-        (lambda raw: raw.update(worker=" "), "who did it"),
-        (lambda raw: raw.update(images={}), "damaged"),
-        (lambda raw: raw.update(schema="other"), "no export"),
+        (lambda raw: raw.update(batch=["x"]), "key does not have"), (lambda raw: raw.update(worker=" "), "who did it"),
+        (lambda raw: raw.update(images={}), "damaged"), (lambda raw: raw.update(schema="other"), "no export"),
     ],
 )
-def test_bad_exports_are_refused_by_name(spoiled: Any, said: str, tmp_path: Path) -> None:
+def test_bad_exports_are_refused_by_name(spoiled: Any, said: str, tmp_path: Path) -> None:  # fmt: skip
     _, key = make(tmp_path)
     file = hand_in(tmp_path / "a.json", key.batches[0])
     raw = json.loads(file.read_text())

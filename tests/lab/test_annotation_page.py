@@ -6,21 +6,18 @@ import base64
 import hashlib
 import json
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from annotation_world import hand_in, make, right, rows
-from page_reader import Page
+from page_reader import Page, run
 
 from ficgan.lab.annotation.boxes import errors
 from ficgan.lab.annotation.collect import collect
 from ficgan.lab.annotation.make import EXPORT_SCHEMA, Batch, Key, Rules, page_html
-from ficgan.lab.pages import page_script, page_template
+from ficgan.lab.stored import page_script, page_template
 
 SCRIPT = page_script(page_template("ficgan.lab.annotation"))
 
@@ -67,21 +64,6 @@ def test_the_page_stands_alone_and_names_no_file(tmp_path: Path) -> None:
     assert "These pictures show people" in text and key.rules.gold == len(gold)
 
 
-@pytest.fixture(scope="module")
-def node() -> str:
-    found = shutil.which("node")
-    if found is None:
-        pytest.skip("needs node to run the page's script")
-    return found
-
-
-def run(node: str, code: str) -> Any:
-    """What the last line of a script prints, from JSON."""
-    done = subprocess.run([node, "-"], input=code, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def pure(node: str, expression: str) -> Any:
     return run(node, f"{SCRIPT}\nconsole.log(JSON.stringify({expression}));")
 
@@ -109,8 +91,7 @@ def test_the_page_counts_errors_as_collecting_does(node: str, rng: np.random.Gen
 
 
 GRABBED: list[tuple[str, Any]] = [
-    ("tidy([30.04, 20, 10.06, -5], 100, 50)", [10.1, 0, 30, 20]),
-    ("tidy([5, 5, 5.4, 40], 100, 50)", None),
+    ("tidy([30.04, 20, 10.06, -5], 100, 50)", [10.1, 0, 30, 20]), ("tidy([5, 5, 5.4, 40], 100, 50)", None),
     ("tidy([-9, -9, 200, 200], 100, 50)", [0, 0, 100, 50]),
     ("pull([10, 10, 20, 20], [false, false, false, false], 95, -30, 100, 50)", [90, 0, 100, 10]),
     ("pull([10, 10, 20, 20], [true, false, false, true], 3, 4, 100, 50)", [13, 10, 20, 24]),
@@ -119,9 +100,8 @@ GRABBED: list[tuple[str, Any]] = [
     ("grab([[0, 0, 50, 50], [0, 0, 20, 20]], 1, 1, 2, 0)?.index", 0),
     ("grab([[0, 0, 50, 50]], 49, 25, 2, -1).edges", [False, False, True, False]),
     ("grab([[0, 0, 50, 50]], 51, 51, 2, -1).edges", [False, False, True, True]),
-    ("grab([[0, 0, 4, 4]], 2, 2, 6, -1).edges", [False] * 4),
-    ("grab([[0, 0, 50, 50]], 60, 25, 2, -1)", None),
-]
+    ("grab([[0, 0, 4, 4]], 2, 2, 6, -1).edges", [False] * 4), ("grab([[0, 0, 50, 50]], 60, 25, 2, -1)", None),
+]  # fmt: skip
 
 
 def test_boxes_are_grabbed_pulled_and_tidied(node: str) -> None:

@@ -28,7 +28,7 @@ from ficgan.lab.bars.utility import (
     likeness,
     likeness_controls,
     sharpness_at,
-)
+)  # fmt: skip
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.readers import similarities
 

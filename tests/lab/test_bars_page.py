@@ -35,24 +35,18 @@ def _line(row: str, value: float | None, low: float | None = None, high: float |
 @pytest.mark.parametrize(
     ("row", "value", "low", "high", "verdict", "sure", "short"),
     [
-        ("id-cosine", 0.13, 0.1, 0.13, "met", True, None),
-        ("id-cosine", 0.12, 0.1, 0.2, "met", False, None),
-        ("id-cosine", 0.23, 0.2, 0.3, "missed", True, 0.1),
-        ("id-cosine", 0.14, 0.12, 0.2, "missed", False, 0.01),
-        ("detected", 0.9, 0.8, 0.95, "missed", True, 0.09),
-        ("detected", 1.0, None, None, "met", False, None),
-        ("sharpness-kept", 0.4, 0.3, 0.5, "missed", True, 0.2),
-        ("sharpness-kept", 1.9, 1.6, 2.4, "missed", True, 0.5),
-        ("sharpness-kept", 1.0, 0.4, 1.2, "met", False, None),
-        ("sharpness", 0.1, 0.0, 0.2, "no bar", False, None),
-        ("age-band", 0.4, 0.3, 0.5, "no bar", False, None),
-        ("smile-r", None, None, None, "not measured", False, None),
+        ("id-cosine", 0.13, 0.1, 0.13, "met", True, None), ("id-cosine", 0.12, 0.1, 0.2, "met", False, None),
+        ("id-cosine", 0.23, 0.2, 0.3, "missed", True, 0.1), ("id-cosine", 0.14, 0.12, 0.2, "missed", False, 0.01),
+        ("detected", 0.9, 0.8, 0.95, "missed", True, 0.09), ("detected", 1.0, None, None, "met", False, None),
+        ("sharpness-kept", 0.4, 0.3, 0.5, "missed", True, 0.2), ("sharpness-kept", 1.9, 1.6, 2.4, "missed", True, 0.5),
+        ("sharpness-kept", 1.0, 0.4, 1.2, "met", False, None), ("sharpness", 0.1, 0.0, 0.2, "no bar", False, None),
+        ("age-band", 0.4, 0.3, 0.5, "no bar", False, None), ("smile-r", None, None, None, "not measured", False, None),
         ("match", 0.1, 0.05, 0.2, "not measured", False, None),
     ],
 )
 def test_verdicts(
     row: str, value: float | None, low: float | None, high: float | None, verdict: str, sure: bool, short: float | None
-) -> None:
+) -> None:  # fmt: skip
     line = _line(row, value, low, high)
     assert (line.verdict, line.sure) == (verdict, sure)
     assert line.short == (None if short is None else pytest.approx(short))

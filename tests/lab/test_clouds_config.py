@@ -13,7 +13,7 @@ from ficgan import configs
 from ficgan.cli.main import main
 from ficgan.errors import UsageError
 from ficgan.lab.clouds import CloudStudyConfig
-from ficgan.lab.clouds.config import METHODS
+from ficgan.lab.clouds.sets import METHODS
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS
 
 
@@ -35,12 +35,10 @@ def test_methods_are_those_of_the_registry() -> None:
 @pytest.mark.parametrize(
     ("tree", "said"),
     [
-        ({}, "give either clouds"),
-        ({"clouds": "a", "synthetic": {}}, "give either clouds"),
+        ({}, "give either clouds"), ({"clouds": "a", "synthetic": {}}, "give either clouds"),
         ({"clouds": "a", "degres": [1]}, "did you mean 'degrees'"),
         ({"synthetic": {"peopel": 3}}, "did you mean 'synthetic.people'"),
-        ({"clouds": "a", "degrees": [0]}, "between 1 and 35"),
-        ({"clouds": "a", "degrees": [3, 3]}, "twice"),
+        ({"clouds": "a", "degrees": [0]}, "between 1 and 35"), ({"clouds": "a", "degrees": [3, 3]}, "twice"),
         ({"clouds": "a", "methods": ["smooth-kn"]}, "did you mean smooth-knn"),
         ({"clouds": "a", "methods": ["pmp", "pmp"]}, "twice"),
         ({"clouds": "a", "degrees": [2], "attack": {"degrees": [3]}}, "in common"),
@@ -48,7 +46,7 @@ def test_methods_are_those_of_the_registry() -> None:
         ({"clouds": "a", "confidence": 1.5}, "confidence"),
     ],
 )
-def test_what_cannot_work_is_one_sentence(tree: dict[str, Any], said: str) -> None:
+def test_what_cannot_work_is_one_sentence(tree: dict[str, Any], said: str) -> None:  # fmt: skip
     with pytest.raises(UsageError, match=said) as caught:
         CloudStudyConfig.parse(tree)
     assert "\n" not in str(caught.value)

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from ficgan.lab.clouds import figures as room
-from ficgan.lab.clouds.figures import METRICS, mu_privacy, mu_utility, privacy, trial, value_of
-from ficgan.lab.clouds.reading import ClearShape
+from ficgan.lab.clouds import tables as room
+from ficgan.lab.clouds.study import ClearShape
+from ficgan.lab.clouds.tables import METRICS, mu_privacy, mu_utility, privacy, trial, value_of
 from ficgan.lab.metrics.intervals import Bootstrap, Sample
 from ficgan.lab.metrics.scores import Scores
 from ficgan.pointcloud.cloud import Cloud

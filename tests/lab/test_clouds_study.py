@@ -13,11 +13,9 @@ from PIL import Image
 
 from ficgan.errors import InputError
 from ficgan.lab.clouds import CloudStudyConfig, report, run_cloud_study, write_cloud_report
-from ficgan.lab.clouds.figures import METRICS, mu_privacy, value_of
-from ficgan.lab.clouds.reading import Template
 from ficgan.lab.clouds.report import correlations
-from ficgan.lab.clouds.study import CloudStudy, open_study
-from ficgan.lab.clouds.tables import controls, needs_cloud, points, strongest, summary
+from ficgan.lab.clouds.study import CloudStudy, Template, open_study
+from ficgan.lab.clouds.tables import METRICS, controls, mu_privacy, needs_cloud, points, strongest, summary, value_of
 from ficgan.lab.clouds.treatments import INVERSES, inverses
 from ficgan.lab.results import Figure, Results, Trial
 from ficgan.pointcloud import Cloud, read_cloud, write_cloud
@@ -205,12 +203,8 @@ def test_the_headline_is_the_strongest_attacker() -> None:
 
     results = Results("t", sets={"s": {"probe_people": 40}, "part": {"probe_people": 3}})
     results.trials = [
-        one("", 0.9),
-        one("a", 0.4),
-        one("b", 0.6),
-        one("c", 0.1, "part"),
-        one("d", 0.0, control="ceiling"),
-    ]
+        one("", 0.9), one("a", 0.4), one("b", 0.6), one("c", 0.1, "part"), one("d", 0.0, control="ceiling"),
+    ]  # fmt: skip
     results.trials.append(replace(one("lucky", 0.0, people=2), scenario="reversed"))
     found = strongest(results, "pmp 1")
     assert found is not None and found.attacker == "a"

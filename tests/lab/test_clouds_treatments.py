@@ -14,7 +14,7 @@ from ficgan.errors import InputError, UsageError
 from ficgan.lab.attacks import REVERSERS, Pairs, ThesisAutoEncoder, load_attacker
 from ficgan.lab.attacks.networks import SquaredErrorLearner, ThesisAutoEncoderNetwork
 from ficgan.lab.clouds import study, treatments
-from ficgan.lab.clouds.config import AttackConfig
+from ficgan.lab.clouds.sets import AttackConfig
 from ficgan.lab.clouds.treatments import anonymiser, drawn_as, split, sweep, time_alone
 from ficgan.pointcloud.cloud import Cloud
 from ficgan.pointcloud.heads import made_head

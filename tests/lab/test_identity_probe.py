@@ -132,15 +132,13 @@ SLOW = pytest.mark.slow
 @pytest.mark.parametrize(
     ("which", "settings", "span"),
     [
-        ("network", {"layer": 4}, "1–4"),
-        pytest.param("network", {"band": "3-6"}, "1–2, 7–8", marks=SLOW),
-        pytest.param("network", {"layer": 0}, "", marks=SLOW),
-        pytest.param("embedded", {"layer": 0}, "", marks=SLOW),
+        ("network", {"layer": 4}, "1–4"), pytest.param("network", {"band": "3-6"}, "1–2, 7–8", marks=SLOW),
+        pytest.param("network", {"layer": 0}, "", marks=SLOW), pytest.param("embedded", {"layer": 0}, "", marks=SLOW),
     ],
 )
 def test_rows_of_a_model(
     bench: Bench, which: str, settings: dict[str, object], span: str, request: pytest.FixtureRequest
-) -> None:
+) -> None:  # fmt: skip
     """Layers that keep the source's code have rows of their own."""
     if which == "embedded":
         bench, files = request.getfixturevalue("drawn_people"), {}

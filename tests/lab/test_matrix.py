@@ -5,19 +5,19 @@ from __future__ import annotations
 import csv
 import html
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 from network_world import write_network
 from PIL import Image
+from texture_world import judged_by_textures, write_people
 
 import ficgan.lab
 from ficgan.errors import FicganError, UsageError
 from ficgan.identity.file import file_digest
 from ficgan.lab import bench as lab_bench
-from ficgan.lab import matrix, readers
+from ficgan.lab import matrix
 from ficgan.lab.matrix_config import MatrixConfig
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.report import write_report
@@ -29,51 +29,15 @@ PEOPLE, EACH, SIDE = 60, 4, 64
 UTILITY = {"utility": True, "pictures": 2}
 
 
-@dataclass
-class Textures:
-    """Reads a coarse copy of the crop: what tells the made people apart."""
-
-    name: str = "textures"
-    metric: str = "cosine"
-    match_threshold: float = 0.5
-
-    def embed(self, image: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
-        small = image.reshape(16, SIDE // 16, 16, SIDE // 16, 3).mean((1, 3)).astype(np.float32)
-        return (small - small.mean()).reshape(1, -1) + 1e-3
-
-
 @pytest.fixture(scope="module")
 def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of PNG and a CSV: a texture per person, light and noise per image."""
-    folder = tmp_path_factory.mktemp("people")
-    rng = np.random.default_rng(0)
-    with (folder / "labels.csv").open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["file", "person", "gender"])
-        for person in range(PEOPLE):
-            texture = rng.normal(size=(16, 16, 3)).repeat(4, 0).repeat(4, 1) * 40
-            for index in range(EACH):
-                pixels = 128 + texture + rng.normal(size=(SIDE, SIDE, 3)) * 12 + rng.normal() * 10
-                name = f"{person:03d}-{index}.png"
-                Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / name)
-                table.writerow([name, person, "Female" if person % 2 else "Male"])
-    return folder
+    return write_people(tmp_path_factory.mktemp("people"), PEOPLE, EACH, cells=16, light=10, genders=True)
 
 
 @pytest.fixture(autouse=True)
 def _judge(monkeypatch: pytest.MonkeyPatch) -> None:
-    judge = readers.Reader(Textures(), "textures", "textures", "textures-1")  # type: ignore[arg-type]
-    monkeypatch.setattr(readers, "get_readers", lambda names, device="cpu": [judge])
-    monkeypatch.setattr(lab_bench, "_detector", lambda name: _Finds())
+    judged_by_textures(monkeypatch, 16)
     monkeypatch.setattr(matrix, "_judges", lambda attributes: Judges())
-    lab_bench._cached_bench.cache_clear()
-
-
-class _Finds:
-    name = "finds nothing"
-
-    def detect(self, image: np.ndarray) -> list[object]:
-        return []
 
 
 def config(folder: Path, **more: object) -> MatrixConfig:
@@ -106,11 +70,8 @@ def rank1(results: Results, method: str, scenario: str, attacker: str = "") -> f
 
 @pytest.fixture(scope="module")
 def run(people: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, Path]:
-    judge = readers.Reader(Textures(), "textures", "textures", "textures-1")  # type: ignore[arg-type]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(readers, "get_readers", lambda names, device="cpu": [judge])
-        patch.setattr(lab_bench, "_detector", lambda name: _Finds())
-        lab_bench._cached_bench.cache_clear()
+        judged_by_textures(patch, 16)
         patch.setattr(matrix, "_judges", lambda attributes: Judges())
         out = tmp_path_factory.mktemp("out")
         return matrix.run_matrix(config(people, **UTILITY), out), out
@@ -122,12 +83,9 @@ def test_controls_come_out_as_they_must(run: tuple[Results, Path]) -> None:
     assert rank1(results, "clear", "constant") == pytest.approx(1 / 20)
     names = {control.name: control.holds for control in controls(results)}
     assert names == {
-        "clear": True,
-        "constant": True,
-        "right-key: block-permutation (block 8)": True,
-        "learn-permutation on block-permutation (block 8)": True,
-        "ridge on block-permutation (block 8)": True,
-    }
+        "clear": True, "constant": True, "right-key: block-permutation (block 8)": True,
+        "learn-permutation on block-permutation (block 8)": True, "ridge on block-permutation (block 8)": True,
+    }  # fmt: skip
 
 
 def test_attackers_do_what_they_can_and_no_more(run: tuple[Results, Path]) -> None:

@@ -12,10 +12,11 @@ from pathlib import Path
 import matrix_world as world
 import numpy as np
 import pytest
+from texture_world import judged_by_textures, write_people
 
 from ficgan.errors import InputError, UsageError
 from ficgan.lab import bench as lab_bench
-from ficgan.lab import matrix, readers
+from ficgan.lab import matrix
 from ficgan.lab.attackers import halves, lessons, titles
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.attacks.learned import held_out
@@ -30,17 +31,14 @@ METHOD = "block-permutation (block 8)"
 
 @pytest.fixture(scope="module")
 def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return world.write_people(tmp_path_factory.mktemp("made"))
+    return write_people(tmp_path_factory.mktemp("made"))
 
 
 @pytest.fixture(autouse=True)
 def _world(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    judge = readers.Reader(world.Textures(), "textures", "textures", "textures-1")  # type: ignore[arg-type]
-    monkeypatch.setattr(readers, "get_readers", lambda names, device="cpu": [judge])
-    monkeypatch.setattr(lab_bench, "_detector", lambda name: world.Blind())
+    judged_by_textures(monkeypatch)
     monkeypatch.setitem(REVERSERS._classes, "by-heart", world.ByHeart)
     monkeypatch.setattr(world, "LOG", world.Log())
-    lab_bench._cached_bench.cache_clear()
     yield
     lab_bench._cached_bench.cache_clear()
 
@@ -166,7 +164,7 @@ def test_victims_are_learnt_from_and_not_watched_on(people: Path, tmp_path: Path
 
 
 def test_another_set_to_learn_from(people: Path, tmp_path: Path) -> None:
-    other = world.write_people(tmp_path / "other", people=6, seed=9)
+    other = write_people(tmp_path / "other", people=6, seed=9)
     shared = sorted(people.glob("*.png"))[:3]
     for index, path in enumerate(shared):  # the same pictures under other names
         (other / f"000-{index}.png").write_bytes(path.read_bytes())
@@ -196,7 +194,7 @@ def test_another_set_to_learn_from(people: Path, tmp_path: Path) -> None:
 def test_another_other_set_is_another_evaluation(people: Path, tmp_path: Path) -> None:
     digests = []
     for seed in (1, 2):
-        other = world.write_people(tmp_path / f"other{seed}", people=5, seed=seed)
+        other = write_people(tmp_path / f"other{seed}", people=5, seed=seed)
         config = world.config(people, set={"learn_from": {**world.described(other), "name": "other"}})
         digests.append(lab_bench.describe(config, config.sets[0], tmp_path / "out")["digest"])
     plain = world.config(people)

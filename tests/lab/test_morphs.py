@@ -21,11 +21,10 @@ from ficgan.lab.clouds.morphs import (
     fitted,
     mirrored_bases,
     morphs_of_folder,
-)
+)  # fmt: skip
 from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.frame import landmark_frame
+from ficgan.pointcloud.frame import FaceLandmarks, landmark_frame
 from ficgan.pointcloud.heads import MadeHead, made_head
-from ficgan.pointcloud.landmarks import FaceLandmarks
 
 POINTS = 4000
 SHOWN = [(0, "neutral"), (0, "smiling"), (1, "neutral"), (1, "pouting"), (2, "neutral")]
@@ -39,11 +38,9 @@ def heads() -> list[MadeHead]:
 @pytest.fixture(scope="module")
 def model(heads: list[MadeHead]) -> MorphModel:
     return build_morphs(
-        [head.cloud for head in heads],
-        [FaceLandmarks.of_points(head.landmarks) for head in heads],
-        [str(seed) for seed, _ in SHOWN],
-        [shown for _, shown in SHOWN],
-    )
+        [head.cloud for head in heads], [FaceLandmarks.of_points(head.landmarks) for head in heads],
+        [str(seed) for seed, _ in SHOWN], [shown for _, shown in SHOWN],
+    )  # fmt: skip
 
 
 def _inner(points: np.ndarray) -> np.ndarray:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,12 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from network_world import write_network
-from PIL import Image
+from texture_world import Textures, judged_by_textures, write_people
 
 from ficgan import configs
-from ficgan.cli.evaluate_paper import paper
+from ficgan.cli.evaluate import paper
 from ficgan.deidentify import Ficgan
 from ficgan.errors import InputError, UsageError
-from ficgan.lab import bench as lab_bench
-from ficgan.lab import readers
 from ficgan.lab.attributes import AttributeClassifier
 from ficgan.lab.matrix_config import SplitConfig
 from ficgan.lab.metrics.intervals import Bootstrap, Sample
@@ -31,60 +28,22 @@ from ficgan.lab.papers import ficgan as experiment
 from ficgan.lab.papers import published
 from ficgan.lab.papers.bench import scaled, with_data
 from ficgan.lab.papers.fantomas import fantomas_caveats, fantomas_matrix, fantomas_tables, verdicts
-from ficgan.lab.papers.ficgan import FicganPaper, run_ficgan
-from ficgan.lab.papers.ficgan_tables import draw_figure_4, ficgan_tables
+from ficgan.lab.papers.ficgan import FicganPaper, draw_figure_4, ficgan_tables, run_ficgan
 from ficgan.lab.results import Figure, Results, Trial
 from ficgan.lab.study.run import StudyResult, obfuscation_tables
 
 PEOPLE, EACH, SIDE = 48, 4, 64
 
 
-@dataclass
-class Textures:
-    """Reads a coarse copy of the crop: what tells the made people apart."""
-
-    name: str = "textures"
-    metric: str = "cosine"
-    match_threshold: float = 0.5
-
-    def embed(self, image: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
-        step = image.shape[0] // 16
-        small = image.reshape(16, step, 16, step, 3).mean((1, 3)).astype(np.float32)
-        return (small - small.mean()).reshape(1, -1) + 1e-3
-
-
-class _Finds:
-    name = "finds nothing"
-
-    def detect(self, image: np.ndarray) -> list[object]:
-        return []
-
-
 @pytest.fixture(scope="module")
 def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of PNG and a CSV: a texture per person, light and noise per image."""
-    folder = tmp_path_factory.mktemp("people")
-    rng = np.random.default_rng(0)
-    with (folder / "labels.csv").open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["file", "person"])
-        for person in range(PEOPLE):
-            texture = rng.normal(size=(16, 16, 3)).repeat(4, 0).repeat(4, 1) * 40
-            for index in range(EACH):
-                pixels = 128 + texture + rng.normal(size=(SIDE, SIDE, 3)) * 12 + rng.normal() * 10
-                name = f"{person:03d}-{index}.png"
-                Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / name)
-                table.writerow([name, person])
-    return folder
+    return write_people(tmp_path_factory.mktemp("people"), PEOPLE, EACH, cells=16, light=10)
 
 
 @pytest.fixture
 def _judge(monkeypatch: pytest.MonkeyPatch) -> None:
-    judge = readers.Reader(Textures(), "textures", "textures", "textures-1")  # type: ignore[arg-type]
-    monkeypatch.setattr(readers, "get_readers", lambda names, device="cpu": [judge])
+    judge = judged_by_textures(monkeypatch, 16)
     monkeypatch.setattr(experiment, "get_readers", lambda names, device="cpu": [judge])
-    monkeypatch.setattr(lab_bench, "_detector", lambda name: _Finds())
-    lab_bench._cached_bench.cache_clear()
 
 
 # What is printed
@@ -240,12 +199,10 @@ def _results(naive: tuple[float, float], best: tuple[float, float] | None, **mor
         trial("clear", "constant", more.get("constant", (0.0, 0.1)), control="negative"),
         trial("permuted", "naive", (0.0, 0.1)),
         trial("permuted", "reversed-specialised", more.get("positive", (0.85, 0.95)), "learn-permutation"),
-        trial("m", "naive", naive),
-        trial("m", "parrot-enrol", (0.2, 0.4)),
-        trial("m", "reversed-general", (0.0, 0.02), "ridge"),
-        trial("m", "reversed-specialised", best, "made for it"),
+        trial("m", "naive", naive), trial("m", "parrot-enrol", (0.2, 0.4)),
+        trial("m", "reversed-general", (0.0, 0.02), "ridge"), trial("m", "reversed-specialised", best, "made for it"),
         trial("m", "background-known", more.get("known"), "subtraction"),
-    ]
+    ]  # fmt: skip
     methods = {
         "permuted": {"name": more.get("control", "block-permutation"), "settings": {}, "family": "basic"},
         "m": {"name": "m", "settings": {"k": 10}, "family": "basic"},
@@ -389,7 +346,7 @@ def test_ficgan_sweep_tables_and_resumption(
         return made
 
     monkeypatch.setattr(Ficgan, "__call__", watched)
-    monkeypatch.setattr("ficgan.lab.papers.ficgan_tables.LEAST", 1)
+    monkeypatch.setattr("ficgan.lab.papers.ficgan.LEAST", 1)
     run = run_ficgan(_paper(people, attributes=_classifier(tmp_path), **network), tmp_path)
     assert [(layer, alpha) for layer, alpha, *_ in seen] == [(0, 0.0), (7, 0.0), (0, 1.0), (7, 1.0)]
     assert (run.num_layers, run.layers) == (8, (0, 7))
@@ -397,7 +354,7 @@ def test_ficgan_sweep_tables_and_resumption(
     for (_, _, faces, made), found in zip(seen, run.found.values(), strict=True):
         cosines, errors = [], []
         for before, after in zip(faces.images, made, strict=True):
-            a, b = (Textures().embed(one, np.zeros((5, 2)))[0].astype(np.float64) for one in (before, after))
+            a, b = (Textures(16).embed(one, np.zeros((5, 2)))[0].astype(np.float64) for one in (before, after))
             cosines.append(a @ b / np.sqrt((a @ a) * (b @ b)))
             errors.append(np.mean((before.astype(np.float64) / 127.5 - after.astype(np.float64) / 127.5) ** 2))
         cosine, match = found.judges["textures"]

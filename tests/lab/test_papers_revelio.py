@@ -21,7 +21,7 @@ from PIL import Image
 
 from ficgan import configs
 from ficgan.anonymizers import Faces, GaussianBlur
-from ficgan.cli.evaluate_paper import paper
+from ficgan.cli.evaluate import paper
 from ficgan.errors import InputError, UsageError
 from ficgan.lab import readers, reversal
 from ficgan.lab.metrics.utility import Judges
@@ -51,14 +51,12 @@ def _text(shared_data: Path) -> str:
 @pytest.mark.parametrize(
     ("table", "first", "last"),
     [
-        (printed.REVELIO_FINE_TUNING, "Model\tPSNR", "TABLE 2"),
-        (printed.REVELIO_LIGHT, "Methods\tPSNR", "GT\t"),
+        (printed.REVELIO_FINE_TUNING, "Model\tPSNR", "TABLE 2"), (printed.REVELIO_LIGHT, "Methods\tPSNR", "GT\t"),
         (printed.REVELIO_OPEN_WORLD, "Setting\tPSNR", "TABLE 5"),
-        (printed.REVELIO_DEFENCES, "Defense\tPSNR", "TABLE 6"),
-        (printed.REVELIO_ADAPTIVE, "Attack\tPSNR", "TABLE 7"),
+        (printed.REVELIO_DEFENCES, "Defense\tPSNR", "TABLE 6"), (printed.REVELIO_ADAPTIVE, "Attack\tPSNR", "TABLE 7"),
     ],
 )
-def test_tables_are_the_papers(shared_data: Path, table: printed.Printed, first: str, last: str) -> None:
+def test_tables_are_the_papers(shared_data: Path, table: printed.Printed, first: str, last: str) -> None:  # fmt: skip
     text = _text(shared_data)
     body = text[text.index(first) :]
     assert _numbers(body[: body.index(last)]) == [_of(row) for row in table.rows]
@@ -158,11 +156,9 @@ def test_attackers_work_at_the_size_of_the_crops() -> None:
 
 def test_what_cannot_work_is_one_sentence() -> None:
     for given_, said in (
-        ({"parts": ("bases",)}, "no part 'bases'"),
-        ({"candidates": 0}, "0 candidates"),
-        ({"adapted": ("box",)}, "no defence 'box'"),
-        ({"attackers": ("Revelio=ridge", "Revelio=bicubic")}, "one label"),
-    ):
+        ({"parts": ("bases",)}, "no part 'bases'"), ({"candidates": 0}, "0 candidates"),
+        ({"adapted": ("box",)}, "no defence 'box'"), ({"attackers": ("Revelio=ridge", "Revelio=bicubic")}, "one label"),
+    ):  # fmt: skip
         with pytest.raises(UsageError, match=said):
             RevelioPaper(Path("x"), **given_)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="did you mean candidates"):

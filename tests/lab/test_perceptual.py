@@ -38,7 +38,7 @@ from ficgan.lab.metrics.perceptual import (
     sharpness,
     ssim,
     structural_similarity,
-)
+)  # fmt: skip
 
 # -- pixels -----------------------------------------------------------------------------------------------------------
 

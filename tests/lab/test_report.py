@@ -46,19 +46,14 @@ def results(*extra: Trial) -> Results:
         {"made": facts},
         {"weak": method, "strong": {**method, "settings": {"kernel": 9}}},
         [
-            trial("clear", "clear", 0.9, control="ceiling"),
-            trial("clear", "constant", 0.05, control="negative"),
-            trial("clear", "background-only", 0.4, control="surroundings"),
-            trial("weak", "naive", 0.2),
+            trial("clear", "clear", 0.9, control="ceiling"), trial("clear", "constant", 0.05, control="negative"),
+            trial("clear", "background-only", 0.4, control="surroundings"), trial("weak", "naive", 0.2),
             trial("weak", "reversed-general", 0.7, attacker="ridge", groups=GROUPS),
-            trial("weak", "right-key", 0.9, control="positive"),
-            trial("weak", "linkability", 0.95),
-            trial("strong", "naive", 0.1),
-            trial("strong", "reversed-specialised", None),
-            *extra,
+            trial("weak", "right-key", 0.9, control="positive"), trial("weak", "linkability", 0.95),
+            trial("strong", "naive", 0.1), trial("strong", "reversed-specialised", None), *extra,
         ],
         [Utility("made", "weak", USEFUL, {"gender=Male": (Figure("detected", 0.25),)})],
-    )
+    )  # fmt: skip
 
 
 def test_the_strongest_attacker_counts_and_controls_do_not() -> None:
@@ -86,16 +81,12 @@ def test_the_strongest_is_taken_over_judges() -> None:
 @pytest.mark.parametrize(
     ("scenario", "control", "value", "holds"),
     [
-        ("clear", "ceiling", 0.9, True),
-        ("clear", "ceiling", 0.2, False),
-        ("clear", "ceiling", 1.0, True),
-        ("constant", "negative", 0.05, True),
-        ("constant", "negative", 0.5, False),
-        ("right-key", "positive", 0.9, True),
-        ("right-key", "positive", 0.5, False),
+        ("clear", "ceiling", 0.9, True), ("clear", "ceiling", 0.2, False), ("clear", "ceiling", 1.0, True),
+        ("constant", "negative", 0.05, True), ("constant", "negative", 0.5, False),
+        ("right-key", "positive", 0.9, True), ("right-key", "positive", 0.5, False),
     ],
 )
-def test_controls_hold_or_do_not(scenario: str, control: str, value: float, holds: bool) -> None:
+def test_controls_hold_or_do_not(scenario: str, control: str, value: float, holds: bool) -> None:  # fmt: skip
     made = results()
     made.trials = [trial("clear", "clear", 0.9, control="ceiling")] if scenario == "right-key" else []
     made.trials.append(trial("weak" if scenario == "right-key" else "clear", scenario, value, control=control))

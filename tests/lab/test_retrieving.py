@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 from sklearn.metrics import roc_auc_score
+from texture_world import Textures, judged_by_textures, write_people
 
 from ficgan.lab import bench as lab_bench
-from ficgan.lab import matrix, readers, reversal
+from ficgan.lab import matrix, reversal
 from ficgan.lab.attackers import halves
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.bench import Subject, anonymiser_for
@@ -143,18 +144,15 @@ def test_too_few_people_for_a_threshold_are_told() -> None:
 
 @pytest.fixture(scope="module")
 def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return world.write_people(tmp_path_factory.mktemp("made"))
+    return write_people(tmp_path_factory.mktemp("made"))
 
 
 @pytest.fixture(autouse=True)
 def _world(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    judge = readers.Reader(world.Textures(), "textures", "textures", "textures-1")  # type: ignore[arg-type]
-    monkeypatch.setattr(readers, "get_readers", lambda names, device="cpu": [judge])
-    monkeypatch.setattr(lab_bench, "_detector", lambda name: world.Blind())
+    judged_by_textures(monkeypatch)
     monkeypatch.setattr(reversal, "_judges", lambda: Judges(missing={"squeezenet": "not here"}))
     monkeypatch.setitem(REVERSERS._classes, "by-heart", world.ByHeart)
     monkeypatch.setattr(world, "LOG", world.Log())
-    lab_bench._cached_bench.cache_clear()
     yield
     lab_bench._cached_bench.cache_clear()
 
@@ -174,7 +172,7 @@ def test_the_scenarios_against_a_slow_one(people: Path, tmp_path: Path) -> None:
     assert set(trials(results, "retrieval")) == {"by-heart"}  # ridge has one guess at each
     bench = lab_bench.open_bench(setting, setting.sets[0], tmp_path)
     method = anonymiser_for(bench, setting.methods[0].make())
-    rows, subject, judge = spread(bench), Subject(bench, method), world.Textures()
+    rows, subject, judge = spread(bench), Subject(bench, method), Textures()
     assert len(rows) == 20
 
     def embedded(images: np.ndarray) -> np.ndarray:

@@ -13,20 +13,17 @@ from hypothesis import strategies as st
 
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.sets import Split, check, split
-from ficgan.lab.sets.split import PARTS
+from ficgan.lab.sets.faceset import PARTS
 
 PEOPLE = np.repeat(np.arange(10), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
 
 
 @settings(max_examples=10, deadline=None)
 @given(
-    counts=st.lists(st.integers(1, 9), min_size=6, max_size=40),
-    unknown=st.integers(0, 5),
-    enrolment=st.floats(0.05, 0.95),
-    seed=st.integers(0, 99),
-    shuffle=st.randoms(use_true_random=False),
+    counts=st.lists(st.integers(1, 9), min_size=6, max_size=40), unknown=st.integers(0, 5),
+    enrolment=st.floats(0.05, 0.95), seed=st.integers(0, 99), shuffle=st.randoms(use_true_random=False),
 )
-def test_invariants(counts: list[int], unknown: int, enrolment: float, seed: int, shuffle: object) -> None:
+def test_invariants(counts: list[int], unknown: int, enrolment: float, seed: int, shuffle: object) -> None:  # fmt: skip
     rows = [who * 3 + 1 for who, count in enumerate(counts) for _ in range(count)] + [-1] * unknown
     shuffle.shuffle(rows)  # type: ignore[attr-defined]
     people = np.array(rows)
@@ -109,15 +106,11 @@ def test_the_manifest_tells_what_was_divided() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"test": 1}, "at least 2"),
-        ({"background": -1}, "at least 0"),
-        ({"enrolment": 0.0}, "enrolment"),
-        ({"enrolment": 1.0}, "enrolment"),
-        ({"enrolment": float("nan")}, "enrolment"),
-        ({"names": ["a"]}, "1 names"),
+        ({"test": 1}, "at least 2"), ({"background": -1}, "at least 0"), ({"enrolment": 0.0}, "enrolment"),
+        ({"enrolment": 1.0}, "enrolment"), ({"enrolment": float("nan")}, "enrolment"), ({"names": ["a"]}, "1 names"),
     ],
 )
-def test_settings_that_cannot_work(options: dict[str, object], sentence: str) -> None:
+def test_settings_that_cannot_work(options: dict[str, object], sentence: str) -> None:  # fmt: skip
     with pytest.raises(UsageError, match=sentence):
         split(PEOPLE, **options)  # type: ignore[arg-type]
 
@@ -145,15 +138,13 @@ GOOD = Split(rows(5, 6), rows(7, 8), rows(0, 1, 3), rows(2, 4), rows(9), {"seed"
         ({"probe": rows(0, 2, 4)}, "a.png is in the gallery and in the probe"),
         ({"gallery": rows(0, 0, 3)}, "a.png is twice in the gallery"),
         ({"probe": rows(2, 4, 9), "unused": rows()}, "nobody knows who j.png in the probe shows"),
-        ({"gallery": rows()}, "the gallery is empty"),
-        ({"probe": rows()}, "the probe is empty"),
+        ({"gallery": rows()}, "the gallery is empty"), ({"probe": rows()}, "the probe is empty"),
         ({"probe": rows(2)}, "such as number 2, have no image in the probe"),
         ({"gallery": rows(0, 1)}, "such as number 2, have no image in the gallery"),
-        ({"unused": rows(10)}, "rows beyond the 10 images"),
-        ({"unused": rows(-1)}, "rows beyond the 10 images"),
+        ({"unused": rows(10)}, "rows beyond the 10 images"), ({"unused": rows(-1)}, "rows beyond the 10 images"),
     ],
 )
-def test_what_leaks_is_refused(changes: dict[str, np.ndarray], sentence: str) -> None:
+def test_what_leaks_is_refused(changes: dict[str, np.ndarray], sentence: str) -> None:  # fmt: skip
     assert check(GOOD, FACES) is GOOD
     with pytest.raises(InputError, match=sentence):
         check(replace(GOOD, **changes), FACES, names=[f"{letter}.png" for letter in "abcdefghij"])  # type: ignore[arg-type]

@@ -15,11 +15,19 @@ from torch import nn
 
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.lab.study import StudyConfig, open_scenes, run_study, training
-from ficgan.lab.study.networks import load_weights, make_network, network_names, replace_head
 from ficgan.lab.study.run import per_cent
 from ficgan.lab.study.scenes import Pictures
 from ficgan.lab.study.scores import Cell, Evaluation, Side, by_area, correlations, drop
-from ficgan.lab.study.training import Grid, Recipe, fit, training_batches
+from ficgan.lab.study.training import (
+    Grid,
+    Recipe,
+    fit,
+    load_weights,
+    make_network,
+    network_names,
+    replace_head,
+    training_batches,
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -16,7 +16,7 @@ from scene_world import scene, tiny, write_scenes
 
 from ficgan.errors import UsageError
 from ficgan.lab.study import TransferConfig, open_scenes, run_study, transfer
-from ficgan.lab.study.networks import make_network
+from ficgan.lab.study.training import make_network
 from ficgan.lab.study.transfer import detection_batches, detection_precision, make_detector
 
 

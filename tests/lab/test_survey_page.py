@@ -7,19 +7,16 @@ import hashlib
 import io
 import json
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-from page_reader import Page
+from page_reader import Page, run
 from PIL import Image
 from survey_world import SIDE, hand_in
 
-from ficgan.lab.pages import page_script, page_template
+from ficgan.lab.stored import page_script, page_template
 from ficgan.lab.survey.make import Survey, page_html
 from ficgan.lab.survey.score import collect
 
@@ -87,21 +84,6 @@ def test_no_text_can_be_injected(survey: Survey) -> None:
     assert len(page.all("img")) == 2 and len(page.all("script")) == 2
     assert not any(name.startswith("on") for _, attributes in page.elements for name in attributes)
     assert "</" not in SCRIPT and "<!--" not in SCRIPT
-
-
-@pytest.fixture(scope="module")
-def node() -> str:
-    found = shutil.which("node")
-    if found is None:
-        pytest.skip("needs node to run the page's script")
-    return found
-
-
-def run(node: str, code: str) -> Any:
-    """What the last line of a script prints, from JSON."""
-    done = subprocess.run([node, "-"], input=code, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def browse(node: str, text: str, actions: str) -> Any:

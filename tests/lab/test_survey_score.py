@@ -30,7 +30,7 @@ from ficgan.lab.survey.score import (
     score_survey,
     score_text,
     votes,
-)
+)  # fmt: skip
 
 BOOTSTRAP = Bootstrap(200, 3)
 

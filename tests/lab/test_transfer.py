@@ -37,7 +37,7 @@ from ficgan.lab.readers import Reader
 from ficgan.lab.report.tables import figure
 from ficgan.lab.results import Figure, Results, Trial
 from ficgan.lab.sets import Prepared
-from ficgan.lab.sets.split import Split, written
+from ficgan.lab.sets.faceset import Split, written
 from ficgan.lab.stored import Store
 
 SIDE, PEOPLE, EACH = 32, 12, 3

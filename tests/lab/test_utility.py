@@ -26,7 +26,7 @@ from ficgan.lab.metrics.utility import (
     by_attribute,
     compare,
     kept,
-)
+)  # fmt: skip
 from ficgan.lab.results import Figure
 
 LACKING = {
@@ -55,17 +55,12 @@ def full(faces: Faces, rng: np.random.Generator) -> Readings:
         (faces.landmarks + rng.normal(0, 2, (count, 5, 2))).astype(np.float32),
     )
     return Readings(
-        faces,
-        rng.uniform(50, 90, count),
-        detections,
-        rng.uniform(20, 60, count).astype(np.float32),
-        rng.random(count).astype(np.float32),
-        rng.random((count, 3)).astype(np.float32),
+        faces, rng.uniform(50, 90, count), detections, rng.uniform(20, 60, count).astype(np.float32),
+        rng.random(count).astype(np.float32), rng.random((count, 3)).astype(np.float32),
         ("Smiling", "Mouth_Slightly_Open", "Bald"),
         Perception(rng.random((count, 9)).astype(np.float32), None, 0.4, None),
-        rng.random((count, 7)).astype(np.float32),
-        used={"detector": "standin", "lpips": "alex"},
-    )
+        rng.random((count, 7)).astype(np.float32), used={"detector": "standin", "lpips": "alex"},
+    )  # fmt: skip
 
 
 def test_metrics_have_unique_names_and_are_utility():

@@ -10,8 +10,9 @@ from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
 from ficgan.errors import InputError, UsageError
-from ficgan.pointcloud import Cloud, neighbours
-from ficgan.pointcloud.neighbours import farthest_point_sample, inliers, without_duplicates, without_outliers
+from ficgan.pointcloud import Cloud
+from ficgan.pointcloud import cloud as neighbours
+from ficgan.pointcloud.cloud import farthest_point_sample, inliers, without_duplicates, without_outliers
 
 
 def _surface(rng: np.random.Generator, count: int) -> np.ndarray:

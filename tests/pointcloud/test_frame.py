@@ -11,9 +11,17 @@ from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError
 from ficgan.pointcloud import Cloud, merged
-from ficgan.pointcloud.frame import CONVINCING, SURE, canonical, landmark_frame, other_faces
+from ficgan.pointcloud.frame import (
+    CONVINCING,
+    SURE,
+    FaceLandmarks,
+    canonical,
+    landmark_file_beside,
+    landmark_frame,
+    other_faces,
+    read_landmarks,
+)  # fmt: skip
 from ficgan.pointcloud.heads import MadeHead, made_head
-from ficgan.pointcloud.landmarks import FaceLandmarks, landmark_file_beside, read_landmarks
 
 SLOW = pytest.mark.slow
 FIVE = np.array([[-0.02, 0.035, 0.03], [-0.02, 0.035, -0.03], [0, 0, 0], [-0.02, -0.03, 0.025], [-0.02, -0.03, -0.025]])
@@ -101,12 +109,9 @@ def _scene(head: MadeHead, what: str) -> np.ndarray:
     if what in around:
         return np.concatenate([points, around[what]()])
     return {
-        "child": 0.7 * points,
-        "large": 1.25 * points,
-        "noise": points + rng.normal(0, 0.001, points.shape),
-        "sparse": points[:2000],
-        "far": points + np.array([4.5e5, 5.4e6, 200.0]),
-    }[what]
+        "child": 0.7 * points, "large": 1.25 * points, "noise": points + rng.normal(0, 0.001, points.shape),
+        "sparse": points[:2000], "far": points + np.array([4.5e5, 5.4e6, 200.0]),
+    }[what]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -234,14 +239,9 @@ def _bodies(rng: np.random.Generator) -> dict[str, np.ndarray]:
     flat = np.column_stack([np.zeros(6000), rng.uniform(-0.1, 0.1, (6000, 2))])
     line = np.outer(np.linspace(-0.1, 0.1, 6000), [1.0, 2.0, 3.0]) / 3
     return {
-        "sphere": 0.1 * ball,
-        "egg": ball * [0.1, 0.12, 0.08],
-        "cube": cube,
-        "noise": rng.uniform(-0.1, 0.1, (6000, 3)),
-        "cloud": 0.07 * rng.normal(size=(6000, 3)),
-        "plane": flat,
-        "line": line,
-    }
+        "sphere": 0.1 * ball, "egg": ball * [0.1, 0.12, 0.08], "cube": cube, "noise": rng.uniform(-0.1, 0.1, (6000, 3)),
+        "cloud": 0.07 * rng.normal(size=(6000, 3)), "plane": flat, "line": line,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -315,14 +315,12 @@ def test_files_of_landmarks(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("a.txt", "1 2 3\n1 2\n", "a.txt, line 2: expected three numbers"),
-        ("a.txt", "1 2 x\n", "line 1: expected three numbers, not '1 2 x'"),
-        ("a.txt", "", "5 or 68 points"),
-        ("a.json", "{", "expected a JSON list"),
-        ("a.json", '{"pts": []}', "expected a JSON list"),
+        ("a.txt", "1 2 x\n", "line 1: expected three numbers, not '1 2 x'"), ("a.txt", "", "5 or 68 points"),
+        ("a.json", "{", "expected a JSON list"), ("a.json", '{"pts": []}', "expected a JSON list"),
         ("a.json", "[[1, 2], [3]]", "expected a JSON list"),
     ],
 )
-def test_broken_files_of_landmarks(tmp_path: Path, name: str, content: str, message: str) -> None:
+def test_broken_files_of_landmarks(tmp_path: Path, name: str, content: str, message: str) -> None:  # fmt: skip
     (tmp_path / name).write_text(content)
     with pytest.raises(InputError, match=message):
         read_landmarks(tmp_path / name)

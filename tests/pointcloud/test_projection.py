@@ -137,19 +137,14 @@ def test_an_empty_cloud_is_refused():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"order": "z"}, "order of drawing is 'z'"),
-        ({"point_size": 0}, "point size is 0"),
-        ({"point_size": np.nan}, "point size"),
-        ({"size": (0, 5)}, "size of the picture"),
-        ({"limits": (0.1, -1)}, "limits"),
-        ({"samples": 9}, "cells per pixel"),
-        ({"background": 256}, "background"),
-        ({"background": (1, 2)}, "background"),
-        ({"yaw": np.inf}, "yaw"),
+        ({"order": "z"}, "order of drawing is 'z'"), ({"point_size": 0}, "point size is 0"),
+        ({"point_size": np.nan}, "point size"), ({"size": (0, 5)}, "size of the picture"),
+        ({"limits": (0.1, -1)}, "limits"), ({"samples": 9}, "cells per pixel"), ({"background": 256}, "background"),
+        ({"background": (1, 2)}, "background"), ({"yaw": np.inf}, "yaw"),
         ({"colour": 3}, "no setting 'colour'; it has background"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(settings, message):
+def test_settings_that_cannot_work_are_refused(settings, message):  # fmt: skip
     with pytest.raises(UsageError, match=message):
         project(Cloud([[0.0, 0.0, 0.0]], np.zeros((1, 3), np.uint8)), **settings)
 
@@ -162,14 +157,11 @@ def test_settings_given_apart_change_a_configuration(rng):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"point_size": 1e9}, "at most 77885"),
-        ({"point_size": np.nan}, "point size"),
-        ({"size": (100_000, 100_000)}, "GiB"),
-        ({"size": (10.5, 10)}, "whole"),
-        ({"limits": (0.1, np.nan)}, "limits"),
+        ({"point_size": 1e9}, "at most 77885"), ({"point_size": np.nan}, "point size"),
+        ({"size": (100_000, 100_000)}, "GiB"), ({"size": (10.5, 10)}, "whole"), ({"limits": (0.1, np.nan)}, "limits"),
     ],
 )
-def test_settings_that_would_take_all_memory_are_refused(changes, says):
+def test_settings_that_would_take_all_memory_are_refused(changes, says):  # fmt: skip
     with pytest.raises(UsageError, match=says):
         project(Cloud([[0.0, 0.0, 0.0]], np.zeros((1, 3), np.uint8)), **changes)
 

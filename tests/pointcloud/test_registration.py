@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError, UsageError
-from ficgan.pointcloud.cloud import Cloud
+from ficgan.pointcloud.cloud import Cloud, thinned
 from ficgan.pointcloud.heads import made_head
-from ficgan.pointcloud.neighbours import thinned
 from ficgan.pointcloud.registration import (
     alignment_of,
     fpfh,
@@ -26,7 +25,7 @@ from ficgan.pointcloud.registration import (
     register,
     rigid_fits,
     with_normals,
-)
+)  # fmt: skip
 
 
 def sphere(count: int, rng: np.random.Generator) -> np.ndarray:

@@ -5,8 +5,7 @@ import pytest
 
 from ficgan.errors import InputError
 from ficgan.pointcloud import Cloud
-from ficgan.pointcloud.projection import project
-from ficgan.pointcloud.shading import AMBIENT, LAMP, shaded
+from ficgan.pointcloud.projection import AMBIENT, LAMP, project, shaded
 
 
 def dome(draw, count=6000):

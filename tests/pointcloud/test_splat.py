@@ -25,13 +25,10 @@ def looped(places, colors, radius, size, background, samples):
 
 @settings(max_examples=10, deadline=None)
 @given(
-    count=st.integers(0, 40),
-    radius=st.floats(0.3, 6),
-    size=st.tuples(st.integers(1, 24), st.integers(1, 24)),
-    samples=st.integers(1, 4),
-    seed=st.integers(0, 2**32 - 1),
+    count=st.integers(0, 40), radius=st.floats(0.3, 6), size=st.tuples(st.integers(1, 24), st.integers(1, 24)),
+    samples=st.integers(1, 4), seed=st.integers(0, 2**32 - 1),
 )
-def test_a_picture_is_that_of_a_loop_over_points(count, radius, size, samples, seed):
+def test_a_picture_is_that_of_a_loop_over_points(count, radius, size, samples, seed):  # fmt: skip
     draw = np.random.default_rng(seed)
     places = draw.uniform(-8, max(size) + 8, (count, 2))
     colors = draw.integers(0, 256, (count, 3), np.uint8)
@@ -76,13 +73,11 @@ def test_a_disc_has_its_area_and_its_middle():
 @pytest.mark.parametrize(
     ("radius", "size", "samples", "says"),
     [
-        (601.0, (40, 30), 1, "on 40×30 .* 512 pixels"),
-        (np.inf, (40, 30), 1, "inf pixels"),
-        (50.0, (1, 30_000_000), 2, "4 GiB are the most"),
-        (1.0, (100_000, 100_000), 1, "GiB"),
+        (601.0, (40, 30), 1, "on 40×30 .* 512 pixels"), (np.inf, (40, 30), 1, "inf pixels"),
+        (50.0, (1, 30_000_000), 2, "4 GiB are the most"), (1.0, (100_000, 100_000), 1, "GiB"),
     ],
 )
-def test_what_would_take_all_memory_is_refused(radius, size, samples, says):
+def test_what_would_take_all_memory_is_refused(radius, size, samples, says):  # fmt: skip
     with pytest.raises(UsageError, match=says):
         splat(np.zeros((3, 2)), np.zeros((3, 3), np.uint8), radius, size, samples=samples)
 

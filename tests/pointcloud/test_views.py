@@ -44,7 +44,7 @@ def test_there_are_eleven_views_from_minus_ten_to_ten_degrees(rng):
 
 
 def test_a_cloud_without_colours_is_shaded_once_for_all_views(rng):
-    from ficgan.pointcloud.shading import shaded
+    from ficgan.pointcloud.projection import shaded
 
     cloud = Cloud(
         np.column_stack([-5 * (rng.uniform(-0.1, 0.1, (2, 900)) ** 2).sum(axis=0), *rng.uniform(-0.1, 0.1, (2, 900))])

@@ -1,8 +1,4 @@
-"""Face boxes: which of two lists mean the same face, the records of many images as JSON, and what a detector finds.
-
-The file is the list of records that the authors of the ImageNet study released, with a score of each box and the
-detector where there was one. `study.open_scenes` reads what is written here.
-"""
+"""Face boxes: matching, merging, annotation files as of the ImageNet study, and what a detector finds."""
 
 from __future__ import annotations
 
@@ -20,13 +16,7 @@ from ficgan.data.dataset import Blob, decode_rgb, list_blobs
 from ficgan.errors import InputError
 from ficgan.faces import FaceDetector
 from ficgan.files import atomic_write
-from ficgan.lab.pages import read_json
-from ficgan.lab.stored import Progress
-
-__all__ = [
-    "OVERLAP", "Boxes", "Change", "Detected", "Record", "Records", "box_rows", "changes", "detect_set", "distinct",
-    "errors", "listed", "merge", "overlaps", "pairs", "read_records", "write_records",
-]  # fmt: skip
+from ficgan.lab.stored import Progress, read_json
 
 Boxes = NDArray[np.float64]  # [M,4]: x0, y0, x1, y1 in pixels, edges continuous from 0
 
@@ -53,10 +43,7 @@ def overlaps(a: Boxes, b: Boxes) -> NDArray[np.float64]:
 
 
 def pairs(a: Boxes, b: Boxes, least: float = OVERLAP) -> list[tuple[int, int]]:
-    """One-to-one pairs of boxes with an IoU of at least `least`: as many as there can be, then the largest sum of IoU.
-
-    The pairs are (row of a, row of b), by the row of a.
-    """
+    """Pairs (row of a, row of b) with an IoU of at least `least`: the most pairs, then the largest sum of IoU."""
     from scipy.optimize import linear_sum_assignment
 
     if not len(a) or not len(b):
@@ -98,11 +85,10 @@ def distinct(boxes: Boxes) -> Boxes:
 
 
 def merge(drawn: Sequence[Boxes], least: float = OVERLAP, *, union: bool = False) -> tuple[Boxes, list[int]]:
-    """Several people's boxes of one image as one list.
+    """Several people's boxes of one image as one list: boxes [M,4] (medians), and how many drew each.
 
-    Boxes with an IoU of at least `least` are of one face, which takes the median of its edges. A face stays when at
-    least half of the people drew it, or anybody (`union`). Where people are divided it stays, since a face that is
-    missed costs more than a box too many. Returns boxes [M,4], and how many drew each.
+    A face stays when at least half of the people drew it, or anybody (`union`): a missed face costs more than a box too
+    many.
     """
     groups: list[list[NDArray[Any]]] = []
     for boxes in drawn:
@@ -165,11 +151,7 @@ class Records(dict[str, Record]):
 
 
 def read_records(path: Path) -> Records:
-    """Annotations from a file: a list of records, or an object of image names and lists of boxes.
-
-    Raises:
-        InputError: unreadable, or a record that names no image, is there twice, or has boxes that are none.
-    """
+    """Annotations from a file: a list of records, or an object of image names and lists of boxes."""
     raw = read_json(path)
     if isinstance(raw, dict):
         raw = [{"file": name, "bboxes": boxes} for name, boxes in raw.items()]
@@ -179,22 +161,14 @@ def read_records(path: Path) -> Records:
 
 
 def write_records(path: Path, records: Iterable[Record]) -> None:
-    """Write annotations, whole or not at all; a file of this name is replaced.
-
-    Raises:
-        InputError: it cannot be written.
-    """
+    """Write annotations, whole or not at all; a file of this name is replaced."""
     rows = ",\n".join(json.dumps(record.to_json(), ensure_ascii=False, allow_nan=False) for record in records)
     with atomic_write(path, overwrite=True) as file:
         file.write(f"[\n{rows}\n]\n".encode())
 
 
 def box_rows(raw: Any, where: str) -> Boxes:
-    """Boxes [M,4] from a list of {"x0", "y0", "x1", "y1"} or [x0, y0, x1, y1].
-
-    Raises:
-        InputError: something else, or numbers that are not finite.
-    """
+    """Boxes [M,4] from a list of {"x0", "y0", "x1", "y1"} or [x0, y0, x1, y1]."""
     try:
         rows = [[box[edge] for edge in _EDGES] if isinstance(box, dict) else list(box) for box in raw]
         if any(isinstance(value, bool | str) for row in rows for value in row):
@@ -228,11 +202,7 @@ class Detected:
 
 
 def listed(images: Path) -> list[Blob]:
-    """The images of a folder, tar or zip in the order of their names.
-
-    Raises:
-        InputError: none, or two of one name.
-    """
+    """The images of a folder, tar or zip in the order of their names."""
     blobs = sorted(list_blobs(images), key=lambda blob: blob.name)
     for first, second in pairwise(blobs):
         if first.name == second.name:
@@ -245,15 +215,8 @@ def detect_set(
 ) -> Detected:
     """Detect the faces of all images and write the annotations.
 
-    Each image's record goes to `<out>.part` at once; the same call resumes from it. The annotations appear when all
-    images are done. Damaged images get no record and are tried again by the next run.
-
-    Args:
-        out: the JSON file; replaced if there.
-        detector: its `threshold`, where it has one, is recorded.
-
-    Raises:
-        InputError: no image, `out` cannot be written, or another detector's work was begun there.
+    Each record goes to `<out>.part` at once; the same call resumes from it. Damaged images get no record and are tried
+    again.
     """
     blobs = listed(images)
     made_by = {"detector": detector.name, "threshold": getattr(detector, "threshold", None)}

@@ -1,9 +1,4 @@
-"""Exported batches brought together, and false positives and negatives before and after people corrected the boxes.
-
-Exports are checked, judged again by their gold images, compared, and merged; every change is logged.
-
-Source: Yang et al. 2022, appendix A and Table 1.
-"""
+"""Exported batches merged, and errors before and after correction (Yang et al. 2022, appendix A, Table 1)."""
 
 from __future__ import annotations
 
@@ -29,15 +24,10 @@ from ficgan.lab.annotation.boxes import (
     merge,
     overlaps,
     pairs,
-)
+)  # fmt: skip
 from ficgan.lab.annotation.make import EXPORT_SCHEMA, Batch, Item, Key
 from ficgan.lab.metrics.intervals import wilson
-from ficgan.lab.pages import read_json, text_table
-
-__all__ = [
-    "PUBLISHED_ERRORS", "PUBLISHED_PER_50", "Collected", "Export", "collect", "score_annotations", "score_text",
-    "summary",
-]  # fmt: skip
+from ficgan.lab.stored import read_json, text_table
 
 PUBLISHED_ERRORS: dict[str, tuple[int, int, int, int]] = {
     "irish setter": (12, 3, 0, 0), "gorilla": (32, 7, 0, 0), "cheetah": (3, 1, 0, 0), "basset": (10, 0, 0, 0),
@@ -80,11 +70,7 @@ class Collected:
 
 
 def collect(key: Key, files: Sequence[Path], *, union: bool = False) -> Collected:
-    """Bring exported batches together, in the order in which they came in.
-
-    Of two exports by one worker on one batch the first counts. Where several people did a batch, `union` keeps every
-    box that anybody drew, instead of those of at least half of them.
-    """
+    """Merge exported batches in the order they came in; `union` keeps every box that anybody drew."""
     out = Collected()
     done: dict[tuple[str, str], str] = {}
     for file in files:
@@ -214,23 +200,15 @@ def score_annotations(
 ) -> dict[str, Any]:
     """Count errors against verified faces, in groups of their category (label, else folder).
 
-    Boxes and faces are paired as often as pairs with an IoU of at least `overlap` allow; what is left over is wrong.
-
     Args:
-        truth: verified faces; only its images are judged.
         lists: "before" and "after" → boxes; others may be added.
-        overlap: least IoU, above 0 and at most 1.
-        names: category → name in the paper's table, such as "n02100877" → "irish setter"; categories of the paper's own
-            names need none.
+        overlap: least IoU of a right box, above 0 and at most 1.
+        names: category → name in the paper's table.
 
     Returns:
         {"overlap", "note", "categories": [row, …], "all": row}, where a row is {"category", "images", "faces",
         "published", NAME: {"boxes", "fp", "fn", "fp_per_50", "fn_per_50", "fp_rate", "fn_rate"}}. A rate is
         {"value", "low", "high", "n"} or None: false positives among boxes, false negatives among faces.
-
-    Raises:
-        UsageError: no image, or an overlap that cannot be.
-        InputError: a list lacks an image of the truth.
     """
     if not truth or not lists or not 0 < overlap <= 1:
         raise UsageError("scoring needs verified images, boxes to judge, and an overlap above 0 and at most 1")

@@ -1,12 +1,7 @@
-"""Pages on which people correct boxes: batches of images with gold ones among them, and the key that tells them apart.
+"""Pages on which people correct boxes, and their key (Yang et al. 2022, appendix A).
 
-A page is one self-contained HTML file a batch, without anything from the network. The faces of gold images are known;
-what is shown of them is wrong on purpose, and whoever looks puts it right. The page judges them itself, so their faces
-are in it, encoded so that nobody reads them by accident. This is quality control, not security: anybody can decode them
-or write an export by hand. So collecting judges the exported boxes again, and compares several people's work on a
-batch; neither stops a cheat who reads the page.
-
-Source: Yang et al. 2022, appendix A.
+A page is one self-contained HTML file per batch. Gold images have known faces and are shown with an error; the page
+judges them itself, their faces encoded. That is quality control, not security, so collecting judges the exports again.
 """
 
 from __future__ import annotations
@@ -28,13 +23,7 @@ from ficgan.data.dataset import Blob, decode_rgb
 from ficgan.errors import InputError, UsageError
 from ficgan.files import atomic_write
 from ficgan.lab.annotation.boxes import OVERLAP, Boxes, Record, Records, box_rows, errors, overlaps
-from ficgan.lab.pages import data_url, fill_page, new_folder, page_template, read_json, write_json
-from ficgan.lab.stored import Progress
-
-__all__ = [
-    "EXPORT_SCHEMA", "SPOILS", "Batch", "Item", "Key", "Rules", "compose", "page_html", "read_key", "spoil",
-    "write_pages",
-]  # fmt: skip
+from ficgan.lab.stored import Progress, data_url, fill_page, new_folder, page_template, read_json, write_json
 
 KEY_SCHEMA = "ficgan-annotation-key/1"
 EXPORT_SCHEMA = "ficgan-annotation-export/1"
@@ -45,10 +34,7 @@ _CLEAR = 0.1  # A false box has no more IoU than this with any face
 
 @dataclass(frozen=True)
 class Rules:
-    """How batches are made and judged; the defaults are the paper's, the overlap is ours.
-
-    UsageError for numbers that cannot be.
-    """
+    """How batches are made and judged; the defaults are the paper's, the overlap is ours."""
 
     size: int = 50  # images of a batch, gold ones among them
     gold: int = 3  # gold images of a batch; 0: no quality control
@@ -78,7 +64,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Batch:
-    """Images that one person looks through; `id` is a digest of all that is in it, so an older page is told apart."""
+    """Images that one person looks through; `id` is a digest of all that is in it, so an older page is recognised."""
 
     id: str
     title: str
@@ -102,11 +88,7 @@ class Key:
 
 
 def read_key(path: Path) -> Key:
-    """The key of `Key.write`.
-
-    Raises:
-        InputError: missing, damaged, or something else.
-    """
+    """The key of `Key.write`."""
     raw = read_json(path)
     try:
         if raw.get("schema") != KEY_SCHEMA:
@@ -140,15 +122,8 @@ def compose(
 ) -> Iterator[tuple[Batch, list[Image.Image]]]:  # fmt: skip
     """Batches with their pictures, one after another, so that no more than one is in memory.
 
-    Args:
-        blobs: images to review, in the order of their names.
-        detected: what the detector found; images without a record have no boxes.
-        gold: images with verified faces; `own_gold`: they belong to `blobs`, and are then not reviewed.
-        failed: takes a sentence for each image that cannot be read; it is left out.
-
-    Raises:
-        UsageError: fewer usable gold images than a batch needs.
-        InputError: no image can be read.
+    `own_gold`: the gold images belong to `blobs` and are not reviewed; `failed` takes a sentence for each unreadable
+    image.
     """
     usable = [(blob, record) for blob, record in gold if len(record.boxes) <= rules.most_faces]
     if len(usable) < rules.gold:
@@ -213,13 +188,7 @@ def _clip(boxes: Boxes, picture: Image.Image) -> Boxes:
 
 
 def spoil(truth: Boxes, width: int, height: int, rng: np.random.Generator, *, overlap: float) -> tuple[Boxes, str]:
-    """The faces [M,4] of a gold image with one error, and its kind: "removed", "shifted" or "added".
-
-    The kind is drawn among those that are possible here. A box is wrong where its IoU is below `overlap`.
-
-    Raises:
-        UsageError: no error can be made, such as in an image of a few pixels.
-    """
+    """The faces [M,4] of a gold image with one error, and its kind: "removed", "shifted" or "added"."""
     for kind in rng.permutation(sorted(SPOILS)):
         shown = SPOILS[str(kind)](truth, width, height, rng)
         if shown is not None and any(errors(shown, truth, overlap)):
@@ -273,21 +242,10 @@ def write_pages(
     own_gold: bool = True, linked: bool = False, side: int = 1600, note: str = "",
     progress: Progress | None = None,
 ) -> tuple[Key, list[str]]:  # fmt: skip
-    """Write `pages/batch-0001.html`, … to hand out, and `key.json`, which stays here, since it holds the truth.
+    """Write `pages/batch-0001.html`, … to hand out, and `key.json`, which holds the truth and stays here.
 
-    Args:
-        folder: new or empty.
-        blobs, detected, gold, rules, own_gold: as `compose` takes them.
-        linked: pictures as files in `pages/images`, relative to the page, instead of within it.
-        side: longer side at which pictures are shown at most, pixels; boxes stay in pixels of the image.
-        note: a sentence for the workers, such as what else is to be covered.
-
-    Returns:
-        The key, and a sentence for each image that cannot be read; it is in no batch.
-
-    Raises:
-        UsageError: too few gold images.
-        InputError: no image, or the folder holds something, or cannot be written.
+    `linked` puts pictures in files instead of the page; `side` is the longest side at which they are shown, pixels.
+    Returns the key, and a sentence for each unreadable image.
     """
     new_folder(folder, "pages", *(["pages/images"] if linked else []))
     pages = folder / "pages"
@@ -313,11 +271,7 @@ def write_pages(
 
 
 def page_html(batch: Batch, sources: Sequence[str], rules: Rules, *, linked: bool = False, note: str = "") -> str:
-    """The page of a batch as text.
-
-    Args:
-        batch: what is shown; names of files do not reach the page.
-    """
+    """The page of a batch as text; names of files do not reach the page."""
     checks = {place: item.truth.tolist() for place, item in enumerate(batch.items) if item.truth is not None}
     data = {
         "schema": EXPORT_SCHEMA, "batch": batch.id, "lives": rules.lives, "overlap": rules.overlap,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -17,6 +18,7 @@ from ficgan.errors import InputError, UsageError
 from ficgan.registry import Parametrised, Registry
 
 Float = NDArray[np.float32]
+Progress = Callable[[int, int, str], None]  # (steps done, steps in all, what is being done)
 Knowledge = Literal["method", "parameters", "pairs", "background", "key"]
 
 _LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
@@ -27,7 +29,6 @@ class Pairs:
     """What an attacker may learn from: faces of people who are in no gallery and no probe.
 
     Args:
-        anonymised, clear: the same faces in the same order.
         background: the anonymiser's background set, where the attacker is granted it.
         same: False where the anonymised images were drawn with other parameters than the attacked ones.
         enrolled: [K] numbers of people whom the attacker is granted; they are never held out.
@@ -53,14 +54,8 @@ class Pairs:
 
 @dataclass(frozen=True)
 class ReverserTraits:
-    """What is declared of an attacker.
-
-    Args:
-        title: as a table shows it.
-        source: paper and section.
-        knowledge: what it must know; "pairs" where it learns.
-        against: names of the anonymisers it was made for; empty: any.
-        several: whether `reverse` can give several different candidates.
+    """Declared facts of an attacker: `knowledge` it needs ("pairs" where it learns), anonymisers it was made for
+    (`against`; empty: any), and whether it gives `several` candidates.
     """
 
     title: str
@@ -137,12 +132,9 @@ class MeanFace(Reverser):
 @REVERSERS.add
 @dataclass(frozen=True)
 class ExternalRestorer(Program, Reverser):
-    """Guesses by a restorer that is not ours (MPRNet, Stripformer, DIC-SR, GFP-GAN), run or made before; see `Program`.
+    """Guesses by an external restorer (MPRNet, Stripformer, DIC-SR, GFP-GAN), run or made before; see `Program`.
 
-    It is given the anonymised crops and nothing else, and must write one image of each. An image of another size, as
-    super-resolution gives it, is brought back to the crop's: smaller by area averages, larger by bicubic interpolation.
-
-    Source: Fantômas, section 6.2.2 (MPRNet, Stripformer, DIC-SR); Revelio, comparison baselines (GFP-GAN).
+    Images of another size are brought back to the crop's. Fantômas, §6.2.2; Revelio, baselines.
     """
 
     name: ClassVar[str] = "external"

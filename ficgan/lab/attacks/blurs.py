@@ -1,4 +1,4 @@
-"""Gaussian blurs: Revelio's as methods, which of them look alike, and any of them as a product in the cosine domain."""
+"""Gaussian blurs with reflected edges: in the cosine transform's domain, as matrices, in crops of any size."""
 
 from __future__ import annotations
 
@@ -46,11 +46,7 @@ def blurred(images: Images, kernel: int, rule: str = "opencv") -> Images:
 
 
 def equivalent_kernel(blur: GaussianBlur, widths: Sequence[int] = tuple(range(1, 1002, 2))) -> int:
-    """Width K whose blur by OpenCV's rule is nearest: what a perfect kernel estimator says of a blur by another rule.
-
-    Nearest is what spreads a point equally far: the deviations of the taps are compared, of a rectangle their root mean
-    square.
-    """
+    """Width K whose blur by OpenCV's rule spreads a point as far as `blur`: a perfect estimator's answer."""
     wanted = np.sqrt(np.mean([spread(*axis) ** 2 for axis in blur.axes()]))
     return min(widths, key=lambda width: abs(spread(width, sigma_of(width)) - wanted))
 
@@ -59,8 +55,7 @@ def equivalent_kernel(blur: GaussianBlur, widths: Sequence[int] = tuple(range(1,
 def cosines(size: int) -> Float:
     """The cosine transform of the first kind as a matrix [S,S]: applied twice it is 2(S − 1) times the identity.
 
-    Its basis vectors continue over the edges as `…2 1 0 1 2…` (OpenCV's default border), so that a symmetric blur with
-    reflected edges is a product in its domain. As a matrix product it beats an FFT of 2(S − 1) = 254 points.
+    Its basis continues over the edges as OpenCV's default border, so a symmetric blur is a product in its domain.
     """
     angles = np.pi * np.outer(np.arange(size), np.arange(size)) / (size - 1)
     matrix = (np.cos(angles) * weights(size)).astype(np.float32)

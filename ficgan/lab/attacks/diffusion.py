@@ -26,18 +26,7 @@ Denoise = Callable[[Tensor, Tensor | None, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Architecture:
-    """Numbers of a U-Net.
-
-    Args:
-        base: channels at full size.
-        mults: channels of each level as multiples of `base`; each level has half the side of the one before.
-        blocks: residual blocks per level on the way down; one more on the way up.
-        attention: sides with attention; the middle has it always.
-        head: channels of an attention head, at most all of a level; 0: one head.
-        dropout: within residual blocks.
-        patch: pixels joined into one position at the ends (their channels are put side by side): 1 is SR3, 2 leaves
-            out the level that costs most.
-    """
+    """Numbers of a U-Net: `mults` of `base` channels by level; `head` 0 is one head; `patch` 1 is SR3."""
 
     base: int = 64
     mults: tuple[int, ...] = (1, 2, 4, 8, 8)
@@ -131,10 +120,7 @@ class UNet(nn.Module):
 
 
 class NoiseLevel(nn.Module):
-    """√γ → [B, 4·width]: sines and cosines of the continuous level, then two layers.
-
-    Source: WaveGrad, §3.2 (the level times 5000 takes the place of a step's number); SR3, §2.4.
-    """
+    """√γ → [B, 4·width]: sines and cosines of the continuous level, then two layers (WaveGrad, §3.2; SR3, §2.4)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -227,12 +213,10 @@ class Up(nn.Module):
 
 
 def _silu(x: Tensor) -> Tensor:
-    """In place where nothing is learnt; else autograd would keep a copy for it."""
     return F.silu(x, inplace=not torch.is_grad_enabled())
 
 
 def _zero(layer: L) -> L:
-    """A layer that answers zero until it has learnt."""
     nn.init.zeros_(layer.weight)
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
@@ -263,10 +247,9 @@ def clear_of(predicts: Predicts, answer: Tensor, noisy: Tensor, gamma: float) ->
 
 
 def levels(schedule: Schedule, spots: Tensor) -> Tensor:
-    """Noise levels √γ for training: t uniform on 1…T, then √γ uniform between its values at t − 1 and t.
+    """Noise levels √γ for training: t uniform on 1…T, then √γ uniform within the step (SR3, §2.4).
 
-    `spots` [B], uniform on [0, 1), are places among the steps; the remainder is the place within one. A network that
-    has seen all levels may be sampled with another schedule (SR3, §2.4, after WaveGrad).
+    `spots` [B], uniform on [0, 1), are places among the steps; the remainder is the place within one.
     """
     roots = _roots(schedule, spots.device)
     place = spots.double() * schedule.steps
@@ -276,39 +259,24 @@ def levels(schedule: Schedule, spots: Tensor) -> Tensor:
 
 @lru_cache(maxsize=16)
 def _roots(schedule: Schedule, device: torch.device) -> Tensor:
-    """[T+1], √γ; kept on the device, for a copy in every step of a training would wait for it."""
     with torch.inference_mode(False):
         return torch.from_numpy(np.sqrt(schedule.gammas)).to(device)
 
 
 class DiffusionLearner(Learner):
-    """E‖f(x, y_t, √γ) − ε‖² under Adam; what is used in the end is the running average of the weights.
+    """E‖f(x, y_t, √γ) − ε‖² under Adam; the running average of the weights is used (Revelio, eq. 4; Palette, §3).
 
     Args:
-        network: a U-Net; of its parameters those are trained that require gradients.
-        lr: of Adam.
-        schedule: of the noise.
-        predicts: what the network answers.
         keep: share of the average that a step keeps, less at first.
         dropped: probability that a face is shown no condition, for guidance.
         flip: pairs are mirrored half of the time.
-        dtype: in which convolutions and products are computed; weights and sums stay float32.
-
-    Source: Revelio, eq. 4; Palette, §3 (mean squared error, average of weights with 0.9999).
+        dtype: of convolutions and products; weights and sums stay float32.
     """
 
     def __init__(
-        self,
-        network: nn.Module,
-        lr: float,
-        schedule: Schedule,
-        predicts: Predicts,
-        *,
-        keep: float = 0.9999,
-        dropped: float = 0.0,
-        flip: bool = False,
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
+        self, network: nn.Module, lr: float, schedule: Schedule, predicts: Predicts, *, keep: float = 0.9999,
+        dropped: float = 0.0, flip: bool = False, dtype: torch.dtype = torch.float32,
+    ) -> None:  # fmt: skip
         self.network, self.average = network, copy.deepcopy(network).eval().requires_grad_(False)
         averages = dict(self.average.named_parameters())
         learnt = {name: weights for name, weights in network.named_parameters() if weights.requires_grad}
@@ -368,10 +336,9 @@ class Posterior:
 
 
 def posterior(gamma: float, before: float) -> Posterior:
-    """Where y_s was, of which y_0 and y_t are known, s < t, γ_t in [0, 1) and γ_s (`before`) in (γ_t, 1].
+    """Mean and variance of y_s given y_0 and y_t, s < t, γ_t in [0, 1) and γ_s (`before`) in (γ_t, 1].
 
-    With s = t − 1 it is Revelio's eq. 3, in which the roots are mis-typeset: they stand over γ_{t−1} and α_t alone
-    (SR3, eq. 4).
+    With s = t − 1 it is Revelio's eq. 3, whose roots are misprinted (SR3, eq. 4).
     """
     alpha = gamma / before
     return Posterior(
@@ -396,13 +363,11 @@ class Sampler:
     """How noise becomes an image.
 
     Args:
-        schedule: of the noise.
-        kind: "ancestral": y_s is drawn from q(y_s | ŷ_0, y_t), eq. 3 (what the released SR3 and Palette do);
-            "ancestral-beta": with the larger variance 1 − α of eq. 5; "ddim": Song et al. 2021, eq. 12.
+        kind: "ancestral": y_s is drawn from q(y_s | ŷ_0, y_t), eq. 3; "ancestral-beta": with the larger variance 1 − α
+            of eq. 5; "ddim": Song et al. 2021, eq. 12.
         count: steps, an evenly spaced sub-sequence of the schedule's.
         eta: of DDIM: 0 draws no noise on the way; 1 is "ancestral".
-        predicts: what the network answers.
-        guidance: 1: the conditional answer; above it that much further away from the unconditional one (two passes).
+        guidance: 1: the conditional answer; above it further away from the unconditional one (two passes).
         clip: ŷ_0 is kept in [−1, 1].
     """
 
@@ -435,13 +400,11 @@ class Sampler:
 def sample(
     denoise: Denoise, seen: Tensor, sampler: Sampler, *, n: int = 1, seeds: Sequence[int], batch: int = 64
 ) -> Tensor:
-    """n candidates for each anonymised face: [B,n,3,S,S] in [−1, 1] (further out where the sampler does not clip).
+    """n candidates for each anonymised face: [B,n,3,S,S] in [−1, 1].
 
     Args:
-        denoise: the network.
         seen: [B,3,S,S] in [−1, 1], on the network's device.
-        seeds: [B·n], candidate by candidate of the first face, then of the second: all that is drawn for a candidate
-            comes from its seed, whatever stands beside it; on a GPU other numbers than on the CPU.
+        seeds: [B·n], candidate by candidate of the first face, then of the second; each determines its candidate.
         batch: most images in one pass of the network; guidance doubles them.
     """
     if len(seeds) != len(seen) * n:

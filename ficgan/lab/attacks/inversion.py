@@ -25,20 +25,13 @@ Matrix = NDArray[np.float64]
 @REVERSERS.add
 @dataclass(frozen=True)
 class KeyedInverse(Reverser):
-    """The inverse that comes with a keyed anonymiser, which must be keyed (else UsageError).
-
-    Args:
-        key: "right": the anonymiser's own; "wrong": another one of the same kind (`another_key`).
-        anonymizer: as it was used on the faces; it does the work.
-    """
+    """The inverse of a keyed anonymiser with the "right" key, or with a "wrong" one of the same kind."""
 
     name: ClassVar[str] = "keyed-inverse"
     traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="The method's own inverse",
-        source="Fantômas, §6.1",
-        knowledge=frozenset({"method", "parameters", "key"}),
+        title="The method's own inverse", source="Fantômas, §6.1", knowledge=frozenset({"method", "parameters", "key"}),
         against=frozenset({"block-permutation", "pixel-relocation", "k-rtio"}),
-    )
+    )  # fmt: skip
 
     key: str = param("right", "whose key: the anonymiser's own, or another", choices=("right", "wrong"))
     anonymizer: Anonymizer | None = field(default=None, compare=False)
@@ -56,11 +49,7 @@ class KeyedInverse(Reverser):
 
 
 def another_key(anonymizer: Anonymizer) -> Anonymizer:
-    """The same anonymiser with other values in all its secret parameters: texts, whole numbers or bytes.
-
-    Raises:
-        UsageError: it has no secret parameter.
-    """
+    """The same anonymiser with other values in all its secret parameters."""
     secrets = [field.name for field, limits in anonymizer.parameters() if limits["secret"]]
     if not secrets:
         raise UsageError(f"{anonymizer.name} has no secret parameter, so there is no wrong key to try")
@@ -79,28 +68,21 @@ def _other_key(key: Any) -> Any:
 @REVERSERS.add
 @dataclass(frozen=True)
 class LearnPermutation(Reverser):
-    """One fixed permutation of all pixels, found because a pixel brings its colours along.
+    """One fixed permutation of all pixels, found by the colours that a place shows over all pairs (Fantômas, §6.2.3).
 
-    The colours that a place shows over all pairs are its signature. The clear place with the same signature is where
-    an anonymised pixel came from; it takes about as many pairs as the most uniform corner of the pictures needs.
-    Places that look alike in all pairs are matched in reading order. Lossy files have no equal signatures: what finds
-    no match keeps the anonymised pixel.
+    Equal signatures are matched in reading order; pixels without a match are kept, as in lossy files.
 
     Attributes:
         source: [S,S] for every clear pixel the index, in reading order, of the anonymised one that holds it.
         ambiguous: places whose signature other places share.
         unmatched: clear places whose signature no anonymised place has.
-
-    Source: Fantômas, §6.2.3.
     """
 
     name: ClassVar[str] = "learn-permutation"
     traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Learnt permutation",
-        source="Fantômas, §6.2.3",
-        knowledge=frozenset({"pairs"}),
+        title="Learnt permutation", source="Fantômas, §6.2.3", knowledge=frozenset({"pairs"}),
         against=frozenset({"block-permutation", "pixel-relocation"}),
-    )
+    )  # fmt: skip
 
     source: NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
     ambiguous: int = 0
@@ -143,7 +125,6 @@ def _signatures(images: Images) -> NDArray[np.uint64]:
 
 
 def _rank_in_kind(values: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """How many equal values stand before each."""
     order = np.argsort(values, kind="stable")
     rank = np.empty(len(values), np.int64)
     rank[order] = np.arange(len(values)) - np.searchsorted(values[order], values[order], "left")
@@ -155,21 +136,16 @@ def _rank_in_kind(values: NDArray[np.uint64]) -> NDArray[np.int64]:
 class KSameSubtraction(Reverser):
     """Against k-Same with a public background: k·y − Σ of the k − 1 faces of the background that went into y.
 
-    The rounding of y is multiplied by k, so with the right faces every grey level is within k/2. They are found by what
-    they leave behind: whatever is wrongly taken away, or not taken away, adds its edges to the result. The k − 1
-    faces, one for each person, are those after whose subtraction the least edges are left: first the best one at a
-    time, then exchanged while that helps.
-
-    Source: Fantômas, §6.1.4 (the anonymiser adds the original to k − 1 public faces); the subtraction is this work's.
+    With the right faces every grey level is within k/2. They are those after whose subtraction the least edges are
+    left: first chosen one at a time, then exchanged while that helps. Fantômas, §6.1.4, has the anonymiser; the attack
+    is ours.
     """
 
     name: ClassVar[str] = "k-same-subtraction"
     traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Subtraction of a known background",
-        source="this work",
-        knowledge=frozenset({"method", "parameters", "background"}),
-        against=frozenset({"k-same-pixel"}),
-    )
+        title="Subtraction of a known background", source="this work",
+        knowledge=frozenset({"method", "parameters", "background"}), against=frozenset({"k-same-pixel"}),
+    )  # fmt: skip
 
     k: int = param(10, "faces that were averaged, the original included", low=2)
 
@@ -177,11 +153,7 @@ class KSameSubtraction(Reverser):
     _products: Matrix | None = field(default=None, repr=False, compare=False)
 
     def fit(self, pairs: Pairs) -> KSameSubtraction:
-        """With the background set of the pairs; the pairs themselves are not looked at.
-
-        Raises:
-            UsageError: no background, or one of fewer than k − 1 people.
-        """
+        """With the background set of the pairs; the pairs themselves are not looked at."""
         background = pairs.background
         if background is None:
             raise UsageError(f"{self.name} must know the background; give it with the pairs")
@@ -212,14 +184,6 @@ class KSameSubtraction(Reverser):
 
 
 def _least_edges(share: Matrix, products: Matrix, people: NDArray[np.int64], count: int) -> list[int]:
-    """The rows S, one a person, for which |t − Σ_S b|² = |t|² − 2·Σ share + Σ Σ products is least.
-
-    Args:
-        share: [M] products of the target t with every row b.
-        products: [M,M] of the rows among themselves.
-        people: [M].
-        count: size of S.
-    """
     own = np.diag(products) - 2 * share
     chosen: list[int] = []
 
@@ -243,10 +207,7 @@ _ROWS = 512
 
 
 def _edge_products(left: Images, right: Images) -> Matrix:
-    """[N,M]: products of the gradients of two sets of pictures; in gradients different faces have little in common.
-
-    ⟨∇a, ∇b⟩ is ⟨−Δa, b⟩, so the right set is used as it lies in memory, block by block.
-    """
+    """[N,M]: products of the gradients of two sets of pictures; in gradients different faces have little in common."""
     size = left.shape[1]
     area = areas(size).astype(np.float32)[..., None]  # for which the Laplacian is symmetric
     others = _flat(right)
@@ -262,20 +223,14 @@ def _edge_products(left: Images, right: Images) -> Matrix:
 @REVERSERS.add
 @dataclass(frozen=True)
 class Ridge(Reverser):
-    """The linear map from anonymised to clear pixels of the least squared error, learnt between principal components.
+    """The linear map from anonymised to clear pixels of the least squared error, between principal components.
 
-    Scores A = U·S of the anonymised pixels, targets C of the clear ones: with orthogonal scores the ridge solution is
-    Aᵀ·C divided, row by row, by s² + λ. So every λ, every number of components on either side, is tried at the price of
-    one: on the people held out, of whom no face was learnt from. Then all pairs are learnt with what was best.
-
-    It inverts whatever is linear and leaves its trace in the leading components (overlays, blur, pixelation; mixing
-    and permutation of all pixels, given enough pairs), in milliseconds; what it cannot tell stays at the mean face.
+    With orthogonal scores A and targets C, the ridge solution is Aᵀ·C divided row by row by s² + λ, so every λ and
+    every number of components is tried on held-out people at the price of one (Hoerl and Kennard 1970, eq. 2.3).
 
     Attributes:
         ridge: λ chosen, as a share of the mean variance of the anonymised components.
         inputs, outputs: numbers of components chosen.
-
-    Source: Hoerl and Kennard 1970, eq. 2.3; Turk and Pentland 1991 for components by way of the Gram matrix.
     """
 
     name: ClassVar[str] = "ridge"
@@ -294,11 +249,7 @@ class Ridge(Reverser):
     """Mean of the anonymised pixels, encoder [r,D], decoder [r,D], mean of the clear pixels."""
 
     def fit(self, pairs: Pairs) -> Ridge:
-        """With the map between the pairs; λ and the numbers of components are chosen on people held out.
-
-        Raises:
-            InputError: fewer than two people (or, where nobody is known, two pairs).
-        """
+        """With the map between the pairs; λ and the numbers of components are chosen on people held out."""
         rows = np.linspace(0, len(pairs.clear) - 1, min(self.pairs, len(pairs.clear))).round().astype(np.int64)
         seen, clear = _flat(pairs.anonymised.images[rows]), _flat(pairs.clear.images[rows])
         held = _held_out(people_of(pairs.clear)[rows], self.held)
@@ -328,14 +279,6 @@ class Ridge(Reverser):
 
 
 class _Components:
-    """Principal components of n rows about their mean, from their Gram matrix [n,n] alone.
-
-    Attributes:
-        lengths: [r] singular values, falling.
-        scores: [n,r] of the rows.
-        weights: [n,r]; direction j in pixels is Σ_i weights[i,j]·(row i − mean), of length 1.
-    """
-
     def __init__(self, gram: Matrix) -> None:
         self._gram = gram
         values, vectors = np.linalg.eigh(gram - gram.mean(0) - gram.mean(1)[:, None] + gram.mean())
@@ -346,11 +289,9 @@ class _Components:
         self.scores, self.weights = vectors[:, kept] * self.lengths, vectors[:, kept] / self.lengths
 
     def project(self, products: Matrix) -> Matrix:
-        """Scores of other rows, from their products [k,n] with these rows."""
         return (products - products.mean(1)[:, None] - self._gram.mean(0) + self._gram.mean()) @ self.weights
 
     def regression(self, targets: Matrix, n: int, ridge: float) -> Matrix:
-        """Weights [n,m] of the first n scores for targets [rows,m]."""
         squares = self.lengths**2
         return (self.scores[:, :n].T @ targets) / (squares[:n, None] + ridge * np.mean(squares))
 
@@ -358,10 +299,6 @@ class _Components:
 def _choose(
     seen_gram: Matrix, clear_gram: Matrix, learnt: NDArray[np.bool_], most: int
 ) -> tuple[float, int, int]:
-    """λ and numbers of inputs and outputs with the least squared error on the people held out.
-
-    The error in clear pixels is, by orthogonality, a sum over clear components: it is known for every number of them.
-    """
     inputs, outputs = (_Components(gram[np.ix_(learnt, learnt)]) for gram in (seen_gram, clear_gram))
     held = inputs.project(seen_gram[np.ix_(~learnt, learnt)])
     m = min(most, len(outputs.lengths))
@@ -383,7 +320,6 @@ def _choose(
 
 
 def _gram(rows: NDArray[np.uint8]) -> Matrix:
-    """Products of all rows, about the middle grey so that float32 is enough for a block."""
     out = np.zeros((len(rows), len(rows)))
     for part in _blocks(rows.shape[1]):
         block = rows[:, part].astype(np.float32) - 127.5
@@ -392,7 +328,6 @@ def _gram(rows: NDArray[np.uint8]) -> Matrix:
 
 
 def _held_out(people: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
-    """Every so many-th person, at least one and not all."""
     known = np.unique(people)
     if len(known) < 2:
         raise InputError(f"ridge was given pairs of {len(known)} person; give pairs of at least two people")

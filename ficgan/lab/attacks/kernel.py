@@ -18,13 +18,13 @@ from torch.nn import functional as F
 from ficgan.anonymizers import Images
 from ficgan.device import resolve_device
 from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.lab.attacks.base import Progress
 from ficgan.lab.attacks.blurs import blurred, spectrum
 from ficgan.models import load_tensors, save_tensors
 
 KIND = "kernel estimator"
 VERSION = 1
 After = Callable[[Images], Images]
-Told = Callable[[int, int, str], None]
 
 NETWORKS = ("windowed", "cosine", "efficientnet-v2-s", "efficientnet-v2-l")
 """windowed, cosine: a perceptron on a `log_spectrum`, which a blur shifts by its transfer function; seconds on a CPU.
@@ -40,16 +40,7 @@ _NOISE_FLOOR = 1e-2
 
 @dataclass(frozen=True)
 class KernelEstimator:
-    """Odd kernel sizes K of Gaussian blurs; made by `train` or `load`.
-
-    Args:
-        network: of `NETWORKS`, by which `module` was made.
-        module: trained; takes what `_inputs` gives, returns [B,1], −1 at the smallest kernel and 1 at the largest.
-        side: S of the crops it can read: a kernel is so many pixels of them.
-        kernels: odd, rising; what it was trained on.
-        rule: by which the deviation follows from the kernel.
-        trained: how, JSON-ready.
-    """
+    """Odd kernel sizes K of Gaussian blurs in crops of side `side`; made by `train` or `load`."""
 
     network: str
     module: nn.Module = field(repr=False, compare=False)
@@ -60,42 +51,19 @@ class KernelEstimator:
 
     @classmethod
     def train(
-        cls,
-        images: Images,
-        kernels: Sequence[int],
-        *,
-        validation: Images | None = None,
-        rule: str = "opencv",
-        after: After | None = None,
-        network: str = "windowed",
-        weights: str | Path | None = None,
-        epochs: int | None = None,
-        batch: int | None = None,
-        rate: float | None = None,
-        seed: int = 0,
-        device: str = "auto",
-        told: Told | None = None,
-    ) -> KernelEstimator:
-        """Train on clear faces [N,S,S,3] uint8, each blurred with each kernel.
+        cls, images: Images, kernels: Sequence[int], *, validation: Images | None = None, rule: str = "opencv",
+        after: After | None = None, network: str = "windowed", weights: str | Path | None = None,
+        epochs: int | None = None, batch: int | None = None, rate: float | None = None, seed: int = 0,
+        device: str = "auto", progress: Progress | None = None,
+    ) -> KernelEstimator:  # fmt: skip
+        """Train on clear faces [N,S,S,3] uint8, each blurred with each kernel (Revelio, §4.2 and §5.4).
 
         Args:
-            images: clear.
             kernels: odd widths in pixels of these images, at least two.
             validation: faces of other people: the epoch of the smallest error on them is kept; None: the last.
-            rule: the deviation of a kernel, of `ficgan.anonymizers.basic.SIGMA_RULES`.
             after: what happens to blurred images before they are seen, such as JPEG (uint8 in and out).
-            network: of `NETWORKS`.
-            weights: of an EfficientNet, torchvision's as a safetensors file; None: none are pretrained.
+            weights: of an EfficientNet, torchvision's as a safetensors file.
             epochs, batch, rate: of AdamW under a one-cycle rate; None: as the network needs.
-            seed, device: of weights and order; where to train.
-            told: progress: epochs done, epochs, what.
-
-        Raises:
-            InputError: images or kernels that cannot be.
-            UsageError: an unknown network, or weights for one that has none.
-
-        Source:
-            Revelio, §4.2 (a pretrained EfficientNetV2-L with one output) and §5.4 (800, 100 and 100 faces, K 1 to 81).
         """
         kernels = _checked(images, kernels)
         torch.manual_seed(seed)
@@ -109,16 +77,12 @@ class KernelEstimator:
         made = cls(network, module, images.shape[1], kernels, rule)
         held = None if validation is None else _Examples(validation, kernels, rule, after, network)
         plan = (epochs or usual[0], batch or usual[1], rate or usual[2])
-        error = _fit(made, examples, held, *plan, seed, told)
+        error = _fit(made, examples, held, *plan, seed, progress)
         story = {"images": len(images), "epochs": plan[0], "seed": seed, "validation_mae": error}
         return cls(network, module.eval(), images.shape[1], kernels, rule, story)
 
     def regress(self, images: Images) -> NDArray[np.float64]:
-        """[N] sizes before rounding, within the range it was trained on.
-
-        Raises:
-            InputError: crops of another side.
-        """
+        """[N] sizes before rounding, within the range it was trained on."""
         if images.ndim != 4 or images.shape[1:] != (self.side, self.side, 3):
             raise InputError(f"this estimator reads crops [N,{self.side},{self.side},3], not {list(images.shape)}")
         parts = (_inputs(images[start : start + _ROWS], self.network) for start in range(0, len(images), _ROWS))
@@ -137,11 +101,7 @@ class KernelEstimator:
 
     @classmethod
     def load(cls, path: str | Path, *, device: str = "auto") -> KernelEstimator:
-        """Read what `save` wrote.
-
-        Raises:
-            FicganError: missing, damaged, or of another kind or version.
-        """
+        """Read what `save` wrote."""
         tensors, header = load_tensors(path, kind=KIND)
         if header.get("version") != VERSION:
             raise FicganError(f"{path} is of version {header.get('version')}, not {VERSION}; train the estimator again")
@@ -157,7 +117,6 @@ class KernelEstimator:
 
     @torch.no_grad()
     def _sizes(self, parts: Iterable[Tensor]) -> NDArray[np.float64]:
-        """Of inputs part by part, of which only one need be there at a time."""
         where = next(self.module.parameters()).device
         low, high = self.kernels[0], self.kernels[-1]
         out = [self.module(part.to(where))[:, 0].double().cpu().numpy() for part in parts]
@@ -166,8 +125,6 @@ class KernelEstimator:
 
 
 class _Examples:
-    """Every image under every kernel; spectra are small and kept, images are blurred when they are asked for."""
-
     def __init__(self, images: Images, kernels: tuple[int, ...], rule: str, after: After | None, network: str) -> None:
         self.images, self.kernels, self.rule, self.after, self.network = images, kernels, rule, after, network
         sizes = np.repeat(np.array(kernels, np.float64), len(images))
@@ -179,7 +136,6 @@ class _Examples:
         return len(self.sizes)
 
     def at(self, rows: Tensor) -> Tensor:
-        """Inputs of rows; row = number of the kernel · N + number of the image."""
         if self.kept is not None:
             return self.kept[rows]
         which, kernel = rows.numpy() % len(self.images), rows.numpy() // len(self.images)
@@ -193,9 +149,8 @@ class _Examples:
 
 def _fit(
     made: KernelEstimator, examples: _Examples, held: _Examples | None, epochs: int, batch: int, rate: float,
-    seed: int, told: Told | None,
+    seed: int, progress: Progress | None,
 ) -> float | None:  # fmt: skip
-    """Train the module in place; the mean absolute error on what is held back, after its best epoch."""
     module = made.module
     where = next(module.parameters()).device
     steps = -(-len(examples) // batch)
@@ -219,8 +174,8 @@ def _fit(
             error = mean_absolute_error(held.sizes, made._sizes(parts))
             if best is None or error < best[0]:
                 best = error, copy.deepcopy(module.state_dict())
-        if told is not None:
-            told(epoch + 1, epochs, "kernel estimator")
+        if progress is not None:
+            progress(epoch + 1, epochs, "kernel estimator")
     if best is None:
         return None
     module.load_state_dict(best[1])
@@ -228,15 +183,10 @@ def _fit(
 
 
 def log_spectrum(images: Images, windowed: bool = False) -> NDArray[np.float32]:
-    """Log power by radial frequency, [N,B] float32, mean over the frequencies of each ring.
+    """Log power by radial frequency, [N,B] float32, of images [N,S,S,3]: a blur adds to it twice its log gain.
 
-    A blur adds twice the log of its transfer function to every face alike, down to where rounding to bytes sets the
-    floor. The cosine transform continues a crop over its edges as the blur of a crop does, so it does so exactly; under
-    Hann's window nothing depends on what lies beyond the edges.
-
-    Args:
-        images: [N,S,S,3] uint8 RGB.
-        windowed: Fourier's transform of the windowed crop, not the cosine transform of all of it.
+    The cosine transform continues a crop over its edges as the blur does; `windowed` takes Fourier's under Hann's
+    window.
     """
     order, counts = _rings(images.shape[1], windowed)
     out = np.empty((len(images), len(counts)), np.float32)
@@ -254,7 +204,6 @@ def _cosine(planes: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _fourier(planes: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Power [N,C,S,S/2+1] of planes under Hann's window, their mean taken off; of white noise its variance."""
     side = planes.shape[-1]
     window = np.outer(np.hanning(side + 2)[1:-1], np.hanning(side + 2)[1:-1])
     mean = np.sum(planes * window, axis=(2, 3), keepdims=True) / window.sum()
@@ -263,7 +212,6 @@ def _fourier(planes: NDArray[np.float32]) -> NDArray[np.float32]:
 
 @lru_cache(maxsize=8)
 def _rings(side: int, windowed: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The frequencies in order of their ring, and how many are in each."""
     along = np.arange(float(side))
     rows, columns = (np.fft.fftfreq(side, 1 / side), along[: side // 2 + 1]) if windowed else (along, along)
     radius = np.hypot(rows[:, None], columns[None]).astype(np.int64).ravel()
@@ -280,8 +228,6 @@ def _inputs(images: Images, network: str) -> Tensor:
 
 
 class _Perceptron(nn.Module):
-    """Two hidden layers on standardised inputs."""
-
     mean: Tensor
     scale: Tensor
 
@@ -327,7 +273,6 @@ def _module(network: str, side: int, weights: str | Path | None) -> nn.Module:
 
 
 def _checked(images: Images, kernels: Sequence[int]) -> tuple[int, ...]:
-    """The kernels in order."""
     if images.ndim != 4 or images.shape[1] != images.shape[2] or images.shape[3] != 3 or not len(images):
         raise InputError(f"faces to learn from must be [N,S,S,3] with N at least 1, not {list(images.shape)}")
     found = tuple(sorted({int(kernel) for kernel in kernels}))
@@ -342,11 +287,7 @@ def mean_absolute_error(true: NDArray[Any], estimated: NDArray[Any]) -> float:
 
 
 def confusion(true: NDArray[np.integer], estimated: NDArray[np.integer], kernels: Sequence[int]) -> NDArray[np.int64]:
-    """How often each size was taken for each: [K,K] counts, rows true, columns estimated (Revelio, Figure 13).
-
-    Raises:
-        InputError: a size that is not among the K kernels.
-    """
+    """How often each size was taken for each: [K,K] counts, rows true, columns estimated (Revelio, Figure 13)."""
     order = np.sort(np.asarray(kernels))
     if not (np.isin(true, order).all() and np.isin(estimated, order).all()):
         raise InputError("a kernel size is not among those the confusion is counted for; give all kernels")

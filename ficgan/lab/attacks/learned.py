@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import Faces, Images
 from ficgan.arrays import resize
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.lab.attacks.base import REVERSERS, Pairs, Reverser, ReverserTraits
+from ficgan.lab.attacks.base import REVERSERS, Pairs, Progress, Reverser, ReverserTraits
 from ficgan.registry import param
 
 if TYPE_CHECKING:
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
     from ficgan.lab.attacks.training import Learner
 
-Told = Callable[[int, int, str], None]
-"""Progress: (steps done, steps in all, what is being done)."""
-
 SCHEMA = 1
 """Version of the layout of a file; raised when a reader of the old one would misread the new one."""
 _KIND = "attacker"
@@ -34,11 +31,7 @@ _KIND = "attacker"
 
 @dataclass(frozen=True)
 class Learned(Reverser):
-    """A reverser whose `fit` trains a network; subclasses give `network` and `learner`.
-
-    Attributes:
-        record: of the training: epochs, images seen, losses, seconds, digests of the pairs.
-    """
+    """A reverser whose `fit` trains a network; subclasses give `network` and `learner`."""
 
     deterministic: ClassVar[bool] = True
     """Whether an input has one guess; then several candidates are that one repeated."""
@@ -72,16 +65,7 @@ class Learned(Reverser):
         raise NotImplementedError
 
     def restore(self, network: nn.Module, seen: Tensor, seeds: list[int]) -> Tensor:
-        """One candidate for each face; a face of which several are wanted stands there several times.
-
-        Args:
-            network: what `in_use` gave, on the device of `seen`.
-            seen: [B,3,size,size] in [0, 1].
-            seeds: [B] of what is drawn for each.
-
-        Returns:
-            [B,3,size,size] in [0, 1].
-        """
+        """One candidate [B,3,size,size] in [0, 1] for each face `seen` of that shape, drawn by `seeds` [B]."""
         guesses: Tensor = network(seen)
         return guesses
 
@@ -97,20 +81,11 @@ class Learned(Reverser):
     def trained(self) -> bool:
         return self._network is not None
 
-    def fit(self, pairs: Pairs, *, workspace: Path | None = None, told: Told | None = None) -> Self:
-        """The same attacker, trained.
-
-        Args:
-            pairs: of people who are in no gallery and no probe, unless the attacker is granted them.
-            workspace: folder that keeps the state of the training; an interrupted training resumes from it, and a
-                finished one is read. None: nothing is kept.
-
-        Raises:
-            FicganError: the workspace is of another training, or the training ran into numbers that are not finite.
-        """
+    def fit(self, pairs: Pairs, *, workspace: Path | None = None, progress: Progress | None = None) -> Self:
+        """The same attacker, trained; `workspace` keeps the state, from which an interrupted training resumes."""
         from ficgan.lab.attacks.training import train
 
-        return train(self, pairs, workspace=workspace, told=told)
+        return train(self, pairs, workspace=workspace, progress=progress)
 
     def with_network(self, network: nn.Module, record: dict[str, Any]) -> Self:
         """The same attacker with a trained network, in evaluation mode."""
@@ -124,10 +99,7 @@ class Learned(Reverser):
         return network
 
     def save(self, path: str | Path, about: Mapping[str, Any] | None = None) -> None:
-        """Write it to a safetensors file with a JSON header, whole or not at all; weights in half precision.
-
-        `about` is JSON-ready, of what was attacked and of the data: names, licences, digests; no keys, no folders.
-        """
+        """Write a safetensors file with a JSON header; weights in half precision; no keys, no folders."""
         from ficgan.models import save_tensors
 
         state = self.trained_network().state_dict()
@@ -169,13 +141,10 @@ class Learned(Reverser):
 @REVERSERS.add
 @dataclass(frozen=True)
 class AutoEncoder(Learned):
-    """Two convolutions down, one linear layer over everything, two up, trained for structural similarity.
+    """Two convolutions down, one linear layer over everything, two up (Fantômas, §5, figure 3, appendix B).
 
-    The linear layer is what can undo a change of places; without it (`linear=none`) only what happens between
-    neighbours is learnt. It has (features·size²/16)² weights: 5.3 million at 64 pixels, 50 at 112, 796.6 at 224 (3 GiB,
-    and 12 GiB while Adam trains it). `linear=factorised` puts a bottleneck of `rank` in its place.
-
-    Source: Fantômas, §5 and figure 3; appendix B for the loss and the schedule; layers as in its released framework.
+    The linear layer can undo a change of places; `linear=none` leaves it out. It has (features·size²/16)² weights: 5.3
+    million at 64 pixels, 50 at 112, 796.6 at 224 (12 GiB in training); `linear=factorised` has a bottleneck of `rank`.
     """
 
     name: ClassVar[str] = "autoencoder"
@@ -207,14 +176,7 @@ class AutoEncoder(Learned):
 @REVERSERS.add
 @dataclass(frozen=True)
 class ThesisAutoEncoder(Learned):
-    """Three convolutions down to 8 channels, three transposed ones up, trained for squared error.
-
-    The thesis gives the number of layers, the 8 channels in the middle, the loss and the schedule; kernels of 3, the
-    widths before the middle and transposed kernels of 2 are ours. The thesis' own run failed for lack of data, which
-    says nothing of what a network with more of it can reverse.
-
-    Source: Point-cloud thesis, §4.3.5.
-    """
+    """Three convolutions down to 8 channels, three transposed ones up (point-cloud thesis, §4.3.5)."""
 
     name: ClassVar[str] = "thesis-autoencoder"
     traits: ClassVar[ReverserTraits] = ReverserTraits(
@@ -248,15 +210,9 @@ class ThesisAutoEncoder(Learned):
 @REVERSERS.add
 @dataclass(frozen=True)
 class Pix2Pix(Learned):
-    """Conditional GAN from anonymised to clear faces: adversarial loss of a PatchGAN plus λ·L1.
+    """Conditional GAN: a PatchGAN's adversarial loss plus λ·L1 (Isola et al. 2017, §3, §6.1; Fantômas, §6.2.2).
 
-    The paper's settings are the defaults: one image in a step, all epochs, the last one kept. Dropout is the noise, in
-    use as in training, so that candidates differ; at 0 there is one guess. Convolutions with skips see every place
-    through a bottleneck, but a change of places of the whole image is beyond it (Fantômas, E2.2).
-
-    Source:
-        Isola et al., Image-to-Image Translation with Conditional Adversarial Networks (CVPR 2017), §3 and §6.1;
-        Fantômas, §6.2.2; Hao et al. 2020, who used it as an attacker first.
+    Dropout is the noise, in use as in training; at 0 there is one guess.
     """
 
     name: ClassVar[str] = "pix2pix"
@@ -332,11 +288,7 @@ class Trained(Reverser):
 
 
 def load_attacker(path: str | Path, *, device: str = "auto") -> Learned:
-    """A trained attacker from its file.
-
-    Raises:
-        FicganError: missing, damaged, not an attacker, of a later version, or of an attacker that is not known here.
-    """
+    """A trained attacker from its file."""
     import torch
 
     from ficgan.device import resolve_device
@@ -402,15 +354,7 @@ def to_images(x: Tensor) -> Images:
 def held_out(
     people: NDArray[np.int64] | None, count: int, share: float, seed: int, enrolled: NDArray[np.int64] | None = None
 ) -> NDArray[np.bool_]:
-    """[count] rows of the people a training is watched on: whole people, at least one of two; none at a share of 0.
-
-    Args:
-        people: [count] who is who; negative: nobody knows.
-        count: rows.
-        share: of the people who may be held out.
-        seed: of who is.
-        enrolled: people who are never held out.
-    """
+    """[count] rows of the people a training is watched on: whole people, never those `enrolled`."""
     people = np.arange(count) if people is None else np.where(people < 0, -1 - np.arange(count), people)
     known = np.unique(people)
     free = known if enrolled is None else np.setdiff1d(known, enrolled)

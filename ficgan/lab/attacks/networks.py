@@ -125,13 +125,7 @@ class Pix2PixUNet(nn.Module):
         self.apply(_initialise)
 
     def forward(self, x: Tensor, seeds: list[int] | None = None) -> Tensor:
-        """Restored images.
-
-        Args:
-            x: [B,3,S,S] in [0, 1].
-            seeds: [B] of each image's dropout when the network is used; None: none is dropped. Training draws from
-                torch's own generator.
-        """
+        """Restored images of x [B,3,S,S] in [0, 1]; `seeds` [B] draw each image's dropout, None drops nothing."""
         skips: list[Tensor] = []
         x = 2 * x - 1
         for level, block in enumerate(self.down):
@@ -156,15 +150,7 @@ class Pix2PixUNet(nn.Module):
 
 
 class PatchGAN(nn.Module):
-    """Logits [B,1,P,P] for pairs of an anonymised and a clear or guessed image, one for each patch.
-
-    Args:
-        base: filters of the first layer.
-        halvings: convolutions of stride 2; they set the patch, see `receptive_field`.
-        norm: "instance" or "batch".
-
-    Source: Isola et al. 2017, §3.2.2 and §6.1.2.
-    """
+    """Logits [B,1,P,P] of pairs of images, one per patch (Isola et al. 2017, §3.2.2, §6.1.2)."""
 
     def __init__(self, base: int = 64, halvings: int = 3, norm: str = "instance") -> None:
         super().__init__()
@@ -249,7 +235,6 @@ def _normalise(width: int, norm: str) -> nn.Module:
 
 
 def _initialise(module: nn.Module) -> None:
-    """Weights N(0, .02), those of normalisations around 1."""
     if isinstance(module, (nn.Conv2d, nn.ConvTranspose2d)):
         nn.init.normal_(module.weight, 0.0, 0.02)
         if module.bias is not None:

@@ -1,4 +1,4 @@
-"""Revelio: a conditional diffusion that restores blurred faces, its schedules of noise, and its fine-tuning."""
+"""Revelio (Zhai et al.): a diffusion that restores blurred faces, and the retrieval of the person behind guesses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces
 from ficgan.device import PRECISIONS, resolve_precision
-from ficgan.errors import FicganError, UsageError
+from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.lab.attacks.base import REVERSERS, Pairs, ReverserTraits
 from ficgan.lab.attacks.learned import Learned, check_pairs, resized, to_tensor
 from ficgan.registry import param
@@ -24,6 +24,182 @@ if TYPE_CHECKING:
 
     from ficgan.lab.attacks.diffusion import Architecture, DiffusionLearner, Sampler
 
+Float = NDArray[np.floating]
+Metric = Literal["euclidean", "cosine"]
+Rule = Literal["vote", "shortest", "mean"]
+
+RULES: tuple[Rule, ...] = ("vote", "shortest", "mean")
+"""vote: each candidate names the person of its nearest gallery image, the most frequent one wins, of several the one at
+the smallest distance (Revelio, §4.3). shortest: the person of the one nearest pair. mean: the person whose gallery
+images are on average nearest to all candidates, the naive rule the paper argues against."""
+
+_BLOCK = 1 << 24
+"""Scores that are in memory at once."""
+
+
+@dataclass(frozen=True)
+class Retrieved:
+    """What `retrieve` found; −1 and infinite where no candidate was read.
+
+    Args:
+        winners: [N,n] int64, person of the gallery image nearest to each candidate.
+        distances: [N,n] float32, to that image.
+        found: [N] int64, the person by the rule.
+        lowest: [N] float32, smallest distance of any candidate to any gallery image, ld_x.
+        votes: [N] int64, how many candidates named `found`.
+    """
+
+    winners: NDArray[np.int64]
+    distances: NDArray[np.float32]
+    found: NDArray[np.int64]
+    lowest: NDArray[np.float32]
+    votes: NDArray[np.int64]
+
+    def unknown(self, threshold: float) -> NDArray[np.bool_]:
+        """[N]: not in the gallery, for no candidate comes near anybody: ld_x > d (Revelio, §4.3)."""
+        return self.lowest > threshold
+
+
+def retrieve(
+    candidates: Float, gallery: Float, people: NDArray[np.integer], metric: Metric = "euclidean", rule: Rule = "vote"
+) -> Retrieved:
+    """The person behind each probe (Revelio, §4.3).
+
+    Args:
+        candidates: [N,n,D] embeddings of n guesses at each probe, or [N,D]; rows of NaN have no vote.
+        gallery, people: [M,D] embeddings of images of known people, and [M] whose they are, not negative.
+        metric: "euclidean", or "cosine": 1 − cosine similarity.
+    """
+    candidates = candidates[:, None] if candidates.ndim == 2 else candidates
+    whose: NDArray[np.int64] = np.asarray(people, np.int64)
+    _check(candidates, gallery, whose)
+    if metric not in ("euclidean", "cosine"):
+        raise UsageError(f"there is no metric {metric!r}; there are euclidean and cosine")
+    if rule not in RULES:
+        raise UsageError(f"there is no rule {rule!r}; there are {', '.join(RULES)}")
+    nearest, distances, average = _nearest(candidates, gallery, metric, whose if rule == "mean" else None)
+    winners = np.where(nearest >= 0, whose[nearest], -1)
+    found = average
+    if rule == "vote":
+        found = _vote(winners, distances)
+    elif rule == "shortest":
+        found = winners[np.arange(len(winners)), distances.argmin(axis=1)]
+    votes = np.where(found >= 0, (winners == found[:, None]).sum(axis=1), 0)
+    return Retrieved(winners, distances, found, distances.min(axis=1), votes)
+
+
+def _check(candidates: Float, gallery: Float, people: NDArray[np.int64]) -> None:
+    if candidates.ndim != 3 or candidates.shape[1] == 0 or gallery.ndim != 2 or candidates.shape[2] != gallery.shape[1]:
+        shapes = f"{list(candidates.shape)} and {list(gallery.shape)}"
+        raise InputError(f"candidates and gallery must be embeddings [N,n,D] and [M,D], not {shapes}")
+    if not len(gallery) or people.shape != (len(gallery),) or people.min() < 0:
+        raise InputError(
+            f"a gallery of {len(gallery)} images came with people {list(people.shape)}; give one number from 0 for each"
+        )
+    if not np.isfinite(gallery).all():
+        raise InputError("an embedding of the gallery is not finite; leave out images that could not be read")
+
+
+def _nearest(
+    candidates: Float, gallery: Float, metric: Metric, people: NDArray[np.int64] | None
+) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
+    """Nearest gallery row of each candidate [N,n], its distance [N,n]; of given people, the nearest on average [N]."""
+    probes, n, width = candidates.shape
+    rows, gallery = candidates.reshape(-1, width).astype(np.float32), gallery.astype(np.float32)
+    if metric == "cosine":
+        rows, gallery = _unit(rows), _unit(gallery)
+    read: NDArray[np.bool_] = np.all(np.isfinite(rows), axis=1)
+    rows[~read] = 0
+    squares = np.einsum("md,md->m", gallery, gallery)
+    nearest, average = np.full(len(rows), -1), np.full(probes, -1)
+    distances = np.full(len(rows), np.inf, np.float32)
+    step = n * max(1, _BLOCK // (n * len(gallery)))
+    for start in range(0, len(rows), step):
+        part = slice(start, start + step)
+        scores = rows[part] @ gallery.T
+        scores *= -2
+        scores += squares  # |g|² − 2·r·g: least where the distance is
+        best = scores.argmin(axis=1)
+        gaps = rows[part] - gallery[best]  # by subtraction, as the product cancels where they are alike
+        nearest[part] = np.where(read[part], best, -1)
+        distances[part] = np.where(read[part], _distance(np.einsum("rd,rd->r", gaps, gaps), metric), np.inf)
+        if people is not None:
+            scores += np.einsum("rd,rd->r", rows[part], rows[part])[:, None]
+            all_of = _distance(scores, metric) * read[part, None]
+            average[start // n : (start + step) // n] = _on_average(all_of.reshape(-1, n, len(gallery)), people)
+    nothing = ~read.reshape(probes, n).any(axis=1)
+    return nearest.reshape(probes, n), distances.reshape(probes, n), np.where(nothing, -1, average)
+
+
+def _on_average(distances: NDArray[np.float32], people: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The person of the smallest mean distance [B,n,M] → [B]."""
+    names, starts, counts = np.unique(np.sort(people), return_index=True, return_counts=True)
+    order = np.argsort(people, kind="stable")
+    sums = np.add.reduceat(distances.sum(axis=1)[:, order], starts, axis=1)
+    return names[(sums / counts).argmin(axis=1)]
+
+
+def _distance(squares: NDArray[np.float32], metric: Metric) -> NDArray[np.float32]:
+    positive: NDArray[np.float32] = np.maximum(squares, np.float32(0))
+    return np.sqrt(positive) if metric == "euclidean" else positive * np.float32(0.5)
+
+
+def _unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    unit: NDArray[np.float32] = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)
+    return unit
+
+
+def _vote(winners: NDArray[np.int64], distances: NDArray[np.float32]) -> NDArray[np.int64]:
+    """The most frequent winner of each row [N,n]; of several, the one at the smallest distance; −1: nobody was read."""
+    order = np.argsort(winners, axis=1, kind="stable")
+    names, gaps = np.take_along_axis(winners, order, 1), np.take_along_axis(distances, order, 1)
+    counts = (names[:, :, None] == names[:, None, :]).sum(axis=2) * (names >= 0)
+    gaps = np.where(counts == counts.max(axis=1, keepdims=True), gaps, np.inf)
+    chosen = np.where(counts.max(axis=1) > 0, gaps.argmin(axis=1), 0)
+    return np.where(counts.max(axis=1) > 0, names[np.arange(len(names)), chosen], -1)
+
+
+@dataclass(frozen=True)
+class OodCurve:
+    """How well the lowest distance separates unknown people ("OOD", positive) from known ones.
+
+    Args:
+        thresholds: [T] float64 rising; a probe is flagged where ld_x > d.
+        tpr, fpr, accuracy: [T].
+        auc: chance that an unknown person's ld_x is the larger of two, ties count half.
+    """
+
+    thresholds: NDArray[np.float64]
+    tpr: NDArray[np.float64]
+    fpr: NDArray[np.float64]
+    accuracy: NDArray[np.float64]
+    auc: float
+
+
+def ood_curve(known: Float, unknown: Float, thresholds: Float | None = None) -> OodCurve:
+    """The detector at every threshold, from ld_x of known [A] and unknown [B] probes (Revelio, §4.3, §5.5)."""
+    known, unknown = (np.sort(np.asarray(one, np.float64)) for one in (known, unknown))
+    if not len(known) or not len(unknown) or np.isnan(known).any() or np.isnan(unknown).any():
+        raise InputError("an OOD curve needs the lowest distances of known and of unknown people, none of them NaN")
+    both = np.unique(np.concatenate([known, unknown]))
+    at = np.concatenate([[-np.inf], both]) if thresholds is None else np.sort(np.asarray(thresholds, np.float64))
+    tpr, fpr = (1 - np.searchsorted(one, at, side="right") / len(one) for one in (unknown, known))
+    right = (tpr * len(unknown) + (1 - fpr) * len(known)) / (len(unknown) + len(known))
+    below, upto = (np.searchsorted(known, unknown, side=side) for side in ("left", "right"))
+    return OodCurve(at, tpr, fpr, right, float(np.mean((below + upto) / 2) / len(known)))
+
+
+def choose_threshold(known: Float, unknown: Float) -> float:
+    """The threshold d of the best TPR − FPR, halfway to the next distance; choose it on other people."""
+    curve = ood_curve(known, unknown)
+    best = int(np.argmax(curve.tpr - curve.fpr))
+    here = curve.thresholds[best]
+    after = curve.thresholds[min(best + 1, len(curve.thresholds) - 1)]
+    if not np.isfinite(here):
+        return float(np.nextafter(after, -np.inf))
+    return float((here + after) / 2 if np.isfinite(after) else here)
+
+
 Predicts = Literal["noise", "clear", "velocity"]
 PREDICTIONS = ("noise", "clear", "velocity")
 Kind = Literal["ddim", "ancestral", "ancestral-beta"]
@@ -33,14 +209,7 @@ Which = Literal["attention", "all"]
 
 @dataclass(frozen=True)
 class Schedule:
-    """Variances β_t of the noise of steps t = 1…T, linear in t; α_t = 1 − β_t and γ_t = Π_{s≤t} α_s.
-
-    Args:
-        steps: T.
-        first, last: β_1 and β_T, in (0, 1); numbers that make no schedule are a UsageError.
-
-    Source: Revelio, eq. 2; Saharia et al., SR3, §2.
-    """
+    """Variances β_t of steps 1…T, linear in t; α_t = 1 − β_t, γ_t = Π α_s (Revelio, eq. 2; SR3, §2)."""
 
     steps: int
     first: float
@@ -64,11 +233,7 @@ class Schedule:
         return np.concatenate([[1.0], np.cumprod(1 - self.betas)])
 
     def shrunk(self, steps: int) -> Schedule:
-        """Another number of steps with the same Σβ, so that as little is left of the image at its end.
-
-        Raises:
-            UsageError: so few steps that β would reach 1.
-        """
+        """Another number of steps with the same Σβ, so that as little is left of the image at its end."""
         scale = self.steps / steps if steps > 0 else float("inf")
         if self.last * scale >= 1:
             least = int(self.last * self.steps) + 1
@@ -82,11 +247,9 @@ class Schedule:
 
 SR3 = Schedule(2000, 1e-6, 1e-2)
 SCHEDULES = {
-    "sr3": SR3,
-    "palette": Schedule(2000, 1e-6, 1e-2),
-    "palette-test": Schedule(1000, 1e-4, 0.09),
+    "sr3": SR3, "palette": Schedule(2000, 1e-6, 1e-2), "palette-test": Schedule(1000, 1e-4, 0.09),
     "small": SR3.shrunk(200),
-}
+}  # fmt: skip
 """By name: SR3's; Palette's for training and its shorter one for inference (Σβ = 45, so that nothing at all is left of
 the image); SR3's in fewer steps."""
 
@@ -94,18 +257,12 @@ the image); SR3's in fewer steps."""
 @REVERSERS.add
 @dataclass(frozen=True)
 class Revelio(Learned):
-    """A U-Net learns to take noise away from a guess at the clear face, with the anonymised face beside it.
+    """A U-Net learns to denoise a guess at the face, the anonymised one beside it (Revelio, §4.2; SR3; Palette).
 
-    Candidates differ where the anonymised face leaves the face open; the identity most of them have is what the attack
-    is after (`ficgan.lab.attacks.retrieval`).
-
-    The paper's attacker, `preset=sr3,schedule=sr3,predicts=noise,sampler=ancestral-beta,samples=2000,lr=5e-5,size=256`,
-    wants a GPU for days. The defaults are for a CPU. At the noisiest levels an error in `noise` is one 150 times as
-    large in the face, and small only after a long training: after 400 steps at 16 pixels `clear` came to 32.0 dB,
-    `velocity` to 28.2 and `noise` to 18.4, the blurred faces being at 25.3. Candidates of `clear` differ least: on
-    64 faces learnt at 16 pixels by 0.2 levels of 255, of `velocity` by 7, whatever eta is.
-
-    Source: Revelio, §4.2; its bases SR3 (Saharia et al. 2021) and Palette (Saharia et al. 2022).
+    The paper's attacker is
+    `preset=sr3,schedule=sr3,predicts=noise,sampler=ancestral-beta,samples=2000,lr=5e-5,size=256`; the defaults are for
+    a CPU. An error in `noise` is 150 times as large in the face at the noisiest levels: after 400 steps at 16 pixels
+    `clear` came to 32.0 dB, `velocity` to 28.2, `noise` to 18.4. Candidates of `clear` differ least.
     """
 
     name: ClassVar[str] = "revelio"
@@ -191,7 +348,6 @@ class Revelio(Learned):
         return network if dtype == weights.dtype else copy.deepcopy(network).to(dtype)
 
     def _dtype(self, device: torch.device) -> torch.dtype:
-        """`auto` is decided by a short trial, whose outcome may differ: once, before the training."""
         name = self.precision if self.precision != "auto" else self.record.get("precision", "auto")
         return resolve_precision(name, device.type)
 
@@ -208,28 +364,12 @@ class Revelio(Learned):
 
 
 def fine_tune(
-    attacker: Revelio,
-    anonymised: Faces,
-    clear: Faces,
-    *,
-    steps: int,
-    lr: float,
-    which: Which = "attention",
+    attacker: Revelio, anonymised: Faces, clear: Faces, *, steps: int, lr: float, which: Which = "attention",
     seed: int = 0,
-) -> Revelio:
-    """The same attacker, trained on; the one given is left as it is (Revelio, §4.4 and §6; Moon et al. 2022).
+) -> Revelio:  # fmt: skip
+    """The attacker trained on further; the given one is unchanged (Revelio, §4.4 and §6).
 
-    Args:
-        anonymised, clear: the same faces in the same order: for fidelity the reference images of the identity that
-            was retrieved; for the adaptive attack, faces with the defence applied.
-        steps: of the optimiser, of at most the attacker's batch each.
-        which: "attention": all but the attention blocks is frozen (§4.4); "all": nothing is (the adaptive attack, §6).
-        seed: of order and noise.
-
-    Raises:
-        UsageError: the attacker has learnt nothing yet, or a setting that cannot work.
-        InputError: no pairs, or pairs that do not fit together.
-        FicganError: the loss is not finite.
+    `which` "attention" freezes all but the attention blocks (§4.4), "all" nothing (the adaptive attack, §6).
     """
     import torch
 
@@ -260,7 +400,6 @@ def fine_tune(
 
 
 def _batches(count: int, batch: int, steps: int, seed: int) -> Iterator[NDArray[np.int64]]:
-    """Rows of every step: each row once before any comes again."""
     rng, rows = np.random.default_rng(seed), np.empty(0, np.int64)
     for _ in range(steps):
         if len(rows) < batch:

@@ -21,8 +21,8 @@ from ficgan.anonymizers import Images
 from ficgan.device import resolve_device
 from ficgan.errors import FicganError
 from ficgan.interrupts import stop_asked
-from ficgan.lab.attacks.base import Pairs
-from ficgan.lab.attacks.learned import Told, check_pairs, held_out, load_attacker, resized, to_tensor
+from ficgan.lab.attacks.base import Pairs, Progress
+from ficgan.lab.attacks.learned import check_pairs, held_out, load_attacker, resized, to_tensor
 from ficgan.models import load_tensors, save_tensors
 
 if TYPE_CHECKING:
@@ -39,19 +39,11 @@ _SAVE_EVERY = 60.0
 _SAVE_SHARE = 20
 """Seconds between two states, and how many times as long as one takes to be written at least."""
 _RESERVED = 1000
-"""Seeds of the steps are told apart by this many from those of the weights."""
+"""Seeds of the steps differ by this many from those of the weights."""
 
 
 class Learner:
-    """What one kind of attacker gives to the loop.
-
-    Args:
-        modules: everything with weights that a resumed training needs, by name.
-        optimizers: by name; every parameter group has its initial rate under "base_lr".
-
-    Attributes:
-        precision: floating type of products; in the record, and what a resumed training continues with.
-    """
+    """What one kind of attacker gives to the training loop: modules and optimisers by name, and its precision."""
 
     precision = "float32"
 
@@ -75,10 +67,7 @@ class Learner:
         raise NotImplementedError
 
     def after_epoch(self, factor: float, done: float, stale: int) -> float:
-        """The rate's next factor, from the last one, the share of epochs done, and epochs since the least loss.
-
-        A function of its arguments alone, so that a training resumes.
-        """
+        """The rate's next factor, from the last one, the share of epochs done, and epochs since the least loss."""
         return factor
 
     def descend(self, optimizer: str, loss: Tensor) -> None:
@@ -106,7 +95,7 @@ class AdamLearner(Learner):
         return {"loss": loss.detach()}
 
 
-def train(attacker: L, pairs: Pairs, *, workspace: Path | None, told: Told | None) -> L:
+def train(attacker: L, pairs: Pairs, *, workspace: Path | None, progress: Progress | None) -> L:
     """See `Learned.fit`."""
     check_pairs(pairs, attacker.name)
     plan = digest_of(attacker, pairs)
@@ -122,7 +111,7 @@ def train(attacker: L, pairs: Pairs, *, workspace: Path | None, told: Told | Non
     torch.manual_seed(attacker.seed)
     network = attacker.network().to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     run = _Run(attacker, attacker.learner(network, device), pairs, plan, device, workspace)
-    run.go(told)
+    run.go(progress)
     return run.finish()
 
 
@@ -140,8 +129,6 @@ def digest_of(attacker: Learned, pairs: Pairs) -> str:
 
 
 class _Run:
-    """One training."""
-
     def __init__(
         self, attacker: Learned, learner: Learner, pairs: Pairs, plan: str, device: torch.device, folder: Path | None
     ) -> None:
@@ -171,8 +158,7 @@ class _Run:
     def images(self) -> int:
         return self.step * self.batch
 
-    def go(self, told: Told | None) -> None:
-        """Until the plan is done, from the state in the folder where there is one."""
+    def go(self, progress: Progress | None) -> None:
         total = self.attacker.epochs * self.steps
         if self.folder is not None:
             from ficgan.training.stats import Reporter
@@ -196,9 +182,9 @@ class _Run:
                         self._save()
                         saved = time.monotonic()
                         took = saved - start
-                    if told:
+                    if progress:
                         epoch = min(self.epoch + 1, self.attacker.epochs)
-                        told(self.step, total, f"training {self.attacker.name}, epoch {epoch}")
+                        progress(self.step, total, f"training {self.attacker.name}, epoch {epoch}")
         except KeyboardInterrupt:
             if self.whole:
                 self._save()
@@ -227,7 +213,6 @@ class _Run:
         return to_tensor(images[rows], self.device)
 
     def _close_epoch(self, *, over: bool) -> None:
-        """Watch the people held out, keep the best, decide whether and at which rate it continues."""
         self._check()
         numbers = {name: float(value) / self.summed for name, value in self.sums.items()}
         self.sums, self.summed = {}, 0
@@ -250,7 +235,6 @@ class _Run:
             self.reporter.tick(self.images, 1000 * self.seconds / max(1, self.images), numbers, self.seconds)
 
     def _check(self) -> None:
-        """Losses since the epoch began and weights are numbers, else FicganError; one wait for the device."""
         weights = (weight.detach() for module in self.learner.modules.values() for weight in module.parameters())
         every = [*self.sums.values(), *(weight.float().sum() for weight in weights)]
         if not bool(torch.stack([value.float().to(self.device) for value in every]).isfinite().all()):
@@ -259,7 +243,6 @@ class _Run:
             raise FicganError(f"{self.attacker.name} ran into a loss that is not finite; lower lr{hint}")
 
     def _watch(self) -> float:
-        """Mean loss on the people held out."""
         total, modules = 0.0, self.learner.modules
         modes = {name: module.training for name, module in modules.items()}
         for module in modules.values():
@@ -275,11 +258,6 @@ class _Run:
         return total / len(self.held)
 
     def _save(self) -> None:
-        """The state, whole or not at all; it holds everything but the data.
-
-        Raises:
-            FicganError: it is not worth keeping; the one before stays.
-        """
         if self.folder is None:
             return
         self._check()
@@ -326,7 +304,6 @@ class _Run:
         self.kept = {key: value.to(self.device) for key, value in _below(tensors, "kept").items()} or None
 
     def finish(self) -> Any:
-        """The trained attacker; the folder then holds its weights and no state."""
         network = copy.deepcopy(self.learner.result)
         if self.kept is not None:
             network.load_state_dict(self.kept)

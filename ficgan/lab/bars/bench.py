@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer, Faces, Images
 from ficgan.arrays import resize
-from ficgan.deidentify import Ficgan
-from ficgan.errors import InputError
-from ficgan.faces import Alignment, FaceDetector, detector_missing, get_detector, paste_back
+from ficgan.deidentify import Deidentifier, Ficgan
+from ficgan.errors import InputError, UsageError
+from ficgan.faces import Alignment, Face, FaceDetector, Recognizer, detector_missing, get_detector, paste_back
 from ficgan.lab.bench import FaceBench, Rows, anonymised
 from ficgan.lab.metrics.geometry import Detections, detect_faces, quick
 from ficgan.lab.metrics.intervals import one_each_unknown
@@ -22,20 +23,12 @@ from ficgan.lab.metrics.utility import Judges, Readings
 from ficgan.lab.probe import Lessons, ShapeAttack, several
 from ficgan.lab.readers import Embeddings, Reader, ShapeRecognizer, Shapes, get_readers
 
-__all__ = ["DETECTORS", "BarsBench", "Observation", "Panel", "who_is_who"]
-
 DETECTORS = ("yunet", "centerface")  # Whose detection rate is measured
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Who judges.
-
-    Args:
-        judges: of utility; their detector is the first of `detectors`.
-        detectors: by name, those of `DETECTORS` that are here.
-        missing: name of a detector → what it would need.
-    """
+    """The judges, the detectors by name, and what missing detectors would need."""
 
     readers: Sequence[Reader]
     judges: Judges
@@ -44,12 +37,7 @@ class Panel:
 
     @classmethod
     def find(cls, readers: Sequence[str], attributes: Path | None, device: str = "cpu") -> Panel:
-        """All judges whose files are here.
-
-        Raises:
-            UsageError: a recogniser that is unknown or not available.
-            FicganError: a file that is there cannot be read.
-        """
+        """All judges whose files are here."""
         missing = {name: why for name in DETECTORS if (why := detector_missing(name)) is not None}
         detectors = {name: quick(get_detector(name)) for name in DETECTORS if name not in missing}
         judges = Judges.find(attributes=attributes)
@@ -76,13 +64,7 @@ class Observation:
 
 @dataclass
 class BarsBench(FaceBench):
-    """A set and its judges.
-
-    Args:
-        model: whose faces are pasted in; None: the average face's oval.
-        train: real faces that outputs are compared with; None: the set's own.
-        lessons: of other people, from whom shapes are learnt; None: from the set's own.
-    """
+    """A set and its judges; `model` pastes the faces in, `lessons` are other people who teach shapes."""
 
     panel: Panel
     shapes: ShapeRecognizer
@@ -150,13 +132,7 @@ class BarsBench(FaceBench):
 
     @cached_property
     def shape_attack(self) -> ShapeAttack:
-        """Who names people by their shape, having learnt from the lessons where these are of at least as many people as
-        half of the set's would be.
-
-        Raises:
-            InputError: fewer than two people with two images.
-            UsageError: too few people to learn from.
-        """
+        """The judges of shape, taught by the lessons if these have enough people, else by the set."""
         lessons = self.lessons
         enough = lessons is not None and 2 * len(several(lessons[1])) >= len(several(self.people))
         taught = lessons if enough else None
@@ -186,14 +162,7 @@ class BarsBench(FaceBench):
         return replace(self, prepared=replace(prepared, faces=replace(prepared.faces, people=None)))
 
     def enrolment(self, *, everybody: bool = True) -> tuple[list[int], list[int]]:
-        """Rows of each person's first image, and of the other images.
-
-        Args:
-            everybody: False: only people with two images or more.
-
-        Raises:
-            InputError: fewer than two people have two images.
-        """
+        """Rows of each person's first image, and of the others; or only people with two images or more."""
         who, counts = np.unique(self.people, return_counts=True)
         several = set(who[counts > 1].tolist())
         if len(several) < 2:
@@ -220,3 +189,118 @@ class BarsBench(FaceBench):
 
 def who_is_who(faces: Faces) -> Rows:
     return one_each_unknown(faces.people, len(faces))
+
+
+LEAST_SIDE = 128  # Of aligned crops that judges see, px; models of more see and are judged at their own size
+Image = NDArray[np.uint8]
+Outputs = Mapping[str, Callable[[], Sequence[Image] | NDArray[np.uint8]]]  # Setting → what makes its pictures
+
+
+@dataclass
+class Row:
+    """Figures of one setting ("clear": strangers, "reconstruction", or "i = N") on one set; `mse` is on [−1, 1]."""
+
+    setting: str
+    images: int
+    similarity: dict[str, float] = field(default_factory=dict)
+    matched: dict[str, float] = field(default_factory=dict)
+    detected: float | None = None
+    mse: float | None = None
+    ssim: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        flat: dict[str, Any] = {"setting": self.setting, "images": self.images}
+        for name in ("mse", "ssim", "detected"):
+            value = getattr(self, name)
+            if value is not None:
+                flat[name] = round(float(value), 4)
+        flat["similarity"] = {name: round(value, 3) for name, value in self.similarity.items()}
+        flat["matched"] = {name: round(value, 3) for name, value in self.matched.items()}
+        return flat
+
+
+def measure_aligned(
+    deid: Deidentifier, crops: NDArray[np.uint8], *, layers: Sequence[int], judges: Sequence[Recognizer],
+    detector: FaceDetector | None = None,
+) -> list[Row]:  # fmt: skip
+    """Figures on aligned crops [N,S,S,3] uint8 RGB of different people: strangers, reconstruction, then each i."""
+    if len(crops) < 2:
+        raise UsageError(f"{len(crops)} faces are too few to measure with; give at least 2")
+    outputs: dict[str, Any] = {"reconstruction": partial(reconstruct, deid, crops)}
+    outputs |= {f"i = {layer}": lambda layer=layer: deid.aligned(crops, layer=layer)[0] for layer in layers}
+    marks = [deid.alignment.points(crops.shape[1]).astype(np.float32)] * len(crops)
+    return _rows(crops, marks, outputs, judges, detector)
+
+
+def measure_photos(
+    deid: Deidentifier, photos: Iterable[Image], *, layers: Sequence[int], judges: Sequence[Recognizer]
+) -> list[Row]:
+    """Figures on whole photos of different people: strangers, then each i; undetected faces are left out."""
+    photos = list(photos)
+    found = [deid.detector.detect(photo) for photo in photos]
+    marks = [faces[0].landmarks if faces else None for faces in found]
+    usable = len(marks) - sum(mark is None for mark in marks)
+    if usable < 2:
+        found_in = f"{deid.detector.name} found a face in {usable} of {len(photos)} photos"
+        raise UsageError(f"{found_in}; give at least 2 with one")
+
+    def published(layer: int) -> list[Image]:
+        return [deid(photo, key=str(index), layer=layer).image for index, photo in enumerate(photos)]
+
+    outputs = {f"i = {layer}": partial(published, layer) for layer in layers}
+    return _rows(photos, marks, outputs, judges, deid.detector, usable / len(photos))
+
+
+def reconstruct(deid: Deidentifier, crops: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """G(E(x)) of aligned crops, at their own size: [N,S,S,3] uint8 → the same; what the model cannot make is grey."""
+    model, size = deid.face_model, crops.shape[1]
+    face = Face(np.array([0, 0, size, size], np.float32), deid.alignment.points(size).astype(np.float32), 1.0)
+    out = np.full_like(crops, 127)
+    for begin in range(0, len(crops), 32):
+        rows = range(begin, min(begin + 32, len(crops)))
+        sights = dict(zip(rows, model.see([(crops[n], face) for n in rows]), strict=True))
+        good = [n for n in rows if not sights[n].problem]
+        for n, made in zip(good, model.reconstruct([sights[n] for n in good]) if good else [], strict=True):
+            out[n] = model.on_crop(crops[n], sights[n], made)[0]
+    return out
+
+
+def fidelity(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> tuple[float, float]:
+    """Mean squared error on [−1, 1] and mean SSIM (Wang et al. 2004, Gaussian window) of pairs [N,S,S,3] uint8."""
+    from skimage.metrics import structural_similarity
+
+    difference = (a.astype(np.float64) - b.astype(np.float64)) / 127.5
+    options = {"channel_axis": 2, "gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False}
+    ssim = [structural_similarity(x, y, data_range=255, **options) for x, y in zip(a, b, strict=True)]
+    return float((difference**2).mean()), float(np.mean(ssim))
+
+
+def _rows(
+    images: Sequence[Image] | NDArray[np.uint8], marks: Sequence[NDArray[Any] | None], outputs: Outputs,
+    judges: Sequence[Recognizer], detector: FaceDetector | None, detected: float | None = None,
+) -> list[Row]:  # fmt: skip
+    def seen(pictures: Sequence[Image] | NDArray[np.uint8]) -> dict[str, NDArray[np.float64]]:
+        pairs = [(picture, mark[None]) for picture, mark in zip(pictures, marks, strict=True) if mark is not None]
+        return {judge.name: np.stack([judge.embed(*pair)[0] for pair in pairs]).astype(np.float64) for judge in judges}
+
+    def row(setting: str, pictures: Sequence[Image] | NDArray[np.uint8], made: dict[str, NDArray[np.float64]]) -> Row:
+        out = Row(setting, len(images))
+        for judge in judges:
+            x, y = clear[judge.name], made[judge.name]
+            cosine = (x * y).sum(1) / (np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)).clip(1e-12)
+            out.similarity[judge.name] = float(cosine.mean())
+            out.matched[judge.name] = float(np.mean([judge.is_match(p, q) for p, q in zip(x, y, strict=True)]))
+        if setting == "clear" and detected is not None:
+            out.detected = detected
+        elif detector is not None:
+            out.detected = float(np.mean([bool(detector.detect(picture)) for picture in pictures]))
+        return out
+
+    clear = seen(images)
+    rows = [row("clear", images, {name: np.roll(codes, 1, 0) for name, codes in clear.items()})]
+    for setting, make in outputs.items():
+        made = make()
+        rows.append(row(setting, made, seen(made)))
+        if setting == "reconstruction":
+            rows[-1].mse, rows[-1].ssim = fidelity(np.asarray(images), np.asarray(made))
+    return rows

@@ -23,26 +23,6 @@ from ficgan.lab.readers import Embeddings, Reader, cosines, paired, similarities
 from ficgan.lab.results import Figure
 from ficgan.lab.sets.prepare import GREY
 
-__all__ = [
-    "FAR",
-    "Strangers",
-    "drawn",
-    "draws",
-    "identity",
-    "identity_controls",
-    "naive",
-    "nearest",
-    "parrot",
-    "policy",
-    "shape",
-    "strangers",
-    "strangers_beside",
-    "surroundings",
-    "targets",
-    "threshold_of",
-    "towards",
-]  # fmt: skip
-
 FAR = 1e-3
 ENOUGH, LEAST = 30, 10  # Pairs of strangers that should lie above a threshold, and that must
 MOST = 3000  # Clear faces whose pairs stand for strangers; more take memory and change nothing
@@ -55,14 +35,7 @@ Targets = dict[str, Embeddings]  # Name of a recogniser → [N,D]
 
 @dataclass(frozen=True)
 class Strangers:
-    """What one recogniser finds in different people's clear photos.
-
-    Args:
-        cosine, own, far: mean cosine of a face with its same-group strangers; share of these above the recogniser's
-            own threshold; and above that of FAR 1e-3.
-        threshold: similarity that a share `FAR` of all pairs of strangers passes; None where there are too few.
-        doubt: the threshold's range; "" where it stands on enough pairs.
-    """
+    """A recogniser on strangers: mean `cosine`, shares above its `own` threshold and that of FAR 1e-3 (`far`)."""
 
     cosine: Figure
     own: Figure
@@ -73,11 +46,7 @@ class Strangers:
 
 
 def threshold_of(scores: NDArray[np.floating[Any]], far: float = FAR) -> float | None:
-    """The score of strangers [P] above which a share `far` of them lies; None of fewer than 10/far.
-
-    Of 30/far or more it is one of the scores, and at most that share lies above it. Of fewer, where every step between
-    two scores counts, it is interpolated.
-    """
+    """The score of strangers [P] above which a share `far` lies; None of fewer than 10/far."""
     above = far * len(scores) + 1e-9
     if above < LEAST:
         return None
@@ -109,24 +78,13 @@ def strangers(bench: BarsBench, reader: Reader) -> Strangers:
     else:
         far = mean(score > threshold, alike, f"{pairs}; threshold {threshold:.3f}")
     return Strangers(
-        mean(cosine, alike, pairs),
-        mean(score > reader.threshold, alike, pairs),
-        far,
-        mean(cosine, others, "all strangers"),
-        threshold,
-        "" if threshold is None else _doubt(pool),
-    )
+        mean(cosine, alike, pairs), mean(score > reader.threshold, alike, pairs), far,
+        mean(cosine, others, "all strangers"), threshold, "" if threshold is None else _doubt(pool),
+    )  # fmt: skip
 
 
 def identity(bench: BarsBench, seen: Mapping[str, Embeddings], known: Mapping[str, Strangers]) -> Figures:
-    """Rows id-cosine, match, tar and auc-gap, by each recogniser.
-
-    Faces are read at the source's landmarks whether or not a detector would find them: a lost face is no privacy.
-
-    Args:
-        seen: name of a recogniser → embeddings [N,D] of the outputs.
-        known: name of a recogniser → what it finds in strangers.
-    """
+    """Rows id-cosine, match, tar and auc-gap, by each recogniser, from embeddings [N,D] at source landmarks."""
     out: Figures = {}
     for reader in bench.readers:
         name, here = reader.name, known[reader.name]
@@ -145,11 +103,7 @@ def identity(bench: BarsBench, seen: Mapping[str, Embeddings], known: Mapping[st
 
 
 def identity_controls(known: Mapping[str, Strangers]) -> Controls:
-    """Strangers beside each row; the match rates and the AUC are measured against those of the same group.
-
-    The bar of |AUC − .5| is the rate at which the recogniser takes same-group strangers for one person, at its own
-    threshold.
-    """
+    """Strangers beside each row; match rates and AUC are measured against those of the same group."""
     out = {}
     for name, here in known.items():
         mean = here.everybody.value
@@ -216,11 +170,7 @@ def _doubt(scores: NDArray[np.floating[Any]]) -> str:
 
 
 def naive(bench: BarsBench, seen: Mapping[str, Embeddings]) -> Figures:
-    """Row naive: each person's first clear image enrolled, outputs of the other images looked for.
-
-    Raises:
-        InputError: fewer than two people with two images.
-    """
+    """Row naive: each person's first clear image enrolled, outputs of the other images looked for."""
     gallery, probe = bench.enrolment()
     return _linked(
         bench, "naive", bench.clear.embeddings, seen, gallery, probe, f"; {len(gallery)} people enrolled"
@@ -228,11 +178,7 @@ def naive(bench: BarsBench, seen: Mapping[str, Embeddings]) -> Figures:
 
 
 def parrot(bench: BarsBench, anonymizer: Anonymizer) -> Figures:
-    """Row parrot: a person's first output enrolled, the others looked for, all but the pasted face greyed.
-
-    Raises:
-        InputError: fewer than two people with two images.
-    """
+    """Row parrot: a person's first output enrolled, the others looked for, all but the pasted face greyed."""
     return _parrot(bench, bench.composed(anonymizer), bench.weights < 0.999)
 
 
@@ -243,12 +189,7 @@ def surroundings(bench: BarsBench) -> Controls:
 
 
 def shape(bench: BarsBench, faces: Faces) -> Figures:
-    """Rows shape, by each judge, and shape-informed of finished crops.
-
-    Raises:
-        InputError: fewer than two people with two images.
-        UsageError: too few people to learn from.
-    """
+    """Rows shape, by each judge, and shape-informed of finished crops."""
     published, row = bench.read_shapes(faces), "shape-informed"
     figures = bench.shape_attack.ranks(published, bench.bootstrap)
     out: Figures = {("shape", judge): replace(one, metric="shape") for judge, one in figures.items()}
@@ -290,23 +231,14 @@ def targets(bench: BarsBench) -> Targets:
 
 
 def towards(bench: BarsBench, anonymizer: Anonymizer, row: str, wanted: Targets) -> Figures:
-    """Mean cosine of each output to the clear face of the next person, its target.
-
-    Args:
-        anonymizer: the model with alpha above 0, or one that knows no target.
-    """
+    """Mean cosine of each output to the clear face of the next person, its target."""
     made = bench.prepared.anonymise(anonymizer)  # all at once: the next row is the target
     seen = bench.recognised(made)
     return {(row, name): bench.mean(row, cosines(seen[name], wanted[name])) for name in seen}
 
 
 def draws(bench: BarsBench, draw: Callable[[int], Anonymizer], count: int = DRAWS) -> Figures:
-    """Row draws: mean cosine of all pairs of `count` outputs of each source.
-
-    Args:
-        draw: seed → the anonymiser with it.
-        count: draws, at least 2.
-    """
+    """Row draws: mean cosine of all pairs of `count` outputs of each source; `draw` gives the anonymiser of a seed."""
     seen = [bench.recognised(bench.composed(draw(seed))) for seed in range(count)]
     note = f"{count} draws of each of {len(bench.faces)} sources"
     out: Figures = {}
@@ -322,13 +254,7 @@ def drawn(model: Ficgan, layer: int) -> Callable[[int], Ficgan]:
 
 
 def policy(bench: BarsBench, deid: Deidentifier, layer: int) -> tuple[Figures, Faces]:
-    """Rows retried and masked, with the gate and its ladder at work, judged by the gate itself.
-
-    A photo in which no face is found counts for neither row; it is among the pictures as it would be published.
-
-    Returns:
-        The rows, and the published pictures.
-    """
+    """Rows retried and masked, with the gate at work and judged by it, and the published pictures."""
     gate = "" if deid.recognizer is None else deid.recognizer.name
     names, images = bench.faces.names, bench.faces.images
     actions: list[str | None]

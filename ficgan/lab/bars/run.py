@@ -18,15 +18,12 @@ from ficgan.deidentify import Deidentifier, Ficgan, refuse_trainer
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import RECOGNIZERS, recognizer_missing
 from ficgan.lab.bars import privacy, utility
-from ficgan.lab.bars.bench import BarsBench, Observation, Panel, who_is_who
+from ficgan.lab.bars.bench import LEAST_SIDE, BarsBench, Observation, Panel, reconstruct, who_is_who
 from ficgan.lab.bars.table import Control, Controls, Figures, Report, Sheet
-from ficgan.lab.basics import LEAST_SIDE, reconstruct
 from ficgan.lab.probe import Lessons, several
 from ficgan.lab.readers import ShapeRecognizer, cosines
 from ficgan.lab.sets import FaceSet, Prepared, Quick, open_set, prepare
 from ficgan.lab.stored import Progress
-
-__all__ = ["BarsConfig", "Clip", "run_bars"]
 
 Step = tuple[str, Callable[[], None]]
 _PHOTO = 384  # Side of crops cut from photos, px; the replaced square is half of it
@@ -45,23 +42,7 @@ class Clip:
 
 @dataclass(frozen=True)
 class BarsConfig:
-    """What is measured.
-
-    Args:
-        aligned: sets of faces aligned as the model's, as of `open_set`.
-        photos: folders of photos; each is cut with as much around the face again.
-        train: faces the model learnt from, aligned alike; for memorisation and real–real distances.
-        judges: recognisers that had no part in training; the first is looked at first.
-        attributes: trained attribute classifier; None: one in the model folders.
-        checkpoint, bank: of the model; None: the embedded ones.
-        layers: values of i; none: 0, 4 and L − 1.
-        k, psi: of the draws; "auto" is the ψ that the model gives to a person alone in a photo.
-        limit: only the first so many images of each set.
-        device: of the model and of judges that can use it.
-
-    Raises:
-        UsageError: nothing to measure on, or a limit below 2.
-    """
+    """What is measured; `train` faces are for memorisation, and `judges` had no part in training."""
 
     aligned: tuple[Path, ...] = ()
     photos: tuple[Path, ...] = ()
@@ -88,12 +69,7 @@ class BarsConfig:
 
 
 def run_bars(config: BarsConfig, progress: Progress | None = None) -> Report:
-    """Measure every row; the sheet says why where a row cannot be measured.
-
-    Raises:
-        UsageError: a value that cannot work, or a judge that trained the model.
-        InputError: data or a model that cannot be read.
-    """
+    """Measure every row; the sheet says why where a row cannot be measured."""
     began, report = time.monotonic(), progress or (lambda done, total, what: None)
     model = Measured(config)
     report(0, 1, "preparing faces")
@@ -376,12 +352,7 @@ class SetMeasurement:
 
 @dataclass(frozen=True)
 class Metric:
-    """Rows that every output has.
-
-    Args:
-        controls: None: the figures of the clear faces.
-        optional: the name under which it is left out where a set does not allow it; "": every set does.
-    """
+    """Rows of every output; `controls` None: figures of clear faces; `optional`: a set may leave it out."""
 
     figures: Callable[[SetMeasurement, Observation], Figures]
     controls: Callable[[SetMeasurement], Controls] | None = None

@@ -9,11 +9,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ficgan.lab.pages import write_file
 from ficgan.lab.report.tables import spelled, to_markdown
 from ficgan.lab.results import Figure
-
-__all__ = ["BARS", "Bar", "Control", "Controls", "Figures", "Line", "Report", "Sheet", "Verdict", "write_bars"]
+from ficgan.lab.stored import write_file
 
 SCHEMA = 1
 STRANGERS = "same-group strangers"  # A measured bar is the figure of these
@@ -24,11 +22,7 @@ Figures = dict[Key, Figure]
 
 @dataclass(frozen=True)
 class Bar:
-    """One row of the table.
-
-    Args:
-        least, most: limits of the value, both allowed; without either there is no bar.
-    """
+    """One row of the table; `least` and `most` are limits of the value, both allowed."""
 
     row: str
     title: str
@@ -66,9 +60,7 @@ BARS: tuple[Bar, ...] = (
     Bar("smile-r", "smile of output against source, r", least=0.7),
     Bar("yaw-r", "yaw of output against source, r", least=0.85),
     Bar("gender", "gender agreement", least=0.85, least_photos=0.9, paper="85 % (all attributes)"),
-    Bar("age-band", "same age band"),
-    Bar("race", "same race"),
-    Bar("glasses", "glasses agreement"),
+    Bar("age-band", "same age band"), Bar("race", "same race"), Bar("glasses", "glasses agreement"),
     Bar("rec-mse", "reconstruction: MSE on [−1, 1]", most=0.02, paper=".02"),
     Bar("rec-cosine", "reconstruction: cosine to the source", least=0.4, paper=".30"),
     Bar("rec-lpips", "reconstruction: LPIPS-like (SqueezeNet)", most=0.2, paper=".15 (LPIPS)"),
@@ -84,7 +76,7 @@ BARS: tuple[Bar, ...] = (
     Bar("masked", "policy on: share masked", most=0.01),
     Bar("memorised", "64 outputs (ψ = .6): mean cosine to the nearest training face"),
     Bar("stability", "neighbouring frames of a clip: cosine between outputs"),
-)
+)  # fmt: skip
 """In the order of the table; those without a limit are reported and not judged."""
 _PLACE = {bar.row: place for place, bar in enumerate(BARS)}
 
@@ -102,11 +94,7 @@ Controls = Mapping[Key, Control]
 
 @dataclass(frozen=True)
 class Line:
-    """One figure of one setting on one set, with the average-face sticker's and a control.
-
-    Args:
-        photos: of a set of photos, which have limits of their own.
-    """
+    """One figure of one setting on one set, with the average-face sticker's and a control."""
 
     set: str
     row: str
@@ -169,19 +157,13 @@ class Line:
         least, most = self.limits
         sticker, control = self.sticker, self.control
         return {
-            "set": self.set,
-            "row": self.row,
-            "title": self.bar.title,
-            "setting": self.setting,
-            "judge": self.judge,
+            "set": self.set, "row": self.row, "title": self.bar.title, "setting": self.setting, "judge": self.judge,
             "bar": {"least": least, "most": most, "measured": self.bar.measured, "paper": self.bar.paper},
             **_plain(self.value),
             "sticker": None if sticker is None else {**_plain(sticker), "verdict": self.judged(sticker)},
             "control": None if control is None else {"what": control.what, **_plain(control.figure)},
-            "verdict": self.verdict,
-            "sure": self.sure,
-            "short": self.short,
-        }
+            "verdict": self.verdict, "sure": self.sure, "short": self.short,
+        }  # fmt: skip
 
     def _excess(self, value: float) -> float:
         least, most = self.limits
@@ -223,11 +205,7 @@ _HOW_TO_READ = (
 
 @dataclass(frozen=True)
 class Report:
-    """What was found.
-
-    Args:
-        facts: model, judges, sets and settings, JSON-ready, without folders of this machine.
-    """
+    """What was found."""
 
     sheet: Sheet
     facts: dict[str, Any] = field(default_factory=dict)
@@ -250,13 +228,9 @@ class Report:
     def to_json(self) -> str:
         """Everything, for machines; numbers that are not finite are refused."""
         tree = {
-            "schema": SCHEMA,
-            **self.facts,
-            "verdicts": self.verdicts,
-            "lines": [line.to_dict() for line in self.lines],
-            "groups": self.sheet.groups,
-            "left_out": self.sheet.left_out,
-        }
+            "schema": SCHEMA, **self.facts, "verdicts": self.verdicts, "lines": [line.to_dict() for line in self.lines],
+            "groups": self.sheet.groups, "left_out": self.sheet.left_out,
+        }  # fmt: skip
         return json.dumps(tree, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
     def to_page(self) -> str:
@@ -290,17 +264,13 @@ def _row(line: Line) -> dict[str, Any]:
     short = "" if line.short is None else f" by {line.short:.3g}"
     sticker = line.judged(line.sticker)
     return {
-        "row": line.bar.title,
-        "bar": line.asked,
-        "paper": line.bar.paper,
-        "setting": line.setting,
-        "judge": line.judge,
+        "row": line.bar.title, "bar": line.asked, "paper": line.bar.paper, "setting": line.setting, "judge": line.judge,
         "value": spelled(line.value) if measured else f"not measured: {line.value.note}",
         "sticker": _value(line.sticker) + (f" ({sticker})" if sticker in ("met", "missed") else ""),
         "control": "" if control is None or not measured else f"{_value(control.figure)}, {control.what}",
         "verdict": "" if line.verdict == "no bar" else f"{line.verdict}{short}{doubt}",
         "note": line.value.note if measured else "",
-    }
+    }  # fmt: skip
 
 
 def _value(figure: Figure | None) -> str:

@@ -23,11 +23,6 @@ from ficgan.lab.readers import Reader, cosines, paired
 from ficgan.lab.results import Figure
 from ficgan.lab.sets.formats import AGE_BANDS, age_band
 
-__all__ = [
-    "LEAST_GROUP", "RealFaces", "appearance", "border_gradient", "by_group", "fidelity", "likeness",
-    "likeness_controls", "sharpness_at", "steadiness",
-]  # fmt: skip
-
 Values = NDArray[np.float64]
 GLASSES = "Eyeglasses"
 LEAST_GROUP = 20  # Faces that a group needs for figures of its own
@@ -44,10 +39,7 @@ _COLUMNS = {"gender": "gender", "age-band": "age", "race": "race"}  # Row → th
 
 
 def likeness(bench: BarsBench, seen: Observation) -> Figures:
-    """Rows detected, landmarks, smile-r, yaw-r, gender, age-band, race and glasses of outputs against clear faces.
-
-    A row without a judge has a figure without a value, whose note says what is missing.
-    """
+    """Rows detected, landmarks, smile-r, yaw-r, gender, age-band, race and glasses of outputs against clear faces."""
     compared = {one.metric: one for one in compare(bench.clear.readings, seen.readings, bootstrap=bench.bootstrap)}
     out: Figures = {}
     for name in DETECTORS:
@@ -154,17 +146,15 @@ def _majority(values: NDArray[Any]) -> str:
 
 
 def sharpness_at(images: Images, weights: NDArray[np.float32], ring: int) -> tuple[Values, Values]:
-    """Variance of the grey images' Laplacian where a face was pasted, and around it.
+    """Variance of the grey images' Laplacian where a face was pasted, and around it (LAPV, Pech-Pacheco et al. 2000).
 
     Args:
         images: [N,S,S,3] uint8 RGB.
         weights: [N,S,S], how much of each pixel was replaced.
 
     Returns:
-        Two float64 [N], grey levels squared: inside (weight 1) and around (weight 0), each a pixel away from where the
-        weight changes, so that no Laplacian sees both sides. NaN where fewer than 50 pixels are left.
-
-    Source: Pech-Pacheco et al. 2000 (the measure LAPV).
+        Two float64 [N], grey levels squared: inside (weight 1) and around (weight 0), each a pixel away from the edge.
+        NaN where fewer than 50 pixels are left.
     """
     out = np.full((2, len(images)), np.nan)
     wide, small = np.ones((2 * ring + 1, 2 * ring + 1), np.uint8), np.ones((3, 3), np.uint8)
@@ -192,10 +182,9 @@ def border_gradient(images: Images, weights: NDArray[np.float32]) -> Values:
 
 
 class RealFaces:
-    """Real faces that outputs are compared with, and how far other real faces of the same number are from them.
+    """Real faces that outputs are compared with, and how far as many other real faces are from them.
 
-    With training faces these are the reference and the set's own clear faces the others; else one half of the set's
-    people is the reference of the other half.
+    Without training faces one half of the set's people is the reference of the other half.
     """
 
     def __init__(self, bench: BarsBench) -> None:
@@ -296,13 +285,7 @@ def by_group(
 def steadiness(
     frames: Sequence[NDArray[np.uint8]], deid: Deidentifier, layer: int, readers: Sequence[Reader], rate: float = 25.0
 ) -> tuple[Figures, Controls]:
-    """Row stability: cosine of each face to itself in the next frame, in the output and, as a control, in the source.
-
-    Faces are looked for in the source, and read at the same landmarks in both.
-
-    Args:
-        frames: H×W×3 uint8 RGB, in order.
-    """
+    """Row stability: cosine of each face to itself in the next frame [H,W,3], in output and source."""
     deid.layer = layer
     outputs = [one.image for one in deid.stream(frames, rate)]
     once = getattr(deid.detector, "once", None)

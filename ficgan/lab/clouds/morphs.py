@@ -1,8 +1,6 @@
 """Morphs: synthetic people from a few scans, for evaluations that need hundreds.
 
-A template's points are laid on every scan, so that point i is the same place of every face. People are then mixtures of
-the scanned ones, deformed smoothly, with the expressions of the scanned ones. The scans are personal data, and so is
-the model: mixtures show features of those scanned.
+People are mixtures of the scanned ones, deformed smoothly. The scans are personal data, and so is the model.
 """
 
 from __future__ import annotations
@@ -25,13 +23,9 @@ from scipy.spatial.transform import Rotation
 
 from ficgan.anonymizers.base import generator
 from ficgan.errors import InputError, UsageError
-from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.frame import landmark_frame
+from ficgan.pointcloud.cloud import Cloud, Tree, search
+from ficgan.pointcloud.frame import FaceLandmarks, landmark_file_beside, landmark_frame, need_on_cloud, read_landmarks
 from ficgan.pointcloud.heads import between
-from ficgan.pointcloud.landmarks import FaceLandmarks, landmark_file_beside, need_on_cloud, read_landmarks
-from ficgan.pointcloud.neighbours import Tree, search
-
-__all__ = ["NEUTRAL", "MorphModel", "MorphScan", "Sheet", "Variety", "build_morphs", "fitted", "morphs_of_folder"]
 
 Array = NDArray[Any]
 
@@ -108,11 +102,7 @@ class MorphModel:
         return np.asarray(search(self.mean, self.mean, NEAR + 1)[1][:, 1:])
 
     def scanned(self, person: int, *, expression: str = NEUTRAL, scan: int = 0) -> MorphScan:
-        """A scan of somebody synthetic, with colours (without light) and landmarks.
-
-        `person` is the seed of who it is, `scan` that of what differs from one scan of a person to the next: strength
-        of the expression, pose, which places of the surface are sampled, noise.
-        """
+        """A scan of somebody synthetic; `person` seeds who it is, `scan` what differs between scans of a person."""
         if expression not in self.expressions:
             raise UsageError(f"no scan shows {expression!r}; use one of {', '.join(self.expressions)}")
         rng = generator("scan of a morph", person, expression, scan)
@@ -174,11 +164,7 @@ class MorphModel:
 
     @classmethod
     def load(cls, path: Path | str) -> MorphModel:
-        """A model from its file.
-
-        Raises:
-            InputError: the file is not one.
-        """
+        """A model from its file."""
         try:
             with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as held:
                 found = {name: held[name] for name in held.files}
@@ -194,11 +180,7 @@ class MorphModel:
 
 
 def morphs_of_folder(folder: Path | str, progress: Callable[[int, int], object] | None = None) -> MorphModel:
-    """A model from a folder of scans PERSON_EXPRESSION.ply (or another kind), each with a file of landmarks beside it.
-
-    Raises:
-        InputError: there are no such scans, or one cannot be read.
-    """
+    """A model from a folder of scans PERSON_EXPRESSION.ply (or another kind), each with landmarks beside it."""
     from ficgan.pointcloud.files import read_cloud
 
     found = [path for path in sorted(Path(folder).iterdir()) if landmark_file_beside(path) and "_" in path.stem]
@@ -211,25 +193,10 @@ def morphs_of_folder(folder: Path | str, progress: Callable[[int, int], object] 
 
 
 def build_morphs(
-    clouds: Sequence[Cloud],
-    landmarks: Sequence[FaceLandmarks],
-    people: Sequence[str],
-    expressions: Sequence[str],
-    *,
+    clouds: Sequence[Cloud], landmarks: Sequence[FaceLandmarks], people: Sequence[str], expressions: Sequence[str], *,
     progress: Callable[[int, int], object] | None = None,
-) -> MorphModel:
-    """A model of synthetic people from scans of a few. The template is the first neutral scan.
-
-    Colours are mixed from the scans' if all have some. Whoever has no neutral scan is taken to rest in their first.
-
-    Args:
-        clouds: the scans, each in any frame, metres.
-        landmarks: 68 points (or more, which are left out) of each scan, in its frame.
-
-    Raises:
-        UsageError: lists of different lengths, or fewer than two people.
-        InputError: landmarks that are too few or another cloud's.
-    """
+) -> MorphModel:  # fmt: skip
+    """A model of synthetic people from scans of a few, metres, each with 68 landmarks."""
     if not len(clouds) == len(landmarks) == len(people) == len(expressions):
         raise UsageError("clouds, landmarks, people and expressions must be lists of one length")
     if len(set(people)) < 2:
@@ -257,11 +224,9 @@ def build_morphs(
     return MorphModel(
         np.stack([shapes[number] for number in rest.values()]).astype(np.float32),
         np.array(differences, np.float32).reshape(len(moods), len(points), 3),
-        tuple(expressions[number] for number in moods),
-        at,
-        regions(points, marks),
+        tuple(expressions[number] for number in moods), at, regions(points, marks),
         np.stack(tones) if len(tones) == len(rest) else None,
-    )
+    )  # fmt: skip
 
 
 def _placed(cloud: Cloud, marks: FaceLandmarks) -> tuple[Array, Array]:
@@ -281,8 +246,7 @@ def _difference(shown: Array, rest: Array, at: NDArray[np.int64]) -> Array:
 
 
 def _moving(points: Array, marks: Array) -> Array:
-    """1 where expressions move a face, 0 far from brows, eyes, nose, mouth and chin [N,1]: there, what two scans of a
-    person differ by is the scanner's and the fitting's."""
+    """1 where expressions move a face, 0 far from its features [N,1]: there scans differ by noise alone."""
     away = search(marks[[*range(5, 12), *range(17, MARKS)]], points)[0][:, 0]
     return np.asarray(0.5 - 0.5 * np.tanh((away - REACH) / (0.3 * REACH)))[:, None]
 
@@ -318,12 +282,7 @@ def _normals(points: Array, near: Array) -> Array:
 def fitted(template: Sheet, marks: Array, scan: Sheet, goals: Array) -> Array:
     """The template's points [N,3] moved onto a scan; where it has no surface nearby, they follow their neighbours.
 
-    Args:
-        marks, goals: [L,3] landmarks of the template and of the scan, in the same order.
-
-    Source:
-        Thin plate: Bookstein, "Principal Warps", 1989. The rounds: a light form of Amberg et al., "Optimal Step
-        Nonrigid ICP Algorithms for Surface Registration", 2007, diffusion in place of the linear system.
+    Thin plate (Bookstein 1989) on landmarks [L,3], then rounds of a light non-rigid ICP (after Amberg et al. 2007).
     """
     warp = RBFInterpolator(marks, goals - marks, kernel="thin_plate_spline", smoothing=1e-6)
     moved = template.points + warp(template.points)
@@ -351,10 +310,7 @@ def fitted(template: Sheet, marks: Array, scan: Sheet, goals: Array) -> Array:
 def basis(points: Array, scale: float) -> Array:
     """Functions [N,K] whose sums with standard normal weights are a Gaussian process on points [N,3].
 
-    basis @ basisᵀ is the kernel exp(−d²/2·scale²), as closely as points 0.9·scale apart tell (Nyström).
-
-    Source:
-        Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, §8.1.
+    basis @ basisᵀ is the kernel exp(−d²/2·scale²), by Nyström's method (Rasmussen and Williams 2006, §8.1).
     """
     gap = SPACING * scale  # the middlemost point of each cell of a cubic grid
     cells = np.floor(points / gap).astype(np.int64)
@@ -365,10 +321,7 @@ def basis(points: Array, scale: float) -> Array:
 
 
 def mirrored_bases(points: Array, scale: float) -> tuple[Array, Array]:
-    """Bases of the two halves of a Gaussian process: what is the same on both sides of z = 0, and what is opposite.
-
-    [N,K] each: with independent weights, each gives values of variance 1 away from the plane of symmetry.
-    """
+    """Bases [N,K] of the two halves of a Gaussian process: the same on both sides of z = 0, and opposite."""
     both = basis(np.concatenate([points, points * MIRROR]), scale)
     here, there = both[: len(points)], both[len(points) :]
     return (here + there) / np.float32(np.sqrt(2.0)), (here - there) / np.float32(np.sqrt(2.0))
@@ -399,10 +352,7 @@ def regions(points: Array, marks: Array) -> NDArray[np.float32]:
 
 
 def albedo(covers: Array, pattern: Array, rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Colours [N,3], without light, of somebody with `regions` [N,6].
-
-    The pattern [N,2] is smooth, of variance 1: brighter and darker, redder and paler places.
-    """
+    """Colours [N,3], without light, of `regions` [N,6] under a smooth pattern [N,2] of variance 1."""
     tone, hair, iris = rng.random(3)
     skin, dark = between(SKINS, tone), between(HAIRS, hair)
     lips = skin * (0.55 - 0.2 * rng.random()) + np.array([150.0, 58.0, 62.0]) * (0.5 + 0.2 * tone)

@@ -11,13 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.lab.clouds import tables
-from ficgan.lab.clouds.figures import METRICS, UNITS
-from ficgan.lab.clouds.reading import DISTORTION
-from ficgan.lab.clouds.tables import CLOUD, Row, points, short, strongest, tried_whole
+from ficgan.lab.clouds.study import DISTORTION
+from ficgan.lab.clouds.tables import CLOUD, METRICS, UNITS, Row, points, short, strongest, tried_whole
 from ficgan.lab.report.page import inlined, render, save_plot, sheets, write_pages
 from ficgan.lab.results import Results
-
-__all__ = ["PLOTS", "correlations", "draw_all", "write_cloud_report"]
 
 _BY_DEGREE = (
     "AUC", "rank-1", "mu-privacy", "mu-privacy" + CLOUD, "delta-detection", "landmark-distance", "ssim",
@@ -30,18 +27,7 @@ _CMC_DEGREES = 4  # Degrees of which a method's CMC is drawn
 
 
 def write_cloud_report(results: Results, out: Path, *, pictures: Path | None = None) -> list[Path]:
-    """Write `report.html`, `report.json`, `figures/*.png|svg` and `tables/*.csv`.
-
-    Args:
-        results: of `run_cloud_study`.
-        pictures: folder in which the results' pictures lie; None: `out`.
-
-    Returns:
-        The files written, the page first.
-
-    Raises:
-        InputError: a picture is not where it should be.
-    """
+    """Write `report.html`, `report.json`, `figures/*.png|svg` and `tables/*.csv`; returns the files, the page first."""
     shown = sheets(results, [pictures or out])
     plots = draw_all(results, out / "figures")
     rows = {

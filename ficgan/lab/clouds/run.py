@@ -12,39 +12,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import FicganError
-from ficgan.lab.clouds.config import CloudStudyConfig
-from ficgan.lab.clouds.figures import distortion, trial, utility
-from ficgan.lab.clouds.reading import Record, ShapeJudges, Template
-from ficgan.lab.clouds.sets import open_clouds
-from ficgan.lab.clouds.study import CloudStudy, open_study
-from ficgan.lab.clouds.tables import CLEAR, CONSTANT, IN_SPACE, SURROUNDINGS, caveats, label, parrot_of
+from ficgan.lab.clouds.sets import CloudStudyConfig, open_clouds
+from ficgan.lab.clouds.study import CloudStudy, Record, ShapeJudges, Template, open_study
+from ficgan.lab.clouds.tables import (
+    CLEAR,
+    CONSTANT,
+    IN_SPACE,
+    SURROUNDINGS,
+    caveats,
+    distortion,
+    label,
+    parrot_of,
+    trial,
+    utility,
+)  # fmt: skip
 from ficgan.lab.clouds.treatments import Guesses, inverse_degrees, inverses, lesson_rows, lessons, train_and_guess
 from ficgan.lab.metrics.intervals import Bootstrap, Sample
 from ficgan.lab.metrics.scores import Scores
-from ficgan.lab.pages import png, write_file
 from ficgan.lab.results import Figure, Results, Trial, origin
-from ficgan.lab.stored import Progress, Say, run_tasks
+from ficgan.lab.stored import Progress, Say, png, run_tasks, write_file
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS
 from ficgan.pointcloud.projection import THESIS_SIZE
 
-__all__ = ["run_cloud_study"]
-
-
 
 def run_cloud_study(config: CloudStudyConfig, out: Path, *, jobs: int = 1, progress: Progress | None = None) -> Results:
-    """Run a study, or go on with one that was interrupted: what lies in `out` is not computed again.
-
-    Args:
-        out: folder for `results.json` and the store of what was read; made if missing.
-
-    Returns:
-        The results, also written to `out/results.json`; `write_cloud_report` makes a page of them.
-
-    Raises:
-        UsageError: a recogniser, detector or target that is not there.
-        InputError: clouds or photos that cannot be used.
-        FicganError: a task failed; what is finished is kept.
-    """
+    """Run or resume a study; what lies in `out` is not computed again. Returns the results of `out/results.json`."""
     begun = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     done, total = 0, 1
@@ -54,7 +46,6 @@ def run_cloud_study(config: CloudStudyConfig, out: Path, *, jobs: int = 1, progr
             progress(done, total, text)
 
     def run(step: str, rows: Sequence[int]) -> None:
-        """Run a step on scans to the end, and only then say what failed."""
         nonlocal done
         work = [(index, (config, out, step, row, study.template)) for index, row in enumerate(rows)]
         failures = []
@@ -96,7 +87,6 @@ def run_cloud_study(config: CloudStudyConfig, out: Path, *, jobs: int = 1, progr
 
 
 def _task(config: CloudStudyConfig, out: Path, step: str, row: int, template: Template | None, say: Say) -> str:
-    """One step on one scan, by itself or in another process; what went wrong, or ""."""
     study = open_study(config, out)
     study.template = template
     name = study.clouds.photos[row].name if step == "photo" else study.clouds.scans[row].name
@@ -155,7 +145,6 @@ class _Recognisers:
         self.sample = Sample(self.people, Bootstrap(config.resamples, config.seed), "clouds")
 
     def stacked(self, rows: Sequence[int], method: str, degrees: Sequence[int], attacker: str = "") -> Record:
-        """[rows,degrees]."""
         read = self.study.shaped if self.in_space else self.study.pictured
         return np.stack([read(row, method, degrees, attacker) for row in rows])
 
@@ -186,14 +175,6 @@ class _Recognisers:
         self, record: Record, method: str, scenario: str, attacker: str = "", *, control: str = "",
         known: Record | None = None, probes: NDArray[np.intp] | None = None,
     ) -> list[Trial]:  # fmt: skip
-        """One for each recogniser.
-
-        Args:
-            record: [P] of the probes, or of those at some places.
-            method, scenario, attacker, control: of `Trial`.
-            known: [G] enrolled in place of the clear gallery.
-            probes: the places; None: all.
-        """
         people, out = self.people if probes is None else self.people[probes], []
         for name, scores in self._scores(record, people, known):
             where = {"set": self.set, "method": method, "scenario": scenario, "recogniser": name, "attacker": attacker}

@@ -13,19 +13,13 @@ from numpy.typing import NDArray
 
 from ficgan.arrays import resize
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.clouds.config import AttackConfig, CloudStudyConfig
+from ficgan.lab.clouds.sets import AttackConfig, CloudStudyConfig
 from ficgan.pointcloud.cloud import Cloud, merged
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, CloudAnonymizer, Drawn
 
 if TYPE_CHECKING:
     from ficgan.lab.attacks import Pairs
-    from ficgan.lab.clouds.reading import Record
-    from ficgan.lab.clouds.study import CloudStudy
-
-__all__ = [
-    "INVERSES", "Guesses", "Inverse", "anonymiser", "drawn_as", "inverse_degrees", "inverse_key", "inverses",
-    "lesson_rows", "lessons", "sweep", "take_back", "time_alone", "train_and_guess",
-]  # fmt: skip
+    from ficgan.lab.clouds.study import CloudStudy, Record
 
 Images = NDArray[np.uint8]
 Swept = Iterator[tuple[int, Cloud | None]]
@@ -48,11 +42,7 @@ def drawn_as(method: str, degree: int) -> Drawn:
 def sweep(
     method: str, degrees: Iterable[int], cloud: Cloud, *, seed: int = 0, target: Cloud | None = None, name: str = ""
 ) -> Swept:
-    """(degree, anonymised cloud) for each degree, ascending; None where the method cannot work at a degree.
-
-    Each is what the method gives, up to rounding of the last digit. The degrees of smooth-knn share one search for
-    neighbours, those of merge-2-faces one registration and one search, those of pmp one tetrahedralisation.
-    """
+    """(degree, anonymised cloud), ascending; None where the method cannot work. Shared work is done once."""
     made = {degree: anonymiser(method, degree, seed=seed, target=target) for degree in sorted(degrees)}
     shared = {"smooth-knn": _smoothed, "merge-2-faces": _merged}.get(method)
     try:
@@ -70,8 +60,7 @@ def sweep(
 
 
 def _smoothed(made: dict[int, CloudAnonymizer], cloud: Cloud) -> Swept:
-    from ficgan.pointcloud.cloud import rounded_colors
-    from ficgan.pointcloud.neighbours import nearest
+    from ficgan.pointcloud.cloud import nearest, rounded_colors
 
     sizes: dict[int, int] = {degree: method.settings()["k"] for degree, method in made.items()}
     most = max((k for k in sizes.values() if k <= len(cloud)), default=0)
@@ -109,11 +98,7 @@ def _merged(made: dict[int, CloudAnonymizer], cloud: Cloud) -> Swept:
 def time_alone(
     method: str, degree: int, cloud: Cloud, *, seed: int = 0, target: Cloud | None = None, name: str = ""
 ) -> float:
-    """Seconds of one anonymisation from nothing; NaN where the method cannot work.
-
-    Methods remember what several degrees share (a registration, a tetrahedralisation) by the cloud's contents, so the
-    points are given in another order each time.
-    """
+    """Seconds of one anonymisation with nothing remembered; NaN where the method cannot work."""
     made = anonymiser(method, degree, seed=seed, target=target)
     fresh = cloud.take(np.roll(np.arange(len(cloud)), degree))
     begun = time.perf_counter()
@@ -248,10 +233,7 @@ def lessons(study: CloudStudy, row: int) -> Images:
 
 
 def train_and_guess(study: CloudStudy, out: Path, say: Callable[[str], None]) -> Guesses:
-    """Train the auto-encoder and read its guesses at the people it did not learn from.
-
-    An interrupted training goes on from what lies in the study's folder.
-    """
+    """Train (or resume) the auto-encoder and read its guesses at the people it did not learn from."""
     from ficgan.anonymizers import Faces
     from ficgan.lab.attacks import ThesisAutoEncoder
     from ficgan.lab.attacks.training import digest_of
@@ -266,7 +248,7 @@ def train_and_guess(study: CloudStudy, out: Path, say: Callable[[str], None]) ->
         device=settings.device,
     )  # fmt: skip
     workspace = out / "attacker" / digest_of(attacker, pairs)
-    trained = attacker.fit(pairs, workspace=workspace, told=lambda done, total, text: say(f"{text}: {done}/{total}"))
+    trained = attacker.fit(pairs, workspace=workspace, progress=lambda done, of, text: say(f"{text}: {done}/{of}"))
     probes = np.flatnonzero(np.isin(people, tried))
     records: dict[tuple[str, int], list[Record]] = {}
     for row in (study.clouds.probes[place] for place in probes):

@@ -10,13 +10,7 @@ __all__ = ["Metric"]
 
 @dataclass(frozen=True)
 class Metric:
-    """How to read a metric.
-
-    Args:
-        name: as in `Figure.metric`.
-        title: one line for `ficgan-eval list metrics`.
-        better: for the anonymiser: "low", "high", or "near" the value of the clear images.
-    """
+    """How to read a metric; `better`, for the anonymiser: "low", "high", or "near" the value of the clear images."""
 
     name: str
     title: str

@@ -10,11 +10,6 @@ from numpy.typing import NDArray
 
 from ficgan.faces import DetectAt, FaceDetector
 
-__all__ = [
-    "POSE_NAMES", "Detections", "box_iou", "detect_faces", "eye_distance", "head_pose", "landmark_distance",
-    "mouth_width", "quick",
-]  # fmt: skip
-
 Floats = NDArray[np.floating[Any]]
 
 POSE_NAMES = ("yaw", "pitch", "roll")
@@ -83,29 +78,16 @@ def landmark_distance(a: Floats, b: Floats) -> NDArray[np.float64]:
 
 
 def mouth_width(landmarks: Floats) -> NDArray[np.float64]:
-    """Width of the mouth in eye distances, which a smile widens: landmarks [N,5,2] → [N]; NaN where there are none.
-
-    A weak sign: on the London set it tells smiling from neutral portraits with an AUC of .68.
-    """
+    """Width of the mouth in eye distances, which a smile widens: landmarks [N,5,2] → [N]; NaN where there are none."""
     marks = np.asarray(landmarks, np.float64)
     return np.linalg.norm(marks[:, 4] - marks[:, 3], axis=1) / eye_distance(marks).clip(1e-9)
 
 
 def head_pose(landmarks: Floats) -> NDArray[np.float64]:
-    """Pose of the head from five landmarks, by a generic head seen from afar.
+    """Pose [N,3], degrees, of landmarks [N,5,2]: yaw (positive: to the viewer's right), pitch (up), roll (clockwise).
 
-    The affine map of the head's five points to the picture that fits best has two rows. Their polar factor is the
-    rotation, cleared of scale and of the shear that a face unlike the generic one brings. A change of pose is more
-    exact than the pose itself: pitch depends on the length of the nose.
-
-    Args:
-        landmarks: [N,5,2], pixels; NaN where there are none.
-
-    Returns:
-        float64 [N,3], degrees: yaw (positive: the face turns to the viewer's right), pitch (positive: up), roll
-        (positive: clockwise). The head is turned by roll, pitch and yaw in this order. NaN where there is no face.
-
-    Source: scaled orthography, Tomasi and Kanade 1992; nearest rotation, Higham 1986.
+    The nearest rotation (Higham 1986) to the best affine map of a generic head (Tomasi and Kanade 1992). NaN without a
+    face.
     """
     points = np.asarray(landmarks, np.float64)
     out = np.full((len(points), 3), np.nan)

@@ -15,11 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from ficgan.errors import UsageError
 from ficgan.lab.results import Figure
 
-__all__ = [
-    "BOOTSTRAP", "LEVEL", "Bootstrap", "Floats", "Interval", "Sample", "one_each_unknown", "percentiles", "proportion",
-    "ratios", "recentred", "rule_of_three", "wilson", "wilson_share",
-]  # fmt: skip
-
 Floats = NDArray[np.floating[Any]]
 Interval = tuple[float | None, float | None]  # Low and high; None where there is none
 
@@ -40,9 +35,8 @@ class Bootstrap:
     def weights(self, identities: int) -> NDArray[np.float32]:
         """How often each identity is in each resample: float32 [resamples, identities], read-only.
 
-        All images of an identity are drawn together, since they are no independent trials. The same number of
-        identities has the same draws. So figures of two trials on the same people can be subtracted resample by
-        resample.
+        Images of an identity are drawn together. As many identities have the same draws, so trials on the same people
+        can be subtracted resample by resample.
         """
         return _weights(max(1, identities), self.resamples, self.seed)[:, :identities]
 
@@ -51,15 +45,7 @@ BOOTSTRAP = Bootstrap()
 
 
 def wilson(successes: float, trials: int, *, level: float = LEVEL) -> tuple[float, float]:
-    """Wilson's score interval of a proportion; it has width also where nobody, or everybody, succeeded.
-
-    Args:
-        successes: from 0 to trials; fractions are allowed (an expected count).
-        trials: independent ones, at least 1.
-        level: coverage, between 0 and 1.
-
-    Source: Wilson, J. Am. Stat. Assoc. 22 (1927), without correction for continuity.
-    """
+    """Wilson's score interval of a proportion (1927); `successes` may be a fraction."""
     if not (trials >= 1 and 0 <= successes <= trials and 0 < level < 1):
         raise UsageError(f"{successes:g} successes in {trials} trials at level {level:g} have no interval")
     z = NormalDist().inv_cdf((1 + level) / 2)
@@ -72,22 +58,14 @@ def wilson(successes: float, trials: int, *, level: float = LEVEL) -> tuple[floa
 
 
 def rule_of_three(trials: int) -> float:
-    """Upper 95 % bound of a rate where none of `trials` independent ones went wrong: 3/n, at most 1.
-
-    Source: Hanley and Lippman-Hand, JAMA 249 (1983); 1 − .05^(1/n) is the exact bound.
-    """
+    """Upper 95 % bound of a rate where none of `trials` went wrong: 3/n, at most 1 (Hanley and Lippman-Hand 1983)."""
     if trials < 1:
         raise UsageError(f"{trials} trials bound nothing; give at least 1")
     return min(1.0, 3 / trials)
 
 
 def ratios(drawn: Floats, sums: Floats, counts: Floats) -> Floats:
-    """Σ sums / Σ counts in every resample [R] of `drawn` [R,I]; NaN where a resample has nothing to count.
-
-    Args:
-        drawn: of `Bootstrap.weights`.
-        sums, counts: [I], what each identity adds to the numerator and to the denominator.
-    """
+    """Σ sums / Σ counts of [I] in every resample [R] of `drawn` [R,I]; NaN where a resample has nothing to count."""
     both = drawn @ np.stack([sums, counts], 1).astype(np.float32)  # seven digits are enough for an interval
     above, below = both.astype(np.float64).T
     return np.divide(above, below, out=np.full(len(below), np.nan), where=below > 0)
@@ -96,10 +74,7 @@ def ratios(drawn: Floats, sums: Floats, counts: Floats) -> Floats:
 def percentiles(
     values: Floats | Sequence[float], *, shift: float = 0.0, within: tuple[float, float] = (-math.inf, math.inf)
 ) -> Interval:
-    """The middle 95 % of the finite resampled values, moved by `shift` and cut to a range; None if there are none.
-
-    Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), ch. 13.
-    """
+    """The middle 95 % of the finite resampled values, moved by `shift` and cut to a range; None if there are none."""
     values = np.asarray(values, np.float64)
     values = values[np.isfinite(values)]
     if not len(values):
@@ -109,11 +84,7 @@ def percentiles(
 
 
 def proportion(drawn: Floats, sums: Floats, counts: Floats) -> Interval:
-    """Interval of Σ sums / Σ counts in [0, 1], arguments as of `ratios`.
-
-    If everybody, or nobody, succeeded, all resamples are alike and the bootstrap would claim certainty. Wilson's
-    interval is then given, with each identity that has a count as one trial.
-    """
+    """Interval of Σ sums / Σ counts in [0, 1]; Wilson's over identities where all or none succeeded."""
     total, whole = float(np.sum(sums)), float(np.sum(counts))
     trials = int(np.count_nonzero(counts))
     if not trials:
@@ -126,12 +97,7 @@ def proportion(drawn: Floats, sums: Floats, counts: Floats) -> Interval:
 
 
 def recentred(binned: Floats, value: float, trials: int) -> Interval:
-    """Interval of an exact `value` in [0, 1] whose resamples are computed from histograms.
-
-    Args:
-        binned: [1+R], the binned value of the whole first, then of the resamples.
-        value: where it is 0 or 1, the interval is Wilson's.
-    """
+    """Interval of an exact `value` in [0, 1] from histograms: `binned` [1+R] is the whole, then the resamples."""
     if value <= 0 or value >= 1:
         return wilson(0 if value <= 0 else trials, trials)
     if trials < 2:
@@ -168,10 +134,7 @@ class Sample:
         self, metric: str, values: ArrayLike, note: str = "", *, then: Callable[[float], float] = float,
         share: bool = False,
     ) -> Figure:  # fmt: skip
-        """Mean of the finite values [N]; `then` is applied to it and to its interval, which one person alone has not.
-
-        Shares, which are values from 0 to 1, and truth values have the interval of a proportion.
-        """
+        """Mean of the finite values [N] and its interval, both under `then`; shares have that of a proportion."""
         x = np.asarray(values)
         share, x = share or x.dtype == bool, x.astype(np.float64)
         used = np.isfinite(x)

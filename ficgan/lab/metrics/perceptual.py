@@ -1,6 +1,6 @@
 """How alike images are: pixel by pixel, to a network's eye (LPIPS), and as sets (Fréchet and kernel distance).
 
-Published networks are used where their weights are on the disk. SqueezeNet stands in for them under other names.
+SqueezeNet stands in, under other names, for published networks that are not on the disk.
 """
 
 from __future__ import annotations
@@ -16,12 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from ficgan.arrays import resize
 from ficgan.errors import InputError
-
-__all__ = [
-    "SCALES", "Inception", "Lpips", "Perception", "SqueezeNet", "distinct_share", "frechet_distance", "frechet_floor",
-    "hub_file", "inception_file", "kernel_distance", "lpips_backbone", "mean_pairwise_square", "psnr", "scales",
-    "sharpness", "ssim", "structural_similarity",
-]  # fmt: skip
 
 Images = NDArray[np.uint8]
 Matrix = NDArray[np.float64]
@@ -56,10 +50,8 @@ def ssim(a: Images, b: Images) -> Matrix:
 def structural_similarity(a: Images, b: Images, *, most: int = len(SCALES)) -> tuple[Matrix, Matrix]:
     """SSIM in [−1, 1] and MS-SSIM in [0, 1] of pairs of images [N,S,S,3] uint8 RGB, S at least 11: two float64 [N].
 
-    Both are means over the channels of the map where the 11×11 window (Gaussian, σ 1.5) lies inside the image. There
-    are at most `scales(S)` scales, and the weights of those used sum to 1. A negative structure term counts as 0.
-
-    Source: Wang et al. 2004, eqs. 13–16; Wang, Simoncelli and Bovik 2003, eq. 7.
+    Means over channels and whole Gaussian windows (11×11, σ 1.5); at most `scales(S)` scales, their weights summing to
+    1 (Wang et al. 2004, eqs. 13–16; Wang, Simoncelli and Bovik 2003, eq. 7).
     """
     _check_pairs(a, b)
     count = min(most, scales(a.shape[1]))
@@ -91,12 +83,7 @@ def psnr(a: Images, b: Images) -> Matrix:
 
 
 def sharpness(images: Images, landmarks: NDArray[np.floating]) -> Matrix:
-    """Variance of the Laplacian of the grey image within the face: float64 [N], grey levels squared.
-
-    The face is the square of twice the eye distance about the middle of the landmarks [N,5,2].
-
-    Source: Pech-Pacheco et al. 2000 (the measure LAPV).
-    """
+    """Variance of the grey Laplacian about the face: float64 [N] (LAPV, Pech-Pacheco et al. 2000)."""
     import cv2
 
     side = images.shape[1]
@@ -159,17 +146,10 @@ class Perception:
 
 
 class SqueezeNet:
-    """SqueezeNet 1.1 as an ONNX file with seven taps, and LPIPS's linear layers for them.
+    """SqueezeNet 1.1 as an ONNX file with seven taps, and LPIPS's linear layers for them (Zhang et al. 2018, eq. 1).
 
-    LPIPS is Σ_taps mean_positions Σ_channels w_c (â_c − b̂_c)² with unit vectors â, b̂ at every position. So the values
-    √(w_c/positions)·â_c of all taps, laid end to end, are a vector (a code) whose squared distances are LPIPS. Channels
-    of weight 0 are left out.
-
-    Args:
-        backbone: ONNX file, RGB 0..1 → seven taps [B,C,h,w].
-        linear: safetensors file with seven weights [1,C,1,1]; None: no distances, features only.
-
-    Source: Zhang et al. 2018, eq. 1 (LPIPS, version 0.1).
+    LPIPS is Σ_taps mean_positions Σ_channels w_c (â_c − b̂_c)² with unit vectors â, b̂ at every position; the values
+    √(w_c/positions)·â_c laid end to end are a code whose squared distances are LPIPS.
     """
 
     def __init__(self, backbone: Path, linear: Path | None = None) -> None:
@@ -189,11 +169,7 @@ class SqueezeNet:
     def read(
         self, images: Images, *, keep: bool = False, clear: Images | None = None, known: Perception | None = None
     ) -> Perception:
-        """What is seen in images [N,S,S,3] uint8 RGB, N at least 1.
-
-        Codes are kept on demand: about 0.9 MB an image. Distances are to `clear` [N,S,S,3], of which `known` is what
-        was seen before; without its codes it is looked at again.
-        """
+        """What is seen in images [N,S,S,3] uint8 RGB, with distances to `clear`; codes take 0.9 MB an image."""
         features, codes, distances = [], [], []
         total: Any = 0.0
         squares = 0.0
@@ -289,11 +265,7 @@ def inception_file() -> Path | None:
 
 
 def hub_file(name: str) -> Path | None:
-    """A file of torch's own cache of weights, or None.
-
-    These files are pickles, which their packages open. So they are looked for only where the packages themselves would
-    take them from, never in a folder of the user's.
-    """
+    """A file of torch's own cache of weights, or None. They are pickles, so they are never looked for elsewhere."""
     import torch
 
     path = Path(torch.hub.get_dir()) / "checkpoints" / name
@@ -343,12 +315,10 @@ def _to_single(code: NDArray[np.float16]) -> NDArray[np.float32]:
 
 
 def frechet_distance(a: ArrayLike, b: ArrayLike) -> float:
-    """Fréchet distance of two Gaussians fitted to features [N,D] and [M,D]; FID where they are Inception's.
+    """Fréchet distance of Gaussians fitted to features [N,D] and [M,D], biased upwards where few; FID for Inception's.
 
-    ‖μa − μb‖² + tr(Σa + Σb − 2(Σa Σb)^½), biased upwards where N and M are small: see `frechet_floor`.
-
-    Source: Heusel et al. 2017, eq. 6. The trace of the root is the sum of the singular values of Ca Cbᵀ, with C the
-    centred features over √(N−1): exact also where there are fewer images than features.
+    ‖μa − μb‖² + tr(Σa + Σb − 2(Σa Σb)^½) (Heusel et al. 2017, eq. 6); the trace of the root is the sum of the singular
+    values of Ca Cbᵀ, with C the centred features over √(N−1): exact also for few images.
     """
     x, y = _features(a, b)
     mean = x.mean(0) - y.mean(0)
@@ -367,12 +337,9 @@ def frechet_floor(features: ArrayLike, seed: int = 0) -> float:
 
 
 def kernel_distance(a: ArrayLike, b: ArrayLike, *, subsets: int = 100, seed: int = 0) -> tuple[float, float]:
-    """Kernel distance of features [N,D] and [M,D], unbiased; KID where they are Inception's.
+    """Unbiased kernel distance of features [N,D] and [M,D]: mean and deviation over random subsets (KID).
 
-    Mean and standard deviation over pairs of random subsets of the squared maximum mean discrepancy under the kernel
-    (x·y/D + 1)³. The mean may be slightly negative. A subset has 1000 images, or half of the smaller set.
-
-    Source: Bińkowski et al. 2018, section 4 (eq. 4 for the unbiased estimate).
+    Squared maximum mean discrepancy under (x·y/D + 1)³ (Bińkowski et al. 2018, §4, eq. 4).
     """
     x, y = _features(a, b)
     size = min(1000, len(x) // 2, len(y) // 2)
@@ -410,7 +377,6 @@ def _kernel(products: Matrix, dimensions: int) -> Matrix:
 
 
 def _subsets(rng: np.random.Generator, count: int, size: int, subsets: int) -> Matrix:
-    """[subsets, count] of zeros and `size` ones."""
     order = rng.random((subsets, count)).argpartition(size - 1, axis=1)[:, :size]
     chosen = np.zeros((subsets, count))
     np.put_along_axis(chosen, order, 1.0, axis=1)

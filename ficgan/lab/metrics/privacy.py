@@ -14,11 +14,6 @@ from . import Metric, intervals
 from .intervals import BOOTSTRAP, Bootstrap, Floats, Interval
 from .scores import BINS, Scores
 
-__all__ = [
-    "FAILURES", "PRIVACY", "auc", "chance", "cmc", "det", "eer", "failures_to_acquire", "hits", "leak", "linkability",
-    "privacy_curves", "privacy_figures", "rank", "reversibility", "roc", "tar_at_far",
-]  # fmt: skip
-
 FAILURES = " (failures as misses)"
 """What the name of a figure ends with in which a probe without a found face counts as a miss."""
 NO_THRESHOLD = "No threshold was given."
@@ -31,10 +26,7 @@ _NULLS = 200  # draws for what D_sys would be of strangers alone
 
 
 def hits(scores: Scores, k: int) -> NDArray[np.float64]:
-    """[P] probability that a probe's person is among the k most similar people; ties are broken by lot.
-
-    People are ranked by their most similar enrolled image. 0 for probes without a genuine score.
-    """
+    """[P] probability that a probe's person is among the k most similar people (best image each); ties by lot."""
     if k < 1:
         raise UsageError(f"rank {k} does not exist; give 1 or more")
     better, tied = scores.rivals
@@ -46,12 +38,7 @@ def chance(scores: Scores, k: int = 1) -> float:
 
 
 def rank(scores: Scores, k: int = 1, *, failures: bool = False, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
-    """Mean over identities of the share of their probes whose person is among the k most similar.
-
-    With `failures`, probes that were not acquired count as misses.
-
-    Source: Todt et al., Fantômas (PETS 2024), §7 "Metrics": accuracies per identity, their mean and interval.
-    """
+    """Mean over identities of the share of probes whose person is among the k most similar (Fantômas, §7)."""
     name = f"rank-{k}" + FAILURES * failures
     images = scores.sums(scores.enrolled_probes if failures else scores.mated)
     if not images.any():
@@ -74,30 +61,21 @@ def people_found(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
 
 
 def rank_per_probe(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
-    """Share of probes that rank first.
-
-    Source: ISO/IEC 19795-1:2021, true-positive identification rate at rank 1 without a threshold.
-    """
+    """Share of probes that rank first (ISO/IEC 19795-1:2021, TPIR at rank 1 without a threshold)."""
     return _share("rank-1 (per probe)", scores, hits(scores, 1), scores.mated, bootstrap)
 
 
 def failures_to_acquire(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
-    """Share of probes without a found face. This is no privacy, since another detector may find the face.
-
-    Source: ISO/IEC 19795-1:2021, failure-to-acquire rate.
-    """
+    """Share of probes without a found face: no privacy, since another detector may find it (ISO/IEC 19795-1:2021)."""
     return _share("failures to acquire", scores, ~scores.acquired, np.ones(len(scores)), bootstrap)
 
 
 def singling_out(
     scores: Scores, threshold: float | None, *, anyone: bool = False, bootstrap: Bootstrap = BOOTSTRAP
 ) -> Figure:
-    """Share of probes that match exactly one enrolled person at the recogniser's threshold, and that the right one.
+    """Share of probes that match exactly one enrolled person, the right one, at the threshold (WP216, §2.2).
 
-    With `anyone`, probes that isolate a wrong person count, too, and all acquired probes are looked at, not only those
-    of enrolled people.
-
-    Source: Article 29 Working Party, Opinion 05/2014 (WP216), §2.2 "singling out".
+    With `anyone`, isolating a wrong person counts too, over all acquired probes.
     """
     name = "singling-out" + " (anyone)" * anyone
     able = scores.acquired if anyone else scores.mated
@@ -109,20 +87,14 @@ def singling_out(
 
 
 def identification(scores: Scores, threshold: float | None, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
-    """Share of probes that rank first and above the threshold (open set).
-
-    Source: ISO/IEC 19795-1:2021, true-positive identification rate (TPIR) at rank 1.
-    """
+    """Share of probes that rank first and above the threshold (ISO/IEC 19795-1:2021, TPIR at rank 1)."""
     if threshold is None:
         return Figure("TPIR", None, note=NO_THRESHOLD)
     return _share("TPIR", scores, hits(scores, 1) * (scores.best_genuine > threshold), scores.mated, bootstrap)
 
 
 def false_identification(scores: Scores, threshold: float | None, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
-    """Share of probes of people who are not enrolled that match somebody.
-
-    Source: ISO/IEC 19795-1:2021, false-positive identification rate (FPIR).
-    """
+    """Share of probes of people who are not enrolled that match somebody (ISO/IEC 19795-1:2021, FPIR)."""
     able = scores.acquired & ~scores.enrolled_probes
     if threshold is None or not able.any():
         note = NO_THRESHOLD if threshold is None else "Every acquired probe shows a person who is enrolled."
@@ -153,11 +125,7 @@ def cmc(scores: Scores, points: int = 200) -> list[list[float]]:
 
 
 def vertices(scores: Scores) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The corners of the exact ROC: impostor and genuine scores accepted, both [2T+2], from none to all.
-
-    With a falling threshold the curve goes right over impostors alone, up at a genuine score, and aslant where a
-    genuine and an impostor score are equal.
-    """
+    """The corners of the exact ROC: impostor and genuine scores accepted, both [2T+2], from none to all."""
     thresholds, times = np.unique(scores.genuine, return_counts=True)
     x, y = (np.zeros(2 * len(thresholds) + 2, np.int64) for _ in range(2))
     x[1:-1:2] = len(scores.impostors) - scores.impostors.searchsorted(thresholds[::-1], "right")
@@ -169,12 +137,7 @@ def vertices(scores: Scores) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def auc(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
-    """Probability that a genuine score is higher than an impostor score; equal scores count half.
-
-    Below .5 images of one person are less alike than those of strangers, which leaks as well: see `leak`.
-
-    Source: Hanley and McNeil, Radiology 143 (1982).
-    """
+    """Probability that a genuine score is above an impostor's; ties count half (Hanley and McNeil 1982)."""
     if missing := _missing(scores):
         return Figure("AUC", None, note=missing)
     x, y = vertices(scores)
@@ -200,10 +163,7 @@ def leak(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
 
 
 def eer(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
-    """Error rate where as many impostors are accepted as genuine ones rejected; ½ is chance.
-
-    Source: ISO/IEC 19795-1:2021; between two corners of the exact ROC, by the line that joins them.
-    """
+    """Error rate where as many impostors pass as genuine ones fail; ½ is chance (ISO/IEC 19795-1)."""
     if missing := _missing(scores):
         return Figure("EER", None, note=missing)
     x, y = vertices(scores)
@@ -213,13 +173,7 @@ def eer(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
 
 
 def tar_at_far(scores: Scores, far: float, *, failures: bool = False, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
-    """Largest share of genuine scores that a threshold accepts which accepts at most a share `far` of impostors.
-
-    With fewer than 30/far pairs of strangers there is no value. With `failures`, genuine pairs of probes that were not
-    acquired count as rejected.
-
-    Source: ISO/IEC 19795-1:2021; the "rule of 30" of Doddington et al., Speech Communication 31 (2000).
-    """
+    """Largest genuine acceptance with at most `far` of impostors accepted; none below 30/far pairs."""
     if not 0 < far < 1:
         raise UsageError(f"a false accept rate of {far:g} is none; give one between 0 and 1")
     name = f"TAR@FAR={far:g}" + FAILURES * failures
@@ -239,10 +193,7 @@ def tar_at_far(scores: Scores, far: float, *, failures: bool = False, bootstrap:
 def match_rate(
     scores: Scores, threshold: float | None, *, failures: bool = False, bootstrap: Bootstrap = BOOTSTRAP
 ) -> Figure:
-    """Share of genuine pairs above the recogniser's own threshold; without a threshold there is no value.
-
-    With `failures`, genuine pairs of probes that were not acquired count as missed.
-    """
+    """Share of genuine pairs above the recogniser's threshold; with `failures`, probes not acquired are misses."""
     name = "match rate" + FAILURES * failures
     if threshold is None:
         return Figure(name, None, note=NO_THRESHOLD)
@@ -264,10 +215,7 @@ def false_match_rate(scores: Scores, threshold: float | None, *, bootstrap: Boot
 
 
 def genuine_similarity(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
-    """Mean similarity of genuine pairs, as a cosine or a Euclidean distance.
-
-    Source: Jeong et al., FICGAN, Table 1 "ID similarity".
-    """
+    """Mean similarity of genuine pairs, as a cosine or a Euclidean distance (FICGAN, Table 1)."""
     name, sign = ("ID cosine", 1.0) if scores.metric == "cosine" else ("ID distance", -1.0)
     if not len(scores.genuine):
         return Figure(name, None, note=_nobody(scores))
@@ -296,10 +244,7 @@ def roc(scores: Scores, points: int = 200) -> list[list[float]]:
 
 
 def det(scores: Scores, points: int = 200) -> list[list[float]]:
-    """[false accept rate, false reject rate]: the first rises, the second falls.
-
-    Source: Martin et al., Eurospeech (1997), who draw both on axes of normal deviates.
-    """
+    """[false accept rate, false reject rate]: the first rises, the second falls (Martin et al., Eurospeech 1997)."""
     return [[x, 1 - y] for x, y in roc(scores, points)]
 
 
@@ -307,12 +252,9 @@ def det(scores: Scores, points: int = 200) -> list[list[float]]:
 
 
 def linkability(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
-    """D_sys: 0 where a score does not tell one person's images from those of two, 1 where it always does.
+    """D_sys in [0, 1]: 0 where a score does not tell one person's images (Gomez-Barrero et al. 2018, eqs. 8, 10).
 
-    Estimated from histograms it lies above 0 even where both kinds of scores are distributed alike. The note says how
-    far, for as many scores. Prior odds are 1. Below 20 genuine scores there is no value.
-
-    Source: Gomez-Barrero et al., IEEE TIFS 13(6) (2018), eq. 8 (local measure) and 10 (global measure).
+    Histograms put it above 0 by chance; the note says how far. Below 20 genuine scores there is no value.
     """
     if missing := _missing(scores):
         return Figure("D_sys", None, note=missing)
@@ -333,13 +275,7 @@ def linkability(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
 
 
 def reversibility(clear: Scores, naive: Scores, reversed: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
-    """(acc_deanon − acc_naive) / acc_clear: accuracy is the mean over identities of rank-1, failures are misses.
-
-    0 where de-anonymising gains nothing, 1 where it restores everything and anonymised faces are never recognised,
-    below 0 where it harms the attacker. The interval resamples identities, the same in all three.
-
-    Source: Todt et al., Fantômas (PETS 2024), §7.
-    """
+    """(acc_deanon − acc_naive) / acc_clear, of rank-1 over the same resampled identities (Fantômas, §7)."""
     (people, ceiling), (others, below), (more, regained) = (_accuracies(scores) for scores in (clear, naive, reversed))
     if not (np.array_equal(people, others) and np.array_equal(people, more)):
         raise InputError("clear, anonymised and de-anonymised probes show different people; compare the same ones")
@@ -362,32 +298,20 @@ def reversibility(clear: Scores, naive: Scores, reversed: Scores, *, bootstrap: 
 def privacy_figures(
     scores: Scores, *, threshold: float | None, seed: int = 0, resamples: int = 1000
 ) -> tuple[Figure, ...]:
-    """Every metric of `PRIVACY` that one score matrix has, in that order; `reversibility` needs three.
-
-    `threshold` is the recogniser's own, as a similarity; with None the figures that need it have no value.
-    """
+    """Every metric of `PRIVACY` that one score matrix has; `threshold` is the recogniser's own."""
     draw: Any = {"bootstrap": Bootstrap(resamples, seed)}
     ranks = [k for k in KS if k <= max(1, scores.enrolled)]
     both = (False, True)
     return (
         *(rank(scores, k, failures=failures, **draw) for failures in both for k in ranks),
-        rank_per_probe(scores, **draw),
-        people_found(scores, **draw),
-        auc(scores, **draw),
-        leak(scores, **draw),
-        eer(scores, **draw),
-        *(tar_at_far(scores, far, failures=failures, **draw) for failures in both for far in FARS),
-        genuine_similarity(scores, **draw),
-        match_rate(scores, threshold, **draw),
-        match_rate(scores, threshold, failures=True, **draw),
-        false_match_rate(scores, threshold, **draw),
-        linkability(scores, **draw),
-        singling_out(scores, threshold, **draw),
-        singling_out(scores, threshold, anyone=True, **draw),
-        identification(scores, threshold, **draw),
-        false_identification(scores, threshold, **draw),
-        failures_to_acquire(scores, **draw),
-    )
+        rank_per_probe(scores, **draw), people_found(scores, **draw), auc(scores, **draw), leak(scores, **draw),
+        eer(scores, **draw), *(tar_at_far(scores, far, failures=failures, **draw) for failures in both for far in FARS),
+        genuine_similarity(scores, **draw), match_rate(scores, threshold, **draw),
+        match_rate(scores, threshold, failures=True, **draw), false_match_rate(scores, threshold, **draw),
+        linkability(scores, **draw), singling_out(scores, threshold, **draw),
+        singling_out(scores, threshold, anyone=True, **draw), identification(scores, threshold, **draw),
+        false_identification(scores, threshold, **draw), failures_to_acquire(scores, **draw),
+    )  # fmt: skip
 
 
 def privacy_curves(scores: Scores) -> dict[str, list[list[float]]]:

@@ -14,8 +14,6 @@ from ficgan.errors import InputError, UsageError
 
 from .intervals import Bootstrap, Floats
 
-__all__ = ["BINS", "Resampled", "Scores", "bins_of"]
-
 Index = NDArray[np.intp]
 Metric = Literal["cosine", "euclidean"]
 
@@ -41,24 +39,15 @@ class Scores:
 
     @classmethod
     def compare(
-        cls,
-        probe: ArrayLike,
-        gallery: ArrayLike,
-        probe_people: ArrayLike,
-        gallery_people: ArrayLike,
-        *,
-        metric: Metric,
-        acquired: ArrayLike | None = None,
-        exclude_same: bool = False,
-    ) -> Scores:
-        """Compare embeddings [P,D] with [G,D] by cosine, or by negative Euclidean distance.
+        cls, probe: ArrayLike, gallery: ArrayLike, probe_people: ArrayLike, gallery_people: ArrayLike, *,
+        metric: Metric, acquired: ArrayLike | None = None, exclude_same: bool = False,
+    ) -> Scores:  # fmt: skip
+        """Compare embeddings [P,D] with [G,D] by "cosine", or by negative "euclidean" distance.
 
         Args:
             probe_people, gallery_people: [P] and [G] integers ≥ 0, one per person.
-            metric: "cosine" or "euclidean".
-            acquired: [P] bool, which probes have an embedding; the others may hold anything. None: all.
-            exclude_same: image i of the probes is image i of the gallery and is not compared with itself. Images that
-                were not acquired leave the gallery too. For linkability within one set.
+            acquired: [P] bool, which probes have an embedding; None: all.
+            exclude_same: image i of the probes is image i of the gallery and is not compared with itself (linkability).
         """
         x, y = _numbers(probe, "probe"), _numbers(gallery, "gallery")
         if x.shape[1] != y.shape[1]:
@@ -79,15 +68,9 @@ class Scores:
 
     @classmethod
     def from_matrix(
-        cls,
-        matrix: ArrayLike,
-        probe_people: ArrayLike,
-        gallery_people: ArrayLike,
-        *,
-        metric: Metric = "cosine",
-        acquired: ArrayLike | None = None,
-        exclude_same: bool = False,
-    ) -> Scores:
+        cls, matrix: ArrayLike, probe_people: ArrayLike, gallery_people: ArrayLike, *, metric: Metric = "cosine",
+        acquired: ArrayLike | None = None, exclude_same: bool = False,
+    ) -> Scores:  # fmt: skip
         """From similarities [P,G], higher is more alike; the rest as in `compare`."""
         given = _numbers(matrix, "matrix of")
         people = _people(probe_people, len(given), "probe")
@@ -100,16 +83,9 @@ class Scores:
 
     @classmethod
     def _of(
-        cls,
-        matrix: Floats,
-        people: NDArray[np.int64],
-        enrolled: NDArray[np.int64],
-        acquired: NDArray[np.bool_],
-        order: Index,
-        metric: Metric,
-        same: bool,
-        twins: int,
-    ) -> Scores:
+        cls, matrix: Floats, people: NDArray[np.int64], enrolled: NDArray[np.int64], acquired: NDArray[np.bool_],
+        order: Index, metric: Metric, same: bool, twins: int,
+    ) -> Scores:  # fmt: skip
         rows = np.flatnonzero(acquired)
         bad = rows[~np.isfinite(matrix).all(1)]
         if len(bad):
@@ -126,12 +102,9 @@ class Scores:
         if mask.shape != self.people.shape or mask.dtype != bool:
             raise UsageError(f"a mask of {mask.dtype} {list(mask.shape)} does not fit {len(self.people)} probes")
         return replace(
-            self,
-            similarity=self.similarity[mask],
-            people=self.people[mask],
-            acquired=self.acquired[mask],
+            self, similarity=self.similarity[mask], people=self.people[mask], acquired=self.acquired[mask],
             _resampled={},
-        )
+        )  # fmt: skip
 
     def __len__(self) -> int:
         return len(self.people)
@@ -329,11 +302,7 @@ def bins_of(scores: Floats, span: tuple[float, float]) -> NDArray[np.int32]:
 def _similarities(
     probe: NDArray[Any], gallery: NDArray[Any], people: NDArray[np.int64], metric: Metric
 ) -> tuple[NDArray[np.float32], int]:
-    """Similarities [P,G], and how many gallery images have the embedding of another person's image.
-
-    Equal embeddings must have equal scores, so that ties are ties. A matrix product does not promise this. So each
-    different embedding is multiplied once.
-    """
+    """Similarities [P,G], and how many gallery images have the embedding of another person's image."""
     if metric == "cosine":
         x, y = _unit(probe), _unit(gallery)
     else:  # about the gallery's mean, where float32 cancels least

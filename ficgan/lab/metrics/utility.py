@@ -21,10 +21,6 @@ from ficgan.lab.metrics.intervals import BOOTSTRAP, Bootstrap, Sample, one_each_
 from ficgan.lab.metrics.perceptual import Inception, Lpips, Perception, SqueezeNet
 from ficgan.lab.results import Figure
 
-__all__ = [
-    "UTILITY", "AgeGender", "Judges", "Readings", "agreement", "balanced_agreement", "by_attribute", "compare", "kept",
-]  # fmt: skip
-
 Box = tuple[int, int, int, int]
 Values = NDArray[np.floating[Any]]
 
@@ -108,11 +104,7 @@ class Readings:
 
 
 class AgeGender:
-    """Age and gender as a network reads them.
-
-    Args:
-        path: ONNX file: RGB 0..255 at ArcFace's five points in 112×112 → years [B], P(male) [B].
-    """
+    """Age [B] in years and P(male) [B] by an ONNX network of RGB 0..255 at ArcFace's five points in 112×112."""
 
     def __init__(self, path: Path) -> None:
         from ficgan.faces.models import onnx_session
@@ -147,10 +139,7 @@ class Judges:
 
     @classmethod
     def find(cls, folders: Sequence[Path] | None = None, *, attributes: Path | None = None) -> Judges:
-        """All judges whose files are in the folders of models, or in torch's cache; nothing is downloaded.
-
-        `attributes` is the file of a trained attribute classifier; None: `attributes.safetensors` in the folders.
-        """
+        """All judges whose files are in the folders of models, or in torch's cache; nothing is downloaded."""
         from ficgan.faces.models import model_folders
 
         folders = model_folders() if folders is None else list(folders)
@@ -233,14 +222,9 @@ def _first(folders: Sequence[Path], pattern: str) -> Path | None:
 
 
 def agreement(clear: ArrayLike, anonymised: ArrayLike) -> NDArray[np.float64]:
-    """Share of attributes decided alike, for each image.
+    """Share of attributes decided alike (p ≥ .5) for each image, of probabilities [N,A] (FICGAN, §4.2).
 
     Most attributes are rare, and a reader that always says no agrees often: see `balanced_agreement`.
-
-    Args:
-        clear, anonymised: [N,A] probabilities; the decision is p ≥ .5. `clear` may be labels 0 and 1.
-
-    Source: FICGAN, section 4.2 ("preservation accuracy of total attributes").
     """
     return ((np.asarray(clear) >= 0.5) == (np.asarray(anonymised) >= 0.5)).mean(1)
 
@@ -248,10 +232,7 @@ def agreement(clear: ArrayLike, anonymised: ArrayLike) -> NDArray[np.float64]:
 def by_attribute(
     clear: Values, anonymised: Values, weights: Values | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Share of the images with, and of those without each attribute, that are decided so again: two [A].
-
-    With `weights` [R,N], how often each image counts in each resample: two [R,A]. NaN where there is no such image.
-    """
+    """Shares [A] of images with, and without each attribute, that are decided so again; or [R,A] by weights."""
     before, after = np.asarray(clear) >= 0.5, np.asarray(anonymised) >= 0.5
     counted = np.ones((1, len(before))) if weights is None else weights
     out = []
@@ -266,11 +247,7 @@ def by_attribute(
 def balanced_agreement(
     clear: Values, anonymised: Values, weights: Values | None = None, *, least: int = 5
 ) -> NDArray[np.float64]:
-    """Mean over attributes of the mean of the two shares of `by_attribute`: .5 for a reader that never changes.
-
-    Attributes that fewer than `least` clear images have, or lack, are left out. A number, or [R] where weights were
-    given; NaN where every attribute is left out.
-    """
+    """Mean over attributes of the two shares of `by_attribute`: .5 for a reader that never changes."""
     count = (np.asarray(clear) >= 0.5).sum(0)
     used = np.minimum(count, len(clear) - count) >= least
     if not used.any():
@@ -285,10 +262,7 @@ def balanced_agreement(
 def kept(
     clear: Values, anonymised: Values, names: tuple[str, ...]
 ) -> dict[str, tuple[float | None, float | None, float]]:
-    """Attribute → share kept of the images that have it, of those that lack it, and of all; None without such images.
-
-    Source: FICGAN, figure 4 (c) and figure B.
-    """
+    """Attribute → share kept of the images with it, of those without, and of all (FICGAN, figures 4c and B)."""
     having, lacking = by_attribute(clear, anonymised)
     alike = ((np.asarray(clear) >= 0.5) == (np.asarray(anonymised) >= 0.5)).mean(0)
 
@@ -303,17 +277,12 @@ def kept(
 
 
 def compare(
-    clear: Readings,
-    anonymised: Readings,
-    *,
-    region: Box | None = None,
-    labels: NDArray[np.uint8] | None = None,
+    clear: Readings, anonymised: Readings, *, region: Box | None = None, labels: NDArray[np.uint8] | None = None,
     bootstrap: Bootstrap = BOOTSTRAP,
-) -> tuple[Figure, ...]:
+) -> tuple[Figure, ...]:  # fmt: skip
     """Every utility figure that applies, in the order of `UTILITY`; value None, with the reason, if a judge is missing.
 
     Args:
-        anonymised: what was read in the others, one by one, against `clear`.
         region: x0, y0, x1, y1: SSIM, MS-SSIM and PSNR are of this square; None: the whole crop.
         labels: [N,A], 0 or 1, in the order of the classifier's attributes.
         bootstrap: over people where they are known, else over images; its seed draws KD's subsets, too.
@@ -481,5 +450,4 @@ class _Figures:
         self.out.append(self.sample.none(metric, why))
 
     def lack(self, *judges: str, other: str = "these faces were not read against the clear ones") -> str:
-        """Why a figure cannot be had: the first judge that is missing, else another reason."""
         return next((self.after.missing[judge] for judge in judges if judge in self.after.missing), other)

@@ -28,11 +28,6 @@ from ficgan.lab.sets import open_set
 from ficgan.lab.stored import Progress, fingerprint
 from ficgan.registry import parse_spec
 
-__all__ = [
-    "COLOURS", "NOT_ANGULAR", "Attack", "Row", "Rows", "Treatment", "attack_on", "distance", "identified",
-    "read_trials", "scaled", "transfer", "treated", "with_data",
-]  # fmt: skip
-
 Row = dict[str, Any]
 Rows = NDArray[np.int64]
 LEAST_BACKGROUND = 12
@@ -41,7 +36,7 @@ TESTED = 0.25  # Share of the people that are tested where there are too few for
 NOT_ANGULAR = "the judge was not trained by angles"  # Note of an IDD that cannot be compared with ArcFace's
 TOGETHER = 8  # Faces whose guesses are held at once
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
-"""Told apart by the colour-blind (Okabe and Ito 2008)."""
+"""Distinct for the colour-blind, too (Okabe and Ito 2008)."""
 
 
 def with_data(
@@ -49,14 +44,10 @@ def with_data(
     identity: str | None = None, people: int | None = None, size: int | None = None, aligned: bool = False,
     judges: Sequence[str] = (), detector: str | None = None, attributes: Path | str | None = None, **more: Any,
 ) -> MatrixConfig:  # fmt: skip
-    """A packaged preset, of `ficgan.configs.names("eval")`, on a face set; the split is scaled to the people there are.
+    """A packaged preset on a face set; the split is scaled to the people there are.
 
-    A preset is a matrix without `sets`; under `set` it may say what its set shall be like. Paths count from the working
-    folder. Where a value is None or empty, the preset's holds; `more` are other values of the matrix.
-
-    Raises:
-        UsageError: no such preset, or a value that cannot work.
-        InputError: the data cannot be read.
+    Under `set` a preset may say what its set shall be like. Where a value is None or empty, the preset's holds; `more`
+    are other values of the matrix.
     """
     tree = _preset(name)
     wanted: dict[str, Any] = tree.pop("set", {})
@@ -96,11 +87,7 @@ def _preset(name: str) -> dict[str, Any]:
 
 
 def scaled(split: SplitConfig, people: int) -> SplitConfig:
-    """The split of a protocol for fewer people than it asks for.
-
-    All three parts shrink together, but not below what gives a figure at all: a quarter of the people, at most as many
-    as the protocol has, are tested, and k-same finds its background.
-    """
+    """A protocol's split for fewer people; a quarter of them are tested and k-same finds its background."""
     total = split.background + split.attacker + split.test
     if people >= total:
         return split
@@ -207,13 +194,7 @@ def transfer(
     bench: Bench, attacker: str, trained_on: Sequence[Treatment], tested_on: Sequence[Treatment], *,
     probes: Rows | None = None, scenario: str = "transfer", progress: Progress | None = None,
 ) -> list[Trial]:  # fmt: skip
-    """An attacker that learnt each of some treatments of the bench's attacker rows, tried on each of others.
-
-    Returns:
-        A trial for each pair and judge: method is the label of what is seen, attacker that of what was learnt.
-
-    Source: Fantômas, E4.1 (Figures 12 and 17); Revelio, appendix C and section 6.
-    """
+    """An attacker trained on each of some treatments, tried on others (Fantômas, E4.1; Revelio, appendix C)."""
     rows = bench.split.probe if probes is None else probes
     if not len(bench.split.attacker):
         raise UsageError("the split leaves no faces to the attacker; set split.attacker")
@@ -233,10 +214,7 @@ def transfer(
 def read_trials(
     bench: Bench, guesses: Faces, rows: Rows, *, method: str, attacker: str, scenario: str = "transfer"
 ) -> list[Trial]:
-    """A trial for each judge of guesses at the images at `rows`, identified against the clear gallery.
-
-    Figures: rank-1 (mean over people), share of images identified, how far guesses resemble the clear faces.
-    """
+    """A trial for each judge of guesses at the images at `rows`, identified against the clear gallery."""
     pixels = fidelity_figures(bench, rows, guesses)
     return [
         Trial(bench.name, method, scenario, reader.name, attacker, (*_identity(bench, guesses, rows, reader), *pixels))

@@ -22,11 +22,6 @@ from ficgan.lab.results import Figure, Results, Trial
 from ficgan.lab.stored import Progress
 from ficgan.registry import parse_spec
 
-__all__ = [
-    "Verdict", "attacker_tables", "draw_fantomas", "elsewhere_table", "fantomas_caveats", "fantomas_matrix",
-    "fantomas_tables", "fantomas_transfer", "learnt_on", "transfer_table", "verdicts",
-]  # fmt: skip
-
 PRESETS = {"fantomas": 224, "fantomas64": 64, "fantomas-full": 224}
 """Configuration → the side that its parameters in pixels are meant for."""
 POSITIVE, POSITIVE_LABEL = "block-permutation", "Block Permutation"
@@ -72,18 +67,10 @@ def fantomas_matrix(
     """The protocol on a face set: 200 + 4,500 + 300 people, 224 px, parameters of Table 3 as the program has them.
 
     Args:
-        data: faces with identities, several images of each; CelebA in the paper.
-        preset: "fantomas" (linear attackers), "fantomas64" or "fantomas-full" (the learned ones, too).
         people, size: fewer in all, or another side of the crops; the split, or parameters in pixels, shrink with them.
         only: labels or names of the methods to run; block permutation, the positive control, is always run.
-        extra: further methods as LABEL=NAME:PARAMETER=VALUE,…: Fawkes, DeepPrivacy and CIAGAN need something of their
-            own, such as "Fawkes=fawkes:verifier=onnx:PATH" or "CIAGAN=external:folder=PATH".
-        judges: recognisers; Facenet, VGG-Face2 and ArcFace in the paper.
+        extra: further methods as LABEL=NAME:PARAMETER=VALUE,…, such as "CIAGAN=external:folder=PATH".
         general: reversers that know nothing of the method; none: the preset's.
-        more: as of `with_data`.
-
-    Raises:
-        UsageError: an unknown method, a value that cannot work, or a judge that a cloak was made against.
     """
     if preset not in PRESETS:
         raise UsageError(f"there is no configuration {preset!r} of this paper; there are {', '.join(PRESETS)}")
@@ -137,12 +124,7 @@ def learnt_on(config: MatrixConfig, other: Path) -> MatrixConfig:
 
 
 def fantomas_transfer(config: MatrixConfig, out: Path, progress: Progress | None = None) -> list[Trial]:
-    """E4.1: every general attacker that learns from pairs, trained eight times and tried on Gaussian Blur 29.
-
-    The first set, the judges and the general attackers of `fantomas_matrix`; the matrix's store in `out` is used.
-
-    Source: Fantômas, Figures 12 (the auto-encoder) and 17 (Pix2Pix).
-    """
+    """E4.1: general attackers trained eight times and tried on Gaussian Blur 29 (Fantômas, Figures 12, 17)."""
     bench = open_bench(config, config.sets[0], out)
     met = [Treatment.of(LEARNT[MET], MET)]
     learnt = [Treatment.of(text, label) for label, text in LEARNT.items()]
@@ -207,7 +189,6 @@ def _verdict(name: str, method: str, judge: str, trials: list[Trial], lacking: s
 
 
 def _lacking(results: Results, name: str, judge: str, trials: list[Trial]) -> str:
-    """Why nothing can be decided by this judge; "" where all controls hold."""
     held = {one.name: one for one in controls(results) if (one.set, one.judge) == (name, judge)}
     for control in ("clear", "constant"):
         if control not in held:
@@ -234,7 +215,6 @@ def _best(trials: Iterable[Trial], *scenarios: str) -> tuple[Figure | None, Tria
 
 
 def _above(a: Figure | None, b: Figure | None) -> bool | None:
-    """Whether the first interval lies above the second; None where one is missing."""
     return None if a is None or b is None or a.low is None or b.high is None else a.low > b.high
 
 

@@ -81,32 +81,21 @@ age-related hairstyle, hat and necklaces"."""
 FANTOMAS_SPLIT = {"people": 5000, "background": 200, "attacker": 4500, "test": 300, "size": 224, "enrolment": 0.75}
 """Sections 7.3 and 7.4; the share of enrolled images is the released program's."""
 FANTOMAS_PARAMETERS: dict[str, dict[str, Any]] = {
-    "Block Permutation": {"block size": 32},
-    "Pixel Relocation": {"steps": 50},
-    "Gaussian Noise": {"σ": 200},
-    "Gaussian Blur": {"kernel size": 29},
-    "Pixelation": {"size": 16},
-    "Fawkes": {"mode": "high"},
-    "DP Pix": {"ε": 5, "b": 12, "m": 16},
-    "DP Snow": {"δ": 0.5},
-    "DP Samp": {"ε": 25, "k": 24, "m": 12},
-    "k-Same-Pixel": {"k": 10},
-    "k-Same-Eigen": {"k": 10},
-}
+    "Block Permutation": {"block size": 32}, "Pixel Relocation": {"steps": 50}, "Gaussian Noise": {"σ": 200},
+    "Gaussian Blur": {"kernel size": 29}, "Pixelation": {"size": 16}, "Fawkes": {"mode": "high"},
+    "DP Pix": {"ε": 5, "b": 12, "m": 16}, "DP Snow": {"δ": 0.5}, "DP Samp": {"ε": 25, "k": 24, "m": 12},
+    "k-Same-Pixel": {"k": 10}, "k-Same-Eigen": {"k": 10},
+}  # fmt: skip
 """Table 3; methods without parameters are not in it (Eye Mask, k-RTIO, DeepPrivacy, CIAGAN)."""
 FANTOMAS_REVERSIBLE = {
     "Eye Mask": "reversible, but parrots do better than their model (7.5.2, E3.1; 7.6.2)",
     "Block Permutation": "almost at the clear baseline (7.5.2, E1.1); the positive control (6.1.1)",
     "Pixel Relocation": "almost at the clear baseline (7.5.2, E1.1)",
     "Gaussian Noise": "partially (7.5.2, E1.3); not every pixel is changed (7.6.2)",
-    "Gaussian Blur": "partially (7.6.1)",
-    "Pixelation": "partially (7.6.1)",
-    "Fawkes": "highly reversible (8)",
-    "k-RTIO": "partially (7.5.2, E1.3)",
-    "DP Pix": "partially (7.6.3)",
-    "DP Snow": "close to perfect (7.5.2)",
+    "Gaussian Blur": "partially (7.6.1)", "Pixelation": "partially (7.6.1)", "Fawkes": "highly reversible (8)",
+    "k-RTIO": "partially (7.5.2, E1.3)", "DP Pix": "partially (7.6.3)", "DP Snow": "close to perfect (7.5.2)",
     "DP Samp": "very little improvement (7.5.2)",
-}
+}  # fmt: skip
 """“11 out of 15” (abstract, 11), and the text's own words in short; accuracies by method stand in plots only."""
 FANTOMAS_IRREVERSIBLE = dict.fromkeys(
     ("k-Same-Pixel", "k-Same-Eigen", "DeepPrivacy", "CIAGAN"),
@@ -201,7 +190,7 @@ REVELIO_SWEEP = {"trained": 81, "from": 71, "to": 91, "images": 50, "tolerated o
 REVELIO_TRANSFER = {"same rule": None, "fixed deviation": 39, "rectangle": 37}
 """Appendix C, Figure 16 (a: K 37, σ by the rule), (c: K 27, σ 6) and (d: K (37, 31), σ (5.9, 5)): the kernel that the
 paper's estimator gave, if any; of (b) the text gives no numbers. What is restored is shown in pictures alone. Keys: of
-`ficgan.lab.attacks.blurs.TRANSFERS`."""
+`ficgan.lab.attacks.kernel.TRANSFERS`."""
 
 
 def counted(share: float, probes: int = REVELIO_CLOSED["images"]) -> tuple[int, bool]:

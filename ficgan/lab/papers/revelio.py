@@ -20,21 +20,15 @@ from ficgan.lab.attacks.learned import Learned
 from ficgan.lab.attacks.revelio import Revelio
 from ficgan.lab.bench import Bench
 from ficgan.lab.matrix_config import without_folder
-from ficgan.lab.pages import write_file
 from ficgan.lab.papers import published
 from ficgan.lab.papers.bench import Attack, Rows, Treatment, attack_on, treated
 from ficgan.lab.readers import get_readers
 from ficgan.lab.results import Results, Trial, from_json, origin
 from ficgan.lab.sets import Prepared
-from ficgan.lab.sets.split import Split, written
-from ficgan.lab.stored import VERSION, Progress, Store, digest, files_digest, fingerprint
+from ficgan.lab.sets.faceset import Split, written
+from ficgan.lab.stored import VERSION, Progress, Store, digest, files_digest, fingerprint, write_file
 from ficgan.registry import parse_spec
 from ficgan.yaml_settings import hint, override, read_tree
-
-__all__ = [
-    "ADAPTABLE", "NAMES", "PARTS", "Experiment", "Outcome", "RevelioPaper", "RevelioRun", "World", "attacker", "divide",
-    "open_experiment", "run_revelio", "settings",
-]  # fmt: skip
 
 PARTS = ("base", "retrieval", "fine-tuning", "kernel", "sweep", "defences", "ood")
 """Tables 1, 3 and 4 with one guess; Table 1 with many; Table 2; Figure 13; Figures 15 and 16; Tables 6 and 7; Figure 7
@@ -60,17 +54,13 @@ class RevelioPaper:
     """What is run; the defaults are the paper's protocol.
 
     Args:
-        size: side of the crops, pixels; blurs are scaled from 256 to it.
-        attackers: LABEL=SPEC or SPEC, reversers; the one called Revelio is attacked with in all parts but the base.
+        attackers: LABEL=SPEC or SPEC; the one called Revelio attacks in all parts, the others in the base alone.
         probes, identities, outside, outsiders: as of `divide`.
         estimator: photos that the kernel estimator learns from, chooses by and is tested on.
-        estimator_network, estimator_weights: its network, and the file of a pretrained one; as of `KernelEstimator`.
         fine_tuned: at most so many photos of the closed world are restored by models fine-tuned for them.
-        tune_steps, tune_rate: of the fine-tuning for one identity, which the paper leaves open; a rate of 0 is a tenth
-            of the attacker's.
+        tune_steps, tune_rate: of the fine-tuning for one identity; a rate of 0 is a tenth of the attacker's.
         adapted, adapt_epochs: defences that the attacker adapts to ("secret" is the randomised one), and how long.
-        control_epochs: of the attacker's training on permuted blocks, which it must undo; 0: no such control.
-        resamples, seed: of the bootstrap; the seed of the draws, too.
+        control_epochs: of the attacker's training on permuted blocks, the positive control; 0: none.
         pictures: rows of the picture strips; they show real people.
     """
 
@@ -144,11 +134,7 @@ def attacker(text: str, size: int) -> tuple[str, str]:
 
 
 def settings(preset: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """Numbers of a packaged configuration with a section `paper`, and KEY=VALUE overrides: fields of `RevelioPaper`.
-
-    Raises:
-        UsageError: no such configuration, or an unknown key.
-    """
+    """Numbers of a packaged configuration with a section `paper`, and KEY=VALUE overrides: fields of `RevelioPaper`."""
     from ficgan import configs
 
     trees = {name: read_tree(name, kind="eval") for name in configs.names("eval")}
@@ -170,13 +156,7 @@ def settings(preset: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class World:
-    """Who is who: rows of a set.
-
-    Args:
-        reference: what the attacker is trained on and looks people up in.
-        closed: photos of people who have others in the reference; none of these photos is in it.
-        outside: photos of people of whom there is none in the reference.
-    """
+    """Rows of the attacker's `reference`, of other photos of its people (`closed`), and of others (`outside`)."""
 
     reference: Rows
     closed: Rows
@@ -196,13 +176,10 @@ class World:
 def divide(
     prepared: Prepared, *, probes: int = 97, identities: int = 50, outside: int = 97, outsiders: int = 91, seed: int = 0
 ) -> World:
-    """Draw the people and photos that are attacked; all others are the attacker's reference.
+    """Draw the people and photos that are attacked; all others are the attacker's reference (Revelio, §5.1 and §5.5).
 
-    In a small set at most a quarter of the people are kept out of the reference. Of a person of the closed world at
-    most half of the photos are taken away. A picture that is attacked is nowhere in the reference, whatever its name.
-    People unknown (−1) are left out.
-
-    Source: Revelio, sections 5.1 and 5.5.
+    At most a quarter of the people are outside; of a person of the closed world at most half of the photos are
+    attacked, and no equal picture stays in the reference.
     """
     people = prepared.faces.people
     assert people is not None
@@ -243,10 +220,7 @@ def _rounds(people: NDArray[np.int64], of: Rows, total: int, rng: np.random.Gene
 
 @dataclass
 class Experiment:
-    """What every part works with.
-
-    In the bench the reference is what attackers learn from and what judges know: the closed world.
-    """
+    """What every part works with. The bench's attacker and gallery are the reference: the closed world."""
 
     paper: RevelioPaper
     bench: Bench
@@ -325,15 +299,7 @@ class RevelioRun:
 
 
 def run_revelio(paper: RevelioPaper, out: Path, progress: Progress | None = None) -> RevelioRun:
-    """Run the parts asked for, or resume them.
-
-    Of parts that were not asked for, the kept ones of the same settings are shown, too; the tables of the others are
-    marked as not run. What is computed is kept in `out`.
-
-    Raises:
-        UsageError, InputError: settings or data that cannot work.
-        FicganError: a part failed; the finished ones are kept.
-    """
+    """Run the parts asked for, or resume them; kept parts of the same settings are shown, too."""
     from ficgan.lab.papers.revelio_tables import revelio_caveats, revelio_tables
 
     started = time.monotonic()
@@ -397,7 +363,6 @@ def _kept(experiment: Experiment, part: str) -> dict[str, Any] | None:
 
 
 def _marks(experiment: Experiment, part: str) -> list[str | None]:
-    """Fingerprints of the attackers of a part; None for a program, of which nobody knows what it does next time."""
     specs = [spec for _, spec in (experiment.paper.named if part == "base" else [experiment.paper.restorer])]
     return [fingerprint(REVERSERS.make(name, **given)) for name, given in map(parse_spec, specs)]
 

@@ -15,8 +15,7 @@ from ficgan.errors import FicganError
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.attacks.blurs import blurred, equivalent_kernel, transfers
 from ficgan.lab.attacks.learned import Learned
-from ficgan.lab.attacks.retrieval import choose_threshold, ood_curve, retrieve
-from ficgan.lab.attacks.revelio import Revelio, Which, fine_tune
+from ficgan.lab.attacks.revelio import Revelio, Which, choose_threshold, fine_tune, ood_curve, retrieve
 from ficgan.lab.bench import content, known
 from ficgan.lab.metrics.intervals import Sample
 from ficgan.lab.metrics.scores import Scores
@@ -28,8 +27,6 @@ from ficgan.lab.readers import Reader, retrain_head
 from ficgan.lab.results import Figure, Trial
 from ficgan.lab.reversal import Read, stranger_figures
 from ficgan.registry import parse_spec
-
-__all__ = ["MAKE", "defended", "fine_tuned_guesses", "turned_back"]
 
 BASE, VOTED, FINE = "closed world, one guess", "closed world, many guesses", "closed world, fine-tuned"
 ESTIMATED = "closed world, kernel estimated"
@@ -146,7 +143,6 @@ def _mean_face(experiment: Experiment) -> NDArray[np.uint8]:
 
 
 def _parrot(experiment: Experiment, how: Treatment, level: str, reader: Reader) -> Trial:
-    """A recogniser whose head is retrained on the blurred reference, which it then knows (Revelio, section 5.2)."""
     bench, world = experiment.bench, experiment.world
     reference, probe = (experiment.seen(how, rows) for rows in (world.reference, world.closed))
     enrolled, seen = (bench.embed(reader, faces) for faces in (reference, probe))
@@ -221,7 +217,6 @@ def ood(experiment: Experiment) -> Outcome:
 
 
 def _strangers(experiment: Experiment, reader: Reader, near: Read, far: Read) -> tuple[list[Trial], dict[str, Any]]:
-    """Trials of a judge, and its curve, JSON-ready, with the threshold that Table 5 goes by."""
     both = replace(
         near,
         candidates=np.concatenate([near.candidates, far.candidates]),
@@ -325,7 +320,7 @@ def kernel(experiment: Experiment) -> Outcome:
     learnt, chosen, tested = (part.images for part in parts)
     kernels = tuple(range(1, max(3, scaled_kernel(published.REVELIO_LARGEST_KERNEL, size)) + 1, 2))
     estimator = KernelEstimator.train(
-        learnt, kernels, validation=chosen, seed=paper.seed, told=experiment.progress,
+        learnt, kernels, validation=chosen, seed=paper.seed, progress=experiment.progress,
         network=paper.estimator_network, weights=paper.estimator_weights or None,
     )  # fmt: skip
     true = np.repeat(kernels, len(tested))
@@ -358,7 +353,6 @@ def kernel(experiment: Experiment) -> Outcome:
 
 
 def _not_told(experiment: Experiment, estimator: Any, level: str, out: Outcome) -> None:
-    """A guess by the model, light or heavy, that the estimate is nearest to (Revelio, section 4.2)."""
     rows, levels = experiment.world.closed, list(BLURS)
     widths = np.array([scaled_kernel(one, experiment.paper.size) for one in BLURS.values()])
     seen = experiment.seen(experiment.blur(level), rows)
@@ -407,10 +401,7 @@ def sweep(experiment: Experiment) -> Outcome:
 
 
 def defences(experiment: Experiment) -> Outcome:
-    """Table 6: the light model on faces that were changed after the blur; Table 7: having learnt such faces.
-
-    An attacker that has learnt the randomised defence has learnt other draws than those it meets.
-    """
+    """Table 6: the light model on faces changed after the blur; Table 7: having learnt such faces, of other draws."""
     out, rows, paper, bench = Outcome(), experiment.world.closed, experiment.paper, experiment.bench
     attack = experiment.restorer(experiment.blur("light"))
     for number, name in enumerate(DEFENCES):
@@ -430,19 +421,13 @@ def defences(experiment: Experiment) -> Outcome:
 
 
 def defended(experiment: Experiment, name: str, *, key: str) -> Treatment:
-    """Light blur and a defence of `DEFENCES` after it; box blur takes the Gaussian's place.
-
-    The key of what is drawn is `PUBLISHER` or `ATTACKER`. Source: Revelio, section 6 and appendix D.
-    """
+    """Light blur and a defence drawn by the key of `PUBLISHER` or `ATTACKER` (Revelio, §6, appendix D)."""
     blur, defence = experiment.blur("light").anonymizer, DEFENCES[name]
     return Treatment(name, Defended(method=blur, defence=defence, key=key) if defence else blur)
 
 
 def turned_back(experiment: Experiment, pictures: Faces, rows: Rows, how: Treatment) -> Faces:
-    """Pictures of faces turned by a treatment as they are read: whoever sees which way is up turns them upright.
-
-    They may be restored or not; but what has learnt turned faces gives upright ones: not those.
-    """
+    """Pictures that a treatment turned, turned upright; not for attackers that give upright ones."""
     step = how.anonymizer
     if not isinstance(step, Defended):
         return pictures
@@ -452,10 +437,6 @@ def turned_back(experiment: Experiment, pictures: Faces, rows: Rows, how: Treatm
 
 
 def _adapted(experiment: Experiment, attack: Attack, learnt: Treatment, seen: Faces, rows: Rows) -> tuple[str, Faces]:
-    """Label and guesses of an attacker that has learnt a defence: a diffusion is trained on, another trained anew.
-
-    Source: Revelio, section 6 (100 epochs of the base model on the defended reference).
-    """
     reference, reverser = experiment.world.reference, attack.opponent.reverser
     if not isinstance(reverser, Revelio):
         anew = experiment.attack(*experiment.paper.restorer, learnt)

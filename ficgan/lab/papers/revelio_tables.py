@@ -1,7 +1,4 @@
-"""Revelio's tables, ours beside the printed ones; caveats; plots, and strips of what was restored.
-
-What was not run is marked in its own cells.
-"""
+"""Revelio's tables beside the printed ones; caveats; plots, and strips of what was restored."""
 
 from __future__ import annotations
 
@@ -17,7 +14,6 @@ from ficgan.arrays import resize
 from ficgan.errors import FicganError
 from ficgan.lab.matrix_config import without_folder
 from ficgan.lab.metrics.intervals import wilson
-from ficgan.lab.pages import png, write_file
 from ficgan.lab.papers import published
 from ficgan.lab.papers import revelio_parts as parts
 from ficgan.lab.papers.bench import COLOURS, NOT_ANGULAR, Row
@@ -27,8 +23,7 @@ from ficgan.lab.papers.revelio_parts import APART, BASE, BOUNDS, CHANCE, CONTROL
 from ficgan.lab.report.page import save_plot
 from ficgan.lab.report.tables import figure, spelled
 from ficgan.lab.results import Figure, Trial
-
-__all__ = ["draw_revelio", "revelio_caveats", "revelio_tables"]
+from ficgan.lab.stored import png, write_file
 
 Outcomes = Mapping[str, Outcome]
 MEASURES = {
@@ -180,7 +175,6 @@ def _training(outcomes: Outcomes, name: str, *levels: str) -> str:
 
 
 def _retrieval(paper: RevelioPaper, outcomes: Outcomes) -> Row:
-    """Table 1."""
     printed = {row["method"]: row for row in published.REVELIO_IRA.rows}
     given = [NAMES["identity"], parts.PARROT, *(label for label, _ in paper.named)]
     rows: list[Row] = []

@@ -14,14 +14,10 @@ from typing import Any, Literal
 
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.metrics.intervals import rule_of_three
-from ficgan.lab.pages import data_url, write_file
 from ficgan.lab.report import tables
 from ficgan.lab.report.tables import IDENTIFIES, Row, controls, figure, headlines, spelled, value_of
 from ficgan.lab.results import Figure, Results
-
-__all__ = [
-    "Account", "inlined", "merge", "read_account", "render", "save_plot", "sheets", "write_pages", "write_report",
-]  # fmt: skip
+from ficgan.lab.stored import data_url, write_file
 
 TABLES = {
     "ranking": tables.ranking, "risks": tables.risks, "privacy": tables.privacy, "utility": tables.utility,
@@ -37,15 +33,9 @@ def write_report(
     results: Results, out: Path, *, sidecars: Path | None = None, pictures: Sequence[Path] = (),
     published: Sequence[dict[str, Any]] = (),
 ) -> list[Path]:  # fmt: skip
-    """Write `report.html`, `figures/*.png|svg`, `tables/*.csv`, `tables/ranking.md` and `report.json`.
+    """Write the page, its plots, tables and JSON; returns the files, `report.html` first.
 
-    Args:
-        sidecars: folder of side-cars of `ficgan-deid`, which the page sums up, too.
-        pictures: folders in which the results' pictures lie; none: `out`.
-        published: tables of published numbers to stand beside ours: {"title", "rows", "note"}.
-
-    Returns:
-        The files written, the page first.
+    `sidecars` of `ficgan deid` are summed up, too; `published` tables are {"title", "rows", "note"}.
     """
     account = None if sidecars is None else read_account(sidecars)
     shown = sheets(results, pictures or [out])
@@ -91,11 +81,7 @@ def inlined(plots: Mapping[str, Sequence[Path]]) -> dict[str, str]:
 
 
 def sheets(results: Results, folders: Sequence[Path]) -> dict[str, list[str]]:
-    """Label → the results' pictures as data URLs.
-
-    Raises:
-        InputError: a picture is in none of the folders.
-    """
+    """Label → the results' pictures as data URLs."""
     out: dict[str, list[str]] = {}
     for label, names in results.pictures.items():
         for name in names:
@@ -110,10 +96,7 @@ def save_plot(
     stem: Path, draw: Callable[[Any], bool | None], size: tuple[float, float], *,
     layout: Literal["constrained"] | None = "constrained",
 ) -> list[Path]:  # fmt: skip
-    """A plot as PNG and SVG, drawn on a matplotlib Figure of a size in inches; no files where `draw` returns False.
-
-    `stem` is the path without a suffix.
-    """
+    """A plot as PNG and SVG at `stem`; no files where `draw` returns False."""
     from matplotlib.figure import Figure as Canvas
 
     canvas = Canvas(figsize=size, layout=layout)
@@ -375,10 +358,7 @@ PLOTS: dict[str, tuple[str, Callable[[Results, str, Any], bool]]] = {
 
 @dataclass
 class Account:
-    """What was done to real files: the side-cars of `ficgan-deid` added up, for those who answer for data protection.
-
-    The gate decides about retries: its own figures are no result.
-    """
+    """What was done to real files: the side-cars of `ficgan deid` added up."""
 
     files: list[Row] = field(default_factory=list)
     faces: Counter[str] = field(default_factory=Counter)  # by what was done to them

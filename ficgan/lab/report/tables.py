@@ -11,11 +11,6 @@ from typing import Any
 from ficgan.lab.results import Figure, Results, Trial, Utility
 from ficgan.lab.reversal import RETRIEVAL, REVERSAL
 
-__all__ = [
-    "Control", "Headline", "Row", "controls", "figure", "given_back", "groups", "headlines", "privacy", "ranking",
-    "retrieved", "risks", "spelled", "to_csv", "to_markdown", "utility", "value_of",
-]  # fmt: skip
-
 Row = dict[str, Any]
 
 IDENTIFIES = "rank-1"  # The metric by which attackers and methods are ranked
@@ -87,17 +82,12 @@ def headlines(results: Results) -> list[Headline]:
             first = {scenario: _first_rank(by_judge, scenario) for scenario in ("clear", "background-only")}
             out.append(
                 Headline(
-                    name,
-                    method,
-                    trial,
-                    None if trial is None else figure(trial.figures, IDENTIFIES),
-                    first["clear"],
-                    None if trial is None else value_of(trial.figures, "chance"),
-                    first["background-only"],
+                    name, method, trial, None if trial is None else figure(trial.figures, IDENTIFIES), first["clear"],
+                    None if trial is None else value_of(trial.figures, "chance"), first["background-only"],
                     _first_rank([each for each in by_judge if each.method == method], "parrot-inside"),
                     utilities.get((name, method)),
                 )
-            )
+            )  # fmt: skip
     order = list(results.sets)
     unknown = float("inf")  # not safe
     return sorted(out, key=lambda h: (order.index(h.set), unknown if h.figure is None else h.figure.value or 0.0))
@@ -155,16 +145,11 @@ def ranking(results: Results) -> list[Row]:
         trial = head.trial
         attacker = "" if trial is None else ": ".join(filter(None, (trial.scenario, trial.attacker)))
         row: Row = {
-            "set": head.set,
-            "method": head.method,
-            "strongest attacker": attacker,
-            "judge": "" if trial is None else trial.recogniser,
-            "rank-1": spelled(head.figure),
-            "clear": _short(head.ceiling),
-            "surroundings": _short(head.surroundings),
-            "square alone": _short(head.inside),
-            "chance": _short(head.chance),
-        }
+            "set": head.set, "method": head.method, "strongest attacker": attacker,
+            "judge": "" if trial is None else trial.recogniser, "rank-1": spelled(head.figure),
+            "clear": _short(head.ceiling), "surroundings": _short(head.surroundings),
+            "square alone": _short(head.inside), "chance": _short(head.chance),
+        }  # fmt: skip
         for name in SHOWN:
             found = None if head.utility is None else figure(head.utility.figures, name)
             if found is not None:
@@ -203,9 +188,7 @@ def groups(results: Results) -> list[Row]:
 
 
 def given_back(results: Results) -> list[Row]:
-    """How far what attackers give back resembles the clear faces, one row for each attacker and judge; what is
-    anonymised and not attacked comes before.
-    """
+    """How alike guesses and clear faces are, by attacker and judge; faces not attacked come first."""
     return _by_attacker(results, [metric.name for metric in REVERSAL])
 
 

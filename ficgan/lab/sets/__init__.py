@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ficgan.lab.sets.faceset import FaceSet, open_set
+from ficgan.lab.sets.faceset import FaceSet, Split, check, open_set, split
 from ficgan.lab.sets.prepare import Prepared, Quick, default_detector, prepare
-from ficgan.lab.sets.split import Split, check, split
 
 __all__ = ["FaceSet", "Prepared", "Quick", "Split", "check", "default_detector", "open_set", "prepare", "split"]

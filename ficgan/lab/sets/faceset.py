@@ -1,8 +1,9 @@
-"""A set of face images at a path, in a fixed order, with what is known about each: who, attributes, groups."""
+"""A set of faces with people, attributes and groups; and its split into background, attacker, gallery and probe."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -13,11 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.anonymizers import generator
 from ficgan.data.dataset import Blob, agreed, list_blobs, recorded
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.sets.formats import LABEL_FILES, LAYOUTS, Found
-
-__all__ = ["FaceSet", "open_set"]
 
 _ARCHIVES = (".zip", ".tar")
 _MOST_FOLDERS = 32  # a folder with more folders in it is full of people, not of parts of a download
@@ -26,11 +26,7 @@ _LICENCES = ("licence", "license", "licence.txt", "license.txt", "licence.md", "
 
 @dataclass(frozen=True)
 class FaceSet:
-    """N images, opened by `open_set`; nothing is decoded yet.
-
-    Attributes are values 0 or 1, such as CelebA's forty. Groups are texts, "" where unknown: "gender", "age" and "race"
-    wherever the set has them.
-    """
+    """N images, opened by `open_set`, not decoded yet. Attributes are 0 or 1; groups are texts, "" where unknown."""
 
     name: str
     layout: str  # a name in `formats.LAYOUTS`
@@ -77,14 +73,11 @@ class FaceSet:
         """The images at `rows`, in that order."""
         index = np.asarray(rows, np.int64)
         return replace(
-            self,
-            blobs=tuple(self.blobs[i] for i in index),
-            names=tuple(self.names[i] for i in index),
-            people=self.people[index],
-            attributes={name: values[index] for name, values in self.attributes.items()},
+            self, blobs=tuple(self.blobs[i] for i in index), names=tuple(self.names[i] for i in index),
+            people=self.people[index], attributes={name: values[index] for name, values in self.attributes.items()},
             groups={name: tuple(values[i] for i in index) for name, values in self.groups.items()},
             splits=None if self.splits is None else tuple(self.splits[i] for i in index),
-        )
+        )  # fmt: skip
 
     def only(self, split: str) -> FaceSet:
         """The images of one part of the set's own division."""
@@ -101,40 +94,25 @@ class FaceSet:
             known, counts = np.unique(list(values), return_counts=True)
             groups[name] = {str(v) or "unknown": int(count) for v, count in zip(known, counts, strict=True)}
         return {
-            "name": self.name,
-            "layout": self.layout,
-            "images": len(self),
-            "identities": self.identities,
-            "images_of_unknown_people": int((self.people < 0).sum()),
-            "attributes": sorted(self.attributes),
-            "groups": groups,
-            "repeated_files": sum(len(names) - 1 for names in self.repeated),
-            "licence": self.licence,
+            "name": self.name, "layout": self.layout, "images": len(self), "identities": self.identities,
+            "images_of_unknown_people": int((self.people < 0).sum()), "attributes": sorted(self.attributes),
+            "groups": groups, "repeated_files": sum(len(names) - 1 for names in self.repeated), "licence": self.licence,
             "digest": self.digest,
-        }
+        }  # fmt: skip
 
 
 def open_set(
-    path: Path | str,
-    *,
-    layout: str = "auto",
-    labels: Path | str | None = None,
-    identity: str | None = None,
-    name: str | None = None,
-    limit_people: int | None = None,
-    images_per_person: int | None = None,
-) -> FaceSet:
+    path: Path | str, *, layout: str = "auto", labels: Path | str | None = None, identity: str | None = None,
+    name: str | None = None, limit_people: int | None = None, images_per_person: int | None = None,
+) -> FaceSet:  # fmt: skip
     """Open a folder, zip or tar of face images, or a folder of such archives, as it was downloaded.
-
-    Label files are read beside an archive, not in it.
 
     Args:
         layout: a name in `formats.LAYOUTS`, or "auto": recognised by its files.
-        labels: a CSV with a `file` column, a CSV with a row per person (with `identity` or layout "london"), one of
-            CelebA's label files, or a folder of those; None: what lies in and beside `path`.
+        labels: a CSV with a `file` column, a CSV with a row per person, one of CelebA's label files, or a folder of
+            those; None: what lies in and beside `path`.
         identity: regular expression searched in each name; its first group is the person.
-        name: of the set; None: of the folder or archive.
-        limit_people: only the people with the most images; images of unknown people are then left out.
+        limit_people: only the people with the most images.
         images_per_person: only the first images of each person, in order of names.
     """
     path, labels = Path(path), None if labels is None else Path(labels)
@@ -158,17 +136,10 @@ def open_set(
     if not names:
         raise InputError(f"{path} has no image of layout {chosen.name}, {chosen.what}")
     faces = FaceSet(
-        name or path.absolute().stem,
-        chosen.name,
-        tuple(blobs[each] for each in names),
-        names,
-        known.people,
-        known.categories.attributes,
-        known.categories.groups,
-        known.splits,
-        known.licence or _licence(path),
+        name or path.absolute().stem, chosen.name, tuple(blobs[each] for each in names), names, known.people,
+        known.categories.attributes, known.categories.groups, known.splits, known.licence or _licence(path),
         agreed(recorded([path])),
-    )
+    )  # fmt: skip
     keep = np.ones(len(faces), bool)
     if limit_people is not None:
         who, images = np.unique(faces.people[faces.people >= 0], return_counts=True)
@@ -240,3 +211,208 @@ def _occurrence(people: NDArray[np.int64]) -> NDArray[np.int64]:
         out[row] = seen[person]
         seen[person] += 1
     return out
+
+
+Rows = NDArray[np.int64]
+PARTS = ("background", "attacker", "gallery", "probe", "unused")
+_PRIORITY = ("gallery", "probe", "attacker", "background")  # Of equal pictures the first in this order stays
+
+
+@dataclass(frozen=True)
+class Split:
+    """Rows of a set, each in one part. The manifest says how it was drawn and what each part holds, with hashes."""
+
+    background: Rows  # images of people that anonymisers may mix in
+    attacker: Rows  # images of people from whom attackers learn
+    gallery: Rows  # enrolled images of the people of the evaluation
+    probe: Rows  # the other images of the same people
+    unused: Rows
+    manifest: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """sha256 of who and what is in which part."""
+        return str(self.manifest["sha256"])
+
+
+def split(
+    people: NDArray[np.integer] | Sequence[int], *, background: int = 200, attacker: int = 4500, test: int = 300,
+    enrolment: float = 0.75, seed: int = 0, names: Sequence[str] | None = None,
+) -> Split:  # fmt: skip
+    """Draw people for background, attacker and evaluation from those with the most images (Fantômas, §7.3, §7.4).
+
+    Args:
+        people: [N], one number per person, −1 where unknown: those images stay unused.
+        background, attacker, test: how many people of each, scaled down alike where there are too few.
+        enrolment: share of each evaluated person's images that is enrolled, between 0 and 1.
+    """
+    people = np.asarray(people, np.int64).reshape(-1)
+    wanted = {"background": background, "attacker": attacker, "test": test}
+    for part, count in wanted.items():
+        least = 2 if part == "test" else 0
+        if count < least:
+            raise UsageError(f"{part} is {count} people; give at least {least}")
+    if not 0 < enrolment < 1:
+        raise UsageError(f"enrolment is {enrolment}; give the share of images that is enrolled, between 0 and 1")
+    if names is not None and len(names) != len(people):
+        raise UsageError(f"{len(people)} images came with {len(names)} names; give one for each")
+    who, counts = np.unique(people[people >= 0], return_counts=True)
+    sizes, scale = _sizes(wanted, len(who), int((counts >= 2).sum()))
+    drawn = _draw(who, counts, sizes, seed)
+    sides = [np.flatnonzero(np.isin(people, drawn[part])) for part in ("background", "attacker")]
+    gallery, probe = _enrol(drawn["test"], people, enrolment, seed)
+    unused = np.setdiff1d(np.arange(len(people)), np.concatenate([*sides, gallery, probe]))
+    how = {
+        "seed": seed, "enrolment": enrolment, "wanted": wanted, "scale": scale,
+        "people_with_one_image": int((counts == 1).sum()), "images_of_unknown_people": int((people < 0).sum()),
+    }  # fmt: skip
+    return written(Split(sides[0], sides[1], gallery, probe, unused), people, how, names)
+
+
+def written(
+    split: Split, people: NDArray[np.integer], how: dict[str, Any], names: Sequence[str] | None = None
+) -> Split:
+    """A split with its manifest: `how` it was made, then what is in it."""
+    parts: dict[str, dict[str, Any]] = {}
+    for part in PARTS:
+        rows = getattr(split, part)
+        lines = [f"{people[row]}\0{names[row] if names is not None else row}" for row in rows]
+        digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+        known = people[rows][people[rows] >= 0]
+        parts[part] = {"people": len(np.unique(known)), "images": len(rows), "sha256": digest}
+    # What was drawn, not what was asked for: two ways to one division have one hash.
+    total = hashlib.sha256("".join(parts[part]["sha256"] for part in PARTS).encode()).hexdigest()
+    return replace(split, manifest={**how, "parts": parts, "sha256": total})
+
+
+def _sizes(wanted: dict[str, int], people: int, several: int) -> tuple[dict[str, int], float]:
+    if several < 2:
+        raise InputError(
+            f"{several} of {people} people have two images or more; an evaluation needs at least 2 such people, "
+            "each with an image to enrol and another to look for"
+        )
+    factor = min(1.0, people / sum(wanted.values()), several / wanted["test"])
+    # No part vanishes by scaling alone; what rounding up has added is taken from the largest part.
+    sizes = {part: max(min(count, 1), math.floor(count * factor + 1e-9)) for part, count in wanted.items()}
+    sizes["test"] = max(2, sizes["test"])
+    largest = max(("background", "attacker"), key=lambda part: sizes[part])
+    sizes[largest] -= min(sizes[largest], max(0, sum(sizes.values()) - people))
+    if sum(sizes.values()) > people or sizes["test"] > several:
+        raise InputError(
+            f"{sum(sizes.values())} people are needed, {sizes['test']} of them with two images or more, but there "
+            f"are {people} and {several}; ask for fewer"
+        )
+    return sizes, factor
+
+
+def _draw(who: Rows, counts: Rows, sizes: dict[str, int], seed: int) -> dict[str, Rows]:
+    pool = np.sort(np.argsort(-counts, kind="stable")[: sum(sizes.values())])
+    shuffled = generator(seed, "split").permutation(pool)
+    test = shuffled[counts[shuffled] >= 2][: sizes["test"]]
+    rest = shuffled[~np.isin(shuffled, test)]
+    background, attacker, _ = np.split(rest, np.cumsum([sizes["background"], sizes["attacker"]]))
+    drawn = {"background": background, "attacker": attacker, "test": test}
+    return {part: np.sort(who[index]) for part, index in drawn.items()}
+
+
+def _enrol(who: Rows, people: Rows, enrolment: float, seed: int) -> tuple[Rows, Rows]:
+    gallery, probe = [], []
+    for person in who.tolist():
+        rows = generator(seed, "enrolment", person).permutation(np.flatnonzero(people == person))
+        count = min(max(1, math.floor(enrolment * len(rows) + 0.5)), len(rows) - 1)
+        gallery.append(rows[:count])
+        probe.append(rows[count:])
+    return np.sort(np.concatenate(gallery)), np.sort(np.concatenate(probe))
+
+
+# -- refusing what would make figures look better than they are -------------------------------------------------------
+
+
+def check(
+    split: Split, people: NDArray[np.integer] | Sequence[int], *, names: Sequence[str] | None = None,
+    digests: Sequence[str] | None = None,
+) -> Split:  # fmt: skip
+    """Refuse people in two parts, and remove pictures (equal `digests`) that stand in two parts or twice.
+
+    Gallery comes before probe, attacker and background. People who lose their last enrolled or probe image are left
+    out.
+    """
+    people = np.asarray(people, np.int64).reshape(-1)
+    for what, given in (("names", names), ("digests", digests)):
+        if given is not None and len(given) != len(people):
+            raise UsageError(f"{len(people)} images came with {len(given)} {what}; give one for each")
+    shown = list(names) if names is not None else [f"image {row}" for row in range(len(people))]
+    _check_rows(split, people, shown)
+    _check_people(split, people, shown)
+    if digests is not None:
+        split = _without_duplicates(split, people, names, digests)
+    _check_both_sides(split, people)
+    return split
+
+
+def _check_rows(split: Split, people: Rows, shown: Sequence[str]) -> None:
+    seen: dict[int, str] = {}
+    for part in PARTS:
+        rows = getattr(split, part)
+        if len(rows) and (rows.min() < 0 or rows.max() >= len(people)):
+            raise InputError(f"the {part} has rows beyond the {len(people)} images of the set; draw the split again")
+        for row in rows.tolist():
+            if row in seen:
+                both = f"twice in the {part}" if seen[row] == part else f"in the {seen[row]} and in the {part}"
+                raise InputError(f"{shown[row]} is {both}; each image may be in one part only")
+            seen[row] = part
+        unknown = rows[people[rows] < 0]
+        if part != "unused" and len(unknown):
+            raise InputError(f"nobody knows who {shown[unknown[0]]} in the {part} shows; leave such images out")
+
+
+def _check_people(split: Split, people: Rows, shown: Sequence[str]) -> None:
+    evaluation = np.concatenate([split.gallery, split.probe])
+    where: dict[int, str] = {}
+    for side, rows in (
+        ("background", split.background), ("attacker's set", split.attacker), ("evaluation", evaluation)
+    ):  # fmt: skip
+        for row in rows.tolist():
+            before = where.setdefault(int(people[row]), side)
+            if before != side:
+                raise InputError(
+                    f"the person of {shown[row]} is in the {before} and in the {side}; each person may be in one only"
+                )
+
+
+def _check_both_sides(split: Split, people: Rows) -> None:
+    if not len(split.gallery) or not len(split.probe):
+        part = "probe" if len(split.gallery) else "gallery"
+        raise InputError(f"the {part} is empty; an evaluation needs people with two images or more")
+    gallery, probe = np.unique(people[split.gallery]), np.unique(people[split.probe])
+    for missing, side in ((np.setdiff1d(probe, gallery), "gallery"), (np.setdiff1d(gallery, probe), "probe")):
+        if len(missing):
+            raise InputError(
+                f"{len(missing)} people of the evaluation, such as number {missing[0]}, have no image in the {side}; "
+                "people with one image cannot be evaluated"
+            )
+
+
+def _without_duplicates(split: Split, people: Rows, names: Sequence[str] | None, digests: Sequence[str]) -> Split:
+    first: dict[str, tuple[int, str]] = {}
+    gone: set[int] = set()
+    for part in _PRIORITY:
+        for row in getattr(split, part).tolist():
+            kept, where = first.setdefault(digests[row], (row, part))
+            # What attackers learn from and what is mixed in may repeat itself.
+            if kept != row and not (where == part and part in ("attacker", "background")):
+                gone.add(row)
+    if not gone:
+        return split
+    count = len(gone)
+    gallery, probe = (set(people[[r for r in part if r not in gone]]) for part in (split.gallery, split.probe))
+    # Whoever has lost one side leaves the evaluation with the other.
+    alone = set(people[split.gallery]) ^ set(people[split.probe])
+    lost = (gallery ^ probe) - alone
+    gone |= {int(row) for row in np.concatenate([split.gallery, split.probe]) if people[row] in lost}
+    removed = np.array(sorted(gone), np.int64)
+    parts: dict[str, Any] = {part: np.setdiff1d(getattr(split, part), removed) for part in _PRIORITY}
+    unused = np.sort(np.concatenate([split.unused, removed]))
+    how = {key: value for key, value in split.manifest.items() if key not in ("parts", "sha256")}
+    how |= {"duplicates_removed": count, "people_lost_by_it": len(lost)}
+    return written(replace(split, **parts, unused=unused), people, how, names)

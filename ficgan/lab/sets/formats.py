@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from ficgan.data.labels import Labels
 from ficgan.errors import InputError, UsageError
 
-__all__ = ["AGE_BANDS", "LABEL_FILES", "LAYOUTS", "Categories", "Found", "Known", "Layout", "age_band"]
-
 AGE_BANDS = ("0-2", "3-9", "10-19", "20-29", "30-39", "40-49", "50-59", "60-69", "more than 70")
 """FairFace's, so that sets can be compared."""
 _FROM = (0, 3, 10, 20, 30, 40, 50, 60, 70)
@@ -46,10 +44,7 @@ class Categories:
 
     @classmethod
     def of_labels(cls, labels: Labels, table: Path | None = None) -> Categories:
-        """Attributes and groups of labels; ages in years from the CSV `table` they were read from, as bands.
-
-        CelebA's Male and Young give gender and age where no column does.
-        """
+        """Attributes and groups of labels, ages as bands; CelebA's Male and Young stand in for gender and age."""
         columns = labels.attribute_columns or labels.attribute_names
         attributes: dict[str, NDArray[np.uint8]] = {}
         groups: dict[str, list[str]] = {}
@@ -158,7 +153,6 @@ def _is_number(text: str) -> bool:
 
 
 def _numbered(keys: Iterable[str | None]) -> NDArray[np.int64]:
-    """People as int64: keys that are all numbers stay, others are numbered in sorted order; None is −1."""
     keys = list(keys)
     known = sorted({key for key in keys if key is not None})
     whole = all(key.isdecimal() and len(key) < 19 for key in known)
@@ -177,12 +171,10 @@ def _celeba_labels(files: Mapping[str, Path], names: Sequence[str]) -> Labels:
             continue
         labels = (Labels.read(path) if path.suffix == ".txt" else _celeba_csv(path)).match(names, source=str(path))
         merged = replace(
-            merged,
-            people=merged.people if labels.people is None else labels.people,
+            merged, people=merged.people if labels.people is None else labels.people,
             attributes=labels.attributes if labels.attribute_names else merged.attributes,
-            attribute_names=labels.attribute_names or merged.attribute_names,
-            splits=labels.splits or merged.splits,
-        )
+            attribute_names=labels.attribute_names or merged.attribute_names, splits=labels.splits or merged.splits,
+        )  # fmt: skip
     return merged
 
 
@@ -402,16 +394,12 @@ _ALL = (
     Layout("celeba", "img_align_celeba/000001.jpg, identity_CelebA.txt, list_attr_celeba.txt", _is_celeba, _celeba),
     Layout("csv", "images and a CSV with the columns file and person", lambda f: f.table is not None, _csv),
     Layout(
-        "lfw",
-        "Name/Name_0001.jpg",
-        lambda f: f.all_match(r"/([^/]+)/\1_\d{4}\.\w+$"),
+        "lfw", "Name/Name_0001.jpg", lambda f: f.all_match(r"/([^/]+)/\1_\d{4}\.\w+$"),
         lambda f: Known(_numbered(PurePosixPath(name).name.rpartition("_")[0] for name in f.names)),
     ),
     Layout("london", "001_neutral.jpg and a CSV with a row per person", _is_london, _london),
     Layout(
-        "att",
-        "s1/1.pgm",
-        _is_att,
+        "att", "s1/1.pgm", _is_att,
         _by_folder("AT&T (ORL) Database of Faces: free with credit to AT&T Laboratories Cambridge", "s"),
     ),
     Layout(
@@ -422,10 +410,8 @@ _ALL = (
         _by_folder("DigiFace-1M: non-commercial research only"),
     ),
     Layout(
-        "folders",
-        "a folder per person",
-        lambda f: all("/" in name for name in f.names),
+        "folders", "a folder per person", lambda f: all("/" in name for name in f.names),
         lambda f: _of_labels(Labels.from_folders(f.names)),
     ),
-)
+)  # fmt: skip
 LAYOUTS: dict[str, Layout] = {layout.name: layout for layout in _ALL}  # By name, in the order in which they are tried

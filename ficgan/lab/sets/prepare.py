@@ -23,8 +23,6 @@ from ficgan.faces import Alignment, DetectAt, Face, FaceDetector, crop, get_dete
 from ficgan.images import atomic_write
 from ficgan.lab.sets.faceset import FaceSet
 
-__all__ = ["GREY", "Prepared", "Quick", "default_detector", "prepare"]
-
 Image = NDArray[np.uint8]
 Box = tuple[int, int, int, int]
 
@@ -108,14 +106,10 @@ class Prepared:
         """The set in a report: its source, faces, people, failures to acquire; JSON-ready."""
         people = np.zeros(0) if self.faces.people is None else self.faces.people
         return {
-            **self.source,
-            "faces": len(self),
-            "people": len(np.unique(people[people >= 0])),
-            "failures_to_acquire": [list(pair) for pair in self.missed],
-            "cut_by_the_border": len(self.cut),
-            "region": list(self.region),
-            "pixels": self.digest,
-        }
+            **self.source, "faces": len(self), "people": len(np.unique(people[people >= 0])),
+            "failures_to_acquire": [list(pair) for pair in self.missed], "cut_by_the_border": len(self.cut),
+            "region": list(self.region), "pixels": self.digest,
+        }  # fmt: skip
 
 
 @dataclass
@@ -141,28 +135,17 @@ def default_detector() -> FaceDetector:
 
 
 def prepare(
-    faceset: FaceSet,
-    *,
-    size: int = 128,
-    context: float = 1.0,
-    detector: FaceDetector | None = None,
-    alignment: Alignment | None = None,
-    aligned: bool = False,
-    cache: Path | None = None,
+    faceset: FaceSet, *, size: int = 128, context: float = 1.0, detector: FaceDetector | None = None,
+    alignment: Alignment | None = None, aligned: bool = False, cache: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> Prepared:
-    """Aligned crops of a set. Images in which no face is acquired are listed, none is dropped silently.
+) -> Prepared:  # fmt: skip
+    """Aligned crops of a set; images in which no face is acquired are listed (Fantômas, §7.3).
 
     Args:
         size: side S of the crops, pixels.
-        context: side of the crop in sides of the face square, from 1 to 4; the face square is then the crop's middle.
-            Beyond the photo its edge pixels are repeated.
-        detector: None: `default_detector()`. Two of the same name and threshold share a cache.
-        alignment: where landmarks lie in the face square; None: the default one.
-        aligned: the images are aligned squares already (by `alignment`): they are resized, nothing is detected.
-        cache: folder that keeps the crops; the same set, detector and settings are then read from there.
-
-    Source: Fantômas, section 7.3: one detection on the clear image, the largest face that is fully in it, upright.
+        context: side of the crop in sides of the face square, from 1 to 4.
+        aligned: the images are aligned squares already: they are resized, nothing is detected.
+        cache: folder that keeps the crops.
     """
     alignment = alignment or Alignment()
     _check(faceset, size, context, aligned, alignment)
@@ -170,11 +153,9 @@ def prepare(
     region = (margin, margin, size - margin, size - margin)
     detector = None if aligned else detector or default_detector()
     how = {
-        "size": size,
-        "region": list(region),
-        "alignment": alignment_name(alignment),
+        "size": size, "region": list(region), "alignment": alignment_name(alignment),
         "detector": None if detector is None else detector.name,
-    }
+    }  # fmt: skip
     inner = getattr(detector, "detector", detector)
     key = _key(faceset, {**how, "threshold": getattr(inner, "threshold", None), "placed": asdict(alignment)})
     crops = _read_crops(cache, key)
@@ -189,15 +170,9 @@ def prepare(
         raise InputError(f"no face was acquired in {len(faceset)} images of {faceset.name}; the first: {missed[0][1]}")
     found = faceset.take(crops.rows)
     return Prepared(
-        Faces(crops.images, found.names, crops.landmarks, found.people),
-        region,
-        crops.rows,
-        found.attributes,
-        found.groups,
-        missed,
-        tuple(faceset.names[row] for row in crops.rows[crops.cut]),
-        {**faceset.facts(), **how},
-    )
+        Faces(crops.images, found.names, crops.landmarks, found.people), region, crops.rows, found.attributes,
+        found.groups, missed, tuple(faceset.names[row] for row in crops.rows[crops.cut]), {**faceset.facts(), **how},
+    )  # fmt: skip
 
 
 def _check(faceset: FaceSet, size: int, context: float, aligned: bool, alignment: Alignment) -> None:
@@ -272,11 +247,6 @@ def _decoded(faceset: FaceSet, square: int | None) -> Iterator[Image | InputErro
 
 
 def _main_face(faces: list[Face], shape: tuple[int, ...]) -> tuple[Face, bool]:
-    """The largest face fully in the picture, and whether the border cuts it.
-
-    Where the border cuts a face, its landmarks all inside, and every whole one is much smaller, the cut one is taken:
-    a bystander in the background is not whom the label names.
-    """
     height, width = shape[:2]
     whole: list[Face] = []
     cut: list[Face] = []
@@ -319,7 +289,6 @@ def _write_crops(folder: Path, key: str, crops: _Crops) -> None:
 
 
 def _read_crops(folder: Path | None, key: str) -> _Crops | None:
-    """The crops under a key; None where there are none, or where the file is damaged: they are then made again."""
     if folder is None:
         return None
     try:  # an npz is a zip, whose checksums are compared as it is read

@@ -1,8 +1,7 @@
 """What obfuscated faces cost a classifier: the study of "A Study of Face Obfuscation in ImageNet" (Yang et al.)."""
 
-from ficgan.lab.study.config import VARIANTS, StudyConfig, TransferConfig
 from ficgan.lab.study.run import StudyResult, run_obfuscation, run_study
-from ficgan.lab.study.scenes import Scene, Scenes, open_scenes
+from ficgan.lab.study.scenes import VARIANTS, Scene, Scenes, StudyConfig, TransferConfig, open_scenes
 
 __all__ = [
     "VARIANTS", "Scene", "Scenes", "StudyConfig", "StudyResult", "TransferConfig", "open_scenes", "run_obfuscation",

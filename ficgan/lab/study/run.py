@@ -10,17 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from ficgan.device import resolve_device
-from ficgan.lab.pages import write_file
 from ficgan.lab.results import Results, origin
-from ficgan.lab.stored import Progress
+from ficgan.lab.stored import Progress, write_file
 from ficgan.lab.study import scores
-from ficgan.lab.study.config import StudyConfig
-from ficgan.lab.study.scenes import Scenes, halves, open_scenes, with_decoys
+from ficgan.lab.study.scenes import Scenes, StudyConfig, halves, open_scenes, with_decoys
 from ficgan.lab.study.scores import METRICS, Cell, Side
 from ficgan.lab.study.training import Grid, Share
 from ficgan.lab.study.transfer import Transfer
-
-__all__ = ["StudyResult", "obfuscation_tables", "per_cent", "run_obfuscation", "run_study"]
 
 Report = Callable[[str, float], None]  # Called as report(what is being done, share of it that is done in [0, 1])
 Row = dict[str, Any]
@@ -61,14 +57,12 @@ PUBLISHED_CORRELATIONS: dict[str, dict[str, float]] = {
 
 @dataclass
 class StudyResult:
-    """Figures of a study; shares, not per cent, except in `tables` and in what was published.
+    """Figures of a study; shares, except in `tables` and in what was published.
 
     Attributes:
-        drops: paired drops against trained and evaluated on original: "matched" (the same variant for both, Table 3),
-            "shifted" (trained on original, Table 8), "deployed" (evaluated on original, Table 9); each with its rows
-            by class, by obfuscated area and, where object boxes are known, by covered object.
-        correlations: Pearson's r of area (and covered object) with the drop, for each compared pair of sides.
-        tables: the paper's tables, {"title", "columns", "rows"}.
+        drops: paired drops "matched" (Table 3), "shifted" (trained on original, Table 8), "deployed" (evaluated on
+            original, Table 9), each by class, obfuscated area and covered object.
+        correlations: Pearson's r of area (and covered object) with the drop.
     """
 
     config: Row
@@ -87,12 +81,7 @@ class StudyResult:
 
 
 def run_study(config: StudyConfig, out: Path, progress: Progress | None = None) -> StudyResult:
-    """Run a study or resume an interrupted one; the figures are also written to `out/study.json`.
-
-    Raises:
-        UsageError: a value that cannot work, or `out` holds another study.
-        InputError: images or annotations that cannot be used.
-    """
+    """Run or resume a study; the figures are also written to `out/study.json`."""
     start = time.monotonic()
 
     def report(what: str, share: float) -> None:
@@ -233,7 +222,6 @@ def _table(title: str, rows: list[Row]) -> Row:
 
 
 def _faces_table(scenes: Scenes) -> Row:
-    """Classes with how many of their images show a face (Table 2), most first, and of the whole set."""
     counts: dict[str, list[int]] = {}
     for scene in scenes.items:
         counts.setdefault(scenes.classes[scene.label], []).append(len(scene.boxes))
@@ -248,7 +236,6 @@ def _faces_table(scenes: Scenes) -> Row:
 
 
 def _accuracy_table(grid: list[Row], drops: list[Row]) -> Row:
-    """Trained and evaluated on the same variant (Table 3), the published accuracies beside it where there are any."""
     matched = {(row["network"], row["train"]): row for row in grid if row["train"] == row["evaluate"]}
     lost = {(row["network"], row["after"]["train"]): row for row in drops if row["kind"] == "matched"}
     rows = []

@@ -15,11 +15,6 @@ from numpy.typing import NDArray
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.study.scenes import Scenes, covered_share
 
-__all__ = [
-    "METRICS", "Areas", "Cell", "Evaluation", "Side", "average_precision", "by_area", "by_class", "class_precisions",
-    "correlations", "drop", "grid_rows", "hits", "measure_areas", "pearson", "spread",
-]  # fmt: skip
-
 Row = dict[str, Any]
 TOP = 5  # Top-5 is given where there are more classes than this
 _CONSTANT = 1e-12  # Relative range below which values differ by rounding alone: their correlation would be noise
@@ -58,11 +53,7 @@ def class_precisions(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> 
 
 
 def spread(values: Sequence[float] | NDArray[Any]) -> Row:
-    """{"mean", "sem", "n"}: the mean over seeds and its standard error s/√n, s over n − 1; None for one seed.
-
-    The authors' released script divides by n − 2 (SciPy's `ddof=2`): their printed errors of three seeds are √2 times
-    these.
-    """
+    """Mean over seeds and its standard error as {"mean", "sem", "n"}; the authors' errors are √2 times these."""
     x = np.asarray(values, np.float64)
     if not len(x) or not np.isfinite(x).all():
         raise InputError(f"a mean over seeds needs finite values, not {x.tolist()}")
@@ -71,10 +62,7 @@ def spread(values: Sequence[float] | NDArray[Any]) -> Row:
 
 
 def pearson(x: Sequence[float] | NDArray[Any], y: Sequence[float] | NDArray[Any]) -> Row:
-    """{"r", "low", "high", "p", "n"}: Pearson's r with Fisher's 95 % interval and the two-sided p-value.
-
-    r is None where one side is constant; interval and p are None below four points.
-    """
+    """Pearson's r with 95 % interval and p-value as {"r", "low", "high", "p", "n"}; None where undefined."""
     from scipy.stats import pearsonr
 
     a, b = np.asarray(x, np.float64), np.asarray(y, np.float64)
@@ -150,10 +138,7 @@ def grid_rows(cells: Sequence[Cell]) -> list[Row]:
 
 
 def drop(cells: Sequence[Cell], network: str, before: Side, after: Side) -> Row:
-    """Paired drop `before` − `after` of one network: for every seed the difference, then mean and standard error.
-
-    Shares, not per cent; top5 may be None. `UsageError` where a side was not measured with the same seeds.
-    """
+    """Paired drop `before` − `after` of one network over the same seeds: mean and standard error, as shares."""
     row: Row = {"network": network, "before": before._asdict(), "after": after._asdict()}
     pairs = _paired(cells, network, before, after)
     for name, of in METRICS.items():
@@ -204,10 +189,7 @@ def by_class(
 def by_area(
     cells: Sequence[Cell], shares: NDArray[np.float64], edges: Sequence[float], network: str, before: Side, after: Side
 ) -> list[Row]:
-    """Drops of images grouped by a share [N], such as of the obfuscated area (Figure 3, but of images, not of classes).
-
-    NaN leaves an image out. Images without a face (share 0) are a group of their own.
-    """
+    """Drops of images grouped by a share [N] (Figure 3, of images); NaN leaves out, 0 is a group of its own."""
     pairs = _paired(cells, network, before, after)
     groups: list[tuple[str, NDArray[np.bool_]]] = [("none", shares == 0)]
     for low, high in pairwise((*edges, np.inf)):
@@ -220,10 +202,7 @@ def correlations(
     cells: Sequence[Cell], scenes: Scenes, shares: NDArray[np.float64], networks: Sequence[str], before: Side,
     after: Side,
 ) -> Row:  # fmt: skip
-    """Pearson's r of share [N] and top-1 (top-5) drop, the drop averaged over networks and seeds first.
-
-    Over "classes" (as the paper; r means little for a handful), "images" (all), and "images_with_faces".
-    """
+    """Pearson's r of share [N] and mean drop over "classes" (as the paper), "images" and "images_with_faces"."""
     pairs = [pair for network in networks for pair in _paired(cells, network, before, after)]
     known, labels = np.isfinite(shares), scenes.labels
     out: Row = {"classes": {}, "images": {}, "images_with_faces": {}}
@@ -242,7 +221,6 @@ def correlations(
 
 
 def _lost(pairs: Pairs, mine: NDArray[np.bool_]) -> Row:
-    """Paired top-1 and top-5 drops of some images; None where there are none, or no top-5."""
     out: Row = {"top1": None, "top5": None}
     for name in out:
         if mine.any() and (both := _hits(pairs, name)):

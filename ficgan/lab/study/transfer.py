@@ -1,7 +1,4 @@
-"""Transfer: networks trained on original, blurred or overlaid images, or not at all, fine-tuned on another task.
-
-The tasks are classification, attributes of faces, and detection of faces by a Faster R-CNN on a network of the grid.
-"""
+"""Transfer: pretrained networks fine-tuned on classification, attributes, or detection of faces."""
 
 from __future__ import annotations
 
@@ -16,26 +13,29 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import generator
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.pages import write_file
-from ficgan.lab.stored import digest
-from ficgan.lab.study.config import StudyConfig, TransferConfig
-from ficgan.lab.study.networks import make_network, replace_head
-from ficgan.lab.study.scenes import Boxes, Image, Pictures, Scenes, halves, open_scenes
+from ficgan.lab.stored import digest, write_file
+from ficgan.lab.study.scenes import Boxes, Image, Pictures, Scenes, StudyConfig, TransferConfig, halves, open_scenes
 from ficgan.lab.study.scores import Cell, average_precision, hits, spread
-from ficgan.lab.study.training import Recipe, Share, Source, fit, load_cell, outputs, training_batches
+from ficgan.lab.study.training import (
+    Recipe,
+    Share,
+    Source,
+    fit,
+    load_cell,
+    make_network,
+    outputs,
+    replace_head,
+    training_batches,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-
-__all__ = ["Transfer", "detection_batches", "detection_precision", "make_detector"]
 
 Found = tuple[NDArray[Any], NDArray[Any]]  # Boxes [K,4] and scores [K] of one image
 
 
 @dataclass(frozen=True)
 class _Half:
-    """Some images of a task and what is asked of them: classes [N] int64, attributes [N,A] float32."""
-
     source: Source
     rows: NDArray[np.int64]
     targets: NDArray[Any]
@@ -193,12 +193,9 @@ def _some(count: int, task: TransferConfig) -> NDArray[np.int64]:
 def make_detector(
     classifier: nn.Module, *, size: int, anchors: Sequence[int], seed: int, proposals: int = 1000
 ) -> nn.Module:
-    """A Faster R-CNN with a feature pyramid for one class of objects, on a classifier's layers, which are shared.
+    """A Faster R-CNN with a feature pyramid for one class on a ResNet classifier's layers, which are shared.
 
-    Args:
-        classifier: a ResNet of torchvision or `narrow-resnet`.
-        size, anchors: shorter side at which images are looked at, and five sides of anchors at that size, pixels.
-        proposals: how many reach the head at most.
+    `size` is the shorter side, pixels, and `anchors` five sides at that size.
     """
     import torch
     from torchvision.models.detection import FasterRCNN
@@ -264,12 +261,7 @@ def _tensor(image: Image, device: str) -> Tensor:
 
 
 def detection_precision(found: Sequence[Found], truths: Sequence[Boxes], overlap: float = 0.5) -> float | None:
-    """Average precision of boxes as PASCAL VOC counts it since 2010: area under the precision envelope.
-
-    From the highest score down, a box is right where the annotated box that it overlaps most has an IoU of at least
-    `overlap` and was not found before. Found are, for each image, boxes [K,4] and scores [K]; truths are boxes [M,4].
-    None where nothing is annotated. Source: Everingham et al. 2010, section 4.2.
-    """
+    """Average precision of boxes [K,4] with scores [K] against truths [M,4] (PASCAL VOC since 2010)."""
     import torch
     from torchvision.ops import box_iou
 

@@ -1,12 +1,7 @@
-"""Who is shown to whom: pairs of faces, conditions in a Latin square, attention checks; and the key of a survey.
+"""The design of a survey: pairs of faces, conditions in a Latin square, attention checks; and its key.
 
-Every condition has the same number of pairs in every questionnaire, half of them of one person. Pairs lie in as many
-blocks as there are conditions; questionnaire q shows block b under condition (b + q) mod C. So nobody sees a pair or a
-person twice, and everybody sees each condition equally often. Over all questionnaires each pair is seen under each
-condition, so that an anonymiser gets no credit for pairs that are difficult anyway.
-
-Source: Fantômas, appendix D (eight pairs a method, half women and half men, half of them of one person); the square,
-the matching of strangers and the attention checks are ours.
+Every questionnaire has every condition equally often, half of the pairs of one person; questionnaire q shows block b
+under condition (b + q) mod C, so nobody sees a pair twice (Fantômas, appendix D; the square and checks are ours).
 """
 
 from __future__ import annotations
@@ -22,12 +17,7 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import generator
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.pages import read_json, write_json
-
-__all__ = [
-    "ANSWERS_SCHEMA", "CHECKS", "Check", "Condition", "Design", "Item", "Key", "Pair", "Picture", "Questionnaire",
-    "Rules", "draw", "people_needed", "read_key",
-]  # fmt: skip
+from ficgan.lab.stored import read_json, write_json
 
 KEY_SCHEMA = "ficgan-survey-key/1"
 ANSWERS_SCHEMA = "ficgan-survey-answers/1"
@@ -147,11 +137,7 @@ class Key:
 
 
 def read_key(path: Path) -> Key:
-    """The key of `Key.write`.
-
-    Raises:
-        InputError: missing, damaged, or something else.
-    """
+    """The key of `Key.write`."""
     raw = read_json(path)
     if not isinstance(raw, dict) or raw.get("schema") != KEY_SCHEMA:
         raise InputError(f"{path} is no key of a survey ({KEY_SCHEMA}); name the folder that `survey make` wrote")
@@ -188,17 +174,7 @@ def draw(
     people: NDArray[np.int64], references: NDArray[np.int64], shown: NDArray[np.int64],
     groups: Mapping[str, Sequence[str]], conditions: int, rules: Rules,
 ) -> Design:  # fmt: skip
-    """Draw the pairs, blocks and checks of a survey; nobody is in two of them.
-
-    Args:
-        people: [N], one number per row of the set.
-        shown: rows of other photos of the same people, which conditions change.
-        groups: column → N texts, "" where unknown.
-
-    Raises:
-        UsageError: numbers that cannot be balanced, or more questionnaires than conditions.
-        InputError: too few people, or an unknown column.
-    """
+    """Draw the pairs, blocks and checks of a survey from people [N]; nobody is in two of them."""
     count = rules.questionnaires or conditions
     if count > conditions:
         raise UsageError(f"{conditions} conditions make {conditions} questionnaires, not {count}; ask for fewer")

@@ -1,8 +1,4 @@
-"""A survey made: its pictures anonymised and reversed under random tokens, and the pages that participants get.
-
-A page is one self-contained HTML file with nothing from the network. It holds pictures, random ids and the two tokens
-of each question. What a picture is, who is on it and which answer is right stands in the key alone.
-"""
+"""The pictures of a survey under random tokens, and its self-contained pages; only the key holds who is who."""
 
 from __future__ import annotations
 
@@ -25,10 +21,9 @@ from ficgan.lab.attackers import attacked, shareable
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, anonymiser_for, divide, known, prepared_set
 from ficgan.lab.matrix_config import SCENARIOS, MethodConfig, SetConfig, without_folder
-from ficgan.lab.pages import data_url, fill_page, new_folder, page_template, png
 from ficgan.lab.sets import Prepared, Split
-from ficgan.lab.sets.split import written
-from ficgan.lab.stored import Progress, Store
+from ficgan.lab.sets.faceset import written
+from ficgan.lab.stored import Progress, Store, data_url, fill_page, new_folder, page_template, png
 from ficgan.lab.survey.design import (
     ANSWERS_SCHEMA,
     Check,
@@ -42,10 +37,8 @@ from ficgan.lab.survey.design import (
     Rules,
     draw,
     people_needed,
-)
+)  # fmt: skip
 from ficgan.registry import parse_spec
-
-__all__ = ["CLEAR", "CONSENT", "Change", "Survey", "changes_of", "make_survey", "page_html", "write_survey"]
 
 CLEAR = "clear"
 _FOLDER = "folder:"
@@ -61,15 +54,7 @@ CONSENT = (
 
 @dataclass(frozen=True)
 class Change:
-    """A condition to be made.
-
-    Args:
-        method: the anonymiser; None: the clear control.
-        attacker: a reverser and its parameters, "folder:PATH" of reversed crops by the photos' names, or "": nobody.
-
-    Raises:
-        UsageError: an attacker without anything to reverse, or an unknown method or attacker.
-    """
+    """A condition: a method (None: the clear control) and an attacker, "folder:PATH" of reversed crops, or ""."""
 
     method: MethodConfig | None = None
     attacker: str = ""
@@ -112,16 +97,7 @@ def changes_of(
     methods: Sequence[MethodConfig], reversals: Sequence[str], *, control: bool = True,
     named: Sequence[MethodConfig] = (),
 ) -> tuple[Change, ...]:  # fmt: skip
-    """The conditions of a survey: the clear control, the anonymised, the reversed.
-
-    Args:
-        reversals: METHOD@ATTACKER, where METHOD is a method with its parameters, or the label of one of `methods` or
-            `named`.
-        control: whether clear pairs are shown, which say how well people can do at all.
-
-    Raises:
-        UsageError: a reversal of another form, two conditions of one label, or none.
-    """
+    """The conditions of a survey: the clear control, the anonymised, the reversed (METHOD@ATTACKER)."""
     by_title = {method.title: method for method in (*named, *methods)}
     out = [Change()] if control else []
     out += [Change(method) for method in methods]
@@ -146,16 +122,7 @@ def make_survey(
 ) -> Survey:  # fmt: skip
     """Draw a survey from the tested part of a face set, and make its pictures.
 
-    Args:
-        source, changes, rules: the face set, the conditions of `changes_of`, sizes and seed.
-        divided: the split is as `source` says. Else the survey has as many people as it can be given, and background
-            and attackers get what is left, where a condition needs them.
-        detector: finds the faces of sets that are not aligned; None: the best one here.
-        store: folder that keeps crops and pixels; None: nothing is kept.
-
-    Raises:
-        UsageError: a setting that cannot work, or an attacker that does not apply.
-        InputError: the set cannot be read, or has too few people.
+    Unless `divided`, the survey has as many people as it can be given; background and attackers get what is left.
     """
     report = progress or (lambda done, total, what: None)
     report(0, len(changes), f"preparing {source.name}")
@@ -265,13 +232,7 @@ def _with_tokens(
 
 
 def write_survey(folder: Path, survey: Survey, *, consent: str = CONSENT) -> list[Path]:
-    """Write `pages/TOKEN.html` to hand out, `images/TOKEN.png` and `key.json`, which stay here; returns the pages.
-
-    `consent` is the text that participants agree to; it is shown as it is, with its line breaks.
-
-    Raises:
-        InputError: the folder holds something, or cannot be written.
-    """
+    """Write `pages/TOKEN.html` to hand out, `images/TOKEN.png` and `key.json`, which stay here; returns the pages."""
     new_folder(folder, "pages", "images")
     files = {token: png(pixels) for token, pixels in sorted(survey.pixels.items())}
     for token, data in files.items():

@@ -1,13 +1,8 @@
-"""The answers of a survey, checked and counted, beside what recognisers say of the very same pictures.
+"""The answers of a survey, checked and counted, beside recognisers on the same pictures (Fantômas, appendix D).
 
-Positive is "one person". "Not sure" is counted twice: as wrong, whatever the pair, and left out.
-
-Intervals resample participants and pairs, each by itself, pairs of one person and of two apart, since the design fixes
-how many of each there are (the pigeonhole bootstrap of Owen, Ann. Appl. Stat. 1 (2007)). Where a figure is 0 or 1 no
-resample can differ; the interval is then Wilson's, with the fewer of participants and pairs as trials.
-
-Source: Fantômas, appendix D. Its F1 "on all matching image pairs" can be read as the F1 of the class "one person" over
-all pairs, or over the pairs of one person alone, where precision is 1 by definition; both are given.
+"Not sure" is counted twice: as wrong, and left out. Intervals resample participants and pairs each by itself (the
+pigeonhole bootstrap of Owen 2007); at 0 or 1 they are Wilson's. F1 is given over all pairs and over pairs of one
+person.
 """
 
 from __future__ import annotations
@@ -24,15 +19,10 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import Faces
 from ficgan.errors import InputError
 from ficgan.lab.metrics.intervals import Bootstrap, percentiles, recentred
-from ficgan.lab.pages import read_json, text_table
 from ficgan.lab.readers import Reader
 from ficgan.lab.results import Figure
+from ficgan.lab.stored import read_json, text_table
 from ficgan.lab.survey.design import ANSWERS_SCHEMA, Item, Key, Picture, Questionnaire
-
-__all__ = [
-    "ANSWERS", "METRICS", "Collected", "Judged", "Participant", "Votes", "collect", "figures", "judge", "judge_figures",
-    "krippendorff", "score_survey", "score_text", "votes",
-]  # fmt: skip
 
 ANSWERS = ("yes", "no", "unsure")
 YES, NO, UNSURE, OPEN = 0, 1, 2, -1
@@ -103,10 +93,7 @@ class Collected:
 
 
 def collect(key: Key, files: Sequence[Path]) -> Collected:
-    """Read the files that pages have saved, in the order in which they came in.
-
-    Of two by one code the first finished one counts. Nobody may try again after failing the attention checks.
-    """
+    """Read the files that pages have saved; the first finished one by a code counts."""
     out, seen = Collected(), dict[str, str]()
     for path in files:
         try:
@@ -211,11 +198,7 @@ class Judged:
 
 
 def judge(key: Key, images: Path, readers: Sequence[Reader]) -> list[Judged]:
-    """Have every recogniser read each picture of the folder `images` once, and compare the two of each question.
-
-    Raises:
-        InputError: a picture is missing or damaged.
-    """
+    """Have every recogniser read each picture of `images` once, and compare the two of each question."""
     pairs = sorted({(i.left, i.right) for q in key.questionnaires for i in q.items if not i.check})
     shown = [key.pictures[token] for token in sorted({token for pair in pairs for token in pair})]
     row = {picture.token: index for index, picture in enumerate(shown)}
@@ -257,12 +240,7 @@ def _faces(shown: Sequence[Picture], images: Path) -> Faces:
 def score_survey(
     key: Key, done: Collected, judged: Sequence[Judged] = (), *, bootstrap: Bootstrap | None = None
 ) -> dict[str, Any]:
-    """All figures of a survey; the intervals are by default of 1000 resamples with the survey's seed.
-
-    Returns:
-        {"participants", "conditions": [{"label", "method", "attacker", "votes", "pairs", "not sure", "as wrong",
-        "left out", "agreement", "judges"}], "agreement", "notes"}; figures are those of `results.Figure`, by name.
-    """
+    """All figures of a survey, JSON-ready: participants, conditions, agreement, judges, notes."""
     bootstrap = bootstrap or Bootstrap(seed=key.rules.seed)
     rows = []
     tables: list[NDArray[np.int64]] = []
@@ -319,16 +297,7 @@ def not_sure(some: Votes, bootstrap: Bootstrap) -> Figure:
 
 
 def krippendorff(table: NDArray[np.int64], bootstrap: Bootstrap) -> Figure:
-    """Krippendorff's α of nominal answers: 1 where all agree, 0 where they agree as by chance, below where less.
-
-    Unlike Fleiss's κ it takes pairs that were answered by different numbers of people. The value is None where no pair
-    has two answers, or where all answers are alike.
-
-    Args:
-        table: [M,K], how many gave each answer to a pair.
-
-    Source: Krippendorff, Content Analysis (2004), ch. 11.
-    """
+    """Krippendorff's α (2004, ch. 11) of nominal answers [M,K]: counts by pair; None where undefined."""
     several = table[table.sum(1) >= 2].astype(np.float64)
     n = len(several)
     if not n:

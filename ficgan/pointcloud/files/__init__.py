@@ -1,8 +1,7 @@
 """Point clouds in and out: PLY, OBJ with its materials, PCD, tables of numbers, NumPy files.
 
-The parsers are ours because trimesh 5.2 is written for meshes: it drops the normals of a PLY cloud, reads a truncated
-PLY without a word and answers a cut header with IndexError; of an OBJ it loses the vertices that no face names and
-reads `f 1/1/1 2//1 3` as one vertex. Tests compare what is here with trimesh where it is right.
+The parsers are ours because trimesh drops the normals of a PLY cloud, reads a truncated one without a word, and loses
+OBJ vertices that no face names.
 """
 
 from __future__ import annotations
@@ -47,16 +46,13 @@ class Format:
 
 
 FORMATS = {
-    ".ply": Format(ply.read, ply.write),
-    ".obj": Format(obj.read, obj.write),
-    ".pcd": Format(pcd.read, pcd.write),
+    ".ply": Format(ply.read, ply.write), ".obj": Format(obj.read, obj.write), ".pcd": Format(pcd.read, pcd.write),
     **dict.fromkeys((".xyz", ".asc", ".txt"), Format(columns.read_table, columns.write_table)),
     **dict.fromkeys((".xyzn", ".xyzrgb"), Format(columns.read_table, None)),
-    ".pts": Format(columns.read_table, columns.write_pts),
-    ".csv": Format(columns.read_table, columns.write_csv),
+    ".pts": Format(columns.read_table, columns.write_pts), ".csv": Format(columns.read_table, columns.write_csv),
     ".npy": Format(columns.read_npy, columns.write_npy, points_only=True),
     ".npz": Format(columns.read_npz, columns.write_npz),
-}
+}  # fmt: skip
 """By suffix, in small letters."""
 
 
@@ -65,16 +61,7 @@ def read_cloud(
 ) -> Cloud:
     """Read a point cloud, or the vertices of a mesh, in metres, in the file's own frame and order.
 
-    Args:
-        path: a file with one of the suffixes in `FORMATS`.
-        unit: of its coordinates: m, cm or mm.
-        check: refuse a cloud that is not of a head's size (`check_size`).
-        notes: takes one sentence for each thing that could not be kept, such as colours whose texture is missing;
-            without it they are warnings.
-
-    Raises:
-        InputError: no such file, or one that is empty, damaged, truncated, too large, or of a size no head has.
-        UsageError: another unit.
+    `notes` takes a sentence for each thing that could not be kept; without it they are warnings.
     """
     path = Path(path)
     _need_unit(unit)
@@ -95,11 +82,7 @@ def read_cloud(
 
 
 def check_size(cloud: Cloud, where: str = "", unit: str = "m") -> None:
-    """Refuse a cloud in which no face can be: less than .05 m or more than 4 m across, as read in that unit.
-
-    The longest side of the box around the middle 98 % of the points along each axis counts, so a few strays do not. The
-    message begins with `where`, and names the unit by which the cloud would be a head, if there is one.
-    """
+    """Refuse a cloud in which no face can be: less than .05 m or more than 4 m across its middle 98 %."""
     low, high = np.percentile(cloud.points, [1, 99], axis=0) if len(cloud) else np.zeros((2, 3))
     with np.errstate(over="ignore"):
         extent = float((high - low).max())
@@ -134,13 +117,8 @@ def write_cloud(
 ) -> None:
     """Write a point cloud in metres to a file in that unit, whole or not at all; its folder must exist.
 
-    Coordinates of PLY, PCD, OBJ and tables are in single precision (9 digits), or in double (17 digits) where single
-    would move a point by more than .0001 mm; `.npy` and `.npz` hold them exactly. PLY and OBJ have the unit in a
-    comment.
-
-    Raises:
-        InputError: the cloud is empty, or the file exists (and `overwrite` is false) or cannot be written.
-        UsageError: another unit, or what `check_writable` refuses.
+    Text and binary floats are single precision where that moves no point by more than .0001 mm; PLY and OBJ name the
+    unit.
     """
     path = Path(path)
     _need_unit(unit)

@@ -1,8 +1,4 @@
-"""Columns of numbers: what every format reads and writes, tables of text, and NumPy's files.
-
-Tables are ASC, XYZ, TXT, PTS and CSV as scanners and CloudCompare write them. Of NumPy's files `.npy` holds points and
-`.npz` points, colours and normals by these names; nothing is unpickled.
-"""
+"""Columns of numbers that all formats share, tables of text (ASC, XYZ, TXT, PTS, CSV), and NumPy's files."""
 
 from __future__ import annotations
 
@@ -83,11 +79,7 @@ class Fields:
 
 
 def known_points(points: NDArray[np.generic], notes: list[str]) -> NDArray[np.bool_]:
-    """Which points have coordinates; `notes` takes how many have none.
-
-    An organised scan has a point for each pixel of its sensor, NaN where it saw nothing. Infinite coordinates are
-    damage, and are not looked for.
-    """
+    """Which points have coordinates (NaN: the sensor saw nothing); `notes` takes how many have none."""
     with np.errstate(invalid="ignore"):  # a signalling NaN
         known: NDArray[np.bool_] = np.logical_not(np.isnan(points.astype(np.float64)).any(axis=1))
     missing = int((~known).sum())
@@ -123,11 +115,7 @@ def faces_note(count: int) -> list[str]:
 
 
 def table(lines: Sequence[bytes], line_of: Callable[[int], int], width: int = 0) -> NDArray[np.float64]:
-    """Numbers, separated by white space, in columns [len(lines), columns].
-
-    `line_of` turns an index into the number of that line in the file, for a message. `width`: columns; 0: as the first
-    line has. InputError: a line with another number of columns, or a token that is no number.
-    """
+    """Numbers, separated by white space, in columns [len(lines), columns]; `width` 0: as the first line has."""
     if all(map(bytes.strip, lines)):  # NumPy would pass over empty lines
         try:
             values = np.loadtxt(lines, comments=None, ndmin=2) if lines else np.zeros((0, width))
@@ -146,7 +134,6 @@ def table(lines: Sequence[bytes], line_of: Callable[[int], int], width: int = 0)
 
 
 def _is_number(token: bytes) -> bool:
-    """Whether Python reads the token as a number, underscores apart."""
     try:
         float(token)
     except ValueError:
@@ -161,10 +148,9 @@ _NAMES = {name: name for name in ("x", "y", "z", "r", "g", "b", "nx", "ny", "nz"
 
 
 def read_table(data: bytes, path: Path, notes: list[str]) -> Fields:
-    """The points of a table; columns by the names in its first line if it has them, else by the look of their numbers.
+    """The points of a table; columns by the names in its first line, else by the look of their numbers.
 
-    Columns are separated by white space, commas or semicolons; beside semicolons, a comma is a decimal point. A `.pts`
-    with seven columns has the intensity before the colours, others something after them.
+    Beside semicolons a comma is a decimal point. A `.pts` with seven columns has the intensity before the colours.
     """
     data = data.removeprefix(b"\xef\xbb\xbf")
     if b"\0" in data:
@@ -205,7 +191,6 @@ def read_table(data: bytes, path: Path, notes: list[str]) -> Fields:
 
 
 def _names(line: bytes) -> list[str]:
-    """Names of columns in a first line such as `//X Y Z R G B`; [] where it names no coordinates."""
     words = re.sub(rb"^\s*(#|//)+", b"", line).decode("latin-1").lower().split()
     names = [_NAMES.get(word.strip("\"'"), "") for word in words]
     return names if all(names.count(name) == 1 for name in "xyz") else []
@@ -214,7 +199,6 @@ def _names(line: bytes) -> list[str]:
 def _by_look(
     values: NDArray[np.float64], rows: list[bytes], first: int, notes: list[str]
 ) -> tuple[list[int], list[int]]:
-    """Which columns from `first` on are colours and normals."""
     width, used = values.shape[1], first
     colors: list[int] = []
     normals: list[int] = []
@@ -238,7 +222,6 @@ def _by_look(
 
 
 def _as_integers(triple: NDArray[np.float64], rows: list[bytes], columns: list[int]) -> bool:
-    """Whether these columns are written without a point: then 1 is one of 255, not full."""
     if not (triple == np.rint(triple)).all():
         return False
     return all(words[column].lstrip(b"+-").isdigit() for words in map(bytes.split, rows) for column in columns)

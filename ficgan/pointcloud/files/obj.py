@@ -23,9 +23,7 @@ from ficgan.pointcloud.files.columns import (
     shown,
     table,
     write_rows,
-)
-
-__all__ = ["bilinear", "read", "write"]
+)  # fmt: skip
 
 _LINE = re.compile(rb"^[ \t]*(vt|vn|v|f|usemtl|mtllib)(?:[ \t]+([^\n]*))?$", re.M)
 _CORNER = re.compile(rb"(?<!\S)(-?\d{1,18})(?:/(-?\d{1,18})?)?(?:/(-?\d{1,18})?)?(?!\S)")
@@ -39,8 +37,6 @@ Floats = NDArray[np.float64]
 
 @dataclass
 class _Lines:
-    """The lines of a file by their first word, without it."""
-
     v: list[bytes]
     vt: list[bytes]
     vn: list[bytes]
@@ -53,11 +49,7 @@ class _Lines:
 
 
 def read(data: bytes, path: Path, notes: list[str]) -> Fields:
-    """All vertices of an OBJ file in their order, whether a face names them or not; materials are looked for beside it.
-
-    Normals are kept if every vertex has one: by the faces, or, in a file without faces, one after the other. Where a
-    seam gives a vertex several normals or places in a texture, the first counts.
-    """
+    """All vertices of an OBJ file in order; at a seam the first normal and texture place count."""
     text = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\\\n", b" ")
     lines = _sorted(text)
     need_all(len(lines.v))
@@ -103,8 +95,6 @@ def _sorted(text: bytes) -> _Lines:
 
 
 def _table(text: bytes, word: bytes, lines: list[bytes], width: int = 0) -> Floats:
-    """The numbers behind a word."""
-
     def line_of(index: int) -> int:
         return [number for number, line in enumerate(text.splitlines(), 1) if line.split()[:1] == [word]][index]
 
@@ -147,7 +137,6 @@ class _Material:
 def _material_colors(
     lines: _Lines, folder: Path, notes: list[str], first: Whole, places: Floats, points: Floats
 ) -> NDArray[np.uint8] | None:
-    """A colour for every vertex, by its material's texture or plain colour; None, and a note, where that is missing."""
     known = _materials(lines.libraries, folder, notes)
     out, coloured = np.zeros((len(points), 3), np.uint8), np.zeros(len(points), bool)
     for name, index in lines.used.items():
@@ -175,14 +164,13 @@ def _material_colors(
         bare = np.flatnonzero(~coloured)
         notes.append(f"{len(bare):,} of {len(points):,} vertices have no colour and took that of the nearest with one")
         if np.isfinite(points).all():  # else the cloud is refused anyway
-            from ficgan.pointcloud.neighbours import closest
+            from ficgan.pointcloud.cloud import closest
 
             out[bare] = out[coloured][closest(points[coloured], points[bare])[1]]
     return out
 
 
 def _materials(libraries: Sequence[str], folder: Path, notes: list[str]) -> dict[str, _Material]:
-    """The materials of all libraries that can be found, by name."""
     known: dict[str, _Material] = {}
     for written in dict.fromkeys(libraries):
         whole = _found(folder, written)  # a name may hold blanks, and a line may hold several names
@@ -215,7 +203,6 @@ def _library(text: str) -> dict[str, _Material]:
 
 
 def _plain(text: str) -> tuple[float, float, float] | None:
-    """A colour of three numbers, or one for all three; None for `spectral` and the like."""
     try:
         red, green, blue = (float(word) for word in (text.split() * 3)[:3] if np.isfinite(float(word)))
     except ValueError:
@@ -238,7 +225,6 @@ def _texture(folder: Path, name: str, notes: list[str]) -> NDArray[np.uint8] | N
 
 
 def _found(folder: Path, name: str) -> Path | None:
-    """A file by the name it had where the OBJ was made: as written, or, of another machine's path, the last part."""
     parts = PureWindowsPath(name.strip("\"'"))  # takes / and \ for separators
     tries = [folder / parts.name] if parts.anchor else [folder.joinpath(*parts.parts), folder / parts.name]
     for path in tries:
@@ -251,11 +237,7 @@ def _found(folder: Path, name: str) -> Path | None:
 
 
 def bilinear(picture: NDArray[np.uint8], places: Floats) -> NDArray[np.uint8]:
-    """Colours [M,3] of a picture [H,W,3] at places [M,2]: u from left to right, v from the bottom up, 0…1.
-
-    Pixels' centres lie at (i + .5)/size. Outside 0 to 1 the picture repeats; within, its border is not mixed with the
-    opposite one.
-    """
+    """Colours [M,3] of a picture [H,W,3] at places [M,2] (u right, v up, 0…1); outside the picture repeats."""
     from scipy.ndimage import map_coordinates
 
     if not np.isfinite(places).all():

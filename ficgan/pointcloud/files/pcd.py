@@ -1,6 +1,4 @@
-"""PCD (Point Cloud Library, version .7): ASCII, binary, and compressed; points without coordinates (NaN) are left out.
-
-An organised cloud keeps a cell for every pixel of its sensor, and one that saw nothing is NaN: there it is no damage.
+"""PCD (Point Cloud Library, version .7): ASCII, binary, and compressed; cells without coordinates (NaN) are left out.
 """
 
 from __future__ import annotations
@@ -27,9 +25,7 @@ from ficgan.pointcloud.files.columns import (
     shown,
     table,
     write_rows,
-)
-
-__all__ = ["read", "unpack", "write"]
+)  # fmt: skip
 
 _KINDS = {"F4": "f4", "F8": "f8"} | {f"{kind}{size}": f"{kind.lower()}{size}" for kind in "IU" for size in (1, 2, 4, 8)}
 _KEYS = {b"VERSION", b"FIELDS", b"COLUMNS", b"SIZE", b"TYPE", b"COUNT", b"WIDTH", b"HEIGHT", b"VIEWPOINT", b"POINTS"}
@@ -41,8 +37,6 @@ _NAN = np.array(np.nan, np.float32).view(np.uint32)
 
 @dataclass(frozen=True)
 class _Header:
-    """What the header says, and bytes and lines of the header itself."""
-
     names: tuple[str, ...]
     kinds: tuple[str, ...]
     counts: tuple[int, ...]
@@ -53,7 +47,6 @@ class _Header:
 
     @property
     def row(self) -> np.dtype[np.void]:
-        """One point; fields by position, since names (such as `_`, padding) may come twice."""
         parts = zip(self.kinds, self.counts, strict=True)
         return np.dtype([(f"f{index}", "<" + kind, (count,)) for index, (kind, count) in enumerate(parts)])
 
@@ -205,7 +198,6 @@ def _ascii(data: bytes, header: _Header) -> list[NDArray[np.generic]]:
 
 
 def _packed(values: NDArray[np.float64], kind: str) -> NDArray[np.generic]:
-    """Colours of a text in the kind whose bits they are."""
     with np.errstate(over="ignore"):
         if kind[0] == "f":
             return values.astype(np.float32)
@@ -226,17 +218,10 @@ def write(file: BinaryIO, cloud: Cloud, binary: bool, unit: str = "m") -> None:
         arrays.append(cloud.normals.astype("f4"))
     sizes = [array.dtype.str[2:] for array in arrays for _ in range(array.shape[1])]
     lines = [
-        "VERSION 0.7",
-        f"FIELDS {' '.join(names)}",
-        f"SIZE {' '.join(sizes)}",
-        f"TYPE {' '.join(['F'] * len(names))}",
-        f"COUNT {' '.join(['1'] * len(names))}",
-        f"WIDTH {len(cloud)}",
-        "HEIGHT 1",
-        "VIEWPOINT 0 0 0 1 0 0 0",
-        f"POINTS {len(cloud)}",
-        f"DATA {'binary' if binary else 'ascii'}",
-    ]
+        "VERSION 0.7", f"FIELDS {' '.join(names)}", f"SIZE {' '.join(sizes)}", f"TYPE {' '.join(['F'] * len(names))}",
+        f"COUNT {' '.join(['1'] * len(names))}", f"WIDTH {len(cloud)}", "HEIGHT 1", "VIEWPOINT 0 0 0 1 0 0 0",
+        f"POINTS {len(cloud)}", f"DATA {'binary' if binary else 'ascii'}",
+    ]  # fmt: skip
     file.write(("\n".join(lines) + "\n").encode())
     if binary:
         file.write(row_bytes(arrays))

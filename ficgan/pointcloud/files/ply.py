@@ -27,9 +27,7 @@ from ficgan.pointcloud.files.columns import (
     shown,
     table,
     write_rows,
-)
-
-__all__ = ["read", "write"]
+)  # fmt: skip
 
 _KINDS = {
     "char": "i1", "uchar": "u1", "short": "i2", "ushort": "u2", "int": "i4", "uint": "u4", "int8": "i1", "uint8": "u1",
@@ -60,14 +58,11 @@ class _Element:
         return any(field.counted for field in self.properties)
 
     def row(self, order: str) -> np.dtype[np.void]:
-        """One row of an element without lists; fields by position, since names may come twice."""
         return np.dtype([(f"f{index}", order + field.kind) for index, field in enumerate(self.properties)])
 
 
 @dataclass(frozen=True)
 class _Header:
-    """What the header says: byte order ("": text), elements, bytes and lines of the header itself."""
-
     order: str
     elements: list[_Element]
     end: int
@@ -75,7 +70,6 @@ class _Header:
 
     @property
     def before(self) -> list[_Element]:
-        """The elements before the vertices."""
         return self.elements[: self.elements.index(self.vertices)]
 
     @property
@@ -148,7 +142,6 @@ def _header(data: bytes) -> _Header:
 
 
 def _property(words: list[bytes], number: int) -> _Property:
-    """Of `property KIND NAME` or `property list KIND KIND NAME`."""
     if (words[1] == b"list") != (len(words) == 5):
         raise InputError(
             f"line {number} of its header is {shown(b' '.join(words))}, which is no property; it is damaged"
@@ -165,7 +158,6 @@ def _property(words: list[bytes], number: int) -> _Property:
 
 
 def _binary(data: bytes, header: _Header) -> list[NDArray[np.generic]]:
-    """A column for each property of the vertices."""
     at, vertices = header.end, header.vertices
     for element in header.before:
         if element.has_lists:
@@ -183,7 +175,6 @@ def _binary(data: bytes, header: _Header) -> list[NDArray[np.generic]]:
 
 
 def _walk(data: bytes, at: int, element: _Element, order: str, take: Callable[[tuple[float, ...]], None]) -> int:
-    """Go through rows of unequal length; `take` is given the single values, a list as 0. Returns where they end."""
     forms = {"i1": "b", "u1": "B", "i2": "h", "u2": "H", "i4": "i", "u4": "I", "f4": "f", "f8": "d"}
     steps = [
         (struct.Struct(order + forms[field.counted or field.kind]), np.dtype(field.kind).itemsize * bool(field.counted))
@@ -212,7 +203,6 @@ def _walk(data: bytes, at: int, element: _Element, order: str, take: Callable[[t
 
 
 def _ascii(data: bytes, header: _Header) -> list[NDArray[np.generic]]:
-    """A column for each property of the vertices."""
     lines = [line for line in data[header.end :].splitlines() if line.strip()]
     first = sum(element.count for element in header.before)
     vertices = header.vertices
@@ -224,7 +214,6 @@ def _ascii(data: bytes, header: _Header) -> list[NDArray[np.generic]]:
 
 
 def _without_lists(line: bytes, element: _Element) -> bytes:
-    """A line with 0 in place of each list; a line too short comes back shorter."""
     words, kept, at = line.split(), [], 0
     for field in element.properties:
         if at >= len(words):
@@ -244,13 +233,11 @@ def write(file: BinaryIO, cloud: Cloud, binary: bool, unit: str = "m") -> None:
     if cloud.colors is not None:
         parts.append(("red green blue", cloud.colors))
     lines = [
-        "ply",
-        f"format {'binary_little_endian' if binary else 'ascii'} 1.0",
-        f"comment {UNIT_NAMES[unit]}",
+        "ply", f"format {'binary_little_endian' if binary else 'ascii'} 1.0", f"comment {UNIT_NAMES[unit]}",
         f"element vertex {len(cloud)}",
         *(f"property {names[array.dtype.str[1:]]} {name}" for three, array in parts for name in three.split()),
         "end_header",
-    ]
+    ]  # fmt: skip
     file.write(("\n".join(lines) + "\n").encode())
     arrays = [array for _, array in parts]
     if binary:
