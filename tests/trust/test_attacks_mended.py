@@ -24,7 +24,7 @@ from ficgan.anonymizers import Faces
 from ficgan.anonymizers.external import MARKER, External
 from ficgan.cli._errors import printable
 from ficgan.cli._plan import make_plan
-from ficgan.cli.purge import purge
+from ficgan.cli.film import purge
 from ficgan.config import ModelConfig
 from ficgan.data import open_faces
 from ficgan.data.dataset import decode_rgb
