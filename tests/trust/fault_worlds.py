@@ -92,8 +92,10 @@ class Server:
 
     def close(self) -> None:
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait(30)
+        self._process.stdout.close()
 
 
 def contents(folder: Path) -> dict[str, str]:

@@ -95,7 +95,7 @@ def read_media(folder: Path) -> dict[str, Any]:
 def read_tensors(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and not path.name.startswith(".") and path.name.endswith(("network.safetensors", "bank.safetensors")):
+        if path.is_file() and path.name in ("network.safetensors", "bank.safetensors"):
             kind = "bank" if "bank" in path.name else "model"
             tensors, _ = load_tensors(path, kind=kind)
             found[path.name] = {name: tensor.numpy().tobytes() for name, tensor in sorted(tensors.items())}

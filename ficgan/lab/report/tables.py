@@ -111,7 +111,8 @@ def headlines(results: Results) -> list[Headline]:
             )  # fmt: skip
     order = list(results.sets)
     unknown = float("inf")  # not safe
-    out.sort(key=lambda h: (order.index(h.set), *(unknown if f is None else f.value or 0.0 for f in (h.region, h.figure))))
+    shown = ((head, [unknown if f is None else f.value or 0.0 for f in (head.region, head.figure)]) for head in out)
+    out = [head for head, values in sorted(shown, key=lambda pair: (order.index(pair[0].set), pair[1]))]
     return [replace(head, rank=rank) for head, rank in zip(out, _ranks(out), strict=True)]
 
 
