@@ -171,7 +171,7 @@ DOUBT: tuple[Any, ...] = (
     click.option(
         "--strict",
         is_flag=True,
-        help="Photos: cover doubtful finds (low score, an animal, cut by the border) with --fallback.",
+        help="Photos: cover doubtful finds (low score, an animal, cut by the border) and places that may be faces.",
     ),
 )
 """What becomes of finds that may be no faces."""

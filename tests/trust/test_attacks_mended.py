@@ -117,6 +117,17 @@ def test_a_bomb_in_an_archive_is_refused_before_it_is_unpacked(tmp_path: Path) -
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 290 << 10  # KiB: not the whole of it
 
 
+def test_a_zip_of_a_version_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "faces.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.png", b"x")
+    data = bytearray(path.read_bytes())
+    data[data.index(b"PK\x01\x02") + 6] = 129
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="not a readable zip"):
+        open_faces([path], resolution=8)
+
+
 def test_a_face_of_too_many_pixels_is_refused_from_its_header(tmp_path: Path) -> None:
     header = struct.pack(">IIBBBBB", 12000, 12000, 8, 0, 0, 0, 0)
     chunks = b"".join(

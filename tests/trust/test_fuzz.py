@@ -48,9 +48,10 @@ def test_damaged_files_are_read_or_refused() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_driver_sees_every_fault(tmp_path: Path) -> None:
     code = PROBE.format(folder=str(TOOL.parent), work=str(tmp_path))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=ENVIRONMENT
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=ENVIRONMENT
     )  # fmt: skip
     assert done.stdout.splitlines() == [
-        "took more than 2 s", "needed more than 256 MB", "wrote ['in/else']", "died of signal 6", "raised KeyError: 'x'",
-        "read",
+        "took more than 2 s", "needed more than 256 MB", "wrote ['in/else']", "died of signal 6",
+        "raised KeyError: 'x'", "read",
     ], done.stderr  # fmt: skip
