@@ -179,9 +179,7 @@ def tables(rng: np.random.Generator) -> Iterator[tuple[str, bytes]]:
 
 
 def settings(rng: np.random.Generator) -> Iterator[tuple[str, bytes]]:
-    from ficgan import configs
-
-    for path in sorted(Path(str(configs.__path__[0])).glob("*.yaml")):
+    for path in sorted((Path(__file__).resolve().parents[1] / "configs").glob("*.yaml")):
         yield path.name, path.read_bytes()
 
 

@@ -114,7 +114,7 @@ class _Board:
     """
 
     def __init__(self, folder: Path, done: int) -> None:
-        from tensorboard.compat.proto.event_pb2 import SessionLog
+        from tensorboard.compat.proto.event_pb2 import SessionLog  # type: ignore[import-untyped, unused-ignore]
 
         self._file: BinaryIO | None = None
         try:
@@ -140,7 +140,9 @@ class _Board:
 
     def _write(self, events: list[dict[str, Any]]) -> None:
         from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.summary.writer.record_writer import RecordWriter
+        from tensorboard.summary.writer.record_writer import (  # type: ignore[import-untyped, unused-ignore]
+            RecordWriter,
+        )
 
         if self._file is None:
             return
