@@ -17,12 +17,13 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11 py
 
 unexport PYTHONPATH PYTHONHOME
 
-.PHONY: help install light demo test test-all lint clean
+.PHONY: help install light demo test test-all test-faults lint clean
 
 help:
 	@echo "make demo      replace the faces in two photos, results in demo-output/"
 	@echo "make test      the test suite without its slow tests"
 	@echo "make test-all  the whole test suite"
+	@echo "make test-faults  every write, rename, fsync and opening of a run fails once; killed runs (an hour or more)"
 	@echo "make lint      ruff and mypy"
 	@echo "make clean     remove what the above made, except .venv"
 
@@ -38,6 +39,9 @@ test: $(STAMP)
 
 test-all: $(STAMP)
 	@$(BIN)/python -m pytest -q
+
+test-faults: $(STAMP)
+	@FICGAN_FAULTS=all $(BIN)/python -m pytest -q -s tests/trust/test_faults.py
 
 # mypy does not follow the mapping of ops/, configs/ and pretrained/ in setup.py, so it reads a tree of links that looks as installed.
 lint: $(STAMP)

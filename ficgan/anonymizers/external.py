@@ -26,7 +26,7 @@ if sys.platform != "win32":
 _SUFFIXES = (".png", ".webp", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
 
 TEMPORARY_PREFIX = "ficgan-external-"
-"""Of the private folders in the temporary folder; a run that is killed leaves its own, and `ficgan purge` removes it."""
+"""Of the private folders in the temporary folder; a killed run leaves its own, and `ficgan purge` removes it."""
 MARKER = ".ficgan-folder"
 """File that says so, as in the folders of films."""
 

@@ -16,7 +16,10 @@ import click
 
 from ficgan.errors import FicganError
 
-__all__ = ["EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_SOME_FAILED", "Terminated", "handle_errors", "printable", "sentence"]
+__all__ = [
+    "EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_SOME_FAILED", "Terminated", "handle_errors", "printable",
+    "sentence",
+]  # fmt: skip
 
 EXIT_FAILED = 1
 EXIT_SOME_FAILED = 3

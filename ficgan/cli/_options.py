@@ -132,8 +132,9 @@ DOUBT: tuple[Any, ...] = (
         help="Photos: finds with a lower detection score are taken for no faces and stay as they are.",
     ),
     click.option(
-        "--strict", is_flag=True,
-        help="Photos: cover doubtful finds (low score, an animal, cut by the border) with --fallback.",
+        "--strict",
+        is_flag=True,
+        help="Photos: cover doubtful finds (low score, an animal, cut by the border) and places that may be faces.",
     ),
 )  # fmt: skip
 """What becomes of finds that may be no faces."""

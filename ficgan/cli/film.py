@@ -183,8 +183,8 @@ def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, quiet: bool
             continue
         done.append(removal)
         for path in removal.left:
-            error = f"Error: {path}: was not made by ficgan or cannot be removed; left, with its folder"
-            click.echo(printable(error), err=True)
+            said = f"Error: {path}: was not made by ficgan or cannot be removed; left, with its folder"
+            click.echo(printable(said), err=True)
         if not quiet:
             verb = "would remove" if dry_run else "removed"
             click.echo(printable(f"{folder}: {verb} {removal.files} files, {removal.bytes} bytes"), err=True)

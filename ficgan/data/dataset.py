@@ -141,7 +141,7 @@ def _tar(path: Path) -> Iterator[Blob]:
         if path.suffix.lower() in {".gz", ".tgz", ".bz2", ".xz", ".zst"}:
             raise InputError(f"{path} is a compressed tar, which cannot be read at random; unpack it first.") from error
         raise InputError(f"{path} is not a readable tar or zip ({error}); check that it was copied whole.") from error
-    except (OSError, tarfile.TarError) as error:
+    except (OSError, ValueError, EOFError, tarfile.TarError) as error:
         raise InputError(f"{path} cannot be read ({error}); check the file and its permissions.") from error
 
 
@@ -160,7 +160,7 @@ def _zip(path: Path) -> Iterator[Blob]:
                 offset = info.header_offset + _LOCAL_HEADER.size + name_length + extra_length
                 deflated = info.compress_type == zipfile.ZIP_DEFLATED
                 yield Blob(_clean(info.filename), path, offset, info.compress_size, deflated, info.CRC, archived=True)
-    except (OSError, zipfile.BadZipFile, struct.error) as error:
+    except (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, struct.error) as error:
         raise InputError(f"{path} is not a readable zip ({error}); check that it was copied whole.") from error
 
 

@@ -48,6 +48,9 @@ def load_face_model(
         bank = Path(bank) if bank is not None else pretrained.path("bank")
     except (FileNotFoundError, KeyError):
         raise FicganError("this copy of ficgan holds no embedded model; give --checkpoint and --bank") from None
+    for file in (checkpoint, bank):
+        if file.parent == pretrained.FOLDER and (wrong := pretrained.check(file.name)):
+            raise FicganError(f"the embedded file {file.name} is {wrong}: install ficgan again")
     precision, compile = controls.pop("precision", "auto"), controls.pop("compile", False)
     kind = file_header(checkpoint)[0]
     if kind == "appearance" and (compile or precision not in ("auto", "float32")):

@@ -80,7 +80,8 @@ class Finding:
         threshold: lowest score that the detector reports.
         scale: factor of the picture that is searched, see `get_detector`.
         min_score: finds with a lower score are taken for no faces and stay as they are.
-        strict: doubtful finds (low score, cut by the border) get the fallback in place of a new face.
+        strict: doubtful finds (low score, cut by the border) get the fallback in place of a new face, and so do places
+            whose score is somewhat below the threshold, which are otherwise named in the account and left.
         keep: photos of people who stay as they are, by name.
         only: photos of people who are hidden, and nobody else, by name.
         boxes: faces that lie inside one of these boxes stay, x0, y0, x1, y1 in pixels.

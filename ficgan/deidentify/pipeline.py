@@ -773,7 +773,8 @@ def _name_possible(result: Result, possible: Sequence[Face]) -> None:
         {"box": [round(float(value), 1) for value in face.box], "score": round(face.score, 4)} for face in possible
     ]
     if possible:
-        places = "1 place may be a face and was" if len(possible) == 1 else f"{len(possible)} places may be faces and were"
+        number = len(possible)
+        places = "1 place may be a face and was" if number == 1 else f"{number} places may be faces and were"
         scores = f"{min(face.score for face in possible):.2f} to {max(face.score for face in possible):.2f}"
         note = f"{places} left as found (score {scores}; see possible_faces); --strict covers them"
         result.audit["notes"] = [*result.audit.get("notes", ()), note]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ficgan.faces.detection import FaceDetector, Image
-from ficgan.faces.models import onnx_session, wheel_file
+from ficgan.faces.models import embedded_file, onnx_session, wheel_file
 from ficgan.faces.pyramid import Plan, PyramidDetector, Rows
 
 _FILE = "detector.onnx"  # in pretrained/; tools/make_networks.py
@@ -40,10 +40,8 @@ class _CenterFace:
     """One pass of the network over an image whose sides are multiples of 32."""
 
     def __init__(self, device: str, threshold: float):
-        path = wheel_file("ficgan.pretrained", _FILE)
-        assert path is not None  # build() follows missing()
         self.threshold = threshold
-        self._session = onnx_session(path, device)
+        self._session = onnx_session(embedded_file(_FILE), device)
         self._input = self._session.get_inputs()[0].name
 
     def __call__(self, image: Image) -> Rows:

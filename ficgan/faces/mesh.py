@@ -23,7 +23,7 @@ from ficgan.errors import InputError
 from ficgan.faces.alignment import Alignment, Matrix, invert, similarity, transform_points
 from ficgan.faces.blend import crop
 from ficgan.faces.detection import Face, Image, check_image
-from ficgan.faces.models import onnx_session, wheel_file
+from ficgan.faces.models import embedded_file, onnx_session
 
 Indices = NDArray[np.intp]
 
@@ -116,9 +116,9 @@ class MediaPipeMesh:
     @cached_property
     def _session(self) -> Any:
         # Looked up like a file of any other wheel: the embedded files are a package of their own.
-        path = self.path or wheel_file("ficgan.pretrained", _FILE)
-        if path is None or not path.is_file():
-            raise InputError(f"There is no face mesh at {path or _FILE}: install ficgan with its embedded files.")
+        path = self.path or embedded_file(_FILE)
+        if not path.is_file():
+            raise InputError(f"There is no face mesh at {path}: install ficgan with its embedded files.")
         session = onnx_session(path, self.device)
         inputs, outputs = session.get_inputs(), {one.name: one.shape[1:] for one in session.get_outputs()}
         wanted = [("image", "tensor(uint8)", [MESH_SIDE, MESH_SIDE, 3])]

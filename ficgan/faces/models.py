@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.files import file_digest
 
 # Packs of insightface in the order of preference; `antelopev2` and `buffalo_l` hold the strongest recognisers.
 _INSIGHTFACE_PACKS = ("buffalo_l", "antelopev2", "buffalo_m", "buffalo_s", "buffalo_sc")
@@ -39,6 +42,21 @@ def wheel_file(package: str, name: str) -> Path | None:
         if path.is_file():
             return path
     return None
+
+
+@cache
+def embedded_file(name: str) -> Path:
+    """A network of `ficgan.pretrained` whose sha256 is the manifest's; read once a process (11 MB take some 10 ms).
+
+    Raises:
+        FicganError: it is missing, or not the file that was shipped.
+    """
+    path, manifest = wheel_file("ficgan.pretrained", name), wheel_file("ficgan.pretrained", "manifest.json")
+    if path is None or manifest is None:
+        raise FicganError(f"the embedded file {name} is missing: install ficgan again")
+    if file_digest(path) != json.loads(manifest.read_text(encoding="utf-8"))["files"][name]["sha256"]:
+        raise FicganError(f"{path} is not the file that was shipped (its sha256 differs): install ficgan again")
+    return path
 
 
 def insightface_file(*patterns: str) -> Path | None:

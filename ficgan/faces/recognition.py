@@ -14,7 +14,7 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces.alignment import ARCFACE_POINTS, Points, similarity
 from ficgan.faces.blend import crop
 from ficgan.faces.detection import Image, check_image
-from ficgan.faces.models import insightface_file, onnx_session, wheel_file
+from ficgan.faces.models import embedded_file, insightface_file, onnx_session, wheel_file
 
 RECOGNIZERS = ("dlib", "insightface")  # in the order in which "auto" prefers them; "onnx:PATH" besides
 
@@ -185,9 +185,7 @@ class DlibRecognizer(_Embedder):
     metric: Metric = "euclidean"
 
     def __init__(self, *, match_threshold: float | None = None, device: str = "cpu"):
-        path = wheel_file("ficgan.pretrained", _GATE_FILE)
-        assert path is not None  # recognizer_missing() looked
-        session = onnx_session(path, device)
+        session = onnx_session(embedded_file(_GATE_FILE), device)
 
         def run(crops: NDArray[np.uint8]) -> NDArray[Any]:
             parts = [crops[begin : begin + _BATCH] for begin in range(0, len(crops), _BATCH)]

@@ -112,7 +112,7 @@ def _check_weights(path: str | Path, model: FICGAN) -> None:
     """Refuse weights that draw nothing: their flat patches would pass every check of likeness."""
     for name, tensor in model.state_dict().items():
         if not bool(torch.isfinite(tensor).all()):
-            raise FicganError(f"the weights of {path} are damaged: {name} has numbers that are not finite; fetch it again")
+            raise FicganError(f"{path} is damaged: its {name} has numbers that are not finite; fetch it again")
     for part, module in model.named_children():
         weights = [tensor for tensor in module.parameters() if tensor.ndim > 1]
         if weights and not any(bool(tensor.any()) for tensor in weights):

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from ficgan.data import FaceData
 from ficgan.errors import InputError
 from ficgan.faces import Alignment, FaceMesh, find_meshes
+from ficgan.files import atomic_write
 from ficgan.frame import AppearanceModel, Moment, Readings, detail_of, read_texture
 from ficgan.frame.appearance import SLOPES
 from ficgan.frame.file import FrameConfig
@@ -74,7 +75,8 @@ class FrameFaces:
             if not (record.exists() and json.loads(record.read_text()).get("digest") == digest):
                 record.unlink(missing_ok=True)  # from here on the arrays belong to no record
                 count = _read_faces(data, model, mesh, verify, folder, say)
-                record.write_text(json.dumps({"digest": digest, "faces": count}))
+                with atomic_write(record) as file:
+                    file.write(json.dumps({"digest": digest, "faces": count}).encode())
         names = ("points", "light", "kept", "grey", "codes", "detail", "identity")
         points, light, kept, grey, codes, detail, identity = (np.load(folder / f"{name}.npy") for name in names)
         images, textures = (StoredRows(folder / f"{name}.npy") for name in ("images", "textures"))

@@ -26,6 +26,7 @@ from ficgan.config import Config
 from ficgan.data import ResumableSampler
 from ficgan.device import resolve_device
 from ficgan.errors import FicganError, UsageError
+from ficgan.files import atomic_write
 from ficgan.interrupts import stop_asked
 from ficgan.models.io import file_digest
 from ficgan.training.crops import CropTask
@@ -119,7 +120,8 @@ class _Run:
         reporter = Reporter(self.out, self.total, state.images, self.progress) if team.first else None
         if reporter:
             reporter.say(self._summary())
-            (self.out / CONFIG).write_text(json.dumps(config.model_dump(mode="json"), indent=2) + "\n")
+            with atomic_write(self.out / CONFIG, overwrite=True) as file:
+                file.write(json.dumps(config.model_dump(mode="json"), indent=2).encode() + b"\n")
             if not (self.out / "reals.png").exists():
                 save_grid(self.task.reals(), self.out / "reals.png")
         began = tick_began = saved_at = time.monotonic()

@@ -12,7 +12,16 @@ import pytest
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.report import merge, write_report
 from ficgan.lab.report.page import read_account
-from ficgan.lab.report.tables import controls, headlines, risks, spelled, to_csv, to_markdown
+from ficgan.lab.report.tables import (
+    controls,
+    headlines,
+    ranking,
+    ranking_to_read,
+    risks,
+    spelled,
+    to_csv,
+    to_markdown,
+)
 from ficgan.lab.results import Figure, Results, Trial, Utility
 
 CURVES = {"cmc": [[1.0, 0.5], [10.0, 1.0]], "roc": [[0.0, 0.0], [1.0, 1.0]], "det": [[0.01, 0.9], [0.5, 0.1]]}
@@ -61,9 +70,41 @@ def test_the_strongest_attacker_counts_and_controls_do_not() -> None:
     assert (strong.method, weak.method) == ("strong", "weak")  # the best protected first
     assert weak.trial is not None and (weak.trial.scenario, weak.trial.attacker) == ("reversed-general", "ridge")
     assert weak.figure is not None and weak.figure.value == 0.7
-    assert (weak.ceiling, weak.chance, weak.surroundings) == (0.9, 0.05, 0.4)
+    assert (weak.ceiling, weak.chance) == (0.9, 0.05)
+    assert weak.surroundings is not None and weak.surroundings.value == 0.4
     assert strong.trial is not None and strong.trial.scenario == "naive"
     assert weak.utility is not None and strong.utility is None
+
+
+def test_methods_are_ranked_by_the_replaced_region() -> None:
+    """A mask that leaves the surroundings comes before a cloak that leaves the face."""
+    made = results(
+        trial("strong", "parrot-enrol", 0.45), trial("strong", "parrot-inside", 0.0),
+        trial("strong", "parrot-inside", 0.02, judge="dlib"), trial("weak", "parrot-inside", 0.6),
+    )  # fmt: skip
+    strong, weak = headlines(made)
+    assert strong.region is not None and strong.region_trial is not None and weak.region is not None
+    assert (strong.method, strong.region.value, strong.region_trial.recogniser) == ("strong", 0.02, "dlib")
+    assert strong.figure is not None and strong.figure.value == 0.45  # within what the surroundings give
+    assert weak.region.value == 0.7  # the reverser finds clearly more than the surroundings
+    assert (strong.rank, weak.rank, strong.bound, weak.bound) == (1, 2, False, False)
+
+
+def test_methods_that_intervals_do_not_tell_apart_share_a_rank() -> None:
+    strong, weak = headlines(results(trial("strong", "parrot-inside", 0.62)))
+    assert (strong.rank, weak.rank) == (1, 1)
+    nobody_looked = next(head for head in headlines(results()) if head.method == "strong")
+    assert nobody_looked.bound and nobody_looked.region == nobody_looked.figure
+
+
+def test_every_figure_of_the_ranking_says_n_judge_and_attacker() -> None:
+    rows = ranking(results(trial("strong", "parrot-inside", 0.0)))
+    assert [(row["its attacker"], row["its judge"], row["n"]) for row in rows] == [
+        ("parrot-inside", "b", "20"), ("reversed-general: ridge", "b", "20")
+    ]  # fmt: skip
+    first = ranking_to_read(rows)[0]
+    assert first["replaced region"] == ("0.000 [0.000, 0.100]", "parrot-inside, b, n = 20")
+    assert first["whole picture"] == ("0.100 [0.000, 0.200]", "naive, b") and len(first) <= 8
 
 
 def test_whoever_has_the_key_is_no_attacker() -> None:
@@ -147,7 +188,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def test_the_page_escapes_and_shows_what_is_refused(report: list[Path]) -> None:
     page = report[0].read_text()
     assert "<script>" not in page and "Report &lt;script&gt;" in page
-    assert page.index("Read me first.") < page.index("Ranking by the strongest")
+    assert page.index("Read me first.") < page.index("Ranking by what the replaced")
     assert "there is no such attacker" in page and "Theirs" in page and "no weights" in page
     assert "made, by gender: rank-1" in page and "0.800" in page
     assert "made, by gender: share of images" in page and "0.250" in page

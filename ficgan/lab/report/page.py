@@ -41,8 +41,9 @@ def write_report(
     shown = sheets(results, pictures or [out])
     plots = draw_all(results, out / "figures")
     rows = {name: make(results) for name, make in TABLES.items()}
+    ranking = {name: tables.ranking_to_read(some) for name, some in _by_set(rows["ranking"]).items()}
     page = render(
-        "page.html.j2", results=results, ranking=_by_set(rows["ranking"]), risks=_by_set(rows["risks"]),
+        "page.html.j2", results=results, ranking=ranking, risks=_by_set(rows["risks"]),
         matrix=_matrix(results), given_back=rows["given-back"], retrieved=rows["retrieved"],
         utility=_by_metric(rows["utility"]), groups=_group_tables(results), controls=_controls(results),
         data=_sets(results), methods=_methods(results), plots=inlined(plots), sheets=shown, account=account,

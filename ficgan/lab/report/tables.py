@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ficgan.lab.results import Figure, Results, Trial, Utility
@@ -25,6 +25,8 @@ RISKS = {"singling out": "singling-out", "linkability": "D_sys", "inference": "i
 """The three risks of WP216 → the metric that measures each, or what its name begins with."""
 SHOWN = ("detected", "attributes-balanced", "gender-kept", "smile-r", "landmarks", "ssim", "sharpness")
 """Utility figures of the first table; all are in the utility table."""
+SHOWN_ON_PAGE = ("detected", "attributes-balanced", "smile-r")
+"""Those of them that fit the page beside the ranking."""
 
 
 def figure(figures: Iterable[Figure], metric: str) -> Figure | None:
@@ -43,17 +45,25 @@ def value_of(figures: Iterable[Figure], metric: str) -> float | None:
 
 @dataclass(frozen=True)
 class Headline:
-    """A method on a set, judged by its strongest attacker: figures are rank-1, by that attacker's judge."""
+    """A method on a set, judged by its strongest attackers; figures are rank-1.
+
+    What the replaced region gives away comes first. An attacker counts for it that sees nothing else (parrot-inside),
+    or whose figure on the whole picture is clearly above what the surroundings alone give its judge. Where nobody
+    looked at the region alone, the whole picture's figure is its bound from above.
+    """
 
     set: str
     method: str
-    trial: Trial | None  # the strongest attacker's; None where every attempt was refused
+    trial: Trial | None  # the strongest attacker's on the whole picture; None where every attempt was refused
     figure: Figure | None
-    ceiling: float | None  # of clear probes
+    region: Figure | None
+    region_trial: Trial | None
+    bound: bool  # the region's figure is that of the whole picture
+    ceiling: float | None  # of clear probes, by the judge of the region's figure
     chance: float | None  # of a guess
-    surroundings: float | None  # of background-only; a parrot figure below it says nothing of the face
-    inside: float | None  # of parrot-inside: the replaced square alone, all around it greyed
+    surroundings: Figure | None  # of background-only, by the judge of the region's figure
     utility: Utility | None  # None where it was not measured
+    rank: int | None = None  # methods that the intervals do not tell from the first of a rank share it
 
 
 @dataclass(frozen=True)
@@ -78,19 +88,68 @@ def headlines(results: Results) -> list[Headline]:
             if not of_method:
                 continue  # a method of another evaluation that stands beside this one
             trial = max(filter(_attempts, of_method), key=lambda each: _rank(each) or 0.0, default=None)
-            by_judge = [each for each in here if trial is not None and each.recogniser == trial.recogniser]
-            first = {scenario: _first_rank(by_judge, scenario) for scenario in ("clear", "background-only")}
+            inside = max(filter(_sees_region, of_method), key=lambda each: _rank(each) or 0.0, default=None)
+            above = [each for each in of_method if _attempts(each) and _above_surroundings(each, here)]
+            region = max([*above, *([inside] if inside else [])], key=lambda each: _rank(each) or 0.0, default=None)
+            nowhere = inside is None and region is None
+            region = trial if nowhere else region
+            bound = nowhere and not _replaces_all(here)
+            by_judge = [each for each in here if region is not None and each.recogniser == region.recogniser]
             out.append(
                 Headline(
-                    name, method, trial, None if trial is None else figure(trial.figures, IDENTIFIES), first["clear"],
-                    None if trial is None else value_of(trial.figures, "chance"), first["background-only"],
-                    _first_rank([each for each in by_judge if each.method == method], "parrot-inside"),
+                    name, method, trial, None if trial is None else figure(trial.figures, IDENTIFIES),
+                    None if region is None else figure(region.figures, IDENTIFIES), region, bound,
+                    next((_rank(each) for each in by_judge if each.scenario == "clear"), None),
+                    None if region is None else value_of(region.figures, "chance"), _surroundings(by_judge),
                     utilities.get((name, method)),
                 )
             )  # fmt: skip
     order = list(results.sets)
     unknown = float("inf")  # not safe
-    return sorted(out, key=lambda h: (order.index(h.set), unknown if h.figure is None else h.figure.value or 0.0))
+    shown = ((head, [unknown if f is None else f.value or 0.0 for f in (head.region, head.figure)]) for head in out)
+    out = [head for head, values in sorted(shown, key=lambda pair: (order.index(pair[0].set), pair[1]))]
+    return [replace(head, rank=rank) for head, rank in zip(out, _ranks(out), strict=True)]
+
+
+def _sees_region(trial: Trial) -> bool:
+    return trial.scenario == "parrot-inside" and _rank(trial) is not None
+
+
+def _surroundings(trials: Iterable[Trial]) -> Figure | None:
+    return next((figure(trial.figures, IDENTIFIES) for trial in trials if trial.scenario == "background-only"), None)
+
+
+def _replaces_all(here: Iterable[Trial]) -> bool:
+    """Whether the crops of a set have no surroundings: then the whole picture is the region."""
+    alone = [_rank(trial) for trial in here if trial.scenario == "background-only"]
+    return bool(alone) and all(value is None for value in alone)
+
+
+def _above_surroundings(trial: Trial, here: Iterable[Trial]) -> bool:
+    """Whether it finds clearly more than what surrounds the region gives its judge: the rest is of the region."""
+    found = figure(trial.figures, IDENTIFIES)
+    alone = _surroundings(each for each in here if each.recogniser == trial.recogniser)
+    if found is None or found.low is None or alone is None or alone.high is None:
+        return False
+    return found.low > alone.high
+
+
+def _ranks(heads: Sequence[Headline]) -> list[int | None]:
+    """Ranks of sorted headlines within their sets; who overlaps the first of a rank shares it. None: nothing known."""
+    ranks: list[int | None] = []
+    place, rank, reach = 0, 0, -1.0  # within the set; the present rank, and up to where its first one's interval goes
+    for number, head in enumerate(heads):
+        if number == 0 or head.set != heads[number - 1].set:
+            place, rank, reach = 0, 0, -1.0
+        place += 1
+        found = head.region
+        if found is None or found.value is None:
+            ranks.append(None)
+            continue
+        if (found.value if found.low is None else found.low) > reach:
+            rank, reach = place, found.value if found.high is None else found.high
+        ranks.append(rank)
+    return ranks
 
 
 def _attempts(trial: Trial) -> bool:
@@ -100,10 +159,6 @@ def _attempts(trial: Trial) -> bool:
 
 def _rank(trial: Trial) -> float | None:
     return value_of(trial.figures, IDENTIFIES)
-
-
-def _first_rank(trials: Iterable[Trial], scenario: str) -> float | None:
-    return next((_rank(trial) for trial in trials if trial.scenario == scenario), None)
 
 
 def controls(results: Results) -> list[Control]:
@@ -139,23 +194,52 @@ def controls(results: Results) -> list[Control]:
 
 
 def ranking(results: Results) -> list[Row]:
-    """Methods by their strongest attacker, with what they leave to work with."""
+    """Methods by what the replaced region gives away, with what they leave to work with."""
     rows = []
     for head in headlines(results):
-        trial = head.trial
-        attacker = "" if trial is None else ": ".join(filter(None, (trial.scenario, trial.attacker)))
         row: Row = {
-            "set": head.set, "method": head.method, "strongest attacker": attacker,
-            "judge": "" if trial is None else trial.recogniser, "rank-1": spelled(head.figure),
-            "clear": _short(head.ceiling), "surroundings": _short(head.surroundings),
-            "square alone": _short(head.inside), "chance": _short(head.chance),
-        }  # fmt: skip
+            "set": head.set,
+            "rank": "" if head.rank is None else str(head.rank),
+            "method": head.method,
+            "replaced region": ("≤ " if head.bound and head.region else "") + spelled(head.region),
+            "its attacker": _attacker(head.region_trial),
+            "its judge": "" if head.region_trial is None else head.region_trial.recogniser,
+            "n": "" if head.region is None else str(head.region.n),
+            "surroundings alone": spelled(head.surroundings),
+            "whole picture": spelled(head.figure),
+            "attacker": _attacker(head.trial),
+            "judge": "" if head.trial is None else head.trial.recogniser,
+            "clear": _short(head.ceiling),
+            "chance": _short(head.chance),
+        }
         for name in SHOWN:
             found = None if head.utility is None else figure(head.utility.figures, name)
             if found is not None:
                 row[name] = spelled(found, interval=False)
         rows.append(row)
     return rows
+
+
+def ranking_to_read(rows: Sequence[Row]) -> list[Row]:
+    """The ranking for a page: who attacked stands below each figure, so that it fits a laptop's width."""
+
+    def by(row: Row, attacker: str, judge: str, n: str = "") -> str:
+        return ", ".join(filter(None, (row[attacker], row[judge], n)))
+
+    return [
+        {
+            "rank": row["rank"], "method": row["method"],
+            "replaced region": (row["replaced region"], by(row, "its attacker", "its judge", f"n = {row['n']}")),
+            "surroundings alone": (row["surroundings alone"], row["surroundings alone"] and row["its judge"]),
+            "whole picture": (row["whole picture"], by(row, "attacker", "judge")),
+            **{name: row[name] for name in SHOWN_ON_PAGE if name in row},
+        }
+        for row in rows
+    ]  # fmt: skip
+
+
+def _attacker(trial: Trial | None) -> str:
+    return "" if trial is None else ": ".join(filter(None, (trial.scenario, trial.attacker)))
 
 
 def privacy(results: Results) -> list[Row]:

@@ -1,0 +1,127 @@
+"""No command opens a socket; the embedded networks are what was shipped; the bill of materials names everything."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from skimage import data
+
+sys.path.append(str(Path(__file__).parents[1] / "video"))
+from clips import make_clip, picture
+
+from ficgan.config import ModelConfig
+from ficgan.errors import FicganError
+from ficgan.faces import Alignment, models
+from ficgan.models import FICGAN, CheckpointHeader, save_checkpoint
+
+ROOT = Path(__file__).resolve().parents[2]
+FORBID = """
+import os, socket, sys
+def forbidden(*given, **more):
+    os.write(2, b"SOCKET\\n")
+    os._exit(99)
+class Forbidden(socket.socket):
+    def __init__(self, *given, **more): forbidden()
+socket.socket = Forbidden
+socket.create_connection = socket.getaddrinfo = socket.gethostbyname = forbidden
+sys.addaudithook(lambda event, given: forbidden() if event in (
+    "socket.connect", "socket.bind", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto") else None)
+"""
+
+
+def run(folder: Path, code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    (folder / "site").mkdir(exist_ok=True)
+    (folder / "site" / "sitecustomize.py").write_text(FORBID)
+    paths = [str(folder / "site"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=300,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+    )  # fmt: skip
+
+
+MAIN = "from ficgan.cli.main import {0}; {0}()"
+
+
+def test_sockets_are_indeed_forbidden(tmp_path: Path) -> None:
+    for code in ("import socket; socket.socket()", "import urllib.request as u; u.urlopen('http://localhost:9')"):
+        assert run(tmp_path, code).returncode == 99
+
+
+@pytest.mark.slow
+def test_photo_film_and_bank_need_no_network(tmp_path: Path) -> None:
+    Image.fromarray(data.astronaut()[:220, 120:330]).save(tmp_path / "a.png")
+    made = run(tmp_path, MAIN.format("deid_main"), tmp_path / "a.png", "-o", tmp_path / "out")
+    assert made.returncode == 0 and json.loads(made.stdout)["faces"] == 1, made.stderr
+    make_clip(tmp_path / "b.mp4", 6, pictures=[picture(number) for number in range(6)])
+    made = run(tmp_path, MAIN.format("deid_main"), tmp_path / "b.mp4", "-o", tmp_path / "out", "--mode", "solid")
+    assert made.returncode == 0 and (tmp_path / "out" / "b.mp4").is_file(), made.stderr
+    sizes = ModelConfig(
+        resolution=16, id_dim=8, w_dim=8, spatial_channels=4, channel_base=64, channel_max=8, mapping_layers=1
+    )
+    torch.manual_seed(0)
+    save_checkpoint(
+        tmp_path / "m.safetensors", FICGAN(sizes), CheckpointHeader(model=sizes, alignment=Alignment().to_dict())
+    )
+    (tmp_path / "faces").mkdir()
+    for number in range(4):
+        pixels = np.random.default_rng(number).integers(0, 256, (16, 16, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "faces" / f"{number}.png")
+    built = run(
+        tmp_path, MAIN.format("main"), "bank", "build", tmp_path / "m.safetensors", "--data", tmp_path / "faces", "-o",
+        tmp_path / "bank.safetensors",
+    )  # fmt: skip
+    assert built.returncode == 0 and (tmp_path / "bank.safetensors").is_file(), built.stderr
+
+
+def test_an_embedded_network_that_was_changed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = models.wheel_file
+    changed = tmp_path / "gate.onnx"
+    sound = real("ficgan.pretrained", "gate.onnx")
+    assert sound is not None
+    changed.write_bytes(sound.read_bytes()[:-1] + b"x")
+
+    def lookup(package: str, name: str) -> Path | None:
+        return changed if name == "gate.onnx" else real(package, name)
+
+    models.embedded_file.cache_clear()
+    assert models.embedded_file("gate.onnx") == sound
+    models.embedded_file.cache_clear()
+    monkeypatch.setattr(models, "wheel_file", lookup)
+    with pytest.raises(FicganError, match="sha256 differs"):
+        models.embedded_file("gate.onnx")
+    models.embedded_file.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def sbom() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_sbom", ROOT / "tools" / "make_sbom.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_bill_of_materials_names_everything(sbom: ModuleType) -> None:
+    whole, light = sbom.bill(light=False), sbom.bill(light=True)
+    lines = re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "constraints.txt").read_text(), re.M)
+    listed = {(part["name"], part.get("version")) for part in whole["components"] if part["type"] == "library"}
+    assert listed == {(sbom.normal(name), version) for name, version in lines}
+    networks = [part for part in light["components"] if part["type"] == "machine-learning-model"]
+    files = json.loads((ROOT / "pretrained" / "manifest.json").read_text())["files"]
+    assert {part["hashes"][0]["content"] for part in networks} == {entry["sha256"] for entry in files.values()}
+    names = {part["name"] for part in light["components"]}
+    assert {"numpy", "onnxruntime", "av", "pydantic-core"} <= names and "torch" not in names
+    known = {part["bom-ref"] for part in whole["components"]} | {whole["metadata"]["component"]["bom-ref"]}
+    assert {ref for entry in whole["dependencies"] for ref in (entry["ref"], *entry["dependsOn"])} <= known
+    assert sbom.bill(light=True) == light and whole["serialNumber"] != light["serialNumber"]

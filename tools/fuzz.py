@@ -1,0 +1,522 @@
+"""Read damaged files of every kind that ficgan reads, each in a child with limits.
+
+    python tools/fuzz.py --count 20000        a night
+    python tools/fuzz.py --count 300 --kinds photo,film
+
+Small files of every kind are made by code, mutated, and read as the program reads them. Each must be read or refused
+with one of ficgan's own sentences: no crash, no other exception, no more than 10 s of processor time, no more than
+2 GB of memory, no file outside the output folder. What fails is kept in --keep with its seed. Ends with 1 then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import io
+import json
+import os
+import resource
+import signal
+import sys
+import tarfile
+import tempfile
+import time
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+SECONDS = 10
+"""Of processor time."""
+PATIENCE = 120
+"""Seconds of the clock, on a machine that does other things."""
+MEMORY = 2 << 30
+FILMS = ("mp4", "mkv", "mov", "webm", "avi", "ts", "gif", "apng", "flv", "ogv")
+CLOUDS = ("ply", "pcd", "obj", "xyz", "csv", "npy", "npz")
+Reader = Callable[[Path, Path], None]
+"""Of a file and the output folder."""
+
+
+@dataclass(frozen=True)
+class Seed:
+    """A sound file."""
+
+    kind: str
+    name: str
+    data: bytes
+
+
+# -- sound files -------------------------------------------------------------------------------------------------------
+
+
+def picture(rng: np.random.Generator, side: int = 40, channels: int = 3) -> np.ndarray:
+    coarse = rng.integers(0, 256, (5, 5, channels), dtype=np.uint8)
+    fine = np.kron(coarse, np.ones((side // 5, side // 5, 1), np.uint8))
+    return fine if channels > 1 else fine[..., 0]
+
+
+def photos(rng: np.random.Generator) -> Iterator[tuple[str, bytes]]:
+    colour, alpha = Image.fromarray(picture(rng)), Image.fromarray(picture(rng, channels=4))
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010E] = 6, "a photo"
+    saves: list[tuple[str, Image.Image, dict[str, object]]] = [
+        ("a.jpg", colour, {"exif": exif, "quality": 80}), ("b.jpg", colour, {"progressive": True, "quality": 60}),
+        ("c.jpg", colour.convert("CMYK"), {}), ("d.jpg", colour.convert("L"), {}),
+        ("a.png", colour, {"exif": exif}), ("b.png", alpha, {}), ("c.png", colour.quantize(16), {}),
+        ("d.png", Image.fromarray(picture(rng, channels=1).astype(np.uint16) * 257), {}),
+        ("a.webp", colour, {"quality": 70, "exif": exif}), ("b.webp", alpha, {"lossless": True}),
+        ("a.tif", colour, {"exif": exif}), ("b.tif", colour, {"compression": "tiff_lzw"}),
+        ("c.tif", alpha, {"compression": "tiff_adobe_deflate"}), ("d.tif", colour, {"compression": "jpeg"}),
+        ("e.tif", colour.convert("1"), {"compression": "group4"}), ("a.bmp", colour, {}),
+        ("b.bmp", colour.quantize(8), {}),
+        ("a.gif", colour.quantize(32), {}), ("a.avif", colour, {"quality": 60}),
+    ]  # fmt: skip
+    for name, image, options in saves:
+        buffer = io.BytesIO()
+        with contextlib.suppress(KeyError, OSError):  # a format that this Pillow cannot write
+            image.save(buffer, {"jpg": "JPEG", "tif": "TIFF"}.get(name[2:], name[2:].upper()), **options)
+            yield name, buffer.getvalue()
+    import cv2
+
+    deep = cv2.imencode(".png", (picture(rng).astype(np.uint16) * 257))[1]
+    yield "e.png", deep.tobytes()
+
+
+def films(rng: np.random.Generator) -> Iterator[tuple[str, bytes]]:
+    import av
+
+    codecs = {"webm": "libvpx", "avi": "mjpeg", "gif": "gif", "apng": "apng", "ogv": "libtheora", "flv": "flv1"}
+    formats = {"gif": "rgb8", "apng": "rgb24", "avi": "yuvj420p"}
+    containers = {"mkv": "matroska", "ts": "mpegts", "ogv": "ogg"}
+    for ending in FILMS:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, f"a.{ending}")
+            try:
+                with av.open(str(path), "w", format=containers.get(ending, ending)) as out:
+                    stream = out.add_stream(codecs.get(ending, "libx264"), rate=Fraction(10))
+                    stream.width = stream.height = 40
+                    stream.pix_fmt = formats.get(ending, "yuv420p")
+                    for _ in range(4):
+                        frame = av.VideoFrame.from_ndarray(picture(rng), format="rgb24")
+                        out.mux(stream.encode(frame.reformat(format=stream.pix_fmt)))
+                    out.mux(stream.encode(None))
+            except (OSError, ValueError):  # a codec that this FFmpeg has not
+                continue
+            yield path.name, path.read_bytes()
+
+
+def networks(rng: np.random.Generator) -> Iterator[tuple[str, bytes]]:
+    from onnx import TensorProto, helper, numpy_helper
+
+    weights = {"w": rng.normal(size=(4, 3, 8, 8)).astype(np.float32), "d": rng.normal(size=(4, 8)).astype(np.float32)}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], strides=[8, 8]),
+        helper.make_node("GlobalAveragePool", ["c"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["f"]), helper.make_node("Gemm", ["f", "d"], ["y"]),
+    ]  # fmt: skip
+    graph = helper.make_graph(
+        nodes, "gate", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 112, 112])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 8])],
+        [numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    yield "gate.onnx", model.SerializeToString()
+
+
+def models(rng: np.random.Generator) -> Iterator[tuple[str, bytes]]:
+    from ficgan.config import ModelConfig
+    from ficgan.faces import Alignment
+    from ficgan.identity import IdentityBank
+    from ficgan.models import FICGAN, CheckpointHeader, save_checkpoint
+
+    sizes = ModelConfig(
+        resolution=16, id_dim=8, w_dim=8, spatial_channels=4, channel_base=64, channel_max=8, mapping_layers=1
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "m.safetensors")
+        save_checkpoint(path, FICGAN(sizes), CheckpointHeader(model=sizes, alignment=Alignment().to_dict()))
+        yield "model.safetensors", path.read_bytes()
+        codes = rng.normal(size=(12, 8))
+        IdentityBank.from_codes(codes, range(12), np.ones((12, 1)), ("Female",)).save(path)
+        yield "bank.safetensors", path.read_bytes()
+
+
+def archives(rng: np.random.Generator) -> Iterator[tuple[str, bytes]]:
+    members = []
+    for name in ("p/a.png", "p/b.jpg", "q/c.png"):
+        buffer = io.BytesIO()
+        Image.fromarray(picture(rng, 20)).save(buffer, "PNG" if name.endswith("png") else "JPEG")
+        members.append((name, buffer.getvalue()))
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for name, data in members:
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            tar.addfile(entry, io.BytesIO(data))
+    yield "a.tar", packed.getvalue()
+    for number, method in enumerate((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)):
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w", method) as archive:
+            for name, data in members:
+                archive.writestr(name, data)
+        yield f"{number}.zip", packed.getvalue()
+
+
+def tables(rng: np.random.Generator) -> Iterator[tuple[str, bytes]]:
+    text = io.StringIO()
+    rows = [[f"{n}.png", n // 2, ("Female", "Male")[n % 2], 20 + n, "train"] for n in range(8)]
+    csv.writer(text).writerows([["file", "person", "gender", "age", "split"], *rows])
+    yield "labels.csv", text.getvalue().encode()
+    lines = ["8", "Male Smiling", *(f"{n}.png {(-1) ** n} {(-1) ** (n // 2)}" for n in range(8))]
+    yield "list_attr_celeba.txt", "\n".join(lines).encode()
+
+
+def settings(rng: np.random.Generator) -> Iterator[tuple[str, bytes]]:
+    for path in sorted((Path(__file__).resolve().parents[1] / "configs").glob("*.yaml")):
+        yield path.name, path.read_bytes()
+
+
+def projects(rng: np.random.Generator) -> Iterator[tuple[str, bytes]]:
+    from ficgan.video.media import VideoInfo
+    from ficgan.video.project import Project, Source
+    from ficgan.video.tracks import Track
+
+    boxes = np.array([[1, 2, 13, 14], [2, 2, 14, 14]], np.float32)
+    track = Track(
+        1, 0, boxes, np.zeros((2, 5, 2), np.float32), np.ones(2, np.float32), np.zeros(2, np.uint8), 1
+    )
+    source = Source.of("film.mp4", VideoInfo(64, 48, Fraction(1, 25), None, 2, None))
+    made = Project(source, np.arange(2), [track], analysis="0123456789abcdef")
+    with tempfile.TemporaryDirectory() as folder:
+        made.save(Path(folder, "p"))
+        for name in ("project.json", "tracks.jsonl"):
+            yield name, Path(folder, "p", name).read_bytes()
+
+
+def clouds(rng: np.random.Generator) -> Iterator[tuple[str, bytes]]:
+    from ficgan.pointcloud.cloud import Cloud
+    from ficgan.pointcloud.files import write_cloud
+
+    away = rng.normal(size=(60, 3))
+    away /= np.linalg.norm(away, axis=1, keepdims=True)
+    cloud = Cloud(away * [0.09, 0.12, 0.1], rng.integers(0, 256, (60, 3)).astype(np.uint8), away)
+    with tempfile.TemporaryDirectory() as folder:
+        for ending in CLOUDS:
+            for binary in (True, False):
+                path = Path(folder, f"{'b' if binary else 'a'}.{ending}")
+                plain = cloud if ending in ("ply", "pcd", "npz") else Cloud(cloud.points)
+                with contextlib.suppress(Exception):  # a format that has not both
+                    write_cloud(path, plain, binary=binary)
+                    yield path.name, path.read_bytes()
+
+
+# -- how they are read -------------------------------------------------------------------------------------------------
+
+
+def read_photo(path: Path, out: Path) -> None:
+    from ficgan.images import encode_image, read_image
+
+    photo = read_image(path)
+    for name in ("a.png", "a.jpg"):
+        with contextlib.suppress(_own_errors()):
+            (out / name).write_bytes(encode_image(out / name, photo, photo.rgb.copy(), synthetic=True))
+
+
+def read_film(path: Path, out: Path) -> None:
+    from ficgan.video.read import open_video
+
+    with open_video(path) as source:
+        for number, frame in enumerate(source.frames()):
+            assert frame.image.dtype == np.uint8
+            if number > 200:
+                break
+
+
+def read_network(path: Path, out: Path) -> None:
+    from ficgan.faces import get_recognizer
+
+    gate = get_recognizer(f"onnx:{path}")
+    gate.embed_aligned(np.zeros((1, 112, 112, 3), np.uint8))  # type: ignore[attr-defined]
+
+
+def read_model(path: Path, out: Path) -> None:
+    if path.name.startswith("bank"):
+        from ficgan.identity import IdentityBank
+
+        IdentityBank.load(path).k_same(4, "key", seed=1 << 70)
+    else:
+        from ficgan.models import load_checkpoint
+
+        load_checkpoint(path)
+
+
+def read_archive(path: Path, out: Path) -> None:
+    from ficgan.data import open_faces
+
+    faces = open_faces([path], resolution=8)
+    for index in range(min(len(faces), 8)):
+        faces.load(index)
+
+
+def read_table(path: Path, out: Path) -> None:
+    from ficgan.data.labels import Labels
+
+    Labels.read(path).match([f"{n}.png" for n in range(8)], source="the table")
+
+
+def read_settings(path: Path, out: Path) -> None:
+    from ficgan.config import load_config
+
+    load_config(path)
+
+
+def read_project(path: Path, out: Path) -> None:
+    from ficgan.video.project import Project
+
+    for name, data in projects(np.random.default_rng(0)):  # the other file is sound, and of the same analysis
+        other = path.with_name(name)
+        if not other.exists():
+            other.write_bytes(data)
+    project = Project.load(path.parent)
+    project.decider().exemptions(project.tracks)
+
+
+def read_cloud(path: Path, out: Path) -> None:
+    from ficgan.pointcloud.files import read_cloud as read
+
+    notes: list[str] = []
+    read(path, notes=notes, check=False)
+
+
+KINDS: dict[str, tuple[Callable[[np.random.Generator], Iterator[tuple[str, bytes]]], Reader]] = {
+    "photo": (photos, read_photo), "film": (films, read_film), "onnx": (networks, read_network),
+    "model": (models, read_model), "archive": (archives, read_archive), "table": (tables, read_table),
+    "settings": (settings, read_settings), "project": (projects, read_project), "cloud": (clouds, read_cloud),
+}  # fmt: skip
+
+
+def _own_errors() -> type[Exception]:
+    from ficgan.errors import FicganError
+
+    return FicganError
+
+
+# -- mutations ---------------------------------------------------------------------------------------------------------
+
+EDGES = [0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF]
+WORDS = [b"NaN", b"-1", b"1e999", b"99999999999999999999", b"null", b"[]", b"{}", b"../../x", b"\xff\xfe", b"\0", b'"']
+
+
+def mutate(data: bytes, other: bytes, rng: np.random.Generator) -> bytes:
+    """One to four changes: bits, bytes, sizes at their edges, cuts, repeats, pieces of another file, words."""
+    out = bytearray(data)
+    for _ in range(min(4, int(rng.geometric(0.6)))):
+        if not out:
+            break
+        at, length = int(rng.integers(len(out))), int(rng.integers(1, 65))
+        if rng.random() < 0.25:  # most formats decide at their beginning
+            at = min(at, int(rng.integers(1, 200)))
+        match int(rng.integers(9)):
+            case 0:
+                out[at] ^= 1 << int(rng.integers(8))
+            case 1:
+                out[at] = int(rng.integers(256))
+            case 2:
+                size = int(rng.choice([1, 2, 4, 8]))
+                value = int(rng.choice(EDGES)) & (256**size - 1)
+                out[at : at + size] = value.to_bytes(size, "little" if rng.random() < 0.5 else "big")
+            case 3:
+                del out[at : len(out) if rng.random() < 0.3 else at + length]
+            case 4:
+                out[at:at] = out[at : at + length] * int(rng.integers(1, 20))
+            case 5:
+                out[at:at] = bytes(rng.integers(0, 256, length, dtype=np.uint8))
+            case 6:
+                begin = int(rng.integers(max(1, len(other))))
+                out[at : at + length] = other[begin : begin + length]
+            case 7:
+                out[at : at + int(rng.integers(0, 8))] = WORDS[int(rng.integers(len(WORDS)))]
+            case _:
+                digits = [n for n, byte in enumerate(out) if 48 <= byte <= 57]
+                if digits:
+                    place = digits[int(rng.integers(len(digits)))]
+                    out[place : place + 1] = WORDS[int(rng.integers(len(WORDS)))]
+    return _with_checksums(bytes(out)) if rng.random() < 0.7 else bytes(out)
+
+
+def _with_checksums(data: bytes) -> bytes:
+    """A PNG whose checksums are right, so that its decoder is reached; any other file as it is."""
+    if not data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return data
+    out, at = bytearray(data), 8
+    while at + 12 <= len(out):
+        end = at + 8 + int.from_bytes(out[at : at + 4], "big")
+        if end + 4 > len(out):
+            break
+        out[end : end + 4] = zlib.crc32(out[at + 4 : end]).to_bytes(4, "big")
+        at = end + 4
+    return bytes(out)
+
+
+# -- children ----------------------------------------------------------------------------------------------------------
+
+
+def run_case(reader: Reader, name: str, data: bytes, work: Path) -> str:
+    """"read", "refused", or what went wrong. The child sees the folders `in`, `out` and `tmp` of `work`."""
+    folders = {part: work / part for part in ("in", "out", "tmp")}
+    for folder in folders.values():
+        for path in sorted(folder.rglob("*"), reverse=True) if folder.exists() else ():
+            path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+        folder.mkdir(exist_ok=True)
+    path = folders["in"] / name
+    path.write_bytes(data)
+    report, told = os.pipe()
+    pid = os.fork()
+    if not pid:
+        _child(reader, path, folders, told)
+    os.close(told)
+    status = _wait(pid)
+    with os.fdopen(report, "rb") as file:
+        said = file.read().decode("utf-8", "replace")
+    strangers = [
+        str(found.relative_to(work)) for found in work.rglob("*")
+        if found.is_file() and found != path and folders["out"] not in found.parents
+        and (found.name not in ("project.json", "tracks.jsonl"))
+    ]  # fmt: skip
+    if strangers:
+        return f"wrote {strangers}"
+    if status is None:
+        return f"hung for {PATIENCE} s"
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        return f"took more than {SECONDS} s" if number == signal.SIGXCPU else f"died of signal {number}"
+    return said or f"ended with {os.WEXITSTATUS(status)} and said nothing"
+
+
+def _wait(pid: int) -> int | None:
+    end = time.monotonic() + PATIENCE
+    pause = 0.001
+    while time.monotonic() < end:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return status
+        time.sleep(pause)
+        pause = min(0.05, pause * 1.5)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return None
+
+
+def _child(reader: Reader, path: Path, folders: dict[str, Path], told: int) -> None:
+    said = "raised nothing"
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os.dup2(null, 2)
+        os.chdir(folders["tmp"])
+        tempfile.tempdir = os.environ["TMPDIR"] = str(folders["tmp"])
+        mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        seconds = int(used.ru_utime + used.ru_stime) + SECONDS
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 2))
+        resource.setrlimit(resource.RLIMIT_AS, (mapped + MEMORY, mapped + MEMORY))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        reader(path, folders["out"])
+        said = "read"
+    except MemoryError:
+        said = f"needed more than {MEMORY >> 20} MB"
+    except BaseException as error:
+        own = isinstance(error, _own_errors())
+        text = " ".join(str(error).split())
+        said = "refused" if own and text and "\n" not in str(error) else f"raised {type(error).__name__}: {text[:300]}"
+    finally:
+        os.write(told, said.encode("utf-8", "replace"))
+        os._exit(0)
+
+
+def _until_interrupted(count: int) -> Iterator[int]:
+    """0 … count − 1; Ctrl-C ends it after the case in hand, and what was counted is told."""
+    asked: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
+    for number in range(count):
+        if asked:
+            break
+        yield number
+    signal.signal(signal.SIGINT, before)
+
+
+def fuzz(count: int, kinds: list[str], seed: int, keep: Path | None) -> tuple[Counter[tuple[str, str]], list[str]]:
+    """Counts of (kind, outcome) and what went wrong."""
+    rng = np.random.default_rng(seed)
+    seeds = [Seed(kind, name, data) for kind in kinds for name, data in KINDS[kind][0](rng)]
+    by_kind = {kind: [one for one in seeds if one.kind == kind] for kind in kinds}
+    counts: Counter[tuple[str, str]] = Counter()
+    wrong: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for one in seeds:  # sound files are read
+            outcome = run_case(KINDS[one.kind][1], one.name, one.data, Path(folder))
+            if outcome != "read":
+                wrong.append(f"{one.kind} {one.name}, not mutated: {outcome}")
+        for number in _until_interrupted(count):
+            case = np.random.default_rng([seed, number])
+            kind = kinds[number % len(kinds)]
+            one, other = (by_kind[kind][int(case.integers(len(by_kind[kind])))] for _ in range(2))
+            data = mutate(one.data, other.data, case)
+            outcome = run_case(KINDS[kind][1], one.name, data, Path(folder))
+            short = outcome if outcome in ("read", "refused") else "wrong"
+            counts[kind, short] += 1
+            if short == "wrong":
+                wrong.append(f"{kind} {one.name}, case {number} of seed {seed}: {outcome}")
+                if keep is not None:
+                    keep.mkdir(parents=True, exist_ok=True)
+                    (keep / f"{kind}-{seed}-{number}-{one.name}").write_bytes(data)
+    return counts, wrong
+
+
+def warm() -> None:
+    """Import what the children need, once."""
+    import av
+    import cv2
+    import onnx
+    import onnxruntime
+
+    import ficgan.images
+    import ficgan.models
+    import ficgan.pointcloud.files
+    import ficgan.video.project
+
+    cv2.setNumThreads(1)
+    av.logging.set_level(av.logging.PANIC)
+    assert onnx and onnxruntime and ficgan.images and ficgan.models and ficgan.pointcloud.files and ficgan.video.project
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--count", type=int, default=300, help="mutated files, over all kinds")
+    parser.add_argument("--kinds", default=",".join(KINDS), help="which, with commas")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", type=Path, help="folder for the files that went wrong")
+    given = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    warm()
+    began = time.monotonic()
+    counts, wrong = fuzz(given.count, given.kinds.split(","), given.seed, given.keep)
+    for line in wrong:
+        print(line, file=sys.stderr)
+    table: dict[str, dict[str, int]] = {}
+    for (kind, outcome), number in sorted(counts.items()):
+        table.setdefault(kind, {})[outcome] = number
+    seconds = round(time.monotonic() - began)
+    print(json.dumps({"files": counts.total(), "wrong": len(wrong), "kinds": table, "seconds": seconds}))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
