@@ -36,6 +36,7 @@ COMMANDS = {
     "analyse": Entry("ficgan.cli.film:analyse", "Find the faces of a film and write a project to review."),
     "render": Entry("ficgan.cli.film:render", "Apply a reviewed project to its film."),
     "purge": Entry("ficgan.cli.purge:purge", "Remove project folders and remains of interrupted films."),
+    "pipe": Entry("ficgan.cli.pipe:pipe", "Replace the faces in raw frames, from stdin to stdout."),
     "train": Entry("ficgan.cli.train:train", "Train the model."),
     "align": Entry("ficgan.cli.train:align", "Turn raw photos into an aligned training set."),
     "fit-appearance": Entry("ficgan.cli.train:fit_appearance", "Fit the linear appearance model to an aligned set."),
