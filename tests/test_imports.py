@@ -62,6 +62,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     | {"anonymizers", "attacks", "models", "faces", "identity", "images", "policy", "deidentify", "data", "pretrained"}
     | {"configs", "results", "verification", "pointcloud", "face_model", "frame_model", "frame"},
     "pointcloud": LEAVES | {"anonymizers", "images"},
+    "records": LEAVES | {"images", "video"},
     "diagnosis": LEAVES | {"ops", "models", "faces", "pretrained"},
 }
 TORCH_ONLY = ("losses",)

@@ -36,6 +36,8 @@ COMMANDS = {
     "analyse": Entry("ficgan.cli.film:analyse", "Find the faces of a film and write a project to review."),
     "render": Entry("ficgan.cli.film:render", "Apply a reviewed project to its film."),
     "purge": Entry("ficgan.cli.purge:purge", "Remove project folders and remains of interrupted films."),
+    "report": Entry("ficgan.cli.records:report", "Make one page for a data protection officer from side-cars."),
+    "export": Entry("ficgan.cli.records:export", "Write the boxes of faces for COCO or CVAT."),
     "pipe": Entry("ficgan.cli.pipe:pipe", "Replace the faces in raw frames, from stdin to stdout."),
     "train": Entry("ficgan.cli.train:train", "Train the model."),
     "align": Entry("ficgan.cli.train:align", "Turn raw photos into an aligned training set."),
