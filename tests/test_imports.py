@@ -62,6 +62,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     | {"anonymizers", "attacks", "models", "faces", "identity", "images", "policy", "deidentify", "data", "pretrained"}
     | {"configs", "results", "verification", "pointcloud", "face_model", "frame_model", "frame"},
     "pointcloud": LEAVES | {"anonymizers", "images"},
+    "service": LEAVES | {"images", "results"},
     "records": LEAVES | {"images", "video"},
     "diagnosis": LEAVES | {"ops", "models", "faces", "pretrained"},
 }
