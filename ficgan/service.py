@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import hmac
-import json
 import logging
 import math
 import time
@@ -14,10 +13,10 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.records.photo import NewPhoto, as_json, new_photo
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["Limits", "RateLimit", "make_app"]
 
 log = logging.getLogger("ficgan.service")
-SUFFIXES = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "TIFF": ".tif", "AVIF": ".avif", "HEIF": ".heic"}
 TYPES = {
     ".jpg": "image/jpeg", ".png": "image/png", ".webp": "image/webp", ".tif": "image/tiff", ".avif": "image/avif",
     ".heic": "image/heic",
@@ -119,28 +117,12 @@ def make_app(
     inside = 0
     """Requests that are read, wait or are worked on."""
 
-    def changed(data: bytes) -> tuple[bytes, str, dict[str, Any]]:
-        """One photo: its new file, the file's type, and what was done. Runs in a thread."""
-        from ficgan.arrays import content_key
-        from ficgan.images import encode_image, read_image
-
-        photo = read_image("photo", max_pixels=limits.pixels, data=data)
-        result = engine(photo.rgb, key=content_key(photo.rgb))
-        if result.uncovered:
-            raise Refusal(422, f"{_faces(result.uncovered)} could not be covered, so nothing is given out")
-        if result.reidentified and not allow_recognised:
-            raise Refusal(422, f"{_faces(result.reidentified)} would still be recognised, so nothing is given out")
-        if require_face and not result.faces:
-            raise Refusal(422, "no face was found in the photo, so nothing is given out")
-        path = Path("photo" + SUFFIXES.get(photo.format, ".png"))
-        synthetic = tag and any(face.action in ("generated", "retried") for face in result.faces)
-        made = encode_image(path, photo, result.image, synthetic=synthetic)
-        height, width = result.image.shape[:2]
-        record = {
-            "size": [width, height], "reidentified": result.reidentified,
-            "notes": [*photo.notes, *result.audit.get("notes", ())],
-        }  # fmt: skip
-        return made, TYPES[path.suffix], {**result.audit, **record}
+    def changed(data: bytes) -> NewPhoto:
+        """Runs in a thread."""
+        made = new_photo(engine, data, max_pixels=limits.pixels, tag=tag, require_face=require_face)
+        if made.reidentified and not allow_recognised:
+            raise Refusal(422, f"{_faces(made.reidentified)} would still be recognised, so nothing is given out")
+        return made
 
     async def photo(request: Request) -> Response:
         nonlocal inside
@@ -153,18 +135,22 @@ def make_app(
         inside += 1
         try:
             data = await _body(request, limits)
-            made, kind, record = await asyncio.get_running_loop().run_in_executor(pool, changed, data)
+            made = await asyncio.get_running_loop().run_in_executor(pool, changed, data)
         finally:
             inside -= 1
+        kind = TYPES[made.suffix]
         if "application/json" in request.headers.get("accept", ""):
-            text = {"type": kind, "image": base64.b64encode(made).decode(), "record": record}
-            return Response(json.dumps(text, default=_plain), media_type="application/json", headers=_HEADERS)
-        faces = record.get("faces", [])
+            record = {
+                **made.audit, "size": made.size, "reidentified": made.reidentified,
+                "notes": [*made.notes, *made.audit.get("notes", ())],
+            }  # fmt: skip
+            text = as_json({"type": kind, "image": base64.b64encode(made.data).decode(), "record": record})
+            return Response(text, media_type="application/json", headers=_HEADERS)
         counts = {
-            "Ficgan-Faces": str(len(faces)), "Ficgan-Reidentified": str(record["reidentified"]),
-            "Ficgan-Masked": str(sum(face.get("action") == "masked" for face in faces)),
+            "Ficgan-Faces": str(len(made.actions)), "Ficgan-Reidentified": str(made.reidentified),
+            "Ficgan-Masked": str(made.actions.count("masked")),
         }  # fmt: skip
-        return Response(made, media_type=kind, headers={**_HEADERS, **counts})
+        return Response(made.data, media_type=kind, headers={**_HEADERS, **counts})
 
     async def health(request: Request) -> Response:
         busy = {"ok": True, "version": version, "working": min(inside, limits.jobs),
@@ -241,10 +227,6 @@ async def _body(request: Request, limits: Limits) -> bytes:
         raise Refusal(400, "the body is empty; send the photo itself")
     return bytes(data)
 
-
-def _plain(value: Any) -> Any:
-    """NumPy's numbers and arrays as JSON knows them."""
-    return value.tolist()
 
 
 def _faces(number: int) -> str:

@@ -98,6 +98,11 @@ def serve(host: str, port: int, token_file: str | None, quiet: bool, **given: An
     with _bound(host, port) as listening, contextlib.redirect_stdout(sys.stderr):
         exemplar = [given["exemplar"]] if given["exemplar"] is not None else []
         settings["exemplar"] = next(iter(opts.photos(exemplar, "--exemplar", given)), None)
+        if given["scale"] is not None:
+            from ficgan.faces import DetectAt, get_detector
+
+            detector = get_detector(given["detector"], threshold=given["thresh"], scale=1.0, device=given["device"])
+            settings["detector"] = DetectAt(detector, given["scale"])
         engine = _deid.make_engine(**settings, **opts.background(given))
         app = make_app(
             engine, limits, token=token, version=__version__, tag=given["tag"], require_face=given["require_face"],
