@@ -10,8 +10,8 @@ import logging
 import multiprocessing
 import os
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -155,16 +155,21 @@ class Manifest:
     Args:
         path: file on this machine.
         run: what must be the same in all parts of a run.
+        present: results that are there; what is done and no longer there counts as not done. None: all are.
 
     Raises:
         UsageError: it is of another run, or another process writes it.
     """
 
-    def __init__(self, path: Path, run: Mapping[str, Any]) -> None:
-        self.path = path
+    def __init__(self, path: Path, run: Mapping[str, Any], present: Container[str] | None = None) -> None:
+        self.path, self._present = path, present
         self._run = json.loads(json.dumps(run))
-        self.settled: dict[str, dict[str, Any]] = {}
-        """The last line of each input."""
+        self.done: set[str] = set()
+        """Inputs that have their result."""
+        self.failed: dict[str, str] = {}
+        """Inputs that failed at last, and why; the next run tries them again."""
+        self.sums: Counter[str] = Counter()
+        """Faces, masked and reidentified of what is done."""
         self._file: BinaryIO
 
     def __enter__(self) -> Self:
@@ -200,8 +205,9 @@ class Manifest:
                 raise UsageError(
                     f"{self.path}: belongs to a run with other options or folders; choose another output folder"
                 )
-            if "input" in entry:
-                self.settled[str(entry["input"])] = entry
+            if "input" in entry and (self._present is None or entry["state"] != "done"
+                                     or entry["output"] in self._present):  # fmt: skip
+                self._settle(entry)
             whole += len(line)
         self._file.truncate(whole)
         if whole == 0:
@@ -209,21 +215,22 @@ class Manifest:
 
     def add(self, entry: Mapping[str, Any]) -> None:
         """Settle an input."""
-        self.settled[str(entry["input"])] = dict(entry)
+        self._settle(entry)
         self._line(entry)
+
+    def _settle(self, entry: Mapping[str, Any]) -> None:
+        name = str(entry["input"])
+        if entry["state"] == "done":
+            self.failed.pop(name, None)
+            self.done.add(name)
+            self.sums.update({key: entry.get(key, 0) for key in ("faces", "masked", "reidentified")})
+        else:
+            self.failed[name] = str(entry.get("error", ""))
 
     def _line(self, entry: Mapping[str, Any]) -> None:
         self._file.write(json.dumps(entry, separators=(",", ":")).encode() + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
-
-    def forget(self, job: Job) -> None:
-        """Settle an input anew: its result is no longer there."""
-        self.settled.pop(job.input, None)
-
-    def is_done(self, job: Job) -> bool:
-        """Whether the input has its result; files that failed are tried again by the next run."""
-        return self.settled.get(job.input, {}).get("state") == "done"
 
 
 # -- the work on one photo -------------------------------------------------------------------------------------------
@@ -412,6 +419,7 @@ def ray_engine(jobs: int, *, address: str | None = None, batch: int = 8) -> Engi
         FicganError: Ray is missing, or there is no cluster at the address.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing of a run goes anywhere
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")  # a busy machine takes longer than the usual 60
     try:
         import ray
         import ray.data
@@ -420,11 +428,13 @@ def ray_engine(jobs: int, *, address: str | None = None, batch: int = 8) -> Engi
 
     def lines(task: Task, todo: Sequence[Job]) -> Iterator[dict[str, Any]]:
         if not ray.is_initialized():
-            given: dict[str, Any] = {"num_cpus": jobs + 1} if address is None else {"address": address}
+            here = {"num_cpus": jobs + 1, "object_store_memory": 128 << 20}  # names go through it, no photos
+            given: dict[str, Any] = here if address is None else {"address": address}
             try:
                 ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR", **given)
-            except (ConnectionError, RuntimeError, ValueError) as error:
-                raise FicganError(f"no Ray cluster at {address}: {' '.join(str(error).split())}") from error
+            except Exception as error:  # Ray raises all kinds of them
+                where = "cannot be started here" if address is None else f"is not to be had at {address}"
+                raise FicganError(f"a Ray cluster {where}: {' '.join(str(error).split())}") from error
         context = ray.data.DataContext.get_current()
         context.max_errored_blocks = -1  # what is lost is missed by `run`, and done again
         context.enable_progress_bars = False
@@ -457,7 +467,7 @@ def run(
         retries: how often a photo is tried again whose worker died, or whose failure may pass.
         progress: called with the number done, the number of all, and a name.
     """
-    todo = [job for job in jobs if not manifest.is_done(job)]
+    todo = [job for job in jobs if job.input not in manifest.done]
     settled = len(jobs) - len(todo)
     for attempt in range(1, retries + 2):
         left = {job.input: job for job in todo}

@@ -88,7 +88,7 @@ def settle(source: Path | str, out: Path | str, workers: Inline, manifest: Path,
     jobs, _ = plan(here, Place(str(out)))
     with Manifest(manifest, {"out": str(out)}) as settled:
         run(Task(str(source), str(out), **task), jobs, settled, workers)
-        return settled.settled
+    return {line["input"]: line for line in lines(manifest)[1:]}
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -207,13 +207,15 @@ def test_results_of_others_are_not_overwritten(source: Path, tmp_path: Path) -> 
 def test_a_manifest_belongs_to_one_run_and_one_process(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     with Manifest(path, {"k": 2}) as first:
-        first.add({"input": "a", "state": "done"})
+        first.add({"input": "a", "output": "a", "state": "done", "faces": 2})
         with pytest.raises(UsageError, match="another run writes it"):
             Manifest(path, {"k": 2}).__enter__()
     with pytest.raises(UsageError, match="other options"):
         Manifest(path, {"k": 3}).__enter__()
     with Manifest(path, {"k": 2}) as again:
-        assert again.is_done(Job("a", "a")) and not again.is_done(Job("b", "b"))
+        assert again.done == {"a"} and again.sums["faces"] == 2
+    with Manifest(path, {"k": 2}, present=["b"]) as again:  # its result is gone
+        assert again.done == set() and again.sums["faces"] == 0
     path.write_bytes(path.read_bytes() + b"nonsense\n")
     with pytest.raises(UsageError, match="line 3 is damaged"):
         Manifest(path, {"k": 2}).__enter__()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,29 +95,23 @@ def bulk(source: str, out: str, report: Progress, **given: Any) -> tuple[Summary
         if given["engine"] == "ray"
         else local_engine(count)
     )
-    with Manifest(manifest, {"source": source, "target": out, "options": options}) as settled:
-        present = {name for name, _ in there.files()} if settled.settled else set()
-        for job in jobs:
-            if settled.is_done(job) and job.output not in present:
-                settled.forget(job)
-        before = sum(map(settled.is_done, jobs))
+    present = {name for name, _ in there.files()} if manifest.exists() else set()
+    with Manifest(manifest, {"source": source, "target": out, "options": options}, present) as settled:
+        before = sum(job.input in settled.done for job in jobs)
         report.begin(len(jobs))
         try:
             run(task, jobs, settled, engine, retries=given["retries"], progress=report)
         except KeyboardInterrupt:
             raise KeyboardInterrupt("the same command does the rest") from None
-        lines = [settled.settled[job.input] for job in jobs]
-    failed = [line for line in lines if line["state"] != "done"]
-    for line in failed[:20]:
-        report.error(str(line["error"]))
+    failed = [job.input for job in jobs if job.input not in settled.done]
+    for name in failed[:20]:
+        report.error(settled.failed.get(name, name))
     if len(failed) > 20:
         report.error(f"and {len(failed) - 20} more, in {manifest}")
-    sums: Counter[str] = Counter()
-    for line in lines:
-        sums.update({name: line.get(name, 0) for name in ("faces", "masked", "reidentified")})
+    sums = settled.sums
     unread = given["verify"] is False and given["mode"] == "ficgan"
     summary = {
-        "inputs": len(jobs), "done": len(lines) - len(failed), "failed": len(failed), "before": before,
+        "inputs": len(jobs), "done": len(jobs) - len(failed), "failed": len(failed), "before": before,
         "faces": sums["faces"], "masked": sums["masked"], "reidentified": None if unread else sums["reidentified"],
         "skipped": others, "manifest": str(manifest),
     }  # fmt: skip
