@@ -9,6 +9,9 @@ import json
 import logging
 import multiprocessing
 import os
+import signal
+import sys
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -381,9 +384,9 @@ def local_engine(jobs: int) -> Engine:
 
 def _serve(connection: Connection, task: Task) -> None:
     """A worker's process: says that it is ready, then answers each job."""
-    import signal
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the run, which ends this
+    sys.stdout.flush()
+    os.dup2(2, 1)  # what libraries print must not mix with the run's summary
     try:
         worker = Worker(task)
     except FicganError as error:
@@ -427,14 +430,7 @@ def ray_engine(jobs: int, *, address: str | None = None, batch: int = 8) -> Engi
         raise FicganError("--engine ray needs Ray Data: pip install 'ficgan[bulk]'; or take --engine local") from error
 
     def lines(task: Task, todo: Sequence[Job]) -> Iterator[dict[str, Any]]:
-        if not ray.is_initialized():
-            here = {"num_cpus": jobs + 1, "object_store_memory": 128 << 20}  # names go through it, no photos
-            given: dict[str, Any] = here if address is None else {"address": address}
-            try:
-                ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR", **given)
-            except Exception as error:  # Ray raises all kinds of them
-                where = "cannot be started here" if address is None else f"is not to be had at {address}"
-                raise FicganError(f"a Ray cluster {where}: {' '.join(str(error).split())}") from error
+        _connect(ray, jobs, address)
         context = ray.data.DataContext.get_current()
         context.max_errored_blocks = -1  # what is lost is missed by `run`, and done again
         context.enable_progress_bars = False
@@ -444,10 +440,36 @@ def ray_engine(jobs: int, *, address: str | None = None, batch: int = 8) -> Engi
             _Actor, fn_constructor_args=(task,), batch_size=batch, num_cpus=1, max_restarts=-1, max_task_retries=2,
             compute=ray.data.ActorPoolStrategy(size=min(jobs, len(names))),
         )  # fmt: skip
-        for row in made.iter_rows():
-            yield json.loads(row["line"])
+        try:
+            for row in made.iter_rows():
+                yield json.loads(row["line"])
+        except BaseException:
+            ray.shutdown()  # in order, before the interpreter takes its threads down
+            raise
 
     return lines
+
+
+def _connect(ray: Any, jobs: int, address: str | None) -> None:
+    """Join the cluster, or start one here. On a busy machine that may fail the first time: Ray waits only 30 s."""
+    here = {"num_cpus": jobs + 1, "object_store_memory": 128 << 20}  # names go through it, no photos
+    given: dict[str, Any] = here if address is None else {"address": address}
+    attempts = 3 if address is None else 1
+    for attempt in range(1, attempts + 1):
+        if ray.is_initialized():
+            return
+        handler = signal.getsignal(signal.SIGTERM)
+        try:
+            ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR", **given)
+        except Exception as error:  # Ray raises all kinds of them
+            ray.shutdown()
+            if attempt == attempts:
+                where = "cannot be started here" if address is None else f"is not to be had at {address}"
+                raise FicganError(f"a Ray cluster {where}: {' '.join(str(error).split())}") from error
+            log.warning("a Ray cluster could not be started; trying again")
+        finally:
+            if handler is not None and threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, handler)  # Ray puts its own there, which ends the process at once
 
 
 # -- the run ---------------------------------------------------------------------------------------------------------

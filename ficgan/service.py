@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.records.photo import NewPhoto, as_json, new_photo

@@ -35,9 +35,9 @@ JPEG = {"Content-Type": "image/jpeg"}
 TOKEN = "a-token-of-twenty-letters"
 
 
-def coded(format: str = "PNG", size: tuple[int, int] = (48, 32), colour: Any = (30, 60, 200), mode: str = "RGB") -> bytes:
+def coded(format: str = "PNG", size: tuple[int, int] = (48, 32)) -> bytes:
     file = io.BytesIO()
-    Image.new(mode, size, colour).save(file, format)
+    Image.new("RGB", size, (30, 60, 200)).save(file, format)
     return file.getvalue()
 
 
@@ -49,7 +49,8 @@ def stand_in(change: Callable[[Result], None] = lambda result: None) -> Callable
         out = image.copy()
         out[8:20, 8:20] = (255, 0, 0)
         face = FaceResult(np.array([8, 8, 20, 20], np.float32), np.zeros((5, 2), np.float32), np.float32(0.9), k=3000)
-        result = Result(out, [face], {"mode": "ficgan", "faces": [face.to_dict()]}, np.ones(image.shape[:2], np.float32))
+        audit = {"mode": "ficgan", "faces": [face.to_dict()]}
+        result = Result(out, [face], audit, np.ones(image.shape[:2], np.float32))
         change(result)
         return result
 
@@ -97,7 +98,8 @@ def test_a_photo_comes_back_as_it_was_coded(format: str, kind: str, back: str) -
 
 
 def test_json_holds_photo_and_record() -> None:
-    answer = client().post("/photo", content=coded(), headers={"Content-Type": "image/png", "Accept": "application/json"})
+    headers = {"Content-Type": "image/png", "Accept": "application/json"}
+    answer = client().post("/photo", content=coded(), headers=headers)
     tree = answer.json()
     image = Image.open(io.BytesIO(base64.b64decode(tree["image"])))
     assert image.size == (48, 32) and tree["type"] == "image/png"
@@ -124,7 +126,8 @@ def bomb(width: int, height: int) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(1 << 20))) + chunk(b"IEND", b"")
+    data = zlib.compress(bytes(1 << 20))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
 
 
 @pytest.mark.parametrize(
@@ -176,7 +179,9 @@ def empty(result: Result) -> None:
     [(uncover, {}, 422), (match, {}, 422), (match, {"allow_recognised": True}, 200), (empty, {}, 200),
      (empty, {"require_face": True}, 422)],
 )  # fmt: skip
-def test_what_is_unsafe_is_not_given_out(change: Callable[[Result], None], options: dict[str, bool], status: int) -> None:
+def test_what_is_unsafe_is_not_given_out(
+    change: Callable[[Result], None], options: dict[str, bool], status: int
+) -> None:
     answer = client(stand_in(change), **options).post("/photo", content=coded(), headers=JPEG)
     assert answer.status_code == status
     if status == 200:
@@ -279,7 +284,7 @@ def test_nothing_is_written() -> None:
         assert service.post("/photo", content=coded("JPEG")[:99], headers=JPEG).status_code == 422
         assert WRITES == []
         with contextlib.suppress(OSError):
-            open("/nowhere/at/all", "w")
+            Path("/nowhere/at/all").write_text("x")
         assert WRITES == ["/nowhere/at/all"]  # the hook is awake
     finally:
         _watching = False

@@ -223,8 +223,9 @@ class Run:
         notes = (*photo.notes, *conversions(job.output, photo)) if wanted else photo.notes
         height, width = result.image.shape[:2]
         return _Made(
-            data, actions, result.audit, notes, source, (width, height), synthetic, result.uncovered, result.reidentified
-        )
+            data, actions, result.audit, notes, source, (width, height), synthetic, result.uncovered,
+            result.reidentified,
+        )  # fmt: skip
 
     def _finish(self, job: Job, made: _Made) -> None:
         """Count, say and write."""

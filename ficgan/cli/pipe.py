@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Image = NDArray[np.uint8]
 
-__all__ = ["FORMATS", "RawFrames", "RawFormat", "pipe"]
+__all__ = ["FORMATS", "RawFormat", "RawFrames", "pipe"]
 
 FORMATS = ("rgb24", "bgr24", "yuv420p")
 MOST_PIXELS = 64_000_000

@@ -1,4 +1,4 @@
-"""`ficgan report` and `ficgan export`: what the side-cars of a folder say, as a page and as boxes for other programs."""
+"""`ficgan report` and `ficgan export`: what the side-cars of a folder say, as a page, and as boxes for annotators."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def report(
     grave = sum(face.why in GRAVE for face in faces)
     changed = sum(bool(record.problem) for record in found.records)
     summary: dict[str, Any] = {
-        "report": str(place), "records": len(found.records), "faces": sum(len(record.faces) for record in found.records),
+        "report": str(place), "records": len(found.records),
+        "faces": sum(len(record.faces) for record in found.records),
         "at_risk": len(faces), "unsafe": grave, "changed": changed, "unrecorded": len(found.unrecorded),
         "undone": len(found.undone), "damaged": len(found.damaged),
     }  # fmt: skip

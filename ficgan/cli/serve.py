@@ -162,5 +162,6 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(address)
         except OSError as error:
-            raise UsageError(f"{host}:{port} cannot be listened at ({error.strerror}); choose another --port") from error
+            told = f"{host}:{port} cannot be listened at ({error.strerror}); choose another --port"
+            raise UsageError(told) from error
         yield listening

@@ -225,8 +225,8 @@ def _counts(folder: Folder) -> str:
     actions = Counter(str(face["action"]) for record in photos for face in record.faces)
     named = {
         "generated": "replaced by a new face", "retried": "replaced, after at least one new face was still recognised",
-        "masked": "covered, because no new face was possible or good enough", "solid": "covered", "kept": "left as found",
-        "blurred": "blurred", "mosaic": "pixelated",
+        "masked": "covered, because no new face was possible or good enough", "solid": "covered",
+        "kept": "left as found", "blurred": "blurred", "mosaic": "pixelated",
     }  # fmt: skip
     rows = [("Photos", len(photos)), ("– without any face found", sum(not record.faces for record in photos))]
     rows += [("Faces in photos", sum(actions.values()))]
@@ -258,7 +258,8 @@ def _method(folder: Folder) -> str:
     if len(ways) > 12:
         parts.append(f"<p>And {len(ways) - 12} more combinations of settings, in the records.</p>")
     versions = ", ".join(sorted({str(record.data.get("ficgan", "unknown")) for record in folder.records}))
-    return f'<section><h2>Method</h2>{"".join(parts)}<p class="small">Version of ficgan: {_text(versions)}.</p></section>'
+    parts.append(f'<p class="small">Version of ficgan: {_text(versions)}.</p>')
+    return f"<section><h2>Method</h2>{''.join(parts)}</section>"
 
 
 def _sentences(record: Record) -> Iterator[str]:
@@ -302,7 +303,8 @@ def _sentences(record: Record) -> Iterator[str]:
         else:
             yield "The results were not looked through a second time."
     elif gate is not None:
-        yield f"Each new face was compared with its source by the recogniser {gate} (threshold {data.get('gate_threshold')})."
+        threshold = data.get("gate_threshold")
+        yield f"Each new face was compared with its source by the recogniser {gate} (threshold {threshold})."
     else:
         yield "No recogniser compared the results with their sources."
     if options.get("seed") is True:
@@ -362,8 +364,8 @@ def _not_seen(folder: Folder) -> str:
     said = parts or "<p>Nothing is recorded.</p>"
     if not folder.manifests:
         said += (
-            '<p class="small">There is no manifest here, so inputs that failed or were skipped cannot be listed. Compare '
-            "the number of files with that of the sources.</p>"
+            '<p class="small">There is no manifest here, so inputs that failed or were skipped cannot be listed. '
+            "Compare the number of files with that of the sources.</p>"
         )
     return f"<section><h2>What was not looked at</h2>{said}</section>"
 

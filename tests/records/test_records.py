@@ -66,7 +66,7 @@ def sidecar(folder: Path) -> tuple[Path, dict[str, Any]]:
 
 def test_side_cars_are_as_the_schema_says(results: Path) -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    path, record = sidecar(results)
+    _, record = sidecar(results)
     jsonschema.validate(record, SCHEMA)
     jsonschema.validate(json.loads((results / "field.png.json").read_text()), SCHEMA)
     assert record["schema"] == "ficgan-sidecar/2" and record["kind"] == "photo" and record["size"] == [512, 512]
