@@ -131,7 +131,9 @@ def plan(source: Place, target: Place) -> tuple[list[Job], int]:
         inside, outside = os.path.realpath(target.root), os.path.realpath(source.root)
         if inside == outside or inside.startswith(outside + os.sep):
             raise UsageError(f"{target.url}: lies in the folder of the photos; choose another one")
-    jobs, others, taken = [], 0, {}
+    jobs: list[Job] = []
+    taken: dict[str, str] = {}
+    others = 0
     for name, _ in source.files():
         stem, dot, suffix = name.rpartition(".")
         if not dot or f".{suffix.lower()}" not in READABLE_SUFFIXES:

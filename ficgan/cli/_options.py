@@ -376,7 +376,7 @@ def recorded(given: Mapping[str, Any]) -> dict[str, Any]:
     from ficgan.anonymizers.modes import shown, without_folders
 
     mode = str(given["mode"])
-    told = {"mode": mode if mode == "ficgan" else shown(mode, chosen_method(mode))}
+    told: dict[str, Any] = {"mode": mode if mode == "ficgan" else shown(mode, chosen_method(mode))}
     told |= {name: given[name] for name in _RECORDED if name in given}
     told |= {f"{name}_photos": len(given[name]) for name in ("keep", "only") if name in given}
     told |= {name: given[name] is not None for name in ("seed", "exemplar", "background", "checkpoint", "bank")

@@ -64,8 +64,8 @@ class RawFormat:
             raise UsageError(f"--size {self.width}x{self.height}: both sides of yuv420p must be even")
 
     @property
-    def bytes(self) -> int:
-        """Length of a frame."""
+    def length(self) -> int:
+        """Of a frame, in bytes."""
         return self.width * self.height * 3 // (2 if self.pixel_format == "yuv420p" else 1)
 
     def decode(self, data: bytes) -> Image:
@@ -110,22 +110,24 @@ class _Yuv:
 
     def decode(self, planes: Image) -> Image:
         import av
+        import numpy as np
 
         frame = av.VideoFrame.from_ndarray(planes, format="yuv420p")
         made = self._there.reformat(
             frame, format="rgb24", src_colorspace=self._space, src_color_range=self._range, dst_color_range=2, threads=1
         )
-        return made.to_ndarray()
+        return made.to_ndarray().astype(np.uint8, copy=False)
 
     def encode(self, image: Image) -> Image:
         import av
+        import numpy as np
 
         frame = av.VideoFrame.from_ndarray(image, format="rgb24")
         made = self._back.reformat(
             frame, format="yuv420p", dst_colorspace=self._space, src_color_range=2, dst_color_range=self._range,
             threads=1,
         )  # fmt: skip
-        return made.to_ndarray()
+        return made.to_ndarray().astype(np.uint8, copy=False)
 
 
 class RawFrames:
@@ -144,8 +146,8 @@ class RawFrames:
         """Bytes after the last whole frame."""
 
     def __iter__(self) -> Iterator[bytes]:
-        while data := self._file.read(self._raw.bytes):
-            if len(data) < self._raw.bytes:
+        while data := self._file.read(self._raw.length):
+            if len(data) < self._raw.length:
                 self.rest = len(data)
                 return
             self.read += 1
@@ -159,7 +161,7 @@ class RawFrames:
             return "stdin held no frame; look at what the program before the pipe says"
         if not self.rest:
             return ""
-        told = f"{raw.width}x{raw.height} in {raw.pixel_format} is {raw.bytes:,} bytes a frame"
+        told = f"{raw.width}x{raw.height} in {raw.pixel_format} is {raw.length:,} bytes a frame"
         where = f"after {self.read} whole frames" if self.read != 1 else "after 1 whole frame"
         return (
             f"stdin ended in the middle of a frame: {self.rest:,} bytes are left {where}, and {told}; either the "

@@ -7,7 +7,6 @@ import hashlib
 import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from html import escape
@@ -66,8 +65,9 @@ def _of_photo(record: Record) -> Iterator[AtRisk]:
     threshold = record.data.get("gate_threshold")
     for face in record.faces:
         box = tuple(float(value) for value in face["box"])
-        distance, action = face.get("distance"), face["action"]
-        near = isinstance(distance, float | int) and isinstance(threshold, float | int) and threshold > 0
+        action, distance = face["action"], face.get("distance")
+        away = float(distance) if isinstance(distance, float | int) else None
+        limit = float(threshold) if isinstance(threshold, float | int) else 0.0
         if face.get("matched") is True:
             why, detail = "matched", ""
         elif action == "kept":
@@ -76,13 +76,13 @@ def _of_photo(record: Record) -> Iterator[AtRisk]:
             why, detail = "uncovered", ""
         elif action in _SINGLE:
             why, detail = "reversible", _SINGLE[action]
-        elif near and action in ("generated", "retried") and distance < CLOSE * threshold:
-            why, detail = "close", f"distance {distance:.2f}, recognised below {threshold:.2f}"
+        elif away is not None and action in ("generated", "retried") and away < CLOSE * limit:
+            why, detail = "close", f"distance {away:.2f}, recognised below {limit:.2f}"
         elif face.get("doubt"):
             why, detail = "doubt", str(face["doubt"])
         else:
             continue
-        close = float(distance) if why == "close" and near else 0.0
+        close = away if why == "close" and away is not None else 0.0
         yield AtRisk(record, why, box, detail=detail, distance=close)  # type: ignore[arg-type]
 
 
@@ -136,8 +136,8 @@ def _image(face: AtRisk) -> Any:
     try:
         if face.time is None:
             return read_image(face.record.file).rgb
-        with open_video(face.record.file, start=max(0.0, face.time - 1e-3)) as film, closing(film.frames()) as frames:
-            return next(iter(frames)).image
+        with open_video(face.record.file, start=max(0.0, face.time - 1e-3)) as film:
+            return next(iter(film.frames())).image
     except (FicganError, OSError, StopIteration):
         return None
 

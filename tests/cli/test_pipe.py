@@ -157,7 +157,7 @@ def test_yuv_changes_only_where_the_picture_does(matrix: str, full: bool, rng: n
     raw = RawFormat(32, 16, "yuv420p", matrix, full)
     grey = Image.effect_noise((32, 16), 40).convert("RGB")
     data = raw._yuv.encode(np.asarray(grey)).tobytes()
-    assert len(data) == raw.bytes == 32 * 16 * 3 // 2
+    assert len(data) == raw.length == 32 * 16 * 3 // 2
     source = raw.decode(data)
     assert np.abs(source.astype(int) - np.asarray(grey)).max() <= 4
     changed = source.copy()
