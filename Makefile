@@ -17,7 +17,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11 py
 
 unexport PYTHONPATH PYTHONHOME
 
-.PHONY: help install light demo test test-all test-faults lint clean
+.PHONY: help install light demo test test-all test-faults lint docs clean
 
 help:
 	@echo "make demo      replace the faces in two photos, results in demo-output/"
@@ -25,6 +25,7 @@ help:
 	@echo "make test-all  the whole test suite"
 	@echo "make test-faults  every write, rename, fsync and opening of a run fails once; killed runs (an hour or more)"
 	@echo "make lint      ruff and mypy"
+	@echo "make docs      the documents with the API reference, in build/docs/"
 	@echo "make clean     remove what the above made, except .venv"
 
 install: $(STAMP)
@@ -49,6 +50,11 @@ lint: $(STAMP)
 	@rm -rf build/typing && mkdir -p build/typing/ficgan
 	@ln -s "$(CURDIR)"/ficgan/* "$(CURDIR)/ops" "$(CURDIR)/configs" "$(CURDIR)/pretrained" build/typing/ficgan/
 	@cd build/typing && "$(CURDIR)/$(BIN)/mypy" --config-file ../../pyproject.toml --cache-dir ../mypy -p ficgan
+
+docs: $(STAMP)
+	@$(BIN)/python -c "import mkdocs, mkdocstrings" 2>/dev/null || $(PIP) --no-build-isolation --editable '.[docs]'
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@echo "Open build/docs/api.html"
 
 clean:
 	@rm -rf build demo-output .pytest_cache .mypy_cache .ruff_cache

@@ -10,10 +10,13 @@ Every name is imported when it is first used, so `import ficgan` loads none of t
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent until the program that uses ficgan asks
 
 # Public name → the room that offers it.
 _ROOMS = {

@@ -62,6 +62,9 @@ ALLOWED: dict[str, frozenset[str]] = {
     | {"anonymizers", "attacks", "models", "faces", "identity", "images", "policy", "deidentify", "data", "pretrained"}
     | {"configs", "results", "verification", "pointcloud", "face_model", "frame_model", "frame"},
     "pointcloud": LEAVES | {"anonymizers", "images"},
+    "service": LEAVES | {"records", "results"},
+    "bulk": LEAVES | {"images", "records", "deidentify", "faces"},
+    "records": LEAVES | {"images", "results", "video"},
     "diagnosis": LEAVES | {"ops", "models", "faces", "pretrained"},
 }
 TORCH_ONLY = ("losses",)

@@ -242,7 +242,8 @@ def test_every_requirement_is_pinned_at_a_version_that_satisfies_it() -> None:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = dict(line.lower().replace("_", "-").split("==") for line in lines if line and not line.startswith("#"))
     extras = project["optional-dependencies"]
-    wanted = project["dependencies"] + [one for name in ("train", "eval", "pointcloud", "dev") for one in extras[name]]
+    names = ("train", "eval", "pointcloud", "serve", "bulk", "docs", "notebook", "dev")
+    wanted = project["dependencies"] + [one for name in names for one in extras[name]]
     for requirement in wanted:
         if requirement.startswith("ficgan["):
             continue  # an extra that brings others

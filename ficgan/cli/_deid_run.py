@@ -19,6 +19,7 @@ from ficgan.cli._progress import Progress
 from ficgan.cli._workers import in_order
 from ficgan.errors import FicganError, InputError
 from ficgan.files import atomic_write
+from ficgan.records.sidecars import header
 
 __all__ = ["SYNTHETIC_ACTIONS", "FilmOptions", "Run", "RunOptions"]
 
@@ -53,6 +54,8 @@ class RunOptions:
     jobs: int = 1
     """Photos that are worked on at once."""
     dry_run: bool = False
+    recorded: dict[str, Any] = field(default_factory=dict)
+    """Options as the side-cars tell them."""
     film: FilmOptions = field(default_factory=FilmOptions)
 
 
@@ -68,6 +71,7 @@ class _Made:
     notes: tuple[str, ...]
     """About the file; those about its faces are in the audit."""
     source: dict[str, str]
+    size: tuple[int, int]
     synthetic: bool
     uncovered: int
     reidentified: int
@@ -217,7 +221,11 @@ class Run:
             else b""
         )
         notes = (*photo.notes, *conversions(job.output, photo)) if wanted else photo.notes
-        return _Made(data, actions, result.audit, notes, source, synthetic, result.uncovered, result.reidentified)
+        height, width = result.image.shape[:2]
+        return _Made(
+            data, actions, result.audit, notes, source, (width, height), synthetic, result.uncovered,
+            result.reidentified,
+        )  # fmt: skip
 
     def _finish(self, job: Job, made: _Made) -> None:
         """Count, say and write."""
@@ -300,7 +308,10 @@ class Run:
     def _save_record(self, job: Job, account: dict[str, Any]) -> None:
         """The side-car of a film, which has taken its name already."""
         digest = _digest(job.output)
-        record = {"tool": TOOL, "ficgan": __version__, "output": job.output.name, "sha256": digest}
+        record = {
+            **header("film", job.place, _film_size(job.output), self.options.recorded),
+            "tool": TOOL, "ficgan": __version__, "output": job.output.name, "sha256": digest,
+        }  # fmt: skip
         text = _to_json({**account, **record})
         side = sidecar_path(job.output)
         try:
@@ -338,6 +349,7 @@ class Run:
                 write()
                 written = True
                 record = {
+                    **header("photo", job.place, made.size, options.recorded),
                     "tool": TOOL,
                     "ficgan": __version__,
                     "output": job.output.name,
@@ -363,6 +375,17 @@ class Run:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _film_size(path: Path) -> tuple[int, int] | None:
+    """Width and height of a film that was just made; None where it cannot be read again."""
+    from ficgan.video.read import open_video
+
+    try:
+        with open_video(path) as film:
+            return film.info.width, film.info.height
+    except FicganError:
+        return None
 
 
 def _input(job: Job) -> dict[str, str]:

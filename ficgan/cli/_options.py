@@ -41,6 +41,7 @@ __all__ = [
     "engine_settings",
     "options",
     "photos",
+    "recorded",
     "video_rules",
     "video_settings",
 ]
@@ -261,6 +262,29 @@ def engine_settings(given: Mapping[str, Any], **more: Any) -> dict[str, Any]:
         "device": given["device"], "precision": given["precision"], "compile": given["compile_"],
         **{name: given[name] for name in ("fallback", "min_score", "strict") if name in given}, **more,
     }  # fmt: skip
+
+
+_RECORDED = (
+    "k", "layer", "band", "alpha", "psi", "attributes", "directions", "swap", "mask_scale", "thresh", "scale",
+    "detector", "min_score", "strict", "verify", "fallback", "keep_boxes", "keep_spans", "stride", "pad", "link",
+    "start", "end", "device", "precision", "keep_metadata", "tag", "audio", "codec", "crf", "pixel_format",
+)  # fmt: skip
+
+
+def recorded(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What a side-car tells of the options: no seed, no key, no name and no folder of this machine.
+
+    Of photos of people only the number is told; of files of one's own, that there were some.
+    """
+    from ficgan.anonymizers.modes import shown, without_folders
+
+    mode = str(given["mode"])
+    told: dict[str, Any] = {"mode": mode if mode == "ficgan" else shown(mode, chosen_method(mode))}
+    told |= {name: given[name] for name in _RECORDED if name in given}
+    told |= {f"{name}_photos": len(given[name]) for name in ("keep", "only") if name in given}
+    told |= {name: given[name] is not None for name in ("seed", "exemplar", "background", "checkpoint", "bank")
+             if name in given}  # fmt: skip
+    return {**told, "recognizer": without_folders(str(given["recognizer"]))}
 
 
 def chosen_method(mode: str) -> Anonymizer | None:

@@ -31,6 +31,11 @@ class Job:
     film: bool = False
     address: str = ""
     """Of a camera, a stream or a sequence of images; empty for a file."""
+    place: str = ""
+    """Of the output below the output folder, for the side-car."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "place", self.place or self.output.name)
 
     @property
     def name(self) -> str:
@@ -137,7 +142,8 @@ def make_plan(
         else:
             ending = film_suffix(source) if film else output_suffix(source)
             output = (source.parent if folder is None else folder / relative.parent) / (source.stem + added + ending)
-        plan.jobs.append(Job(source, output, film))
+        place = output.name if to_file else (relative.parent / output.name).as_posix()
+        plan.jobs.append(Job(source, output, film, place=place))
     if not (plan.jobs or plan.errors or plan.own_outputs or plan.twice):
         raise UsageError(f"{', '.join(inputs)}: no photo or film is in there")
     found = len(plan.jobs)

@@ -171,6 +171,7 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
         skip_existing=given["skip_existing"],
         jobs=jobs,
         dry_run=given["dry_run"],
+        recorded=opts.recorded({**given, "mode": mode}),
         film=FilmOptions(
             settings=opts.video_settings(given) if films else None,
             rules=rules if films else None,

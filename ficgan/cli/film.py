@@ -102,7 +102,9 @@ def render(
     )  # fmt: skip
     film_options = FilmOptions(settings=opts.video_settings(given), encode=opts.encode_options(given))
     with Progress(given["progress"], quiet=given["quiet"]) as report:
-        run = Run(RunOptions(max_pixels=1, sidecar=sidecar, overwrite=overwrite, film=film_options), report)
+        run = Run(RunOptions(
+            max_pixels=1, sidecar=sidecar, overwrite=overwrite, film=film_options, recorded=opts.recorded(given)
+        ), report)
         run.inputs = 1
 
         def work() -> None:

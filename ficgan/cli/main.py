@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -35,6 +37,11 @@ COMMANDS = {
     "analyse": Entry("ficgan.cli.film:analyse", "Find the faces of a film and write a project to review."),
     "render": Entry("ficgan.cli.film:render", "Apply a reviewed project to its film."),
     "purge": Entry("ficgan.cli.film:purge", "Remove project folders and remains of interrupted films."),
+    "report": Entry("ficgan.cli.records:report", "Make one page for a data protection officer from side-cars."),
+    "export": Entry("ficgan.cli.records:export", "Write the boxes of faces for COCO or CVAT."),
+    "pipe": Entry("ficgan.cli.pipe:pipe", "Replace the faces in raw frames, from stdin to stdout."),
+    "bulk": Entry("ficgan.cli.bulk:bulk", "Replace the faces in very many photos."),
+    "serve": Entry("ficgan.cli.serve:serve", "Answer requests over HTTP: photo in, photo and JSON out."),
     "train": Entry("ficgan.cli.train:train", "Train the model."),
     "align": Entry("ficgan.cli.train:align", "Turn raw photos into an aligned training set."),
     "fit-appearance": Entry("ficgan.cli.train:fit_appearance", "Fit the linear appearance model to an aligned set."),
@@ -49,9 +56,28 @@ COMMANDS = {
 }
 
 
+ALIASES = {"analyze": "analyse"}
+"""Other spellings of commands; not listed."""
+LOG = "FICGAN_LOG"
+"""debug, info or warning: how much of what the library does is told on stderr."""
+
+
+def _log_to_stderr() -> None:
+    """What the library logs under `ficgan` goes to stderr: warnings, of training also its progress."""
+    logger = logging.getLogger("ficgan")
+    level = os.environ.get(LOG, "").upper()
+    logger.setLevel(level if level in ("DEBUG", "INFO", "WARNING", "ERROR") else "WARNING")
+    logging.getLogger("ficgan.training").setLevel("DEBUG" if level == "DEBUG" else "INFO")
+    if not any(type(handler) is logging.StreamHandler for handler in logger.handlers):
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(message)s" if not level else "%(levelname)s %(name)s: %(message)s"))
+        logger.addHandler(handler)
+
+
 @handle_errors
 def load(name: str) -> click.Command:
     """The command called `name`, imported now."""
+    _log_to_stderr()
     module, _, attribute = COMMANDS[name].target.partition(":")
     try:
         command: click.Command = getattr(import_module(module), attribute)
@@ -67,7 +93,8 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return load(cmd_name) if cmd_name in COMMANDS else None
+        name = ALIASES.get(cmd_name, cmd_name)
+        return load(name) if name in COMMANDS else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

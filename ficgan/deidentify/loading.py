@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from ficgan.identity import IdentityBank
 from ficgan.identity.file import file_digest, file_header
 
 __all__ = ["load_face_model"]
+
+log = logging.getLogger(__name__)
 
 
 def load_face_model(
@@ -60,6 +63,7 @@ def load_face_model(
         raise UsageError(
             f"the bank {bank} was built with another model than {checkpoint}; build one with `ficgan bank`"
         )
+    log.info("model %s (%s), bank of %d codes", checkpoint.name, kind, len(loaded))
     if kind == "appearance":
         from ficgan.frame.file import load_appearance
         from ficgan.frame_model import FrameModel

@@ -42,19 +42,26 @@ PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _limit_lock = threading.Lock()
 
 
-def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -> Photo:
+def read_image(
+    path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS, data: bytes | None = None
+) -> Photo:
     """Read one still image, upright, in its own depth.
 
     Args:
         path: JPEG, PNG, WebP, TIFF, BMP or GIF; HEIC and AVIF where Pillow or pillow-heif can.
         max_pixels: larger images are refused from their header, before anything is decoded.
+        data: the file, where it is at hand; `path` is then only its name.
 
     Raises:
         InputError: missing, unreadable, empty, damaged, truncated, too large, not an image, or more than one picture.
     """
     path = Path(path)
     too_large = f"{path}: more than {max_pixels / 1e6:g} megapixels; raise --max-megapixels or scale it down"
-    data = _read_bytes(path, max_pixels)
+    data = _read_bytes(path, max_pixels) if data is None else data
+    if not data:
+        raise InputError(f"{path}: empty file")
+    if broken := _broken_png_chunk(data):
+        raise InputError(f"{path}: damaged: the checksum of its {broken} does not match; restore it or save it again")
     with _limit_lock, warnings.catch_warnings(), _pixel_limit(max_pixels):
         warnings.simplefilter("ignore")  # Pillow warns of odd EXIF and the like; what matters becomes an InputError
         try:
@@ -81,10 +88,6 @@ def _read_bytes(path: Path, max_pixels: int) -> bytes:
         data = path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
         raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
-    if not data:
-        raise InputError(f"{path}: empty file")
-    if broken := _broken_png_chunk(data):
-        raise InputError(f"{path}: damaged: the checksum of its {broken} does not match; restore it or save it again")
     return data
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from ficgan.training.step import Swap, Weights, make_verify, plan_swap
 
 __all__ = ["FrameLosses", "FrameTask"]
 
+log = logging.getLogger(__name__)
 Floats = NDArray[np.float32]
 HELD_OUT = 32
 """Every so-many-th face is never trained on."""
@@ -125,7 +127,7 @@ class FrameTask:
         """Read the faces, or take what an earlier run in `out` has read."""
         key = f"{file_digest(self.path)}/{self.verify.name}/{PRESENCE}"
         mesh = MediaPipeMesh(device="cpu")
-        self.set = FrameFaces.prepare(self.faces, self.model, mesh, self.verify, out / "faces", key, _say)
+        self.set = FrameFaces.prepare(self.faces, self.model, mesh, self.verify, out / "faces", key, _progress)
         every = np.arange(len(self.set))
         held_out = every % HELD_OUT == HELD_OUT - 1  # never trained on: snapshots are judged on them
         self.rows, self.held_out = every[~held_out], every[held_out]
@@ -423,6 +425,6 @@ def _appearance_file(name: str) -> Path:
     return pretrained.path("model")
 
 
-def _say(stage: str, done: int, total: int) -> None:
+def _progress(stage: str, done: int, total: int) -> None:
     if done == total or done % 2000 < 100:
-        print(f"{stage}: {done} of {total}", flush=True)
+        log.info("%s: %d of %d", stage, done, total)

@@ -1,0 +1,118 @@
+"""`ficgan bulk`: many photos, with processes of this machine or actors of a Ray cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ficgan.cli import HELP
+from ficgan.cli import _options as opts
+from ficgan.cli._shared import Summary, reporting
+from ficgan.cli._workers import cpus
+from ficgan.errors import FicganError, UsageError
+
+if TYPE_CHECKING:
+    from ficgan.cli._progress import Progress
+
+__all__ = ["bulk"]
+
+
+@click.command(context_settings=HELP)
+@click.argument("source", metavar="INPUT")
+@click.option("-o", "--output", "out", metavar="OUT", required=True, help="Folder or address for the results.")
+@click.option(
+    "--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True,
+    help="Processes of this machine, or actors of a Ray cluster.",
+)  # fmt: skip
+@click.option(
+    "--address", metavar="HOST:PORT", help="Of a running Ray cluster, or auto.  [default: one for this run, here]"
+)
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes or actors.  [default: one a processor]")
+@click.option(
+    "--batch", type=click.IntRange(min=1), default=8, show_default=True, help="Ray: photos that an actor takes at once."
+)
+@click.option(
+    "--manifest", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
+    help="What became of each file, JSON lines.  [default: OUT/manifest.jsonl; needed where OUT is an address]",
+)  # fmt: skip
+@click.option(
+    "--retries", type=click.IntRange(min=0), default=2, show_default=True,
+    help="How often a photo is tried again whose worker died or whose store did not answer.",
+)  # fmt: skip
+@click.option("--overwrite", is_flag=True, help="Replace results of other runs.")
+@opts.options(opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT)
+@click.option(
+    "--verify/--no-verify", "verify", default=True, show_default=True,
+    help="Re-read each new face; one that still matches its source is retried, then masked.",
+)  # fmt: skip
+@click.option(
+    "--fallback", type=click.Choice(["solid", "blur", "mosaic", "average"]), default="solid", show_default=True,
+    help="What covers a face that cannot be generated.",
+)  # fmt: skip
+@click.option("--require-face", is_flag=True, help="A photo without a face is a failure and is not written.")
+@click.option("-m", "--keep-metadata", is_flag=True, help="Keep EXIF and XMP, cleaned.")
+@click.option("--tag/--no-tag", default=True, show_default=True, help="Mark photos as synthetic media.")
+@opts.options(opts.MODEL)
+@reporting("image")
+def bulk(source: str, out: str, report: Progress, **given: Any) -> tuple[Summary, bool]:
+    """Replace the faces in all photos below INPUT; the tree is mirrored in OUT.
+
+    INPUT and OUT are folders, or addresses such as s3://bucket/photos (with s3fs). Every photo gets one result, one
+    side-car and one line in the manifest. Start the same command again after an interruption: what is done stays, what
+    failed is tried again. Films are left out. Exit codes: as of `ficgan-deid`.
+    """
+    from ficgan.bulk import Manifest, Place, Task, local_engine, plan, ray_engine, run
+
+    given["mode"] = opts.check_background(given)
+    if given["address"] is not None and given["engine"] != "ray":
+        raise UsageError("--address is of a Ray cluster; give --engine ray, too")
+    settings = opts.engine_settings(given, mode=given["mode"], verify=given["verify"])
+    try:
+        here, there = Place(source), Place(out)
+    except ImportError as error:
+        raise FicganError("`ficgan bulk` needs fsspec: pip install 'ficgan[bulk]'") from error
+    if given["manifest"] is None and not there.is_local:
+        raise UsageError(f"{out}: is no folder of this machine; say by --manifest FILE where the manifest shall be")
+    manifest = given["manifest"] or Path(there.root) / "manifest.jsonl"
+    jobs, others = plan(here, there)
+    if others:
+        report.info(f"{others} file{'' if others == 1 else 's'} skipped: no photos.")
+    exemplar = [given["exemplar"]] if given["exemplar"] is not None else []
+    settings["exemplar"] = next(iter(opts.photos(exemplar, "--exemplar", given)), None)
+    options = opts.recorded(given)
+    # Workers may run elsewhere: paths of this machine's disks must not depend on the current folder.
+    task = Task(
+        source=here.root if here.is_local else source, target=there.root if there.is_local else out,
+        engine={**settings, **opts.background(given)}, scale=given["scale"], options=options,
+        max_pixels=max(1, int(given["max_megapixels"] * 1e6)), tag=given["tag"], keep_metadata=given["keep_metadata"],
+        require_face=given["require_face"], overwrite=given["overwrite"],
+    )  # fmt: skip
+    count = min(given["jobs"] or cpus(), len(jobs))
+    engine = (
+        ray_engine(count, address=given["address"], batch=given["batch"])
+        if given["engine"] == "ray"
+        else local_engine(count)
+    )
+    present = {name for name, _ in there.files()} if manifest.exists() else set()
+    with Manifest(manifest, {"source": source, "target": out, "options": options}, present) as settled:
+        before = sum(job.input in settled.done for job in jobs)
+        report.begin(len(jobs))
+        try:
+            run(task, jobs, settled, engine, retries=given["retries"], progress=report)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt("the same command does the rest") from None
+    failed = [job.input for job in jobs if job.input not in settled.done]
+    for name in failed[:20]:
+        report.error(settled.failed.get(name, name))
+    if len(failed) > 20:
+        report.error(f"and {len(failed) - 20} more, in {manifest}")
+    sums = settled.sums
+    unread = given["verify"] is False and given["mode"] == "ficgan"
+    summary = {
+        "inputs": len(jobs), "done": len(jobs) - len(failed), "failed": len(failed), "before": before,
+        "faces": sums["faces"], "masked": sums["masked"], "reidentified": None if unread else sums["reidentified"],
+        "skipped": others, "manifest": str(manifest),
+    }  # fmt: skip
+    return summary, bool(failed or sums["reidentified"])

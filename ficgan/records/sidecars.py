@@ -1,0 +1,199 @@
+"""Side-cars: what stands at their top, and a folder of results read back from them; docs/sidecar.schema.json."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ficgan.errors import InputError, UsageError
+from ficgan.files import file_digest
+from ficgan.images.formats import READABLE_SUFFIXES
+
+__all__ = ["SCHEMA", "TOOL", "Folder", "Record", "header", "read_folder"]
+
+TOOL = "ficgan-deid"
+SCHEMA = "ficgan-sidecar/2"
+"""Of the first version, which had no number, everything is read that is there."""
+MANIFEST = "manifest.jsonl"
+_KNOWN = (None, "ficgan-sidecar/1", SCHEMA)
+_MOST_BYTES = 16 << 20
+_FILMS = frozenset({".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".gif"})
+DONE = frozenset({"done", "ok", "written", "finished"})
+"""States of a manifest's line that stand for a result."""
+
+
+def header(kind: str, path: str, size: tuple[int, int] | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What a side-car says beyond the audit.
+
+    Args:
+        kind: "photo" or "film".
+        path: of the result below the output folder, with "/" between the folders.
+        size: of the result, width and height in pixels; None: unknown.
+        options: of the run, without secrets and folders.
+    """
+    return {
+        "schema": SCHEMA, "kind": kind, "path": path, "size": None if size is None else list(size),
+        "options": dict(options),
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Record:
+    """One side-car and the result it speaks of."""
+
+    file: Path
+    """The result."""
+    path: str
+    """The same below the folder that was read."""
+    data: Mapping[str, Any]
+    problem: str = ""
+    """Why the side-car cannot vouch for the result; "" where it does."""
+
+    @property
+    def is_film(self) -> bool:
+        """Whether this is the side-car of a film."""
+        return self.data.get("kind", "film" if "faces_by_action" in self.data else "photo") == "film"
+
+    @property
+    def faces(self) -> list[Mapping[str, Any]]:
+        """The faces of a photo; those that are not as the schema says are left out."""
+        found = self.data.get("faces")
+        return [face for face in found if is_face(face)] if isinstance(found, list) else []
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """Width and height of the result, px; of an old side-car's photo from the photo itself."""
+        told = self.data.get("size")
+        if isinstance(told, list) and len(told) == 2 and all(type(side) is int and side > 0 for side in told):
+            return told[0], told[1]
+        if self.is_film or self.problem:
+            return None
+        from PIL import Image, UnidentifiedImageError
+
+        try:
+            with Image.open(self.file) as image:
+                return image.size
+        except (OSError, UnidentifiedImageError, ValueError):
+            return None
+
+
+def is_face(face: Any) -> bool:
+    """Whether a face of a side-car has a box that can be used."""
+    if not isinstance(face, dict):
+        return False
+    box = face.get("box")
+    return (
+        isinstance(box, list) and len(box) == 4 and all(type(value) in (int, float) for value in box)
+        and all(abs(value) < 1e6 for value in box) and box[0] < box[2] and box[1] < box[3]
+        and isinstance(face.get("action"), str)
+    )  # fmt: skip
+
+
+@dataclass
+class Folder:
+    """What lies in a folder of results."""
+
+    root: Path
+    records: list[Record] = field(default_factory=list)
+    unrecorded: list[str] = field(default_factory=list)
+    """Photos and films without a side-car of ours: nothing is known of them."""
+    damaged: list[tuple[str, str]] = field(default_factory=list)
+    """Side-cars that cannot be read, and why."""
+    undone: list[tuple[str, str, str]] = field(default_factory=list)
+    """Inputs that a manifest names and that have no result: name, state, reason."""
+    manifests: int = 0
+
+    @property
+    def digest(self) -> str:
+        """sha256 over the side-cars: what a signature stands for."""
+        digest = hashlib.sha256()
+        for record in self.records:
+            text = json.dumps(record.data, sort_keys=True, separators=(",", ":"))
+            digest.update(f"{record.path}\0{text}\n".encode("utf-8", "backslashreplace"))
+        return digest.hexdigest()
+
+
+def read_folder(root: Path, *, check: bool = True) -> Folder:
+    """Read all side-cars below a folder. Links are not followed, hidden folders left out.
+
+    Args:
+        root: where `ficgan-deid` put its results.
+        check: compare every result with the sha256 of its side-car.
+
+    Raises:
+        UsageError: there is no such folder.
+        InputError: nothing in it is a side-car of ours.
+    """
+    if not root.is_dir():
+        raise UsageError(f"{root}: no such folder; name the one that `ficgan-deid -o` wrote to")
+    found = Folder(root)
+    for path in _files(root):
+        name = path.relative_to(root).as_posix()
+        if path.name == MANIFEST:
+            found.manifests += 1
+            found.undone += _undone(path)
+        elif path.suffix == ".json" and is_media(path.with_suffix("")):
+            record = _record(path, name, found, check)
+            found.records += [] if record is None else [record]
+        elif is_media(path) and not path.with_name(path.name + ".json").is_file():
+            found.unrecorded.append(name)
+    if not found.records:
+        raise InputError(f"{root}: holds no side-car of ficgan-deid; results made with --no-sidecar have none")
+    return found
+
+
+def is_media(path: Path) -> bool:
+    """Whether a name is that of a photo or a film."""
+    return path.suffix.lower() in READABLE_SUFFIXES | _FILMS
+
+
+def _files(root: Path) -> Iterator[Path]:
+    for parent, folders, files in os.walk(root):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            path = Path(parent, name)
+            if not name.startswith(".") and not path.is_symlink():
+                yield path
+
+
+def _record(path: Path, name: str, found: Folder, check: bool) -> Record | None:
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB")
+        data = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        found.damaged.append((name, " ".join(str(error).split()) or type(error).__name__))
+        return None
+    if not isinstance(data, dict) or data.get("tool") != TOOL:
+        return None  # a stranger's file
+    if data.get("schema") not in _KNOWN:
+        found.damaged.append((name, f"of schema {data['schema']}; this version of ficgan reads {SCHEMA}"))
+        return None
+    result = path.with_suffix("")
+    problem = ""
+    if not result.is_file() or result.is_symlink():
+        problem = "the result is not there"
+    elif data.get("output") != result.name:
+        problem = "the side-car is of a file with another name"
+    elif check and data.get("sha256") != file_digest(result):
+        problem = "the result was changed after it was made"
+    return Record(result, result.relative_to(found.root).as_posix(), data, problem)
+
+
+def _undone(path: Path) -> Iterator[tuple[str, str, str]]:
+    """The last word of a manifest on each input, where that is no result."""
+    last: dict[str, tuple[str, str]] = {}
+    with path.open("rb") as file:
+        for line in file:
+            try:
+                entry = json.loads(line)
+            except (ValueError, RecursionError):
+                continue  # a line that an interruption cut
+            if isinstance(entry, dict) and isinstance(entry.get("input"), str):
+                last[entry["input"]] = str(entry.get("state", "")), str(entry.get("error") or "")
+    return ((name, state, why) for name, (state, why) in last.items() if state not in DONE)

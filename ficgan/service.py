@@ -1,0 +1,233 @@
+"""The HTTP service behind `ficgan serve`: a photo in, a photo or JSON out, nothing kept."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hmac
+import logging
+import math
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.records.photo import NewPhoto, as_json, new_photo
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from ficgan.results import Result
+
+__all__ = ["Limits", "RateLimit", "make_app"]
+
+log = logging.getLogger("ficgan.service")
+TYPES = {
+    ".jpg": "image/jpeg", ".png": "image/png", ".webp": "image/webp", ".tif": "image/tiff", ".avif": "image/avif",
+    ".heic": "image/heic",
+}  # fmt: skip
+MOST_CLIENTS = 10_000
+"""Whose requests are counted at a time."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the service takes at most.
+
+    Args:
+        bytes: of a photo's file.
+        pixels: of a photo; larger ones are refused from their header.
+        jobs: photos worked on at once.
+        queue: requests that may wait for one of them; more are refused at once.
+        rate: requests a minute and client; 0: no limit.
+        patience: seconds in which a request's body must have arrived.
+
+    Raises:
+        UsageError: a number that cannot be.
+    """
+
+    bytes: int = 32 << 20
+    pixels: int = 50_000_000
+    jobs: int = 2
+    queue: int = 16
+    rate: float = 0.0
+    patience: float = 30.0
+
+    def __post_init__(self) -> None:
+        if min(self.bytes, self.pixels, self.jobs) < 1 or min(self.queue, self.rate) < 0 or not self.patience > 0:
+            raise UsageError("bytes, pixels and jobs must be 1 or more, queue and rate 0 or more, patience above 0")
+
+
+class RateLimit:
+    """Requests a minute and client, as a bucket that fills evenly and holds those of ten seconds, one at least."""
+
+    def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._clock = rate / 60, clock
+        self._most = max(1.0, rate / 6)
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait(self, client: str) -> float:
+        """Seconds until a client may ask again; 0 takes a request out of its bucket."""
+        if self._rate <= 0:
+            return 0.0
+        now = self._clock()
+        left, since = self._left.pop(client, (self._most, now))
+        left = min(self._most, left + (now - since) * self._rate)
+        self._left[client] = (left - 1 if left >= 1 else left, now)
+        if len(self._left) > MOST_CLIENTS:
+            self._left.popitem(last=False)
+        return 0.0 if left >= 1 else (1 - left) / self._rate
+
+
+class Refusal(Exception):
+    """A request that is not served: status, sentence, headers."""
+
+    def __init__(self, status: int, message: str, **headers: str) -> None:
+        super().__init__(message)
+        self.status, self.headers = status, {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+def make_app(
+    engine: Callable[..., Result], limits: Limits, *, token: str | None = None, version: str = "",
+    tag: bool = True, require_face: bool = False, allow_recognised: bool = False,
+) -> Starlette:  # fmt: skip
+    """The application: POST /photo and GET /health.
+
+    Args:
+        engine: a `Deidentifier`, or what is called like one; several threads call it at once.
+        limits: see there.
+        token: what `Authorization: Bearer …` must hold; None: nothing is asked.
+        version: of ficgan, for /health.
+        tag: mark generated photos as synthetic media.
+        require_face: refuse photos without a face.
+        allow_recognised: give out photos in which the gate still recognises a face; otherwise they are refused.
+    """
+    from starlette.applications import Starlette
+    from starlette.responses import JSONResponse, Response
+    from starlette.routing import Route
+
+    pool = ThreadPoolExecutor(limits.jobs, thread_name_prefix="photo")
+    rates = RateLimit(limits.rate)
+    inside = 0
+    """Requests that are read, wait or are worked on."""
+
+    def changed(data: bytes) -> NewPhoto:
+        """Runs in a thread."""
+        made = new_photo(engine, data, max_pixels=limits.pixels, tag=tag, require_face=require_face)
+        if made.reidentified and not allow_recognised:
+            raise Refusal(422, f"{_faces(made.reidentified)} would still be recognised, so nothing is given out")
+        return made
+
+    async def photo(request: Request) -> Response:
+        nonlocal inside
+        _check_sender(request, token)
+        client = request.client.host if request.client else "unknown"
+        if (seconds := rates.wait(client)) > 0:
+            raise Refusal(429, "too many requests; wait", Retry_After=str(math.ceil(seconds)))
+        if inside >= limits.jobs + limits.queue:
+            raise Refusal(503, "the service is busy; try again", Retry_After="1")
+        inside += 1
+        try:
+            data = await _body(request, limits)
+            made = await asyncio.get_running_loop().run_in_executor(pool, changed, data)
+        finally:
+            inside -= 1
+        kind = TYPES[made.suffix]
+        if "application/json" in request.headers.get("accept", ""):
+            record = {
+                **made.audit, "size": made.size, "reidentified": made.reidentified,
+                "notes": [*made.notes, *made.audit.get("notes", ())],
+            }  # fmt: skip
+            text = as_json({"type": kind, "image": base64.b64encode(made.data).decode(), "record": record})
+            return Response(text, media_type="application/json", headers=_HEADERS)
+        counts = {
+            "Ficgan-Faces": str(len(made.actions)), "Ficgan-Reidentified": str(made.reidentified),
+            "Ficgan-Masked": str(made.actions.count("masked")),
+        }  # fmt: skip
+        return Response(made.data, media_type=kind, headers={**_HEADERS, **counts})
+
+    async def health(request: Request) -> Response:
+        busy = {"ok": True, "version": version, "working": min(inside, limits.jobs),
+                "waiting": max(0, inside - limits.jobs)}  # fmt: skip
+        return JSONResponse(busy, headers=_HEADERS)
+
+    def told(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
+        return JSONResponse({"error": message}, status, headers={**_HEADERS, **(headers or {})})
+
+    async def refused(request: Request, error: Exception) -> Response:
+        assert isinstance(error, Refusal)
+        return told(error.status, str(error), error.headers)
+
+    async def bad_photo(request: Request, error: Exception) -> Response:
+        if isinstance(error, InputError):
+            message = str(error).removeprefix("photo: ")
+            return told(413 if "megapixels" in message else 422, message)
+        log.error("a photo failed: %s", error)
+        return told(500, "the photo could not be worked on")
+
+    async def failed(request: Request, error: Exception) -> Response:
+        log.error("a request failed", exc_info=error)
+        return told(500, "the photo could not be worked on")
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+        pool.shutdown(wait=True, cancel_futures=True)
+
+    return Starlette(
+        routes=[Route("/photo", photo, methods=["POST"]), Route("/health", health, methods=["GET"])],
+        exception_handlers={Refusal: refused, FicganError: bad_photo, Exception: failed}, lifespan=lifespan,
+    )  # fmt: skip
+
+
+_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+
+def _check_sender(request: Request, token: str | None) -> None:
+    """The service is for programs: a web page must not reach it through a browser of the same machine."""
+    if "origin" in request.headers:
+        raise Refusal(403, "requests of web pages are not served")
+    if token is not None:
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), token.encode()):
+            raise Refusal(401, "a token is needed: Authorization: Bearer TOKEN", WWW_Authenticate="Bearer")
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if not kind.startswith("image/") and kind != "application/octet-stream":
+        raise Refusal(
+            415, "send the photo itself as the body, with Content-Type: image/jpeg or application/octet-stream"
+        )
+
+
+async def _body(request: Request, limits: Limits) -> bytes:
+    """The photo's file; it is never written anywhere."""
+    from starlette.requests import ClientDisconnect
+
+    too_large = Refusal(413, f"the photo's file may have at most {limits.bytes:,} bytes", Connection="close")
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length) > limits.bytes:
+        raise too_large
+    data = bytearray()
+    try:
+        async with asyncio.timeout(limits.patience):
+            async for chunk in request.stream():
+                data += chunk
+                if len(data) > limits.bytes:
+                    raise too_large
+    except TimeoutError:
+        raise Refusal(408, f"the photo did not arrive within {limits.patience:g} s", Connection="close") from None
+    except ClientDisconnect:
+        raise Refusal(400, "the photo did not arrive whole") from None
+    if not data:
+        raise Refusal(400, "the body is empty; send the photo itself")
+    return bytes(data)
+
+
+
+def _faces(number: int) -> str:
+    return f"{number} face{'' if number == 1 else 's'}"

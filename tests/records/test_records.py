@@ -1,0 +1,310 @@
+"""Side-cars against their schema, the report made from them, and the boxes exported from them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import jsonschema
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+from ficgan.cli.deid import deid
+from ficgan.cli.records import export, report
+from ficgan.records import read_folder
+from ficgan.records.boxes import of_project
+from ficgan.records.report import STYLE, at_risk
+from ficgan.video.project import Project, Source
+from ficgan.video.tracks import Track
+
+ROOT = Path(__file__).resolve().parents[2]
+ASTRONAUT = ROOT / "tools" / "astronaut.jpg"
+SCHEMA = json.loads((ROOT / "docs" / "sidecar.schema.json").read_text())
+HOSTILE = '<img src=x onerror=alert(1)>&"\'.jpg'
+sys.path.insert(0, str(ROOT / "tests" / "video"))
+
+
+def call(command: Any, *arguments: Any, code: int = 0) -> dict[str, Any]:
+    outcome = CliRunner().invoke(command, [str(argument) for argument in arguments])
+    assert outcome.exit_code == code and "Traceback" not in outcome.stderr, outcome.output
+    return json.loads(outcome.stdout) if code in (0, 3) and outcome.stdout else {"said": outcome.stderr}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the command: two photos in a tree, one of them without a face."""
+    source, out = tmp_path_factory.mktemp("in"), tmp_path_factory.mktemp("out")
+    (source / "trip" / "day 1").mkdir(parents=True)
+    shutil.copy(ASTRONAUT, source / "trip" / "day 1" / HOSTILE)
+    Image.new("RGB", (64, 48), (40, 90, 60)).save(source / "field.png")
+    call(deid, source, "-o", out, "--mode", "blur", "--seed", "7", "--quiet")
+    return out
+
+
+@pytest.fixture
+def folder(results: Path, tmp_path: Path) -> Path:
+    """A copy of the results that a test may spoil."""
+    return Path(shutil.copytree(results, tmp_path / "out"))
+
+
+def sidecar(folder: Path) -> tuple[Path, dict[str, Any]]:
+    path = folder / "trip" / "day 1" / f"{HOSTILE}.json"
+    return path, json.loads(path.read_text())
+
+
+def test_side_cars_are_as_the_schema_says(results: Path) -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    _, record = sidecar(results)
+    jsonschema.validate(record, SCHEMA)
+    jsonschema.validate(json.loads((results / "field.png.json").read_text()), SCHEMA)
+    assert record["schema"] == "ficgan-sidecar/2" and record["kind"] == "photo" and record["size"] == [512, 512]
+    assert record["path"] == f"trip/day 1/{HOSTILE}"
+    options = record["options"]
+    assert options["mode"] == "blur" and options["seed"] is True and options["k"] == 3000
+    assert "7" not in json.dumps(options).replace("0.7", "") and "/" not in json.dumps(options)  # no seed, no folder
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"schema": "ficgan-sidecar/1"}, {"size": [0, 4]}, {"path": "/etc/x.jpg"}, {"path": "a/../x"}, {"kind": "sound"},
+     {"sha256": "1"}, {"faces": [{"box": [1, 2, 3]}]}, {"options": {}}],
+)  # fmt: skip
+def test_the_schema_refuses(results: Path, change: dict[str, Any]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**sidecar(results)[1], **change}, SCHEMA)
+
+
+@pytest.mark.slow
+def test_the_side_car_of_a_film_is_as_the_schema_says(tmp_path: Path) -> None:
+    from clips import make_clip
+
+    photo = np.asarray(Image.open(ASTRONAUT).convert("RGB"))[:256, 64:320]
+    film = tmp_path / "film.mp4"
+    make_clip(film, 8, size=(256, 256), pictures=[photo] * 8)
+    call(deid, film, "-o", tmp_path / "out", "--mode", "solid", "--quiet")
+    record = json.loads((tmp_path / "out" / "film.mp4.json").read_text())
+    jsonschema.validate(record, SCHEMA)
+    assert record["size"] == [256, 256] and record["kind"] == "film" and record["path"] == "film.mp4"
+    # A finding of the check is shown as a picture of the result, and the page says what it means.
+    record["check"]["findings"] = [{"frame": 3, "time": 0.1, "box": [117, 58, 206, 178], "distance": 0.1}]
+    (tmp_path / "out" / "film.mp4.json").write_text(json.dumps(record))
+    summary = call(report, tmp_path / "out", code=3)
+    assert summary["unsafe"] == 1 and summary["records"] == 1
+    page = (tmp_path / "out" / "report.html").read_text()
+    (made,) = pictures(page)
+    assert "0:00.10" in page and "Still recognised" in page
+    assert np.asarray(made)[70:120, 70:120].std() < 30  # the cover, not the face
+
+
+class Reader(HTMLParser):
+    """Elements, attributes and text of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def pictures(page: str) -> list[Image.Image]:
+    found = re.findall(r'src="data:image/jpeg;base64,([^"]+)"', page)
+    return [Image.open(io.BytesIO(base64.b64decode(data))) for data in found]
+
+
+def test_the_report(folder: Path) -> None:
+    (folder / "manifest.jsonl").write_text(
+        '{"input": "trip/a.jpg", "state": "failed", "error": "damaged"}\n'
+        '{"input": "trip/b.jpg", "state": "failed", "error": "busy"}\n{"input": "trip/b.jpg", "state": "done"}\n{"inp'
+    )
+    summary = call(report, folder, code=3)
+    assert (summary["records"], summary["faces"], summary["at_risk"], summary["undone"]) == (2, 1, 1, 1)
+    page = (folder / "report.html").read_text()
+    seen = Reader(page)
+    # Nothing runs, nothing is loaded, names are text.
+    assert not {"script", "a", "iframe", "form", "link", "object"} & {tag for tag, _ in seen.tags}
+    assert all(attrs.get("src", "data:").startswith("data:image/jpeg") for tag, attrs in seen.tags if tag == "img")
+    assert not any(name.startswith("on") for _, attrs in seen.tags for name in attrs)
+    assert HOSTILE in seen.text
+    policy = next(attrs["content"] for tag, attrs in seen.tags if attrs.get("http-equiv") == "Content-Security-Policy")
+    digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+    assert policy is not None and "default-src 'none'" in policy and f"'sha256-{digest}'" in policy
+    assert "unsafe" not in policy
+    # It says what was done and what was not.
+    for words in ("Photos2", "without any face found1", "Faces in photos1", "blurred1", "can be undone in part",
+                  "detector centerface", "trip/a.jpg (failed): damaged", "field.png", "Signature", "keep it secret"):
+        assert words in seen.text, words
+    assert "trip/b.jpg" not in seen.text  # done at last
+    assert "@media print" in STYLE and "@page" in STYLE
+    # The picture is of the result: the blurred face, which is not the source's.
+    (face,) = pictures(page)
+    box = sidecar(folder)[1]["faces"][0]["box"]
+    result = np.asarray(Image.open(folder / "trip" / "day 1" / HOSTILE).convert("RGB"))
+    margin = 0.35 * max(box[2] - box[0], box[3] - box[1])
+    place = tuple(int(v) for v in (box[0] - margin, box[1] - margin, box[2] + margin + 1, box[3] + margin + 1))
+    expected = Image.fromarray(result).crop(place)
+    expected.thumbnail((192, 192))
+    source = Image.open(ASTRONAUT).convert("RGB").crop(place)
+    source.thumbnail((192, 192))
+    middle = slice(60, 130)
+    away = [np.abs(np.asarray(face, float)[middle, middle] - np.asarray(other, float)[middle, middle]).mean()
+            for other in (expected, source)]  # fmt: skip
+    assert away[0] < 6 < 12 < away[1]
+    # It is made once, unless told otherwise.
+    assert "--overwrite" in call(report, folder, code=2)["said"]
+    call(report, folder, "--overwrite", code=3)
+
+
+def test_faces_at_risk_are_ordered_and_named(folder: Path) -> None:
+    path, record = sidecar(folder)
+    face = record["faces"][0]
+    record["gate_threshold"] = 0.6
+    changes: list[dict[str, Any]] = [
+        {"action": "generated", "distance": 0.9}, {"action": "generated", "distance": 0.61},
+        {"action": "masked", "distance": None}, {"action": "generated", "doubt": "an animal", "distance": 1.0},
+        {"action": "kept", "covered": False, "note": "in --keep"}, {"action": "generated", "covered": False},
+        {"action": "generated", "matched": True, "distance": 0.2},
+    ]  # fmt: skip
+    record["faces"] = [{**face, "matched": False, "covered": True, **change} for change in changes]
+    path.write_text(json.dumps(record))
+    found = at_risk(read_folder(folder).records)
+    assert [risk.why for risk in found] == ["matched", "uncovered", "kept", "close", "doubt"]
+    assert [risk.detail for risk in found][2:] == ["in --keep", "distance 0.61, recognised below 0.60", "an animal"]
+
+
+def test_what_cannot_be_vouched_for_is_told(folder: Path) -> None:
+    path, record = sidecar(folder)
+    result = path.with_suffix("")
+    Image.open(result).transpose(Image.Transpose.ROTATE_90).save(result, format="JPEG")  # edited afterwards
+    Image.new("RGB", (8, 8)).save(folder / "stray.png")
+    (folder / "broken.jpg.json").write_text("{")
+    (folder / "newer.jpg.json").write_text(json.dumps({**record, "schema": "ficgan-sidecar/9"}))
+    (folder / "other.jpg.json").write_text('{"tool": "another"}')
+    (folder / "field.png").unlink()
+    (folder / ".hidden").mkdir()
+    (folder / ".hidden" / "x.jpg").write_bytes(b"")
+    summary = call(report, folder, code=3)
+    assert (summary["changed"], summary["unrecorded"], summary["damaged"], summary["records"]) == (2, 1, 2, 2)
+    seen = Reader((folder / "report.html").read_text())
+    for words in ("Not ready to be published", "changed after it was made", "the result is not there", "stray.png",
+                  "broken.jpg.json", "schema ficgan-sidecar/9", "There is no manifest here"):
+        assert words in seen.text, words
+    assert pictures((folder / "report.html").read_text()) == []  # none of a picture that is not the one recorded
+    assert call(report, folder, "--no-check", "--overwrite", code=3)["changed"] == 1
+
+
+def test_nothing_to_report(tmp_path: Path) -> None:
+    assert "no such folder" in call(report, tmp_path / "none", code=2)["said"]
+    assert "holds no side-car" in CliRunner().invoke(report, [str(tmp_path)]).stderr
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
+def test_a_browser_prints_the_report(folder: Path, tmp_path: Path) -> None:
+    call(report, folder, code=0)
+    pdf = tmp_path / "report.pdf"
+    subprocess.run(
+        [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer",
+         f"--user-data-dir={tmp_path / 'profile'}", f"--print-to-pdf={pdf}", (folder / "report.html").as_uri()],
+        check=True, capture_output=True, timeout=120,
+    )  # fmt: skip
+    data = pdf.read_bytes()
+    assert data.startswith(b"%PDF-")
+    assert 1 <= len(re.findall(rb"/Type\s*/Page\b", data)) <= 3
+    assert re.search(rb"/MediaBox\s*\[0 0 59[45](\.\d+)? 84[12]", data)  # A4
+    assert b"/Subtype /Image" in data or b"/Subtype/Image" in data  # the policy lets the thumbnail be shown
+
+
+def test_coco(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "boxes.json"
+    assert call(export, folder, "--format", "coco", "-o", out)["boxes"] == 1
+    tree = json.loads(out.read_text())
+    assert [image["file_name"] for image in tree["images"]] == ["field.png", f"trip/day 1/{HOSTILE}"]
+    assert (tree["images"][0]["width"], tree["images"][0]["height"]) == (64, 48)
+    (box,), face = tree["annotations"], sidecar(folder)[1]["faces"][0]
+    assert box["image_id"] == tree["images"][1]["id"] and box["category_id"] == tree["categories"][0]["id"]
+    x0, y0, x1, y1 = face["box"]
+    assert box["bbox"] == pytest.approx([x0 + 0.5, y0 + 0.5, x1 - x0, y1 - y0])
+    assert box["area"] == pytest.approx((x1 - x0) * (y1 - y0), abs=0.01)
+    assert box["num_keypoints"] == 5 and len(box["keypoints"]) == 15 and box["iscrowd"] == 0
+    assert box["keypoints"][:3] == [face["landmarks"][0][0] + 0.5, face["landmarks"][0][1] + 0.5, 2]
+    assert box["attributes"] == {"action": "blurred"}
+    assert "exists" in call(export, folder, "--format", "coco", "-o", out, code=2)["said"]
+
+
+def test_cvat_of_photos(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "boxes.xml"
+    call(export, folder, "--format", "cvat", "-o", out)
+    root = ElementTree.parse(out).getroot()
+    assert root.tag == "annotations" and root.findtext("version") == "1.1"
+    assert root.findtext("meta/task/labels/label/name") == "face"
+    first, second = root.findall("image")
+    assert first.get("name") == "field.png" and len(first) == 0
+    assert second.get("name") == f"trip/day 1/{HOSTILE}" and second.get("width") == "512"
+    (box,) = second
+    face = sidecar(folder)[1]["faces"][0]
+    assert [float(box.get(name, "")) - 0.5 for name in ("xtl", "ytl", "xbr", "ybr")] == pytest.approx(face["box"])
+    assert box.get("label") == "face" and box.find("attribute[@name='action']").text == "blurred"  # type: ignore[union-attr]
+
+
+def project(folder: Path, name: str = "film.mp4") -> Project:
+    """Two tracks in five frames; one begins late and leaves the picture."""
+    marks = np.tile(np.array([[4, 4], [8, 4], [6, 6], [4, 8], [8, 8]], np.float32), (5, 1, 1))
+    boxes = np.array([[2 + n, 2, 10 + n, 12] for n in range(5)], np.float32)
+    out = np.array([[30, 20, 36, 28], [38, 20, 44, 28], [50, 20, 56, 28]], np.float32)
+    tracks = [
+        Track(1, 0, boxes, marks, np.full(5, 0.9, np.float32), np.array([0, 1, 0, 1, 2], np.uint8), 1),
+        Track(2, 1, out, marks[:3], np.full(3, 0.5, np.float32), np.zeros(3, np.uint8), 2),
+    ]
+    made = Project(Source(name=name, width=40, height=30, time_base="1/25"), np.arange(5), tracks)
+    made.save(folder)
+    return made
+
+
+def test_cvat_and_coco_of_a_film(tmp_path: Path) -> None:
+    made = project(tmp_path / "project")
+    out = tmp_path / "film.xml"
+    assert call(export, tmp_path / "project", "--format", "cvat", "-o", out)["images"] == 5
+    root = ElementTree.parse(out).getroot()
+    assert root.findtext("meta/task/size") == "5" and root.findtext("meta/task/original_size/width") == "40"
+    first, second = root.findall("track")
+    assert [box.get("frame") for box in first] == list("01234") and {box.get("outside") for box in first} == {"0"}
+    assert [(box.get("frame"), box.get("outside")) for box in second] == [("1", "0"), ("2", "0"), ("3", "1")]
+    assert float(second[1].get("xbr", "")) == 40.0  # cut at the border
+    origins = [box.find("attribute[@name='origin']").text for box in first]  # type: ignore[union-attr]
+    assert origins == ["seen", "filled", "seen", "filled", "padded"]
+    call(export, tmp_path / "project", "--format", "coco", "-o", tmp_path / "film.json")
+    tree = json.loads((tmp_path / "film.json").read_text())
+    assert len(tree["images"]) == 5 and [box["track_id"] for box in tree["annotations"]] == [1, 1, 2, 1, 2, 1, 1]
+    assert tree["images"][3]["file_name"] == "film/frame_000003.png"
+    assert [len(picture.boxes) for picture in of_project(made)] == [1, 2, 2, 1, 1]
+
+
+def test_cvat_takes_one_film_in_a_file(folder: Path, tmp_path: Path) -> None:
+    project(tmp_path / "one")
+    project(tmp_path / "two", "other.mp4")
+    out = tmp_path / "out.xml"
+    for places in ([tmp_path / "one", tmp_path / "two"], [folder, tmp_path / "one"]):
+        assert "one film" in call(export, *places, "--format", "cvat", "-o", out, code=2)["said"]
+        assert not out.exists()
+    assert call(export, folder, tmp_path / "one", "--format", "coco", "-o", tmp_path / "all.json")["images"] == 7

@@ -1,0 +1,347 @@
+"""`ficgan bulk`: exactly one result and one settled line for every photo, whoever dies and whenever."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import jsonschema
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+import ficgan.cli.bulk as command
+from ficgan.bulk import DIED, Job, Manifest, Place, Task, Worker, plan, run
+from ficgan.errors import UsageError
+from ficgan.results import FaceResult, Result
+
+ROOT = Path(__file__).resolve().parent.parent
+PHOTOS = int(os.environ.get("FICGAN_BULK_PHOTOS", "200"))
+"""Of the test with a killed worker; 2000 on a quiet machine."""
+
+
+def engine(image: np.ndarray, *, key: str = "") -> Result:
+    """Paints a red box, as if it had found a face there."""
+    out = image.copy()
+    out[:4, :4] = (255, 0, 0)
+    face = FaceResult(np.array([0, 0, 4, 4], np.float32), np.zeros((5, 2), np.float32), np.float32(0.9))
+    audit = {"mode": "ficgan", "detector": "none", "gate": None, "faces": [face.to_dict()], "psi": np.float32(1)}
+    return Result(out, [face], audit, np.ones(image.shape[:2], np.float32))
+
+
+def photo(number: int) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (16, 12), (number % 256, number // 256, 90)).save(file, "PNG")
+    return file.getvalue()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Six photos in two folders, and three files that are none."""
+    folder = tmp_path / "in"
+    (folder / "a" / "b").mkdir(parents=True)
+    (folder / ".hidden").mkdir()
+    for number in range(6):
+        (folder / ("a/b" if number % 2 else "a") / f"{number}.png").write_bytes(photo(number))
+    (folder / "notes.txt").write_text("x")
+    (folder / "film.mp4").write_bytes(b"x")
+    (folder / ".hidden" / "x.png").write_bytes(photo(9))
+    return folder
+
+
+class Inline:
+    """An engine without processes. Workers die at some jobs, and answer twice at others."""
+
+    def __init__(self, *, dies: Sequence[str] = (), twice: Sequence[str] = (), stop: int | None = None) -> None:
+        self.dies, self.twice, self.stop = Counter(dies), twice, stop
+        self.worked: Counter[str] = Counter()
+
+    def __call__(self, task: Task, todo: Sequence[Job]) -> Iterator[dict[str, Any]]:
+        worker = Worker(task, engine)
+        for job in todo:
+            if self.stop is not None and sum(self.worked.values()) >= self.stop:
+                raise KeyboardInterrupt
+            self.worked[job.input] += 1
+            line = worker(job)  # the result may be there though the worker died before its answer
+            if self.dies[job.input] > 0:
+                self.dies[job.input] -= 1
+                continue
+            yield line
+            if job.input in self.twice:
+                yield worker(job)
+
+
+def settle(source: Path | str, out: Path | str, workers: Inline, manifest: Path, **task: Any) -> dict[str, Any]:
+    here = Place(str(source))
+    jobs, _ = plan(here, Place(str(out)))
+    with Manifest(manifest, {"out": str(out)}) as settled:
+        run(Task(str(source), str(out), **task), jobs, settled, workers)
+    return {line["input"]: line for line in lines(manifest)[1:]}
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_every_photo_gets_one_result_one_side_car_and_one_line(source: Path, tmp_path: Path) -> None:
+    out, workers = tmp_path / "out", Inline(dies=["a/0.png", "a/b/3.png", "a/b/3.png"], twice=["a/2.png"])
+    settle(source, out, workers, out / "manifest.jsonl")
+    names = {"a/0.png", "a/2.png", "a/4.png", "a/b/1.png", "a/b/3.png", "a/b/5.png"}
+    found = lines(out / "manifest.jsonl")
+    assert found[0]["schema"] == "ficgan-manifest/1"
+    assert sorted(line["input"] for line in found[1:]) == sorted(names)  # one line each
+    for line in found[1:]:
+        data = (source / line["input"]).read_bytes()
+        assert line["state"] == "done" and line["faces"] == 1
+        assert line["input_sha256"] == hashlib.sha256(data).hexdigest()
+        assert line["attempts"] == {"a/0.png": 2, "a/b/3.png": 3}.get(line["input"], 1)
+        pixels = np.asarray(Image.open(out / line["output"]))
+        before = np.asarray(Image.open(io.BytesIO(data)))
+        assert (pixels[:4, :4] == (255, 0, 0)).all() and (pixels[8, 8] == before[8, 8]).all()
+        record = json.loads((out / f"{line['output']}.json").read_text())
+        assert record["sha256"] == hashlib.sha256((out / line["output"]).read_bytes()).hexdigest()
+    files = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
+    assert files == names | {f"{name}.json" for name in names} | {"manifest.jsonl"}
+
+
+def test_side_cars_are_as_the_schema_says(source: Path, tmp_path: Path) -> None:
+    schema = json.loads((ROOT / "docs" / "sidecar.schema.json").read_text())
+    options = {"mode": "ficgan", "recognizer": "auto"}
+    settle(source, tmp_path / "out", Inline(), tmp_path / "m.jsonl", options=options)
+    jsonschema.validate(json.loads((tmp_path / "out" / "a" / "b" / "1.png.json").read_text()), schema)
+
+
+@pytest.mark.parametrize("stop", range(6))
+def test_an_interrupted_run_goes_on(source: Path, tmp_path: Path, stop: int) -> None:
+    out, manifest = tmp_path / "out", tmp_path / "out" / "manifest.jsonl"
+    with pytest.raises(KeyboardInterrupt):
+        settle(source, out, Inline(stop=stop), manifest)
+    with manifest.open("ab") as file:
+        file.write(b'{"input": "a/4.p')  # as a power cut leaves it
+    workers = Inline()
+    settle(source, out, workers, manifest)
+    assert sum(workers.worked.values()) == 6 - stop
+    assert Counter(line["input"] for line in lines(manifest)[1:]) == Counter(
+        ["a/0.png", "a/2.png", "a/4.png", "a/b/1.png", "a/b/3.png", "a/b/5.png"]
+    )
+
+
+def test_a_result_whose_line_is_missing_is_not_made_again(source: Path, tmp_path: Path) -> None:
+    """The worker died, or the run, after the side-car was written."""
+    out = tmp_path / "out"
+    settle(source, out, Inline(), tmp_path / "first.jsonl")
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*.png")}
+    settled = settle(source, out, Inline(), tmp_path / "second.jsonl")
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*.png")} == before
+    assert all(line["state"] == "done" and line["faces"] == 1 for line in settled.values())
+
+
+def test_what_fails_is_listed_and_the_rest_is_done(source: Path, tmp_path: Path) -> None:
+    (source / "a" / "0.png").write_bytes(photo(0)[:40])
+    out, manifest = tmp_path / "out", tmp_path / "out" / "manifest.jsonl"
+    settled = settle(source, out, Inline(dies=["a/2.png"] * 3), manifest)
+    assert {name: line["state"] for name, line in settled.items() if line["state"] != "done"} == {
+        "a/0.png": "failed", "a/2.png": "failed"
+    }  # fmt: skip
+    assert "damaged" in settled["a/0.png"]["error"] and settled["a/0.png"]["attempts"] == 1
+    assert settled["a/2.png"]["error"] == DIED and settled["a/2.png"]["attempts"] == 3
+    assert not (out / "a" / "0.png").exists()
+    # The next run tries them again, and only them.
+    (source / "a" / "0.png").write_bytes(photo(0))
+    workers = Inline()
+    assert {line["state"] for line in settle(source, out, workers, manifest).values()} == {"done"}
+    assert set(workers.worked) == {"a/0.png", "a/2.png"}
+
+
+def test_a_store_that_stutters_is_asked_again(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, calls = Place.read, Counter[str]()
+
+    def stutters(self: Place, name: str) -> bytes:
+        calls[name] += 1
+        if name == "a/2.png" and calls[name] < 3:
+            raise TimeoutError("no answer")
+        return read(self, name)
+
+    monkeypatch.setattr(Place, "read", stutters)
+    settled = settle(source, tmp_path / "out", Inline(), tmp_path / "m.jsonl")
+    assert settled["a/2.png"]["state"] == "done" and settled["a/2.png"]["attempts"] == 3
+
+
+def test_photos_of_a_store(source: Path, tmp_path: Path) -> None:
+    """fsspec's store in memory has no folders, no renames that matter, and addresses like those of S3."""
+    store = fsspec.filesystem("memory")
+    for path in source.rglob("*.png"):
+        store.pipe_file(f"/bucket/photos/{path.relative_to(source).as_posix()}", path.read_bytes())
+    try:
+        settled = settle("memory://bucket/photos", "memory://bucket/out", Inline(), tmp_path / "m.jsonl")
+        assert len(settled) == 6 and {line["state"] for line in settled.values()} == {"done"}
+        made = store.cat_file("/bucket/out/a/b/1.png")
+        assert (np.asarray(Image.open(io.BytesIO(made)))[:4, :4] == (255, 0, 0)).all()
+        assert json.loads(store.cat_file("/bucket/out/a/b/1.png.json"))["path"] == "a/b/1.png"
+    finally:
+        store.rm("/bucket", recursive=True)
+
+
+def test_results_of_others_are_not_overwritten(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    settle(source, out, Inline(), tmp_path / "1.jsonl", options={"k": 2})
+    kept = (out / "a" / "0.png.json").read_bytes()
+    settled = settle(source, out, Inline(), tmp_path / "2.jsonl", options={"k": 3})
+    assert all("--overwrite" in line["error"] for line in settled.values())
+    assert (out / "a" / "0.png.json").read_bytes() == kept
+    settled = settle(source, out, Inline(), tmp_path / "3.jsonl", options={"k": 3}, overwrite=True)
+    assert {line["state"] for line in settled.values()} == {"done"}
+
+
+def test_a_manifest_belongs_to_one_run_and_one_process(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    with Manifest(path, {"k": 2}) as first:
+        first.add({"input": "a", "output": "a", "state": "done", "faces": 2})
+        with pytest.raises(UsageError, match="another run writes it"):
+            Manifest(path, {"k": 2}).__enter__()
+    with pytest.raises(UsageError, match="other options"):
+        Manifest(path, {"k": 3}).__enter__()
+    with Manifest(path, {"k": 2}) as again:
+        assert again.done == {"a"} and again.sums["faces"] == 2
+    with Manifest(path, {"k": 2}, present=["b"]) as again:  # its result is gone
+        assert again.done == set() and again.sums["faces"] == 0
+    path.write_bytes(path.read_bytes() + b"nonsense\n")
+    with pytest.raises(UsageError, match="line 3 is damaged"):
+        Manifest(path, {"k": 2}).__enter__()
+
+
+def test_plans_that_cannot_be(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="lies in the folder"):
+        plan(Place(str(source)), Place(str(source / "out")))
+    with pytest.raises(UsageError, match="holds no photo"):
+        plan(Place(str(tmp_path / "empty")), Place(str(tmp_path / "out")))
+    (source / "x.bmp").write_bytes(b"")
+    (source / "x.png").write_bytes(b"")
+    with pytest.raises(UsageError, match=r"x\.bmp and x\.png would both become x\.png"):
+        plan(Place(str(source)), Place(str(tmp_path / "out")))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere://x", "-o", "out"], "cannot be opened"),
+        (["in", "-o", "memory://bucket/out"], "--manifest FILE"),
+        (["in", "-o", "out", "--address", "auto"], "--engine ray"),
+        (["empty", "-o", "out"], "holds no photo"),
+    ],
+)
+def test_usage(arguments: list[str], said: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = CliRunner().invoke(command.bulk, arguments)
+    assert outcome.exit_code == 2 and said in outcome.stderr and "Traceback" not in outcome.stderr
+
+
+def test_the_command_sums_up(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (source / "a" / "4.png").write_bytes(b"no photo")
+    monkeypatch.setattr("ficgan.bulk.local_engine", lambda jobs: Inline())
+    outcome = CliRunner().invoke(command.bulk, [str(source), "-o", str(tmp_path / "out"), "--mode", "solid"])
+    assert outcome.exit_code == 3 and "a/4.png" in outcome.stderr
+    summary = json.loads(outcome.stdout)
+    assert {name: summary[name] for name in ("inputs", "done", "failed", "before", "faces", "skipped")} == {
+        "inputs": 6, "done": 5, "failed": 1, "before": 0, "faces": 5, "skipped": 2
+    }  # fmt: skip
+    (source / "a" / "4.png").write_bytes(photo(4))
+    (tmp_path / "out" / "a" / "0.png").unlink()  # a result that is gone is made again
+    outcome = CliRunner().invoke(command.bulk, [str(source), "-o", str(tmp_path / "out"), "--mode", "solid"])
+    assert outcome.exit_code == 0 and json.loads(outcome.stdout)["before"] == 4
+    assert (tmp_path / "out" / "a" / "0.png").exists()
+
+
+# -- real processes --------------------------------------------------------------------------------------------------
+
+
+def crops(folder: Path, count: int) -> None:
+    """Small photos, every one another cut of the astronaut; a tenth show no face."""
+    image = Image.open(ROOT / "tools" / "astronaut.jpg").convert("RGB")
+    for number in range(count):
+        left, top = (150 + number % 20, 20 + number // 20 % 20) if number % 10 else (300 + number % 150, 300)
+        path = folder / f"{number % 7}" / f"{number:05d}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        image.crop((left, top, left + 160, top + 180)).save(path, quality=90)
+
+
+def descendants(pid: int) -> dict[int, str]:
+    """Processes below one, and their command lines."""
+    parents, names = {}, {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                names[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except (OSError, IndexError, ValueError):
+                continue
+    found, front = {}, {pid}
+    while front:
+        front = {child for child, parent in parents.items() if parent in front}
+        found |= {child: names[child] for child in front}
+    return found
+
+
+def count_lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") - 1 if path.exists() else 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "name"), [("local", "spawn_main"), ("ray", "ray::")])
+def test_a_killed_worker_and_a_killed_run_lose_nothing(kind: str, name: str, tmp_path: Path) -> None:
+    """A worker is killed early, the whole run later; the second run does the rest."""
+    if kind == "ray":
+        pytest.importorskip("ray")
+    source, out, manifest = tmp_path / "in", tmp_path / "out", tmp_path / "out" / "manifest.jsonl"
+    crops(source, PHOTOS)
+    call = [sys.executable, "-m", "ficgan.cli.main", "bulk", str(source), "-o", str(out), "--engine", kind,
+            "--jobs", "2", "--mode", "solid", "--scale", "160x180", "--batch", "4"]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+    def until(least: int, process: subprocess.Popen[str]) -> None:
+        while count_lines(manifest) < least:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.05)
+
+    process = subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        until(PHOTOS // 10, process)
+        workers = [pid for pid, line in descendants(process.pid).items()
+                   if name in line and (kind == "local" or "MapWorker" in line or "_Actor" in line)]  # fmt: skip
+        assert workers
+        os.kill(workers[0], signal.SIGKILL)
+        until(PHOTOS // 2, process)
+        process.send_signal(signal.SIGINT if kind == "local" else signal.SIGTERM)
+        _, told = process.communicate(timeout=240)
+        assert process.returncode == 130, told
+        assert "the same command does the rest" in told
+    finally:
+        process.kill()
+    half = count_lines(manifest)
+    assert PHOTOS // 2 <= half < PHOTOS
+    done = subprocess.run(call, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    found = lines(manifest)[1:]
+    print(f"{kind}: {PHOTOS} photos, {half} before the interruption,", Counter(line["state"] for line in found),
+          Counter(line["attempts"] for line in found), summary)  # fmt: skip
+    assert (summary["done"], summary["failed"], summary["before"]) == (PHOTOS, 0, half)
+    assert Counter(line["input"] for line in found).most_common(1)[0][1] == 1 and len(found) == PHOTOS
+    assert summary["faces"] >= 0.85 * PHOTOS
+    for line in found:
+        record = json.loads((out / f"{line['output']}.json").read_bytes())
+        assert record["sha256"] == hashlib.sha256((out / line["output"]).read_bytes()).hexdigest()
+        assert record["input_sha256"] == line["input_sha256"]
+    assert not [path for path in out.rglob("*") if path.name.startswith(".")]  # no temporary file stays

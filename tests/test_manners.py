@@ -1,0 +1,130 @@
+"""What a library owes its users: logs instead of prints, spellings, documents that build, examples that run."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import ficgan
+from ficgan.cli import main as group
+
+ROOT = Path(__file__).resolve().parent.parent
+LIBRARY = sorted(path for path in (ROOT / "ficgan").rglob("*.py") if "cli" not in path.relative_to(ROOT).parts)
+
+
+def calls(path: Path, name: str) -> list[int]:
+    """Lines that call a function of this bare name."""
+    nodes = ast.walk(ast.parse(path.read_text("utf-8")))
+    return [node.lineno for node in nodes
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name]  # fmt: skip
+
+
+def test_the_library_prints_nothing() -> None:
+    assert {str(path): lines for path in LIBRARY if (lines := calls(path, "print"))} == {}
+
+
+def test_loggers_are_below_that_of_ficgan() -> None:
+    found = 0
+    for path in LIBRARY:
+        for name in re.findall(r"getLogger\(([^)]*)\)", path.read_text("utf-8")):
+            assert name == "__name__" or name.strip("\"'").startswith("ficgan"), path
+            found += 1
+    assert found >= 4
+    assert any(isinstance(handler, logging.NullHandler) for handler in logging.getLogger("ficgan").handlers)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("level", "heard"), [("", False), ("info", True)])
+def test_commands_show_the_log_where_it_is_asked_for(level: str, heard: bool, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "FICGAN_LOG": level}
+    photo = ROOT / "tools" / "astronaut.jpg"
+    done = subprocess.run([sys.executable, "-m", "ficgan.cli.main", "deid", str(photo), "-o", str(tmp_path)],
+                          capture_output=True, text=True, env=environment, check=True)  # fmt: skip
+    assert json.loads(done.stdout)["written"] == 1
+    assert ("INFO ficgan.deidentify.loading: model" in done.stderr) is heard
+
+
+def test_analyze_is_analyse() -> None:
+    one, other = (CliRunner().invoke(group.main, [name, "--help"]).output for name in ("analyze", "analyse"))
+    assert "Find the faces of a film" in one and one.replace("analyze", "analyse") == other
+    assert "analyze" not in CliRunner().invoke(group.main, ["--help"]).output
+
+
+def test_the_changelog_knows_this_version() -> None:
+    assert f"\n## {ficgan.__version__}\n" in (ROOT / "CHANGELOG.md").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("mkdocstrings_handlers") is None, reason="needs ficgan[docs]")
+def test_the_documents_build(tmp_path: Path) -> None:
+    """Strictly: every name of the API page is found. The pages load nothing from elsewhere."""
+    done = subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
+                          cwd=ROOT, capture_output=True, text=True, check=False,
+                          env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "site" / "api.html").read_text()
+    for name in ("Deidentifier.from_pretrained", "Result.uncovered", "get_detector", "VideoSettings", "make_app"):
+        assert name in page
+    assert not re.findall(r"<(?:script|img|iframe)[^>]+src=[\"']?https?:", page)
+    assert not re.findall(r"<link[^>]+rel=[\"']?stylesheet[\"']?[^>]+https?:", page)
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    text = (ROOT / "mkdocs.yml").read_text()
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} == set(re.findall(r": ([\w-]+\.md)$", text, re.M))
+
+
+NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("nbclient") is None, reason="needs ficgan[notebook]")
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_a_notebook_runs_from_top_to_bottom(path: Path) -> None:
+    import nbformat
+    from nbclient import NotebookClient
+
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(path.parent)}}).execute()
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert not any(output.output_type == "error" for output in outputs)
+    assert sum("image/png" in output.get("data", {}) for output in outputs) == 4
+    assert any("still recognised: False" in output.get("text", "") for output in outputs)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_notebooks_hold_no_output_and_one_photo(path: Path) -> None:
+    notebook = json.loads(path.read_text())
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
+    assert set(re.findall(r"[\w-]+\.(?:jpe?g|png)", path.read_text())) == {"astronaut.jpg"}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docker").glob("*.Dockerfile")), ids=lambda path: path.name)
+def test_containers_start_as_an_ordinary_user(path: Path) -> None:
+    """As far as it can be read: the last USER is no root, all that is copied is let through, the extras exist."""
+    import tomllib
+
+    lines = re.sub(r"\\\n", " ", path.read_text()).splitlines()
+    words = [line.split(maxsplit=1) for line in lines if line and not line.startswith("#")]
+    user = [rest for word, rest in words if word == "USER"][-1]
+    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", user)
+    assert words[-2:] == [["ENTRYPOINT", '["ficgan"]'], ["CMD", '["--help"]']]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for given in re.findall(r"'\.\[([\w,]+)\]'", path.read_text()):
+        assert set(given.split(",")) <= set(extras)
+    let_through = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    needed = {"LICENSE", "NOTICE", "README.md", "configs", "constraints.txt", "ficgan", "ops", "pretrained",
+              "pyproject.toml", "setup.py"}  # fmt: skip
+    assert let_through == needed and all((ROOT / name).exists() for name in needed)

@@ -1,0 +1,347 @@
+"""`ficgan serve`: photos, records and health; bombs, broken files, crowds, strangers; nothing is written."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import io
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import urllib.request
+import zlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+from ficgan.cli.serve import serve
+from ficgan.errors import FicganError, UsageError
+from ficgan.results import FaceResult, Result
+from ficgan.service import Limits, RateLimit, make_app
+
+ROOT = Path(__file__).resolve().parent.parent
+JPEG = {"Content-Type": "image/jpeg"}
+TOKEN = "a-token-of-twenty-letters"
+
+
+def coded(format: str = "PNG", size: tuple[int, int] = (48, 32)) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", size, (30, 60, 200)).save(file, format)
+    return file.getvalue()
+
+
+def stand_in(change: Callable[[Result], None] = lambda result: None) -> Callable[..., Result]:
+    """Paints a red box, as if it had found a face there."""
+
+    def engine(image: np.ndarray, *, key: str = "") -> Result:
+        assert len(key) == 32
+        out = image.copy()
+        out[8:20, 8:20] = (255, 0, 0)
+        face = FaceResult(np.array([8, 8, 20, 20], np.float32), np.zeros((5, 2), np.float32), np.float32(0.9), k=3000)
+        audit = {"mode": "ficgan", "faces": [face.to_dict()]}
+        result = Result(out, [face], audit, np.ones(image.shape[:2], np.float32))
+        change(result)
+        return result
+
+    return engine
+
+
+class Service:
+    """Requests to an application without a socket."""
+
+    def __init__(self, app: Any) -> None:
+        self._transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+
+    def _ask(self, method: str, path: str, **options: Any) -> httpx.Response:
+        async def ask() -> httpx.Response:
+            async with httpx.AsyncClient(transport=self._transport, base_url="http://service") as service:
+                return await service.request(method, path, **options)
+
+        return asyncio.run(ask())
+
+    def get(self, path: str) -> httpx.Response:
+        return self._ask("GET", path)
+
+    def post(self, path: str, **options: Any) -> httpx.Response:
+        return self._ask("POST", path, **options)
+
+
+def client(engine: Any = None, limits: Limits | None = None, **options: Any) -> Service:
+    return Service(make_app(engine or stand_in(), limits or Limits(), version="1.2", **options))
+
+
+@pytest.mark.parametrize(
+    ("format", "kind", "back"),
+    [("PNG", "image/png", "PNG"), ("JPEG", "image/jpeg", "JPEG"), ("WEBP", "image/webp", "WEBP"),
+     ("TIFF", "image/tiff", "TIFF"), ("BMP", "image/png", "PNG")],
+)  # fmt: skip
+def test_a_photo_comes_back_as_it_was_coded(format: str, kind: str, back: str) -> None:
+    answer = client().post("/photo", content=coded(format), headers={"Content-Type": "application/octet-stream"})
+    assert answer.status_code == 200 and answer.headers["content-type"] == kind
+    assert (answer.headers["ficgan-faces"], answer.headers["ficgan-masked"]) == ("1", "0")
+    assert answer.headers["cache-control"] == "no-store"
+    image = Image.open(io.BytesIO(answer.content))
+    assert image.format == back and image.size == (48, 32)
+    pixels = np.asarray(image.convert("RGB")).astype(int)
+    assert np.abs(pixels[10:18, 10:18] - (255, 0, 0)).max() < 40 and np.abs(pixels[28, 40] - (30, 60, 200)).max() < 40
+
+
+def test_json_holds_photo_and_record() -> None:
+    headers = {"Content-Type": "image/png", "Accept": "application/json"}
+    answer = client().post("/photo", content=coded(), headers=headers)
+    tree = answer.json()
+    image = Image.open(io.BytesIO(base64.b64decode(tree["image"])))
+    assert image.size == (48, 32) and tree["type"] == "image/png"
+    record = tree["record"]
+    assert record["size"] == [48, 32] and record["reidentified"] == 0 and record["faces"][0]["k"] == 3000
+    assert b"compositeWithTrainedAlgorithmicMedia" in base64.b64decode(tree["image"])  # the tag
+
+
+def test_health_needs_no_token_and_photos_do() -> None:
+    service = client(token=TOKEN)
+    assert service.get("/health").json() == {"ok": True, "version": "1.2", "working": 0, "waiting": 0}
+    for given in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {TOKEN}"},
+                  {"Authorization": "Bearer \u00e9".encode()}):  # fmt: skip
+        answer = service.post("/photo", content=coded(), headers={**JPEG, **given})
+        assert answer.status_code == 401 and answer.headers["www-authenticate"] == "Bearer"
+    good = {**JPEG, "Authorization": f"Bearer {TOKEN}"}
+    assert service.post("/photo", content=coded(), headers=good).status_code == 200
+
+
+def bomb(width: int, height: int) -> bytes:
+    """A PNG of a few kilobytes that claims a huge picture."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    data = zlib.compress(bytes(1 << 20))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "said"),
+    [
+        (bomb(50_000, 50_000), {}, 413, "megapixels"),
+        (coded(size=(200, 200)), {}, 413, "megapixels"),
+        (b"x" * 70_000, {}, 413, "70,000|65,536 bytes"),
+        (coded("JPEG")[:200], {}, 422, "damaged or truncated"),
+        (b"no photo", {}, 422, "."),
+        (coded("PNG")[:40], {}, 422, "."),
+        (b"", {}, 400, "empty"),
+        (coded(), {"Content-Type": "text/plain"}, 415, "Content-Type"),
+        (coded(), {"Content-Type": "multipart/form-data; boundary=x"}, 415, "the photo itself"),
+        (coded(), {"Origin": "https://elsewhere.example"}, 403, "web pages"),
+    ],
+)
+def test_what_is_refused(body: bytes, headers: dict[str, str], status: int, said: str) -> None:
+    service = client(limits=Limits(bytes=1 << 16, pixels=30_000))
+    answer = service.post("/photo", content=body, headers={**JPEG, **headers})
+    assert answer.status_code == status and re.search(said, answer.json()["error"]), answer.text
+    assert "/" not in answer.json()["error"].replace("image/jpeg or application/octet-stream", "")  # no paths
+    assert service.post("/photo", content=coded(), headers=JPEG).status_code == 200  # and goes on
+
+
+def test_a_body_without_length_is_counted() -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(100):
+            yield b"x" * 1000
+
+    answer = client(limits=Limits(bytes=5000)).post("/photo", content=chunks(), headers=JPEG)
+    assert answer.status_code == 413
+
+
+def uncover(result: Result) -> None:
+    result.faces[0].covered = False
+
+
+def match(result: Result) -> None:
+    result.faces[0].matched = True
+
+
+def empty(result: Result) -> None:
+    result.faces.clear()
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "status"),
+    [(uncover, {}, 422), (match, {}, 422), (match, {"allow_recognised": True}, 200), (empty, {}, 200),
+     (empty, {"require_face": True}, 422)],
+)  # fmt: skip
+def test_what_is_unsafe_is_not_given_out(
+    change: Callable[[Result], None], options: dict[str, bool], status: int
+) -> None:
+    answer = client(stand_in(change), **options).post("/photo", content=coded(), headers=JPEG)
+    assert answer.status_code == status
+    if status == 200:
+        assert answer.headers["ficgan-reidentified"] == str(int(change is match))
+
+
+@pytest.mark.parametrize("error", [ValueError("/home/me/secret.jpg broke"), FicganError("/home/me/model is gone")])
+def test_a_failing_engine_tells_nothing_of_the_machine(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    def fails(image: np.ndarray, *, key: str = "") -> Result:
+        raise error
+
+    answer = client(fails).post("/photo", content=coded(), headers=JPEG)
+    assert answer.status_code == 500 and answer.json() == {"error": "the photo could not be worked on"}
+    assert any(record.name == "ficgan.service" for record in caplog.records)
+
+
+def test_too_many_requests_at_once_are_refused() -> None:
+    """One is worked on, one waits, four are refused at once; then the service is free again."""
+    go = threading.Event()
+
+    def slow(result: Result) -> None:
+        assert go.wait(20)
+
+    async def ask() -> tuple[list[int], dict[str, Any], int]:
+        transport = httpx.ASGITransport(make_app(stand_in(slow), Limits(jobs=1, queue=1)))
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as service:
+
+            async def post() -> httpx.Response:
+                return await service.post("/photo", content=coded(), headers=JPEG)
+
+            asked = [asyncio.create_task(post()) for _ in range(6)]
+            while sum(task.done() for task in asked) < 4:
+                await asyncio.sleep(0.01)
+            health = (await service.get("/health")).json()
+            go.set()
+            answers = [await task for task in asked]
+            return [answer.status_code for answer in answers], health, (await post()).status_code
+
+    statuses, health, after = asyncio.run(ask())
+    assert sorted(statuses) == [200, 200, 503, 503, 503, 503] and after == 200
+    assert (health["working"], health["waiting"]) == (1, 1)
+
+
+def test_the_rate_of_a_client_is_limited() -> None:
+    service = client(limits=Limits(rate=6))
+    answers = [service.post("/photo", content=coded(), headers=JPEG) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 429, 429]
+    assert 1 <= int(answers[1].headers["retry-after"]) <= 10
+
+
+def test_the_bucket_fills_evenly() -> None:
+    now = [0.0]
+    rates = RateLimit(60, lambda: now[0])
+    assert [rates.wait("a") for _ in range(10)] == [0.0] * 10 and rates.wait("a") == pytest.approx(1.0)
+    assert rates.wait("b") == 0.0
+    now[0] = 0.5
+    assert rates.wait("a") == pytest.approx(0.5)
+    now[0] = 1.0
+    assert rates.wait("a") == 0.0 and rates.wait("a") > 0
+    assert RateLimit(0).wait("a") == 0.0
+
+
+def test_a_slow_sender_is_dropped() -> None:
+    async def ask() -> httpx.Response:
+        async def drips() -> Any:
+            yield b"\xff\xd8"
+            await asyncio.sleep(5)
+
+        transport = httpx.ASGITransport(make_app(stand_in(), Limits(patience=0.1)))
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as service:
+            return await service.post("/photo", content=drips(), headers=JPEG)
+
+    assert asyncio.run(ask()).status_code == 408
+
+
+WRITES: list[str] = []
+_watching = False
+
+
+def _watch(event: str, arguments: tuple[Any, ...]) -> None:
+    if _watching and event == "open":
+        path, mode, flags = arguments
+        if (isinstance(mode, str) and set(mode) & set("wax+")) or flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            WRITES.append(str(path))
+    elif _watching and event in ("os.mkdir", "os.rename", "tempfile.mkstemp", "tempfile.mkdtemp"):
+        WRITES.append(f"{event} {arguments}")
+
+
+def test_nothing_is_written() -> None:
+    """Python reports every opened file to an audit hook; none is opened for writing while photos come and go."""
+    global _watching
+    sys.addaudithook(_watch)
+    large = io.BytesIO()
+    Image.fromarray(np.random.default_rng(1).integers(0, 256, (900, 900, 3), np.uint8)).save(large, "PNG")
+    service = client()
+    service.post("/photo", content=coded(), headers=JPEG)  # what is imported late
+    _watching = True
+    try:
+        assert service.post("/photo", content=large.getvalue(), headers=JPEG).status_code == 200
+        assert service.post("/photo", content=coded("JPEG")[:99], headers=JPEG).status_code == 422
+        assert WRITES == []
+        with contextlib.suppress(OSError):
+            Path("/nowhere/at/all").write_text("x")
+        assert WRITES == ["/nowhere/at/all"]  # the hook is awake
+    finally:
+        _watching = False
+
+
+@pytest.mark.parametrize(
+    ("options", "variable", "said"),
+    [
+        (["--host", "0.0.0.0"], None, "can be reached by others"),
+        (["--host", "::"], None, "can be reached by others"),
+        (["--host", "example.org"], None, "can be reached by others"),
+        ([], "short", "16 characters"),
+        (["--host", "no such host"], TOKEN, "no such host"),
+    ],
+)
+def test_unsafe_settings_are_refused_before_the_model_is_loaded(
+    options: list[str], variable: str | None, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ficgan.cli.deid.make_engine", lambda **settings: pytest.fail("loaded"))
+    monkeypatch.delenv("FICGAN_TOKEN", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("FICGAN_TOKEN", variable)
+    outcome = CliRunner().invoke(serve, options)
+    assert outcome.exit_code == 2 and said in outcome.stderr
+
+
+def test_limits_that_cannot_be() -> None:
+    for values in ({"bytes": 0}, {"jobs": 0}, {"queue": -1}, {"patience": 0.0}, {"rate": -1.0}):
+        with pytest.raises(UsageError):
+            Limits(**values)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
+    """A real process with a real detector: a covered face over a real socket, then SIGTERM."""
+    (tmp_path / "token").write_text(TOKEN + "\n")
+    command = [sys.executable, "-m", "ficgan.cli.main", "serve", "--port", "0", "--mode", "solid", "--token-file",
+               str(tmp_path / "token")]  # fmt: skip
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+                               env={**os.environ, "PYTHONPATH": str(ROOT)})  # fmt: skip
+    assert process.stderr is not None
+    with process.stderr as stderr:
+        try:
+            address = stderr.readline().split()[-1]
+            assert re.fullmatch(r"http://127\.0\.0\.1:\d+/photo", address)
+            photo = (ROOT / "tools" / "astronaut.jpg").read_bytes()
+            request = urllib.request.Request(address, photo, {**JPEG, "Authorization": f"Bearer {TOKEN}"})
+            with urllib.request.urlopen(request, timeout=120) as answer:
+                assert answer.headers["Ficgan-Faces"] == "1"
+                made = np.asarray(Image.open(io.BytesIO(answer.read())).convert("RGB"))
+            assert made[90:150, 200:250].std() < 5  # the cover
+            # Another one at the same address is told so.
+            port = address.rsplit(":", 1)[1].partition("/")[0]
+            second = CliRunner().invoke(serve, ["--port", port])
+            assert second.exit_code == 2 and "another --port" in second.stderr
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+        assert "Traceback" not in stderr.read()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["token"]
