@@ -62,6 +62,7 @@ def load_face_model(
         from ficgan.frame_model import FrameModel
 
         appearance, config, info, network = load_appearance(checkpoint)
+        _ = appearance.warp  # made once, and now: it takes 150 MiB for a moment, later beside the detector's own
         return (
             FrameModel(appearance, config, loaded, network=network, sha256=digest, device=device, **controls),
             info,
