@@ -10,7 +10,7 @@ from ficgan.face_model import FaceModel, ModelInfo
 from ficgan.identity import IdentityBank
 from ficgan.identity.file import file_digest, file_header
 
-__all__ = ["load_face_model"]
+__all__ = ["load_face_model", "refuse_trainer"]
 
 
 def load_face_model(
@@ -75,3 +75,18 @@ def load_face_model(
     info = ModelInfo(header.alignment, header.data, header.training)
     made = CropModel(trained, info, loaded, device=device, precision=precision, compile=compile, **controls)
     return made, info, digest
+
+
+def refuse_trainer(header: ModelInfo | None, recognizer: str) -> None:
+    """A UsageError where a recogniser is the network V that the model was trained against: it would only flatter.
+
+    Args:
+        header: of the checkpoint; its training record holds V's sha256; None: no network was trained.
+        recognizer: name for `get_recognizer`, such as "onnx:PATH".
+    """
+    if header is None:
+        return
+    kind, _, path = recognizer.partition(":")
+    trainer = header.training.get("verifier_sha256")
+    if kind == "onnx" and trainer and Path(path).is_file() and file_digest(path) == trainer:
+        raise UsageError(f"recogniser {recognizer} is the network this model was trained against; take another one")
