@@ -18,7 +18,7 @@ __all__ = ["OPENCV_REMEDY", "Diagnosis", "Finding", "diagnose", "import_remedy"]
 EXTRAS = {
     "train": ("torch", "torchvision", "kornia", "onnx", "onnx2torch", "tensorboard"),
     "eval": ("skimage", "matplotlib", "jinja2", "lpips", "torch_fidelity"),
-    "pointcloud": ("fpsample", "pykdtree", "trimesh"),
+    "pointcloud": ("scipy",),
     "dlib": ("dlib", "face_recognition_models"),
     "insightface": ("insightface",),
 }
@@ -32,7 +32,7 @@ LIBRARIES = (
     ("torch", "torch", False),
     ("torchvision", "torchvision", False),
     ("numpy", "numpy", True),
-    ("scipy", "scipy", True),
+    ("scipy", "scipy", False),
     ("opencv-python-headless", "cv2", True),
     ("pillow", "PIL", True),
     ("pydantic", "pydantic", True),
