@@ -235,16 +235,14 @@ def _gpu(index: int) -> Finding:
 def _onnx_providers() -> Finding:
     """The providers a session really gets: the list onnxruntime advertises may hold some that fail to load."""
     import onnxruntime
-    from onnx import TensorProto, helper
+
+    from ficgan import pretrained
 
     try:
-        ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
-        graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "probe", ends[:1], ends[1:])
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         offered = [name for name in onnxruntime.get_available_providers() if "Azure" not in name]
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=offered)
+        session = onnxruntime.InferenceSession(str(pretrained.path("mesh")), options, providers=offered)
     except Exception as error:
         return Finding("onnxruntime", False, _reason(error), "pip install --force-reinstall onnxruntime")
     real = session.get_providers()

@@ -18,16 +18,17 @@ from ficgan.anonymizers import Anonymizer, Faces
 from ficgan.anonymizers.modes import HIDING, Methods, check_mode, mode_of
 from ficgan.arrays import content_key
 from ficgan.deidentify.films import Films
-from ficgan.deidentify.loading import load_face_model, refuse_trainer
+from ficgan.deidentify.loading import Engine, load_face_model, refuse_trainer
 from ficgan.deidentify.options import Box, Checking, Diversity, Finding, Hiding, Identity, Image
 from ficgan.deidentify.photos import Mask, Photos, Work
 from ficgan.deidentify.pictures import Picture, as_photo
 from ficgan.deidentify.rules import Exemptions
 from ficgan.device import resolve_device
 from ficgan.errors import InputError, UsageError
-from ficgan.face_model import FaceModel, ModelInfo
+from ficgan.face_model import CropModel, FaceModel, ModelInfo
 from ficgan.faces import Alignment, Face, FaceDetector, Recognizer, get_detector, get_recognizer
 from ficgan.faces.detection import check_image
+from ficgan.faces.models import check_onnx_device
 from ficgan.policy import Attempt, Policy
 from ficgan.results import FaceResult, Result
 
@@ -53,7 +54,7 @@ class Deidentifier:
     Args:
         model: with its bank and controls, see `load_face_model`; None where nothing is generated (other modes).
         identity, hiding, finding, checking: options; None: the usual ones.
-        device: "cpu", "cuda" or "cuda:N".
+        device: what computes: "cpu", "cuda", "cuda:N", "auto"; onnxruntime also on "openvino", "coreml", "dml".
         info: of the model's checkpoint, for the audit.
         digests: sha256 of the checkpoint, for the audit.
 
@@ -82,7 +83,10 @@ class Deidentifier:
         self.methods = Methods(hiding.background, identity.seed, {self.mode}, given)
         method = None if self.mode in MODES and not given else self.methods(self.mode)
         self.header, self.digests = info, dict(digests or {})
-        self.device = resolve_device(device)
+        # Where torch computes on a GPU, onnxruntime takes the best that it has; else exactly what was asked for.
+        torch = isinstance(model, CropModel)
+        self.device = resolve_device(device) if torch else check_onnx_device(device)
+        sessions = self.device if not torch or self.device == "cpu" else "auto"
         if model is not None:
             if model.band is None:
                 model.check_layer(self.layer)
@@ -95,16 +99,16 @@ class Deidentifier:
         self.detector: FaceDetector = (
             finding.detector
             if not isinstance(finding.detector, str)
-            # With the model on a GPU the detector takes the best provider onnxruntime has, and says which.
             else get_detector(
-                finding.detector, threshold=finding.threshold, scale=finding.scale,
-                device="cpu" if self.device == "cpu" else "auto",
+                finding.detector, threshold=finding.threshold, scale=finding.scale, thorough=finding.thorough,
+                device=sessions,
             )
         )  # fmt: skip
+        self._thorough = finding.thorough
         gate = checking.recognizer if self.policy.verify else None
         if isinstance(gate, str):
             refuse_trainer(info, gate)
-        self.recognizer: Recognizer | None = get_recognizer(gate) if isinstance(gate, str) else gate
+        self.recognizer: Recognizer | None = get_recognizer(gate, device=sessions) if isinstance(gate, str) else gate
         self._photos = Photos(
             model, self.alignment, self.detector,
             Exemptions.of(finding, self.detector, self.recognizer or checking.recognizer or "auto"),
@@ -139,6 +143,7 @@ class Deidentifier:
         detector: FaceDetector | str = "auto",
         threshold: float | None = None,
         scale: float | None = None,
+        thorough: bool = False,
         min_score: float | None = None,
         strict: bool = False,
         keep: Mapping[str, Image] | None = None,
@@ -148,6 +153,7 @@ class Deidentifier:
         verify: bool = True,
         policy: Policy | None = None,
         device: str = "cpu",
+        engine: Engine = "auto",
         precision: str = "auto",
         compile: bool = False,
     ) -> Deidentifier:
@@ -159,10 +165,10 @@ class Deidentifier:
             k, band, seed, alpha, attributes, add, swap, precision, compile: of the model, see `load_face_model`.
             layer, psi, exemplar: see `Identity`.
             mode, fallback, mask_scale, background: see `Hiding`.
-            detector, threshold, scale, min_score, strict, keep, only, boxes: see `Finding`.
+            detector, threshold, scale, thorough, min_score, strict, keep, only, boxes: see `Finding`.
             recognizer, policy: see `Checking`.
             verify: shorthand for `policy=Policy(verify=…)`.
-            device: "cpu", "cuda" or "cuda:N".
+            device, engine: see `load_face_model`.
 
         Raises:
             FicganError: missing or damaged files, or a bank of another model.
@@ -172,14 +178,14 @@ class Deidentifier:
             cls,
             identity=Identity(layer, psi, seed, exemplar),
             hiding=Hiding(mode, fallback, mask_scale, background),
-            finding=Finding(detector, threshold, scale, min_score, strict, keep or {}, only or {}, boxes),
+            finding=Finding(detector, threshold, scale, thorough, min_score, strict, keep or {}, only or {}, boxes),
             checking=Checking(recognizer, policy or Policy(verify=verify)),
             device=device,
         )
         if mode != "ficgan" and checkpoint is None and bank is None:
             return make(None)  # nothing will be generated: no model
         model, info, digest = load_face_model(
-            checkpoint, bank, device=device, k=k, band=band, seed=seed, alpha=alpha, attributes=attributes, add=add,
+            checkpoint, bank, device=device, engine=engine, k=k, band=band, seed=seed, alpha=alpha, attributes=attributes, add=add,
             swap=swap, precision=precision, compile=compile,
         )  # fmt: skip
         return make(model, info=info, digests={"checkpoint": digest})
@@ -315,7 +321,7 @@ class Deidentifier:
         psi = None if self.psi == "auto" else float(self.psi)
         return Films(
             self._photos.model, self.detector, self.recognizer, self.policy, self.mode, self.methods, self.mask_scale,
-            self.layer, psi,
+            self.layer, psi, self._thorough,
         )  # fmt: skip
 
     def video_settings(self, **changes: Any) -> VideoSettings:
