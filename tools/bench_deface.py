@@ -69,16 +69,17 @@ def make_inputs(folder: Path, photos: Path | None, count: int, frames: int) -> N
     if photos is None:
         with Image.open(ASTRONAUT) as astronaut:
             for number in range(count):
-                astronaut.resize((640 + 16 * (number % 8),) * 2).save(folder / "folder" / f"{number:03}.jpg", quality=92)
+                photo = astronaut.resize((640 + 16 * (number % 8),) * 2)
+                photo.save(folder / "folder" / f"{number:03}.jpg", quality=92)
     else:
         for path in sorted(path for path in photos.iterdir() if path.suffix.lower() in (".jpg", ".png"))[:count]:
             shutil.copy(path, folder / "folder")
     first = min((folder / "folder").iterdir())
     shutil.copy(first, folder / "first")
-    with Image.open(first) as photo:
-        factor = (16e6 / (photo.width * photo.height)) ** 0.5
-        size = round(photo.width * factor), round(photo.height * factor)
-        photo.convert("RGB").resize(size, Image.Resampling.BICUBIC).save(folder / "large" / "large.jpg", quality=92)
+    with Image.open(first) as small:
+        factor = (16e6 / (small.width * small.height)) ** 0.5
+        size = round(small.width * factor), round(small.height * factor)
+        small.convert("RGB").resize(size, Image.Resampling.BICUBIC).save(folder / "large" / "large.jpg", quality=92)
     make_film(folder / "film" / "film.mp4", places(frames))
 
 

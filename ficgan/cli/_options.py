@@ -189,8 +189,8 @@ MODEL: tuple[Any, ...] = (
         "--device",
         default="cpu",
         show_default=True,
-        help="cpu, cuda, cuda:N or auto; openvino, coreml or dml where that build of onnxruntime is installed. A device "
-        "that is not there is an error.",
+        help="cpu, cuda, cuda:N or auto; openvino, coreml or dml where that build of onnxruntime is installed. What is "
+        "not there is an error.",
     ),
     click.option(
         "--engine",

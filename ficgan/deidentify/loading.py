@@ -18,9 +18,9 @@ ENGINES: tuple[Engine, ...] = ("auto", "onnx", "torch")
 
 
 def load_face_model(
-    checkpoint: str | Path | None = None, bank: str | Path | None = None, *, device: str = "cpu", engine: Engine = "auto",
-    **controls: Any
-) -> tuple[FaceModel, ModelInfo, str]:
+    checkpoint: str | Path | None = None, bank: str | Path | None = None, *, device: str = "cpu",
+    engine: Engine = "auto", **controls: Any,
+) -> tuple[FaceModel, ModelInfo, str]:  # fmt: skip
     """The embedded default model, or the given files, ready for use.
 
     Args:
@@ -72,8 +72,8 @@ def load_face_model(
             f"the bank {bank} was built with another model than {checkpoint}; build one with `ficgan bank`"
         )
     if kind == "appearance":
-        from ficgan.frame.file import load_appearance
         from ficgan.faces import MediaPipeMesh
+        from ficgan.frame.file import load_appearance
         from ficgan.frame_model import FrameModel
 
         appearance, config, info, network = load_appearance(checkpoint)

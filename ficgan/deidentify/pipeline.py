@@ -185,8 +185,8 @@ class Deidentifier:
         if mode != "ficgan" and checkpoint is None and bank is None:
             return make(None)  # nothing will be generated: no model
         model, info, digest = load_face_model(
-            checkpoint, bank, device=device, engine=engine, k=k, band=band, seed=seed, alpha=alpha, attributes=attributes, add=add,
-            swap=swap, precision=precision, compile=compile,
+            checkpoint, bank, device=device, engine=engine, k=k, band=band, seed=seed, alpha=alpha,
+            attributes=attributes, add=add, swap=swap, precision=precision, compile=compile,
         )  # fmt: skip
         return make(model, info=info, digests={"checkpoint": digest})
 
