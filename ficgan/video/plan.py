@@ -54,8 +54,9 @@ def effective_modes(
     def steady(flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Held on both sides and short pauses closed: a mode that flips from frame to frame is unwatchable."""
         beyond = 2 * hold + 1
-        padded = np.pad(windows(flags, hold).any(1), beyond, mode="edge")
-        return np.asarray(windows(windows(padded, hold).any(1), hold).all(1)[beyond:-beyond])
+        held = np.pad(np.asarray(windows(flags, hold).any(1)), beyond, mode="edge")
+        closed = np.asarray(windows(np.asarray(windows(held, hold).any(1)), hold).all(1))
+        return closed[beyond:-beyond]
 
     sides = (track.boxes[:, 2:] - track.boxes[:, :2]).min(1)
     ratio = frontality(track.landmarks)
