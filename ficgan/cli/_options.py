@@ -46,6 +46,8 @@ __all__ = [
     "video_settings",
 ]
 
+WHOLE_FRAMES = 1 << 14
+"""Longest side at which frames are searched with --thorough: that of any film."""
 F = TypeVar("F", bound=Callable[..., Any])
 Option = Callable[[F], F]
 
@@ -119,6 +121,12 @@ SEARCH: tuple[Any, ...] = (
         "--scale", metavar="WxH", type=Pair("WxH", "x"),
         help="Detect faces on a copy that fits this size, in px.  [default: several scales; in films at most 960 px]",
     ),
+    click.option(
+        "--thorough",
+        is_flag=True,
+        help="Search at all scales, in several passes, even where the first look is clear; takes about three times as "
+        "long on portraits.",
+    ),
     click.option("--detector", default="auto", show_default=True, help="auto, insightface, yunet, centerface or dlib."),
     click.option(
         "--recognizer", default="auto", show_default=True,
@@ -141,7 +149,21 @@ DOUBT: tuple[Any, ...] = (
 """What becomes of finds that may be no faces."""
 
 MODEL: tuple[Any, ...] = (
-    click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:N or auto."),
+    click.option(
+        "--device",
+        default="cpu",
+        show_default=True,
+        help="cpu, cuda, cuda:N or auto; openvino, coreml or dml where that build of onnxruntime is installed. What is "
+        "not there is an error.",
+    ),
+    click.option(
+        "--engine",
+        type=click.Choice(["auto", "onnx", "torch"]),
+        default="auto",
+        show_default=True,
+        help="onnx (the embedded model, and those of `ficgan fit-appearance`) or torch (networks on crops): fail where "
+        "the model needs the other; auto takes what it needs.",
+    ),
     click.option(
         "--precision", type=click.Choice(PRECISIONS), default="auto", show_default=True,
         help="Of the networks; auto: bfloat16 where this machine is faster in it.",
@@ -251,6 +273,8 @@ def engine_settings(given: Mapping[str, Any], **more: Any) -> dict[str, Any]:
         raise UsageError(f"--layers {band[0]}-{band[1]}: must be FIRST-LAST with 1 ≤ FIRST ≤ LAST")
     if scale is not None and min(scale) < 1:
         raise UsageError(f"--scale {scale[0]}x{scale[1]}: both sides must be 1 px or more")
+    if scale is not None and given.get("thorough"):
+        raise UsageError("--scale and --thorough exclude each other: one size, or all of them")
     if given["swap"] and given["exemplar"] is None:
         raise UsageError("--swap needs --exemplar FILE, the face to swap in")
     return {
@@ -259,7 +283,8 @@ def engine_settings(given: Mapping[str, Any], **more: Any) -> dict[str, Any]:
         "seed": given["seed"], "alpha": given["alpha"], "psi": given["psi"], "attributes": given["attributes"],
         "add": given["directions"], "swap": given["swap"], "mask_scale": given["mask_scale"],
         "detector": given["detector"], "recognizer": given["recognizer"], "threshold": given["thresh"],
-        "device": given["device"], "precision": given["precision"], "compile": given["compile_"],
+        "thorough": given.get("thorough", False), "device": given["device"], "engine": given["engine"],
+        "precision": given["precision"], "compile": given["compile_"],
         **{name: given[name] for name in ("fallback", "min_score", "strict") if name in given}, **more,
     }  # fmt: skip
 
@@ -328,10 +353,11 @@ def video_settings(given: Mapping[str, Any]) -> VideoSettings:
     from ficgan.video.settings import VideoSettings
 
     fallback = "solid" if given["fallback"] == "average" else given["fallback"]
+    usual = WHOLE_FRAMES if given.get("thorough") else VideoSettings.detect_size
     return VideoSettings(
         stride=given["stride"], pad=given["pad"], link=given["link"], mode=given["mode"], fallback=fallback,
         mask_scale=given["mask_scale"], verify=given["verify"], segment=given.get("segment") or VideoSettings.segment,
-        detect_size=max(given["scale"]) if given["scale"] else VideoSettings.detect_size,
+        detect_size=max(given["scale"]) if given["scale"] else usual,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ficgan.cli._inputs import FILM_SUFFIXES, WRITABLE_FILMS, film_suffix, is_address, is_film
+from ficgan.cli._manifest import MANIFEST
 from ficgan.errors import FicganError, UsageError
 from ficgan.images.formats import READABLE_SUFFIXES, WRITABLE_SUFFIXES, output_suffix
 
@@ -53,6 +54,8 @@ class Plan:
     not_media: int = 0
     hidden: int = 0
     own_outputs: int = 0
+    folder: Path | None = None
+    """Of the outputs; None where they lie beside their inputs or there is one."""
     twice: int = 0
     folders: int = 0
     errors: list[str] = field(default_factory=list)
@@ -110,7 +113,7 @@ def make_plan(
     lost = [name for name in inputs if not is_address(name) and not os.path.lexists(name)]
     if lost and len(lost) == len(inputs):
         raise UsageError(f"{lost[0]}: no such file")
-    plan = Plan()
+    plan = Plan(folder=folder)
     added = suffix if suffix is not None else (DEFAULT_SUFFIX if out is None else "")
     seen: set[str] = set()
     for address in filter(is_address, inputs):
@@ -225,7 +228,7 @@ def _is_left_out(folder: Path) -> bool:
 
 
 def _is_sidecar_name(path: Path) -> bool:
-    return path.suffix == ".json" and Path(path.stem).suffix.lower() in MEDIA
+    return path.name == MANIFEST or (path.suffix == ".json" and Path(path.stem).suffix.lower() in MEDIA)
 
 
 def own_sidecar(path: Path) -> dict[str, Any] | None:

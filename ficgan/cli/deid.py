@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import sys
@@ -18,6 +19,7 @@ from ficgan.cli import HELP
 from ficgan.cli import _options as opts
 from ficgan.cli._deid_run import FilmOptions, Run, RunOptions
 from ficgan.cli._errors import EXIT_SOME_FAILED, handle_errors
+from ficgan.cli._manifest import Manifest
 from ficgan.cli._plan import DEFAULT_SUFFIX, make_plan
 from ficgan.cli._progress import Progress
 from ficgan.cli._workers import cpus
@@ -31,6 +33,11 @@ __all__ = ["Engine", "deid", "finish", "make_engine"]
 
 MOST_JOBS = 4
 """Threads at most where the user names no number: each holds a photo and what its networks need."""
+FOR_THE_RUN = frozenset(
+    {"files_from", "seed", "sidecar", "recursive", "suffix", "overwrite", "skip_existing", "jobs", "dry_run", "project"}
+    | {"progress", "quiet", "device", "engine", "max_megapixels", "require_face", "segment"}
+)
+"""Options that do not change what a result looks like, or that nobody may learn."""
 FOR_FILMS = ("keep_spans", "start", "end")
 """Options that would be missed where they have no effect."""
 
@@ -55,7 +62,13 @@ def make_engine(**settings: Any) -> Engine:
 
 
 @click.command(context_settings=HELP)
-@click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, type=click.Path())
+@click.argument("inputs", metavar="INPUT...", nargs=-1, type=click.Path())
+@click.option(
+    "--files-from",
+    metavar="FILE",
+    type=click.Path(),
+    help="More inputs, one path a line; - reads them from stdin.",
+)
 @click.option(
     "-o",
     "--output",
@@ -90,7 +103,8 @@ def make_engine(**settings: Any) -> Engine:
     "--sidecar/--no-sidecar",
     default=True,
     show_default=True,
-    help="Write <result>.json with the audit beside each result.",
+    help="Write <result>.json with the audit beside each result, and manifest.jsonl with a line a file in the output "
+    "folder.",
 )
 @click.option("--recursive/--no-recursive", default=True, show_default=True, help="Descend into subfolders.")
 @click.option("--suffix", help=f"Added to the stem of each result.  [default: {DEFAULT_SUFFIX}; none with -o]")
@@ -98,7 +112,8 @@ def make_engine(**settings: Any) -> Engine:
 @click.option(
     "--skip-existing",
     is_flag=True,
-    help="Leave results of an earlier run alone, and do the rest; this goes on where Ctrl-C ended a run.",
+    help="Leave results of an earlier run with the same options alone, and do the rest; this goes on where Ctrl-C "
+    "ended a run.",
 )
 @click.option(
     "--jobs",
@@ -132,6 +147,9 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
     if given["overwrite"] and given["skip_existing"]:
         raise UsageError("--overwrite and --skip-existing exclude each other; give one of the two")
     settings = opts.engine_settings(given, mode=mode, verify=given["verify"] != "off")
+    inputs = (*inputs, *_listed(given["files_from"]))
+    if not inputs:
+        raise UsageError("nothing to work on; name photos, films or folders, or give --files-from FILE")
     for name in inputs:
         if name.isdecimal() and not Path(name).exists():
             raise UsageError(f"{name}: no such file; the number of people is --k {name}, and -k keeps a film's sound")
@@ -188,10 +206,37 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
             report.info("Films take --fallback solid; average is for photos.")
         if warning := _caution(mode):
             report.info(f"Warning: {warning}")
-        run = Run(run_options, report)
+        folder = plan.folder if given["sidecar"] and not given["dry_run"] else None
+        run = Run(run_options, report, Manifest(folder, _digest(given)))
         code = finish(run, lambda: run(plan, engine), started)
     if code:
         raise SystemExit(code)
+
+
+def _listed(source: str | None) -> list[str]:
+    """Inputs from a list, one path a line.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    if source is None:
+        return []
+    try:
+        data = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
+    except OSError as error:
+        raise UsageError(f"--files-from {source}: cannot be read ({error.strerror})") from error
+    lines = data.removeprefix(b"\xef\xbb\xbf").splitlines()
+    return [os.fsdecode(line) for line in lines if line.strip()]
+
+
+def _digest(given: Mapping[str, Any]) -> str:
+    """What tells runs apart whose results differ; without the seed and a method's key, which a hash would betray."""
+    told = {name: value for name, value in given.items() if name not in FOR_THE_RUN}
+    if (method := opts.chosen_method(given["mode"])) is not None:
+        from ficgan.anonymizers.modes import shown
+
+        told["mode"] = shown(given["mode"], method)
+    return hashlib.sha256(json.dumps(told, default=str, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _jobs(given: Mapping[str, Any], mode: str, photos: int) -> int:

@@ -1,9 +1,9 @@
 """From a picture with faces to one with other faces."""
 
 from ficgan.deidentify.anonymizer import Ficgan, KSameAppearance
-from ficgan.deidentify.loading import load_face_model
+from ficgan.deidentify.loading import load_face_model, refuse_trainer
 from ficgan.deidentify.options import Checking, Finding, Hiding, Identity
-from ficgan.deidentify.pipeline import MODES, Deidentifier, Mode, refuse_trainer
+from ficgan.deidentify.pipeline import MODES, Deidentifier, Mode
 from ficgan.results import FaceResult, Result
 
 __all__ = [

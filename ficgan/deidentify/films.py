@@ -26,6 +26,7 @@ class Films:
         detector, recognizer, policy, mode, methods, mask_scale: as of the `Deidentifier`.
         layer: i of new faces.
         psi: diversity ψ; None: what the model does best with.
+        thorough: search frames at all scales.
     """
 
     model: FaceModel | None
@@ -37,6 +38,7 @@ class Films:
     mask_scale: float
     layer: int
     psi: float | None
+    thorough: bool = False
     _people: People | None = None
 
     def settings(self, **changes: Any) -> VideoSettings:
@@ -66,7 +68,8 @@ class Films:
             raise UsageError(f"this Deidentifier was made for mode {self.mode} and has no model; make one for ficgan")
         psi = self.psi if self.psi is not None else 0.0 if self.model is None else self.model.auto_psi(2)
         # A photo is searched at several scales; a film has many looks at the same face.
-        detector = self.detector.once() if isinstance(self.detector, PyramidDetector) else self.detector
+        once = isinstance(self.detector, PyramidDetector) and not self.thorough
+        detector = self.detector.once() if once else self.detector  # type: ignore[attr-defined]
         methods = self.methods.trusting(settings.mode) if trusted else self.methods
         return VideoTools(detector, self.recognizer, self.model, self.policy, self.layer, psi, methods)
 

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ficgan.errors import FicganError, UsageError
 from ficgan.face_model import FaceModel, ModelInfo
+from ficgan.faces.models import check_onnx_device
 from ficgan.identity import IdentityBank
 from ficgan.identity.file import file_digest, file_header
 
-__all__ = ["load_face_model"]
+__all__ = ["ENGINES", "Engine", "load_face_model", "refuse_trainer"]
+
+Engine = Literal["auto", "onnx", "torch"]
+ENGINES: tuple[Engine, ...] = ("auto", "onnx", "torch")
 
 log = logging.getLogger(__name__)
 
 
 def load_face_model(
-    checkpoint: str | Path | None = None, bank: str | Path | None = None, *, device: str = "cpu", **controls: Any
-) -> tuple[FaceModel, ModelInfo, str]:
+    checkpoint: str | Path | None = None, bank: str | Path | None = None, *, device: str = "cpu",
+    engine: Engine = "auto", **controls: Any,
+) -> tuple[FaceModel, ModelInfo, str]:  # fmt: skip
     """The embedded default model, or the given files, ready for use.
 
     Args:
         checkpoint: appearance model or network; None: the embedded one.
         bank: identity bank made with it; None: the embedded one (or, for another checkpoint, an error).
-        device: "cpu", "cuda" or "cuda:N".
+        device: what computes: "cpu", "cuda", "cuda:N", "auto"; onnxruntime also on "openvino", "coreml", "dml".
+        engine: "onnx" or "torch", an error where the model needs the other; "auto": what it needs.
         k: people per k-same code.
         band: "first-last": put the k-same code into just these style layers.
         seed: of the k-same draws; the same seed and bank give the same faces. None: a random one that is not kept.
@@ -58,6 +64,14 @@ def load_face_model(
     kind = file_header(checkpoint)[0]
     if kind == "appearance" and (compile or precision not in ("auto", "float32")):
         raise UsageError(f"{checkpoint.name} computes in float32; precision and compile are for networks on crops")
+    needs = "onnx" if kind == "appearance" else "torch"
+    if engine not in ENGINES:
+        raise UsageError(f"engine {engine!r} is unknown; it is one of {', '.join(ENGINES)}")
+    if engine not in ("auto", needs):
+        why = "is computed without torch" if needs == "onnx" else "is a network on crops, which torch computes"
+        raise UsageError(f"{checkpoint.name} {why}; use engine {needs} or auto")
+    if needs == "onnx":
+        check_onnx_device(device)
     loaded, digest = IdentityBank.load(bank), file_digest(checkpoint)
     if loaded.provenance.get("checkpoint") not in (None, digest):
         raise UsageError(
@@ -65,19 +79,36 @@ def load_face_model(
         )
     log.info("model %s (%s), bank of %d codes", checkpoint.name, kind, len(loaded))
     if kind == "appearance":
+        from ficgan.faces import MediaPipeMesh
         from ficgan.frame.file import load_appearance
         from ficgan.frame_model import FrameModel
 
         appearance, config, info, network = load_appearance(checkpoint)
-        return (
-            FrameModel(appearance, config, loaded, network=network, sha256=digest, device=device, **controls),
-            info,
-            digest,
+        _ = appearance.warp  # made once, and now: it takes 150 MiB for a moment, later beside the detector's own
+        mesh = MediaPipeMesh(device)
+        made = FrameModel(
+            appearance, config, loaded, network=network, mesh=mesh, sha256=digest, device=device, **controls
         )
+        return made, info, digest
     from ficgan.face_model import CropModel
     from ficgan.models import load_checkpoint
 
     trained, header = load_checkpoint(checkpoint)
     info = ModelInfo(header.alignment, header.data, header.training)
-    made = CropModel(trained, info, loaded, device=device, precision=precision, compile=compile, **controls)
-    return made, info, digest
+    crops = CropModel(trained, info, loaded, device=device, precision=precision, compile=compile, **controls)
+    return crops, info, digest
+
+
+def refuse_trainer(header: ModelInfo | None, recognizer: str) -> None:
+    """A UsageError where a recogniser is the network V that the model was trained against: it would only flatter.
+
+    Args:
+        header: of the checkpoint; its training record holds V's sha256; None: no network was trained.
+        recognizer: name for `get_recognizer`, such as "onnx:PATH".
+    """
+    if header is None:
+        return
+    kind, _, path = recognizer.partition(":")
+    trainer = header.training.get("verifier_sha256")
+    if kind == "onnx" and trainer and Path(path).is_file() and file_digest(path) == trainer:
+        raise UsageError(f"recogniser {recognizer} is the network this model was trained against; take another one")

@@ -79,6 +79,7 @@ class Finding:
         detector: a back end, or a name for `get_detector`.
         threshold: lowest score that the detector reports.
         scale: factor of the picture that is searched, see `get_detector`.
+        thorough: every photo is searched at all scales, and so is every frame of a film that the detector looks at.
         min_score: finds with a lower score are taken for no faces and stay as they are.
         strict: doubtful finds (low score, cut by the border) get the fallback in place of a new face, and so do places
             whose score is somewhat below the threshold, which are otherwise named in the account and left.
@@ -90,6 +91,7 @@ class Finding:
     detector: FaceDetector | str = "auto"
     threshold: float | None = None
     scale: float | None = None
+    thorough: bool = False
     min_score: float | None = None
     strict: bool = False
     keep: Mapping[str, Image] = field(default_factory=dict)

@@ -23,7 +23,6 @@ from ficgan.faces.mesh import (
     Mesh,
     find_meshes,
     five_points,
-    triangles,
 )
 from ficgan.faces.recognition import RECOGNIZERS, Recognizer, get_recognizer, recognizer_missing
 
@@ -65,5 +64,4 @@ __all__ = [
     "similarity",
     "solid_mask",
     "transform_points",
-    "triangles",
 ]

@@ -45,7 +45,8 @@ class _CenterFace:
         self._input = self._session.get_inputs()[0].name
 
     def __call__(self, image: Image) -> Rows:
-        x = image.astype(np.float32).transpose(2, 0, 1)[None]  # [1, 3, H, W]
+        x = np.empty((1, 3, *image.shape[:2]), np.float32)
+        x[0] = image.transpose(2, 0, 1)
         heat, size, offset, marks = (out[0] for out in self._session.run(None, {self._input: x}))
         row, column = np.nonzero(heat[0] >= self.threshold)
         height, width = np.exp(size[:, row, column]) * _STRIDE

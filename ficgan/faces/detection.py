@@ -62,7 +62,7 @@ def get_detector(
         threshold: Lowest score of a face; None for the back end's own, measured value.
         scale: Factor by which the photo is resized before it is searched, in one pass; None (recommended) searches an
             enlarged version for small faces and a reduced one for large faces.
-        device: "cpu", "cuda", "cuda:N" or "auto"; yunet and dlib run on the CPU only.
+        device: see `onnx_session`; yunet and dlib run on the CPU only.
         thorough: Search every photo at all scales, as all but CenterFace always do. False: once, and at the others
             where that shows small or doubtful faces, or none. It finds as many of 429 annotated faces, in a quarter of
             the time on portraits.

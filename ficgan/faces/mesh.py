@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -200,52 +200,6 @@ def five_points(points: ArrayLike) -> NDArray[Any]:
     points = _mesh_points(points)
     eyes = [points[..., eye, :2].mean(-2) for eye in (LEFT_EYE, RIGHT_EYE)]
     return np.stack([*eyes, points[..., NOSE_TIP, :2], *(points[..., corner, :2] for corner in MOUTH_CORNERS)], axis=-2)
-
-
-def triangles(points: ArrayLike) -> NDArray[np.int32]:
-    """Triangles between the points of a mesh, for all meshes the same if they are made from one mean shape.
-
-    Args:
-        points: [468 or more, 2 or more], a frontal face, best the mean of many; irises are left out. Computed once for
-            the same points.
-
-    Returns:
-        int32 [T, 3], numbers of points; T is 898 for an ordinary mean. They fill the oval of the face, eyes and mouth
-        too, without overlap. In each (b - a) × (c - a) is positive with y downwards; where it is negative in another
-        mesh, that has folded over.
-
-    Raises:
-        InputError: The points are no mesh of finite numbers.
-    """
-    flat = np.ascontiguousarray(_mesh_points(points)[..., :MESH_POINTS, :2], dtype=np.float64)
-    if flat.ndim != 2 or not np.isfinite(flat).all():
-        raise InputError(f"Triangles are made between one mesh of finite points, got shape {np.shape(points)}.")
-    return _triangles(flat.tobytes())
-
-
-@lru_cache(maxsize=4)
-def _triangles(key: bytes) -> NDArray[np.int32]:
-    from scipy.spatial import Delaunay
-
-    points = np.frombuffer(key).reshape(MESH_POINTS, 2)
-    corners = Delaunay(points).simplices
-    turned = _area(points, corners) < 0
-    corners[turned] = corners[turned][:, ::-1]
-    # Delaunay fills the convex hull: what lies outside the oval has three corners on it and runs round against it.
-    place = np.full(MESH_POINTS, -1)
-    place[FACE_OVAL] = np.arange(len(FACE_OVAL))
-    on_oval = place[corners]
-    against = (np.diff(on_oval[:, [0, 1, 2, 0]], axis=1) < 0).sum(1) > 1
-    corners = corners[~((on_oval >= 0).all(1) & against)].astype(np.int32)
-    corners.setflags(write=False)
-    return corners
-
-
-def _area(points: NDArray[Any], corners: NDArray[Any]) -> NDArray[Any]:
-    """Twice the signed area of triangles."""
-    a, b, c = (points[corners[:, corner]] for corner in range(3))
-    (ux, uy), (vx, vy) = (b - a).T, (c - a).T
-    return ux * vy - uy * vx
 
 
 def _landmarks(faces: Sequence[Face] | ArrayLike) -> NDArray[np.float64]:

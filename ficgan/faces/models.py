@@ -12,6 +12,15 @@ from typing import Any
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.files import file_digest
 
+_CPU = "CPUExecutionProvider"
+_PROVIDERS = {
+    "cuda": "CUDAExecutionProvider", "openvino": "OpenVINOExecutionProvider", "coreml": "CoreMLExecutionProvider",
+    "dml": "DmlExecutionProvider",
+}  # fmt: skip
+_BUILDS = {
+    "cuda": "onnxruntime-gpu", "openvino": "onnxruntime-openvino", "coreml": "onnxruntime's build for macOS",
+    "dml": "onnxruntime-directml",
+}  # fmt: skip
 # Packs of insightface in the order of preference; `antelopev2` and `buffalo_l` hold the strongest recognisers.
 _INSIGHTFACE_PACKS = ("buffalo_l", "antelopev2", "buffalo_m", "buffalo_s", "buffalo_sc")
 
@@ -79,10 +88,11 @@ def onnx_session(model: Path | bytes, device: str = "cpu") -> Any:
 
     Args:
         model: Path of an ONNX file, or a serialised model.
-        device: "cpu", "cuda", "cuda:N", or "auto" (CUDA where onnxruntime has it, else the CPU).
+        device: "cpu", "cuda", "cuda:N", "openvino", "coreml", "dml", or "auto" (CUDA where onnxruntime has it, else the
+            CPU).
 
     Raises:
-        UsageError: The device is unknown, or CUDA was asked for and onnxruntime cannot use it.
+        UsageError: The device is unknown, or onnxruntime cannot use it here.
         InputError: The file is not a usable ONNX model.
     """
     import onnxruntime as ort
@@ -90,6 +100,7 @@ def onnx_session(model: Path | bytes, device: str = "cpu") -> Any:
     providers = _providers(device, ort.get_available_providers())
     options = ort.SessionOptions()
     options.log_severity_level = 3  # errors only: exporters leave harmless warnings by the hundred
+    options.enable_mem_pattern = False  # patterns are for one size of input; with many they cost time and memory
     # Respect the user's thread limit, which onnxruntime's own pool otherwise ignores.
     threads = os.environ.get("OMP_NUM_THREADS", "")
     if threads.isdigit() and int(threads) > 0:
@@ -99,31 +110,52 @@ def onnx_session(model: Path | bytes, device: str = "cpu") -> Any:
     except Exception as error:  # onnxruntime raises many private classes; none of them helps a user
         name = "the model" if isinstance(model, bytes) else model
         raise InputError(f"Cannot open {name} as an ONNX model ({_first_line(error)}): check the file.") from error
-    used = session.get_providers()
-    if providers[0] != "CPUExecutionProvider" and "CUDAExecutionProvider" not in used:
+    used, wanted = session.get_providers(), _name(providers[0])
+    if wanted not in used:  # it is advertised, and its libraries are not there
         raise UsageError(f"Device {device!r} was asked for, but onnxruntime fell back to {used[0]}: use device 'cpu'.")
     return session
+
+
+def check_onnx_device(device: str) -> str:
+    """The device, if onnxruntime knows it and has it here; "auto" is the first GPU that it has, or the CPU.
+
+    Raises:
+        UsageError: it does not.
+    """
+    if device == "cpu":  # what onnxruntime always has
+        return device
+    import onnxruntime as ort
+
+    _providers(device, ort.get_available_providers())
+    return device
 
 
 def require_cpu(name: str, device: str) -> None:
     """Raise UsageError when a back end that only runs on the CPU is asked for another device."""
     if device not in ("cpu", "auto"):
-        _providers(device, ["CUDAExecutionProvider", "CPUExecutionProvider"])  # an unknown device is named as such
+        _providers(device, [*_PROVIDERS.values(), _CPU])  # an unknown device is named as such
         raise UsageError(f"{name} runs on the CPU only, not on {device!r}: use device 'cpu' or another back end.")
 
 
 def _providers(device: str, available: list[str]) -> list[Any]:
-    cpu = "CPUExecutionProvider"
     kind, _, index = device.partition(":")
-    if kind not in ("cpu", "cuda", "auto") or (index and not (kind == "cuda" and index.isdigit())):
-        raise UsageError(f"Unknown device {device!r}: use 'cpu', 'cuda', 'cuda:N' or 'auto'.")
-    if kind == "cpu" or (kind == "auto" and "CUDAExecutionProvider" not in available):
-        return [cpu]
-    if "CUDAExecutionProvider" not in available:
+    if kind not in ("cpu", "auto", *_PROVIDERS) or (index and not (kind == "cuda" and index.isdigit())):
+        names = ", ".join(f"'{name}'" for name in ("cpu", "cuda", "cuda:N", "openvino", "coreml", "dml"))
+        raise UsageError(f"Unknown device {device!r}: use {names} or 'auto'.")
+    if kind == "auto":
+        kind = "cuda" if _PROVIDERS["cuda"] in available else "cpu"
+    if kind == "cpu":
+        return [_CPU]
+    if _PROVIDERS[kind] not in available:
         raise UsageError(
-            f"Device {device!r} was asked for, but this onnxruntime has no CUDA: install onnxruntime-gpu or use 'cpu'."
+            f"Device {device!r} was asked for, but this onnxruntime has no {_PROVIDERS[kind]}: install {_BUILDS[kind]} "
+            "in place of onnxruntime, or use 'cpu'."
         )
-    return [("CUDAExecutionProvider", {"device_id": int(index or 0)}), cpu]
+    return [(_PROVIDERS[kind], {"device_id": int(index or 0)}) if kind == "cuda" else _PROVIDERS[kind], _CPU]
+
+
+def _name(provider: Any) -> str:
+    return str(provider if isinstance(provider, str) else provider[0])
 
 
 def _first_line(error: Exception) -> str:

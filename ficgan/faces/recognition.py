@@ -62,7 +62,7 @@ def get_recognizer(name: str = "auto", *, match_threshold: float | None = None, 
             insightface.
         match_threshold: Distance below which two faces count as one person; None for the back end's own: .6 Euclidean
             for dlib, .67 (a cosine of .33) for the others. A higher threshold calls more pairs a match.
-        device: "cpu", "cuda", "cuda:N" or "auto".
+        device: see `onnx_session`.
 
     Returns:
         A `Recognizer`.

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
+from ficgan.arrays import assignment
 from ficgan.errors import UsageError
 from ficgan.faces import Face
 from ficgan.faces.detection import check_image
@@ -373,7 +373,7 @@ class Associator:
             return []
         cost = self._cost(tracks, np.stack([faces[number].box for number in numbers]), now, sudden)
         # A pair at the limit is as good as none, so the assignment does not stretch one pair to save another.
-        rows, columns = linear_sum_assignment(cost)
+        rows, columns = assignment(cost)
         return [
             (tracks[row], numbers[column])
             for row, column in zip(rows, columns, strict=True)

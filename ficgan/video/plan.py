@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import binary_closing, binary_dilation
 
+from ficgan.arrays import windows
 from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer, detector_missing, get_detector
 from ficgan.faces.smooth import SmoothConfig
 from ficgan.video.decisions import Exemption
@@ -46,9 +46,10 @@ def effective_modes(
 
     def steady(flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Held on both sides and short pauses closed: a mode that flips from frame to frame is unwatchable."""
-        wide = np.ones(2 * hold + 1, bool)
-        padded = np.pad(binary_dilation(flags, wide), len(wide), mode="edge")
-        return binary_closing(padded, wide)[len(wide) : -len(wide)]
+        beyond = 2 * hold + 1
+        held = np.pad(np.asarray(windows(flags, hold).any(1)), beyond, mode="edge")
+        closed = np.asarray(windows(np.asarray(windows(held, hold).any(1)), hold).all(1))
+        return closed[beyond:-beyond]
 
     sides = (track.boxes[:, 2:] - track.boxes[:, :2]).min(1)
     ratio = frontality(track.landmarks)

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.ndimage import maximum_filter1d, uniform_filter1d
 
+from ficgan.arrays import windows
 from ficgan.errors import UsageError
 from ficgan.faces import Face
 from ficgan.faces.smooth import SmoothConfig, smooth_landmarks
@@ -415,8 +415,8 @@ def _held(margin: Floats, clock: Floats, reach: float) -> Floats:
     if len(clock) < 3 or reach <= 0:
         return margin
     step = float(np.median(np.diff(clock)))
-    width = 2 * max(0, round(reach / step)) + 1
-    return np.maximum(margin, uniform_filter1d(maximum_filter1d(margin, width, mode="nearest"), width, mode="nearest"))
+    frames = max(0, round(reach / step))
+    return np.maximum(margin, windows(windows(margin, frames).max(1), frames).mean(1))
 
 
 def _liveliness(config: FillConfig, clock: Floats, at: Floats, centre: Floats, size: Floats) -> Floats:

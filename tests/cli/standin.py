@@ -126,4 +126,6 @@ def interruptible() -> Iterator[None]:
 
 
 def files(folder: Path) -> set[str]:
-    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    """All files below a folder but the manifest of a run, which tests/cli/test_manifest.py looks at."""
+    found = (path for path in folder.rglob("*") if path.is_file() and path.name != "manifest.jsonl")
+    return {str(path.relative_to(folder)) for path in found}

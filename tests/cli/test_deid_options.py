@@ -53,7 +53,7 @@ def test_options_reach_the_engine(tmp_path: Path, engine: StandIn) -> None:
     )
     options += " --add Young=-1 --mode solid -t 0.25 --mask-scale 1.2 --detector dlib --recognizer onnx:x --no-verify"
     options += " --device cuda:1 --precision float16 --compile --swap --checkpoint c --bank b"
-    options += " --fallback average --min-score 0.3 --strict --keep-box 0,0,9,9"
+    options += " --thorough --engine torch --fallback average --min-score 0.3 --strict --keep-box 0,0,9,9"
     photo(tmp_path / "friends/1.png")
     photo(tmp_path / "friends/2.jpg")
     (tmp_path / "friends/list.txt").write_text("x")
@@ -66,7 +66,7 @@ def test_options_reach_the_engine(tmp_path: Path, engine: StandIn) -> None:
         "add": ("Smiling=0.7", "Young=-1"), "swap": True, "mode": "solid", "threshold": 0.25, "mask_scale": 1.2,
         "detector": "dlib", "recognizer": "onnx:x", "verify": False, "device": "cuda:1", "checkpoint": "c", "bank": "b",
         "precision": "float16", "compile": True, "fallback": "average", "min_score": 0.3, "strict": True,
-        "boxes": ((0, 0, 9, 9),),
+        "boxes": ((0, 0, 9, 9),), "thorough": True, "engine": "torch",
     }  # fmt: skip
 
 
@@ -100,6 +100,7 @@ def test_the_key_is_the_picture_not_its_name(tmp_path: Path, engine: StandIn) ->
         "--k 1", "--k x", "--layer -1", "--layer 2 --layers 1-2", "--layers 8", "--layers 5-3", "--layers 0-3",
         "--alpha nan", "--diversity -1", "--diversity 1.5", "--diversity much", "--add Smiling", "--add Smiling=x",
         "--swap", "--mode pixelate", "-t 2", "--mask-scale 0", "--mask-scale inf", "--scale 640", "--scale 0x10",
+        "--scale 640x640 --thorough", "--engine tensorflow",
         "--max-megapixels 0", "--max-megapixels nan", "--suffix a/b", "--exemplar missing.png", "--progress loud",
         "--unknown", "-o out.heic", "-o file",
     ],

@@ -84,7 +84,9 @@ def test_bad_films_fail_each_in_a_sentence_and_stop_nobody(clip: Path, tmp_path:
         "deid", bad, bad / "missing.mp4", "-o", tmp_path / "out", "--mode", "solid", "--no-verify", code=3
     )
     assert (summary["inputs"], summary["written"], summary["failed"], summary["damaged"]) == (7, 2, 5, 1)
-    assert names(tmp_path / "out") == {"cut.mkv", "cut.mkv.json", "z-good.mp4", "z-good.mp4.json"}
+    assert names(tmp_path / "out") == {
+        "cut.mkv", "cut.mkv.json", "manifest.jsonl", "z-good.mp4", "z-good.mp4.json",
+    }  # fmt: skip
     assert names(bad) == before and summary["frames"] > 45
     errors = [line for line in said if line.startswith("Error: ")]
     for name, words in {

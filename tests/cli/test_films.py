@@ -169,7 +169,7 @@ def test_a_film_that_fails_leaves_nothing_and_stops_nobody(tmp_path: Path, engin
     film(tmp_path / "in/b.mp4")
     summary, said = call(tmp_path / "in", "-o", tmp_path / "out", code=3)
     assert (summary["written"], summary["failed"]) == (1, 1) and said.count("Error: ") == 1
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["b.mp4", "b.mp4.json"]  # and no folder a
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["b.mp4", "b.mp4.json", "manifest.jsonl"]
     call(tmp_path / "in/a/a.mp4", "-o", tmp_path / "x/y/z.mp4", code=3)
     assert not (tmp_path / "x").exists()
 

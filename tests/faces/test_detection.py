@@ -161,6 +161,48 @@ def test_cuda_is_never_replaced_in_silence() -> None:
     assert get_detector("centerface", device="auto").name == "centerface"
 
 
+@pytest.mark.parametrize(
+    ("device", "provider", "build"),
+    [
+        ("openvino", "OpenVINOExecutionProvider", "onnxruntime-openvino"),
+        ("coreml", "CoreMLExecutionProvider", "macOS"),
+        ("dml", "DmlExecutionProvider", "onnxruntime-directml"),
+    ],
+)
+def test_providers_are_picked_by_device(
+    device: str, provider: str, build: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is asked for and missing is an error that names the build; what falls back is one, too."""
+    import onnxruntime
+
+    if provider in onnxruntime.get_available_providers():
+        pytest.skip(f"this onnxruntime has {provider}")
+    with pytest.raises(UsageError, match=build):
+        get_detector("centerface", device=device)
+    asked: list[object] = []
+
+    class Session:
+        def __init__(self, model: object, options: object, providers: list[object]) -> None:
+            asked[:] = providers
+
+        def get_providers(self) -> list[str]:
+            return loaded
+
+        def get_inputs(self) -> list[object]:
+            return [type("Input", (), {"name": "image"})]
+
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [provider, "CPUExecutionProvider"])
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
+    loaded = [provider, "CPUExecutionProvider"]
+    get_detector("centerface", device=device)
+    assert asked == loaded
+    loaded = ["CPUExecutionProvider"]
+    with pytest.raises(UsageError, match="fell back"):
+        get_detector("centerface", device=device)
+    get_detector("centerface", device="auto")
+    assert asked == ["CPUExecutionProvider"]
+
+
 def test_damaged_model_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "yunet.onnx").write_bytes(b"not a network")
     monkeypatch.setenv("FICGAN_MODELS", str(tmp_path))

@@ -31,7 +31,6 @@ from ficgan.faces import (
     get_detector,
     similarity,
     transform_points,
-    triangles,
 )
 from ficgan.faces.mesh import _TEMPLATE
 
@@ -270,31 +269,6 @@ def test_embedded_network_is_the_original_one(
     np.testing.assert_allclose(presence, wanted[1], atol=0.01)
 
 
-def test_triangles_fill_the_oval_once(
-    mesh: MediaPipeMesh, shared_data: Path, shared_models: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FICGAN_MODELS", str(shared_models))
-    detector = get_detector("yunet")
-    crops = []
-    for path in sorted((shared_data / "london").glob("*_neutral.jpg"))[:3]:
-        photo = opened(path)
-        crops.append(crop(photo, similarity(detector.detect(photo)[0].landmarks, _TEMPLATE), 256))
-    mean = mesh.read(np.stack(crops))[0].mean(0)
-    dented = mean.copy()
-    dented[152, 1] -= 3.0  # the chin: here the oval is not convex
-    for points in (dented, mean):
-        corners = triangles(points)
-        a, b, c = (points[corners[:, corner], :2].astype(float) for corner in range(3))
-        areas = np.cross(np.pad(b - a, ((0, 0), (0, 1))), np.pad(c - a, ((0, 0), (0, 1))))[:, 2] / 2
-        x, y = points[FACE_OVAL, :2].T.astype(float)
-        assert corners.dtype == np.int32 and np.array_equal(np.unique(corners), np.arange(468))
-        assert areas.min() > 0 and areas.sum() == pytest.approx(abs(x @ np.roll(y, -1) - y @ np.roll(x, -1)) / 2)
-        assert len(corners) == 2 * 468 - 36 - 2  # Euler: 36 points on the border
-    assert triangles(mean.copy()) is corners and triangles(mean[:468]) is corners
-    with pytest.raises(ValueError, match="read-only"):
-        corners[0, 0] = 1
-
-
 def test_refuses_what_cannot_be_read(mesh: MediaPipeMesh, astronaut: Image) -> None:
     for crops in (
         np.zeros((256, 256, 3), np.uint8),
@@ -313,9 +287,6 @@ def test_refuses_what_cannot_be_read(mesh: MediaPipeMesh, astronaut: Image) -> N
     for points in (np.zeros((5, 2)), np.zeros(468), np.zeros((468, 1))):
         with pytest.raises(InputError, match="468"):
             five_points(points)
-    for points in (np.zeros((2, 468, 2)), np.full((468, 2), np.nan)):
-        with pytest.raises(InputError):
-            triangles(points)
 
 
 def test_files_and_devices_are_refused_in_one_sentence(tmp_path: Path) -> None:

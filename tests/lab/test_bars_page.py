@@ -155,7 +155,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _judged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FICGAN_MODELS", raising=False)
     monkeypatch.setattr(bars_bench, "get_readers", lambda names, device="cpu": [reader()])
-    monkeypatch.setattr("ficgan.deidentify.pipeline.get_recognizer", lambda name: reader().recognizer)
+    monkeypatch.setattr("ficgan.deidentify.pipeline.get_recognizer", lambda name, **_: reader().recognizer)
     monkeypatch.setattr(bars_bench, "detector_missing", lambda name: f"{name} is not here")
     monkeypatch.setattr("ficgan.lab.bars.run.ShapeRecognizer", lambda device: ShapeRecognizer(MadeMesh()))
 

