@@ -35,6 +35,7 @@ COMMANDS = {
     "deid": Entry("ficgan.cli.deid:deid", "Replace the faces in photos and films by k-anonymous ones."),
     "analyse": Entry("ficgan.cli.film:analyse", "Find the faces of a film and write a project to review."),
     "render": Entry("ficgan.cli.film:render", "Apply a reviewed project to its film."),
+    "ui": Entry("ficgan.cli.ui:ui", "Review and redact photos and films in the browser."),
     "purge": Entry("ficgan.cli.purge:purge", "Remove project folders and remains of interrupted films."),
     "train": Entry("ficgan.cli.train:train", "Train the model."),
     "align": Entry("ficgan.cli.train:align", "Turn raw photos into an aligned training set."),

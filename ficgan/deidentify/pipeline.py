@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -99,6 +100,10 @@ class _Work:
     """Whether its landmarks span a face."""
     fallback: str = "solid"
     """What covers it where it cannot be generated."""
+    by_hand: bool = False
+    """Whether a person chose that cover in place of a new face."""
+    aimed: FaceModel | None = None
+    """The model aimed at an exemplar for this face alone."""
     doubt: str = ""
     """Why the find may be no face."""
     kept: str = ""
@@ -269,6 +274,24 @@ class Deidentifier:
     def model(self) -> FaceModel:
         """The model with its controls; see `face_model`."""
         return self.face_model
+
+    def with_controls(
+        self, *, k: int | None = None, layer: int | None = None, psi: Diversity | None = None,
+        attributes: str | None = None,
+    ) -> Deidentifier:  # fmt: skip
+        """The same with other controls; nothing is loaded again. None leaves k, layer and ψ as they are.
+
+        Raises:
+            UsageError: a value that cannot work with this model and bank.
+        """
+        other, model = copy(self), copy(self.face_model)
+        other.__dict__.pop("films", None)
+        model.k, model.attributes = model.k if k is None else k, attributes or None
+        other._face_model = model
+        other.layer = other.layer if layer is None else model.check_layer(layer)
+        other.psi = other.psi if psi is None else psi
+        model.draw("check", Attempt(other.layer), other._psi(1))
+        return other
 
     # -- photos -------------------------------------------------------------------------------------------------------
 
@@ -549,7 +572,9 @@ class Deidentifier:
         """Generate, compose and verify until every face of the last composite passes or is covered."""
         ladder = self.policy.attempts(layer, self.face_model.band, drawn=not self.face_model.swap)
         for work in works:
-            if self.strict and work.result.doubt:
+            if work.by_hand:
+                work.result.action = _COVERS[work.fallback][1]
+            elif self.strict and work.result.doubt:
                 work.result.mask(f"doubtful find ({work.result.doubt})")
             elif not work.live:
                 work.result.mask("" if work.sight is None else work.sight.problem)
@@ -637,7 +662,7 @@ class Deidentifier:
 
     def _read(self, image: Image, works: list[_Work]) -> None:
         """Embed the source faces."""
-        readable = [work for work in works if work.readable]
+        readable = [work for work in works if work.readable and work.source is None]
         if self.recognizer is not None and readable:
             marks = np.stack([work.face.landmarks for work in readable])
             for work, embedding in zip(readable, self.recognizer.embed(image, marks), strict=True):
@@ -672,9 +697,11 @@ class Deidentifier:
 
     def _generate(self, works: Sequence[_Work], attempt: Attempt) -> None:
         """New faces for these at one setting."""
-        if not works:
-            return
-        model = self.face_model
+        for model in {work.aimed or self.face_model for work in works}:
+            self._generate_by(model, [work for work in works if (work.aimed or self.face_model) is model], attempt)
+
+    @staticmethod
+    def _generate_by(model: FaceModel, works: Sequence[_Work], attempt: Attempt) -> None:
         sights = [work.sight for work in works if work.sight is not None]
         draws = [model.draw(work.key, attempt, work.psi, sight.z_id) for work, sight in zip(works, sights, strict=True)]
         styles = model.styles(np.stack([sight.z_id for sight in sights]), draws, attempt)
