@@ -317,8 +317,6 @@ class _Routes:
         return JSONResponse(await run_in_threadpool(self._film, self._item(request).id))
 
     def _film(self, number: str) -> dict[str, Any]:
-        from ficgan.anonymizers.modes import shown
-
         film = self.session.film(number)
         times, decisions = film.times, film.decisions
         people = []
@@ -327,7 +325,7 @@ class _Routes:
             for group in [tracks] if person else [[track] for track in tracks]:
                 choice = decisions.people.get(person) if person else decisions.tracks.get(group[0].id)
                 people.append({
-                    "person": person, "mode": "" if choice is None else shown(choice.mode),
+                    "person": person, "mode": "" if choice is None else _shown(choice.mode),
                     "tracks": [
                         {
                             "id": track.id, "from": float(times[track.first]), "to": float(times[track.last]),
@@ -340,7 +338,7 @@ class _Routes:
                 })  # fmt: skip
         return {
             "width": film.source.width, "height": film.source.height, "frames": len(film.pts),
-            "duration": float(times[-1]) if len(times) else 0.0, "default": shown(decisions.default), "people": people,
+            "duration": float(times[-1]) if len(times) else 0.0, "default": _shown(decisions.default), "people": people,
             "regions": [
                 {
                     "from": float(times[region.first]), "to": float(times[region.last]), "mode": region.mode,
@@ -429,13 +427,20 @@ class _Routes:
         return await self.film(request)
 
 
+def _shown(mode: str) -> str:
+    """A mode of a film without the keys it may hold."""
+    from ficgan.anonymizers.modes import shown
+
+    return mode if mode in MODES else shown(mode)
+
+
 def _boxes(film: Any, frame: int) -> dict[str, Any]:
     from ficgan.video.tracks import TrackSet
 
     decider = film.decider()
     boxes = [
         {
-            "track": track.id, "person": track.person, "mode": str(decider.mode_of(track, frame)),
+            "track": track.id, "person": track.person, "mode": _shown(str(decider.mode_of(track, frame))),
             "box": [float(value) for value in track.boxes[row]],
         }
         for track, row in TrackSet(film.tracks).at(frame)
