@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,13 +30,13 @@ __all__ = ["ui"]
     "--project", metavar="DIR", type=click.Path(path_type=Path, file_okay=False),
     help="Private folder that keeps the review.  [default: FOLDER/.ficgan-ui; without FOLDER one of your user data]",
 )  # fmt: skip
-@click.option("--port", metavar="N", type=click.IntRange(0, 65535), default=0, help="Of 127.0.0.1.  [default: a free one]")
+@click.option(
+    "--port", metavar="N", type=click.IntRange(0, 65535), default=0, help="Of 127.0.0.1.  [default: a free one]"
+)  # fmt: skip
 @click.option("--browser/--no-browser", default=True, show_default=True, help="Open the page.")
 @opts.options(opts.SEARCH[:1], opts.SEARCH[2:], opts.MODEL[:2], opts.MODEL[3:5])
 @handle_errors
-def ui(
-    folder: Path | None, out: Path | None, project: Path | None, port: int, browser: bool, **given: Any
-) -> None:  # fmt: skip
+def ui(folder: Path | None, out: Path | None, project: Path | None, port: int, browser: bool, **given: Any) -> None:
     """Review and redact photos and films in the browser, on this machine alone.
 
     FOLDER: its photos and films are listed; more can be dropped into the page. What is decided is kept in a private
@@ -99,13 +98,8 @@ def _usual_output(folder: Path | None) -> Path:
 
 
 def _make_engine(given: dict[str, Any], seed: int) -> Deidentifier:
-    """The model, with the usual controls; the page has its own. What libraries print goes to stderr."""
-    import contextlib
-
+    """The model, with the usual controls; the page has its own."""
     from ficgan.deidentify import Deidentifier
 
     names = ("checkpoint", "bank", "detector", "recognizer", "device", "precision")
-    with contextlib.redirect_stdout(sys.stderr):
-        return Deidentifier.from_pretrained(
-            seed=seed, threshold=given["thresh"], **{name: given[name] for name in names}
-        )
+    return Deidentifier.from_pretrained(seed=seed, threshold=given["thresh"], **{name: given[name] for name in names})

@@ -8,6 +8,6 @@ from ficgan.deidentify.retouch import Choice, Retouch
 from ficgan.results import FaceResult, Result
 
 __all__ = [
-    "MODES", "Checking", "Choice", "Deidentifier", "FaceResult", "Ficgan", "Finding", "Hiding", "Identity", "KSameAppearance",
-    "Mode", "Result", "Retouch", "load_face_model", "refuse_trainer",
+    "MODES", "Checking", "Choice", "Deidentifier", "FaceResult", "Ficgan", "Finding", "Hiding", "Identity",
+    "KSameAppearance", "Mode", "Result", "Retouch", "load_face_model", "refuse_trainer",
 ]  # fmt: skip

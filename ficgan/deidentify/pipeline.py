@@ -100,14 +100,14 @@ class _Work:
     """Whether its landmarks span a face."""
     fallback: str = "solid"
     """What covers it where it cannot be generated."""
-    by_hand: bool = False
-    """Whether a person chose that cover in place of a new face."""
-    aimed: FaceModel | None = None
-    """The model aimed at an exemplar for this face alone."""
     doubt: str = ""
     """Why the find may be no face."""
     kept: str = ""
     """Why it stays as it is; "" where it is hidden."""
+    by_hand: bool = False
+    """Whether a person chose its fallback in place of a new face."""
+    aimed: FaceModel | None = None
+    """The model aimed at an exemplar for this face alone."""
     sight: Sight | None = None
     """What the model sees of it."""
     source: NDArray[np.float32] | None = None

@@ -179,7 +179,8 @@ class Review:
             return settings
         found = checked(_Settings, check_schema(read_json(path), SCHEMA, str(path)), str(path))
         if found.root != root:
-            raise InputError(f"{self.folder}: is the review of {found.root or 'dropped files'}; choose another --project")
+            whose = found.root or "dropped files"
+            raise InputError(f"{self.folder}: is the review of {whose}; choose another --project")
         return found.model_copy(update={"output": str(output)})
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ from ficgan.files import atomic_write
 from ficgan.ui.project import MODES, Controls, Item
 from ficgan.ui.session import PREVIEW, Session, _checked, _jpeg, _sentence
 
-__all__ = ["Guard", "LIMITS", "make_app", "open_socket", "serve"]
+__all__ = ["LIMITS", "Guard", "make_app", "open_socket", "serve"]
 
 LIMITS = {"photo": 500 << 20, "film": 100 << 30, "exemplar": 50 << 20, "json": 1 << 20}
 """Bytes of an upload and of a request."""
@@ -44,7 +44,9 @@ HEADERS = {
     "x-frame-options": "DENY", "cross-origin-opener-policy": "same-origin", "cache-control": "no-store",
     "cross-origin-resource-policy": "same-origin",
 }  # fmt: skip
-PAGES = {"/": ("index.html", "text/html"), "/app.js": ("app.js", "text/javascript"), "/style.css": ("style.css", "text/css")}
+PAGES = {
+    "/": ("index.html", "text/html"), "/app.js": ("app.js", "text/javascript"), "/style.css": ("style.css", "text/css"),
+}  # fmt: skip
 HEADER = "x-ficgan-token"
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -115,6 +117,7 @@ class _Routes:
         item = "/api/items/{id}"
         table: list[tuple[str, str, Handler]] = [
             *(("GET", path, self.page) for path in PAGES),
+            ("GET", "/favicon.ico", self.no_icon),
             ("GET", "/api/state", self.state),
             ("POST", "/api/upload", self.upload),
             ("POST", "/api/controls", self.controls),
@@ -148,6 +151,9 @@ class _Routes:
     async def page(self, request: Request) -> Response:
         name, kind = PAGES[request.url.path]
         return Response(files("ficgan.ui").joinpath("page", name).read_bytes(), media_type=kind)
+
+    async def no_icon(self, request: Request) -> Response:
+        return Response(status_code=204)
 
     async def state(self, request: Request) -> Response:
         """What changed since a revision: the page asks again and again."""
@@ -416,7 +422,7 @@ class _Routes:
             lambda: self.session.add_region(
                 number, int(_float(given.get("frame", 0))), _box(given), start, end, mode,
                 follow=bool(given.get("follow", True)),
-            )  # fmt: skip
+            )
         )
         await asyncio.wrap_future(future)
         return await self.film(request)

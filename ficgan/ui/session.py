@@ -83,7 +83,7 @@ class _Stopped(BaseException):
 class _Queue:
     """Jobs of one thread, the most urgent first."""
 
-    def __init__(self, name: str, prepare: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, name: str, prepare: Callable[[], object] = lambda: None) -> None:
         self._jobs: queue.PriorityQueue[tuple[float, int, Callable[[], Any] | None, Future[Any]]] = (
             queue.PriorityQueue()
         )
@@ -133,7 +133,8 @@ class Session:
         """"loading", "ready", or why there is none."""
         self.progress: dict[str, tuple[int, int | None, str]] = {}
         """Of films at work: frames done, frames in all, stage."""
-        self._make_engine, self._engine = make_engine, None
+        self._make_engine = make_engine
+        self._engine: Deidentifier | None = None
         self._engines: OrderedDict[Controls, Deidentifier] = OrderedDict()
         self._photos: OrderedDict[str, tuple[str, Photo, Retouch]] = OrderedDict()
         self._readers: OrderedDict[str, _FrameReader] = OrderedDict()
@@ -508,7 +509,9 @@ class Session:
         name = path.relative_to(self.review.output).as_posix()
         return self.review.change(number, saved=name, changed=False)
 
-    def _write_result(self, path: Path, data: bytes | None, item: Item, source: Path, account: Mapping[str, Any]) -> None:
+    def _write_result(
+        self, path: Path, data: bytes | None, item: Item, source: Path, account: Mapping[str, Any]
+    ) -> None:
         """A result and its side-car, or neither."""
         from ficgan.files import file_digest
 
@@ -614,7 +617,11 @@ class Session:
     def add_region(
         self, number: str, frame: int, box: Iterable[float], start: float, end: float, mode: str, *, follow: bool
     ) -> Future[Any]:
-        """Cover a box that was drawn in a frame, from one second to another; it follows what is in it where asked."""
+        """Cover a box that was drawn in a frame, from one second to another; it follows what is in it where asked.
+
+        Raises:
+            InputError: a box, frame or time that cannot be; from the future, a mode that is no cover.
+        """
         from ficgan.video.decisions import Region
         from ficgan.video.follow import follow_box
 
@@ -630,11 +637,11 @@ class Session:
 
         def add(number: str) -> Project:
             if follow:
-                region = follow_box(self.review.source(self.review[number]), film, frame, corners, first, last)
-                region = region.model_copy(update={"mode": mode})
+                source = self.review.source(self.review[number])
+                tree = follow_box(source, film, frame, corners, first, last).model_dump(mode="json")
             else:
-                region = Region(first=first, last=last, box=[round(float(v), 1) for v in corners], mode=mode)  # type: ignore[arg-type]
-            region = _checked(Region, {**region.model_dump(mode="json"), "mode": mode, "reason": "drawn in the review"})
+                tree = {"first": first, "last": last, "box": [round(float(value), 1) for value in corners]}
+            region = _checked(Region, {**tree, "mode": mode, "reason": "drawn in the review"})
             with self.review.lock:
                 now = self.film(number)
                 return self._keep_film(number, replace(now, regions=(*now.regions, region)))
@@ -760,7 +767,7 @@ class _FrameReader:
 def _entry(face: Any, *, drawn: bool = False) -> FaceEntry:
     box = tuple(float(value) for value in face.box)
     marks = tuple((float(x), float(y)) for x, y in face.landmarks)
-    return FaceEntry(box=box, landmarks=marks, score=float(face.score), drawn=drawn)  # type: ignore[arg-type]
+    return FaceEntry(box=box, landmarks=marks, score=float(face.score), drawn=drawn)
 
 
 def _decided(face: FaceEntry) -> tuple[Any, ...]:
@@ -771,8 +778,7 @@ def _jpeg(image: NDArray[Any], longest: int, quality: int = 90) -> bytes:
     """A picture for the page, reduced to a longest side."""
     from PIL import Image as Picture
 
-    picture = Picture.fromarray(np.ascontiguousarray(image if image.dtype == np.uint8 else (image >> 8).astype(np.uint8)))
-    picture = picture.convert("RGB")
+    picture = Picture.fromarray(np.ascontiguousarray(image)).convert("RGB")
     picture.thumbnail((longest, longest), Picture.Resampling.BILINEAR)
     buffer = io.BytesIO()
     picture.save(buffer, "JPEG", quality=quality)

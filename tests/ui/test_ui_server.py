@@ -21,18 +21,18 @@ from PIL import Image
 pytest.importorskip("starlette")
 pytest.importorskip("httpx")
 
-from starlette.testclient import TestClient  # noqa: E402
+from starlette.testclient import TestClient
 
-from ficgan.cli._films import FILM_SUFFIXES, film_suffix, is_film  # noqa: E402
-from ficgan.cli.main import main  # noqa: E402
-from ficgan.deidentify import Choice, Deidentifier, Retouch  # noqa: E402
-from ficgan.errors import InputError, UsageError  # noqa: E402
-from ficgan.images import READABLE_SUFFIXES  # noqa: E402
-from ficgan.ui import server  # noqa: E402
-from ficgan.ui.project import Review, free_name  # noqa: E402
-from ficgan.ui.server import HEADER, Guard, make_app, open_socket  # noqa: E402
-from ficgan.ui.session import FileKinds, Session  # noqa: E402
-from ficgan.video import Project  # noqa: E402
+from ficgan.cli._films import FILM_SUFFIXES, film_suffix, is_film
+from ficgan.cli.main import main
+from ficgan.deidentify import Choice, Deidentifier, Retouch
+from ficgan.errors import InputError, UsageError
+from ficgan.images import READABLE_SUFFIXES
+from ficgan.ui import server
+from ficgan.ui.project import Review, free_name
+from ficgan.ui.server import HEADER, Guard, make_app, open_socket
+from ficgan.ui.session import FileKinds, Session
+from ficgan.video import Project
 
 ROOT = Path(__file__).resolve().parents[2]
 PHOTO = ROOT / "tools" / "astronaut.jpg"

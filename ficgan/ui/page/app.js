@@ -186,12 +186,12 @@ function buildControls(panel, values, change, film) {
   chosen.append(list);
   const covers = info.modes.filter(mode => mode !== "keep").map(mode => [mode, MODE_WORDS[mode]]);
   panel.replaceChildren(h("div", {class: "form"},
-    film === "photo" ? "" : choose("Faces on which nothing else is decided", covers, values.mode, value => send("mode", value)),
-    film === "photo" ? choose("Other faces of this photo", covers, values.mode, value => send("mode", value)) : "",
+    film === "photo" ? "" : choose("Faces", covers, values.mode, value => send("mode", value)),
+    film === "photo" ? choose("Faces of this photo", covers, values.mode, value => send("mode", value)) : "",
     h("label", {}, "Strength", strength, hint),
     h("label", {}, "People averaged (k)", people),
     choose("Diversity (ψ)", psis, String(values.psi), value => send("psi", value === "auto" ? value : Number(value))),
-    choose("Where no new face is possible", [["solid", "one colour"], ["average", "mean colour of the face"], ["blur", "blur"], ["mosaic", "mosaic"]], values.fallback, value => send("fallback", value)),
+    choose("Where none is possible", [["solid", "one colour"], ["average", "mean colour of the face"], ["blur", "blur"], ["mosaic", "mosaic"]], values.fallback, value => send("fallback", value)),
     film === "photo" ? "" : choose("Sound of films", [["copy", "keep: a voice identifies, too"], ["drop", "leave out"]], values.audio, value => send("audio", value)),
     chosen));
 }
@@ -650,7 +650,7 @@ function filmEditor(id) {
     if (!timeline.children.length) timeline.append(h("p", {class: "hint"}, "No face was found in this film."));
     const focus = document.activeElement?.dataset?.key;
     const modes = [["", "As all others"], ...info.modes.map(mode => [mode, MODE_WORDS[mode]])];
-    const everybody = choose("All people on whom nothing else is decided", modes.filter(([key]) => key && key !== "keep"), film.default, value => run("PATCH", "/film", {default: value}));
+    const everybody = choose("People on whom nothing else is decided", modes.filter(([key]) => key && key !== "keep"), film.default, value => run("PATCH", "/film", {default: value}));
     list.replaceChildren(h("li", {class: "face"}, everybody),
       ...film.people.map(one => {
         const select = h("select", {"aria-label": "What happens to " + who(one.person, one.tracks[0].id), onchange: event => decide(one.person, one.tracks[0].id, event.target.value)});
