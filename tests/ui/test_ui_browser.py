@@ -107,12 +107,29 @@ def drop(page: Any, path: Path, name: str) -> None:
     page.dispatch_event("body", "drop", {"dataTransfer": transfer})
 
 
+def until(page: Any, expression: str) -> None:
+    """Wait until a JavaScript expression is true. Playwright's own waiting needs `eval`, which the page forbids."""
+    end = time.monotonic() + PATIENCE / 1000
+    while not page.evaluate(expression):
+        assert time.monotonic() < end, f"never true: {expression}"
+        page.wait_for_timeout(100)
+
+
 def card(page: Any, name: str) -> Any:
     return page.locator(".card", has=page.locator(f".name:text-is({name!r})"))
 
 
 def settled(page: Any) -> None:
     page.wait_for_selector("#editor[data-busy=no]")
+
+
+def picture(page: Any, name: str) -> None:
+    """Screenshots at three widths, where $FICGAN_SCREENSHOTS names a folder for them."""
+    if folder := os.environ.get("FICGAN_SCREENSHOTS"):
+        for width in (1440, 1024, 420):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.screenshot(path=str(Path(folder) / f"{name}-{width}.png"), full_page=True)
+        page.set_viewport_size({"width": 1280, "height": 900})
 
 
 def draw(page: Any, box: tuple[float, float, float, float], size: tuple[int, int]) -> None:
@@ -135,7 +152,7 @@ def test_a_photo_is_dropped_reviewed_and_saved(page: Any, program: Program, tmp_
     evil = "<img src=x onerror=document.title=1>.png"
     drop(page, tmp_path / "me.png", evil)
     opened = card(page, evil)
-    page.wait_for_function("document.querySelector('.card[data-state=ready]')")
+    page.wait_for_selector(".card[data-state=ready]")
     assert page.title() == "ficgan" and page.locator(".name img").count() == 0  # a name is text
     opened.click()
     page.wait_for_selector(".face canvas")
@@ -153,6 +170,7 @@ def test_a_photo_is_dropped_reviewed_and_saved(page: Any, program: Program, tmp_
     assert np.array_equal(saved[58:178, 181:270], source[58:178, 181:270])  # the kept face
     assert np.array_equal(saved[:, 420:], source[:, 420:])
     # The slider shows both pictures.
+    picture(page, "photo")
     page.locator("#slide").fill("50")
     assert page.locator(".stage .over").evaluate("image => image.style.clipPath").startswith("inset(0px 0px 0px 50%")
 
@@ -166,10 +184,10 @@ def test_another_tab_sees_the_same(page: Any, program: Program) -> None:
     other.locator(".card").first.click()
     other.wait_for_selector(".face select")
     other.locator(".face select").first.select_option("blur")
-    page.wait_for_function("document.querySelector('.face select').value === 'blur'")
+    until(page, "document.querySelector('.face select').value === 'blur'")
     assert "blurred" in page.locator(".face").first.inner_text()
     page.get_by_role("button", name="Replace all").click()
-    other.wait_for_function("document.querySelector('.face select').value === ''")
+    until(other, "document.querySelector('.face select').value === ''")
     other.close()
 
 
@@ -189,7 +207,7 @@ def test_the_keyboard_is_enough(page: Any, program: Program) -> None:
     tab_to(".box")
     before = page.evaluate("document.activeElement.getAttribute('aria-label')")
     page.keyboard.press("Enter")
-    page.wait_for_function("before => document.activeElement.getAttribute('aria-label') !== before", arg=before)
+    until(page, f"document.activeElement.getAttribute('aria-label') !== {before!r}")
     assert page.evaluate("document.activeElement.matches('.box')")  # the focus stays where it was
     page.locator("#slide").focus()
     page.keyboard.press("Tab")
@@ -198,7 +216,7 @@ def test_the_keyboard_is_enough(page: Any, program: Program) -> None:
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("Shift+ArrowDown")
     page.keyboard.press("Enter")
-    page.wait_for_function("n => document.querySelectorAll('.face').length === n", arg=faces + 1)
+    until(page, f"document.querySelectorAll('.face').length === {faces + 1}")
     settled(page)
     page.keyboard.press("Escape")
     page.wait_for_selector("#overview:not([hidden])")
@@ -208,11 +226,7 @@ def test_the_keyboard_is_enough(page: Any, program: Program) -> None:
 def test_a_film_is_dropped_reviewed_and_rendered(page: Any, program: Program, tmp_path: Path) -> None:
     source = make_film(tmp_path / "film.mp4")
     drop(page, source, "film.mp4")
-    page.wait_for_function(
-        "[...document.querySelectorAll('.card')].some("
-        "card => card.dataset.state === 'ready' && card.textContent.includes('film.mp4'))"
-    )
-    card(page, "film.mp4").click()
+    page.locator(".card[data-state=ready]", has_text="film.mp4").click()
     page.wait_for_selector(".lane .bar")
     page.wait_for_selector("#editor[data-frame='0']")
     assert page.locator(".lane .bar").count() == 1  # one person, one bar without gaps
@@ -228,6 +242,7 @@ def test_a_film_is_dropped_reviewed_and_rendered(page: Any, program: Program, tm
     page.get_by_role("button", name="Cover it").click()
     page.get_by_role("heading", name="Box 1").wait_for()
     settled(page)
+    picture(page, "film")
     with page.expect_download() as download:
         page.get_by_text("Export decisions").click()
     assert '"regions"' in Path(download.value.path()).read_text()
@@ -242,7 +257,7 @@ def test_a_film_is_dropped_reviewed_and_rendered(page: Any, program: Program, tm
         assert np.abs(old - new)[38:158, 140 - 2 * n : 190 - 2 * n].mean() < 6, n
     # The player: the browser's own where it knows the format, else frame by frame.
     page.get_by_role("button", name="Play").click()
-    page.wait_for_function("Number(document.querySelector('[aria-label=\"Place in the film\"]').value) > 0.65")
+    until(page, "Number(document.querySelector('[aria-label=\"Place in the film\"]').value) > 0.65")
 
 
 def test_closing_loses_nothing_and_the_token_is_needed(page: Any, program: Program, browser: Any) -> None:
@@ -258,9 +273,11 @@ def test_closing_loses_nothing_and_the_token_is_needed(page: Any, program: Progr
     again = start(program.folder)
     try:
         page.goto(again.address)
-        page.wait_for_function("n => document.querySelectorAll('.card[data-state=ready]').length === n", arg=count)
+        until(page, f"document.querySelectorAll('.card[data-state=ready]').length === {count}")
         texts = " ".join(page.locator(".card .state").all_inner_texts())
         assert "saved" in texts
+        page.get_by_text("Settings for all files").click()
+        picture(page, "grid")
     finally:
         again.process.kill()
         again.process.wait()
@@ -277,7 +294,7 @@ def test_the_first_picture_comes_within_three_seconds(browser: Any, tmp_path: Pa
     running = start(folder)
     try:
         page.goto(running.address)
-        page.wait_for_function("[...document.querySelectorAll('.card img')].some(image => image.naturalWidth > 0)")
+        until(page, "[...document.querySelectorAll('.card img')].some(image => image.naturalWidth > 0)")
         assert time.monotonic() - began < 3
     finally:
         running.process.kill()
