@@ -78,6 +78,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
     running = start(tmp_path_factory.mktemp("ui") / "photos")
     yield running
     running.process.kill()
+    running.process.communicate()
 
 
 @pytest.fixture
@@ -280,7 +281,7 @@ def test_closing_loses_nothing_and_the_token_is_needed(page: Any, program: Progr
         picture(page, "grid")
     finally:
         again.process.kill()
-        again.process.wait()
+        again.process.communicate()
 
 
 @pytest.mark.skipif("FICGAN_TIMES" not in os.environ, reason="a time: set FICGAN_TIMES on an idle machine")

@@ -538,7 +538,7 @@ function filmEditor(id) {
     working += 1;
     const told = await attempt(() => call(method, "/items/" + id + path, body));
     working -= 1;
-    if (told && told.people) { film = told; build(); await goTo(now ? {frame: now.frame} : {time: 0}, true); }
+    if (told && Array.isArray(told.people)) { film = told; build(); await goTo(now ? {frame: now.frame} : {time: 0}, true); }
     await poll();
     await refresh(true);
   }
