@@ -71,7 +71,6 @@ def ui(folder: Path | None, out: Path | None, project: Path | None, port: int, b
     if browser:
         import webbrowser
 
-        listener.listen()  # the browser may be faster than the server
         webbrowser.open(address)
     try:
         serve(session, listener, token)

@@ -547,6 +547,7 @@ def open_socket(port: int = 0) -> socket.socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.bind(("127.0.0.1", port))
+        listener.listen(100)  # whoever reads the address may be faster than the server
     except OSError as error:
         listener.close()
         raise InputError(f"port {port} of 127.0.0.1 cannot be used ({error.strerror}); leave --port out") from None

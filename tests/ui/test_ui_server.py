@@ -154,7 +154,6 @@ def test_the_server_listens_on_this_machine_alone() -> None:
     listener = open_socket()
     address, port = listener.getsockname()
     assert address == "127.0.0.1" and port > 0
-    listener.listen()
     with pytest.raises(InputError, match=f"port {port} .* leave --port out"):
         open_socket(port)
     listener.close()

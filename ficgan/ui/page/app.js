@@ -192,7 +192,7 @@ function buildControls(panel, values, change, film) {
     h("label", {}, "People averaged (k)", people),
     choose("Diversity (ψ)", psis, String(values.psi), value => send("psi", value === "auto" ? value : Number(value))),
     choose("Where none is possible", [["solid", "one colour"], ["average", "mean colour of the face"], ["blur", "blur"], ["mosaic", "mosaic"]], values.fallback, value => send("fallback", value)),
-    film === "photo" ? "" : choose("Sound of films", [["copy", "keep: a voice identifies, too"], ["drop", "leave out"]], values.audio, value => send("audio", value)),
+    film === "photo" ? "" : choose("Sound of films", [["copy", "keep"], ["drop", "leave out"]], values.audio, value => send("audio", value), "A voice identifies, too."),
     chosen));
 }
 
