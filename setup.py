@@ -87,7 +87,9 @@ setup(
     packages=packages,
     package_dir={f"ficgan.{folder}": folder for folder in MAPPED},
     package_data={
-        "ficgan": ["py.typed", "lab/report/*.j2", "lab/*/page.html", "video/*.css", "video/*.js"],
+        "ficgan": [
+            "py.typed", "lab/report/*.j2", "lab/*/page.html", "video/*.css", "video/*.js", "ui/page/*",
+        ],
         "ficgan.ops": ["csrc/*"],
         "ficgan.configs": ["*.yaml", "attack/*.yaml", "eval/*.yaml"],
         "ficgan.pretrained": ["*.onnx", "*.safetensors", "*.json"],

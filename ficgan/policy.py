@@ -75,8 +75,8 @@ def covered(
         landmarks: five points (x, y) in pixels; those outside the image need no cover.
         box: x0, y0, x1, y1 of the detector; an ellipse over its middle must be hidden too.
         least: weight wanted at every landmark and at 19 of 20 pixels of the ellipse, in (0, 1].
-        outline: [n,2], convex outline of the face where a mesh of it was found. Its inner part takes the place of the
-            ellipse, as a tilted or turned face does not fill its box.
+        outline: [n,2], convex outline of the face where a mesh of it was found. Its inner part may take the place
+            of the ellipse, as a tilted or turned face does not fill its box.
     """
     height, width = mask.shape
     points = np.rint(np.asarray(landmarks)).astype(int)
@@ -85,8 +85,8 @@ def covered(
         return False
     if outline is not None and inside.any():  # the landmarks say that it is this face's
         inner = _weights_inside(mask, np.asarray(outline, np.float64))
-        if inner.size:
-            return bool((inner >= least).mean() >= 0.95)
+        if inner.size and (inner >= least).mean() >= 0.95:
+            return True  # else the ellipse decides: hair over the forehead, which stays, may reach into the outline
     x0, y0, x1, y1 = (float(value) for value in np.asarray(box))
     centre, half = ((x0 + x1) / 2, (y0 + y1) / 2), (max(CORE * (x1 - x0), 0.5), max(CORE * (y1 - y0), 0.5))
     columns = np.arange(max(0, round(centre[0] - half[0])), min(width, round(centre[0] + half[0]) + 1))

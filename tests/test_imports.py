@@ -52,6 +52,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     | {"anonymizers", "models", "faces", "identity", "images", "policy", "face_model", "frame_model", "frame", "video"}
     | {"pretrained"}
     | {"results"},
+    "ui": LEAVES | {"deidentify", "faces", "images", "video", "anonymizers"},
     "verification": LEAVES | {"ops", "models", "losses", "faces", "data"},
     "data": LEAVES | {"faces", "images"},
     "training": LEAVES

@@ -36,6 +36,7 @@ COMMANDS = {
     "deid": Entry("ficgan.cli.deid:deid", "Replace the faces in photos and films by k-anonymous ones."),
     "analyse": Entry("ficgan.cli.film:analyse", "Find the faces of a film and write a project to review."),
     "render": Entry("ficgan.cli.film:render", "Apply a reviewed project to its film."),
+    "ui": Entry("ficgan.cli.ui:ui", "Review and redact photos and films in the browser."),
     "purge": Entry("ficgan.cli.film:purge", "Remove project folders and remains of interrupted films."),
     "report": Entry("ficgan.cli.records:report", "Make one page for a data protection officer from side-cars."),
     "export": Entry("ficgan.cli.records:export", "Write the boxes of faces for COCO or CVAT."),

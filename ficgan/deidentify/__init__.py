@@ -4,9 +4,10 @@ from ficgan.deidentify.anonymizer import Ficgan, KSameAppearance
 from ficgan.deidentify.loading import load_face_model, refuse_trainer
 from ficgan.deidentify.options import Checking, Finding, Hiding, Identity
 from ficgan.deidentify.pipeline import MODES, Deidentifier, Mode
+from ficgan.deidentify.retouch import Choice, Retouch
 from ficgan.results import FaceResult, Result
 
 __all__ = [
-    "MODES", "Checking", "Deidentifier", "FaceResult", "Ficgan", "Finding", "Hiding", "Identity", "KSameAppearance",
-    "Mode", "Result", "load_face_model", "refuse_trainer",
+    "MODES", "Checking", "Choice", "Deidentifier", "FaceResult", "Ficgan", "Finding", "Hiding", "Identity",
+    "KSameAppearance", "Mode", "Result", "Retouch", "load_face_model", "refuse_trainer",
 ]  # fmt: skip

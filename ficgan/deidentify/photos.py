@@ -21,7 +21,7 @@ from ficgan.faces.pyramid import PyramidDetector
 from ficgan.policy import Attempt, Policy, covered
 from ficgan.results import FaceResult, Result
 
-__all__ = ["Mask", "Photos", "Work", "name_possible"]
+__all__ = ["Mask", "Photos", "Work", "name_possible", "spans_a_face"]
 
 Mask = NDArray[np.float32]
 
@@ -57,6 +57,10 @@ class Work:
     """Why the find may be no face."""
     kept: str = ""
     """Why it stays as it is; "" where it is hidden."""
+    by_hand: bool = False
+    """Whether a person chose its fallback in place of a new face."""
+    aimed: FaceModel | None = None
+    """The model aimed at an exemplar for this face alone."""
     sight: Sight | None = None
     """What the model sees of it."""
     source: NDArray[np.float32] | None = None
@@ -142,7 +146,7 @@ class Photos:
         kept = self.exemptions(image, [face for _, face in found])
         works = [
             Work(
-                face, f"{key}/{index}", psi, _spans_a_face(self.alignment, face), self.fallback,
+                face, f"{key}/{index}", psi, spans_a_face(self.alignment, face), self.fallback,
                 doubts(face, image.shape, self.detector.name), why,
             )
             for (index, face), why in zip(found, kept, strict=True)
@@ -174,7 +178,9 @@ class Photos:
         """Generate, compose and verify until every face of the last composite passes or is covered."""
         ladder = self.policy.attempts(layer, self.face_model.band, drawn=not self.face_model.swap)
         for work in works:
-            if self.strict and work.result.doubt:
+            if work.by_hand:
+                work.result.action = _COVERS[work.fallback][1]
+            elif self.strict and work.result.doubt:
                 work.result.mask(f"doubtful find ({work.result.doubt})")
             elif not work.live:
                 work.result.mask("" if work.sight is None else work.sight.problem)
@@ -258,11 +264,12 @@ class Photos:
                 solid_mask(out, work.face, mask_scale=max(1.0, self.mask_scale)).onto(out, mask)
 
     def _covers(self, mask: Mask, work: Work) -> bool:
-        return covered(mask, work.face.landmarks, work.face.box, self.policy.coverage)
+        outline = work.sight.outline if work.sight is not None and work.generated is not None else None
+        return covered(mask, work.face.landmarks, work.face.box, self.policy.coverage, outline)
 
     def _read(self, image: Image, works: list[Work]) -> None:
         """Embed the source faces."""
-        readable = [work for work in works if work.readable]
+        readable = [work for work in works if work.readable and work.source is None]
         if self.recognizer is not None and readable:
             marks = np.stack([work.face.landmarks for work in readable])
             for work, embedding in zip(readable, self.recognizer.embed(image, marks), strict=True):
@@ -297,9 +304,11 @@ class Photos:
 
     def _generate(self, works: Sequence[Work], attempt: Attempt) -> None:
         """New faces for these at one setting."""
-        if not works:
-            return
-        model = self.face_model
+        for model in {work.aimed or self.face_model for work in works}:
+            self._generate_by(model, [work for work in works if (work.aimed or self.face_model) is model], attempt)
+
+    @staticmethod
+    def _generate_by(model: FaceModel, works: Sequence[Work], attempt: Attempt) -> None:
         sights = [work.sight for work in works if work.sight is not None]
         draws = [model.draw(work.key, attempt, work.psi, sight.z_id) for work, sight in zip(works, sights, strict=True)]
         styles = model.styles(np.stack([sight.z_id for sight in sights]), draws, attempt)
@@ -352,7 +361,7 @@ def _near(changed: Sequence[Work], works: Sequence[Work]) -> list[Work]:
     ]  # fmt: skip
 
 
-def _spans_a_face(alignment: Alignment, face: Face) -> bool:
+def spans_a_face(alignment: Alignment, face: Face) -> bool:
     """False for landmarks in one point or on a line."""
     try:
         alignment.matrix(face.landmarks, 64)

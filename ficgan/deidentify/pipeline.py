@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -203,6 +205,23 @@ class Deidentifier:
     def model(self) -> FaceModel:
         """The model with its controls; see `face_model`."""
         return self.face_model
+
+    def with_controls(
+        self, *, k: int | None = None, layer: int | None = None, psi: Diversity | None = None,
+        attributes: str | None = None,
+    ) -> Deidentifier:  # fmt: skip
+        """The same with other controls; nothing is loaded again. None leaves k, layer and ψ as they are.
+
+        Raises:
+            UsageError: a value that cannot work with this model and bank.
+        """
+        other, model = copy(self), copy(self.face_model)
+        other.__dict__.pop("films", None)
+        model.k, model.attributes = model.k if k is None else k, attributes or None
+        other._photos = replace(self._photos, model=model, psi=self._photos.psi if psi is None else psi)
+        other.layer = self.layer if layer is None else model.check_layer(layer)
+        model.draw("check", Attempt(other.layer), other._photos.auto_psi(1))
+        return other
 
     # -- photos -------------------------------------------------------------------------------------------------------
 

@@ -28,10 +28,11 @@ __all__ = [
     "make_private_folder", "read_json", "remove_folder", "to_text", "work_folder", "write_private",
 ]  # fmt: skip
 
-Kind = Literal["project", "work", "external"]
+Kind = Literal["project", "work", "external", "ui"]
 MARKER = ".ficgan-folder"
 """File that says that a folder is ours, and of which kind."""
-_SCHEMA = {"project": "ficgan-video-project/1", "work": "ficgan-video-work/1", "external": "ficgan-external/1"}
+_SCHEMA = {"project": "ficgan-video-project/1", "work": "ficgan-video-work/1", "external": "ficgan-external/1",
+           "ui": "ficgan-ui-project/1"}  # fmt: skip
 _TEMPORARY = r"\.ficgan-[0-9a-f]{16}\.tmp"
 _PROJECT_FILES = rf"project\.json|tracks\.jsonl|review\.html|{_TEMPORARY}"
 _THUMBNAILS = rf"track-\d{{4,}}(-after)?\.jpg|{_TEMPORARY}"
@@ -39,7 +40,10 @@ _OURS = {
     "project": re.compile(_PROJECT_FILES),
     "work": re.compile(rf"{_PROJECT_FILES}|ficgan-[\w.-]+"),
     "external": re.compile("said"),
+    "ui": re.compile(rf"ui\.json|(item|source|before|after|thumb|exemplar)-[0-9a-f]{{10,}}[\w.-]*|{_TEMPORARY}"),
 }
+_FILM = re.compile(r"film-[0-9a-f]{10,}")
+"""A film's project inside one of `ficgan ui`."""
 DECISIONS_FILE = "decisions.json"
 """What the review page exports; ours in a project folder where its content says so."""
 
@@ -89,7 +93,8 @@ def kind_of(folder: Path) -> Kind | None:
         return None
     schema = tree.get("schema") if isinstance(tree, dict) else None
     name = schema.split("/")[0] if isinstance(schema, str) else ""
-    return next((kind for kind in ("project", "work", "external") if _SCHEMA[kind].split("/")[0] == name), None)
+    kinds: tuple[Kind, ...] = ("project", "work", "external", "ui")
+    return next((kind for kind in kinds if _SCHEMA[kind].split("/")[0] == name), None)
 
 
 @contextmanager
@@ -156,6 +161,10 @@ def remove_folder(folder: Path, *, dry_run: bool = False) -> Removal:
                         path.rmdir()
             elif kind == "external" and path.name in ("input", "output") and not path.is_symlink() and path.is_dir():
                 _remove_tree(path, removal, dry_run)  # made for one run: faces, and what the program wrote
+            elif kind == "ui" and _FILM.fullmatch(path.name) and kind_of(path) == "project" and not path.is_symlink():
+                inner = remove_folder(path, dry_run=dry_run)
+                removal.files, removal.bytes = removal.files + inner.files, removal.bytes + inner.bytes
+                removal.left += inner.left
             else:
                 ours = bool(_OURS[kind].fullmatch(path.name)) or _is_decisions(path)
                 _remove(path, ours, removal, dry_run)

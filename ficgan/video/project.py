@@ -325,6 +325,8 @@ class _DecisionsFile(Strict):
     tracks: dict[PositiveInt, Any] = Field(default_factory=dict)
     spans: Any = None
     boxes: Any = None
+    regions: tuple[Region, ...] | None = None
+    """All boxes drawn by hand, in place of those of the project."""
     link: dict[PositiveInt, NonNegativeInt] = Field(default_factory=dict)
     """Track → the person it shows."""
 
@@ -401,7 +403,19 @@ class Project:
         with _naming(where):
             _check_known("track", given.link, {track.id for track in self.tracks})
             tracks = [replace(track, person=given.link.get(track.id, track.person)) for track in self.tracks]
-            return replace(self, tracks=tracks, decisions=checked(Decisions, tree, where))
+            regions = self.regions if given.regions is None else given.regions
+            return replace(self, tracks=tracks, decisions=checked(Decisions, tree, where), regions=regions)
+
+    def decisions_tree(self) -> dict[str, Any]:
+        """What `apply_decisions` reads, JSON-ready: all that was decided on this analysis."""
+        tree = self.decisions.model_dump(mode="json", by_alias=True)
+        people = {str(person): tree["people"].get(str(person)) for person in self.people if person}
+        link = {str(track.id): track.person for track in self.tracks}
+        regions = [region.model_dump(mode="json") for region in self.regions]
+        return {
+            "schema": DECISIONS_SCHEMA, "analysis": self.analysis, **tree, "people": people, "link": link,
+            "regions": regions,
+        }  # fmt: skip
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write project.json and tracks.jsonl, each whole or not at all; a new folder that fails is removed again.

@@ -1,0 +1,1 @@
+"""`ficgan ui`: review and redact photos and films in the browser, on this machine alone."""

@@ -1,0 +1,564 @@
+"""The web application: one page and a small JSON interface, for this machine and whoever has the token.
+
+Every request needs the token (a cookie that the first address sets, or a header), the right Host, and no foreign
+Origin. Files are named by ids of the review, never by paths.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import os
+import secrets
+import socket
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+from urllib.parse import parse_qs
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ficgan.errors import FicganError, InputError
+from ficgan.files import atomic_write
+from ficgan.ui.project import MODES, Controls, Item
+from ficgan.ui.session import PREVIEW, Session, _checked, _jpeg, _sentence
+
+__all__ = ["LIMITS", "Guard", "make_app", "open_socket", "serve"]
+
+LIMITS = {"photo": 500 << 20, "film": 100 << 30, "exemplar": 50 << 20, "json": 1 << 20}
+"""Bytes of an upload and of a request."""
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; media-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY, "x-content-type-options": "nosniff", "referrer-policy": "no-referrer",
+    "x-frame-options": "DENY", "cross-origin-opener-policy": "same-origin", "cache-control": "no-store",
+    "cross-origin-resource-policy": "same-origin",
+}  # fmt: skip
+PAGES = {
+    "/": ("index.html", "text/html"), "/app.js": ("app.js", "text/javascript"), "/style.css": ("style.css", "text/css"),
+}  # fmt: skip
+HEADER = "x-ficgan-token"
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Guard:
+    """Lets nobody in without the token, and nothing out without the security headers.
+
+    Args:
+        app: what is guarded.
+        token: the secret.
+        host: "127.0.0.1:PORT".
+    """
+
+    def __init__(self, app: ASGIApp, token: str, host: str) -> None:
+        self.app, self.token, self.host = app, token, host
+        self.cookie = f"ficgan-{host.rpartition(':')[2]}"  # cookies do not tell ports apart
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                names = {name for name, _ in message["headers"]}
+                added = [(n.encode(), v.encode()) for n, v in HEADERS.items() if n.encode() not in names]
+                message["headers"] = [*message["headers"], *added]
+            await send(message)
+
+        refusal = self.refusal(Request(scope))
+        if refusal is None and scope["path"] == "/" and b"token=" in scope["query_string"]:
+            answer: ASGIApp = RedirectResponse("/", 303)
+            answer.set_cookie(self.cookie, self.token, httponly=True, samesite="strict", path="/")  # type: ignore[attr-defined]
+        else:
+            answer = self.app if refusal is None else PlainTextResponse(refusal, 403)
+        await answer(scope, receive, sending)
+
+    def refusal(self, request: Request) -> str | None:
+        """Why a request is refused; None where it may pass."""
+        if request.headers.get("host") != self.host:
+            return f"This address is not served here; open http://{self.host}/ as `ficgan ui` printed it."
+        origin = request.headers.get("origin")
+        if origin is not None and origin != f"http://{self.host}":
+            return "Another page asked for this; it is refused."
+        if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            return "Another page asked for this; it is refused."
+        given = request.headers.get(HEADER)
+        if given is None and origin is None and request.method not in ("GET", "HEAD"):
+            return "A change must come from the page itself."
+        if given is None and request.url.path == "/":
+            given = parse_qs(request.url.query).get("token", [None])[0]
+        given = given or request.cookies.get(self.cookie, "")
+        if not hmac.compare_digest(given.encode(), self.token.encode()):
+            return "The token is missing or old; open the address that `ficgan ui` printed last."
+        return None
+
+
+def make_app(session: Session) -> Starlette:
+    """The application without its guard."""
+    return Starlette(routes=_Routes(session).all())
+
+
+class _Routes:
+    def __init__(self, session: Session) -> None:
+        self.session, self.review = session, session.review
+
+    def all(self) -> list[Route]:
+        item = "/api/items/{id}"
+        table: list[tuple[str, str, Handler]] = [
+            *(("GET", path, self.page) for path in PAGES),
+            ("GET", "/favicon.ico", self.no_icon),
+            ("GET", "/api/state", self.state),
+            ("POST", "/api/upload", self.upload),
+            ("POST", "/api/controls", self.controls),
+            ("POST", "/api/save", self.save_all),
+            ("GET", item, self.item),
+            ("DELETE", item, self.remove),
+            ("POST", f"{item}/look", self.look),
+            ("GET", f"{item}/picture/{{kind}}", self.picture),
+            ("POST", f"{item}/controls", self.controls),
+            ("POST", f"{item}/save", self.save),
+            ("POST", f"{item}/cancel", self.cancel),
+            ("POST", f"{item}/faces", self.add_face),
+            ("PATCH", f"{item}/faces", self.decide_all),
+            ("PATCH", f"{item}/faces/{{face:int}}", self.decide),
+            ("DELETE", f"{item}/faces/{{face:int}}", self.remove_face),
+            ("POST", f"{item}/faces/{{face:int}}/exemplar", self.exemplar),
+            ("GET", f"{item}/film", self.film),
+            ("PATCH", f"{item}/film", self.edit_film),
+            ("GET", f"{item}/decisions.json", self.decisions),
+            ("GET", f"{item}/video", self.video),
+            ("GET", f"{item}/at", self.at),
+            ("GET", f"{item}/frame/{{frame:int}}", self.frame),
+            ("GET", f"{item}/track/{{track:int}}", self.track),
+            ("POST", f"{item}/regions", self.add_region),
+            ("DELETE", f"{item}/regions/{{region:int}}", self.remove_region),
+        ]
+        return [Route(path, _telling(handler), methods=[method]) for method, path, handler in table]
+
+    # -- the page, files ----------------------------------------------------------------------------------------------
+
+    async def page(self, request: Request) -> Response:
+        name, kind = PAGES[request.url.path]
+        return Response(files("ficgan.ui").joinpath("page", name).read_bytes(), media_type=kind)
+
+    async def no_icon(self, request: Request) -> Response:
+        return Response(status_code=204)
+
+    async def state(self, request: Request) -> Response:
+        """What changed since a revision: the page asks again and again."""
+        since = _number(request, "since", 0)
+        items = self.review.items()
+        told: dict[str, Any] = {
+            "revision": self.review.revision, "model": self.session.model, "ids": [item.id for item in items],
+            "items": [
+                self._brief(item) for item in items
+                if self.review.revision_of(item.id) > since or item.id in self.session.progress
+            ],
+            "controls": self.review.controls.model_dump(), "modes": MODES,
+        }  # fmt: skip
+        if not since:
+            told |= {"folder": str(self.review.root or ""), "project": str(self.review.folder)}
+            told["output"] = str(self.review.output)
+        if self.session.model == "ready":
+            model = self.session.engine.face_model
+            told |= {"layers": model.num_layers, "people": len(model.bank), "attributes": list(model.bank.names)}
+        return JSONResponse(told)
+
+    def _brief(self, item: Item) -> dict[str, Any]:
+        told = item.model_dump(include={
+            "id", "kind", "name", "state", "error", "width", "height", "people", "saved", "changed", "notes",
+        })  # fmt: skip
+        actions = [face.action for face in item.faces]
+        told |= {
+            "faces": len(item.faces), "kept": actions.count("kept"), "masked": actions.count("masked"),
+            "doubtful": sum(bool(face.doubt) and face.action != "kept" for face in item.faces),
+            "matched": sum(face.matched and face.action != "kept" for face in item.faces),
+            "revision": self.review.revision_of(item.id), "upload": item.upload is not None,
+            "thumb": self.review.picture("thumb", item.id).exists(), "progress": self.session.progress.get(item.id),
+        }  # fmt: skip
+        return told
+
+    def _whole(self, item: Item) -> dict[str, Any]:
+        told = self._brief(item)
+        told["controls"] = (item.controls or self.review.controls).model_dump()
+        told["own_controls"] = item.controls is not None
+        told["after"] = self.review.picture("after", item.id).exists()
+        told["list"] = [face.model_dump(exclude={"landmarks"}) for face in item.faces]
+        return told
+
+    async def item(self, request: Request) -> Response:
+        return JSONResponse(self._whole(self._item(request)))
+
+    def _item(self, request: Request) -> Item:
+        return self.review[request.path_params["id"]]
+
+    async def _done(self, request: Request, future: Any = None) -> Response:
+        """The file after a change was drawn."""
+        if future is not None:
+            await asyncio.wrap_future(future)
+        return JSONResponse(self._whole(self._item(request)))
+
+    async def upload(self, request: Request) -> Response:
+        """Take one file as the body of the request, piece by piece."""
+        name = _file_name(request.query_params.get("name", ""))
+        suffix = PurePosixPath(name).suffix.lower()
+        if suffix not in self.session.kinds.suffixes:
+            raise InputError(f"{name}: is neither a photo nor a film, by its name")
+        kind = "film" if self.session.kinds.is_film(Path(f"none{suffix}")) else "photo"
+        number, upload = self.review.new_upload(name, suffix)
+        await self._receive(request, self.review.folder / upload, LIMITS[kind], name)
+        item = await run_in_threadpool(self.session.add_upload, name, upload, number)
+        return JSONResponse(self._whole(item), 201)
+
+    @staticmethod
+    async def _receive(request: Request, path: Path, limit: int, name: str) -> None:
+        too_large = f"{name}: is larger than {limit >> 20} MiB; open its folder with `ficgan ui FOLDER` instead"
+        if int(request.headers.get("content-length", "0")) > limit:
+            raise InputError(too_large)
+        size = 0
+        with atomic_write(path) as file:
+            os.fchmod(file.fileno(), 0o600)
+            async for piece in request.stream():
+                size += len(piece)
+                if size > limit:
+                    raise InputError(too_large)
+                await run_in_threadpool(file.write, piece)
+            if not size:
+                raise InputError(f"{name}: is empty")
+
+    async def remove(self, request: Request) -> Response:
+        self.session.cancel(self._item(request).id)
+        await run_in_threadpool(self.review.remove, request.path_params["id"])
+        return JSONResponse({})
+
+    async def look(self, request: Request) -> Response:
+        """Try a file again that failed."""
+        item = self._item(request)
+        self.review.change(item.id, quiet=True, state="waiting", error="")
+        self.session.look(item.id)
+        return JSONResponse(self._whole(self._item(request)))
+
+    async def picture(self, request: Request) -> Response:
+        kind, item = request.path_params["kind"], self._item(request)
+        if kind not in ("thumb", "before", "after"):
+            return _sorry("There is no such picture.", 404)
+        path = self.review.picture(kind, item.id)
+        return FileResponse(path, media_type="image/jpeg") if path.exists() else _sorry("Not drawn yet.", 404)
+
+    # -- decisions on photos ------------------------------------------------------------------------------------------
+
+    async def controls(self, request: Request) -> Response:
+        """Controls of one photo, or of all."""
+        controls = _checked(Controls, await _json(request))
+        number = request.path_params.get("id")
+        future = await run_in_threadpool(self.session.set_controls, controls, number)
+        return await self._done(request, future) if number else JSONResponse({"controls": controls.model_dump()})
+
+    async def decide(self, request: Request) -> Response:
+        given = await _json(request)
+        if unknown := set(given) - {"mode", "draw", "exemplar"}:
+            raise InputError(f"a face has no {', '.join(sorted(unknown))}")
+        if given.get("exemplar") is not None:
+            raise InputError("an exemplar is given as a photo")
+        number, face = request.path_params["id"], request.path_params["face"]
+        return await self._done(request, await run_in_threadpool(self.session.decide, number, face, **given))
+
+    async def decide_all(self, request: Request) -> Response:
+        mode = str((await _json(request)).get("mode", ""))
+        return await self._done(request, await run_in_threadpool(self.session.decide_all, self._item(request).id, mode))
+
+    async def add_face(self, request: Request) -> Response:
+        return await self._done(request, self.session.add_face(self._item(request).id, _box(await _json(request))))
+
+    async def remove_face(self, request: Request) -> Response:
+        return await self._done(request, self.session.remove_face(self._item(request).id, request.path_params["face"]))
+
+    async def exemplar(self, request: Request) -> Response:
+        from ficgan.images import read_image
+
+        path = self.review.folder / f"source-{secrets.token_hex(5)}"
+        name = _file_name(request.query_params.get("name", "exemplar"))
+        try:
+            await self._receive(request, path, LIMITS["exemplar"], name)
+            photo = (await run_in_threadpool(read_image, path)).rgb
+        except FicganError as error:
+            raise InputError(str(error).replace(str(path), name)) from None
+        finally:
+            path.unlink(missing_ok=True)
+        future = self.session.add_exemplar(self._item(request).id, request.path_params["face"], photo)
+        return await self._done(request, future)
+
+    async def save(self, request: Request) -> Response:
+        item = self._item(request)
+        future = self.session.save(item.id)
+        return await self._done(request, None if item.kind == "film" else future)
+
+    async def save_all(self, request: Request) -> Response:
+        """Every file with a result that is not written yet, in the background."""
+        begun = []
+        for item in self.review.items():
+            if item.state == "ready" and (item.changed or not item.saved):
+                self.session.save(item.id).add_done_callback(_ending(self.session, item.id))
+                begun.append(item.id)
+        return JSONResponse({"begun": len(begun)})
+
+    async def cancel(self, request: Request) -> Response:
+        self.session.cancel(self._item(request).id)
+        return JSONResponse({})
+
+    # -- films --------------------------------------------------------------------------------------------------------
+
+    async def film(self, request: Request) -> Response:
+        return JSONResponse(await run_in_threadpool(self._film, self._item(request).id))
+
+    def _film(self, number: str) -> dict[str, Any]:
+        film = self.session.film(number)
+        times, decisions = film.times, film.decisions
+        people = []
+        for person, tracks in film.people.items():
+            # Somebody who is not known is decided on track by track.
+            for group in [tracks] if person else [[track] for track in tracks]:
+                choice = decisions.people.get(person) if person else decisions.tracks.get(group[0].id)
+                people.append({
+                    "person": person, "mode": "" if choice is None else _shown(choice.mode),
+                    "tracks": [
+                        {
+                            "id": track.id, "from": float(times[track.first]), "to": float(times[track.last]),
+                            "first": track.first, "last": track.last, "notes": track.notes,
+                            "score": round(float(track.scores.max()), 2),
+                            "after": self._strip(number, track.id, True).exists(),
+                        }
+                        for track in group
+                    ],
+                })  # fmt: skip
+        return {
+            "width": film.source.width, "height": film.source.height, "frames": len(film.pts),
+            "duration": float(times[-1]) if len(times) else 0.0, "default": _shown(decisions.default), "people": people,
+            "regions": [
+                {
+                    "from": float(times[region.first]), "to": float(times[region.last]), "mode": region.mode,
+                    "follows": bool(region.keys),
+                }
+                for region in film.regions
+            ],
+            "cuts": [float(times[cut]) for cut in film.cuts], "source": film.source.name,
+        }  # fmt: skip
+
+    def _strip(self, number: str, track: int, after: bool) -> Path:
+        return self.review.film_folder(number) / "thumbs" / f"track-{track:04d}{'-after' if after else ''}.jpg"
+
+    async def track(self, request: Request) -> Response:
+        path = self._strip(self._item(request).id, request.path_params["track"], "after" in request.query_params)
+        return FileResponse(path, media_type="image/jpeg") if path.exists() else _sorry("No picture of it.", 404)
+
+    async def edit_film(self, request: Request) -> Response:
+        given, number = await _json(request), self._item(request).id
+        if unknown := set(given) - {"default", "people", "tracks", "link"}:
+            raise InputError(f"a film's decisions have no {', '.join(sorted(unknown))}")
+        try:
+            numbered = {
+                name: {int(who): value for who, value in given[name].items()}
+                for name in ("people", "tracks", "link") if name in given
+            }  # fmt: skip
+        except (ValueError, AttributeError):
+            raise InputError("people and tracks go by their numbers") from None
+        default = given.get("default")
+        await run_in_threadpool(lambda: self.session.edit_film(number, default=default, **numbered))
+        return await self.film(request)
+
+    async def decisions(self, request: Request) -> Response:
+        film = await run_in_threadpool(self.session.film, self._item(request).id)
+        text = json.dumps(film.decisions_tree(), indent=1, ensure_ascii=False) + "\n"
+        headers = {"content-disposition": 'attachment; filename="decisions.json"'}
+        return Response(text, media_type="application/json", headers=headers)
+
+    async def video(self, request: Request) -> Response:
+        """The film, or its last result, for the player; the browser asks for parts of it."""
+        item = self._item(request)
+        if "after" not in request.query_params:
+            return FileResponse(self.review.source(item))
+        path = self.review.output / item.saved
+        if not item.saved or not path.is_file():
+            return _sorry("There is no result yet.", 404)
+        return FileResponse(path)
+
+    async def at(self, request: Request) -> Response:
+        """The frame that is shown at a second, or of a number, with the boxes in it."""
+        film = await run_in_threadpool(self.session.film, self._item(request).id)
+        if not len(film.pts):
+            raise InputError("the film has no frames")
+        time = request.query_params.get("time")
+        if time is not None:
+            frame = int((film.times <= _float(time) + 1e-4).sum()) - 1
+        else:
+            frame = _number(request, "frame", 0)
+        frame = min(max(frame, 0), len(film.pts) - 1)
+        return JSONResponse(await run_in_threadpool(_boxes, film, frame))
+
+    async def frame(self, request: Request) -> Response:
+        number, at = self._item(request).id, request.path_params["frame"]
+        if "after" in request.query_params:
+            image = await asyncio.wrap_future(await run_in_threadpool(self.session.frame_after, number, at))
+        else:
+            image = await run_in_threadpool(self.session.frame, number, at)
+        return Response(await run_in_threadpool(_jpeg, image, PREVIEW, 85), media_type="image/jpeg")
+
+    async def add_region(self, request: Request) -> Response:
+        given = await _json(request)
+        start, end = _float(given.get("from", 0)), _float(given.get("to", 0))
+        number, mode = self._item(request).id, str(given.get("mode", "solid"))
+        future = await run_in_threadpool(
+            lambda: self.session.add_region(
+                number, int(_float(given.get("frame", 0))), _box(given), start, end, mode,
+                follow=bool(given.get("follow", True)),
+            )
+        )
+        await asyncio.wrap_future(future)
+        return await self.film(request)
+
+    async def remove_region(self, request: Request) -> Response:
+        number, region = self._item(request).id, request.path_params["region"]
+        await run_in_threadpool(self.session.remove_region, number, region)
+        return await self.film(request)
+
+
+def _shown(mode: str) -> str:
+    """A mode of a film without the keys it may hold."""
+    from ficgan.anonymizers.modes import shown
+
+    return mode if mode in MODES else shown(mode)
+
+
+def _boxes(film: Any, frame: int) -> dict[str, Any]:
+    from ficgan.video.tracks import TrackSet
+
+    decider = film.decider()
+    boxes = [
+        {
+            "track": track.id, "person": track.person, "mode": _shown(str(decider.mode_of(track, frame))),
+            "box": [float(value) for value in track.boxes[row]],
+        }
+        for track, row in TrackSet(film.tracks).at(frame)
+    ]  # fmt: skip
+    regions = [{"box": [float(v) for v in box], "mode": mode} for box, mode in film.regions_at(frame)]
+    return {"frame": frame, "time": float(film.times[frame]), "boxes": boxes, "regions": regions}
+
+
+def _ending(session: Session, number: str) -> Callable[[Any], None]:
+    """What is done with a result that could not be saved in the background: it is told at the file."""
+
+    def ended(future: Any) -> None:
+        if not future.cancelled() and (error := future.exception()) is not None:
+            try:
+                session.review.change(number, quiet=True, error=_sentence(error))
+            except KeyError:
+                return
+
+    return ended
+
+
+def _telling(handler: Handler) -> Handler:
+    """What a handler raises becomes one sentence."""
+
+    async def handle(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except KeyError:
+            return _sorry("There is no such file in this review.", 404)
+        except FicganError as error:
+            return _sorry(_sentence(error), 422)
+        except OSError as error:
+            return _sorry(f"It could not be written or read: {_sentence(error)}", 507)
+
+    return handle
+
+
+def _sorry(sentence: str, status: int) -> Response:
+    return JSONResponse({"error": sentence}, status)
+
+
+async def _json(request: Request) -> dict[str, Any]:
+    data = b""
+    async for piece in request.stream():
+        data += piece
+        if len(data) > LIMITS["json"]:
+            raise InputError("the request is too large")
+    try:
+        given = json.loads(data or b"{}")
+    except (ValueError, RecursionError):
+        raise InputError("the request is not valid JSON") from None
+    if not isinstance(given, dict):
+        raise InputError("the request must be a JSON object")
+    return given
+
+
+def _box(given: dict[str, Any]) -> tuple[float, float, float, float]:
+    box = given.get("box")
+    if not isinstance(box, list) or len(box) != 4:
+        raise InputError("a box is [x0, y0, x1, y1]")
+    x0, y0, x1, y1 = (_float(value) for value in box)
+    return min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)
+
+
+def _float(value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if not abs(number) < 1e9:
+        raise InputError("a number is missing or is none")
+    return number
+
+
+def _number(request: Request, name: str, usual: int) -> int:
+    return int(_float(request.query_params.get(name, usual)))
+
+
+def _file_name(name: str) -> str:
+    """The last part of a name, without what no file name should hold."""
+    last = PureWindowsPath(PurePosixPath(name.replace("\0", "")).name).name
+    last = "".join(letter for letter in last if letter.isprintable()).strip().lstrip(".")
+    stem, suffix = PurePosixPath(last).stem, PurePosixPath(last).suffix
+    while len(stem.encode()) > 180:
+        stem = stem[:-1]
+    return f"{stem or 'file'}{suffix[:9]}"
+
+
+# -- the server -------------------------------------------------------------------------------------------------------
+
+
+def open_socket(port: int = 0) -> socket.socket:
+    """A listening socket of this machine alone; 0: on a free port.
+
+    Raises:
+        InputError: the port is taken.
+    """
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.bind(("127.0.0.1", port))
+        listener.listen(100)  # whoever reads the address may be faster than the server
+    except OSError as error:
+        listener.close()
+        raise InputError(f"port {port} of 127.0.0.1 cannot be used ({error.strerror}); leave --port out") from None
+    return listener
+
+
+def serve(session: Session, listener: socket.socket, token: str) -> None:
+    """Answer until Ctrl-C or SIGTERM."""
+    host = f"127.0.0.1:{listener.getsockname()[1]}"
+    config = uvicorn.Config(
+        Guard(make_app(session), token, host), log_level="warning", access_log=False, lifespan="off", ws="none",
+        server_header=False, timeout_graceful_shutdown=2,
+    )  # fmt: skip
+    uvicorn.Server(config).run(sockets=[listener])

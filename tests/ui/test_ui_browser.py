@@ -1,0 +1,302 @@
+"""The page in a real browser, from the command to the file that is written: slow, and skipped where there is none."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from test_ui_server import PHOTO, ROOT, frames_of, make_film, pixels
+
+pytest.importorskip("starlette")
+sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+
+CHROMIUM = Path(os.environ.get("FICGAN_CHROMIUM", "/usr/bin/chromium"))
+PATIENCE = 1000 * int(os.environ.get("FICGAN_BROWSER_SECONDS", "300"))
+"""Milliseconds to wait for anything: the machine may have much else to do."""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"needs {CHROMIUM} (or set FICGAN_CHROMIUM)"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(
+            executable_path=str(CHROMIUM), timeout=PATIENCE,
+            args=[
+                "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+                "--disable-component-update", "--disable-sync",
+            ],
+        )  # fmt: skip
+        yield chromium
+        chromium.close()
+
+
+@dataclass
+class Program:
+    """`ficgan ui` as a process of its own."""
+
+    folder: Path
+    process: subprocess.Popen[str]
+    address: str
+
+    @property
+    def out(self) -> Path:
+        return self.folder.parent / f"{self.folder.name}_anonymized"
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+
+def start(folder: Path) -> Program:
+    folder.mkdir(exist_ok=True)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ficgan.cli.main", "ui", str(folder), "--no-browser"],
+        stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert process.stdout is not None
+    address = process.stdout.readline().strip()
+    assert address.startswith("http://127.0.0.1:") and "token=" in address
+    return Program(folder, process, address)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+    running = start(tmp_path_factory.mktemp("ui") / "photos")
+    yield running
+    running.process.kill()
+    running.process.communicate()
+
+
+@pytest.fixture
+def page(browser: Any, program: Program) -> Iterator[Any]:
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
+    context.set_default_timeout(PATIENCE)
+    made = context.new_page()
+    problems: list[str] = []
+    made.on("pageerror", lambda error: problems.append(str(error)))
+    made.on("console", lambda message: problems.append(message.text) if "Content Security" in message.text else None)
+    made.on("request", lambda r: None if r.url.startswith(("http://127.0.0.1:", "blob:")) else problems.append(r.url))
+    made.goto(program.address)
+    made.wait_for_selector("#status:not(:empty)")
+    yield made
+    context.close()
+    assert problems == []
+
+
+def drop(page: Any, path: Path, name: str) -> None:
+    """Drop a file onto the page, as a person does."""
+    data = list(path.read_bytes())
+    transfer = page.evaluate_handle(
+        "([name, data]) => { const t = new DataTransfer(); t.items.add(new File([new Uint8Array(data)], name)); "
+        "return t; }",
+        [name, data],
+    )
+    page.dispatch_event("body", "drop", {"dataTransfer": transfer})
+
+
+def until(page: Any, expression: str) -> None:
+    """Wait until a JavaScript expression is true. Playwright's own waiting needs `eval`, which the page forbids."""
+    end = time.monotonic() + PATIENCE / 1000
+    while not page.evaluate(expression):
+        assert time.monotonic() < end, f"never true: {expression}"
+        page.wait_for_timeout(100)
+
+
+def card(page: Any, name: str) -> Any:
+    return page.locator(".card", has=page.locator(f".name:text-is({name!r})"))
+
+
+def settled(page: Any) -> None:
+    page.wait_for_selector("#editor[data-busy=no]")
+
+
+def picture(page: Any, name: str) -> None:
+    """Screenshots at three widths, where $FICGAN_SCREENSHOTS names a folder for them."""
+    if folder := os.environ.get("FICGAN_SCREENSHOTS"):
+        for width in (1440, 1024, 420):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.screenshot(path=str(Path(folder) / f"{name}-{width}.png"), full_page=True)
+        page.set_viewport_size({"width": 1280, "height": 900})
+
+
+def draw(page: Any, box: tuple[float, float, float, float], size: tuple[int, int]) -> None:
+    """Draw a box with the mouse, in pixels of the picture."""
+    page.get_by_role("button", name="Draw a box over a missed face").click()
+    place = page.locator(".stage").bounding_box()
+    at = [
+        (place["x"] + x / size[0] * place["width"], place["y"] + y / size[1] * place["height"])
+        for x, y in (box[:2], box[2:])
+    ]
+    page.mouse.move(*at[0])
+    page.mouse.down()
+    page.mouse.move((at[0][0] + at[1][0]) / 2, (at[0][1] + at[1][1]) / 2)
+    page.mouse.move(*at[1])
+    page.mouse.up()
+
+
+def test_a_photo_is_dropped_reviewed_and_saved(page: Any, program: Program, tmp_path: Path) -> None:
+    Image.open(PHOTO).save(tmp_path / "me.png")
+    evil = "<img src=x onerror=document.title=1>.png"
+    drop(page, tmp_path / "me.png", evil)
+    opened = card(page, evil)
+    page.wait_for_selector(".card[data-state=ready]")
+    assert page.title() == "ficgan" and page.locator(".name img").count() == 0  # a name is text
+    opened.click()
+    page.wait_for_selector(".face canvas")
+    settled(page)
+    page.get_by_role("button", name="Face 1, replaced. Keep it").click()
+    page.get_by_role("button", name="Face 1, kept. Hide it").wait_for()
+    draw(page, (300, 300, 360, 380), (512, 512))
+    page.get_by_role("heading", name="Face 2").wait_for()
+    settled(page)
+    page.locator("#save").click()
+    page.get_by_text("Last saved as").wait_for()
+    settled(page)
+    source, saved = pixels(tmp_path / "me.png"), pixels(program.out / evil)
+    assert (saved[302:378, 302:358] == 0).all()  # the drawn box, to a pixel of the screen
+    assert np.array_equal(saved[58:178, 181:270], source[58:178, 181:270])  # the kept face
+    assert np.array_equal(saved[:, 420:], source[:, 420:])
+    # The slider shows both pictures.
+    picture(page, "photo")
+    page.locator("#slide").fill("50")
+    assert page.locator(".stage .over").evaluate("image => image.style.clipPath").startswith("inset(0px 0px 0px 50%")
+
+
+def test_another_tab_sees_the_same(page: Any, program: Program) -> None:
+    page.locator(".card").first.click()
+    page.wait_for_selector(".face select")
+    settled(page)
+    other = page.context.new_page()
+    other.goto(program.address)
+    other.locator(".card").first.click()
+    other.wait_for_selector(".face select")
+    other.locator(".face select").first.select_option("blur")
+    until(page, "document.querySelector('.face select').value === 'blur'")
+    assert "blurred" in page.locator(".face").first.inner_text()
+    page.get_by_role("button", name="Replace all").click()
+    until(other, "document.querySelector('.face select').value === ''")
+    other.close()
+
+
+def test_the_keyboard_is_enough(page: Any, program: Program) -> None:
+    def tab_to(what: str) -> None:
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            if page.evaluate(f"document.activeElement.matches({what!r})"):
+                return
+        raise AssertionError(f"{what} is not reached by Tab")
+
+    tab_to(".card")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".face canvas")
+    settled(page)
+    faces = page.locator(".face").count()
+    tab_to(".box")
+    before = page.evaluate("document.activeElement.getAttribute('aria-label')")
+    page.keyboard.press("Enter")
+    until(page, f"document.activeElement.getAttribute('aria-label') !== {before!r}")
+    assert page.evaluate("document.activeElement.matches('.box')")  # the focus stays where it was
+    page.locator("#slide").focus()
+    page.keyboard.press("Tab")
+    assert "Draw a box" in page.evaluate("document.activeElement.textContent")
+    page.keyboard.press("Enter")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Shift+ArrowDown")
+    page.keyboard.press("Enter")
+    until(page, f"document.querySelectorAll('.face').length === {faces + 1}")
+    settled(page)
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#overview:not([hidden])")
+    assert page.evaluate("document.activeElement.matches('.card')")
+
+
+def test_a_film_is_dropped_reviewed_and_rendered(page: Any, program: Program, tmp_path: Path) -> None:
+    source = make_film(tmp_path / "film.mp4")
+    drop(page, source, "film.mp4")
+    page.locator(".card[data-state=ready]", has_text="film.mp4").click()
+    page.wait_for_selector(".lane .bar")
+    page.wait_for_selector("#editor[data-frame='0']")
+    assert page.locator(".lane .bar").count() == 1  # one person, one bar without gaps
+    rail, bar = (page.locator(f".lane .{name}").first.bounding_box() for name in ("rail", "bar"))
+    assert bar["width"] > 0.98 * rail["width"]
+    page.get_by_label("What happens to Person 1").select_option("keep")
+    page.wait_for_selector(".lane .bar.kept")
+    settled(page)
+    for number in range(1, 7):
+        page.get_by_role("button", name="One frame on").click()
+        page.wait_for_selector(f"#editor[data-frame='{number}']")
+    draw(page, (150, 190, 210, 240), (256, 256))
+    page.get_by_role("button", name="Cover it").click()
+    page.get_by_role("heading", name="Box 1").wait_for()
+    settled(page)
+    picture(page, "film")
+    with page.expect_download() as download:
+        page.get_by_text("Export decisions").click()
+    assert '"regions"' in Path(download.value.path()).read_text()
+    page.locator("#save").click()
+    page.get_by_text("Last saved as").wait_for()
+    settled(page)
+    before, after = frames_of(source), frames_of(program.out / "film.mp4")
+    assert len(after) == len(before)
+    for n, (old, new) in enumerate(zip(before, after, strict=True)):
+        left = 150 - 2 * (n - 6)
+        assert new[195:235, left + 5 : left + 55].max() < 60, n
+        assert np.abs(old - new)[38:158, 140 - 2 * n : 190 - 2 * n].mean() < 6, n
+    # The player: the browser's own where it knows the format, else frame by frame.
+    page.get_by_role("button", name="Play").click()
+    until(page, "Number(document.querySelector('[aria-label=\"Place in the film\"]').value) > 0.65")
+
+
+def test_closing_loses_nothing_and_the_token_is_needed(page: Any, program: Program, browser: Any) -> None:
+    """Last of the file: it ends the program and starts it again."""
+    stranger = browser.new_context()
+    stranger.set_default_timeout(PATIENCE)
+    tab = stranger.new_page()
+    tab.goto(program.address.split("?")[0])
+    assert "token is missing" in tab.inner_text("body")
+    stranger.close()
+    count = page.locator(".card").count()
+    assert program.stop() == 0
+    again = start(program.folder)
+    try:
+        page.goto(again.address)
+        until(page, f"document.querySelectorAll('.card[data-state=ready]').length === {count}")
+        texts = " ".join(page.locator(".card .state").all_inner_texts())
+        assert "saved" in texts
+        page.get_by_text("Settings for all files").click()
+        picture(page, "grid")
+    finally:
+        again.process.kill()
+        again.process.communicate()
+
+
+@pytest.mark.skipif("FICGAN_TIMES" not in os.environ, reason="a time: set FICGAN_TIMES on an idle machine")
+def test_the_first_picture_comes_within_three_seconds(browser: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number in range(200):
+        Image.open(PHOTO).resize((1024, 1024)).save(folder / f"{number:03d}.jpg")
+    page = browser.new_page()
+    began = time.monotonic()
+    running = start(folder)
+    try:
+        page.goto(running.address)
+        until(page, "[...document.querySelectorAll('.card img')].some(image => image.naturalWidth > 0)")
+        assert time.monotonic() - began < 3
+    finally:
+        running.process.kill()
+        running.process.wait()

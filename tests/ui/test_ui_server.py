@@ -1,0 +1,536 @@
+"""The review behind the page: who is let in, what is kept on disk, what a file becomes. One model for all tests."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import shutil
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+pytest.importorskip("starlette")
+pytest.importorskip("httpx")
+
+from starlette.testclient import TestClient
+
+from ficgan.cli._inputs import FILM_SUFFIXES, film_suffix, is_film
+from ficgan.cli.main import main
+from ficgan.deidentify import Choice, Deidentifier, Retouch
+from ficgan.errors import InputError, UsageError
+from ficgan.images import READABLE_SUFFIXES
+from ficgan.ui import server
+from ficgan.ui.project import Review, free_name
+from ficgan.ui.server import HEADER, Guard, make_app, open_socket
+from ficgan.ui.session import FileKinds, Session
+from ficgan.video import Project
+
+ROOT = Path(__file__).resolve().parents[2]
+PHOTO = ROOT / "tools" / "astronaut.jpg"
+HOST, TOKEN = "127.0.0.1:4321", "a-secret"
+KINDS = FileKinds(is_film, film_suffix, READABLE_SUFFIXES | FILM_SUFFIXES)
+NAMES = ("Female", "Male")
+
+
+@pytest.fixture(scope="session")
+def engine() -> Deidentifier:
+    """The embedded model, without the gate: it is tested elsewhere."""
+    return Deidentifier.from_pretrained(seed=7, verify=False)
+
+
+@pytest.fixture(scope="module")
+def png() -> bytes:
+    """The photo without loss, so that pixels can be compared."""
+    buffer = io.BytesIO()
+    Image.open(PHOTO).convert("RGB").save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+class Desk:
+    """A review with its server, as a test sees it."""
+
+    def __init__(self, folder: Path, make: Callable[[int], Any], root: Path | None = None) -> None:
+        self.review = Review(folder / "review", root, folder / "out")
+        self.session = Session(self.review, KINDS, make)
+        if root is not None:
+            self.session.open_folder()
+        app = Guard(make_app(self.session), TOKEN, HOST)
+        self.web = TestClient(app, base_url=f"http://{HOST}", headers={HEADER: TOKEN})
+
+    def upload(self, data: bytes, name: str = "photo.png", code: int = 201) -> dict[str, Any]:
+        answer = self.web.post("/api/upload", params={"name": name}, content=data)
+        assert answer.status_code == code, answer.text
+        return answer.json()
+
+    def wait(self, number: str, seconds: float = 240) -> dict[str, Any]:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            item = self.web.get(f"/api/items/{number}").json()
+            if item["state"] in ("ready", "failed") and not item["progress"]:
+                return item
+            time.sleep(0.05)
+        raise AssertionError(f"still at work: {item}")
+
+    def ask(self, method: str, path: str, body: Any = None, code: int = 200) -> dict[str, Any]:
+        answer = self.web.request(method, f"/api/{path}", json=body)
+        assert answer.status_code == code, answer.text
+        return answer.json()
+
+
+@pytest.fixture
+def desk(tmp_path: Path, engine: Deidentifier) -> Iterator[Desk]:
+    made = Desk(tmp_path, lambda seed: engine)
+    yield made
+    made.session.close()
+
+
+@pytest.fixture
+def idle(tmp_path: Path) -> Iterator[Desk]:
+    """A review whose model is never loaded."""
+    never = threading.Event()
+
+    def wait(seed: int) -> Any:
+        never.wait(60)
+        raise InputError("no model here")
+
+    made = Desk(tmp_path, wait)
+    yield made
+    never.set()
+    made.session.close()
+
+
+def pixels(path: Path) -> np.ndarray:
+    return np.asarray(Image.open(path).convert("RGB"))
+
+
+# -- who is let in ----------------------------------------------------------------------------------------------------
+
+
+def test_only_the_page_itself_is_answered(idle: Desk) -> None:
+    web = TestClient(idle.web.app, base_url=f"http://{HOST}")
+    for path in ("/", "/app.js", "/style.css", "/api/state", "/api/items/0123456789", "/nowhere"):
+        assert web.get(path).status_code == 403, path
+    assert web.get("/", params={"token": "wrong"}).status_code == 403
+    first = web.get("/", params={"token": TOKEN}, follow_redirects=False)
+    assert first.status_code == 303 and first.headers["location"] == "/"
+    assert "HttpOnly" in first.headers["set-cookie"] and "SameSite=strict" in first.headers["set-cookie"]
+    page = web.get("/")  # the cookie is set now
+    assert page.status_code == 200 and "<script src=" in page.text and "token" not in page.text
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy and "http" not in policy
+    assert page.headers["x-content-type-options"] == "nosniff"
+    for headers in (
+        {"host": "evil.example"}, {"host": "localhost:4321"}, {"origin": "http://evil.example"}, {"origin": "null"},
+        {"sec-fetch-site": "cross-site"},
+    ):  # fmt: skip
+        answer = web.get("/api/state", headers=headers)
+        assert answer.status_code == 403 and answer.text.endswith((".", "it.", "refused.")), headers
+    # A change needs an origin, which no foreign page can forge, or the token in a header.
+    assert web.post("/api/save").status_code == 403
+    assert web.post("/api/save", headers={"origin": f"http://{HOST}"}).status_code == 200
+    assert web.get("/api/items/..%2f..%2fetc%2fpasswd/video").status_code == 404
+
+
+def test_the_page_loads_nothing_from_elsewhere_and_sets_no_markup() -> None:
+    page = ROOT / "ficgan" / "ui" / "page"
+    for path in page.iterdir():
+        text = path.read_text()
+        assert "://" not in text and "@import" not in text, path
+        assert "innerHTML" not in text and "insertAdjacentHTML" not in text and "eval(" not in text, path
+    html = (page / "index.html").read_text()
+    assert "style=" not in html and "onclick" not in html and html.count("<script") == 1
+
+
+def test_the_server_listens_on_this_machine_alone() -> None:
+    listener = open_socket()
+    address, port = listener.getsockname()
+    assert address == "127.0.0.1" and port > 0
+    with pytest.raises(InputError, match=f"port {port} .* leave --port out"):
+        open_socket(port)
+    listener.close()
+
+
+# -- photos -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_photo_from_drop_to_result(desk: Desk, png: bytes) -> None:
+    number = desk.upload(png)["id"]
+    item = desk.wait(number)
+    assert item["state"] == "ready" and item["faces"] == 1 and (item["width"], item["height"]) == (512, 512)
+    found = item["list"][0]
+    assert found["action"] == "generated" and found["score"] > 0.8 and not found["drawn"]
+    for kind in ("thumb", "before", "after"):
+        picture = desk.web.get(f"/api/items/{number}/picture/{kind}")
+        assert picture.status_code == 200 and picture.headers["content-type"] == "image/jpeg"
+    assert desk.web.get(f"/api/items/{number}/picture/secret").status_code == 404
+    one = f"items/{number}"
+
+    # The result is the library's own.
+    out = desk.review.output
+    assert desk.ask("POST", f"{one}/save")["saved"] == "photo.png"
+    source = np.asarray(Image.open(io.BytesIO(png)))
+    replaced = pixels(out / "photo.png")
+    direct = desk.session.engine(source)
+    assert np.array_equal(replaced, direct.image)
+    account = json.loads((out / "photo.png.json").read_text())
+    assert account["faces"][0]["action"] == "generated" and account["output"] == "photo.png"
+    assert str(desk.review.folder) not in json.dumps(account)
+
+    # Another draw, then kept, with a box over a missed face.
+    again = desk.ask("PATCH", f"{one}/faces/0", {"draw": 1})
+    assert again["changed"] and again["list"][0]["draw"] == 1
+    assert desk.ask("PATCH", f"{one}/faces/0", {"mode": "keep"})["list"][0]["action"] == "kept"
+    drawn = desk.ask("POST", f"{one}/faces", {"box": [300, 300, 360, 380]})
+    assert [(face["drawn"], face["action"]) for face in drawn["list"]] == [(False, "kept"), (True, "masked")]
+    assert desk.ask("POST", f"{one}/save")["saved"] == "photo-2.png"  # nothing is overwritten
+    assert np.array_equal(pixels(out / "photo.png"), replaced)
+    edited = pixels(out / "photo-2.png")
+    assert (edited[300:380, 300:360] == 0).all()
+    x0, y0, x1, y1 = (int(value) for value in found["box"])
+    assert np.array_equal(edited[y0:y1, x0:x1], source[y0:y1, x0:x1])
+
+    # The box goes again; a found face cannot be removed.
+    assert len(desk.ask("DELETE", f"{one}/faces/1")["list"]) == 1
+    assert "only a box that was drawn" in desk.ask("DELETE", f"{one}/faces/0", code=422)["error"]
+    assert desk.ask("PATCH", f"{one}/faces", {"mode": "blur"})["list"][0]["action"] == "blurred"
+    assert desk.ask("PATCH", f"{one}/faces/0", {"mode": "pixie dust"}, code=422)["error"]
+    assert desk.ask("PATCH", f"{one}/faces/9", {"mode": "keep"}, code=422)["error"]
+    assert desk.ask("PATCH", f"{one}/faces/0", {"path": "/etc/passwd"}, code=422)["error"]
+
+
+def test_controls_and_exemplars(desk: Desk, png: bytes) -> None:
+    number = desk.upload(png)["id"]
+    item = desk.wait(number)
+    one, usual = f"items/{number}", desk.web.get(f"/api/items/{number}/picture/after").content
+    told = desk.ask("GET", "state")
+    assert told["layers"] == 8 and set(NAMES) <= set(told["attributes"])
+    changed = {**item["controls"], "k": 200, "layer": 2, "psi": 0.3, "attributes": "Male"}
+    own = desk.ask("POST", f"{one}/controls", changed)
+    assert own["own_controls"] and own["controls"]["k"] == 200
+    other = desk.web.get(f"/api/items/{number}/picture/after").content
+    assert other != usual
+    for name, value, word in (
+        ("k", 10**9, "k"), ("layer", 99, "layer"), ("psi", "much", "psi"), ("attributes", "Purple", "Purple"),
+        ("mode", "keep", "mode"), ("fallback", "prayer", "fallback"), ("nonsense", 1, "nonsense"),
+    ):  # fmt: skip
+        error = desk.ask("POST", f"{one}/controls", {**changed, name: value}, code=422)["error"]
+        assert word in error and "Traceback" not in error
+    assert desk.ask("GET", one)["controls"] == changed
+    # For all files: those of its own go, and the same picture as at first comes back.
+    desk.ask("POST", "controls", item["controls"])
+    desk.session.redraw(number).result(60)
+    assert not desk.ask("GET", one)["own_controls"]
+    assert desk.web.get(f"/api/items/{number}/picture/after").content == usual
+
+    towards = desk.web.post(f"/api/{one}/faces/0/exemplar", params={"name": "me.png"}, content=png)
+    assert towards.status_code == 200 and towards.json()["list"][0]["exemplar"].startswith("exemplar-")
+    assert desk.web.get(f"/api/items/{number}/picture/after").content != usual
+    blank = io.BytesIO()
+    Image.new("RGB", (64, 64)).save(blank, "PNG")
+    refused = desk.web.post(f"/api/{one}/faces/0/exemplar", params={"name": "me.png"}, content=blank.getvalue())
+    assert refused.status_code == 422 and "no face was found" in refused.json()["error"]
+    assert desk.ask("PATCH", f"{one}/faces/0", {"exemplar": None})["list"][0]["exemplar"] is None
+    assert desk.web.get(f"/api/items/{number}/picture/after").content == usual
+
+
+def test_retouching_is_the_pipeline_face_by_face(engine: Deidentifier) -> None:
+    photo = np.asarray(Image.open(PHOTO).convert("RGB"))
+    retouch = Retouch(engine, photo, key="a photo")
+    assert np.array_equal(retouch.render([Choice()]).image, engine(photo, key="a photo").image)
+    kept = retouch.render([Choice("keep")])
+    assert np.array_equal(kept.image, photo) and kept.faces[0].action == "kept" and kept.uncovered == 0
+    other = retouch.render([Choice(draw=1)])
+    assert (other.image != retouch.render([Choice()]).image).any()
+    few = engine.with_controls(k=50, attributes="Male")
+    assert retouch.render([Choice()], few).faces[0].k == 50 and engine.face_model.k == 3000
+    # A box over the face finds it on a closer look; an empty one can only be covered.
+    x0, y0, x1, y1 = (float(value) for value in retouch.faces[0].box)
+    assert retouch.faces[retouch.add((x0, y0, x1, y1))].score > 0.5
+    empty = retouch.add((10, 400, 60, 460))
+    done = retouch.render([Choice("keep"), Choice("keep"), Choice()])
+    assert retouch.faces[empty].score == 0 and done.faces[2].action == "masked" and done.uncovered == 0
+    for box in ((600, 600, 700, 700), (5, 5, 6, 6)):
+        with pytest.raises(InputError, match="outside of the photo or is smaller"):
+            retouch.add(box)
+    with pytest.raises(UsageError, match="there are 3 faces and 1 choices"):
+        retouch.render([Choice()])
+    with pytest.raises(UsageError, match="no exemplar 'nobody'"):
+        retouch.render([Choice(exemplar="nobody"), Choice(), Choice()])
+    with pytest.raises(UsageError):
+        Choice("vanish")
+
+
+# -- what is kept -----------------------------------------------------------------------------------------------------
+
+
+def test_everything_outlives_the_program_and_purge_removes_it(tmp_path: Path, engine: Deidentifier, png: bytes) -> None:
+    first = Desk(tmp_path, lambda seed: engine)
+    number = first.upload(png, "<b>me<b>.png")["id"]
+    first.wait(number)
+    first.ask("PATCH", f"items/{number}/faces/0", {"mode": "keep"})
+    first.ask("POST", f"items/{number}/faces", {"box": [300, 300, 360, 380]})
+    before = first.ask("GET", f"items/{number}")
+    with pytest.raises(InputError, match="is in use by another ficgan"):
+        Review(first.review.folder, None, tmp_path / "out")
+    first.session.close()
+    for path in (first.review.folder, *first.review.folder.rglob("*")):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+
+    class Blind:
+        name = "blind"
+
+        def detect(self, image: Any) -> list[Any]:
+            raise AssertionError("the faces are known")
+
+    blind = engine.with_controls()
+    blind.detector = Blind()
+    second = Desk(tmp_path, lambda seed: blind)
+    again = second.ask("GET", f"items/{number}")
+    same = ("name", "state", "list", "changed", "width", "height", "controls")
+    assert {name: again[name] for name in same} == {name: before[name] for name in same}
+    assert again["name"] == "<b>me<b>.png"
+    assert second.ask("PATCH", f"items/{number}/faces/0", {"mode": ""})["list"][0]["action"] == "generated"
+    assert second.review.seed == first.review.seed
+    second.session.close()
+
+    outcome = CliRunner().invoke(main, ["purge", str(first.review.folder)])
+    assert outcome.exit_code == 0, outcome.output
+    assert not first.review.folder.exists()
+
+
+def test_projects_of_other_versions_and_damaged_ones_are_refused(tmp_path: Path) -> None:
+    place, out = tmp_path / "review", tmp_path / "out"
+    Review(place, None, out).close()
+    whole = (place / "ui.json").read_text()
+    for text, words in (
+        (whole.replace("project/1", "project/2"), "written by a newer ficgan"),
+        (whole.replace("ficgan-ui-project/1", "holiday/1"), "is no such file"),
+        (whole[:-20], "is not valid JSON"),
+        (whole.replace('"seed"', '"sed"'), "sed"),
+    ):
+        (place / "ui.json").write_text(text)
+        with pytest.raises(InputError, match=words):
+            Review(place, None, out)
+        assert (place / "ui.json").read_text() == text  # refused, not repaired
+    (place / "ui.json").write_text(whole)
+    Review(place, None, out).close()  # the lock is free after a refusal
+    with pytest.raises(InputError, match="choose another --project"):
+        Review(place, tmp_path, out)
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "letter.txt").write_text("dear")
+    with pytest.raises(InputError, match="was not made by ficgan"):
+        Review(tmp_path / "theirs", None, out)
+
+
+def test_a_full_disk_loses_nothing(desk: Desk, png: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    number = desk.upload(png)["id"]
+    before = desk.wait(number)
+    entry = (desk.review.folder / f"item-{number}.json").read_bytes()
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ficgan.files.os.fsync", full)
+        for method, path, body in (
+            ("PATCH", f"items/{number}/faces/0", {"mode": "keep"}),
+            ("POST", f"items/{number}/faces", {"box": [300, 300, 360, 380]}),
+            ("POST", f"items/{number}/save", None),
+        ):
+            answer = desk.web.request(method, f"/api/{path}", json=body)
+            assert answer.status_code in (422, 507) and "No space left on device" in answer.json()["error"], path
+        assert "No space left" in desk.upload(png, code=422)["error"]
+    now = desk.ask("GET", f"items/{number}")
+    assert [face["mode"] for face in now["list"]] == [face["mode"] for face in before["list"]]
+    assert (desk.review.folder / f"item-{number}.json").read_bytes() == entry
+    assert not list(desk.review.output.rglob("*.png")) and not list(desk.review.folder.glob(".ficgan-*.tmp"))
+    assert len(desk.ask("GET", "state")["ids"]) == 1
+    assert desk.ask("POST", f"items/{number}/save")["saved"] == "photo.png"
+
+
+# -- bad input --------------------------------------------------------------------------------------------------------
+
+
+def test_bad_uploads_get_a_sentence_and_leave_nothing(idle: Desk, png: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    def left() -> list[str]:
+        return sorted(path.name for path in idle.review.folder.iterdir())
+
+    clean = left()
+    for data, name, words in (
+        (png[: len(png) // 2], "half.png", "half.png: damaged or truncated"),
+        (b"no picture", "words.jpg", "words.jpg"),
+        (b"", "empty.png", "empty.png: is empty"),
+        (b"no film", "film.mp4", "film.mp4"),
+        (png, "letter.docx", "neither a photo nor a film"),
+        (png, "", "neither a photo nor a film"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(100), "<img src=x onerror=alert(1)>.png", "<img src=x onerror=alert(1)>.png"),
+    ):
+        error = idle.upload(data, name, code=422)["error"]
+        assert words in error and str(idle.review.folder) not in error and "source-" not in error, error
+        assert left() == clean, name
+    monkeypatch.setitem(server.LIMITS, "photo", 1000)
+    assert "is larger than" in idle.upload(png, code=422)["error"]
+    pieces = idle.web.post("/api/upload", params={"name": "photo.png"}, content=iter([png[:900], png[900:]]))
+    assert pieces.status_code == 422 and left() == clean  # without a stated length, too
+    for body in ("[]", "{", '"text"', "[" * 10000):
+        assert idle.web.post("/api/controls", content=body).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("../../etc/passwd.png", "passwd.png"), ("C:\\Users\\me\\a.png", "a.png"), (".hidden.png", "hidden.png"),
+        ("a\0b\n.png", "ab.png"), ("x" * 400 + ".png", "x" * 180 + ".png"), ("ß💡.png", "ß💡.png"),
+    ],
+)  # fmt: skip
+def test_names_of_uploads(name: str, kept: str) -> None:
+    assert server._file_name(name) == kept
+
+
+def test_an_opened_folder_lists_its_own_files_only(tmp_path: Path) -> None:
+    root, outside = tmp_path / "photos", tmp_path / "secret.png"
+    for place in ("a.png", "inner/b.PNG", ".hidden/c.png", "notes.txt", "project/d.png"):
+        (root / place).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8), "red").save(root / place, "PNG")
+    (root / "project" / ".ficgan-folder").write_text("{}")
+    Image.new("RGB", (8, 8), "blue").save(outside)
+    (root / "link.png").symlink_to(outside)
+    (root / "twin.png").symlink_to(root / "a.png")
+    assert [path.relative_to(root).as_posix() for path, _ in KINDS.files(root)] == ["a.png", "inner/b.PNG", "twin.png"]
+    review = Review(root / ".ficgan-ui", root, tmp_path / "out")
+    review.add_folder(KINDS.files(root))
+    first = review.items()[0]
+    assert review.source(first) == root / "a.png"
+    (root / "a.png").unlink()
+    (root / "a.png").symlink_to(outside)  # exchanged behind our back
+    with pytest.raises(InputError, match="leads out of the opened folder"):
+        review.source(first)
+    with pytest.raises(InputError, match="stays in the list"):
+        review.remove(first.id)
+    review.close()
+    assert free_name(tmp_path, "secret.png", ".png") == tmp_path / "secret-2.png"
+
+
+def test_many_files_at_once_wait_in_a_queue(idle: Desk) -> None:
+    """None of them waits for the model, and all have a thumbnail."""
+    small = io.BytesIO()
+    Image.new("RGB", (40, 30), "green").save(small, "PNG")
+    ids = {idle.upload(small.getvalue(), f"{n}.png")["id"] for n in range(25)}
+    told = idle.ask("GET", "state")
+    assert set(told["ids"]) == ids and told["model"] == "loading"
+    assert all(item["thumb"] and item["state"] == "waiting" for item in told["items"])
+    assert idle.ask("GET", f"state?since={told['revision']}")["items"] == []  # later only what changes is told
+    assert "was not looked at yet" in idle.ask("PATCH", f"items/{told['ids'][0]}/faces/0", {}, code=422)["error"]
+    idle.ask("DELETE", f"items/{told['ids'][0]}")
+    assert len(idle.ask("GET", "state")["ids"]) == 24
+    assert not list(idle.review.folder.glob(f"*{told['ids'][0]}*"))
+
+
+def test_a_model_that_cannot_be_loaded_is_told(tmp_path: Path, png: bytes) -> None:
+    def fail(seed: int) -> Any:
+        raise InputError("the bank is of another model")
+
+    desk = Desk(tmp_path, fail)
+    item = desk.wait(desk.upload(png)["id"])
+    assert item["state"] == "failed" and item["error"] == "the bank is of another model"
+    assert desk.ask("GET", "state")["model"] == "the bank is of another model"
+    desk.session.close()
+
+
+# -- films ------------------------------------------------------------------------------------------------------------
+
+
+def make_film(path: Path, frames: int = 12) -> Path:
+    """A pan over the photo: a face that moves, two pixels a frame."""
+    import av
+
+    photo = np.asarray(Image.open(PHOTO).convert("RGB"))
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream("libx264", rate=10, width=256, height=256)
+        stream.pix_fmt, stream.codec_context.options = "yuv420p", {"crf": "8"}
+        for n in range(frames):
+            image = np.ascontiguousarray(photo[20:276, 60 + 2 * n : 316 + 2 * n])
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+        out.mux(stream.encode(None))
+    return path
+
+
+def frames_of(path: Path) -> list[np.ndarray]:
+    from ficgan.video import open_video
+
+    with open_video(path) as source:
+        return [frame.image.astype(int) for frame in source.frames()]
+
+
+def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path) -> None:
+    source = make_film(tmp_path / "film.mp4")
+    number = desk.upload(source.read_bytes(), "film.mp4")["id"]
+    item, one = desk.wait(number), f"items/{number}"
+    assert (item["state"], item["kind"], item["people"]) == ("ready", "film", 1), item["error"]
+    film = desk.ask("GET", f"{one}/film")
+    assert film["frames"] == 12 and len(film["people"]) == 1
+    bar = film["people"][0]["tracks"][0]
+    assert (bar["first"], bar["last"]) == (0, 11)  # one bar, no gaps
+    place = desk.ask("GET", f"{one}/at?time=0.55")
+    assert place["frame"] == 5 and len(place["boxes"]) == 1
+    assert desk.ask("GET", f"{one}/at?frame=99")["frame"] == 11
+    shown = np.asarray(Image.open(io.BytesIO(desk.web.get(f"/api/{one}/frame/5").content))).astype(int)
+    before = frames_of(source)
+    assert np.abs(shown - before[5]).mean() < 4 < np.abs(shown - before[0]).mean()
+    again = np.asarray(Image.open(io.BytesIO(desk.web.get(f"/api/{one}/frame/2").content))).astype(int)  # back
+    assert np.abs(again - before[2]).mean() < 4
+    preview = np.asarray(Image.open(io.BytesIO(desk.web.get(f"/api/{one}/frame/5?after").content))).astype(int)
+    x0, y0, x1, y1 = (int(value) for value in place["boxes"][0]["box"])
+    assert np.abs(preview - before[5])[y0:y1, x0:x1].mean() > 8
+    part = desk.web.get(f"/api/{one}/video", headers={"range": "bytes=0-9"})
+    assert part.status_code == 206 and part.content == source.read_bytes()[:10]
+    assert desk.web.get(f"/api/{one}/video?after").status_code == 404
+
+    # Keep the person, cover a box that follows the moving picture.
+    assert desk.ask("PATCH", f"{one}/film", {"people": {"1": "keep"}})["people"][0]["mode"] == "keep"
+    x, y = 150, 190
+    region = {"box": [x, y, x + 60, y + 50], "frame": 6, "from": 0, "to": 1.2, "follow": True, "mode": "solid"}
+    assert desk.ask("POST", f"{one}/regions", region)["regions"][0]["follows"]
+    keys = desk.session.film(number).regions[0].keys
+    assert (keys[0].frame, keys[-1].frame) == (0, 11)
+    assert abs((keys[0].box[0] - keys[-1].box[0]) - 22) < 4  # eleven frames of two pixels
+    for bad in ({"people": {"7": "keep"}}, {"people": {"1": "vanish"}}, {"people": {"x": "keep"}}, {"speed": 2}):
+        assert desk.ask("PATCH", f"{one}/film", bad, code=422)["error"]
+    assert desk.ask("POST", f"{one}/regions", {**region, "box": [1, 1, 2, 2]}, code=422)["error"]
+    assert desk.ask("POST", f"{one}/regions", {**region, "mode": "keep"}, code=422)["error"]
+
+    # The export is what `ficgan render --decisions` takes.
+    exported = tmp_path / "decisions.json"
+    exported.write_bytes(desk.web.get(f"/api/{one}/decisions.json").content)
+    project = desk.session.film(number)
+    folder = tmp_path / "copy"
+    Project(project.source, project.pts, project.tracks, analysis=project.analysis).save(folder)
+    applied = Project.load(folder).apply_decisions(exported)
+    assert applied.decisions == project.decisions and applied.regions == project.regions
+
+    assert desk.ask("POST", f"{one}/save")["state"] == "working"
+    done = desk.wait(number)
+    assert done["saved"] == "film.mp4" and not done["changed"], done["error"]
+    after = frames_of(desk.review.output / "film.mp4")
+    assert len(after) == 12
+    for n, (old, new) in enumerate(zip(before, after, strict=True)):
+        left = x - 2 * (n - 6)
+        assert new[y + 5 : y + 45, left + 5 : left + 55].max() < 60, n
+        assert np.abs(old - new)[y0:y1, x0:x1].mean() < 6, n  # the face is as it was
+    assert json.loads((desk.review.output / "film.mp4.json").read_text())["edits"]
+    assert desk.web.get(f"/api/{one}/video?after").status_code == 200
+
+    # Everything of it is purged, too.
+    desk.session.close()
+    shutil.rmtree(desk.review.output)
+    outcome = CliRunner().invoke(main, ["purge", str(desk.review.folder)])
+    assert outcome.exit_code == 0 and not desk.review.folder.exists(), outcome.output
