@@ -148,6 +148,15 @@ DOUBT: tuple[Any, ...] = (
 )  # fmt: skip
 """What becomes of finds that may be no faces."""
 
+ENGINE = click.option(
+    "--engine",
+    type=click.Choice(["auto", "onnx", "torch"]),
+    default="auto",
+    show_default=True,
+    help="onnx (the embedded model, and those of `ficgan fit-appearance`) or torch (networks on crops): fail where "
+    "the model needs the other; auto takes what it needs.",
+)
+
 MODEL: tuple[Any, ...] = (
     click.option(
         "--device",
@@ -156,14 +165,7 @@ MODEL: tuple[Any, ...] = (
         help="cpu, cuda, cuda:N or auto; openvino, coreml or dml where that build of onnxruntime is installed. What is "
         "not there is an error.",
     ),
-    click.option(
-        "--engine",
-        type=click.Choice(["auto", "onnx", "torch"]),
-        default="auto",
-        show_default=True,
-        help="onnx (the embedded model, and those of `ficgan fit-appearance`) or torch (networks on crops): fail where "
-        "the model needs the other; auto takes what it needs.",
-    ),
+    ENGINE,
     click.option(
         "--precision", type=click.Choice(PRECISIONS), default="auto", show_default=True,
         help="Of the networks; auto: bfloat16 where this machine is faster in it.",

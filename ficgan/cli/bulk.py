@@ -54,7 +54,7 @@ __all__ = ["bulk"]
 @click.option("--require-face", is_flag=True, help="A photo without a face is a failure and is not written.")
 @click.option("-m", "--keep-metadata", is_flag=True, help="Keep EXIF and XMP, cleaned.")
 @click.option("--tag/--no-tag", default=True, show_default=True, help="Mark photos as synthetic media.")
-@opts.options(opts.MODEL)
+@opts.options(tuple(option for option in opts.MODEL if option is not opts.ENGINE))
 @reporting("image")
 def bulk(source: str, out: str, report: Progress, **given: Any) -> tuple[Summary, bool]:
     """Replace the faces in all photos below INPUT; the tree is mirrored in OUT.
@@ -68,7 +68,7 @@ def bulk(source: str, out: str, report: Progress, **given: Any) -> tuple[Summary
     given["mode"] = opts.check_background(given)
     if given["address"] is not None and given["engine"] != "ray":
         raise UsageError("--address is of a Ray cluster; give --engine ray, too")
-    settings = opts.engine_settings(given, mode=given["mode"], verify=given["verify"])
+    settings = opts.engine_settings({**given, "engine": "auto"}, mode=given["mode"], verify=given["verify"])
     try:
         here, there = Place(source), Place(out)
     except ImportError as error:

@@ -208,9 +208,9 @@ class Deidentifier:
 
     def with_controls(
         self, *, k: int | None = None, layer: int | None = None, psi: Diversity | None = None,
-        attributes: str | None = None,
+        attributes: str | None = None, fallback: str | None = None,
     ) -> Deidentifier:  # fmt: skip
-        """The same with other controls; nothing is loaded again. None leaves k, layer and ψ as they are.
+        """The same with other controls; nothing is loaded again. None leaves all but `attributes` as they are.
 
         Raises:
             UsageError: a value that cannot work with this model and bank.
@@ -218,7 +218,10 @@ class Deidentifier:
         other, model = copy(self), copy(self.face_model)
         other.__dict__.pop("films", None)
         model.k, model.attributes = model.k if k is None else k, attributes or None
-        other._photos = replace(self._photos, model=model, psi=self._photos.psi if psi is None else psi)
+        photos = self._photos
+        other._photos = replace(
+            photos, model=model, psi=photos.psi if psi is None else psi, fallback=fallback or photos.fallback
+        )
         other.layer = self.layer if layer is None else model.check_layer(layer)
         model.draw("check", Attempt(other.layer), other._photos.auto_psi(1))
         return other

@@ -197,9 +197,9 @@ class Session:
         engine, drawing = self.engine, controls.model_copy(update={"mode": "ficgan"})
         if drawing not in self._engines:
             made = engine.with_controls(
-                k=controls.k, layer=controls.layer, psi=controls.psi, attributes=controls.attributes or None
+                k=controls.k, layer=controls.layer, psi=controls.psi, attributes=controls.attributes or None,
+                fallback=controls.fallback,
             )
-            made.fallback = controls.fallback
             self._engines[drawing] = made
             while len(self._engines) > 8:
                 self._engines.popitem(last=False)

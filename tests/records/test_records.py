@@ -198,6 +198,7 @@ def test_what_cannot_be_vouched_for_is_told(folder: Path) -> None:
     (folder / "newer.jpg.json").write_text(json.dumps({**record, "schema": "ficgan-sidecar/9"}))
     (folder / "other.jpg.json").write_text('{"tool": "another"}')
     (folder / "field.png").unlink()
+    (folder / "manifest.jsonl").unlink()
     (folder / ".hidden").mkdir()
     (folder / ".hidden" / "x.jpg").write_bytes(b"")
     summary = call(report, folder, code=3)
