@@ -216,13 +216,9 @@ class FaceModel(ABC):
             z_id: float32 [D], the source's code, for models that take the least like of several draws.
         """
         return self.bank.k_same(
-            self.k, self.key(key, attempt), seed=self.seed, attributes=self.group(z_id),
+            self.k, self.key(key, attempt), seed=self.seed, attributes=self.attributes,
             psi=max(check_psi(psi), attempt.psi),
         )  # fmt: skip
-
-    def group(self, z_id: Floats | None) -> str | None:
-        """People of the bank that a source's new identity is drawn from; None: all of them."""
-        return self.attributes
 
     def key(self, key: str, attempt: Attempt) -> str:
         """Key of a draw: another one for each draw of the ladder."""

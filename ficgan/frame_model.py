@@ -50,9 +50,6 @@ DOUBTFUL_SIDE = 96.0
 LIGHT_BOUND = 0.5
 """How far the light of a frame of a film may be moved towards its neighbours', in standard deviations: flashes stay."""
 
-CLEAR = 0.2
-"""Standard deviations from which a face's gender is taken as read: it is right for .95 of the faces beyond."""
-
 
 @dataclass(frozen=True, eq=False)
 class _Place:
@@ -256,21 +253,12 @@ class FrameModel(FaceModel):
     def draw(self, key: str, attempt: Attempt, psi: float, z_id: Floats | None = None) -> KSameCode:
         config = self.config
         count = 1 if z_id is None else config.retry_choices if attempt.draw else config.choices
-        drawn = [super(FrameModel, self).draw(f"{key}/{n}" if n else key, attempt, psi, z_id) for n in range(count)]
+        drawn = [super(FrameModel, self).draw(f"{key}/{n}" if n else key, attempt, psi) for n in range(count)]
         code = drawn[0] if z_id is None else min(drawn, key=lambda one: self._likeness(one.w, z_id))
         # Keyed as the draw is: who does not know the seed cannot take the noise off.
         rng = keyed_generator(self.seed, self.bank.digest, self.key(key, attempt), self.k, "numbers")
         noise = rng.standard_normal(len(NUMBERS)) * self.config.jitter
         return replace(code, w=np.concatenate([code.w, noise, rng.random(1)]).astype(np.float32))
-
-    def group(self, z_id: Floats | None) -> str | None:
-        """As asked for; else those of the source's gender where it is clear, or women get moustaches."""
-        size, name = self.model.code_size, next(iter(self.model.names), "")
-        if self.attributes or z_id is None or name not in self.bank.counts:
-            return self.attributes
-        shown = float(z_id[size])
-        group = None if abs(shown) < CLEAR else name if shown > 0 else f"-{name}"
-        return group if group and self.bank.eligible(group) >= self.k else None
 
     def account(self, *, layer: int, psi: Sequence[float]) -> dict[str, Any]:
         told = super().account(layer=layer, psi=psi)

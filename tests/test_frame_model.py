@@ -166,25 +166,6 @@ def test_attributes_of_the_people_averaged_show(make: Callable[..., Deidentifier
     assert read["Male"] > read["Female"] + 0.5
 
 
-def test_people_of_the_sources_gender_are_averaged(
-    make: Callable[..., Deidentifier], model: FrameModel, photo: Image, face: Face
-) -> None:
-    z_id = model.see([(photo, face)])[0].z_id
-    at = model.model.code_size
-    for shown, group in ((1.0, "Male"), (-1.0, "-Male"), (0.05, None)):
-        source = z_id.copy()
-        source[at] = shown
-        code = model.draw("a", Attempt(layer=0), 1.0, source)
-        assert code.attributes == group
-        members = model.bank.query(group or "")
-        assert model.group(source) == group and len(members) >= code.k
-    z_id[at] = -1.0
-    other = make(attributes="Male").model
-    assert isinstance(other, FrameModel) and other.group(z_id) == "Male"
-    many = make(k=model.bank.eligible("-Male") + 1).model
-    assert many.group(z_id) is None, "a group smaller than k is not used"
-
-
 def test_a_direction_moves_the_face(make: Callable[..., Deidentifier], result: Result, photo: Image) -> None:
     moved = make(add=["Male=1.5"])(photo, key="a")
     assert moved.faces[0].members_digest == result.faces[0].members_digest
