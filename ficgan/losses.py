@@ -192,7 +192,7 @@ def structure(x_source: Tensor, x_mix: Tensor, size: int) -> Tensor:
 
 
 def manifold(change: Tensor, components: Tensor, coefficients: Tensor) -> tuple[Tensor, Tensor]:
-    """What of a change a linear model can say, beyond its first standard deviation, and what it cannot say.
+    """Split a change into what a linear model can express and the rest.
 
     Args:
         change: [B,P] of textures.
@@ -202,5 +202,5 @@ def manifold(change: Tensor, components: Tensor, coefficients: Tensor) -> tuple[
     Returns:
         [B], mean square over the components of what is beyond one standard deviation; [B,P], the rest of the change.
     """
-    said = change @ coefficients
-    return (said.abs() - 1).relu().square().mean(1), change - said @ components
+    steps = change @ coefficients  # in standard deviations
+    return (steps.abs() - 1).relu().square().mean(1), change - steps @ components

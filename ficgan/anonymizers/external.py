@@ -108,7 +108,7 @@ class Program(Parametrised):
                 descriptor = os.open(source / file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # a source face
                 with os.fdopen(descriptor, "wb") as sink:
                     Image.fromarray(image).save(sink, "PNG", compress_level=1)
-            self._wait_for(self._arguments({"input": str(source), "output": str(target)}), Path(work, "said"))
+            self._wait_for(self._arguments({"input": str(source), "output": str(target)}), Path(work, "program.log"))
             missing = [name for name, file in zip(faces.names, files, strict=True) if not (target / file).is_file()]
             if missing:
                 raise InputError(f"{self.name}: the program wrote no image of {_listed(missing)}; leave those out")

@@ -11,7 +11,7 @@ import click
 
 from ficgan.cli._inputs import read_background
 from ficgan.cli._params import Box, Direction, Diversity, Finite, Mode, Pair, Seconds
-from ficgan.cli._progress import MODES
+from ficgan.cli._shared import TALK
 from ficgan.device import PRECISIONS
 from ficgan.errors import InputError, UsageError
 from ficgan.images.formats import MAX_PIXELS, READABLE_SUFFIXES
@@ -30,6 +30,7 @@ __all__ = [
     "HIDE",
     "MODEL",
     "SEARCH",
+    "STILLS",
     "TALK",
     "VIDEO_OUT",
     "VIDEO_PEOPLE",
@@ -148,6 +149,18 @@ DOUBT: tuple[Any, ...] = (
 )  # fmt: skip
 """What becomes of finds that may be no faces."""
 
+STILLS: tuple[Any, ...] = (
+    click.option(
+        "--verify/--no-verify", "verify", default=True, show_default=True,
+        help="Re-read each new face; one that still matches its source is retried, then masked.",
+    ),
+    click.option(
+        "--fallback", type=click.Choice(["solid", "blur", "mosaic", "average"]), default="solid", show_default=True,
+        help="What covers a face that cannot be generated.",
+    ),
+)  # fmt: skip
+"""The check and the cover of commands that take photos alone."""
+
 ENGINE = click.option(
     "--engine",
     type=click.Choice(["auto", "onnx", "torch"]),
@@ -182,15 +195,6 @@ MODEL: tuple[Any, ...] = (
     ),
 )  # fmt: skip
 """The networks and the limits of the machine."""
-
-TALK: tuple[Any, ...] = (
-    click.option(
-        "--progress", type=click.Choice(MODES), default="auto", show_default=True,
-        help="On stderr; auto: a bar on a terminal, else a line a minute.",
-    ),
-    click.option("--quiet", is_flag=True, help="Nothing on stderr but errors."),
-)  # fmt: skip
-"""Progress and messages."""
 
 VIDEO_SEARCH: tuple[Any, ...] = (
     click.option(

@@ -18,8 +18,8 @@ from ficgan.errors import UsageError
 
 __all__ = [
     "ALIGNED", "DATA", "DETECTOR", "FILE", "FOLDER", "JOBS", "JUDGES", "KEY_VALUES", "LABELS", "NEW_FILE", "OVERWRITE",
-    "PATH", "REPORT", "RESAMPLES", "THRESHOLD", "Summary", "device", "dry_run", "judges_instead", "layout", "options",
-    "output", "refuse_existing", "reporting", "seed", "set_value",
+    "PATH", "REPORT", "RESAMPLES", "TALK", "THRESHOLD", "Summary", "device", "dry_run", "judges_instead", "layout",
+    "options", "output", "refuse_existing", "reporting", "seed", "set_value",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -55,10 +55,10 @@ RESAMPLES = click.option(
 )
 REPORT = click.option("--report/--no-report", "pages", default=True, show_default=True, help="Make pages and plots.")
 OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace existing files.")
-_TALK: tuple[Any, ...] = (
+TALK: tuple[Any, ...] = (
     click.option(
         "--progress", type=click.Choice(MODES), default="auto", show_default=True,
-        help="On stderr; auto: a bar on a terminal.",
+        help="On stderr; auto: a bar on a terminal, else a line a minute.",
     ),
     click.option("--quiet", is_flag=True, help="Nothing on stderr but errors."),
 )  # fmt: skip
@@ -126,7 +126,7 @@ def reporting(unit: str) -> Callable[[Callable[..., Any]], Callable[..., None]]:
             if failed:
                 raise SystemExit(EXIT_SOME_FAILED)
 
-        return options(*_TALK)(handle_errors(run))
+        return options(*TALK)(handle_errors(run))
 
     return decorate
 

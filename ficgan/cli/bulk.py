@@ -42,15 +42,7 @@ __all__ = ["bulk"]
     help="How often a photo is tried again whose worker died or whose store did not answer.",
 )  # fmt: skip
 @click.option("--overwrite", is_flag=True, help="Replace results of other runs.")
-@opts.options(opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT)
-@click.option(
-    "--verify/--no-verify", "verify", default=True, show_default=True,
-    help="Re-read each new face; one that still matches its source is retried, then masked.",
-)  # fmt: skip
-@click.option(
-    "--fallback", type=click.Choice(["solid", "blur", "mosaic", "average"]), default="solid", show_default=True,
-    help="What covers a face that cannot be generated.",
-)  # fmt: skip
+@opts.options(opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT, opts.STILLS)
 @click.option("--require-face", is_flag=True, help="A photo without a face is a failure and is not written.")
 @click.option("-m", "--keep-metadata", is_flag=True, help="Keep EXIF and XMP, cleaned.")
 @click.option("--tag/--no-tag", default=True, show_default=True, help="Mark photos as synthetic media.")

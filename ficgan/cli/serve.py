@@ -52,15 +52,7 @@ LEAST_TOKEN = 16
     "--body-timeout", metavar="SECONDS", type=Finite(min=0, min_open=True), default=30.0, show_default=True,
     help="In which a photo must have arrived.",
 )  # fmt: skip
-@opts.options(opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT)
-@click.option(
-    "--verify/--no-verify", "verify", default=True, show_default=True,
-    help="Re-read each new face; one that still matches its source is retried, then masked.",
-)  # fmt: skip
-@click.option(
-    "--fallback", type=click.Choice(["solid", "blur", "mosaic", "average"]), default="solid", show_default=True,
-    help="What covers a face that cannot be generated.",
-)  # fmt: skip
+@opts.options(opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT, opts.STILLS)
 @click.option("--require-face", is_flag=True, help="Refuse photos without a face.")
 @click.option(
     "--allow-recognised", is_flag=True, help="Give out photos in which the check still recognises a face."

@@ -39,7 +39,7 @@ _THUMBNAILS = rf"track-\d{{4,}}(-after)?\.jpg|{_TEMPORARY}"
 _OURS = {
     "project": re.compile(_PROJECT_FILES),
     "work": re.compile(rf"{_PROJECT_FILES}|ficgan-[\w.-]+"),
-    "external": re.compile("said"),
+    "external": re.compile(r"program\.log"),
     "ui": re.compile(rf"ui\.json|(item|source|before|after|thumb|exemplar)-[0-9a-f]{{10,}}[\w.-]*|{_TEMPORARY}"),
 }
 _FILM = re.compile(r"film-[0-9a-f]{10,}")
