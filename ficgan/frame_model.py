@@ -49,6 +49,8 @@ DOUBTFUL_SIDE = 96.0
 """Width and height in pixels of a mesh from which on its presence says this: small faces of people have 4 to 16."""
 LIGHT_BOUND = 0.5
 """How far the light of a frame of a film may be moved towards its neighbours', in standard deviations: flashes stay."""
+_SIDE = 8.0
+"""Readings of an attribute, in standard deviations, times this: beyond one it counts as clearly on its side."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +83,7 @@ class _Row:
         noise: float32 [6] on the numbers of expression.
         lender: number of the synthetic face that lends its detail.
         first, last: layers that are new; none where last < first.
+        bare: whether hair before the forehead is drawn over.
     """
 
     code: Floats
@@ -91,6 +94,7 @@ class _Row:
     lender: int
     first: int
     last: int
+    bare: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,8 +117,8 @@ class FrameModel(FaceModel):
 
     An identity code z_id is the linear model's code, the attributes that stay, and the network's w; the intermediate
     latent is the same. A row of styles is the mixed code, the attributes given, the network's own and new w, the noise
-    on the numbers of expression, which synthetic face lends its pores and lashes, and the first and last layer that are
-    new: a face that keeps its row keeps all of them.
+    on the numbers of expression, which synthetic face lends its pores and lashes, the first and last layer that are
+    new, and whether hair before the forehead is drawn over: a face that keeps its row keeps all of them.
 
     Args:
         model: fitted appearance.
@@ -288,13 +292,14 @@ class FrameModel(FaceModel):
         first, last = k_same_layers(self.num_layers, None if attempt.band else attempt.layer, attempt.band)
         own, stay, given = z_id[:, :size], z_id[:, kept], w_new[:, kept]
         if self.attributes is None and self.target is None:  # the source's own, moved as was asked for
-            given = np.resize(self.config.kept, stay.shape[1]) * stay + self.shift[kept]
+            far, side = (np.resize(part, stay.shape[1]) for part in (self.config.kept, self.config.sided))
+            given = far * stay + side * np.tanh(_SIDE * stay) + self.shift[kept]
         codes = self.model.mixed(own, w_new[:, :size], self.model.taken(first, last), given)
         extra = w_new[:, code_size:]
         if not extra.size:  # codes that were not drawn
             extra = np.zeros((len(codes), len(NUMBERS) + 1), np.float32)
         lent = [[self._lender(float(u), looks)] for u, looks in zip(extra[:, -1], given, strict=True)]
-        bands = np.tile([first, last], (len(codes), 1))
+        bands = np.tile([first, last, float(attempt.bare)], (len(codes), 1))
         own_w, new_w = z_id[:, kept.stop :], w_new[:, kept.stop : code_size]
         return self._rows(codes, given, own_w, new_w, extra[:, :-1], lent, bands)
 
@@ -304,9 +309,9 @@ class FrameModel(FaceModel):
 
     def _parts(self, row: Floats) -> _Row:
         """What a row of styles holds."""
-        sizes = (self.model.code_size, len(self.model.names), self._w_dim, self._w_dim, len(NUMBERS), 1, 1, 1)
-        code, given, own, new, noise, lender, first, last = np.split(row, np.cumsum(sizes)[:-1])
-        return _Row(code, given, own, new, noise, int(lender[0]), int(first[0]), int(last[0]))
+        sizes = (self.model.code_size, len(self.model.names), self._w_dim, self._w_dim, len(NUMBERS), 1, 1, 1, 1)
+        code, given, own, new, noise, lender, first, last, bare = np.split(row, np.cumsum(sizes)[:-1])
+        return _Row(code, given, own, new, noise, int(lender[0]), int(first[0]), int(last[0]), bool(bare[0]))
 
     def _lender(self, u: float, kept: Floats) -> int:
         """Which synthetic face lends its detail: one of the few whose gender and age fit."""
@@ -356,12 +361,13 @@ class FrameModel(FaceModel):
         if self.network is None:  # an average needs sharpening, but less where real detail is added
             texture = sharpened(texture, np.sqrt(config.gains).tolist() if lends else config.gains)
         texture = no_sharper(texture, model.mask, 1.15 * place.look.detail)
-        texture = matched_border(texture, place.texture, self._mask(1.0) * (1 - place.hair))
+        hair = 0.0 if row.bare else place.hair
+        texture = matched_border(texture, place.texture, self._mask(1.0) * (1 - hair))
         if lends:
             texture = stretched(texture, 2)
             strength = min(place.look.fine / max(model.detail_sd, 1e-6), config.detail)
             texture += np.float32(strength) * model.detail(row.lender)[..., None]
-        return _Made(texture, points, place.hair)
+        return _Made(texture, points, hair)
 
     def paste(self, photo: Image, sight: Sight, made: Any, *, mask_scale: float = 1.0) -> Paste:
         place: _Place = sight.place
@@ -376,8 +382,8 @@ class FrameModel(FaceModel):
         """The sources themselves as the model has them, for figures of the model: nothing is hidden."""
         z_id = np.stack([sight.z_id for sight in sights])
         size, names = self.model.code_size, len(self.model.names)
-        rest = np.zeros((len(sights), len(NUMBERS) + 3), np.float32)
-        rest[:, -2] = 1  # bands 1 … 0 are none
+        rest = np.zeros((len(sights), len(NUMBERS) + 4), np.float32)
+        rest[:, -3] = 1  # bands 1 … 0 are none
         w = z_id[:, size + names :]
         return self.render(self._rows(z_id[:, : size + names], w, w, rest), sights)
 

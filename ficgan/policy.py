@@ -27,6 +27,8 @@ class Attempt:
     """Number of the k-same draw; another one gives another face."""
     psi: float = 0.0
     """Least diversity ψ: with the plain mean (ψ = 0) all draws are one face, and another draw changes nothing."""
+    bare: bool = False
+    """Whether a fringe or a hat before the forehead is drawn over, too: a recogniser may know a face by them."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Policy:
             ladder.append(Attempt(layer // 2, draw=1 if drawn else 0))
         if drawn:
             spread = (0.6, 1.0, 1.0, 1.0, 1.2, 1.2)
-            ladder += [Attempt(0, draw=number, psi=psi) for number, psi in enumerate(spread, 2)]
+            ladder += [Attempt(0, draw=number, psi=psi, bare=psi > 1) for number, psi in enumerate(spread, 2)]
         elif band is not None or layer > 0:
             ladder.append(Attempt(0))
         return ladder[: self.retries + 1]

@@ -200,8 +200,8 @@ class Photos:
                 if not work.live:  # the fallback hides it no better
                     work.fallback, work.result.matched = "solid", False
                     continue
-                work.rung += 1
-                if work.rung == len(ladder) or not work.result.covered:  # no setting covers more than another
+                work.rung = work.rung + 1 if work.result.covered else _barer(ladder, work.rung)
+                if work.rung == len(ladder):
                     work.generated = None
                     work.result.mask()
                 else:
@@ -343,6 +343,11 @@ class Photos:
             psi = [face.psi for face in faces if face.psi is not None]
             account |= self.face_model.account(layer=layer, psi=psi)
         return account
+
+
+def _barer(ladder: Sequence[Attempt], rung: int) -> int:
+    """The next rung that covers more than this one: no setting but a bare forehead does."""
+    return next((n for n in range(rung + 1, len(ladder)) if ladder[n].bare > ladder[rung].bare), len(ladder))
 
 
 def _near(changed: Sequence[Work], works: Sequence[Work]) -> list[Work]:

@@ -47,6 +47,8 @@ class FrameConfig:
         retry_choices: the same for a face that the gate still recognised.
         limit: numbers of expression beyond it, in standard deviations, are cut: the model has not seen them.
         kept: how clearly a new face shows each attribute that stays (gender, age); 1 is as clearly as the source.
+        sided: how far each of them is pushed to the side it is read on. Gender has two; a mean of many people in
+            between looks like either, mostly like a man.
         gains: of the bands of fine detail, see `sharpened`.
         detail: most fine detail that a large face gets, as a share of what the synthetic faces have of it.
         inset: frame units by which the mask is drawn in from the outline of the face.
@@ -65,7 +67,8 @@ class FrameConfig:
     retry_choices: int = 24
     limit: float = 2.5
     kept: tuple[float, ...] = (1.5, 0.8)
-    gains: tuple[float, ...] = (2.0, 1.55, 1.3, 1.1)
+    sided: tuple[float, ...] = (1.2, 0.0)
+    gains: tuple[float, ...] = (2.6, 1.8, 1.35, 1.1)
     detail: float = 1.2
     inset: float = 0.0
     feather: float = 2.5
