@@ -623,7 +623,7 @@ class Session:
             InputError: a box, frame or time that cannot be; from the future, a mode that is no cover.
         """
         from ficgan.video.decisions import Region
-        from ficgan.video.follow import follow_box
+        from ficgan.video.association import follow_box
 
         film, corners = self.film(number), np.asarray(list(box), np.float32)
         size = np.array([film.source.width, film.source.height] * 2, np.float32)

@@ -16,9 +16,10 @@ import numpy as np
 from ficgan.anonymizers.modes import HIDING, shown
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.faces import DetectAt
-from ficgan.video.association import AssociationConfig, Associator, look
+from ficgan.video.association import AssociationConfig, Associator
 from ficgan.video.decisions import BoxRule, Decisions, SpanRule, edits_of
 from ficgan.video.folders import remove_folder, work_folder
+from ficgan.video.look import DetectionLog, look
 from ficgan.video.media import EncodeOptions, Frame, partial_file
 from ficgan.video.mux import assemble, check_output
 from ficgan.video.people import People, Readings, likeness, link_tracklets, look_up
@@ -28,7 +29,7 @@ from ficgan.video.read import VideoSource, open_video
 from ficgan.video.render import FrameJob, Renderer, VideoTools
 from ficgan.video.review import faces_of_tracks, save_thumbnails, write_review
 from ficgan.video.settings import Rules, VideoSettings
-from ficgan.video.state import DETECTIONS, DetectionLog, State, analysis_in, identity_of, working
+from ficgan.video.state import DETECTIONS, State, analysis_in, identity_of, working
 from ficgan.video.tracks import Tracklet, fill_tracks
 from ficgan.video.write import SegmentWriter
 

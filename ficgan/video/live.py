@@ -19,7 +19,8 @@ from ficgan.errors import UsageError
 from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer
 from ficgan.faces.detection import check_image
 from ficgan.faces.smooth import SmoothConfig
-from ficgan.video.association import AssociationConfig, Associator, CutDetector
+from ficgan.video.association import AssociationConfig, Associator
+from ficgan.video.look import CutDetector
 from ficgan.video.media import EncodeOptions, Frame, display_name
 from ficgan.video.people import PeopleConfig, readable
 from ficgan.video.plan import VideoResult, effective_modes

@@ -18,16 +18,15 @@ from numpy.typing import NDArray
 
 from ficgan import __version__
 from ficgan.errors import FicganError, InputError
-from ficgan.faces import Face, FaceDetector
 from ficgan.video.folders import hold, make_private_folder, read_json, remove_folder, work_folder, write_private
-from ficgan.video.media import EncodeOptions, Frame, reason
+from ficgan.video.media import EncodeOptions, reason
 from ficgan.video.plan import Finding
 from ficgan.video.project import PROJECT_FILE, fingerprint
 from ficgan.video.render import Renderer, VideoTools
 from ficgan.video.settings import Rules, VideoSettings
 from ficgan.video.write import finished_segments
 
-__all__ = ["DETECTIONS", "DetectionLog", "State", "analysis_in", "identity_of", "working"]
+__all__ = ["DETECTIONS", "State", "analysis_in", "identity_of", "working"]
 
 DETECTIONS = "ficgan-detections.jsonl"
 _STATE = "ficgan-state.json"
@@ -183,59 +182,3 @@ class State:
         for segment in finished_segments(self.folder):
             if segment.last >= frames:
                 segment.path.unlink()
-
-
-class DetectionLog:
-    """Detects faces and logs them on disk, so that an interrupted analysis resumes.
-
-    `path` has JSON lines; a line cut short is dropped. None: nothing is kept.
-    """
-
-    def __init__(self, detector: FaceDetector, path: Path | None) -> None:
-        self._detector, self._file = detector, None
-        self._found: dict[int, list[Face]] = {}
-        if path is None:
-            return
-        good = 0
-        if path.is_file():
-            for line in path.read_bytes().splitlines(keepends=True):
-                try:
-                    number, rows = json.loads(line)
-                    self._found[int(number)] = [_face(row) for row in rows]
-                except (ValueError, TypeError, IndexError):
-                    break
-                if not line.endswith(b"\n"):
-                    break
-                good += len(line)
-        path.touch(mode=0o600)
-        self._file = path.open("r+", encoding="ascii")
-        self._file.truncate(good)
-        self._file.seek(good)
-
-    def detect(self, frame: Frame) -> list[Face]:
-        """The faces of a frame, from the log or found now."""
-        if frame.index in self._found:
-            return self._found.pop(frame.index)
-        faces = self._detector.detect(frame.image)
-        if self._file is None:
-            return faces
-        rows = [_row(face) for face in faces]
-        self._file.write(json.dumps([frame.index, rows]) + "\n")
-        self._file.flush()
-        return [_face(row) for row in rows]  # as a later run reads them
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-
-
-def _row(face: Face) -> list[float]:
-    values = [*face.box.ravel(), *face.landmarks.ravel()]
-    return [*(round(float(value), 2) for value in values), round(float(face.score), 4)]
-
-
-def _face(row: list[float]) -> Face:
-    values = np.asarray(row, np.float32)
-    if values.shape != (15,) or not np.isfinite(values).all():
-        raise ValueError("no face")
-    return Face(values[:4], values[4:14].reshape(5, 2), float(values[14]))
