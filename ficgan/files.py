@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from ficgan.errors import FicganError, InputError
 
-__all__ = ["atomic_write", "file_digest"]
+__all__ = ["atomic_write", "file_digest", "partial_file"]
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:
@@ -29,15 +29,15 @@ def file_digest(path: str | os.PathLike[str]) -> str:
 
 
 @contextmanager
-def atomic_write(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iterator[BinaryIO]:
-    """Open a file that takes its name only when the block ends without an error.
+def partial_file(path: str | os.PathLike[str], *, overwrite: bool = False, mode: int = 0o666) -> Iterator[Path]:
+    """An empty temporary file in the same folder, for a library to write to; it takes its name when the block ends well.
 
-    The bytes go to a temporary file in the same folder. It is synchronised to disk and then renamed. On any error,
-    Ctrl-C included, the temporary file is removed and `path` is as it was.
+    It is synchronised to disk and then renamed. On any error, Ctrl-C included, it is removed and `path` is as it was.
 
     Args:
         path: the file to write; its folder must exist.
         overwrite: replace an existing file. Otherwise that is an error, also when it appears while the block runs.
+        mode: permissions, less the umask.
 
     Raises:
         InputError: `path` exists already, or cannot be written.
@@ -48,20 +48,30 @@ def atomic_write(path: str | os.PathLike[str], *, overwrite: bool = False) -> It
     temporary = path.with_name(f".ficgan-{secrets.token_hex(8)}.tmp")
     try:
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
         except OSError as error:
             raise InputError(f"{path}: cannot be written ({error.strerror}); choose another output folder") from error
-        with os.fdopen(descriptor, "wb") as file:
-            yield file
-            try:
-                file.flush()
+        yield temporary
+        try:
+            with open(temporary, "rb") as file:
                 os.fsync(file.fileno())
-            except OSError as error:
-                raise InputError(f"{path}: cannot be written ({error.strerror})") from error
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written ({error.strerror})") from error
         _rename(temporary, path, overwrite)
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+@contextmanager
+def atomic_write(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iterator[BinaryIO]:
+    """Open a file that takes its name only when the block ends without an error; see `partial_file`."""
+    with partial_file(path, overwrite=overwrite) as temporary, open(temporary, "wb") as file:
+        yield file
+        try:
+            file.flush()
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written ({error.strerror})") from error
 
 
 def _rename(temporary: Path, path: Path, overwrite: bool) -> None:

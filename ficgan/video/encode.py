@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import av
 import numpy as np
@@ -17,11 +17,11 @@ from av.video.reformatter import VideoReformatter
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
-from ficgan.video.media import EncodeOptions, VideoInfo, is_full_range, matrix_of, quiet, reason
+from ficgan.video.media import EncodeOptions, VideoInfo, is_full_range, matrix_of, reason
 
 __all__ = [
     "ANIMATIONS", "CONTAINERS", "Encoder", "Encoding", "container_of", "default_codec", "muxer_options",
-    "plan_encoding", "write_failed",
+    "plan_encoding", "reporting",
 ]  # fmt: skip
 
 CONTAINERS: Mapping[str, str] = {
@@ -250,10 +250,15 @@ def muxer_options(container: str, time_base: Fraction) -> dict[str, str]:
     return {"movflags": "+faststart", "movie_timescale": str(scale)}
 
 
-def write_failed(name: str, error: BaseException) -> NoReturn:
-    full = isinstance(error, OSError) and error.errno in (27, 28, 122)  # EFBIG, ENOSPC, EDQUOT
-    remedy = "; make room there, or choose another folder" if full else ""
-    raise InputError(f"{name}: cannot be written ({reason(error)}){remedy}") from error
+@contextmanager
+def reporting(name: str) -> Iterator[None]:
+    """Report what FFmpeg or the system cannot write as an `InputError`."""
+    try:
+        yield
+    except (av.FFmpegError, OSError) as error:
+        full = isinstance(error, OSError) and error.errno in (27, 28, 122)  # EFBIG, ENOSPC, EDQUOT
+        remedy = "; make room there, or choose another folder" if full else ""
+        raise InputError(f"{name}: cannot be written ({reason(error)}){remedy}") from error
 
 
 class Encoder:
@@ -263,7 +268,7 @@ class Encoder:
         self, target: str, container: str, info: VideoInfo, plan: Encoding, *, threads: int = 0,
         options: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
-        quiet()
+        os.environ.setdefault("SVT_LOG", "0")  # read by SVT-AV1 as it opens: write nothing to the terminal
         self._info, self._plan = info, plan
         self._reformatter = VideoReformatter()
         self._durations: dict[int, int] = {}

@@ -15,13 +15,13 @@ import numpy as np
 
 from ficgan.anonymizers.modes import HIDING, shown
 from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.files import partial_file
 from ficgan.faces import DetectAt
 from ficgan.video.association import AssociationConfig, Associator
 from ficgan.video.decisions import BoxRule, Decisions, SpanRule, edits_of
 from ficgan.video.folders import remove_folder, work_folder
 from ficgan.video.look import DetectionLog, look
-from ficgan.video.media import EncodeOptions, Frame, partial_file
-from ficgan.video.mux import assemble, check_output
+from ficgan.video.media import EncodeOptions, Frame
 from ficgan.video.people import People, Readings, likeness, link_tracklets, look_up
 from ficgan.video.plan import CheckReport, Plan, VideoResult, check_frames, independent_detector
 from ficgan.video.project import PROJECT_FILE, Project, Source, fingerprint
@@ -31,7 +31,7 @@ from ficgan.video.review import faces_of_tracks, save_thumbnails, write_review
 from ficgan.video.settings import Rules, VideoSettings
 from ficgan.video.state import DETECTIONS, State, analysis_in, identity_of, working
 from ficgan.video.tracks import Tracklet, fill_tracks
-from ficgan.video.write import SegmentWriter
+from ficgan.video.write import SegmentWriter, assemble, check_output
 
 __all__ = ["Cancelled", "FilmJob", "Progress", "analyse_film", "process_film", "render_film"]
 
