@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from ficgan.arrays import assignment
 from ficgan.errors import UsageError
 from ficgan.faces import Face
-from ficgan.video.decisions import Region
-from ficgan.video.media import Frame
 from ficgan.video.project import Project
 from ficgan.video.read import open_video
+from ficgan.video.settings import Region
 from ficgan.video.tracks import LOG_SIZE, PLACE, Motion, Sighting, State, Tracklet, measured, scene_bounds
 
 __all__ = ["ONCE", "AssociationConfig", "Associator", "Step", "follow_box"]

@@ -15,10 +15,9 @@ import numpy as np
 
 from ficgan.anonymizers.modes import HIDING, shown
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.files import partial_file
 from ficgan.faces import DetectAt
+from ficgan.files import partial_file
 from ficgan.video.association import AssociationConfig, Associator
-from ficgan.video.decisions import BoxRule, Decisions, SpanRule, edits_of
 from ficgan.video.folders import remove_folder, work_folder
 from ficgan.video.look import DetectionLog, look
 from ficgan.video.media import EncodeOptions, Frame
@@ -28,7 +27,7 @@ from ficgan.video.project import PROJECT_FILE, Project, Source, fingerprint
 from ficgan.video.read import VideoSource, open_video
 from ficgan.video.render import FrameJob, Renderer, VideoTools
 from ficgan.video.review import faces_of_tracks, save_thumbnails, write_review
-from ficgan.video.settings import Rules, VideoSettings
+from ficgan.video.settings import BoxRule, Decisions, Rules, SpanRule, VideoSettings, edits_of
 from ficgan.video.state import DETECTIONS, State, analysis_in, identity_of, working
 from ficgan.video.tracks import Tracklet, fill_tracks
 from ficgan.video.write import SegmentWriter, assemble, check_output

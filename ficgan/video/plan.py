@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from ficgan.arrays import windows
 from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer, detector_missing, get_detector
 from ficgan.faces.smooth import SmoothConfig
-from ficgan.video.decisions import Exemption
 from ficgan.video.media import Frame
 from ficgan.video.people import frontality
 from ficgan.video.project import Project
 from ficgan.video.render import Appearance, FrameJob
-from ficgan.video.settings import VideoSettings
+from ficgan.video.settings import Exemption, VideoSettings
 from ficgan.video.tracks import FILLED, PADDED, SEEN, Track, TrackSet
 
 __all__ = [
