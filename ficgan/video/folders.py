@@ -19,13 +19,13 @@ from typing import Annotated, Any, BinaryIO, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
-from ficgan.errors import InputError
-from ficgan.images import atomic_write
+from ficgan.errors import FicganError, InputError
+from ficgan.files import atomic_write
 from ficgan.yaml_settings import check
 
 __all__ = [
     "MARKER", "Box", "Kind", "Removal", "Strict", "Text", "check_schema", "checked", "hold", "kind_of",
-    "make_private_folder", "read_json", "remove_folder", "to_text", "work_folder", "write_private",
+    "make_private_folder", "read_json", "remove_folder", "to_text", "work_folder", "working", "write_private",
 ]  # fmt: skip
 
 Kind = Literal["project", "work", "external", "ui"]
@@ -226,6 +226,29 @@ def _is_decisions(path: Path) -> bool:
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(tree, dict) and str(tree.get("schema", "")).startswith("ficgan-video-decisions/")
+
+
+@contextmanager
+def working(output: Path) -> Iterator[Path]:
+    """The private folder of an unfinished film, locked while the block runs.
+
+    It is removed when the film is done or fails. After an interrupt or a crash it stays, so that the same job resumes.
+    """
+    work = work_folder(output)
+    make_private_folder(work, "work")
+    failed: BaseException | None = None
+    with hold(work):
+        try:
+            yield work
+        except BrokenPipeError:  # nobody reads the output any more: an interrupt
+            raise
+        except (FicganError, OSError) as error:
+            failed = error
+    remove_folder(work)
+    if isinstance(failed, OSError):
+        raise InputError(f"{output}: cannot be written ({failed.strerror or failed})") from failed
+    if failed is not None:
+        raise failed
 
 
 class Strict(BaseModel):

@@ -1,4 +1,4 @@
-"""What a moving picture is: properties, frames, how it is encoded, and FFmpeg's names, errors, positions and colours."""
+"""What a moving picture is: properties, frames, how it is encoded, FFmpeg's names and colours; what a source is."""
 
 from __future__ import annotations
 

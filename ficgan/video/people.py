@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -130,6 +130,24 @@ class People:
                 people[index] = number
                 present.setdefault(number, []).append((tracklets[index].first, tracklets[index].last))
         return people
+
+    def meet(self, embedding: NDArray[np.float32], barred: Container[int] = ()) -> int:
+        """The person of one embedding [1,d] in a stream: the nearest known one who is not barred, or a new one.
+
+        0 is unknown: no usable embedding.
+        """
+        group = self._group(Tracklet(0, [], embeddings=embedding))
+        if group is None:
+            return 0
+        away = _apart([*self._known, group])[-1, :-1]
+        away[[number in barred for number in range(1, len(away) + 1)]] = np.inf
+        if not (away < self._squared(self.config.strictness)).any():
+            self._known.append(group)
+            self._count = len(self._known)
+            return self._count
+        nearest = int(np.argmin(away))
+        self._known[nearest] = self._known[nearest].joined(group)
+        return nearest + 1
 
     def differs(self, tracklet: Tracklet) -> bool:
         """Whether two views of a tracklet are too far apart to be taken for one person without doubt."""

@@ -327,6 +327,12 @@ class Project:
         return (self.pts - self.pts[:1]).astype(np.float64) * base.numerator / base.denominator
 
     @property
+    def rate(self) -> float:
+        """Frames per second on average; 25 where that cannot be told."""
+        times = self.times
+        return float((len(times) - 1) / times[-1]) if len(times) > 1 and times[-1] > 0 else 25.0
+
+    @property
     def people(self) -> dict[int, list[Track]]:
         """The tracks of each person; under 0 those of nobody known."""
         found: dict[int, list[Track]] = {}
