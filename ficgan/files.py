@@ -30,7 +30,7 @@ def file_digest(path: str | os.PathLike[str]) -> str:
 
 @contextmanager
 def partial_file(path: str | os.PathLike[str], *, overwrite: bool = False, mode: int = 0o666) -> Iterator[Path]:
-    """An empty temporary file in the same folder, for a library to write to; it takes its name when the block ends well.
+    """An empty temporary file in the same folder, for a library to write to; it takes its name if the block ends well.
 
     It is synchronised to disk and then renamed. On any error, Ctrl-C included, it is removed and `path` is as it was.
 

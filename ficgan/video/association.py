@@ -21,9 +21,9 @@ from ficgan.faces import Face
 from ficgan.video.project import Project
 from ficgan.video.read import open_video
 from ficgan.video.settings import Region
-from ficgan.video.tracks import LOG_SIZE, PLACE, Motion, Sighting, State, Tracklet, measured, scene_bounds
+from ficgan.video.tracks import LOG_SIZE, PLACE, Sighting, State, Tracklet, measured, scene_bounds
 
-__all__ = ["ONCE", "AssociationConfig", "Associator", "Step", "follow_box"]
+__all__ = ["ONCE", "Associator", "Step", "follow_box"]
 
 Floats = NDArray[np.float64]
 
@@ -31,36 +31,16 @@ ONCE = "seen once"
 """Note of a tracklet with one sighting."""
 
 
-@dataclass(frozen=True)
-class AssociationConfig:
-    """Numbers of tracking; lengths in sizes of the face.
-
-    Args:
-        patience: seconds without a sighting after which a tracklet ends.
-        reach: farthest distance from the expected place.
-        gate: the same in standard deviations.
-        sudden: seconds since the last sighting within which a face may have moved at any speed up to `dash`.
-        dash: sizes per second.
-        leap: farthest such move.
-        resize: largest difference of the logarithm of the size.
-        limit: cost from which two do not belong together.
-        place, log_size: motion.
-    """
-
-    patience: float = 1.5
-    reach: float = 2.0
-    gate: float = 4.0
-    sudden: float = 0.5
-    dash: float = 10.0
-    leap: float = 3.0
-    resize: float = 0.5
-    limit: float = 50.0
-    place: Motion = PLACE
-    log_size: Motion = LOG_SIZE
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.patience) and self.patience >= 0):
-            raise UsageError(f"patience is {self.patience}; give seconds, 0 or more.")
+# Numbers of tracking; lengths in sizes of the face.
+REACH, GATE = 2.0, 4.0
+"""Farthest distance from the expected place, and the same in standard deviations."""
+SUDDEN, DASH, LEAP = 0.5, 10.0, 3.0
+"""Seconds since the last sighting within which a face may have moved at any speed up to some sizes per second, and the
+farthest such move."""
+RESIZE = 0.5
+"""Largest difference of the logarithm of the size."""
+LIMIT = 50.0
+"""Cost from which two do not belong together."""
 
 
 @dataclass(frozen=True)
@@ -86,19 +66,26 @@ class _Active:
     place: State
     log_size: State
 
-    def advance(self, config: AssociationConfig, now: float) -> None:
+    def advance(self, now: float) -> None:
         gap, self.time = now - self.time, now
-        self.place = self.place.after(config.place, gap, self.size)
-        self.log_size = self.log_size.after(config.log_size, gap)
+        self.place = self.place.after(PLACE, gap, self.size)
+        self.log_size = self.log_size.after(LOG_SIZE, gap)
 
 
 class Associator:
-    """Follows faces from frame to frame, one film at a time; `rate` is for frames given without a time."""
+    """Follows faces from frame to frame, one film at a time.
 
-    def __init__(self, rate: float = 25.0, config: AssociationConfig | None = None):
+    Args:
+        rate: frames per second, for frames given without a time.
+        patience: seconds without a sighting after which a tracklet ends.
+    """
+
+    def __init__(self, rate: float = 25.0, patience: float = 1.5):
         if not (math.isfinite(rate) and rate > 0):
             raise UsageError(f"The frame rate is {rate}: give frames per second above 0.")
-        self._rate, self._config = rate, config or AssociationConfig()
+        if not (math.isfinite(patience) and patience >= 0):
+            raise UsageError(f"patience is {patience}; give seconds, 0 or more.")
+        self._rate, self._patience = rate, patience
         self._active: list[_Active] = []
         self._ids = self._scene = 0
         self._frame, self._time = -1, -math.inf
@@ -120,8 +107,8 @@ class Associator:
         if cut:
             ended, self._active = self._active, []
             self._scene += 1
-        ended += [track for track in self._active if now - track.seen > self._config.patience]
-        self._active = [track for track in self._active if now - track.seen <= self._config.patience]
+        ended += [track for track in self._active if now - track.seen > self._patience]
+        self._active = [track for track in self._active if now - track.seen <= self._patience]
         ids = self._follow(frame, now, faces) if faces else []
         return Step(ids, _finished(ended))
 
@@ -134,16 +121,16 @@ class Associator:
         ids = [0] * len(faces)
         usable = [number for number, face in enumerate(faces) if _usable(face)]
         for track in self._active:
-            track.advance(self._config, now)
+            track.advance(now)
         for sudden in (False, True):
-            waiting = [t for t in self._active if t.seen < now and (not sudden or now - t.seen <= self._config.sudden)]
+            waiting = [t for t in self._active if t.seen < now and (not sudden or now - t.seen <= SUDDEN)]
             rest = [number for number in usable if not ids[number]]
             if not waiting or not rest:
                 break
             cost = self._cost(waiting, np.stack([faces[number].box for number in rest]), now, sudden)
             # A pair at the limit is as good as none, so the assignment does not stretch one pair to save another.
             for row, column in zip(*assignment(cost), strict=True):
-                if cost[row, column] < self._config.limit:
+                if cost[row, column] < LIMIT:
                     self._see(waiting[row], frame, now, faces[rest[column]])
                     ids[rest[column]] = waiting[row].tracklet.id
         for number in usable:
@@ -153,35 +140,34 @@ class Associator:
 
     def _cost(self, tracks: list[_Active], boxes: NDArray[np.float32], now: float, sudden: bool) -> Floats:
         """[tracks, boxes] -2 log of the likelihood of a sighting but a constant, plus 1 - IoU; at most the limit."""
-        config = self._config
         size = np.array([[track.size] for track in tracks])
         middle, logs = (np.stack([state.mean[0] for state in states]) for states in _states(tracks))
         # Variances of what the detector will say, lengths in sizes: [tracks, 1].
         loose, vague = (np.array([[state.covariance[0, 0]] for state in states]) for states in _states(tracks))
-        loose = loose / size**2 + config.place.noise**2
-        vague = vague + config.log_size.noise**2
+        loose = loose / size**2 + PLACE.noise**2
+        vague = vague + LOG_SIZE.noise**2
         centre, log_size = measured(boxes)
         away = np.linalg.norm(middle[:, None] - centre, axis=-1) / size
         change = logs[:, None] - log_size
-        other = np.abs(change.mean(-1)) > config.resize
+        other = np.abs(change.mean(-1)) > RESIZE
         if sudden:
             seen = measured(np.stack([track.tracklet.sightings[-1].face.box for track in tracks]))[0]
             away = np.minimum(away, np.linalg.norm(seen[:, None] - centre, axis=-1) / size)
             gap = np.array([[now - track.seen] for track in tracks])
-            far = away > np.minimum(0.5 + config.dash * gap, config.leap)
-            return np.where(far | other, config.limit, np.minimum(away, config.limit))
+            far = away > np.minimum(0.5 + DASH * gap, LEAP)
+            return np.where(far | other, LIMIT, np.minimum(away, LIMIT))
         cost = away**2 / loose + (change**2).sum(-1) / vague + 2 * np.log(loose) + 2 * np.log(vague)
         # Constants moved so that a certain sighting right on its place costs about nothing.
-        cost = cost - 4 * math.log(config.place.noise) - 4 * math.log(config.log_size.noise)
+        cost = cost - 4 * math.log(PLACE.noise) - 4 * math.log(LOG_SIZE.noise)
         half = np.exp(logs) / 2
         cost = cost + 1 - _iou(np.concatenate([middle - half, middle + half], 1), boxes.astype(np.float64))
-        far = away > np.minimum(np.maximum(config.gate * np.sqrt(loose), 0.5), config.reach)
-        return np.where(far | other, config.limit, np.minimum(cost, config.limit))
+        far = away > np.minimum(np.maximum(GATE * np.sqrt(loose), 0.5), REACH)
+        return np.where(far | other, LIMIT, np.minimum(cost, LIMIT))
 
     def _see(self, track: _Active, frame: int, now: float, face: Face) -> None:
         centre, log_size = measured(face.box)
-        track.place = track.place.seeing(self._config.place, centre, track.size)
-        track.log_size = track.log_size.seeing(self._config.log_size, log_size)
+        track.place = track.place.seeing(PLACE, centre, track.size)
+        track.log_size = track.log_size.seeing(LOG_SIZE, log_size)
         track.seen, track.size = now, float(np.exp(track.log_size.mean[0].mean()))
         track.tracklet.sightings.append(Sighting(frame, face))
 
@@ -189,7 +175,7 @@ class Associator:
         self._ids += 1
         centre, log_size = measured(face.box)
         size = float(np.exp(log_size.mean()))
-        place, log = State.first(self._config.place, centre, size), State.first(self._config.log_size, log_size)
+        place, log = State.first(PLACE, centre, size), State.first(LOG_SIZE, log_size)
         tracklet = Tracklet(self._ids, [Sighting(frame, face)], self._scene)
         self._active.append(_Active(tracklet, now, size, now, place, log))
         return self._ids

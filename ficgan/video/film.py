@@ -17,7 +17,7 @@ from ficgan.anonymizers.modes import HIDING, shown
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.faces import DetectAt
 from ficgan.files import partial_file
-from ficgan.video.association import AssociationConfig, Associator
+from ficgan.video.association import Associator
 from ficgan.video.folders import remove_folder, work_folder, working
 from ficgan.video.look import DetectionLog, look
 from ficgan.video.media import EncodeOptions, Frame
@@ -235,7 +235,7 @@ class FilmJob:
         photos = {**rules.keep, **rules.only}
         references = {name: look_up(photo, name, search, recognizer) for name, photo in photos.items()}
         readings = Readings(recognizer if references or settings.link != "none" else None, settings.embeddings)
-        follow = Associator(float(source.info.rate or 25), AssociationConfig(patience=settings.patience))
+        follow = Associator(float(source.info.rate or 25), settings.patience)
         pts: list[int] = []
         times: list[float] = []
         cuts: list[int] = []

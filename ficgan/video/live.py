@@ -20,7 +20,7 @@ from ficgan.errors import UsageError
 from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer
 from ficgan.faces.detection import check_image
 from ficgan.faces.smooth import SmoothConfig
-from ficgan.video.association import AssociationConfig, Associator
+from ficgan.video.association import Associator
 from ficgan.video.look import CutDetector
 from ficgan.video.media import EncodeOptions, Frame, display_name
 from ficgan.video.people import People, readable
@@ -134,7 +134,7 @@ class _Tracker:
         self, detector: FaceDetector, recognizer: Recognizer | None, rate: float, settings: VideoSettings
     ) -> None:
         self._search = DetectAt(detector, (settings.detect_size,) * 2, enlarge=False)
-        self._follow = Associator(rate, AssociationConfig(patience=settings.patience))
+        self._follow = Associator(rate, settings.patience)
         self._cuts, self._recognizer = CutDetector(), recognizer if settings.link != "none" else None
         self._known = None if self._recognizer is None else People.of(self._recognizer)
         self._settings, self._rate = settings, rate

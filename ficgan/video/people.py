@@ -14,7 +14,7 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces import Face, FaceDetector, Recognizer
 from ficgan.video.association import ONCE
 from ficgan.video.settings import LINKS, Link
-from ficgan.video.tracks import PLACE, Motion, Sighting, Tracklet, measured, smooth
+from ficgan.video.tracks import PLACE, Sighting, Tracklet, measured, smooth
 
 __all__ = [
     "DIFFERENT", "People", "PeopleConfig", "Readings", "frontality", "join_tracklets", "likeness", "link_tracklets",
@@ -40,7 +40,6 @@ class PeopleConfig:
         join_gap: seconds over which two tracklets of one person become one track.
         join_reach: farthest distance from the expected place, in sizes of the face.
         join_resize: largest difference of the logarithm of the size.
-        place: motion of the centre, lengths in sizes of the face.
     """
 
     strictness: float = 0.9
@@ -49,7 +48,6 @@ class PeopleConfig:
     join_gap: float = 2.0
     join_reach: float = 2.0
     join_resize: float = 0.5
-    place: Motion = PLACE
 
 
 class _Group(NamedTuple):
@@ -255,25 +253,24 @@ def link_tracklets(tracklets: Sequence[Tracklet], people: People, times: ArrayLi
 
 
 def _continues(earlier: Tracklet, later: Tracklet, clock: Floats, config: PeopleConfig) -> bool:
-    gap = clock[later.first] - clock[earlier.last] if later.first > earlier.last else math.inf
-    if gap > config.join_gap:
+    if later.first <= earlier.last or clock[later.first] - clock[earlier.last] > config.join_gap:
         return False
-    end, start = earlier.sightings[-8:], later.sightings[:8]
-    (led, scale), (came, other) = (
-        _towards(end, later.first, clock, config),
-        _towards(start, earlier.last, clock, config),
-    )
-    first, last = measured(later.sightings[0].face.box), measured(earlier.sightings[-1].face.box)
+    before, after = earlier.sightings[-1].face.box, later.sightings[0].face.box
     # The way may be foretold from either side: the one that saw more knows better.
-    away = min(np.linalg.norm(led - first[0]) / scale, np.linalg.norm(came - last[0]) / other)
-    return bool(away <= config.join_reach and abs((first[1] - last[1]).mean()) <= config.join_resize)
+    away = min(
+        _away(earlier.sightings[-8:], later.first, after, clock),
+        _away(later.sightings[:8], earlier.last, before, clock),
+    )
+    resized = abs((measured(before)[1] - measured(after)[1]).mean())
+    return bool(away <= config.join_reach and resized <= config.join_resize)
 
 
-def _towards(sightings: Sequence[Sighting], frame: int, clock: Floats, config: PeopleConfig) -> tuple[Floats, float]:
+def _away(sightings: Sequence[Sighting], frame: int, box: NDArray[np.float32], clock: Floats) -> float:
+    """Sizes between a box and where sightings foretell the face in its frame."""
     centre, log_size = measured(np.stack([sighting.face.box for sighting in sightings]))
     size = np.exp(log_size.mean(1))
-    place, _ = smooth(config.place, clock[[sighting.frame for sighting in sightings]], centre, clock[[frame]], size)
-    return place[0], float(np.exp(np.log(size).mean()))
+    place, _ = smooth(PLACE, clock[[sighting.frame for sighting in sightings]], centre, clock[[frame]], size)
+    return float(np.linalg.norm(place[0] - measured(box)[0]) / np.exp(log_size.mean()))
 
 
 def _merged(earlier: Tracklet, later: Tracklet) -> Tracklet:

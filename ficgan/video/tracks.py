@@ -246,7 +246,6 @@ class FillConfig:
         steady: seconds on either side over which the growth is the largest one, so that boxes do not pulsate.
         calm: share of the growth that is left for a face whose sightings lie on a straight, even way.
         certain: seconds; in longer gaps the growth is whole, however calm the face was before.
-        place, log_size: motion.
         smooth: smoothing of the landmarks; None leaves them.
     """
 
@@ -256,8 +255,6 @@ class FillConfig:
     steady: float = 0.16
     calm: float = 0.3
     certain: float = 0.7
-    place: Motion = PLACE
-    log_size: Motion = LOG_SIZE
     smooth: SmoothConfig | None = field(default_factory=SmoothConfig)
 
 
@@ -314,8 +311,8 @@ def fill_track(
     centre, log_size = measured(boxes)
     size = np.exp(log_size.mean(1))
     at = clock[numbers - start]
-    middle, loose = smooth(config.place, at, centre, clock, size)
-    logs, vague = smooth(config.log_size, at, log_size, clock)
+    middle, loose = smooth(PLACE, at, centre, clock, size)
+    logs, vague = smooth(LOG_SIZE, at, log_size, clock)
     # The smoothed size never falls below what was seen on both sides.
     between = _interpolated(clock, at, log_size)
     half = np.exp(np.maximum(logs, between)) / 2
@@ -387,7 +384,7 @@ def _held(margin: Floats, clock: Floats, reach: float) -> Floats:
 def _liveliness(config: FillConfig, clock: Floats, at: Floats, centre: Floats, size: Floats) -> Floats:
     """Share of the growth that each frame needs [n], from how far the sightings around it lie off an even way.
 
-    Under `config.place` a sighting lies off the chord of its neighbours, h and H seconds away, with the variance
+    Under `PLACE` a sighting lies off the chord of its neighbours, h and H seconds away, with the variance
     2·speed²/memory·h²·H²/(3·(h + H)), besides the detector's own errors.
     """
     if len(at) < 4:
@@ -395,8 +392,8 @@ def _liveliness(config: FillConfig, clock: Floats, at: Floats, centre: Floats, s
     before, after = np.diff(at)[:-1], np.diff(at)[1:]
     share = (before / (before + after))[:, None]
     off = (centre[1:-1] - centre[:-2] * (1 - share) - centre[2:] * share) / size[1:-1, None]
-    usual = 2 * config.place.speed**2 / config.place.memory * (before * after) ** 2 / (3 * (before + after))
-    error = config.place.noise**2 * (1 + share[:, 0] ** 2 + (1 - share[:, 0]) ** 2)
+    usual = 2 * PLACE.speed**2 / PLACE.memory * (before * after) ** 2 / (3 * (before + after))
+    error = PLACE.noise**2 * (1 + share[:, 0] ** 2 + (1 - share[:, 0]) ** 2)
     ratio = np.sqrt(np.maximum((off**2).mean(1) - error, 0) / usual)  # [m-2]
     # A gap asks the two sightings at its ends and one more on each side.
     padded = np.pad(ratio, 2, mode="edge")  # of the sightings -1 … m
