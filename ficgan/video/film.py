@@ -37,7 +37,7 @@ from ficgan.video.project import PROJECT_FILE, Project, Source, fingerprint
 from ficgan.video.read import VideoSource, open_video
 from ficgan.video.render import FrameJob, Renderer, VideoTools
 from ficgan.video.review import faces_of_tracks, save_thumbnails, write_review
-from ficgan.video.settings import BoxRule, Decisions, Rules, SpanRule, VideoSettings, edits_of
+from ficgan.video.settings import BoxRule, Decision, Decisions, Rules, SpanRule, VideoSettings, edits_of
 from ficgan.video.tracks import Tracklet, fill_tracks
 from ficgan.video.write import SegmentWriter, assemble, check_output
 
@@ -274,21 +274,20 @@ class FilmJob:
         """Doubt hides: a person is kept if their readings match on average, and hidden if a single one does."""
         recognizer = self.tools.recognizer
         limit = recognizer.match_threshold if recognizer is not None else 0.0
-        choice = Decisions(
-            default=self.settings.mode,
-            boxes=tuple(BoxRule(box=box, reason="given box") for box in rules.boxes),
-            spans=tuple(SpanRule(start=start, end=end, mode="keep", reason="given time") for start, end in rules.spans),
-        )
         chosen = {person for name in rules.only for person, (_, least) in likenesses[name].items() if least < limit}
         if rules.only and not chosen:  # hiding nobody is not what was meant
             raise UsageError("nobody in the film matches the photos of --only; give a clearer photo, or leave it out")
-        if chosen:
-            choice = choice.model_copy(update={"only": tuple(sorted(chosen))})
-        for name in rules.keep:
-            for person, (mean, _) in likenesses[name].items():
-                if mean < limit and person not in chosen:
-                    choice = choice.keep_person(person, f"matches {Path(name).name}")
-        return choice
+        kept = {
+            person: Decision(mode="keep", reason=f"matches {Path(name).name}")
+            for name in rules.keep
+            for person, (mean, _) in likenesses[name].items()
+            if mean < limit and person not in chosen
+        }
+        return Decisions(
+            default=self.settings.mode, only=tuple(sorted(chosen)) or None, people=kept,
+            boxes=tuple(BoxRule(box=box, reason="given box") for box in rules.boxes),
+            spans=tuple(SpanRule(start=start, end=end, mode="keep", reason="given time") for start, end in rules.spans),
+        )  # fmt: skip
 
     # -- render and check until nobody is recognised -------------------------------------------------------------------
 

@@ -229,10 +229,6 @@ class Decisions(Strict):
     def modes(self) -> set[str]:
         return {rule.mode for rule in _compile(self)} - {"keep"}
 
-    def keep_person(self, person: int, reason: str) -> Decisions:
-        """The same with an exemption for a person, such as one made by a reference photo ("matches keep.jpg")."""
-        return self.model_copy(update={"people": {**self.people, person: Decision(mode="keep", reason=reason)}})
-
 
 @dataclass(frozen=True)
 class Exemption:

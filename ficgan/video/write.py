@@ -239,27 +239,13 @@ class Assembled:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class _Film:
-    """The pieces of a film, looked through."""
-
-    paths: list[Path]
-    times: NDArray[np.int64]
-    """Of all frames, in the order of showing, in ticks of `base`."""
-    delay: int
-    """By how many frames packets come before their turn."""
-    base: Fraction
-    end: int
-    """Tick at which the last frame ends."""
-
-
 def check_output(
     source: VideoSource | None, output: str | os.PathLike[str], options: EncodeOptions | None = None, *,
-    overwrite: bool = False, container: str | None = None,
+    overwrite: bool = False,
 ) -> None:  # fmt: skip
     """Find out before hours of work whether the result could be written."""
     options, path = options or EncodeOptions(), Path(output)
-    kind = container_of(path, container)
+    container = container_of(path)
     if options.audio not in ("copy", "drop"):
         raise UsageError(f"audio is {options.audio!r}, and must be copy or drop")
     if source is not None and source.path is not None and path.exists() and path.samefile(source.path):
@@ -268,10 +254,10 @@ def check_output(
         raise InputError(f"{path}: exists already; use --overwrite to replace it, or choose another output")
     if not path.parent.is_dir():
         raise InputError(f"{path}: its folder does not exist; make it first")
-    if _takes_sound(source, options, kind):
+    if _takes_sound(source, options, container):
         assert source is not None and source.path is not None
         with closing(open_input(source.path, source.name)) as film:
-            trial = av.open(f"file:{os.devnull}", "w", format=kind)
+            trial = av.open(f"file:{os.devnull}", "w", format=container)
             _add_audio(trial, film, path)
             try:
                 trial.start_encoding()
@@ -290,7 +276,6 @@ def _takes_sound(source: VideoSource | None, options: EncodeOptions, container: 
 def assemble(
     segments: Sequence[Segment], source: VideoSource | None, output: str | os.PathLike[str],
     options: EncodeOptions | None = None, *, info: VideoInfo | None = None, overwrite: bool = False,
-    container: str | None = None,
 ) -> Assembled:  # fmt: skip
     """Join the segments of a film and the source's sound into one file.
 
@@ -306,116 +291,206 @@ def assemble(
     info = info or (source.info if source is not None else None)
     if info is None:
         raise ValueError("assemble needs a source or the properties of the film")
-    check_output(source, path, options, overwrite=overwrite, container=container)
-    kind = container_of(path, container)
-    plan = plan_encoding(info, options, kind)
-    base = info.time_base if kind in ANIMATIONS else plan.time_base
-    film = _look_through(segments, base, info, source)
-    notes = list(plan.notes)
-    streams = packets = 0
-    has_sound = bool(info.audio_streams) and options.audio == "copy"
+    check_output(source, path, options, overwrite=overwrite)
+    film = _Film(segments, source, path, options, info)
     with reporting(str(path)):
-        if kind in ANIMATIONS:
-            _animate(film, path, info, kind, options, overwrite)
-            if has_sound:
-                notes.append(f"The sound is dropped: {kind} holds none.")
+        if film.container in ANIMATIONS:
+            film.animate(overwrite)
         else:
-            sound = source if _takes_sound(source, options, kind) else None
             with partial_file(path, overwrite=overwrite) as temporary:
-                streams, packets = _mux(film, sound, temporary, path, kind, info, notes)
-            if has_sound and sound is None:
-                notes.append("The sound of a camera or stream is dropped.")
-    duration = float((film.end - int(film.times[0])) * base)
-    return Assembled(path, len(film.times), duration, streams, packets, tuple(notes))
+                film.mux(temporary)
+    duration = float((film.end - int(film.times[0])) * film.base)
+    return Assembled(path, len(film.times), duration, film.audio_streams, film.audio_packets, tuple(film.notes))
 
 
-def _look_through(segments: Sequence[Segment], base: Fraction, info: VideoInfo, source: VideoSource | None) -> _Film:
-    if not segments:
-        raise InputError("no finished piece of the film was found, so there is nothing to assemble")
-    times: list[NDArray[np.int64]] = []
-    delay, looks = 0, set()
-    for segment in segments:
-        broken = InputError(f"{segment.path}: this piece of the film is damaged; remove it and go on with the job")
-        try:
-            with av.open(locator(segment.path)) as file:
-                stream: Any = file.streams.video[0]
-                context, scale = stream.codec_context, stream.time_base / base
-                looks.add((context.name, stream.width, stream.height, context.pix_fmt, context.extradata))
-                found = [round(packet.pts * scale) for packet in file.demux(stream) if packet.size]
-        except (av.FFmpegError, OSError, IndexError, TypeError) as error:
-            raise broken from error
-        if len(found) != segment.last - segment.first + 1 or len(set(found)) != len(found):
-            raise broken
-        order = np.argsort(np.asarray(found, np.int64))
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order))
-        delay = max(delay, int((np.arange(len(order)) - rank).max()))
-        times.append(np.sort(np.asarray(found, np.int64)))
-    if len(looks) > 1:
-        raise InputError(
-            f"{segments[0].path.parent}: the pieces of the film were encoded with different settings; "
-            "remove the folder and begin again, or go on with the settings it was begun with"
-        )
-    line = np.concatenate(times)
-    if (np.diff(line) <= 0).any():
-        raise InputError(f"{segments[0].path.parent}: the pieces do not follow each other; remove the folder")
-    last, end = int(line[-1]), None
-    if source is not None and source.end_pts is not None:
-        end = round(source.end_pts * info.time_base / base)
-    if end is None or end <= last:
-        end = last + max(1, round(1 / (info.rate * base)) if info.rate else int(line[-1] - line[-2:][0]))
-    return _Film([segment.path for segment in segments], line, delay, base, end)
+class _Film:
+    """The pieces of a film, looked through and put together."""
 
+    def __init__(
+        self, segments: Sequence[Segment], source: VideoSource | None, path: Path, options: EncodeOptions,
+        info: VideoInfo,
+    ) -> None:  # fmt: skip
+        self.path, self.options, self.info, self.container = path, options, info, container_of(path)
+        self.paths = [segment.path for segment in segments]
+        plan = plan_encoding(info, options, self.container)
+        self.notes = list(plan.notes)
+        self.audio_streams = self.audio_packets = 0
+        self.sound = source if _takes_sound(source, options, self.container) else None
+        if info.audio_streams and options.audio == "copy" and self.sound is None:
+            dropped = f"The sound is dropped: {self.container} holds none."
+            self.notes.append(
+                dropped if self.container in ANIMATIONS else "The sound of a camera or stream is dropped."
+            )
+        self.base = info.time_base if self.container in ANIMATIONS else plan.time_base
+        self.times, self.delay = self._look_through(segments)
+        """Of all frames in the order of showing, in ticks of `base`; frames by which packets come before their turn."""
+        last, end = int(self.times[-1]), None
+        if source is not None and source.end_pts is not None:
+            end = round(source.end_pts * info.time_base / self.base)
+        if end is None or end <= last:
+            usual = round(1 / (info.rate * self.base)) if info.rate else last - int(self.times[-2:][0])
+            end = last + max(1, usual)
+        self.end = end
+        """Tick at which the last frame ends."""
+        self.ends = np.append(self.times[1:], end)
 
-def _mux(
-    film: _Film, sound: VideoSource | None, temporary: Path, path: Path, container: str, info: VideoInfo,
-    notes: list[str],
-) -> tuple[int, int]:  # fmt: skip
-    """Write picture and sound; returns the numbers of streams and packets of the sound."""
-    begin, end = int(film.times[0]) * film.base, film.end * film.base
-    with ExitStack() as stack:
-        muxer = muxer_options(container, film.base)
-        out = stack.enter_context(
-            closing(av.open(locator(temporary), "w", format=container, container_options=muxer))
-        )
-        head = stack.enter_context(closing(av.open(locator(film.paths[0]))))
-        video = _add_video(out, head.streams.video[0], film.base, info)
-        starts, tracks, trimmed = [begin], {}, False
-        if sound is not None:
-            assert sound.path is not None
-            source = stack.enter_context(closing(open_input(sound.path, sound.name)))
-            tracks = _add_audio(out, source, path)
-            trimmed = bool(sound.start) or sound.end is not None
-            if not trimmed:
-                starts += [s.start_time * s.time_base for s in source.streams.audio if s.start_time is not None]
-        # Whole ticks of the picture, so that its times stay exact; a start before 0 is the container's matter.
-        shift = max(0, math.floor(min(starts) / film.base))
-        window: tuple[Fraction, Fraction | float] | None = (begin, end) if trimmed else None
-        if container == "avi":  # has no times: a later begin would lengthen the first frame
-            shift, window = int(film.times[0]), (begin, end if trimmed else math.inf)
-        parts = [_video_packets(film, video, shift)]
-        if tracks:
-            least = 0 if container == "avi" else None
-            parts.insert(0, _audio_packets(source, tracks, shift * film.base, window, least, notes))
-        packets = 0
-        for _, packet in heapq.merge(*parts, key=lambda part: part[0]):
-            packets += packet.stream.type == "audio"
-            out.mux(packet)
-        out.close()  # here, where an error is still reported
-    return len(tracks), packets
+    def _look_through(self, segments: Sequence[Segment]) -> tuple[NDArray[np.int64], int]:
+        if not segments:
+            raise InputError("no finished piece of the film was found, so there is nothing to assemble")
+        times: list[NDArray[np.int64]] = []
+        delay, looks, folder = 0, set(), segments[0].path.parent
+        for segment in segments:
+            broken = InputError(f"{segment.path}: this piece of the film is damaged; remove it and go on with the job")
+            try:
+                with av.open(locator(segment.path)) as file:
+                    stream: Any = file.streams.video[0]
+                    context, scale = stream.codec_context, stream.time_base / self.base
+                    looks.add((context.name, stream.width, stream.height, context.pix_fmt, context.extradata))
+                    found = np.array([round(packet.pts * scale) for packet in file.demux(stream) if packet.size])
+            except (av.FFmpegError, OSError, IndexError, TypeError) as error:
+                raise broken from error
+            if len(found) != segment.last - segment.first + 1 or len(np.unique(found)) != len(found):
+                raise broken
+            rank = np.argsort(np.argsort(found))
+            delay = max(delay, int((np.arange(len(found)) - rank).max()))
+            times.append(np.sort(found))
+        if len(looks) > 1:
+            raise InputError(
+                f"{folder}: the pieces of the film were encoded with different settings; "
+                "remove the folder and begin again, or go on with the settings it was begun with"
+            )
+        line = np.concatenate(times).astype(np.int64)
+        if (np.diff(line) <= 0).any():
+            raise InputError(f"{folder}: the pieces do not follow each other; remove the folder")
+        return line, delay
 
+    def mux(self, temporary: Path) -> None:
+        """Write picture and sound."""
+        base, sound = self.base, self.sound
+        begin, end = int(self.times[0]) * base, self.end * base
+        with ExitStack() as stack:
 
-def _add_video(out: Any, template: Any, base: Fraction, info: VideoInfo) -> Any:
-    stream = out.add_stream_from_template(template, opaque=True)
-    stream.time_base = base
-    context = stream.codec_context
-    if info.rate:
-        context.framerate = info.rate
-    context.sample_aspect_ratio = info.sample_aspect_ratio
-    context.color_primaries, context.color_trc = info.colour_primaries or 2, info.colour_transfer or 2
-    if context.name == "hevc" and out.format.name in ("mp4", "mov"):
-        context.codec_tag = "hvc1"
-    return stream
+            def opened(container: Any) -> Any:
+                return stack.enter_context(closing(container))
+
+            muxer = muxer_options(self.container, base)
+            out = opened(av.open(locator(temporary), "w", format=self.container, container_options=muxer))
+            video = self._add_video(out, opened(av.open(locator(self.paths[0]))).streams.video[0])
+            starts, source, tracks, trimmed = [begin], None, {}, False
+            if sound is not None:
+                assert sound.path is not None
+                source = opened(open_input(sound.path, sound.name))
+                tracks = _add_audio(out, source, self.path)
+                trimmed = bool(sound.start) or sound.end is not None
+                if not trimmed:
+                    starts += [s.start_time * s.time_base for s in source.streams.audio if s.start_time is not None]
+            # Whole ticks of the picture, so that its times stay exact; a start before 0 is the container's matter.
+            shift = max(0, math.floor(min(starts) / base))
+            window: tuple[Fraction, Fraction | float] | None = (begin, end) if trimmed else None
+            if self.container == "avi":  # has no times: a later begin would lengthen the first frame
+                shift, window = int(self.times[0]), (begin, end if trimmed else math.inf)
+            parts = [self._video_packets(video, shift)]
+            if source is not None:
+                parts.insert(0, self._audio_packets(source, tracks, shift * base, window))
+            self.audio_streams = len(tracks)
+            for _, packet in heapq.merge(*parts, key=lambda part: part[0]):
+                self.audio_packets += packet.stream.type == "audio"
+                out.mux(packet)
+            out.close()  # here, where an error is still reported
+
+    def _add_video(self, out: Any, template: Any) -> Any:
+        stream, info = out.add_stream_from_template(template, opaque=True), self.info
+        stream.time_base = self.base
+        context = stream.codec_context
+        if info.rate:
+            context.framerate = info.rate
+        context.sample_aspect_ratio = info.sample_aspect_ratio
+        context.color_primaries, context.color_trc = info.colour_primaries or 2, info.colour_transfer or 2
+        if context.name == "hevc" and self.container in ("mp4", "mov"):
+            context.codec_tag = "hvc1"
+        return stream
+
+    def _video_packets(self, stream: Any, shift: int) -> Iterator[tuple[float, Any]]:
+        """The pictures' packets with new times of decoding: the encoder of a piece knew nothing of the one before."""
+        times, number, lead = self.times, 0, self._lead()
+        for path in self.paths:
+            with closing(av.open(locator(path))) as file:
+                piece: Any = file.streams.video[0]
+                scale = piece.time_base / self.base
+                for packet in file.demux(piece):
+                    if not packet.size:
+                        continue
+                    pts = round(packet.pts * scale)
+                    rank = int(np.searchsorted(times, pts))
+                    early = number - self.delay
+                    dts = int(times[early]) if early >= 0 else int(times[0]) + early * lead // self.delay
+                    packet.duration = int(self.ends[rank]) - pts
+                    packet.pts, packet.dts = pts - shift, dts - shift
+                    packet.time_base, packet.stream = self.base, stream
+                    number += 1
+                    yield float((dts - shift) * self.base), packet
+
+    def _lead(self) -> int:
+        """Ticks by which decoding begins before showing.
+
+        MP4 takes the sum of the steps between times of decoding for the length of the film. It comes out right if
+        decoding begins as early as it ends: by the span of the last `delay` frames.
+        """
+        times, delay = self.times, self.delay
+        if not delay or len(times) <= delay:
+            return delay
+        return max(delay, min(int(times[-1] - times[-1 - delay]), int(_LONGEST_LEAD / self.base)))
+
+    def _audio_packets(
+        self, source: Any, tracks: dict[int, Any], shift: Fraction, window: tuple[Fraction, Fraction | float] | None
+    ) -> Iterator[tuple[float, Any]]:
+        last: dict[int, int] = {}
+        errors = mended = 0
+        while errors <= _MAX_ERRORS:
+            try:
+                for packet in source.demux(list(source.streams.audio)):
+                    errors = 0
+                    if not packet.size:
+                        continue
+                    base, index = packet.time_base, packet.stream_index
+                    ticks = round(shift / base)
+                    pts = packet.pts if packet.pts is not None else packet.dts
+                    if pts is None:
+                        pts = last.get(index, 0)
+                    elif window is not None:
+                        until = (pts + (packet.duration or 0)) * base
+                        if until <= window[0] or pts * base >= window[1]:
+                            continue
+                    dts = packet.dts if packet.dts is not None else pts
+                    pts, dts = pts - ticks, dts - ticks
+                    if self.container == "avi":
+                        pts, dts = max(pts, 0), max(dts, 0)
+                    if index in last and dts <= last[index]:
+                        mended += 1
+                        dts = last[index] + 1
+                    last[index], pts = dts, max(pts, dts)
+                    packet.pts, packet.dts, packet.stream = pts, dts, tracks[index]
+                    yield float(dts * base), packet
+                break
+            except (av.FFmpegError, OSError):
+                errors += 1
+        if errors:
+            self.notes.append("The sound could not be read to its end.")
+        if mended:
+            text = "packets of sound had times that fall back and were moved behind the one before."
+            self.notes.append(f"{mended} {text}")
+
+    def animate(self, overwrite: bool) -> None:
+        """Write pictures without sound."""
+        reader, number = RGBReader(), 0
+        with VideoWriter(self.path, self.info, self.options, overwrite=overwrite, origin=int(self.times[0])) as writer:
+            for piece in self.paths:
+                with closing(av.open(locator(piece))) as file:
+                    for frame in file.decode(video=0):
+                        pts = int(self.times[number])
+                        image, time = reader(frame), float(pts * self.info.time_base)
+                        writer.write(Frame(number, pts, time, image, int(self.ends[number]) - pts))
+                        number += 1
 
 
 def _add_audio(out: Any, source: Any, path: Path) -> dict[int, Any]:
@@ -438,87 +513,3 @@ def _no_room(path: Path, stream: Any) -> InputError:
         f"{path}: this kind of file cannot hold the source's sound ({codec}); write .mkv, or leave the sound out "
         "with --audio drop"
     )
-
-
-def _video_packets(film: _Film, stream: Any, shift: int) -> Iterator[tuple[float, Any]]:
-    """The pictures' packets with times of decoding made anew: the encoder of a piece knew nothing of the one before."""
-    times, number, lead = film.times, 0, _lead(film)
-    for path in film.paths:
-        with closing(av.open(locator(path))) as file:
-            piece: Any = file.streams.video[0]
-            scale = piece.time_base / film.base
-            for packet in file.demux(piece):
-                if not packet.size:
-                    continue
-                pts = round(packet.pts * scale)
-                rank = int(np.searchsorted(times, pts))
-                early = number - film.delay
-                dts = int(times[early]) if early >= 0 else int(times[0]) + early * lead // film.delay
-                packet.duration = (int(times[rank + 1]) if rank + 1 < len(times) else film.end) - pts
-                packet.time_base, packet.pts, packet.dts, packet.stream = film.base, pts - shift, dts - shift, stream
-                number += 1
-                yield float((dts - shift) * film.base), packet
-
-
-def _lead(film: _Film) -> int:
-    """Ticks by which decoding begins before showing.
-
-    MP4 takes the sum of the steps between times of decoding for the length of the film. It comes out right if decoding
-    begins as early as it ends: by the span of the last `delay` frames.
-    """
-    times, delay = film.times, film.delay
-    if not delay or len(times) <= delay:
-        return delay
-    return max(delay, min(int(times[-1] - times[-1 - delay]), int(_LONGEST_LEAD / film.base)))
-
-
-def _audio_packets(
-    source: Any, tracks: dict[int, Any], shift: Fraction, window: tuple[Fraction, Fraction | float] | None,
-    least: int | None, notes: list[str],
-) -> Iterator[tuple[float, Any]]:  # fmt: skip
-    last: dict[int, int] = {}
-    errors = mended = 0
-    while errors <= _MAX_ERRORS:
-        try:
-            for packet in source.demux(list(source.streams.audio)):
-                errors = 0
-                if not packet.size:
-                    continue
-                base, index = packet.time_base, packet.stream_index
-                ticks = round(shift / base)
-                pts = packet.pts if packet.pts is not None else packet.dts
-                if pts is None:
-                    pts = last.get(index, 0)
-                elif window is not None:
-                    until = (pts + (packet.duration or 0)) * base
-                    if until <= window[0] or pts * base >= window[1]:
-                        continue
-                dts = packet.dts if packet.dts is not None else pts
-                pts, dts = pts - ticks, dts - ticks
-                if least is not None:
-                    pts, dts = max(pts, least), max(dts, least)
-                if index in last and dts <= last[index]:
-                    mended += 1
-                    dts = last[index] + 1
-                last[index], pts = dts, max(pts, dts)
-                packet.pts, packet.dts, packet.stream = pts, dts, tracks[index]
-                yield float(dts * base), packet
-            break
-        except (av.FFmpegError, OSError):
-            errors += 1
-    if errors:
-        notes.append("The sound could not be read to its end.")
-    if mended:
-        notes.append(f"{mended} packets of sound had times that fall back and were moved behind the one before.")
-
-
-def _animate(film: _Film, path: Path, info: VideoInfo, container: str, options: EncodeOptions, overwrite: bool) -> None:
-    reader, times, number = RGBReader(), film.times, 0
-    with VideoWriter(path, info, options, overwrite=overwrite, container=container, origin=int(times[0])) as writer:
-        for piece in film.paths:
-            with closing(av.open(locator(piece))) as file:
-                for frame in file.decode(video=0):
-                    pts = int(times[number])
-                    until = int(times[number + 1]) if number + 1 < len(times) else film.end
-                    writer.write(Frame(number, pts, float(pts * info.time_base), reader(frame), until - pts))
-                    number += 1

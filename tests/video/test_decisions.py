@@ -200,7 +200,7 @@ def test_the_array_has_room_for_every_mode() -> None:
 
 
 def test_an_exemption_by_photo_names_its_reason() -> None:
-    rules = Decisions().keep_person(2, "matches keep.jpg")
+    rules = Decisions(people={2: Decision(mode="keep", reason="matches keep.jpg")})
     (exemption,) = Decider(rules, TIMES).exemptions([a_track(1, 1), a_track(2, 2), a_track(3, 2)])
     assert exemption.to_dict() == {
         "rule": "person 2", "reason": "matches keep.jpg", "start": None, "end": None, "tracks": [2, 3], "people": [2],

@@ -442,7 +442,7 @@ def test_names_of_any_bytes_can_be_saved(tmp_path: Path) -> None:
     name = os.fsdecode(b"caf\xe9.mp4")
     track = a_track()
     track.notes = [name]
-    rules = Decisions().keep_person(1, f"matches {name}")
+    rules = Decisions(people={1: Decision(mode="keep", reason=f"matches {name}")})
     a_project(source=Source.of(name, INFO), tracks=[track], settings={"keep": [name]}, decisions=rules).save(tmp_path)
     project = Project.load(tmp_path)
     assert (project.source.name, project.tracks[0].notes) == ("caf?.mp4", ["caf?.mp4"])
