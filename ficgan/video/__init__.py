@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 _NAMES = {
+    "encode": "VideoWriter",
     "film": "Cancelled analyse_film process_film render_film",
     "live": "Stream StreamResult record_live stream",
     "media": "EncodeOptions Frame VideoInfo",
@@ -18,7 +19,7 @@ _NAMES = {
     "read": "VideoSource open_video",
     "render": "VideoTools",
     "settings": "Rules VideoSettings",
-    "write": "Assembled SegmentWriter VideoWriter assemble check_output finished_segments",
+    "write": "Assembled SegmentWriter assemble check_output finished_segments",
 }
 """Public names by the module that offers them."""
 _MODULES = {name: f"ficgan.video.{module}" for module, names in _NAMES.items() for name in names.split()}
@@ -31,6 +32,7 @@ __all__ = [
 ]  # fmt: skip
 
 if TYPE_CHECKING:
+    from ficgan.video.encode import VideoWriter
     from ficgan.video.film import Cancelled, analyse_film, process_film, render_film
     from ficgan.video.live import Stream, StreamResult, record_live, stream
     from ficgan.video.media import EncodeOptions, Frame, VideoInfo
@@ -43,7 +45,6 @@ if TYPE_CHECKING:
     from ficgan.video.write import (
         Assembled,
         SegmentWriter,
-        VideoWriter,
         assemble,
         check_output,
         finished_segments,

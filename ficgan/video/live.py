@@ -21,6 +21,7 @@ from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer
 from ficgan.faces.detection import check_image
 from ficgan.faces.smooth import SmoothConfig
 from ficgan.video.association import Associator
+from ficgan.video.encode import VideoWriter
 from ficgan.video.look import CutDetector
 from ficgan.video.media import EncodeOptions, Frame, display_name
 from ficgan.video.people import People, readable
@@ -29,7 +30,6 @@ from ficgan.video.read import open_video
 from ficgan.video.render import Appearance, FrameJob, Renderer, VideoTools
 from ficgan.video.settings import Rules, VideoSettings
 from ficgan.video.tracks import FILLED, Sighting, Track, fill_track
-from ficgan.video.write import VideoWriter
 
 __all__ = ["Stream", "StreamResult", "record_live", "stream"]
 

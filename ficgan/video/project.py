@@ -266,9 +266,9 @@ class _TrackEntry(Strict):
 
 
 class _Document(Strict):
-    """project.json."""
+    """project.json: a `Project` but for the rows of its tracks and the times."""
 
-    schema_: str = Field(alias="schema")
+    schema_: str = Field(PROJECT_SCHEMA, alias="schema")
     analysis: str
     source: Source
     settings: dict[str, Any] = Field(default_factory=dict)
@@ -276,6 +276,9 @@ class _Document(Strict):
     decisions: Decisions = Decisions()
     regions: tuple[Region, ...] = ()
     tracks: tuple[_TrackEntry, ...] = ()
+
+
+_SHARED = sorted(set(_Document.model_fields) - {"schema_", "tracks"})
 
 
 class _DecisionsFile(Strict):
@@ -412,14 +415,11 @@ class Project:
 
     def save_document(self, folder: str | os.PathLike[str]) -> None:
         """Write project.json alone: enough after decisions, links, regions or settings changed."""
-        document = _Document(
-            schema_=PROJECT_SCHEMA, analysis=self.analysis, source=self.source, settings=dict(self.settings),
-            cuts=self.cuts, decisions=self.decisions, regions=self.regions,
-            tracks=tuple(
-                _TrackEntry(id=t.id, person=t.person, first=t.first, last=t.last, notes=tuple(t.notes))
-                for t in self.tracks
-            ),
-        )  # fmt: skip
+        tracks = [
+            _TrackEntry(id=t.id, person=t.person, first=t.first, last=t.last, notes=tuple(t.notes)) for t in self.tracks
+        ]
+        shared = {name: getattr(self, name) for name in _SHARED}
+        document = _Document(**{**shared, "settings": dict(self.settings), "tracks": tuple(tracks)})
         text = to_text(document.model_dump(mode="json", by_alias=True))
         with write_private(Path(folder) / PROJECT_FILE, overwrite=True) as file:
             file.write(text.encode(errors="replace"))
@@ -447,10 +447,7 @@ class Project:
         if entries:
             raise InputError(f"{where}: track {min(entries)} has no rows in {TRACKS_FILE}; analyse the film again")
         with _naming(where):
-            return cls(
-                document.source, pts, tracks, document.settings, document.cuts, document.decisions, document.regions,
-                document.analysis,
-            )  # fmt: skip
+            return cls(pts=pts, tracks=tracks, **{name: getattr(document, name) for name in _SHARED})
 
     def _check(self) -> None:
         frames, ids = len(self.pts), [track.id for track in self.tracks]

@@ -1,4 +1,4 @@
-"""Moving pictures out: a file or stream, segments to resume from, and segments and sound joined into one file."""
+"""A film in segments, to resume from, and its segments and sound joined into one file."""
 
 from __future__ import annotations
 
@@ -19,98 +19,18 @@ from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
 from ficgan.files import partial_file
-from ficgan.video.encode import (
-    ANIMATIONS,
-    Encoder,
-    Encoding,
-    container_of,
-    muxer_options,
-    plan_encoding,
-    reporting,
-)
-from ficgan.video.media import EncodeOptions, Frame, RGBReader, VideoInfo, VideoSource, display_name, is_url, locator
+from ficgan.video.encode import ANIMATIONS, VideoWriter, container_of, muxer_options, plan_encoding, reporting
+from ficgan.video.media import EncodeOptions, Frame, RGBReader, VideoInfo, VideoSource, locator
 from ficgan.video.read import open_input
 
 __all__ = [
-    "Assembled", "Segment", "SegmentWriter", "VideoWriter", "assemble", "check_output", "finished_segments",
+    "Assembled", "Segment", "SegmentWriter", "assemble", "check_output", "finished_segments",
 ]  # fmt: skip
 
 _SEGMENT = "ficgan-segment-{:08d}-{:08d}.nut"
 _SEGMENT_NAME = re.compile(r"ficgan-segment-(\d{8,})-(\d{8,})\.nut")
 _UNFINISHED = "ficgan-unfinished.nut"
 _LEFTOVER = re.compile(r"\.ficgan-[0-9a-f]{16}\.tmp")
-
-
-class VideoWriter:
-    """Encodes frames with their exact times into a file or a stream; a context manager.
-
-    A file takes its name when the block ends well; on an error nothing of it is left. No tags, chapters or position of
-    the source are written.
-
-    Args:
-        path: a file by its suffix (.mp4, .mov, .mkv, .webm, .avi, .gif, .webp …), or an address (`rtmp://…`, `pipe:1`).
-        info: properties of the frames, their rotation already applied.
-        container: FFmpeg's name of the container; None: by the name.
-        encoding: how, where that is settled already; None: by the options.
-        origin: tick that becomes time 0.
-        mode: permissions of a file, less the umask.
-    """
-
-    def __init__(
-        self, path: str | os.PathLike[str], info: VideoInfo, options: EncodeOptions | None = None, *,
-        overwrite: bool = False, container: str | None = None, encoding: Encoding | None = None, origin: int = 0,
-        mode: int = 0o666,
-    ) -> None:  # fmt: skip
-        options, target = options or EncodeOptions(), os.fspath(path)
-        self.name, self._origin = display_name(target), origin
-        self.container = container_of(target, container)
-        self.encoding = encoding or plan_encoding(info, options, self.container)
-        if not is_url(target) and not Path(target).parent.is_dir():
-            raise InputError(f"{target}: its folder does not exist; make it first")
-        with ExitStack() as stack, reporting(self.name):
-            if not is_url(target):
-                target = locator(stack.enter_context(partial_file(target, overwrite=overwrite, mode=mode)))
-            muxer = muxer_options(self.container, self.encoding.time_base)
-            self._encoder = Encoder(target, self.container, info, self.encoding, threads=options.threads, options=muxer)
-            stack.callback(self._encoder.abandon)
-            self._stack = stack.pop_all()
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return self.encoding.notes
-
-    @property
-    def frames(self) -> int:
-        return self._encoder.frames
-
-    def write(self, frame: Frame, image: NDArray[np.uint8] | None = None) -> None:
-        """Encode a frame, or `image` (uint8 [H,W,3] RGB) at its time."""
-        with reporting(self.name):
-            self._encoder.write(frame.image if image is None else image, frame.pts - self._origin, frame.duration)
-
-    def close(self) -> None:
-        """Complete the file and give it its name; an error where no frame was written."""
-        with self._stack, reporting(self.name):
-            if not self._encoder.frames:
-                raise InputError(f"{self.name}: no frame was written, so there is no film")
-            self._encoder.finish()
-
-    def discard(self) -> None:
-        """Leave nothing of the file."""
-        with suppress(InterruptedError), self._stack:
-            raise InterruptedError
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            self.close()
-        else:
-            self.discard()
-
-
-# -- segments ----------------------------------------------------------------------------------------------------------
 
 
 class Segment(NamedTuple):
