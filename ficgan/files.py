@@ -29,34 +29,50 @@ def file_digest(path: str | os.PathLike[str]) -> str:
 
 
 @contextmanager
-def partial_file(path: str | os.PathLike[str], *, overwrite: bool = False, mode: int = 0o666) -> Iterator[Path]:
-    """An empty temporary file in the same folder, for a library to write to; it takes its name if the block ends well.
+def atomic_write(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iterator[BinaryIO]:
+    """Open a file that takes its name only when the block ends without an error.
 
-    It is synchronised to disk and then renamed. On any error, Ctrl-C included, it is removed and `path` is as it was.
+    The bytes go to a temporary file in the same folder. It is synchronised to disk and then renamed. On any error,
+    Ctrl-C included, the temporary file is removed and `path` is as it was.
 
     Args:
         path: the file to write; its folder must exist.
         overwrite: replace an existing file. Otherwise that is an error, also when it appears while the block runs.
-        mode: permissions, less the umask.
 
     Raises:
         InputError: `path` exists already, or cannot be written.
     """
-    path = Path(path)
+    with _partial(Path(path), overwrite, 0o666) as (_, descriptor), os.fdopen(descriptor, "wb", closefd=False) as file:
+        yield file
+        with _reported(path):
+            file.flush()
+
+
+@contextmanager
+def partial_file(path: str | os.PathLike[str], *, overwrite: bool = False, mode: int = 0o666) -> Iterator[Path]:
+    """As `atomic_write`, for a library that opens files itself: the name of the temporary file, which is empty.
+
+    `mode` are its permissions, less the umask.
+    """
+    with _partial(Path(path), overwrite, mode) as (temporary, _):
+        yield temporary
+
+
+@contextmanager
+def _partial(path: Path, overwrite: bool, mode: int) -> Iterator[tuple[Path, int]]:
     if not overwrite and os.path.lexists(path):
         raise _exists(path)
     temporary = path.with_name(f".ficgan-{secrets.token_hex(8)}.tmp")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
+        with _reported(path, "; choose another output folder"):
+            descriptor = os.open(temporary, flags, mode)
         try:
-            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
-        except OSError as error:
-            raise InputError(f"{path}: cannot be written ({error.strerror}); choose another output folder") from error
-        yield temporary
-        try:
-            with open(temporary, "rb") as file:
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise InputError(f"{path}: cannot be written ({error.strerror})") from error
+            yield temporary, descriptor
+            with _reported(path):
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
         _rename(temporary, path, overwrite)
     finally:
         with suppress(OSError):
@@ -64,18 +80,15 @@ def partial_file(path: str | os.PathLike[str], *, overwrite: bool = False, mode:
 
 
 @contextmanager
-def atomic_write(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iterator[BinaryIO]:
-    """Open a file that takes its name only when the block ends without an error; see `partial_file`."""
-    with partial_file(path, overwrite=overwrite) as temporary, open(temporary, "wb") as file:
-        yield file
-        try:
-            file.flush()
-        except OSError as error:
-            raise InputError(f"{path}: cannot be written ({error.strerror})") from error
+def _reported(path: str | os.PathLike[str], remedy: str = "") -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror}){remedy}") from error
 
 
 def _rename(temporary: Path, path: Path, overwrite: bool) -> None:
-    try:
+    with _reported(path):
         if not overwrite:
             try:
                 os.link(temporary, path)  # unlike a rename, fails when the name was taken meanwhile
@@ -86,8 +99,6 @@ def _rename(temporary: Path, path: Path, overwrite: bool) -> None:
                 if os.path.lexists(path):
                     raise _exists(path) from None
         os.replace(temporary, path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror})") from error
 
 
 def _exists(path: Path) -> InputError:

@@ -140,9 +140,11 @@ def _lines(path: Path) -> Iterator[tuple[str, Any]]:
 def _tracks(lines: Iterable[tuple[str, Any]]) -> Iterator[Track]:
     pieces = ((where, checked(_Piece, tree, where)) for where, tree in lines)
     for id, group in groupby(pieces, key=lambda pair: pair[1].id):
-        rows, origin, first = [], [], 0
+        rows: list[NDArray[np.int64]] = []
+        origin: list[NDArray[np.int64]] = []
+        first = 0
         for where, piece in group:
-            if rows and piece.first != first + sum(map(len, rows)):
+            if rows and piece.first != first + sum(len(part) for part in rows):
                 raise InputError(f"{where}: track {id} goes on in frame {piece.first}, which is not the next")
             columns = [*piece.boxes, *piece.landmarks, piece.scores]
             if len({len(column) for column in columns}) > 1:

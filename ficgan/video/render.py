@@ -299,7 +299,7 @@ class Renderer:
                 self.cast(person, np.mean(codes, 0, keepdims=True, dtype=np.float32))
         pending = faces
         while pending := [face for face in pending if self.casts[face.person].styles is not None]:
-            styles = np.concatenate([self.casts[face.person].styles for face in pending])  # type: ignore[misc]
+            styles = np.concatenate([self.casts[face.person].styles for face in pending])
             for face, made in zip(pending, model.render(styles, [face.sight for face in pending]), strict=True):
                 face.paste = model.paste(face.frame.image, face.sight, made, mask_scale=self.settings.mask_scale)
             # A person the gate still knows is cast anew, and all their faces of this chunk are made again.
