@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from ficgan.errors import FicganError, InputError
 
-__all__ = ["atomic_write", "file_digest"]
+__all__ = ["atomic_write", "file_digest", "partial_file"]
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:
@@ -42,30 +42,53 @@ def atomic_write(path: str | os.PathLike[str], *, overwrite: bool = False) -> It
     Raises:
         InputError: `path` exists already, or cannot be written.
     """
-    path = Path(path)
+    with _partial(Path(path), overwrite, 0o666) as (_, descriptor), os.fdopen(descriptor, "wb", closefd=False) as file:
+        yield file
+        with _reported(path):
+            file.flush()
+
+
+@contextmanager
+def partial_file(path: str | os.PathLike[str], *, overwrite: bool = False, mode: int = 0o666) -> Iterator[Path]:
+    """As `atomic_write`, for a library that opens files itself: the name of the temporary file, which is empty.
+
+    `mode` are its permissions, less the umask.
+    """
+    with _partial(Path(path), overwrite, mode) as (temporary, _):
+        yield temporary
+
+
+@contextmanager
+def _partial(path: Path, overwrite: bool, mode: int) -> Iterator[tuple[Path, int]]:
     if not overwrite and os.path.lexists(path):
         raise _exists(path)
     temporary = path.with_name(f".ficgan-{secrets.token_hex(8)}.tmp")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
+        with _reported(path, "; choose another output folder"):
+            descriptor = os.open(temporary, flags, mode)
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
-        except OSError as error:
-            raise InputError(f"{path}: cannot be written ({error.strerror}); choose another output folder") from error
-        with os.fdopen(descriptor, "wb") as file:
-            yield file
-            try:
-                file.flush()
-                os.fsync(file.fileno())
-            except OSError as error:
-                raise InputError(f"{path}: cannot be written ({error.strerror})") from error
+            yield temporary, descriptor
+            with _reported(path):
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
         _rename(temporary, path, overwrite)
     finally:
         with suppress(OSError):
             temporary.unlink()
 
 
-def _rename(temporary: Path, path: Path, overwrite: bool) -> None:
+@contextmanager
+def _reported(path: str | os.PathLike[str], remedy: str = "") -> Iterator[None]:
     try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror}){remedy}") from error
+
+
+def _rename(temporary: Path, path: Path, overwrite: bool) -> None:
+    with _reported(path):
         if not overwrite:
             try:
                 os.link(temporary, path)  # unlike a rename, fails when the name was taken meanwhile
@@ -76,8 +99,6 @@ def _rename(temporary: Path, path: Path, overwrite: bool) -> None:
                 if os.path.lexists(path):
                     raise _exists(path) from None
         os.replace(temporary, path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror})") from error
 
 
 def _exists(path: Path) -> InputError:

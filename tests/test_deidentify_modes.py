@@ -14,11 +14,10 @@ from ficgan.anonymizers import ANONYMIZERS, Faces
 from ficgan.anonymizers.modes import Methods, caution, check_mode, mode_of, shown
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import InputError, UsageError
-from ficgan.video.decisions import Decision, Decisions, Region, edits_of
 from ficgan.video.media import Frame
 from ficgan.video.project import Project, Source
 from ficgan.video.render import Appearance, FrameJob, Renderer, VideoTools
-from ficgan.video.settings import VideoSettings
+from ficgan.video.settings import Decision, Decisions, Region, VideoSettings, edits_of
 
 Image = np.ndarray
 
@@ -216,8 +215,8 @@ def test_edits_of_a_reviewed_film() -> None:
     source = Source(name="film.mp4", width=8, height=8, time_base="1/25")
     edits = edits_of(Project(source, np.arange(20), [], {}, (), rules, (region,)))
     assert edits == (
-        "Everybody from 1 s to 2.5 s is kept as it was (consent).",
         "Faces in the box [0, 0, 9, 9] are hidden, mode block-permutation.",
+        "Everybody from 1 s to 2.5 s is kept as it was (consent).",
         "In frames 3 to 9 the box [1, 2, 3, 4] is hidden, mode solid (a mirror).",
     )
     assert Decisions(default="dp-pix:eps=2", people={1: Decision(mode="keep")}).modes == {"dp-pix:eps=2"}

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -48,7 +49,8 @@ def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) ->
     from ficgan.anonymizers.modes import caution
 
     started = time.monotonic()
-    given = {**_defaults(opts.FACE), **given, "mode": mode, "verify": "sampled"}
+    unused = click.command("face")(opts.options(opts.FACE)(lambda **_: None)).make_context("face", []).params
+    given = {**unused, **given, "mode": mode, "verify": "sampled"}
     settings, rules = opts.video_settings(given), opts.video_rules(given)
     with Progress(given["progress"], quiet=given["quiet"]) as report:
         with contextlib.redirect_stdout(sys.stderr):
@@ -108,8 +110,15 @@ def render(
         run.inputs = 1
 
         def work() -> None:
-            engine = _Rendering(_deid.make_engine(**settings), project, decisions, force)
-            run.film(Job(Path(film), Path(out), film=True), engine)
+            engine: Any = _deid.make_engine(**settings)
+
+            def process(source: Any, output: Any, *, settings: Any, encode: Any, progress: Any, **_: Any) -> Any:
+                return engine.render_video(
+                    project, source, output, settings=settings, encode=encode, decisions=decisions, force=force,
+                    overwrite=overwrite, progress=progress,
+                )  # fmt: skip
+
+            run.film(Job(Path(film), Path(out), film=True), SimpleNamespace(process_video=process))
 
         code = _deid.finish(run, work, started)
     if code:
@@ -129,27 +138,6 @@ def _as_analysed(folder: str, fallback: str | None) -> dict[str, Any]:
     return given if fallback is None else {**given, "fallback": fallback}
 
 
-class _Rendering:
-    """An engine whose films are rendered by a project."""
-
-    def __init__(self, engine: Any, project: str, decisions: str | None, force: bool) -> None:
-        self._engine, self._project, self._decisions, self._force = engine, project, decisions, force
-
-    def process_video(self, source: Any, output: Any, *, settings: Any, encode: Any, **more: Any) -> Any:
-        return self._engine.render_video(
-            self._project, source, output, settings=settings, encode=encode, decisions=self._decisions,
-            force=self._force, overwrite=more["overwrite"], progress=more["progress"],
-        )  # fmt: skip
-
-
-def _defaults(group: tuple[Any, ...]) -> dict[str, Any]:
-    @click.command(context_settings=HELP)
-    @opts.options(group)
-    def nobody(**_: Any) -> None: ...
-
-    return nobody.make_context("nobody", []).params
-
-
 @click.command(context_settings=HELP)
 @click.argument("folders", metavar="FOLDER...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--temporary", is_flag=True, help="Also what a killed --mode external left in the temporary folder.")
@@ -166,7 +154,6 @@ def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, quiet: bool
     Prints one line of JSON when done. Exit codes: 0 done, 2 usage, 3 something was left or refused, 130 interrupted.
     """
     from ficgan.anonymizers.external import TEMPORARY_PREFIX
-    from ficgan.errors import InputError
     from ficgan.video.folders import Removal, remove_folder
 
     if not folders and not temporary:
@@ -175,32 +162,32 @@ def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, quiet: bool
         folders = (*folders, *sorted(Path(tempfile.gettempdir()).glob(f"{TEMPORARY_PREFIX}*")))
     started = time.monotonic()
     done: list[Removal] = []
+    left: list[Path] = []
     failed = 0
+
+    def report(text: str) -> None:
+        click.echo(printable(text), err=True)
+
     for folder in dict.fromkeys(folders):
         try:
             removal = remove_folder(folder, dry_run=dry_run)
         except InputError as error:
             failed += 1
-            click.echo(printable(f"Error: {error}"), err=True)
+            report(f"Error: {error}")
             continue
         done.append(removal)
+        left += removal.left
         for path in removal.left:
-            said = f"Error: {path}: was not made by ficgan or cannot be removed; left, with its folder"
-            click.echo(printable(said), err=True)
+            report(f"Error: {path}: was not made by ficgan or cannot be removed; left, with its folder")
         if not quiet:
             verb = "would remove" if dry_run else "removed"
-            click.echo(printable(f"{folder}: {verb} {removal.files} files, {removal.bytes} bytes"), err=True)
-    left = [str(path) for removal in done for path in removal.left]
+            report(f"{folder}: {verb} {removal.files} files, {removal.bytes} bytes")
     summary = {
-        "folders": len(done) + failed,
-        "removed": 0 if dry_run else sum(not removal.left for removal in done),
-        "failed": failed,
-        "files": sum(removal.files for removal in done),
-        "bytes": sum(removal.bytes for removal in done),
-        "left": left,
-        "dry_run": dry_run,
+        "folders": len(done) + failed, "removed": 0 if dry_run else sum(not removal.left for removal in done),
+        "failed": failed, "files": sum(removal.files for removal in done),
+        "bytes": sum(removal.bytes for removal in done), "left": [str(path) for path in left], "dry_run": dry_run,
         "seconds": round(time.monotonic() - started, 3),
-    }
+    }  # fmt: skip
     click.echo(json.dumps(summary))
     if left or failed:
         sys.exit(EXIT_SOME_FAILED)

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import Anonymizer, Faces
 from ficgan.anonymizers.modes import HIDING, Methods, check_mode, mode_of
 from ficgan.arrays import content_key
-from ficgan.deidentify.films import Films
 from ficgan.deidentify.loading import Engine, load_face_model, refuse_trainer
 from ficgan.deidentify.options import Box, Checking, Diversity, Finding, Hiding, Identity, Image
 from ficgan.deidentify.photos import Mask, Photos, Work, name_possible
@@ -37,6 +36,7 @@ from ficgan.results import FaceResult, Result
 if TYPE_CHECKING:
     from ficgan.video import EncodeOptions, Project, Rules, VideoResult, VideoSettings, VideoTools
     from ficgan.video.live import Stream
+    from ficgan.video.render import Films
 
 __all__ = ["MODES", "Deidentifier", "Mode"]
 
@@ -343,6 +343,8 @@ class Deidentifier:
     @cached_property
     def films(self) -> Films:
         """What all films share."""
+        from ficgan.video.render import Films
+
         psi = None if self.psi == "auto" else float(self.psi)
         return Films(
             self._photos.model, self.detector, self.recognizer, self.policy, self.mode, self.methods, self.mask_scale,

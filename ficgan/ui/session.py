@@ -594,7 +594,7 @@ class Session:
         Raises:
             InputError: a person, track or mode that is not there; nothing has changed then.
         """
-        from ficgan.video.decisions import Decisions
+        from ficgan.video.settings import Decisions
 
         with self.review.lock:
             film = self.film(number)
@@ -622,8 +622,8 @@ class Session:
         Raises:
             InputError: a box, frame or time that cannot be; from the future, a mode that is no cover.
         """
-        from ficgan.video.decisions import Region
-        from ficgan.video.follow import follow_box
+        from ficgan.video.association import follow_box
+        from ficgan.video.settings import Region
 
         film, corners = self.film(number), np.asarray(list(box), np.float32)
         size = np.array([film.source.width, film.source.height] * 2, np.float32)

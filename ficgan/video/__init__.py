@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 _NAMES = {
-    "mux": "Assembled assemble check_output",
+    "encode": "VideoWriter",
     "film": "Cancelled analyse_film process_film render_film",
     "live": "Stream StreamResult record_live stream",
     "media": "EncodeOptions Frame VideoInfo",
@@ -19,7 +19,7 @@ _NAMES = {
     "read": "VideoSource open_video",
     "render": "VideoTools",
     "settings": "Rules VideoSettings",
-    "write": "SegmentWriter VideoWriter finished_segments",
+    "write": "Assembled SegmentWriter assemble check_output finished_segments",
 }
 """Public names by the module that offers them."""
 _MODULES = {name: f"ficgan.video.{module}" for module, names in _NAMES.items() for name in names.split()}
@@ -32,17 +32,23 @@ __all__ = [
 ]  # fmt: skip
 
 if TYPE_CHECKING:
+    from ficgan.video.encode import VideoWriter
     from ficgan.video.film import Cancelled, analyse_film, process_film, render_film
     from ficgan.video.live import Stream, StreamResult, record_live, stream
     from ficgan.video.media import EncodeOptions, Frame, VideoInfo
-    from ficgan.video.mux import Assembled, assemble, check_output
     from ficgan.video.people import People
     from ficgan.video.plan import VideoResult
     from ficgan.video.project import Project
     from ficgan.video.read import VideoSource, open_video
     from ficgan.video.render import VideoTools
     from ficgan.video.settings import Rules, VideoSettings
-    from ficgan.video.write import SegmentWriter, VideoWriter, finished_segments
+    from ficgan.video.write import (
+        Assembled,
+        SegmentWriter,
+        assemble,
+        check_output,
+        finished_segments,
+    )
 
 
 def __getattr__(name: str) -> object:

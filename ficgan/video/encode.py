@@ -1,14 +1,14 @@
-"""Encoders: which one, with which pixel format, colours and settings; and one at work."""
+"""Films written: with which encoder, pixel format, colours and settings, and the writer of a file or stream."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Self
 
 import av
 import numpy as np
@@ -17,12 +17,20 @@ from av.video.reformatter import VideoReformatter
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
-from ficgan.video.media import EncodeOptions, VideoInfo, is_full_range, matrix_of, quiet, reason
+from ficgan.files import partial_file
+from ficgan.video.media import (
+    EncodeOptions,
+    Frame,
+    VideoInfo,
+    display_name,
+    is_full_range,
+    is_url,
+    locator,
+    matrix_of,
+    reason,
+)
 
-__all__ = [
-    "ANIMATIONS", "CONTAINERS", "Encoder", "Encoding", "container_of", "default_codec", "muxer_options",
-    "plan_encoding", "write_failed",
-]  # fmt: skip
+__all__ = ["ANIMATIONS", "Encoding", "VideoWriter", "container_of", "muxer_options", "plan_encoding", "reporting"]
 
 CONTAINERS: Mapping[str, str] = {
     ".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska", ".webm": "webm", ".avi": "avi", ".ts": "mpegts",
@@ -107,14 +115,9 @@ def container_of(target: str | Path, container: str | None = None) -> str:
     return found
 
 
-def default_codec(container: str, codec: str = "h264") -> str:
-    """The codec asked for, unless it is H.264 and the container cannot hold that."""
-    return _CODECS.get(container, codec) if codec == "h264" else codec
-
-
 def plan_encoding(info: VideoInfo, options: EncodeOptions, container: str) -> Encoding:
     """How a film is encoded; the notes say what differs from the source or from what was asked for."""
-    codec = default_codec(container, options.codec)
+    codec = _CODECS.get(container, "h264") if options.codec == "h264" else options.codec
     name = _encoder(codec)
     if not _holds(container, name):
         raise UsageError(f"{container} cannot hold {name} video; write .mkv, or choose another codec")
@@ -130,7 +133,7 @@ def plan_encoding(info: VideoInfo, options: EncodeOptions, container: str) -> En
         space = {1: 1, 5: 6}[matrix or 1]
     settled, quality = _settings(name, settings, options)
     base = _time_base(info, settings, container, notes)
-    full = rgb or is_full_range(pixel_format, 0) or (info.colour_range == 2 and not _from_rgb(info))
+    full = rgb or is_full_range(pixel_format, 0) or (info.colour_range == 2 and not _format(info.pixel_format).is_rgb)
     return Encoding(name, pixel_format, base, settled, matrix, full, space, quality, container != "avi", tuple(notes))
 
 
@@ -141,10 +144,6 @@ def _holds(container: str, encoder: str) -> bool:
         except ValueError:
             return False
     return True
-
-
-def _from_rgb(info: VideoInfo) -> bool:
-    return _format(info.pixel_format).is_rgb
 
 
 def _format(name: str) -> av.VideoFormat:
@@ -250,21 +249,43 @@ def muxer_options(container: str, time_base: Fraction) -> dict[str, str]:
     return {"movflags": "+faststart", "movie_timescale": str(scale)}
 
 
-def write_failed(name: str, error: BaseException) -> NoReturn:
-    full = isinstance(error, OSError) and error.errno in (27, 28, 122)  # EFBIG, ENOSPC, EDQUOT
-    remedy = "; make room there, or choose another folder" if full else ""
-    raise InputError(f"{name}: cannot be written ({reason(error)}){remedy}") from error
+@contextmanager
+def reporting(name: str) -> Iterator[None]:
+    """Report what FFmpeg or the system cannot write as an `InputError`."""
+    try:
+        yield
+    except (av.FFmpegError, OSError) as error:
+        full = isinstance(error, OSError) and error.errno in (27, 28, 122)  # EFBIG, ENOSPC, EDQUOT
+        remedy = "; make room there, or choose another folder" if full else ""
+        raise InputError(f"{name}: cannot be written ({reason(error)}){remedy}") from error
 
 
-class Encoder:
-    """One open container with one video stream."""
+class VideoWriter:
+    """Encodes frames with their exact times into a file or a stream; a context manager.
+
+    A file takes its name when the block ends well; on an error nothing of it is left. No tags, chapters or position of
+    the source are written.
+
+    Args:
+        path: a file by its suffix (.mp4, .mov, .mkv, .webm, .avi, .gif, .webp …), or an address (`rtmp://…`, `pipe:1`).
+        info: properties of the frames, their rotation already applied.
+        container: FFmpeg's name of the container; None: by the name.
+        encoding: how, where that is settled already; None: by the options.
+        origin: tick that becomes time 0.
+        mode: permissions of a file, less the umask.
+    """
 
     def __init__(
-        self, target: str, container: str, info: VideoInfo, plan: Encoding, *, threads: int = 0,
-        options: Mapping[str, str] | None = None,
+        self, path: str | os.PathLike[str], info: VideoInfo, options: EncodeOptions | None = None, *,
+        overwrite: bool = False, container: str | None = None, encoding: Encoding | None = None, origin: int = 0,
+        mode: int = 0o666,
     ) -> None:  # fmt: skip
-        quiet()
-        self._info, self._plan = info, plan
+        options, target = options or EncodeOptions(), os.fspath(path)
+        self.name, self._info, self._origin = display_name(target), info, origin
+        self.container = container_of(target, container)
+        self.encoding = encoding or plan_encoding(info, options, self.container)
+        self.frames = 0
+        """Written so far."""
         self._reformatter = VideoReformatter()
         self._durations: dict[int, int] = {}
         self._last: int | None = None
@@ -272,20 +293,32 @@ class Encoder:
         self._begin: tuple[int, int] | None = None
         """Tick of the first picture, and of its decoding."""
         self._end = 0
-        self._scale = info.time_base / plan.time_base
-        self.frames = 0
-        self._container = av.open(target, "w", format=container, container_options=dict(options or {}))
-        try:
-            self._open_stream(threads)
-        except (av.FFmpegError, ValueError) as error:
-            self.abandon()
-            raise UsageError(
-                f"{plan.encoder} refuses these settings ({reason(error)}); check crf, preset and pixel format"
-            ) from error
+        self._scale = info.time_base / self.encoding.time_base
+        if not is_url(target) and not Path(target).parent.is_dir():
+            raise InputError(f"{target}: its folder does not exist; make it first")
+        with ExitStack() as stack, reporting(self.name):
+            if not is_url(target):
+                target = locator(stack.enter_context(partial_file(target, overwrite=overwrite, mode=mode)))
+            os.environ.setdefault("SVT_LOG", "0")  # read by SVT-AV1 as it opens: write nothing to the terminal
+            muxer = muxer_options(self.container, self.encoding.time_base)
+            self._file = av.open(target, "w", format=self.container, container_options=muxer)
+            stack.callback(self._let_go)
+            try:
+                self._open_stream(options.threads)
+            except (av.FFmpegError, ValueError) as error:
+                raise UsageError(
+                    f"{self.encoding.encoder} refuses these settings ({reason(error)}); check crf, preset and pixel "
+                    "format"
+                ) from error
+            self._stack = stack.pop_all()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self.encoding.notes
 
     def _open_stream(self, threads: int) -> None:
-        info, plan = self._info, self._plan
-        stream: Any = self._container.add_stream(
+        info, plan = self._info, self.encoding
+        stream: Any = self._file.add_stream(
             plan.encoder, rate=info.rate or 30, width=info.width, height=info.height, time_base=plan.time_base
         )
         context = stream.codec_context
@@ -303,35 +336,37 @@ class Encoder:
         if plan.quality is not None:
             context.qscale = True
             context.global_quality = plan.quality * 118  # FF_QP2LAMBDA
-        if plan.encoder == "libx265" and self._container.format.name in _FAST_START:
+        if plan.encoder == "libx265" and self._file.format.name in _FAST_START:
             context.codec_tag = "hvc1"  # what Apple's players ask for
         context.open()
         self._stream = stream
 
-    def write(self, image: NDArray[np.uint8], pts: int, duration: int | None) -> None:
-        """Encode one picture; `pts` and `duration` in ticks of `info.time_base`."""
+    def write(self, frame: Frame, image: NDArray[np.uint8] | None = None) -> None:
+        """Encode a frame, or `image` (uint8 [H,W,3] RGB) at its time."""
+        image = frame.image if image is None else image
         if image.shape != (self._info.height, self._info.width, 3) or image.dtype != np.uint8:
             raise ValueError(
                 f"the image is {image.dtype} {image.shape}, the film uint8 {(self._info.height, self._info.width, 3)}"
             )
         picture = self._picture(np.ascontiguousarray(image))
-        tick = round(pts * self._scale)
-        if self._container.format.name == "avi":  # has no times: a later begin would lengthen the first frame
+        tick = round((frame.pts - self._origin) * self._scale)
+        if self.container == "avi":  # has no times: a later begin would lengthen the first frame
             self._zero = tick if self._zero is None else self._zero
             tick -= self._zero
         if self._last is not None and tick <= self._last:  # a coarser clock must not let two frames fall together
             tick = self._last + 1
-        length = duration or (1 / (self._info.rate * self._info.time_base) if self._info.rate else None)
-        picture.pts, picture.time_base = tick, self._plan.time_base
+        length = frame.duration or (1 / (self._info.rate * self._info.time_base) if self._info.rate else None)
+        picture.pts, picture.time_base = tick, self.encoding.time_base
         if length:
             picture.duration = self._durations[tick] = max(1, round(length * self._scale))
         self._last = tick
         self._end = tick + self._durations.get(tick, 1)
-        self._mux(self._stream.encode(picture))
+        with reporting(self.name):
+            self._mux(self._stream.encode(picture))
         self.frames += 1
 
     def _picture(self, image: NDArray[np.uint8]) -> Any:
-        plan = self._plan
+        plan = self.encoding
         if plan.pixel_format == "pal8":
             return _with_palette(image)
         frame = av.VideoFrame.from_numpy_buffer(image)
@@ -352,22 +387,39 @@ class Encoder:
                 packet.duration = length
             if self._begin is None and packet.dts is not None:
                 self._begin = packet.pts, packet.dts
-            self._container.mux(packet)
+            self._file.mux(packet)
 
-    def finish(self) -> None:
-        if self.frames:
+    def close(self) -> None:
+        """Complete the file and give it its name; an error where no frame was written."""
+        with self._stack, reporting(self.name):
+            if not self.frames:
+                raise InputError(f"{self.name}: no frame was written, so there is no film")
             packets = self._stream.encode(None)
             self._mux(packets[:-1])
             for packet in packets[-1:]:
-                if self._begin and packet.dts is not None and self._container.format.name in _FAST_START:
+                if self._begin and packet.dts is not None and self.container in _FAST_START:
                     # MP4 takes the time between first and last decoding for the length of the film.
                     self._durations[packet.pts] = self._end - self._begin[0] - (packet.dts - self._begin[1])
                 self._mux([packet])
-        self._container.close()
+            self._file.close()
 
-    def abandon(self) -> None:
+    def discard(self) -> None:
+        """Leave nothing of the file."""
+        with suppress(InterruptedError), self._stack:
+            raise InterruptedError
+
+    def _let_go(self) -> None:
         with suppress(Exception):
-            self._container.close()
+            self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.discard()
 
 
 def _with_palette(image: NDArray[np.uint8]) -> Any:

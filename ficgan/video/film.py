@@ -16,21 +16,30 @@ import numpy as np
 from ficgan.anonymizers.modes import HIDING, shown
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.faces import DetectAt
-from ficgan.video.association import AssociationConfig, Associator, look
-from ficgan.video.decisions import BoxRule, Decisions, SpanRule, edits_of
-from ficgan.video.folders import remove_folder, work_folder
-from ficgan.video.media import EncodeOptions, Frame, partial_file
-from ficgan.video.mux import assemble, check_output
+from ficgan.files import partial_file
+from ficgan.video.association import Associator
+from ficgan.video.folders import remove_folder, work_folder, working
+from ficgan.video.look import DetectionLog, look
+from ficgan.video.media import EncodeOptions, Frame
 from ficgan.video.people import People, Readings, likeness, link_tracklets, look_up
-from ficgan.video.plan import CheckReport, Plan, VideoResult, check_frames, independent_detector
+from ficgan.video.plan import (
+    DETECTIONS,
+    CheckReport,
+    Plan,
+    State,
+    VideoResult,
+    analysis_in,
+    check_frames,
+    identity_of,
+    independent_detector,
+)
 from ficgan.video.project import PROJECT_FILE, Project, Source, fingerprint
 from ficgan.video.read import VideoSource, open_video
 from ficgan.video.render import FrameJob, Renderer, VideoTools
 from ficgan.video.review import faces_of_tracks, save_thumbnails, write_review
-from ficgan.video.settings import Rules, VideoSettings
-from ficgan.video.state import DETECTIONS, DetectionLog, State, analysis_in, identity_of, working
+from ficgan.video.settings import BoxRule, Decision, Decisions, Rules, SpanRule, VideoSettings, edits_of
 from ficgan.video.tracks import Tracklet, fill_tracks
-from ficgan.video.write import SegmentWriter
+from ficgan.video.write import SegmentWriter, assemble, check_output
 
 __all__ = ["Cancelled", "FilmJob", "Progress", "analyse_film", "process_film", "render_film"]
 
@@ -41,7 +50,11 @@ IsCancelled = Callable[[], bool]
 
 RECASTS = 2
 """How often people who are still recognised in the result get another face before they are covered."""
-_FALLBACKS = {"small": "they are below {small:g} pixels", "turned away": "the head is turned too far"}
+_FALLBACKS = {
+    "small": "they are below {small:g} pixels",
+    "turned away": "the head is turned too far",
+    "unread": "the model could not read them, or the head was turned too far",
+}
 """Why a face of a film gets no generated one, in words for the user."""
 _LINKABLE = {
     "none": "nothing links the tracks of one person",
@@ -80,10 +93,10 @@ def process_film(
     """
     output, encode, rules = Path(output), encode or EncodeOptions(), rules or Rules()
     _prepare(tools, {settings.mode})
+    place = None if project is None else Path(project)
     with ExitStack() as stack:
         source = stack.enter_context(open_video(path, start=start, end=end))
         check_output(source, output, encode, overwrite=overwrite)
-        place = None if project is None else Path(project)
         # A project that an interrupted run of this job kept is this run's own.
         kept = place is not None and not overwrite and os.path.lexists(place / PROJECT_FILE)
         if place is not None and kept and analysis_in(place) != analysis_in(work_folder(output)):
@@ -222,7 +235,7 @@ class FilmJob:
         photos = {**rules.keep, **rules.only}
         references = {name: look_up(photo, name, search, recognizer) for name, photo in photos.items()}
         readings = Readings(recognizer if references or settings.link != "none" else None, settings.embeddings)
-        follow = Associator(float(source.info.rate or 25), AssociationConfig(patience=settings.patience))
+        follow = Associator(float(source.info.rate or 25), settings.patience)
         pts: list[int] = []
         times: list[float] = []
         cuts: list[int] = []
@@ -261,21 +274,20 @@ class FilmJob:
         """Doubt hides: a person is kept if their readings match on average, and hidden if a single one does."""
         recognizer = self.tools.recognizer
         limit = recognizer.match_threshold if recognizer is not None else 0.0
-        choice = Decisions(
-            default=self.settings.mode,
-            boxes=tuple(BoxRule(box=box, reason="given box") for box in rules.boxes),
-            spans=tuple(SpanRule(start=start, end=end, mode="keep", reason="given time") for start, end in rules.spans),
-        )
         chosen = {person for name in rules.only for person, (_, least) in likenesses[name].items() if least < limit}
         if rules.only and not chosen:  # hiding nobody is not what was meant
             raise UsageError("nobody in the film matches the photos of --only; give a clearer photo, or leave it out")
-        if chosen:
-            choice = choice.model_copy(update={"only": tuple(sorted(chosen))})
-        for name in rules.keep:
-            for person, (mean, _) in likenesses[name].items():
-                if mean < limit and person not in chosen:
-                    choice = choice.keep_person(person, f"matches {Path(name).name}")
-        return choice
+        kept = {
+            person: Decision(mode="keep", reason=f"matches {Path(name).name}")
+            for name in rules.keep
+            for person, (mean, _) in likenesses[name].items()
+            if mean < limit and person not in chosen
+        }
+        return Decisions(
+            default=self.settings.mode, only=tuple(sorted(chosen)) or None, people=kept,
+            boxes=tuple(BoxRule(box=box, reason="given box") for box in rules.boxes),
+            spans=tuple(SpanRule(start=start, end=end, mode="keep", reason="given time") for start, end in rules.spans),
+        )  # fmt: skip
 
     # -- render and check until nobody is recognised -------------------------------------------------------------------
 
@@ -294,10 +306,9 @@ class FilmJob:
         state.load_casts(self.renderer)
         # The result takes its name only after the check: a file of that name is always complete.
         self.made = state.folder / f"ficgan-result{output.suffix}"
-        total = len(film.pts)
-        rate = max(1, round((total - 1) / max(film.times[-1], 1e-6))) if total > 1 else 1
-        self.every = 1 if settings.verify == "full" else min(rate, max(1, total // 2))
-        self.recasts, self.repaired = state.recasts, self.plan.cover(state.findings, self.every)
+        a_second = max(1, round(film.rate))
+        self.every = 1 if settings.verify == "full" else min(a_second, max(1, len(film.pts) // 2))
+        self.repaired = self.plan.cover(state.facts.findings, self.every)
         self.render()
         report = self.check()
         while report is not None and self._change(report):
@@ -309,7 +320,8 @@ class FilmJob:
                 for track, images in faces_of_tracks(film.tracks, result).items():
                     save_thumbnails(project, track, images, after=True)
             write_review(project, film)
-        self._check_unchanged()
+        if _file_state(self.path) != self._file:
+            raise InputError(f"{self.source.name}: the film has changed while it was processed; process it again")
         with partial_file(output, overwrite=overwrite) as temporary:
             os.replace(self.made, temporary)
         plan, renderer, assembled = self.plan, self.renderer, self.assembled
@@ -334,46 +346,48 @@ class FilmJob:
         self.damage = self.source.damage
 
     def _draw(self) -> None:
-        plan, renderer, writer, state = self.plan, self.renderer, self.writer, self.state
+        plan, writer = self.plan, self.writer
+        begin, chunk, ahead = writer.next_frame, self.settings.chunk, 2 * plan.reach
         jobs: deque[FrameJob] = deque()
-        counts = Counter(renderer.counts)
-        finished, begin, chunk = len(writer.segments), writer.next_frame, self.settings.chunk
-        total, ahead, times = len(self.film.pts), 2 * plan.reach, self.film.times
-        # Frames that are left out or added would put every later face in the wrong place.
-        tolerance = max(0.002, 0.5 * float(np.median(np.diff(times)))) if total > 1 else 0.002
-        step = self._step("rendering", total)
+        counts, step = Counter(self.renderer.counts), self._step("rendering", len(self.film.pts))
 
         def flush() -> None:
-            nonlocal finished
             before = [jobs.popleft() for _ in range(len(jobs)) if jobs[0].frame.index < begin]
             now = [jobs.popleft() for _ in range(min(chunk, len(jobs)))]
             if not now:
                 return
-            for job, image, tally in zip(now, renderer(now, [*before, *jobs]), renderer.tally, strict=True):
+            images = self.renderer(now, [*before, *jobs])
+            for job, image, tally in zip(now, images, self.renderer.tally, strict=True):
+                finished = len(writer.segments)
                 writer.write(job.frame, image)
                 step(job.frame.index)
                 if len(writer.segments) > finished:  # this frame began a new one
-                    finished = len(writer.segments)
-                    state.save_casts(renderer, counts, writer.next_frame)
+                    self.state.save_casts(self.renderer, counts, writer.next_frame)
                 counts.update(tally)
 
         with writer:
             # A few frames before the first are read again, so that an interrupted film becomes the same one.
-            for frame in self.source.frames(first=max(0, begin - ahead)):
-                changed = f"{self.source.name}: the film has changed since it was analysed"
-                if frame.index >= total:  # nobody looked for faces there
-                    raise InputError(f"{changed}: it has more than the {total} frames of then; analyse it again")
-                if abs(frame.time - times[frame.index]) > tolerance:
-                    raise InputError(
-                        f"{changed}: frame {frame.index} comes at {frame.time:.3f} s instead of "
-                        f"{times[frame.index]:.3f} s; analyse it again"
-                    )
+            for frame in self._as_analysed(self.source.frames(first=max(0, begin - ahead))):
                 jobs.append(plan.job(frame))
                 if frame.index >= begin + chunk + ahead - 1 and (frame.index + 1 - begin - ahead) % chunk == 0:
                     flush()
             while jobs:
                 flush()
-        state.save_casts(renderer, counts, writer.next_frame)
+        self.state.save_casts(self.renderer, counts, writer.next_frame)
+
+    def _as_analysed(self, frames: Iterable[Frame]) -> Iterator[Frame]:
+        """The frames, as long as they are those of the analysis: with others every later face were in a wrong place."""
+        times, changed = self.film.times, f"{self.source.name}: the film has changed since it was analysed"
+        tolerance = max(0.002, 0.5 * float(np.median(np.diff(times)))) if len(times) > 1 else 0.002
+        for frame in frames:
+            if frame.index >= len(times):  # nobody looked for faces there
+                raise InputError(f"{changed}: it has more than the {len(times)} frames of then; analyse it again")
+            if abs(frame.time - times[frame.index]) > tolerance:
+                raise InputError(
+                    f"{changed}: frame {frame.index} comes at {frame.time:.3f} s instead of "
+                    f"{times[frame.index]:.3f} s; analyse it again"
+                )
+            yield frame
 
     def check(self) -> CheckReport | None:
         """Compare source and result; None where that is not wanted, or there is no recogniser."""
@@ -408,12 +422,12 @@ class FilmJob:
         People who are still recognised get another face. Where that does not help, the fallback covers them, once.
         Faces that were missed altogether are left to a person to review.
         """
-        if self.recasts < RECASTS and not self.repaired and self.renderer.recast(self.plan.recognised(report.findings)):
-            self.recasts += 1
-            self.state.note(recasts=self.recasts)
+        done = self.state.facts.recasts
+        if done < RECASTS and not self.repaired and self.renderer.recast(self.plan.recognised(report.findings)):
+            self.state.note(recasts=done + 1)
         elif not self.repaired and (rows := self.plan.cover(report.findings, self.every)):
             self.repaired = rows
-            self.state.note(findings=[asdict(finding) for finding in report.findings])
+            self.state.note(findings=report.findings)
         else:
             return False
         for segment in self.writer.segments:
@@ -423,21 +437,14 @@ class FilmJob:
         self.state.save_casts(self.renderer, Counter(), 0)
         return True
 
-    def _check_unchanged(self) -> None:
-        if _file_state(self.path) != self._file:
-            raise InputError(f"{self.source.name}: the film has changed while it was processed; process it again")
-
     # -- the account ---------------------------------------------------------------------------------------------------
 
     def _notes(self, report: CheckReport | None) -> tuple[str, ...]:
         notes, fallback, total = list(self.notes), self.settings.fallback, len(self.film.pts)
-        for reason, rows in self.plan.fallbacks.items():
-            if reason in _FALLBACKS:
+        for reason, rows in {**self.plan.fallbacks, "unread": self.renderer.unread}.items():
+            if rows and reason in _FALLBACKS:
                 why = _FALLBACKS[reason].format(small=self.settings.small)
                 notes.append(f"{rows} sightings of faces got the fallback, {fallback}: {why}.")
-        if unread := self.renderer.unread:
-            why = "the model could not read them, or the head was turned too far"
-            notes.append(f"{unread} sightings of faces got the fallback, {fallback}: {why}.")
         if self.repaired:
             notes.append(f"{self.repaired} generated faces were covered where the check still recognised somebody.")
         if report is not None and report.unchecked:

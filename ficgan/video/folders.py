@@ -19,13 +19,13 @@ from typing import Annotated, Any, BinaryIO, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
-from ficgan.errors import InputError
-from ficgan.images import atomic_write
+from ficgan.errors import FicganError, InputError
+from ficgan.files import atomic_write
 from ficgan.yaml_settings import check
 
 __all__ = [
     "MARKER", "Box", "Kind", "Removal", "Strict", "Text", "check_schema", "checked", "hold", "kind_of",
-    "make_private_folder", "read_json", "remove_folder", "to_text", "work_folder", "write_private",
+    "make_private_folder", "read_json", "remove_folder", "to_text", "work_folder", "working", "write_private",
 ]  # fmt: skip
 
 Kind = Literal["project", "work", "external", "ui"]
@@ -150,23 +150,12 @@ def remove_folder(folder: Path, *, dry_run: bool = False) -> Removal:
         raise InputError(f"{folder}: was not made by ficgan (no {MARKER} in it), so nothing in it was removed")
     removal = Removal(kind)
     with hold(folder):
-        for path in _listed(folder):
-            if path.name == MARKER:
-                continue
-            if path.name == "thumbs" and path.is_dir() and not path.is_symlink():
-                for thumbnail in _listed(path):
-                    _remove(thumbnail, bool(re.fullmatch(_THUMBNAILS, thumbnail.name)), removal, dry_run)
-                if not dry_run:
-                    with suppress(OSError):  # not empty: what is left in it is listed
-                        path.rmdir()
-            elif kind == "external" and path.name in ("input", "output") and not path.is_symlink() and path.is_dir():
-                _remove_tree(path, removal, dry_run)  # made for one run: faces, and what the program wrote
-            elif kind == "ui" and _FILM.fullmatch(path.name) and kind_of(path) == "project" and not path.is_symlink():
+        for path, ours in _contents(folder, kind):
+            if ours is None:
                 inner = remove_folder(path, dry_run=dry_run)
                 removal.files, removal.bytes = removal.files + inner.files, removal.bytes + inner.bytes
                 removal.left += inner.left
             else:
-                ours = bool(_OURS[kind].fullmatch(path.name)) or _is_decisions(path)
                 _remove(path, ours, removal, dry_run)
         if not removal.left:
             _remove(folder / MARKER, True, removal, dry_run)
@@ -176,6 +165,28 @@ def remove_folder(folder: Path, *, dry_run: bool = False) -> Removal:
         except OSError as error:  # something appeared meanwhile
             raise InputError(f"{folder}: is emptied but cannot be removed ({error.strerror})") from error
     return removal
+
+
+def _contents(folder: Path, kind: Kind) -> Iterator[tuple[Path, bool | None]]:
+    """What is in a folder of ours, folders last, and whether ficgan made it; None: a project of its own."""
+    for path in _listed(folder):
+        file, inside = path.is_file() and not path.is_symlink(), path.is_dir() and not path.is_symlink()
+        if path.name == MARKER:
+            continue
+        if inside and path.name == "thumbs":
+            for picture in _listed(path):
+                regular = picture.is_file() and not picture.is_symlink()
+                yield picture, regular and bool(re.fullmatch(_THUMBNAILS, picture.name))
+            yield path, True
+        elif inside and kind == "external" and path.name in ("input", "output"):
+            # Made for one run: faces, and what the program wrote. Links are removed and never followed.
+            for parent, folders, files in os.walk(path, topdown=False):
+                yield from ((Path(parent, name), True) for name in (*files, *folders))
+            yield path, True
+        elif inside and kind == "ui" and _FILM.fullmatch(path.name) and kind_of(path) == "project":
+            yield path, None
+        else:
+            yield path, file and (bool(_OURS[kind].fullmatch(path.name)) or _is_decisions(path))
 
 
 def _listed(folder: Path) -> list[Path]:
@@ -188,44 +199,53 @@ def _listed(folder: Path) -> list[Path]:
 def _remove(path: Path, ours: bool, removal: Removal, dry_run: bool) -> None:
     try:
         status = path.lstat()
-        if not ours or not stat.S_ISREG(status.st_mode):
+        if not ours:
             removal.left.append(path)
-            return
-        if not dry_run:
-            path.unlink()
-        removal.files += 1
-        removal.bytes += status.st_size
+        elif stat.S_ISDIR(status.st_mode):
+            if not dry_run:
+                with suppress(OSError):  # not empty: what is left in it is listed
+                    path.rmdir()
+        else:
+            if not dry_run:
+                path.unlink()
+            if stat.S_ISREG(status.st_mode):
+                removal.files += 1
+                removal.bytes += status.st_size
     except OSError:
         removal.left.append(path)
 
 
-def _remove_tree(folder: Path, removal: Removal, dry_run: bool) -> None:
-    """A folder and all below it; links are removed and never followed."""
-    for parent, folders, files in os.walk(folder, topdown=False):
-        for name in (*files, *folders):
-            path = Path(parent, name)
-            if path.is_dir() and not path.is_symlink():
-                if not dry_run:
-                    with suppress(OSError):  # not empty: what is left in it is listed
-                        path.rmdir()
-            elif path.is_symlink() and not dry_run:
-                with suppress(OSError):
-                    path.unlink()
-            else:
-                _remove(path, True, removal, dry_run)
-    if not dry_run:
-        with suppress(OSError):
-            folder.rmdir()
-
-
 def _is_decisions(path: Path) -> bool:
-    if path.name != DECISIONS_FILE or path.is_symlink() or not path.is_file():
+    if path.name != DECISIONS_FILE:
         return False
     try:
         tree = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(tree, dict) and str(tree.get("schema", "")).startswith("ficgan-video-decisions/")
+
+
+@contextmanager
+def working(output: Path) -> Iterator[Path]:
+    """The private folder of an unfinished film, locked while the block runs.
+
+    It is removed when the film is done or fails. After an interrupt or a crash it stays, so that the same job resumes.
+    """
+    work = work_folder(output)
+    make_private_folder(work, "work")
+    failed: BaseException | None = None
+    with hold(work):
+        try:
+            yield work
+        except BrokenPipeError:  # nobody reads the output any more: an interrupt
+            raise
+        except (FicganError, OSError) as error:
+            failed = error
+    remove_folder(work)
+    if isinstance(failed, OSError):
+        raise InputError(f"{output}: cannot be written ({failed.strerror or failed})") from failed
+    if failed is not None:
+        raise failed
 
 
 class Strict(BaseModel):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain, repeat
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -19,15 +20,16 @@ from ficgan.errors import UsageError
 from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer
 from ficgan.faces.detection import check_image
 from ficgan.faces.smooth import SmoothConfig
-from ficgan.video.association import AssociationConfig, Associator, CutDetector
+from ficgan.video.association import Associator
+from ficgan.video.encode import VideoWriter
+from ficgan.video.look import CutDetector
 from ficgan.video.media import EncodeOptions, Frame, display_name
-from ficgan.video.people import PeopleConfig, readable
+from ficgan.video.people import People, readable
 from ficgan.video.plan import VideoResult, effective_modes
 from ficgan.video.read import open_video
 from ficgan.video.render import Appearance, FrameJob, Renderer, VideoTools
 from ficgan.video.settings import Rules, VideoSettings
 from ficgan.video.tracks import FILLED, Sighting, Track, fill_track
-from ficgan.video.write import VideoWriter
 
 __all__ = ["Stream", "StreamResult", "record_live", "stream"]
 
@@ -74,42 +76,12 @@ class _Pacer:
 
 
 @dataclass(eq=False)
-class _Known:
-    """People seen in the stream so far."""
-
-    recognizer: Recognizer | None
-    centroids: list[NDArray[np.float64]] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
-
-    def person(self, frame: Frame, face: Face, number: int, present: Container[str]) -> str:
-        """Key of the person of a new tracklet, who is none of those present elsewhere in the frame."""
-        recognizer, alone = self.recognizer, f"live/track {number}"
-        if recognizer is None or not readable(face):
-            return alone
-        reading = np.asarray(recognizer.embed(frame.image, face.landmarks[None])[0], np.float64)
-        if not np.isfinite(reading).all():
-            return alone
-        names = [f"live/person {n}" for n in range(1, len(self.centroids) + 1)]
-        away = [
-            np.inf if name in present else float(recognizer.distance(centroid, reading))
-            for name, centroid in zip(names, self.centroids, strict=True)
-        ]
-        best = int(np.argmin(away)) if away else -1
-        if best >= 0 and away[best] < PeopleConfig().strictness * recognizer.match_threshold:
-            self.counts[best] += 1
-            self.centroids[best] += (reading - self.centroids[best]) / self.counts[best]
-            return names[best]
-        self.centroids.append(reading)
-        self.counts.append(1)
-        return f"live/person {len(self.centroids)}"
-
-
-@dataclass(eq=False)
 class _LiveTrack:
     """A track that grows while its frames leave the window."""
 
     id: int
-    person: str
+    number: int
+    """Of the person; 0: nobody known."""
     scene_start: int
     lead: int
     """Frames covered before the first sighting."""
@@ -120,6 +92,10 @@ class _LiveTrack:
     _modes: NDArray[np.str_] | None = None
     _state: tuple[int, bool] = (-1, False)
     """What the track was computed from: last sighting, and whether the detector has missed the face since."""
+
+    @property
+    def person(self) -> str:
+        return f"live/person {self.number}" if self.number else f"live/track {self.id}"
 
     def appearance(self, frame: int, looked: int, settings: VideoSettings, rate: float) -> Appearance | None:
         """The face in a frame, None where it is not there. Frames come in order; `looked` is the last one searched."""
@@ -158,8 +134,9 @@ class _Tracker:
         self, detector: FaceDetector, recognizer: Recognizer | None, rate: float, settings: VideoSettings
     ) -> None:
         self._search = DetectAt(detector, (settings.detect_size,) * 2, enlarge=False)
-        self._follow = Associator(rate, AssociationConfig(patience=settings.patience))
-        self._cuts, self._known = CutDetector(), _Known(recognizer if settings.link != "none" else None)
+        self._follow = Associator(rate, settings.patience)
+        self._cuts, self._recognizer = CutDetector(), recognizer if settings.link != "none" else None
+        self._known = None if self._recognizer is None else People.of(self._recognizer)
         self._settings, self._rate = settings, rate
         self._live: dict[int, _LiveTrack] = {}
         self._shape, self._scene_start, self._looked = (0, 0), 0, -1
@@ -183,16 +160,22 @@ class _Tracker:
             seconds = time.perf_counter() - began
         ids = self._follow.step(frame.index, faces, cut, frame.time).ids
         seen = {number: face for face, number in zip(faces or (), ids, strict=True) if number}
-        present = {self._live[number].person for number in seen if number in self._live}
+        present = {self._live[number].number for number in seen if number in self._live}
         for number, face in seen.items():
             if number not in self._live:
-                person = self._known.person(frame, face, number, present)
-                self._live[number] = _LiveTrack(number, person, self._scene_start, frame.index - before - 1)
+                person = self._recognised(frame, face, present)
+                track = self._live[number] = _LiveTrack(number, person, self._scene_start, frame.index - before - 1)
                 present.add(person)
-                self.people.add(person)
+                self.people.add(track.person)
                 self.tracks += 1
             self._live[number].sightings.append(Sighting(frame.index, face))
         return seconds
+
+    def _recognised(self, frame: Frame, face: Face, present: set[int]) -> int:
+        """Number of the person of a new tracklet, who is none of those present elsewhere in the frame."""
+        if self._recognizer is None or self._known is None or not readable(face):
+            return 0
+        return self._known.meet(self._recognizer.embed(frame.image, face.landmarks[None]), present)
 
     def appearances(self, frame: int) -> list[Appearance]:
         """The faces in a frame, not before that of the last call."""
@@ -256,30 +239,27 @@ class Stream:
 
     def __iter__(self) -> Iterator[StreamResult]:
         waiting: deque[Frame] = deque()
-        for frame in self._frames:
-            began = time.perf_counter()
-            look = self._tracker.take(frame, self._pacer.stride)
-            waiting.append(frame)
-            result = self._redacted(waiting.popleft()) if len(waiting) > self.look_ahead else None
-            self._account(look, time.perf_counter() - began)
+        for frame in chain(self._frames, repeat(None)):
+            began, look, result = time.perf_counter(), 0.0, None
+            if frame is not None:
+                look = self._tracker.take(frame, self._pacer.stride)
+                waiting.append(frame)
+            elif not waiting:
+                return
+            if frame is None or len(waiting) > self.look_ahead:
+                result = self._redacted(waiting.popleft())
+            spent = time.perf_counter() - began
+            self._seconds += spent
+            self.late += self._pacer.budget is not None and spent > self._pacer.budget
+            self._pacer.note(look, spent - look)
             if result is not None:
                 yield replace(result, stride=self._pacer.stride, seconds=time.perf_counter() - began)
-        while waiting:
-            began = time.perf_counter()
-            result = self._redacted(waiting.popleft())
-            self._account(0.0, time.perf_counter() - began)
-            yield replace(result, seconds=time.perf_counter() - began)
 
     def _redacted(self, frame: Frame) -> StreamResult:
         faces = self._tracker.appearances(frame.index)
         (image,) = self.renderer([FrameJob(frame, faces)])
         self.frames += 1
         return StreamResult(frame, image, faces, self._pacer.stride, 0.0)
-
-    def _account(self, look: float, spent: float) -> None:
-        self._seconds += spent
-        self.late += self._pacer.budget is not None and spent > self._pacer.budget
-        self._pacer.note(look, spent - look)
 
     def summary(self) -> dict[str, Any]:
         return {

@@ -1,14 +1,12 @@
-"""What a moving picture is: properties, frames, sources, and FFmpeg's names, errors and colours."""
+"""What a moving picture is: properties, frames, how it is encoded, FFmpeg's names and colours; what a source is."""
 
 from __future__ import annotations
 
 import os
 import re
-import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -23,8 +21,8 @@ if TYPE_CHECKING:
     import av
 
 __all__ = [
-    "IDENTITY", "EncodeOptions", "Frame", "Orientation", "RGBReader", "Raw", "VideoInfo", "VideoSource", "display_name",
-    "fit", "is_full_range", "is_url", "locator", "matrix_of", "orientation_of", "partial_file", "quiet", "reason",
+    "IDENTITY", "EncodeOptions", "Frame", "Orientation", "RGBReader", "Raw", "VideoInfo", "VideoSource",
+    "display_name", "is_full_range", "is_url", "locator", "matrix_of", "orientation_of", "reason", "rotation_of",
     "turn",
 ]  # fmt: skip
 
@@ -56,7 +54,7 @@ class VideoInfo:
     sample_aspect_ratio: Fraction = Fraction(1)
     codec: str = ""
     audio_streams: int = 0
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
     """What was noticed and what was left out (cover art, a second video stream, subtitles), each a sentence."""
 
 
@@ -120,50 +118,6 @@ def reason(error: BaseException) -> str:
     return " ".join(str(text).split()).rstrip(".")
 
 
-def quiet() -> None:
-    """Keep SVT-AV1 from writing to the terminal; it reads this variable when an encoder is opened."""
-    os.environ.setdefault("SVT_LOG", "0")
-
-
-@contextmanager
-def partial_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """A temporary name beside `path` for FFmpeg to write to; it becomes `path` when the block ends well."""
-    if not overwrite and os.path.lexists(path):
-        raise _exists(path)
-    if not path.parent.is_dir():
-        raise InputError(f"{path}: its folder does not exist; make it first")
-    temporary = path.with_name(f".ficgan-{secrets.token_hex(8)}.tmp")
-    try:
-        yield temporary
-        try:
-            with open(temporary, "rb") as file:
-                os.fsync(file.fileno())
-            if not overwrite:
-                _take_name(temporary, path)
-            else:
-                os.replace(temporary, path)
-        except OSError as error:
-            raise InputError(f"{path}: cannot be written ({reason(error)})") from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
-
-
-def _take_name(temporary: Path, path: Path) -> None:
-    try:
-        os.link(temporary, path)  # unlike a rename, fails when the name was taken meanwhile
-    except FileExistsError:
-        raise _exists(path) from None
-    except (OSError, NotImplementedError, AttributeError):  # no hard links here: check, then rename
-        if os.path.lexists(path):
-            raise _exists(path) from None
-        os.replace(temporary, path)
-
-
-def _exists(path: Path) -> InputError:
-    return InputError(f"{path}: exists already; use --overwrite to replace it, or choose another output")
-
-
 Image = NDArray[np.uint8]
 Orientation = tuple[bool, bool, bool]
 """Transposed, then mirrored left to right, then top to bottom: the eight positions of a picture."""
@@ -219,7 +173,7 @@ def turn(image: Image, orientation: Orientation) -> Image:
     return image
 
 
-def fit(image: Image, width: int, height: int) -> Image:
+def _fit(image: Image, width: int, height: int) -> Image:
     """Scale a picture into another size, its shape kept, the rest black: uint8 [height,width,3]."""
     import cv2
 
@@ -340,7 +294,7 @@ class VideoSource(ABC):
         if image.shape[:2] == (self.info.height, self.info.width):
             return image
         self._note("The size of the picture changes: {} frames were scaled into the first size.")
-        return fit(image, self.info.width, self.info.height)
+        return _fit(image, self.info.width, self.info.height)
 
     def _note(self, text: str) -> None:
         """Count an observation; `{}` in the text becomes the count."""

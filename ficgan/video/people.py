@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,7 +14,7 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces import Face, FaceDetector, Recognizer
 from ficgan.video.association import ONCE
 from ficgan.video.settings import LINKS, Link
-from ficgan.video.tracks import PLACE, Motion, Sighting, Tracklet, measured, smooth
+from ficgan.video.tracks import PLACE, Sighting, Tracklet, measured, smooth
 
 __all__ = [
     "DIFFERENT", "People", "PeopleConfig", "Readings", "frontality", "join_tracklets", "likeness", "link_tracklets",
@@ -39,7 +40,6 @@ class PeopleConfig:
         join_gap: seconds over which two tracklets of one person become one track.
         join_reach: farthest distance from the expected place, in sizes of the face.
         join_resize: largest difference of the logarithm of the size.
-        place: motion of the centre, lengths in sizes of the face.
     """
 
     strictness: float = 0.9
@@ -48,38 +48,25 @@ class PeopleConfig:
     join_gap: float = 2.0
     join_reach: float = 2.0
     join_resize: float = 0.5
-    place: Motion = PLACE
 
 
-@dataclass(eq=False)
-class _Groups:
-    """Sums over the embeddings of groups; the mean squared distance of any two groups follows from them."""
+class _Group(NamedTuple):
+    """Embeddings that show one person: their number (by weight), mean [d] and mean squared length."""
 
-    weight: Floats  # [n]
-    total: Floats  # [n,d]
-    square: Floats  # [n], weighted sum of squared lengths
+    weight: float
+    mean: Floats
+    square: float
 
-    @classmethod
-    def joined(cls, parts: Sequence[_Groups]) -> _Groups:
-        return cls(
-            np.concatenate([part.weight for part in parts]),
-            np.concatenate([part.total for part in parts]),
-            np.concatenate([part.square for part in parts]),
-        )
+    def joined(self, other: _Group) -> _Group:
+        weight = self.weight + other.weight
+        a, b = self.weight / weight, other.weight / weight
+        return _Group(weight, a * self.mean + b * other.mean, a * self.square + b * other.square)
 
-    def take(self, rows: ArrayLike) -> _Groups:
-        index = np.asarray(rows, np.int64)
-        return _Groups(self.weight[index], self.total[index], self.square[index])
 
-    def absorb(self, row: int, other: int) -> None:
-        for values in (self.weight, self.total, self.square):
-            values[row] += values[other]
-
-    def apart(self, other: _Groups) -> Floats:
-        """Mean of the squared distances between the members of every two groups: [n,m]."""
-        means, others = self.total / self.weight[:, None], other.total / other.weight[:, None]
-        spread = (self.square / self.weight)[:, None] + other.square / other.weight
-        return np.maximum(spread - 2 * means @ others.T, 0.0)
+def _apart(groups: Sequence[_Group]) -> Floats:
+    """Mean of the squared distances between the members of every two groups: [n,n]."""
+    means, squares = np.stack([group.mean for group in groups]), np.array([group.square for group in groups])
+    return np.maximum(squares[:, None] + squares - 2 * means @ means.T, 0.0)
 
 
 class People:
@@ -105,8 +92,8 @@ class People:
             raise UsageError(f"The match threshold is {threshold}: give a distance of 0 or more.")
         self.metric, self.threshold, self.link = metric, threshold, link
         self.config = config or PeopleConfig()
-        self._known: _Groups | None = None
-        self._numbers: list[int] = []  # of the known groups
+        self._known: list[_Group] = []
+        """Person n is the (n - 1)th."""
         self._count = 0
 
     @classmethod
@@ -123,7 +110,7 @@ class People:
         0 is unknown: no usable embedding. With `link="none"` all have a number of their own.
         """
         if self.link != "job":
-            self._known, self._numbers, self._count = None, [], 0
+            self._known, self._count = [], 0
         order = sorted(range(len(tracklets)), key=lambda n: (tracklets[n].first, tracklets[n].id))
         people = [0] * len(tracklets)
         if self.link == "none":
@@ -141,6 +128,24 @@ class People:
                 people[index] = number
                 present.setdefault(number, []).append((tracklets[index].first, tracklets[index].last))
         return people
+
+    def meet(self, embedding: NDArray[np.float32], barred: Container[int] = ()) -> int:
+        """The person of one embedding [1,d] in a stream: the nearest known one who is not barred, or a new one.
+
+        0 is unknown: no usable embedding.
+        """
+        group = self._group(Tracklet(0, [], embeddings=embedding))
+        if group is None:
+            return 0
+        away = _apart([*self._known, group])[-1, :-1]
+        away[[number in barred for number in range(1, len(away) + 1)]] = np.inf
+        if not (away < self._squared(self.config.strictness)).any():
+            self._known.append(group)
+            self._count = len(self._known)
+            return self._count
+        nearest = int(np.argmin(away))
+        self._known[nearest] = self._known[nearest].joined(group)
+        return nearest + 1
 
     def differs(self, tracklet: Tracklet) -> bool:
         """Whether two views of a tracklet are too far apart to be taken for one person without doubt."""
@@ -168,55 +173,48 @@ class People:
             x = x / np.where(usable, length, 1.0)[:, None]
         return (x[usable], weight[usable]) if usable.any() else None
 
-    def _group(self, tracklet: Tracklet) -> _Groups | None:
+    def _group(self, tracklet: Tracklet) -> _Group | None:
         views = self._views(tracklet)
         if views is None:
             return None
         x, weight = views
-        weight = weight / weight.sum() * len(x)  # qualities rank views of one face, they do not rank faces
-        total, square = weight @ x, float(weight @ (x**2).sum(1))
-        return _Groups(np.array([weight.sum()]), total[None], np.array([square]))
+        share = weight / weight.sum()  # qualities rank views of one face, they do not rank faces
+        return _Group(len(x), share @ x, float(share @ (x**2).sum(1)))
 
     def _cluster(
-        self, new: list[_Groups], spans: NDArray[np.int64], present: dict[int, list[tuple[int, int]]]
+        self, new: list[_Group], spans: NDArray[np.int64], present: dict[int, list[tuple[int, int]]]
     ) -> list[int]:
-        parts = new if self._known is None else [self._known, *new]
-        if len({part.total.shape[1] for part in parts}) > 1:
+        """The person of each new group, whose tracklet lasts from the first to the last frame in `spans` [n,2]."""
+        known, groups = len(self._known), [*self._known, *new]
+        if len({len(group.mean) for group in groups}) > 1:
             raise InputError("Embeddings have different lengths: use one recogniser for all films of a job.")
-        groups, p, n = _Groups.joined(parts), len(self._numbers), len(new)
         # Known people stay apart, and so do tracklets that are in one frame.
-        barred = np.eye(p + n, dtype=bool)
-        barred[:p, :p] = True
-        barred[p:, p:] = (spans[:, None, 0] <= spans[:, 1]) & (spans[:, 0] <= spans[:, None, 1])
-        for row, number in enumerate(self._numbers):
-            for first, last in present.get(number, ()):
-                barred[row, p:] |= (spans[:, 0] <= last) & (spans[:, 1] >= first)
-        barred |= barred.T
-        apart = np.where(barred, np.inf, groups.apart(groups))
+        barred = np.eye(len(groups), dtype=bool)
+        barred[:known, :known] = True
+        barred[known:, known:] = (spans[:, None, 0] <= spans[:, 1]) & (spans[:, 0] <= spans[:, None, 1])
+        for number, there in present.items():
+            for first, last in there:
+                barred[number - 1, known:] |= (spans[:, 0] <= last) & (spans[:, 1] >= first)
+        apart = np.where(barred | barred.T, np.inf, _apart(groups))
+        weights, heads = np.array([group.weight for group in groups]), np.arange(len(groups))
         limit = self._squared(self.config.strictness)
-        heads = np.arange(p, p + n)  # the group each new one is in
         while True:
-            row, gone = sorted(divmod(int(np.argmin(apart)), p + n))  # the earlier one stays
+            row, gone = sorted(divmod(int(np.argmin(apart)), len(groups)))  # the earlier one stays
             if not apart[row, gone] < limit:
                 break
-            groups.absorb(row, gone)
+            # The mean distance from a joined group; infinite where one of the two was barred.
+            apart[row] = np.average(apart[[row, gone]], axis=0, weights=weights[[row, gone]])
+            apart[:, row], apart[gone], apart[:, gone] = apart[row], np.inf, np.inf
+            weights[row] += weights[gone]
             heads[heads == gone] = row
-            barred[row] |= barred[gone]
-            barred[:, row], barred[gone], barred[:, gone] = barred[row], True, True
-            apart[gone], apart[:, gone] = np.inf, np.inf
-            apart[row] = apart[:, row] = np.where(barred[row], np.inf, groups.take([row]).apart(groups)[0])
-        return self._remember(groups, heads, p)
-
-    def _remember(self, groups: _Groups, heads: NDArray[np.int64], p: int) -> list[int]:
-        number_of = dict(enumerate(self._numbers))
-        kept = list(range(p))
-        for head in heads.tolist():  # in the order of appearance
-            if head not in number_of:
-                self._count += 1
-                number_of[head] = self._count
-                kept.append(head)
-        self._known, self._numbers = groups.take(kept), [number_of[head] for head in kept]
-        return [number_of[head] for head in heads.tolist()]
+        numbers = {head: head + 1 for head in range(known)}
+        for head, group in zip(heads[known:].tolist(), new, strict=True):  # in the order of appearance
+            if head in numbers:
+                self._known[numbers[head] - 1] = self._known[numbers[head] - 1].joined(group)
+            else:
+                self._known.append(group)
+                numbers[head] = self._count = len(self._known)
+        return [numbers[head] for head in heads[known:].tolist()]
 
 
 def join_tracklets(
@@ -255,25 +253,24 @@ def link_tracklets(tracklets: Sequence[Tracklet], people: People, times: ArrayLi
 
 
 def _continues(earlier: Tracklet, later: Tracklet, clock: Floats, config: PeopleConfig) -> bool:
-    gap = clock[later.first] - clock[earlier.last] if later.first > earlier.last else math.inf
-    if gap > config.join_gap:
+    if later.first <= earlier.last or clock[later.first] - clock[earlier.last] > config.join_gap:
         return False
-    end, start = earlier.sightings[-8:], later.sightings[:8]
-    (led, scale), (came, other) = (
-        _towards(end, later.first, clock, config),
-        _towards(start, earlier.last, clock, config),
-    )
-    first, last = measured(later.sightings[0].face.box), measured(earlier.sightings[-1].face.box)
+    before, after = earlier.sightings[-1].face.box, later.sightings[0].face.box
     # The way may be foretold from either side: the one that saw more knows better.
-    away = min(np.linalg.norm(led - first[0]) / scale, np.linalg.norm(came - last[0]) / other)
-    return bool(away <= config.join_reach and abs((first[1] - last[1]).mean()) <= config.join_resize)
+    away = min(
+        _away(earlier.sightings[-8:], later.first, after, clock),
+        _away(later.sightings[:8], earlier.last, before, clock),
+    )
+    resized = abs((measured(before)[1] - measured(after)[1]).mean())
+    return bool(away <= config.join_reach and resized <= config.join_resize)
 
 
-def _towards(sightings: Sequence[Sighting], frame: int, clock: Floats, config: PeopleConfig) -> tuple[Floats, float]:
+def _away(sightings: Sequence[Sighting], frame: int, box: NDArray[np.float32], clock: Floats) -> float:
+    """Sizes between a box and where sightings foretell the face in its frame."""
     centre, log_size = measured(np.stack([sighting.face.box for sighting in sightings]))
     size = np.exp(log_size.mean(1))
-    place, _ = smooth(config.place, clock[[sighting.frame for sighting in sightings]], centre, clock[[frame]], size)
-    return place[0], float(np.exp(np.log(size).mean()))
+    place, _ = smooth(PLACE, clock[[sighting.frame for sighting in sightings]], centre, clock[[frame]], size)
+    return float(np.linalg.norm(place[0] - measured(box)[0]) / np.exp(log_size.mean()))
 
 
 def _merged(earlier: Tracklet, later: Tracklet) -> Tracklet:

@@ -1,29 +1,39 @@
-"""What happens to each face of a film, the check of the result, and the account of both."""
+"""What happens to each face of a film, the check of the result, what a job needs to resume, and its account."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel
 
+from ficgan import __version__
 from ficgan.arrays import windows
+from ficgan.errors import InputError
 from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer, detector_missing, get_detector
 from ficgan.faces.smooth import SmoothConfig
-from ficgan.video.decisions import Exemption
-from ficgan.video.media import Frame
+from ficgan.video.folders import read_json, write_private
+from ficgan.video.media import EncodeOptions, Frame
 from ficgan.video.people import frontality
-from ficgan.video.project import Project
-from ficgan.video.render import Appearance, FrameJob
-from ficgan.video.settings import VideoSettings
+from ficgan.video.project import PROJECT_FILE, TRACKS_FILE, Project, fingerprint
+from ficgan.video.render import Appearance, FrameJob, Renderer, VideoTools
+from ficgan.video.settings import Exemption, Rules, VideoSettings
 from ficgan.video.tracks import FILLED, PADDED, SEEN, Track, TrackSet
+from ficgan.video.write import finished_segments
 
 __all__ = [
-    "CheckReport", "Finding", "Plan", "VideoResult", "check_frames", "effective_modes", "independent_detector",
+    "CheckReport", "Finding", "Plan", "State", "VideoResult", "analysis_in", "check_frames", "effective_modes",
+    "identity_of", "independent_detector",
 ]  # fmt: skip
 
 _ORIGINS = {SEEN: "seen", FILLED: "filled", PADDED: "padded"}
@@ -86,8 +96,7 @@ class Plan:
 
     def __init__(self, film: Project, settings: VideoSettings) -> None:
         self._film, self._tracks, self._settings = film, TrackSet(film.tracks), settings
-        decider, times = film.decider(), film.times
-        self._rate = (len(times) - 1) / times[-1] if len(times) > 1 and times[-1] > 0 else 25.0
+        decider, self._rate = film.decider(), film.rate
         self.reach = SmoothConfig().frames(self._rate)
         """Frames on either side over which generated faces are smoothed."""
         self.person: dict[int, str] = {}
@@ -229,6 +238,140 @@ def _is_exempt(face: Face, kept: NDArray[np.floating]) -> bool:
     sizes = (kept[:, 2:] - kept[:, :2]).max(1).clip(1e-6)
     inside = (kept[:, :2] <= centre).all(1) & (centre <= kept[:, 2:]).all(1)
     return bool((inside & (sizes / 2 <= size) & (size <= 2 * sizes)).any())
+
+
+# -- the state of an interrupted film --------------------------------------------------------------------------------
+
+DETECTIONS = "ficgan-detections.jsonl"
+_STATE, _CASTS = "ficgan-state.json", "ficgan-casts.safetensors"
+
+
+def identity_of(
+    tools: VideoTools, path: str | os.PathLike[str], settings: VideoSettings, rules: Rules, encode: EncodeOptions,
+    start: float | None, end: float | None, document: bytes = b"",
+) -> str:  # fmt: skip
+    """Hash of everything that shapes the result: only the same job resumes what an interrupted one left.
+
+    A seed counts where the user gave it; a random one is taken over from the interrupted job.
+    """
+    model = tools.face_model
+    facts = {
+        "ficgan": __version__,
+        "film": [fingerprint(path), Path(path).stat().st_mtime_ns] if Path(path).is_file() else os.fspath(path),
+        "seed": model.seed if model is not None and model.seeded else None, "methods": tools.methods.identity(),
+        "settings": asdict(settings), "encode": asdict(encode), "span": [start, end],
+        "keep": _photos(rules.keep), "only": _photos(rules.only),
+        "boxes": list(rules.boxes), "spans": list(rules.spans),
+        "detector": tools.detector.name, "gate": tools.recognizer.name if tools.recognizer else None,
+        "policy": asdict(tools.policy), "layer": tools.layer, "psi": tools.psi, "model": model and model.identity(),
+    }  # fmt: skip
+    text = json.dumps(facts, sort_keys=True, default=str).encode()
+    return hashlib.sha256(text + b"\0" + document).hexdigest()
+
+
+def _photos(photos: Mapping[str, NDArray[np.uint8]]) -> list[list[Any]]:
+    return [[name, photo.shape, hashlib.sha256(photo.tobytes()).hexdigest()] for name, photo in photos.items()]
+
+
+def analysis_in(folder: Path) -> str | None:
+    """The name of the analysis in a folder; None where there is none to be read."""
+    try:
+        return str(read_json(folder / PROJECT_FILE)["analysis"])
+    except (InputError, KeyError, TypeError):
+        return None
+
+
+class _Facts(BaseModel):
+    """ficgan-state.json."""
+
+    identity: str
+    """Hash of all that shapes the result."""
+    seed: int | None = None
+    """Of the model's draws; None without a model."""
+    methods_seed: int
+    analysed: bool = False
+    recasts: int = 0
+    """How often people who were still recognised got another face."""
+    findings: list[Finding] = []
+    """What the check found before the film was rendered again, see `Plan.cover`."""
+
+
+class State:
+    """The state of a film in its private work folder: the seed of the job and the new identities settled so far."""
+
+    def __init__(self, folder: Path, tools: VideoTools, identity: str) -> None:
+        self.folder, model = folder, tools.face_model
+        self.timing: dict[str, float] = {}
+        try:
+            facts = _Facts.model_validate_json((folder / _STATE).read_bytes())
+        except (OSError, ValueError):
+            facts = None
+        if facts is not None and facts.identity == identity:
+            self.facts, tools.methods.seed = facts, facts.methods_seed
+            if model is not None and facts.seed is not None:
+                model.seed = facts.seed
+            return
+        for path in folder.iterdir():
+            if path.name.startswith("ficgan-") or path.name in (PROJECT_FILE, TRACKS_FILE):
+                path.unlink()
+        seed = None if model is None else model.seed
+        self.facts = _Facts(identity=identity, seed=seed, methods_seed=tools.methods.seed)
+        self.note()
+
+    @property
+    def analysed(self) -> bool:
+        return self.facts.analysed and (self.folder / PROJECT_FILE).is_file()
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self.timing[stage] = self.timing.get(stage, 0.0) + time.monotonic() - began
+
+    def note(self, **facts: Any) -> None:
+        self.facts = self.facts.model_copy(update=facts)
+        with write_private(self.folder / _STATE, overwrite=True) as file:
+            file.write(self.facts.model_dump_json().encode())
+
+    def save_casts(self, renderer: Renderer, counts: Counter[str], frames: int) -> None:
+        """The new identities settled so far, and what was done in the first `frames` frames: all finished segments."""
+        from safetensors.numpy import save
+
+        casts: list[dict[str, Any]] = []
+        tensors: dict[str, NDArray[Any]] = {}
+        for number, (person, cast) in enumerate(renderer.casts.items()):
+            tensors[f"z_id.{number}"] = cast.z_id
+            casts.append({"person": person, "rung": cast.rung, "distance": cast.distance})
+        stills = list(renderer.covers.stills)
+        tensors |= {f"still.{number}": renderer.covers.stills[key] for number, key in enumerate(stills)}
+        header = {
+            "casts": json.dumps(casts), "stills": json.dumps(stills), "counts": json.dumps(counts),
+            "frames": str(frames),
+        }  # fmt: skip
+        with write_private(self.folder / _CASTS, overwrite=True) as file:
+            file.write(save(tensors, metadata=header))
+
+    def load_casts(self, renderer: Renderer) -> None:
+        """Restore the identities of the interrupted run; later segments are removed and rendered again."""
+        from safetensors import SafetensorError, safe_open
+
+        frames = 0
+        try:
+            with safe_open(str(self.folder / _CASTS), framework="np") as file:
+                header = file.metadata() or {}
+                for number, cast in enumerate(json.loads(header["casts"])):
+                    renderer.cast(cast["person"], file.get_tensor(f"z_id.{number}"), cast["rung"], cast["distance"])
+                for number, (mode, person) in enumerate(json.loads(header["stills"])):
+                    renderer.covers.stills[mode, person] = file.get_tensor(f"still.{number}")
+                renderer.counts = Counter(json.loads(header["counts"]))
+                frames = int(header["frames"])
+        except (OSError, SafetensorError, KeyError, ValueError):
+            renderer.casts.clear()
+            renderer.covers.stills.clear()
+            renderer.counts.clear()
+        for segment in finished_segments(self.folder):
+            if segment.last >= frames:
+                segment.path.unlink()
 
 
 # -- the account -------------------------------------------------------------------------------------------------------

@@ -24,17 +24,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from itertools import groupby, pairwise
+from functools import cached_property
+from itertools import groupby
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Annotated, Any, BinaryIO, Self
 from urllib.parse import urlsplit
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from ficgan.errors import InputError
-from ficgan.video.decisions import Decider, Decision, Decisions, Region
 from ficgan.video.folders import (
     Strict,
     Text,
@@ -48,51 +48,66 @@ from ficgan.video.folders import (
     write_private,
 )
 from ficgan.video.media import VideoInfo
-from ficgan.video.tracks import PADDED, Track
+from ficgan.video.settings import Decider, Decision, Decisions, Region
+from ficgan.video.tracks import PADDED, SEEN, Track
 
 __all__ = [
-    "DECISIONS_SCHEMA", "MAX_FRAMES", "PROJECT_SCHEMA", "Project", "Source", "fingerprint", "read_tracks",
-    "rounded", "write_tracks",
+    "DECISIONS_SCHEMA", "MAX_FRAMES", "PROJECT_FILE", "PROJECT_SCHEMA", "Project", "Source", "fingerprint",
+    "read_tracks", "rounded", "write_tracks",
 ]  # fmt: skip
 
 SCHEMA = "ficgan-video-tracks/1"
 MAX_FRAMES = 50_000_000
 """Nineteen days at 30 frames per second: more is a damaged file."""
-PER_PIXEL, PER_SCORE = 10, 1000
+_UNITS = np.array([10] * 14 + [1000])
+"""Of the columns of a track: x0, y0, x1, y1, ten coordinates of landmarks, score."""
 _FURTHEST = 1_000_000
 """Pixels from the origin; farther is no place of a face."""
 _ROWS_PER_LINE = 20_000
 """So that a face that is there for hours does not become one line of 50 MB."""
-_KEYS = {"id", "first", "boxes", "landmarks", "scores", "origin"}
+
+Step = Annotated[int, Field(strict=True, ge=-(2**40), le=2**40)]
+Ticks = Annotated[int, Field(strict=True, ge=-(2**53), le=2**53)]
+Times = Annotated[int, Field(strict=True, ge=1, le=MAX_FRAMES)]
+
+
+class _Head(Strict):
+    """First line of tracks.jsonl."""
+
+    schema_: str = Field(alias="schema")
+    analysis: str
+    pts: tuple[Annotated[list[Ticks], Field(max_length=1)], list[tuple[Ticks, Times]]]
+
+
+class _Piece(Strict):
+    """Another line: a track, or a piece of a long one."""
+
+    id: Annotated[int, Field(strict=True, ge=1)]
+    first: Annotated[int, Field(strict=True, ge=0, le=MAX_FRAMES)]
+    boxes: Annotated[list[list[Step]], Field(min_length=4, max_length=4)]
+    landmarks: Annotated[list[list[Step]], Field(min_length=10, max_length=10)]
+    scores: list[Step]
+    origin: list[tuple[Annotated[int, Field(strict=True, ge=SEEN, le=PADDED)], Times]]
 
 
 def rounded(track: Track) -> Track:
     """A track with the numbers it has after it was written and read: 0.1 px, 0.001 of a score."""
-    where = f"track {track.id}"
-    boxes = _whole(track.boxes, PER_PIXEL, where)
-    landmarks = _whole(track.landmarks, PER_PIXEL, where)
-    scores = _whole(track.scores, PER_SCORE, where)
-    if boxes.ndim == 2 and boxes.shape[1] == 4:
-        boxes[:, 2:] += boxes[:, 2:] == boxes[:, :2]  # clipped at the edge of the picture: a tenth of a pixel is left
-    origin, notes = np.asarray(track.origin), list(track.notes)
-    return _track(track.id, track.first, boxes, landmarks, scores, origin, track.person, notes, where)
+    where, rows = f"track {track.id}", _whole(track)
+    rows[:, 2:4] += rows[:, 2:4] == rows[:, :2]  # clipped at the edge of the picture: a tenth of a pixel is left
+    return _track(track.id, track.first, rows, track.origin, where, track.person, list(track.notes))
 
 
 def write_tracks(file: BinaryIO, tracks: Iterable[Track], pts: NDArray[np.int64], analysis: str) -> None:
     """Write rows of tracks as `rounded` gives them, without people and notes; `pts` int64 [frames] in ticks."""
-    begin = [int(pts[0])] if len(pts) else []
-    _line(file, {"schema": SCHEMA, "analysis": analysis, "pts": [begin, _runs(np.diff(pts))]})
+    _line(file, {"schema": SCHEMA, "analysis": analysis, "pts": [pts[:1].tolist(), _runs(np.diff(pts))]})
     for track in tracks:
+        whole = _whole(track)
         for start in range(0, len(track), _ROWS_PER_LINE):
             rows = slice(start, start + _ROWS_PER_LINE)
+            columns = np.diff(whole[rows], axis=0, prepend=0).T.tolist()
             _line(file, {
-                "id": int(track.id), "first": int(track.first) + start,
-                "boxes": [_differences(column) for column in _whole(track.boxes[rows], PER_PIXEL).T],
-                "landmarks": [
-                    _differences(column) for column in _whole(track.landmarks[rows], PER_PIXEL).reshape(-1, 10).T
-                ],
-                "scores": _differences(_whole(track.scores[rows], PER_SCORE)),
-                "origin": _runs(track.origin[rows]),
+                "id": int(track.id), "first": int(track.first) + start, "boxes": columns[:4],
+                "landmarks": columns[4:14], "scores": columns[14], "origin": _runs(track.origin[rows]),
             })  # fmt: skip
 
 
@@ -100,10 +115,12 @@ def read_tracks(path: Path) -> tuple[NDArray[np.int64], str, Iterator[Track]]:
     """pts int64 [frames], the name of the analysis, and the tracks, with person 0 and without notes."""
     lines = _lines(path)
     where, tree = next(lines, (str(path), None))
-    head = check_schema(tree, SCHEMA, where)
-    with _damaged(where):
-        pts, analysis = _times(head["pts"], where), str(head["analysis"])
-    return pts, analysis, _joined(_read(tree, where) for where, tree in lines)
+    head = checked(_Head, check_schema(tree, SCHEMA, where), where)
+    begin, runs = head.pts
+    pts = np.array([*begin, *(_expanded(runs, where) if begin else ())], np.int64)
+    if np.abs(pts).sum(dtype=np.float64) > 2**62:
+        raise InputError(f"{where}: is damaged (a time is too large); analyse the film again")
+    return np.cumsum(pts), head.analysis, _tracks(lines)
 
 
 def _lines(path: Path) -> Iterator[tuple[str, Any]]:
@@ -111,120 +128,72 @@ def _lines(path: Path) -> Iterator[tuple[str, Any]]:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 where = f"{path}, line {number}"
-                with _damaged(where):
+                try:
                     tree = json.loads(line)
+                except (ValueError, RecursionError) as error:
+                    raise InputError(f"{where}: is damaged ({error}); analyse the film again") from None
                 yield where, tree
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
 
 
-@contextmanager
-def _damaged(where: str) -> Iterator[None]:
-    try:
-        yield
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-        raise InputError(f"{where}: is damaged ({type(error).__name__}: {error}); analyse the film again") from None
-
-
-def _joined(pieces: Iterable[Track]) -> Iterator[Track]:
-    for _, group in groupby(pieces, key=lambda piece: piece.id):
-        parts = list(group)
-        for before, after in pairwise(parts):
-            if after.first != before.last + 1:
-                raise InputError(
-                    f"track {after.id}: its frames {before.last} and {after.first} do not follow each other"
-                )
-        yield replace(
-            parts[0],
-            boxes=np.concatenate([part.boxes for part in parts]),
-            landmarks=np.concatenate([part.landmarks for part in parts]),
-            scores=np.concatenate([part.scores for part in parts]),
-            origin=np.concatenate([part.origin for part in parts]),
-        )
-
-
-def _times(coded: Any, where: str) -> NDArray[np.int64]:
-    begin, runs = coded
-    steps = _expanded(runs, where)
-    pts = np.concatenate([_integers(begin), steps]) if begin else steps[:0]
-    if np.abs(pts).sum(dtype=np.float64) > 2**62:
-        raise ValueError("a time is too large")
-    return np.cumsum(pts, dtype=np.int64)
-
-
-def _read(tree: Any, where: str) -> Track:
-    if not isinstance(tree, dict) or set(tree) != _KEYS:
-        raise InputError(f"{where}: a track has the keys {', '.join(sorted(_KEYS))}")
-    with _damaged(where):
-        boxes, landmarks = (
-            _integers(tree[name], 2 * _FURTHEST * PER_PIXEL).cumsum(axis=1).T for name in ("boxes", "landmarks")
-        )
-        scores, origin = _integers(tree["scores"], 2**31).cumsum(), _expanded(tree["origin"], where)
-        if landmarks.shape != (len(boxes), 10):
-            raise ValueError("10 columns of landmarks are needed, as long as those of the boxes")
-        if type(tree["id"]) is not int or type(tree["first"]) is not int:
-            raise ValueError("id and first are whole numbers")
-        return _track(tree["id"], tree["first"], boxes, landmarks.reshape(-1, 5, 2), scores, origin, 0, [], where)
+def _tracks(lines: Iterable[tuple[str, Any]]) -> Iterator[Track]:
+    pieces = ((where, checked(_Piece, tree, where)) for where, tree in lines)
+    for id, group in groupby(pieces, key=lambda pair: pair[1].id):
+        rows: list[NDArray[np.int64]] = []
+        origin: list[NDArray[np.int64]] = []
+        first = 0
+        for where, piece in group:
+            if rows and piece.first != first + sum(len(part) for part in rows):
+                raise InputError(f"{where}: track {id} goes on in frame {piece.first}, which is not the next")
+            columns = [*piece.boxes, *piece.landmarks, piece.scores]
+            if len({len(column) for column in columns}) > 1:
+                raise InputError(f"{where}: the columns are of different lengths")
+            first = first if rows else piece.first
+            rows.append(np.array(columns, np.int64).cumsum(axis=1).T)
+            origin.append(_expanded(piece.origin, where))
+        yield _track(id, first, np.concatenate(rows), np.concatenate(origin), where)
 
 
 def _track(
-    id: int, first: int, boxes: NDArray[np.int64], landmarks: NDArray[np.int64], scores: NDArray[np.int64],
-    origin: NDArray[Any], person: int, notes: list[str], where: str,
+    id: int, first: int, rows: NDArray[np.int64], origin: NDArray[Any], where: str, person: int = 0,
+    notes: Sequence[str] = (),
 ) -> Track:  # fmt: skip
-    count = len(boxes)
-    shapes = (boxes.shape, landmarks.shape, scores.shape, origin.shape)
-    if count == 0 or shapes != ((count, 4), (count, 5, 2), (count,), (count,)):
-        raise InputError(f"{where}: the columns are empty or of different lengths {shapes}")
-    furthest = max(np.abs(boxes).max(), np.abs(landmarks).max())
-    if furthest > _FURTHEST * PER_PIXEL:
+    """A track of whole numbers [n,15], in the units of the file, checked."""
+    boxes = rows[:, :4]
+    if not len(rows) or origin.shape != (len(rows),):
+        raise InputError(f"{where}: the columns are empty or of different lengths")
+    if np.abs(rows[:, :14]).max() > _FURTHEST * 10:
         raise InputError(f"{where}: a point lies more than {_FURTHEST} px away")
-    if not (boxes[:, :2] < boxes[:, 2:]).all():
-        row = int(np.argmin((boxes[:, :2] < boxes[:, 2:]).all(axis=1)))
-        raise InputError(f"{where}: the box of frame {first + row} has no area")
-    if origin.min() < 0 or origin.max() > PADDED:
-        raise InputError(f"{where}: origin is 0 (seen), 1 (filled) or 2 (padded), not {origin.min()}…{origin.max()}")
-    if id < 1 or first < 0 or person < 0:
-        raise InputError(f"{where}: ids count from 1, frames and people from 0")
+    if not (solid := (boxes[:, :2] < boxes[:, 2:]).all(axis=1)).all():
+        raise InputError(f"{where}: the box of frame {first + int(np.argmin(solid))} has no area")
+    values = (rows / _UNITS).astype(np.float32)
     return Track(
-        id, first, (boxes / PER_PIXEL).astype(np.float32), (landmarks / PER_PIXEL).astype(np.float32),
-        (scores / PER_SCORE).astype(np.float32), origin.astype(np.uint8), person, notes,
+        id, first, values[:, :4], values[:, 4:14].reshape(-1, 5, 2), values[:, 14], origin.astype(np.uint8), person,
+        list(notes),
     )  # fmt: skip
 
 
-def _whole(values: ArrayLike, unit: int, where: str = "a track") -> NDArray[np.int64]:
-    scaled = np.asarray(values, np.float64) * unit
-    if not np.isfinite(scaled).all() or (np.abs(scaled) > 1e15).any():
-        raise InputError(f"{where}: a number is NaN or infinite")
+def _whole(track: Track) -> NDArray[np.int64]:
+    """The rows of a track as the file holds them: [n,15]."""
+    parts = [track.boxes, np.reshape(track.landmarks, (-1, 10)), np.reshape(track.scores, (-1, 1))]
+    if {len(part) for part in parts} != {len(track.origin)}:
+        raise InputError(f"track {track.id}: the columns are of different lengths")
+    scaled = np.concatenate(parts, axis=1, dtype=np.float64) * _UNITS
+    if not (np.abs(scaled) < 1e15).all():
+        raise InputError(f"track {track.id}: a number is NaN or infinite")
     return np.rint(scaled).astype(np.int64)
 
 
-def _differences(column: NDArray[np.int64]) -> list[int]:
-    return np.diff(column, prepend=0).tolist()
-
-
 def _runs(values: NDArray[Any]) -> list[list[int]]:
-    edges = np.flatnonzero(np.diff(values)) + 1
-    starts = np.concatenate([[0], edges]).astype(np.int64)[: len(values)]
-    lengths = np.diff(starts, append=len(values))
-    return [[int(values[start]), int(length)] for start, length in zip(starts, lengths, strict=True)]
+    return [[int(value), len(list(run))] for value, run in groupby(values.tolist())]
 
 
-def _expanded(runs: Any, where: str) -> NDArray[np.int64]:
-    pairs = _integers(runs).reshape(-1, 2)
-    if (pairs[:, 1] < 1).any() or (pairs[:, 1] > MAX_FRAMES).any() or pairs[:, 1].sum() > MAX_FRAMES:
-        raise InputError(f"{where}: the lengths of the runs are not between 1 and {MAX_FRAMES} in all")
-    return np.repeat(pairs[:, 0], pairs[:, 1])
-
-
-def _integers(values: Any, most: int = 2**53) -> NDArray[np.int64]:
-    array = np.asarray(values)
-    if array.size == 0:
-        return array.astype(np.int64)
-    if array.dtype.kind != "i":
-        raise ValueError("whole numbers are wanted")
-    if array.max() > most or array.min() < -most:
-        raise ValueError("a number is too large")
-    return array.astype(np.int64)
+def _expanded(runs: Sequence[tuple[int, int]], where: str) -> NDArray[np.int64]:
+    values, lengths = np.array(runs, np.int64).reshape(-1, 2).T
+    if lengths.sum() > MAX_FRAMES:
+        raise InputError(f"{where}: the lengths of the runs are more than {MAX_FRAMES} in all")
+    return np.repeat(values, lengths)
 
 
 def _line(file: BinaryIO, tree: dict[str, Any]) -> None:
@@ -299,9 +268,9 @@ class _TrackEntry(Strict):
 
 
 class _Document(Strict):
-    """project.json."""
+    """project.json: a `Project` but for the rows of its tracks and the times."""
 
-    schema_: str = Field(alias="schema")
+    schema_: str = Field(PROJECT_SCHEMA, alias="schema")
     analysis: str
     source: Source
     settings: dict[str, Any] = Field(default_factory=dict)
@@ -309,6 +278,9 @@ class _Document(Strict):
     decisions: Decisions = Decisions()
     regions: tuple[Region, ...] = ()
     tracks: tuple[_TrackEntry, ...] = ()
+
+
+_SHARED = sorted(set(_Document.model_fields) - {"schema_", "tracks"})
 
 
 class _DecisionsFile(Strict):
@@ -353,11 +325,17 @@ class Project:
         object.__setattr__(self, "tracks", tuple(rounded(track) for track in self.tracks))
         self._check()
 
-    @property
+    @cached_property
     def times(self) -> NDArray[np.float64]:
         """[frames] seconds from the first frame on."""
         base = Fraction(self.source.time_base)
         return (self.pts - self.pts[:1]).astype(np.float64) * base.numerator / base.denominator
+
+    @property
+    def rate(self) -> float:
+        """Frames per second on average; 25 where that cannot be told."""
+        times = self.times
+        return float((len(times) - 1) / times[-1]) if len(times) > 1 and times[-1] > 0 else 25.0
 
     @property
     def people(self) -> dict[int, list[Track]]:
@@ -439,14 +417,11 @@ class Project:
 
     def save_document(self, folder: str | os.PathLike[str]) -> None:
         """Write project.json alone: enough after decisions, links, regions or settings changed."""
-        document = _Document(
-            schema_=PROJECT_SCHEMA, analysis=self.analysis, source=self.source, settings=dict(self.settings),
-            cuts=self.cuts, decisions=self.decisions, regions=self.regions,
-            tracks=tuple(
-                _TrackEntry(id=t.id, person=t.person, first=t.first, last=t.last, notes=tuple(t.notes))
-                for t in self.tracks
-            ),
-        )  # fmt: skip
+        tracks = [
+            _TrackEntry(id=t.id, person=t.person, first=t.first, last=t.last, notes=tuple(t.notes)) for t in self.tracks
+        ]
+        shared = {name: getattr(self, name) for name in _SHARED}
+        document = _Document(**{**shared, "settings": dict(self.settings), "tracks": tuple(tracks)})
         text = to_text(document.model_dump(mode="json", by_alias=True))
         with write_private(Path(folder) / PROJECT_FILE, overwrite=True) as file:
             file.write(text.encode(errors="replace"))
@@ -461,66 +436,52 @@ class Project:
         pts, analysis, rows = read_tracks(path.with_name(TRACKS_FILE))
         if analysis != document.analysis:
             raise InputError(f"{where}: does not belong to the {TRACKS_FILE} beside it; analyse the film again")
-        entries = {entry.id: entry for entry in document.tracks}
-        if len(entries) < len(document.tracks):
-            raise InputError(f"{where}: the track {_repeated(t.id for t in document.tracks)} is listed twice")
-        tracks: list[Track] = []
+        if twice := _repeated(entry.id for entry in document.tracks):
+            raise InputError(f"{where}: the track {twice} is listed twice")
+        entries, tracks = {entry.id: entry for entry in document.tracks}, []
         for track in rows:
-            entry = entries.get(track.id)
+            entry = entries.pop(track.id, None)
             if entry is None or (entry.first, entry.last) != (track.first, track.last):
                 raise InputError(
                     f"{where}: track {track.id} is not in frames {track.first}…{track.last} here, as {TRACKS_FILE} says"
                 )
             tracks.append(replace(track, person=entry.person, notes=list(entry.notes)))
-        missing = sorted(set(entries) - {track.id for track in tracks})
-        if missing:
-            raise InputError(f"{where}: track {missing[0]} has no rows in {TRACKS_FILE}; analyse the film again")
+        if entries:
+            raise InputError(f"{where}: track {min(entries)} has no rows in {TRACKS_FILE}; analyse the film again")
         with _naming(where):
-            return cls(
-                document.source, pts, tracks, document.settings, document.cuts, document.decisions, document.regions,
-                document.analysis,
-            )  # fmt: skip
+            return cls(pts=pts, tracks=tracks, **{name: getattr(document, name) for name in _SHARED})
 
     def _check(self) -> None:
-        frames, ids = len(self.pts), {track.id for track in self.tracks}
-        if len(ids) < len(self.tracks):
-            raise _Inconsistent(f"two tracks have the id {_repeated(track.id for track in self.tracks)}")
-        for track in self.tracks:
-            if track.last >= frames:
-                raise _Inconsistent(f"track {track.id} reaches frame {track.last} of a film of {frames} frames")
+        frames, ids = len(self.pts), [track.id for track in self.tracks]
+        if twice := _repeated(ids):
+            raise InputError(f"two tracks have the id {twice}")
+        ends = [(f"track {track.id}", track.last) for track in self.tracks]
+        ends += [(f"region {number}", region.last) for number, region in enumerate(self.regions, start=1)]
+        for what, last in ends:
+            if last >= frames:
+                raise InputError(f"{what} reaches frame {last} of a film of {frames} frames")
         if list(self.cuts) != sorted(set(self.cuts)) or any(not 0 < cut < frames for cut in self.cuts):
-            raise _Inconsistent(f"cuts must ascend and lie between 1 and {frames - 1}")
-        for number, region in enumerate(self.regions, start=1):
-            if region.last >= frames:
-                raise _Inconsistent(f"region {number} reaches frame {region.last} of a film of {frames} frames")
+            raise InputError(f"cuts must ascend and lie between 1 and {frames - 1}")
         rules, people = self.decisions, {track.person for track in self.tracks if track.person}
         spans = rules.spans
         _check_known("person", [*rules.people, *(rules.only or ()), *(s.person for s in spans if s.person)], people)
-        _check_known("track", [*rules.tracks, *(s.track for s in spans if s.track)], ids)
-
-
-class _Inconsistent(InputError):
-    """Something in a project does not fit the rest of it."""
-
-    def __init__(self, problem: str) -> None:
-        super().__init__(f"the project: {problem}")
-        self.problem = problem
+        _check_known("track", [*rules.tracks, *(s.track for s in spans if s.track)], set(ids))
 
 
 @contextmanager
 def _naming(where: str) -> Iterator[None]:
     try:
         yield
-    except _Inconsistent as error:
-        raise InputError(f"{where}: {error.problem}") from None
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
 
 
 def _check_known(kind: str, named: Iterable[int], known: set[int]) -> None:
     for number in named:
         if number not in known:
             there = f"there are {min(known)}…{max(known)}" if known else "there are none"
-            raise _Inconsistent(f"speaks of {kind} {number}, which is not in the project; {there}")
+            raise InputError(f"speaks of {kind} {number}, which is not in the project; {there}")
 
 
-def _repeated(numbers: Iterable[int]) -> int:
-    return Counter(numbers).most_common(1)[0][0]
+def _repeated(numbers: Iterable[int]) -> int | None:
+    return next((number for number, count in Counter(numbers).items() if count > 1), None)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +19,23 @@ from ficgan.anonymizers import Images
 from ficgan.anonymizers.modes import Methods, aligned_crop, cover, paste_aligned, placement
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceModel, Sight
-from ficgan.faces import Face, FaceDetector, Paste, Recognizer, blur_face, mosaic_face, solid_mask
+from ficgan.faces import (
+    Face,
+    FaceDetector,
+    Paste,
+    Recognizer,
+    blur_face,
+    get_recognizer,
+    mosaic_face,
+    solid_mask,
+)
+from ficgan.faces.pyramid import PyramidDetector
 from ficgan.policy import Attempt, Policy, covered
 from ficgan.video.media import Frame
+from ficgan.video.people import People
 from ficgan.video.settings import VideoSettings
 
-__all__ = ["LEAST_FACE", "Appearance", "Cast", "Covers", "FrameJob", "Renderer", "VideoTools", "hides"]
+__all__ = ["LEAST_FACE", "Appearance", "Cast", "Covers", "Films", "FrameJob", "Renderer", "VideoTools", "hides"]
 
 LEAST_FACE = 0.9
 """Share of a track's box that is the face. It holds the smoothed and the seen place and a margin: in three films it was
@@ -91,12 +102,6 @@ def hides(mask: NDArray[np.float32], face: Face, coverage: float, outline: NDArr
 Image = NDArray[np.uint8]
 
 
-class _NewFace(NamedTuple):
-    paste: Paste
-    outline: NDArray[np.float32] | None
-    """Of the source's mesh in this frame."""
-
-
 @dataclass(frozen=True, eq=False)
 class VideoTools:
     """What redacts a film."""
@@ -112,6 +117,68 @@ class VideoTools:
     """Diversity, so that the people of a film do not become clones of one mean face."""
     methods: Methods = field(default_factory=Methods)
     """Anonymisers for the modes that name one."""
+
+
+@dataclass(eq=False)
+class Films:
+    """What all films of one `Deidentifier` share: settings, tools, and the people known from earlier films.
+
+    Args:
+        model: None where nothing is generated.
+        detector, recognizer, policy, mode, methods, mask_scale: as of the `Deidentifier`.
+        layer: i of new faces.
+        psi: diversity ψ; None: what the model does best with.
+        thorough: search frames at all scales.
+    """
+
+    model: FaceModel | None
+    detector: FaceDetector
+    recognizer: Recognizer | None
+    policy: Policy
+    mode: str
+    methods: Methods
+    mask_scale: float
+    layer: int
+    psi: float | None
+    thorough: bool = False
+    _people: People | None = None
+
+    def settings(self, **changes: Any) -> VideoSettings:
+        """The usual settings with this mode, and what is changed."""
+        verify = "sampled" if self.policy.verify else "off"
+        return VideoSettings(**{"mode": self.mode, "mask_scale": self.mask_scale, "verify": verify, **changes})
+
+    def tools(self, settings: VideoSettings, *, generate: bool = True, trusted: bool = False) -> VideoTools:
+        """Detector, recogniser and model for a film.
+
+        Args:
+            settings: whose mode says whether the model is needed.
+            generate: False where faces are only looked for.
+            trusted: whether the mode comes from the caller; one from a file may not run programs.
+
+        Raises:
+            UsageError: faces are to be generated and there is no model.
+        """
+        if self.recognizer is None:  # people are told apart even where results are not verified
+            self.recognizer = get_recognizer("auto")
+        if generate and settings.mode == "ficgan" and self.model is None:
+            raise UsageError(f"this Deidentifier was made for mode {self.mode} and has no model; make one for ficgan")
+        psi = self.psi if self.psi is not None else 0.0 if self.model is None else self.model.auto_psi(2)
+        # A photo is searched at several scales; a film has many looks at the same face.
+        once = isinstance(self.detector, PyramidDetector) and not self.thorough
+        detector = self.detector.once() if once else self.detector  # type: ignore[attr-defined]
+        methods = self.methods.trusting(settings.mode) if trusted else self.methods
+        return VideoTools(detector, self.recognizer, self.model, self.policy, self.layer, psi, methods)
+
+    def linked(self, settings: VideoSettings) -> People | None:
+        """People known from the earlier films, where they are to be linked."""
+        if settings.link != "job":
+            return None
+        if self._people is None:
+            recognizer = self.tools(settings, generate=False).recognizer
+            assert recognizer is not None
+            self._people = People.of(recognizer, "job")
+        return self._people
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +233,8 @@ class Renderer:
         """The same for each frame of the last call."""
         self.unread = 0
         """Faces of single frames that got the fallback, as the model could not read them there or nearby."""
-        self._lost: dict[int, list[float]] = {}
+        self._lost: dict[int, float] = {}
+        """Track → second at which it could last not be read."""
         self._reader = None if tools.face_model is None else _Reader(tools.face_model, reach)
         self.covers = Covers(tools.methods, settings, tools.policy.coverage)
         model = tools.face_model
@@ -186,9 +254,9 @@ class Renderer:
         generated = self._generate(jobs, around)
         self.tally = []
         images = []
-        for job, pastes in zip(jobs, generated, strict=True):
+        for job in jobs:
             self.tally.append(Counter())
-            images.append(self._compose(job, pastes))
+            images.append(self._compose(job, generated))
             self.counts += self.tally[-1]
         return images
 
@@ -220,106 +288,91 @@ class Renderer:
 
     # -- new faces --------------------------------------------------------------------------------------------------
 
-    def _generate(self, jobs: Sequence[FrameJob], around: Sequence[FrameJob]) -> list[dict[int, _NewFace]]:
-        pastes: list[dict[int, _NewFace]] = [{} for _ in jobs]
+    def _generate(self, jobs: Sequence[FrameJob], around: Sequence[FrameJob]) -> dict[_Key, _NewFace]:
         model, reader = self.tools.face_model, self._reader
         if model is None or reader is None:
-            return pastes
-        wanted = self._steady(jobs, reader.read(jobs, around))
-        people = [jobs[j].appearances[a].person for j, a, _ in wanted]
-        for person in dict.fromkeys(people):
+            return {}
+        faces = self._steady(reader.read(jobs, around))
+        for person in dict.fromkeys(face.person for face in faces):
             if person not in self.casts:
-                rows = [sight.z_id for (_, _, sight), owner in zip(wanted, people, strict=True) if owner == person]
-                self.cast(person, np.mean(rows, 0, keepdims=True, dtype=np.float32))
-        pending = list(range(len(wanted)))
-        while pending:
-            pending = [n for n in pending if self.casts[people[n]].styles is not None]
-            if not pending:
-                break
-            styles = np.concatenate([_styles(self.casts[people[n]]) for n in pending])
-            for n, made in zip(pending, model.render(styles, [wanted[n][2] for n in pending]), strict=True):
-                j, a, sight = wanted[n]
-                paste = model.paste(jobs[j].frame.image, sight, made, mask_scale=self.settings.mask_scale)
-                pastes[j][a] = _NewFace(paste, sight.outline)
+                codes = [face.sight.z_id for face in faces if face.person == person]
+                self.cast(person, np.mean(codes, 0, keepdims=True, dtype=np.float32))
+        pending = faces
+        while pending := [face for face in pending if self.casts[face.person].styles is not None]:
+            styles = np.concatenate([self.casts[face.person].styles for face in pending])
+            for face, made in zip(pending, model.render(styles, [face.sight for face in pending]), strict=True):
+                face.paste = model.paste(face.frame.image, face.sight, made, mask_scale=self.settings.mask_scale)
             # A person the gate still knows is cast anew, and all their faces of this chunk are made again.
-            known = self._recognised(jobs, wanted, people, pastes)
+            known = self._recognised(faces)
             self.recast(known)
-            for n in range(len(wanted)):
-                if people[n] in known and self.casts[people[n]].styles is None:
-                    j, a, _ = wanted[n]
-                    pastes[j].pop(a, None)
-            pending = [n for n in range(len(wanted)) if people[n] in known]
-        return pastes
+            pending = [face for face in faces if face.person in known]
+            for face in pending:
+                face.paste = None
+        return {face.key: face for face in faces if face.paste is not None}
 
-    def _steady(self, jobs: Sequence[FrameJob], seen: Sequence[tuple[int, int, Sight]]) -> list[tuple[int, int, Sight]]:
+    def _steady(self, seen: Sequence[_NewFace]) -> list[_NewFace]:
         """Faces that get a new one: not those that cannot be read, nor what is within `hold` seconds of them."""
-        lost: dict[int, list[float]] = {}
-        for j, a, sight in seen:
-            if sight.problem:
-                lost.setdefault(jobs[j].appearances[a].track, []).append(jobs[j].frame.time)
-        kept = []
-        for j, a, sight in seen:
-            track, now = jobs[j].appearances[a].track, jobs[j].frame.time
-            times = [*lost.get(track, ()), *self._lost.get(track, ())]
-            if not sight.problem and all(abs(now - time) > self.settings.hold for time in times):
-                kept.append((j, a, sight))
+        lost: dict[int, list[float]] = {track: [time] for track, time in self._lost.items()}
+        for face in seen:
+            if face.sight.problem:
+                lost.setdefault(face.track, []).append(face.frame.time)
+        kept = [
+            face for face in seen
+            if not face.sight.problem
+            and all(abs(face.frame.time - time) > self.settings.hold for time in lost.get(face.track, ()))
+        ]  # fmt: skip
         self.unread += len(seen) - len(kept)
-        self._lost = {track: times[-1:] for track, times in {**self._lost, **lost}.items()}
+        self._lost = {track: times[-1] for track, times in lost.items()}
         return kept
 
-    def _recognised(
-        self, jobs: Sequence[FrameJob], wanted: Sequence[tuple[int, int, Sight]], people: Sequence[str],
-        pastes: list[dict[int, _NewFace]],
-    ) -> set[str]:  # fmt: skip
+    def _recognised(self, faces: Sequence[_NewFace]) -> set[str]:
         gate = self.tools.recognizer
-        if gate is None or not self.tools.policy.verify:
-            return set()
         known: set[str] = set()
-        for n, (j, a, _) in enumerate(wanted):
-            job, cast = jobs[j], self.casts[people[n]]
-            appearance, new = job.appearances[a], pastes[j].get(a)
-            last = cast.checked.get(appearance.track)
-            if new is None or people[n] in known:
+        if gate is None or not self.tools.policy.verify:
+            return known
+        for face in faces:
+            cast, now = self.casts[face.person], face.frame.time
+            last = cast.checked.get(face.track)
+            if face.paste is None or face.person in known:
                 continue
-            if last is not None and 0 <= job.frame.time - last < self.settings.check:
+            if last is not None and 0 <= now - last < self.settings.check:
                 continue
-            cast.checked[appearance.track] = job.frame.time
-            marks = appearance.face.landmarks[None]
-            before, after = gate.embed(job.frame.image, marks)[0], gate.embed(new.paste.image, marks)[0]
+            cast.checked[face.track] = now
+            marks = face.appearance.face.landmarks[None]
+            before, after = gate.embed(face.frame.image, marks)[0], gate.embed(face.paste.image, marks)[0]
             distance = float(gate.distance(before, after))
             cast.distance = distance if cast.distance is None else min(cast.distance, distance)
             # Between two readings the face moves; a margin keeps the frames that are not read on the safe side.
             if gate.is_match(before, after) or distance < self.settings.margin * gate.match_threshold:
-                known.add(people[n])
+                known.add(face.person)
         return known
 
     # -- pictures ---------------------------------------------------------------------------------------------------
 
-    def _compose(self, job: FrameJob, generated: dict[int, _NewFace]) -> Image:
-        source = job.frame.image
+    def _compose(self, job: FrameJob, generated: dict[_Key, _NewFace]) -> Image:
+        source, settings = job.frame.image, self.settings
         if not job.regions and all(appearance.mode == "keep" for appearance in job.appearances):
             self._count("kept", len(job.appearances))
             return source
         out, coverage = source.copy(), self.tools.policy.coverage
+        faces = [(appearance, generated.get((appearance.track, job.frame.index))) for appearance in job.appearances]
         # Largest last, as the nearer face hides the farther one; covers after generated faces, which must not poke out.
-        order = sorted(range(len(job.appearances)), key=lambda a: (a not in generated, _area(job.appearances[a].face)))
-        for a in order:
-            appearance, new = job.appearances[a], generated.get(a)
+        for appearance, new in sorted(faces, key=lambda pair: (pair[1] is None, _area(pair[0].face))):
+            face, paste = appearance.face, new and new.paste
             if appearance.mode == "keep":
                 self._count("kept")
-            elif new is not None and hides(new.paste.mask, appearance.face, coverage, new.outline):
-                _overlay(new.paste, out)
+            elif new and paste and hides(paste.mask, face, coverage, new.sight.outline):
+                _overlay(paste, out)
                 self._count("generated")
-            elif new is not None and hides(new.paste.mask, _scaled(appearance.face, 0.5), coverage):
+            elif paste and hides(paste.mask, _scaled(face, 0.5), coverage):
                 # The place is known roughly: what the new face leaves of the box is covered like a pad.
-                under = self.settings.pad_mode
-                under = self.settings.fallback if under == "ficgan" else under
-                self.covers(out, _scaled(appearance.face, 0.8), under)  # covers reach 1.3 times as far
-                _overlay(new.paste, out)
+                under = settings.fallback if settings.pad_mode == "ficgan" else settings.pad_mode
+                self.covers(out, _scaled(face, 0.8), under)  # covers reach 1.3 times as far
+                _overlay(paste, out)
                 self._count("generated")
             else:
-                mode = self.settings.fallback if appearance.mode == "ficgan" else appearance.mode
-                self._count(self.covers(out, appearance.face, mode, appearance.person))
+                mode = settings.fallback if appearance.mode == "ficgan" else appearance.mode
+                self._count(self.covers(out, face, mode, appearance.person))
         for box, mode in job.regions:
             self.covers(out, Face(box, np.zeros((5, 2), np.float32), 0.0), mode)
             self._count("region")
@@ -329,59 +382,75 @@ class Renderer:
         self.tally[-1][what] += number
 
 
+_Key = tuple[int, int]
+"""Track and frame."""
+
+
+@dataclass(eq=False)
+class _NewFace:
+    """A face that shall be generated."""
+
+    frame: Frame
+    appearance: Appearance
+    sight: Sight
+    paste: Paste | None = None
+
+    @property
+    def track(self) -> int:
+        return self.appearance.track
+
+    @property
+    def person(self) -> str:
+        return self.appearance.person
+
+    @property
+    def key(self) -> _Key:
+        return self.track, self.frame.index
+
+
 class _Reader:
     """Source faces of a film as the model sees them, their place and light smoothed over time in both directions."""
 
     def __init__(self, model: FaceModel, reach: int) -> None:
         self.model, self.reach = model, reach
-        self._found: dict[tuple[int, int], Any] = {}
-        """(track, frame) → what the model found there."""
-        self._sights: dict[tuple[int, int], Sight] = {}
+        self._found: dict[_Key, Any] = {}
+        """What the model found there."""
+        self._sights: dict[_Key, Sight] = {}
 
-    def read(self, jobs: Sequence[FrameJob], around: Sequence[FrameJob]) -> list[tuple[int, int, Sight]]:
-        """Number of the job, number of the appearance and sight of each face that shall be generated."""
+    def read(self, jobs: Sequence[FrameJob], around: Sequence[FrameJob]) -> list[_NewFace]:
+        """The faces of the jobs that shall be generated."""
         first, last, reach = jobs[0].frame.index, jobs[-1].frame.index, self.reach
-        faces = {
-            (appearance.track, job.frame.index): (job.frame.image, appearance.face)
+        shown = {
+            (appearance.track, job.frame.index): (job.frame, appearance)
             for job in sorted([*jobs, *around], key=lambda job: job.frame.index)
             for appearance in job.appearances
             if appearance.mode == "ficgan"
         }
+        faces = {key: (frame.image, appearance.face) for key, (frame, appearance) in shown.items()}
         new = [key for key in faces if key not in self._found]
         self._found |= zip(new, self.model.find([faces[key] for key in new]), strict=True)
         new = [key for key in faces if key not in self._sights and first - reach <= key[1] <= last + reach]
         smoothed = [self.model.smoothed(*self._window(self._found, key)) for key in new]
         self._sights |= zip(new, self.model.see([faces[key] for key in new], smoothed), strict=True)
-        sights = []
-        for j, job in enumerate(jobs):
-            for a, appearance in enumerate(job.appearances):
-                if appearance.mode == "ficgan":
-                    key = (appearance.track, job.frame.index)
-                    sights.append((j, a, self.model.steadied(*self._window(self._sights, key))))
+        wanted = [
+            _NewFace(frame, appearance, self.model.steadied(*self._window(self._sights, key)))
+            for key, (frame, appearance) in shown.items()
+            if first <= key[1] <= last
+        ]
         end = max(frame for _, frame in faces) if faces else last  # a film that is drawn again begins anew
         self._found = {key: mesh for key, mesh in self._found.items() if last - 2 * reach < key[1] <= end}
         self._sights = {key: sight for key, sight in self._sights.items() if last - reach < key[1] <= end}
-        return sights
+        return wanted
 
-    def _window(self, rows: dict[tuple[int, int], Any], key: tuple[int, int]) -> tuple[list[Any], int]:
+    def _window(self, rows: dict[_Key, Any], key: _Key) -> tuple[list[Any], int]:
+        """What is known of a track without a gap around a frame, and the place of the frame in it."""
         track, frame = key
-        window = [rows[key]]
-        at = 0
-        for step in (-1, 1):
-            for away in range(1, self.reach + 1):
-                if (track, frame + step * away) not in rows:
-                    break
-                if step < 0:
-                    window.insert(0, rows[track, frame - away])
-                    at += 1
-                else:
-                    window.append(rows[track, frame + away])
-        return window, at
-
-
-def _styles(cast: Cast) -> NDArray[np.float32]:
-    assert cast.styles is not None
-    return cast.styles
+        first = last = frame
+        while frame - first < self.reach and (track, first - 1) in rows:
+            first -= 1
+        while last - frame < self.reach and (track, last + 1) in rows:
+            last += 1
+        return [rows[track, n] for n in range(first, last + 1)], frame - first
 
 
 def _area(face: Face) -> float:

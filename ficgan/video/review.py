@@ -10,10 +10,12 @@ import base64
 import hashlib
 import io
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import numpy as np
@@ -21,16 +23,18 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers.modes import HIDING, shown
 from ficgan.errors import InputError, UsageError
-from ficgan.video.decisions import Decider, Decision
 from ficgan.video.folders import to_text, write_private
 from ficgan.video.project import DECISIONS_SCHEMA, Project
 from ficgan.video.read import VideoSource
-from ficgan.video.settings import VideoSettings
+from ficgan.video.settings import Decision, VideoSettings
 from ficgan.video.tracks import FILLED, PADDED, SEEN, Track
 
 __all__ = ["SCRIPT", "STYLE", "faces_of_tracks", "remarks", "review_page", "save_thumbnails", "write_review"]
 
-SCRIPT, STYLE = (files("ficgan.video").joinpath(name).read_text("utf-8") for name in ("review.js", "review.css"))
+_FILES = files("ficgan.video")
+SCRIPT, STYLE = (_FILES.joinpath(name).read_text("utf-8") for name in ("review.js", "review.css"))
+_PAGE = _FILES.joinpath("review.html").read_text("utf-8")
+_PARTS = dict(re.findall(r"^<!-- (\w+) -->\n(.*?)\n(?=<!-- |\Z)", _PAGE, re.M | re.S))
 Image = NDArray[np.uint8]
 THUMBNAIL_HEIGHT = 96
 MOST_THUMBNAILS = 6
@@ -90,16 +94,28 @@ def write_review(folder: str | os.PathLike[str], project: Project) -> Path:
     return path
 
 
+class _Html(str):
+    """Text that is HTML already."""
+
+
+def _html(part: str, **values: str | int | list[_Html]) -> _Html:
+    """A part of review.html with its gaps filled; what is no HTML is escaped."""
+
+    def text(value: str | int | list[_Html]) -> str:
+        if isinstance(value, list):
+            return "".join(value)
+        return value if isinstance(value, _Html) else escape(str(value))
+
+    return _Html(Template(_PARTS[part]).substitute({name: text(value) for name, value in values.items()}))
+
+
+def _flag(word: str, on: bool) -> _Html:
+    return _Html(f" {word}" if on else "")
+
+
 def review_page(project: Project, pictures: Mapping[int, Sequence[tuple[str, str]]]) -> str:
     """The page as text; `pictures` are addresses by track, relative to the page, with what they show."""
-    source, decisions = project.source, project.decisions
-    times, decider = project.times, project.decider()
-    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
-    policy = (
-        f"script-src 'sha256-{digest}'; style-src 'unsafe-inline'; connect-src 'none'; object-src 'none'; "
-        "frame-src 'none'; base-uri 'none'; form-action 'none'"
-    )
-    people = project.people
+    source, decisions, times, people = project.source, project.decisions, project.times, project.people
     facts = (
         f"{source.width}×{source.height}, {_count(len(times), 'frame')}, {_clock(_end(times))}; "
         f"{_count(len([p for p in people if p]), 'person', 'people')}, {_count(len(project.tracks), 'track')}, "
@@ -109,40 +125,59 @@ def review_page(project: Project, pictures: Mapping[int, Sequence[tuple[str, str
         name: [rule.model_dump(mode="json", by_alias=True) for rule in getattr(decisions, name)]
         for name in ("spans", "boxes")
     }
-    selecting = " checked" if decisions.only is not None else ""
-    return "\n".join(
-        [
-            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<meta name="referrer" content="no-referrer">',
-            f"<title>Review of {escape(source.name)}</title>\n<style>{STYLE}</style>\n</head>",
-            f'<body data-schema="{DECISIONS_SCHEMA}" data-analysis="{escape(project.analysis)}">',
-            f"<h1>Review of {escape(source.name)}</h1>\n<p>{escape(facts)}</p>",
-            '<p class="warning"><strong>This folder holds source faces.</strong> Do not pass it on; remove it with '
-            "<code>ficgan purge</code> when the film is finished. Kept faces identify people, and so do voices.</p>",
-            *(f'<p class="note">{escape(note)}</p>' for note in source.notes),
-            f'<div class="timeline">{_timeline(project, decider)}</div>',
-            "<p><small>Blue: the detector saw the face; light blue: filled between two sightings; grey: padded before "
-            "or after; red line: kept as it is; vertical lines: cuts.</small></p>",
-            '<div class="controls"><label>Everybody: <select id="film-default" data-kind="film" data-field="default">'
-            f"{_options(decisions.default)}</select></label>",
-            f'<label><input type="checkbox" id="film-selecting" data-kind="film" data-field="selecting"{selecting}> '
-            "hide only the people ticked “hide”, keep everybody else</label></div>",
-            *(_person(project, person, tracks, pictures, times) for person, tracks in people.items()),
-            *_regions(project),
-            "<section><h2>Time spans and boxes</h2><p><small>A span in seconds on everybody, a person or a track: "
-            '<code>{"mode": "keep", "from": 12.5, "to": 20, "track": 3, "reason": "…"}</code>. A box in which faces '
-            'are kept: <code>{"box": [0, 0, 640, 360], "reason": "…"}</code>. A span on a track is stronger than its '
-            "track, that than its person, that than boxes and spans on everybody.</small></p>",
-            f'<textarea id="rules" aria-label="Time spans and boxes">\n{escape(to_text(rules))}</textarea></section>',
-            '<section><h2>Decisions</h2><p id="problem" role="alert"></p>',
-            '<textarea id="result" readonly aria-label="decisions.json">\n</textarea>',
-            '<p><button id="download" type="button">Download decisions.json</button> <small>or copy the text above '
-            "into a file of this name.</small></p></section>",
-            f"<script>{SCRIPT}</script>\n</body>\n</html>\n",
-        ]
-    )
+    regions = [_html("region", first=r.first, last=r.last, mode=r.mode, reason=r.reason) for r in project.regions]
+    return _html(
+        "page", digest=base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode(), name=source.name,
+        style=_Html(STYLE), script=_Html(SCRIPT), schema=DECISIONS_SCHEMA, analysis=project.analysis, facts=facts,
+        notes=[_html("note", text=note) for note in source.notes], timeline=_timeline(project),
+        options=_options(decisions.default), selecting=_flag("checked", decisions.only is not None),
+        people=[_person(project, person, tracks, pictures) for person, tracks in people.items()],
+        regions=_html("regions", lines=regions) if regions else "", rules=to_text(rules),
+    )  # fmt: skip
+
+
+def _person(
+    project: Project, person: int, tracks: Sequence[Track], pictures: Mapping[int, Sequence[tuple[str, str]]]
+) -> _Html:
+    decisions = project.decisions
+    first, last = min(track.first for track in tracks), max(track.last for track in tracks)
+    choice = _Html()
+    if person:
+        ticked = decisions.only is not None and person in decisions.only
+        controls = _controls("people", person, decisions.people.get(person), "as everybody")
+        choice = _html("choice", person=person, controls=controls, ticked=_flag("checked", ticked))
+    return _html(
+        "person", person=person, title=f"Person {person}" if person else "Nobody known", controls=choice,
+        facts=f"{_count(len(tracks), 'track')}, {_span(project, first, last)}",
+        tracks=[_track(project, track, pictures.get(track.id, ())) for track in tracks],
+    )  # fmt: skip
+
+
+def _track(project: Project, track: Track, pictures: Iterable[tuple[str, str]]) -> _Html:
+    counts = [f"{int((track.origin == origin).sum())} {name}" for origin, name in _CLASSES.items()]
+    facts = f"{_span(project, track.first, track.last)}, frames {track.first}–{track.last}: {', '.join(counts)}"
+    return _html(
+        "track", id=track.id, person=track.person, facts=facts,
+        images=[_html("image", track=track.id, address=address, word=word) for address, word in pictures],
+        remarks=[_html("remark", text=text) for text in remarks(track, project.settings)],
+        controls=_controls("tracks", track.id, project.decisions.tracks.get(track.id), "as the person"),
+    )  # fmt: skip
+
+
+def _controls(kind: str, number: int, decision: Decision | None, inherit: str) -> _Html:
+    kept = decision is not None and decision.mode == "keep"
+    return _html(
+        "controls", kind=kind, number=number, inherit=inherit, kept=_flag("checked", kept),
+        had=_flag('data-had="1"', decision is not None), reason=decision.reason if decision else "",
+        options=_options("" if decision is None or kept else decision.mode),
+    )  # fmt: skip
+
+
+def _options(chosen: str) -> _Html:
+    modes = HIDING if chosen in ("", *HIDING) else (*HIDING, chosen)
+    return _Html("".join(
+        _html("option", mode=mode, selected=_flag("selected", mode == chosen), word=shown(mode)) for mode in modes
+    ))  # fmt: skip
 
 
 def remarks(track: Track, settings: Mapping[str, object]) -> list[str]:
@@ -164,80 +199,8 @@ def remarks(track: Track, settings: Mapping[str, object]) -> list[str]:
     return found
 
 
-def _person(
-    project: Project, person: int, tracks: Sequence[Track], pictures: Mapping[int, Sequence[tuple[str, str]]],
-    times: NDArray[np.float64],
-) -> str:  # fmt: skip
-    first, last = min(track.first for track in tracks), max(track.last for track in tracks)
-    title = f"Person {person}" if person else "Nobody known"
-    head = (
-        f"<h2>{title}</h2><small>{_count(len(tracks), 'track')}, {_clock(times[first])} – {_clock(times[last])}</small>"
-    )
-    controls = ""
-    if person:
-        only = project.decisions.only
-        ticked = " checked" if only is not None and person in only else ""
-        controls = (
-            f'<div class="controls">{_controls("people", person, project.decisions.people.get(person), "as everybody")}'
-            f'<label><input type="checkbox" id="people-only-{person}" data-kind="people" data-number="{person}" '
-            f'data-field="only"{ticked}> hide (for “hide only”)</label></div>'
-        )
-    cards = "".join(_track(project, track, pictures.get(track.id, ()), times) for track in tracks)
-    return f'<section id="person-{person}">{head}{controls}{cards}</section>'
-
-
-def _track(project: Project, track: Track, pictures: Iterable[tuple[str, str]], times: NDArray[np.float64]) -> str:
-    shown = "".join(
-        f'<img src="{escape(address)}" loading="lazy" alt="track {track.id}, {escape(word)}" title="{escape(word)}">'
-        for address, word in pictures
-    )
-    counts = [f"{int((track.origin == origin).sum())} {name}" for origin, name in _CLASSES.items()]
-    controls = _controls("tracks", track.id, project.decisions.tracks.get(track.id), "as the person")
-    notes = "".join(f' <span class="note">{escape(note)}</span>' for note in remarks(track, project.settings))
-    return (
-        f'<div class="track" id="track-{track.id}">{shown}'
-        f"<div>Track {track.id} <small>{_clock(times[track.first])} – {_clock(times[track.last])}, "
-        f"frames {track.first}–{track.last}: {', '.join(counts)}</small>{notes}</div>"
-        f'<div class="controls">{controls}'
-        f'<label>is person <input type="number" min="0" step="1" id="tracks-link-{track.id}" data-kind="tracks" '
-        f'data-number="{track.id}" data-field="link" data-initial="{track.person}" value="{track.person}"></label>'
-        "</div></div>"
-    )
-
-
-def _controls(kind: str, number: int, decision: Decision | None, inherit: str) -> str:
-    common = f'data-kind="{kind}" data-number="{number}"'
-    kept = decision is not None and decision.mode == "keep"
-    mode = "" if decision is None or kept else decision.mode
-    had = ' data-had="1"' if decision is not None else ""
-    return (
-        f'<label>mode <select id="{kind}-mode-{number}" {common} data-field="mode"{had}>'
-        f'<option value="">{inherit}</option>{_options(mode)}</select></label>'
-        f'<label><input type="checkbox" id="{kind}-keep-{number}" {common} data-field="keep"'
-        f"{' checked' if kept else ''}> keep as it is</label>"
-        f'<label>reason <input type="text" id="{kind}-reason-{number}" {common} data-field="reason" '
-        f'value="{escape(decision.reason if decision else "")}"></label>'
-    )
-
-
-def _options(chosen: str) -> str:
-    modes = HIDING if chosen in ("", *HIDING) else (*HIDING, chosen)
-    words = ((escape(mode), " selected" if mode == chosen else "", escape(shown(mode))) for mode in modes)
-    return "".join(f'<option value="{mode}"{selected}>{word}</option>' for mode, selected, word in words)
-
-
-def _regions(project: Project) -> list[str]:
-    if not project.regions:
-        return []
-    lines = (
-        f"<li>frames {region.first}–{region.last}: {region.mode} {escape(region.reason)}</li>"
-        for region in project.regions
-    )
-    return [f"<section><h2>Regions of project.json, always covered</h2><ul>{''.join(lines)}</ul></section>"]
-
-
-def _timeline(project: Project, decider: Decider) -> str:
-    times, people = project.times, project.people
+def _timeline(project: Project) -> _Html:
+    times, people, decider = project.times, project.people, project.decider()
     scale = _COLUMNS / max(_end(times), 1e-9)
     columns: NDArray[np.int64] = np.maximum.accumulate((times * scale).astype(np.int64).clip(0, _COLUMNS - 1))
     widths = np.diff(columns, append=_COLUMNS).clip(1)  # each frame reaches to the next one
@@ -257,10 +220,10 @@ def _timeline(project: Project, decider: Decider) -> str:
                 for name, at, y in [*bars, ("kept", kept == 0, middle + 4)]
                 if at.any()
             )
-            when = f"{_clock(times[track.first])} – {_clock(times[track.last])}"
+            when = _span(project, track.first, track.last)
             parts.append(f"<g><title>track {track.id}, {when}</title>{lines}</g>")
     size = f"0 0 {_LEFT + _COLUMNS + 4} {height}"
-    return f'<svg viewBox="{size}" role="img" aria-label="Tracks over time">{"".join(parts)}</svg>'
+    return _Html(f'<svg viewBox="{size}" role="img" aria-label="Tracks over time">{"".join(parts)}</svg>')
 
 
 def _painted(columns: NDArray[np.int64], widths: NDArray[np.int64], values: NDArray[Any]) -> NDArray[np.int64]:
@@ -311,6 +274,10 @@ def _clock(seconds: float) -> str:
     tenths = round(float(seconds) * 10)
     minutes, rest = divmod(tenths, 600)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest / 10:04.1f}"
+
+
+def _span(project: Project, first: int, last: int) -> str:
+    return f"{_clock(project.times[first])} – {_clock(project.times[last])}"
 
 
 def _count(number: int, noun: str, plural: str | None = None) -> str:

@@ -1,19 +1,50 @@
-"""What the user asks for: the numbers of video redaction, exemptions and selections."""
+"""What the user asks for: the numbers of video redaction, and what happens to each face, with the reason.
+
+Several rules may concern one face. The strongest wins, in this order:
+
+1. a time span on its track
+2. its track
+3. a time span on its person
+4. its person
+5. boxes, and time spans on everybody
+6. the selection (`only`): known people who are not in it are kept
+7. the default, which always hides
+
+Among rules of the same strength hiding beats keeping, then the later one wins.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    model_serializer,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
-from ficgan.anonymizers.modes import COVERS, HIDING, check_mode, shown
+from ficgan.anonymizers.modes import COVERS, HIDING, check_mode, mode_type, shown
 from ficgan.errors import UsageError
+from ficgan.video.folders import Box, Strict, Text
+from ficgan.video.tracks import Track
 
-__all__ = ["LINKS", "VERIFY", "Link", "Rules", "Verify", "VideoSettings"]
+if TYPE_CHECKING:
+    from ficgan.video.project import Project
+
+__all__ = [
+    "LINKS", "MODES", "VERIFY", "BoxRule", "Decider", "Decision", "Decisions", "Exemption", "HidingMode", "Link",
+    "Mode", "Region", "Rules", "SpanRule", "Verify", "VideoSettings", "edits_of",
+]  # fmt: skip
 
 Link = Literal["none", "file", "job"]
 Verify = Literal["full", "sampled", "off"]
@@ -41,8 +72,7 @@ class VideoSettings:
         mask_scale: size of the replaced region.
         blur: standard deviation of the blur as a fraction of the face's longer side.
         margin: factor of the match threshold under which a generated face counts as still recognised; above 1, as
-        frames
-            between two readings may come nearer to the source.
+            frames between two readings may come nearer to the source.
         check: seconds between two readings of a generated face by the gate while rendering.
         verify: the check of the result: every frame, about one frame a second, or none.
         segment: seconds of film in one part; an interrupted film resumes after its last whole part.
@@ -71,15 +101,12 @@ class VideoSettings:
     embeddings: int = 3
 
     def __post_init__(self) -> None:
-        if self.detect_size < 1 or self.stride < 1 or self.chunk < 1 or self.embeddings < 1:
+        if min(self.detect_size, self.stride, self.chunk, self.embeddings) < 1:
             raise UsageError("detect_size, stride, chunk and embeddings must be at least 1")
-        for name in ("pad", "patience", "small", "turned", "hold", "check"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise UsageError(f"{name} is {value}; give a number of 0 or more")
-        for name in ("mask_scale", "blur", "segment", "margin"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
-                raise UsageError(f"{name} is {getattr(self, name)}; give a number above 0")
+        for name in ("pad", "patience", "small", "turned", "hold", "check", "mask_scale", "blur", "segment", "margin"):
+            value, above = getattr(self, name), name in ("mask_scale", "blur", "segment", "margin")
+            if not (math.isfinite(value) and value >= 0 and (value or not above)):
+                raise UsageError(f"{name} is {value}; give a number {'above 0' if above else 'of 0 or more'}")
         check_mode(self.mode)
         if self.fallback == "ficgan":
             raise UsageError("a face that cannot be generated cannot fall back to ficgan; use solid, blur or mosaic")
@@ -107,3 +134,303 @@ class Rules:
     only: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
     boxes: Sequence[tuple[float, float, float, float]] = ()
     spans: Sequence[tuple[float | None, float | None]] = ()
+
+
+# -- decisions -------------------------------------------------------------------------------------------------------
+
+MODES: tuple[str, ...] = (*HIDING, "keep")
+"""Of our own; names of anonymisers are modes, too."""
+
+
+def _hiding(mode: str) -> str:
+    try:
+        return check_mode(mode)
+    except UsageError as error:  # of a type of its own, for a mode may hold a key that no message should show
+        raise PydanticCustomError("mode", "{reason}", {"reason": str(error)}) from None
+
+
+def _any_mode(mode: str) -> str:
+    return mode if mode == "keep" else _hiding(mode)
+
+
+HidingMode = Annotated[str, AfterValidator(_hiding)]
+Mode = Annotated[str, AfterValidator(_any_mode)]
+
+_TRACK_SPAN, _TRACK, _PERSON_SPAN, _PERSON, _GENERAL, _SELECTION, _DEFAULT = range(7)
+
+
+class _Brief(Strict):
+    """Written without what is not said."""
+
+    @model_serializer(mode="wrap")
+    def _without_gaps(self, handler: Any) -> dict[str, Any]:
+        return {name: value for name, value in handler(self).items() if value not in (None, "", ())}
+
+
+class _Rule(_Brief):
+    mode: Mode
+    reason: Text = ""
+
+
+class Decision(_Rule):
+    """On a person or a track; in the file a bare mode will do: `"3": "keep"`."""
+
+
+class _Timed(_Rule):
+    start: float | None = Field(None, alias="from", ge=0)
+    """First second; None: from the beginning."""
+    end: float | None = Field(None, alias="to", gt=0)
+    """Second it ends before; None: to the end."""
+
+    @model_validator(mode="after")
+    def _forwards(self) -> _Timed:
+        if self.start is not None and self.end is not None and self.start >= self.end:
+            raise ValueError(f"a span from {self.start} to {self.end} s is empty; `from` must be less than `to`")
+        return self
+
+
+class SpanRule(_Timed):
+    """On a time span, of one track, of one person, or of everybody."""
+
+    track: PositiveInt | None = None
+    person: PositiveInt | None = None
+
+    @model_validator(mode="after")
+    def _one_subject(self) -> SpanRule:
+        if self.track is not None and self.person is not None:
+            raise ValueError("a span is on a track or on a person, not on both")
+        if self.start is None and self.end is None:
+            raise ValueError("a span needs `from` or `to`, in seconds")
+        return self
+
+
+class BoxRule(_Timed):
+    """On a region of the picture: keeps faces wholly inside it, or hides those with their centre inside."""
+
+    mode: Mode = "keep"
+    box: Box
+
+
+_Short = Annotated[Decision, BeforeValidator(lambda value: {"mode": value} if isinstance(value, str) else value)]
+
+
+class Decisions(Strict):
+    """All rules of a film."""
+
+    default: HidingMode = "ficgan"
+    only: tuple[PositiveInt, ...] | None = Field(None, min_length=1)
+    """People to hide; everybody else who is known is kept. None: everybody is hidden."""
+    people: dict[PositiveInt, _Short] = Field(default_factory=dict)
+    tracks: dict[PositiveInt, _Short] = Field(default_factory=dict)
+    spans: tuple[SpanRule, ...] = ()
+    boxes: tuple[BoxRule, ...] = ()
+
+    @property
+    def modes(self) -> set[str]:
+        return {rule.mode for rule in _compile(self)} - {"keep"}
+
+
+@dataclass(frozen=True)
+class Exemption:
+    """A rule that keeps faces, and which it kept."""
+
+    rule: str
+    """What it is on, in words."""
+    reason: str
+    start: float | None
+    end: float | None
+    """Seconds; None where it has no bound."""
+    tracks: tuple[int, ...]
+    """Tracks of which it keeps at least one frame."""
+    people: tuple[int, ...]
+    """Their people."""
+    rows: int
+    """Faces of single frames it keeps."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+
+@dataclass(frozen=True, eq=False)
+class _Compiled:
+    """One rule in the common form."""
+
+    level: int
+    mode: Mode
+    name: str
+    reason: str = ""
+    track: int | None = None
+    person: int | None = None
+    start: float | None = None
+    end: float | None = None
+    box: tuple[float, float, float, float] | None = None
+    unless: frozenset[int] | None = None
+    """Of the selection: the people it does not keep."""
+
+    def concerns(self, track: Track) -> bool:
+        if self.unless is not None:
+            return track.person > 0 and track.person not in self.unless
+        return self.track in (None, track.id) and self.person in (None, track.person)
+
+    def fits(self, times: NDArray[np.float64], boxes: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """[n] whether it speaks of a face at these times [n] and boxes [n,4]."""
+        start, end = -math.inf if self.start is None else self.start, math.inf if self.end is None else self.end
+        fits = (start <= times) & (times < end)
+        if self.box is not None:
+            low, high = boxes[:, :2], boxes[:, 2:]
+            if self.mode != "keep":
+                low = high = (low + high) / 2
+            fits &= ((low >= self.box[:2]) & (high <= self.box[2:])).all(axis=1)
+        return fits
+
+    def sentence(self) -> str:
+        if self.unless is not None:
+            return f"Only people {_listed(self.unless)} are hidden; everybody else who is known is kept."
+        subject = f"faces in the {self.name}" if self.box else self.name.removeprefix("span on ")
+        first = "" if self.start is None else f" from {self.start:g} s"
+        last = "" if self.end is None else f" to {self.end:g} s"
+        return _sentence(f"{subject[0].upper()}{subject[1:]}{first}{last}", self.mode, self.reason)
+
+
+def _listed(people: Iterable[int]) -> str:
+    return ", ".join(str(person) for person in sorted(people))
+
+
+def _corners(box: tuple[float, ...]) -> str:
+    return "[" + ", ".join(f"{value:g}" for value in box) + "]"
+
+
+def _sentence(subject: str, mode: str, reason: str) -> str:
+    verb = "are" if subject.startswith("Faces") else "is"
+    done = "kept as it was" if mode == "keep" else f"hidden, mode {shown(mode)}"
+    return f"{subject} {verb} {done}" + (f" ({reason})." if reason else ".")
+
+
+def _compile(decisions: Decisions) -> Iterator[_Compiled]:
+    yield _Compiled(_DEFAULT, decisions.default, "default")
+    if decisions.only is not None:
+        name, unless = f"everybody but people {_listed(decisions.only)}", frozenset(decisions.only)
+        yield _Compiled(_SELECTION, "keep", name, "not selected", unless=unless)
+    for person, choice in decisions.people.items():
+        yield _Compiled(_PERSON, choice.mode, f"person {person}", choice.reason, person=person)
+    for track, choice in decisions.tracks.items():
+        yield _Compiled(_TRACK, choice.mode, f"track {track}", choice.reason, track=track)
+    for box in decisions.boxes:
+        name = f"box {_corners(box.box)}"
+        yield _Compiled(_GENERAL, box.mode, name, box.reason, start=box.start, end=box.end, box=box.box)
+    for span in decisions.spans:
+        level, subject = _GENERAL, "everybody"
+        if span.track is not None:
+            level, subject = _TRACK_SPAN, f"track {span.track}"
+        elif span.person is not None:
+            level, subject = _PERSON_SPAN, f"person {span.person}"
+        name = f"span on {subject}"
+        yield _Compiled(level, span.mode, name, span.reason, span.track, span.person, span.start, span.end)
+
+
+class Decider:
+    """Decisions, ready to be looked up for each face of each frame.
+
+    `times` [frames] are seconds from the first frame on; boxes are cut to `size` before comparison.
+    """
+
+    def __init__(self, decisions: Decisions, times: ArrayLike, size: tuple[int, int] | None = None) -> None:
+        self._times, self._size = np.asarray(times, np.float64), size
+        # Strongest first; in a level hiding before keeping, the later before the earlier. The first that fits wins.
+        later_first = reversed(list(_compile(decisions)))
+        self._rules = sorted(later_first, key=lambda rule: (rule.level, rule.mode == "keep"))
+
+    def mode_of(self, track: Track, frame: int) -> Mode:
+        """What happens to a track's face in a frame."""
+        return str(self.decide(track)[frame - track.first])
+
+    def decide(self, track: Track) -> NDArray[np.str_]:
+        """What happens to a track's face, for each row: str [n], wide enough for every fallback."""
+        rules, winners = self._winners(track)
+        modes = [rule.mode for rule in rules]
+        return np.array(modes, mode_type(modes))[winners]
+
+    def exemptions(self, tracks: Iterable[Track]) -> list[Exemption]:
+        """Every rule that keeps, the strongest first, with the tracks it kept, if any."""
+        kept: dict[_Compiled, list[tuple[Track, int]]] = {rule: [] for rule in self._rules if rule.mode == "keep"}
+        for track in tracks if kept else ():
+            rules, winners = self._winners(track)
+            for rule, rows in zip(rules, np.bincount(winners, minlength=len(rules)), strict=True):
+                if rows and rule.mode == "keep":
+                    kept[rule].append((track, int(rows)))
+        return [
+            Exemption(
+                rule.name, rule.reason, rule.start, rule.end,
+                tuple(sorted(track.id for track, _ in cases)),
+                tuple(sorted({track.person for track, _ in cases})),
+                sum(rows for _, rows in cases),
+            )
+            for rule, cases in kept.items()
+        ]  # fmt: skip
+
+    def _winners(self, track: Track) -> tuple[list[_Compiled], NDArray[np.intp]]:
+        """The rules that concern a track, and for each of its rows the index of the one that decides."""
+        rules = [rule for rule in self._rules if rule.concerns(track)]
+        times, boxes = self._times[track.first : track.last + 1], track.boxes.astype(np.float64)
+        if self._size is not None:
+            boxes = boxes.clip(0, (*self._size, *self._size))
+        winners = np.full(len(track), len(rules) - 1)  # the default fits everything
+        for index in range(len(rules) - 2, -1, -1):
+            winners[rules[index].fits(times, boxes)] = index
+        return rules, winners
+
+
+def _cover(mode: str) -> str:
+    if mode == "keep":
+        raise ValueError("a region covers; to keep the faces inside a box write it under decisions.boxes")
+    if mode not in COVERS:
+        raise ValueError(f"a region has no landmarks to place a new face by; use {', '.join(COVERS)}")
+    return mode
+
+
+class _Key(Strict):
+    frame: NonNegativeInt
+    box: Box
+
+
+class Region(_Brief):
+    """A box that a person adds: covered from one frame to another, whatever the tracks and decisions say."""
+
+    first: NonNegativeInt
+    last: NonNegativeInt
+    mode: Annotated[str, AfterValidator(_cover)] = "solid"
+    box: Box | None = None
+    """Where it does not move."""
+    keys: tuple[_Key, ...] = ()
+    """Where it moves: linearly between these, resting before the first and after the last."""
+    reason: Text = ""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        frames = [key.frame for key in self.keys]
+        if (self.box is None) == (not frames):
+            raise ValueError("a region needs either `box` or `keys`")
+        if self.first > self.last:
+            raise ValueError(f"a region from frame {self.first} to {self.last} is empty")
+        if frames != sorted(set(frames)) or (frames and not self.first <= frames[0] <= frames[-1] <= self.last):
+            raise ValueError(f"the keys' frames must ascend and lie between {self.first} and {self.last}")
+        return self
+
+    def box_at(self, frame: int) -> NDArray[np.float32] | None:
+        """x0, y0, x1, y1 in a frame, float32 [4]; None outside of the span."""
+        if not self.first <= frame <= self.last:
+            return None
+        if self.box is not None:
+            return np.asarray(self.box, np.float32)
+        frames = [key.frame for key in self.keys]
+        corners = np.array([key.box for key in self.keys])
+        return np.array([np.interp(frame, frames, column) for column in corners.T], np.float32)
+
+
+def edits_of(film: Project) -> tuple[str, ...]:
+    """Every rule of a project beyond its default, and every region, a sentence each."""
+    edits = [rule.sentence() for rule in _compile(film.decisions) if rule.level != _DEFAULT]
+    for region in film.regions:
+        where = f"the box {_corners(region.box)}" if region.box else f"a box that moves over {len(region.keys)} places"
+        edits.append(_sentence(f"In frames {region.first} to {region.last} {where}", region.mode, region.reason))
+    return tuple(edits)

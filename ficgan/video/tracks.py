@@ -3,15 +3,15 @@
 A coordinate x has a velocity v that is an Ornstein-Uhlenbeck process: standard deviation `speed`, forgotten after
 `memory` seconds. The detector sees x with an error of standard deviation `noise`.
 
-Source: Uhlenbeck and Ornstein 1930; Rauch, Tung, Striebel, "Maximum likelihood estimates of linear dynamic systems",
-1965.
+Source: Uhlenbeck and Ornstein 1930; Fraser and Potter, "The optimum linear smoother as a combination of two optimum
+linear filters", 1969.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -59,7 +59,7 @@ LOG_SIZE = Motion(noise=0.04, speed=0.4, memory=0.5)
 
 @dataclass(eq=False)
 class State:
-    """What is known of D coordinates that move alike: mean [2,D] of (x, v) and their common covariance [2,2]."""
+    """What is known of D coordinates that move alike: mean [...,2,D] of (x, v), their common covariance [...,2,2]."""
 
     mean: Floats
     covariance: Floats
@@ -70,9 +70,13 @@ class State:
         x = np.asarray(seen, np.float64)
         return cls(np.stack([x, 0 * x]), np.diag([(motion.noise * scale) ** 2, (motion.speed * scale) ** 2]))
 
-    def after(self, motion: Motion, seconds: float, scale: float = 1.0) -> State:
+    def __getitem__(self, rows: NDArray[Any]) -> State:
+        return State(self.mean[rows], self.covariance[rows])
+
+    def after(self, motion: Motion, seconds: ArrayLike, scale: ArrayLike = 1.0) -> State:
         transition, drift = motion.step(seconds)
-        return State(transition @ self.mean, transition @ self.covariance @ transition.T + np.asarray(drift) * scale**2)
+        drift = drift * (np.asarray(scale) ** 2)[..., None, None]
+        return State(transition @ self.mean, transition @ self.covariance @ transition.swapaxes(-1, -2) + drift)
 
     def seeing(self, motion: Motion, seen: ArrayLike, scale: float = 1.0) -> State:
         """Update by a sighting [D]."""
@@ -94,6 +98,9 @@ def smooth(
 ) -> tuple[Floats, Floats]:
     """Coordinates at any times from sightings at some: means [n,D] and standard deviations [n].
 
+    A Kalman filter runs forwards, another one backwards (the process is the same with the velocity turned round); at a
+    wanted time the two are joined by their precisions (Fraser and Potter 1969).
+
     Args:
         times: [m] seconds of the sightings, increasing, m ≥ 1.
         seen: [m,D].
@@ -102,71 +109,34 @@ def smooth(
     """
     at, values, ask = (np.asarray(column, np.float64) for column in (times, seen, wanted))
     unit = np.broadcast_to(np.asarray(scale, np.float64), at.shape)
-    between = np.sqrt(unit[1:] * unit[:-1])
-    filtered, predicted = [State.first(motion, values[0], unit[0])], []
-    for k in range(1, len(at)):
-        predicted.append(filtered[-1].after(motion, at[k] - at[k - 1], between[k - 1]))
-        filtered.append(predicted[-1].seeing(motion, values[k], unit[k]))
-    smoothed = filtered[-1:]
-    for k in range(len(at) - 2, -1, -1):
-        transition, _ = motion.step(at[k + 1] - at[k])
-        smoothed.append(_back(filtered[k], predicted[k], smoothed[-1], transition))
-    smoothed.reverse()
+    forwards = _filtered(motion, at, values, unit)
+    backwards = _filtered(motion, -at[::-1], values[::-1], unit[::-1])[np.arange(len(at))[::-1]]
 
-    mean, variance = np.empty((len(ask), values.shape[1])), np.empty(len(ask))
     place = np.searchsorted(at, ask, side="right") - 1  # the sighting at or before
-    before, beyond = place < 0, place == len(at) - 1
-    # Backwards the process is the same with the velocity turned round.
+    units = np.concatenate([unit[:1], np.sqrt(unit[1:] * unit[:-1]), unit[-1:]])[place + 1]
+    past, future = place >= 0, place < len(at) - 1
+    since, until = place[past], place[future] + 1
+    before = forwards[since].after(motion, ask[past] - at[since], units[past])
+    after = backwards[until].after(motion, at[until] - ask[future], units[future])
     turn = np.array([[1.0], [-1.0]])
-    start = State(smoothed[0].mean * turn, smoothed[0].covariance * (turn @ turn.T))
-    for rows, state, gaps, size in (
-        (before, start, at[0] - ask, unit[0]),
-        (beyond, smoothed[-1], ask - at[-1], unit[-1]),
-    ):
-        mean[rows], variance[rows] = _ahead(motion, state, gaps[rows], size)
-    inside = ~before & ~beyond
-    if inside.any():
-        k = place[inside]
-        mean[inside], variance[inside] = _inside(
-            motion, _stacked(filtered, k), _stacked(predicted, k), _stacked(smoothed, k + 1),
-            ask[inside] - at[k], at[k + 1] - ask[inside], between[k],
-        )  # fmt: skip
-    return mean, np.sqrt(np.maximum(variance, 0.0))
+    after = State(after.mean * turn, after.covariance * (turn @ turn.T))
+    precision, weighted = np.zeros((len(ask), 2, 2)), np.zeros((len(ask), 2, values.shape[1]))
+    for rows, state in ((past, before), (future, after)):
+        inverse = np.linalg.inv(state.covariance)
+        precision[rows] += inverse
+        weighted[rows] += inverse @ state.mean
+    precision[past & future, 1, 1] -= (motion.speed * unit.max()) ** -2  # the usual velocity, which both know
+    covariance = np.linalg.inv(precision)
+    return (covariance @ weighted)[:, 0], np.sqrt(covariance[:, 0, 0])
 
 
-def _back(filtered: State, predicted: State, later: State, transition: Floats) -> State:
-    gain = filtered.covariance @ transition.T @ np.linalg.inv(predicted.covariance)
-    return State(
-        filtered.mean + gain @ (later.mean - predicted.mean),
-        filtered.covariance + gain @ (later.covariance - predicted.covariance) @ gain.T,
-    )
-
-
-def _ahead(motion: Motion, state: State, seconds: Floats, scale: float) -> tuple[Floats, Floats]:
-    transition, drift = motion.step(seconds)  # [n,2,2]
-    mean = (transition @ state.mean)[:, 0]
-    covariance = transition @ state.covariance @ transition.transpose(0, 2, 1) + drift * scale**2
-    return mean, covariance[:, 0, 0]
-
-
-def _stacked(states: list[State], numbers: NDArray[np.int64]) -> State:
-    """Many states as one, [n,2,D] and [n,2,2]."""
-    means, covariances = (np.stack([getattr(state, name) for state in states]) for name in ("mean", "covariance"))
-    return State(means[numbers], covariances[numbers])
-
-
-def _inside(
-    motion: Motion, filtered: State, predicted: State, later: State, since: Floats, until: Floats, scale: Floats
-) -> tuple[Floats, Floats]:
-    """Places at times each between two sightings, `since` the one and `until` the other [n]; states stacked."""
-    onto, drift = motion.step(since)
-    ahead, _ = motion.step(until)
-    turned = onto.transpose(0, 2, 1)
-    covariance = onto @ filtered.covariance @ turned + drift * (scale**2)[:, None, None]
-    gain = covariance @ ahead.transpose(0, 2, 1) @ np.linalg.inv(predicted.covariance)
-    mean = onto @ filtered.mean + gain @ (later.mean - predicted.mean)
-    covariance = covariance + gain @ (later.covariance - predicted.covariance) @ gain.transpose(0, 2, 1)
-    return mean[:, 0], covariance[:, 0, 0]
+def _filtered(motion: Motion, times: Floats, seen: Floats, unit: Floats) -> State:
+    """The state after each sighting: [m,2,D] and [m,2,2]."""
+    states = [State.first(motion, seen[0], unit[0])]
+    for k in range(1, len(times)):
+        ahead = states[-1].after(motion, times[k] - times[k - 1], np.sqrt(unit[k] * unit[k - 1]))
+        states.append(ahead.seeing(motion, seen[k], unit[k]))
+    return State(np.stack([state.mean for state in states]), np.stack([state.covariance for state in states]))
 
 
 SEEN, FILLED, PADDED = 0, 1, 2
@@ -251,13 +221,8 @@ class TrackSet:
 
     def __init__(self, tracks: Iterable[Track]):
         self.tracks = sorted(tracks, key=lambda track: (track.first, track.id))
-        # The sets of tracks present change only at these frames.
-        edges = sorted({edge for track in self.tracks for edge in (track.first, track.last + 1)})
-        self._edges, self._present = edges, [[] for _ in edges]  # type: list[int], list[list[Track]]
-        place = {edge: number for number, edge in enumerate(edges)}
-        for track in self.tracks:
-            for number in range(place[track.first], place[track.last + 1]):
-                self._present[number].append(track)
+        self._first = np.array([track.first for track in self.tracks], np.int64)
+        self._last = np.array([track.last for track in self.tracks], np.int64)
 
     def __iter__(self) -> Iterator[Track]:
         return iter(self.tracks)
@@ -267,8 +232,8 @@ class TrackSet:
 
     def at(self, frame: int) -> list[tuple[Track, int]]:
         """The tracks that are in a frame, each with its row, in the order of their first frames."""
-        place = bisect_right(self._edges, frame) - 1
-        return [(track, frame - track.first) for track in self._present[place]] if place >= 0 else []
+        present = np.flatnonzero((self._first <= frame) & (frame <= self._last))
+        return [(self.tracks[number], frame - self.tracks[number].first) for number in present]
 
 
 @dataclass(frozen=True)
@@ -281,7 +246,6 @@ class FillConfig:
         steady: seconds on either side over which the growth is the largest one, so that boxes do not pulsate.
         calm: share of the growth that is left for a face whose sightings lie on a straight, even way.
         certain: seconds; in longer gaps the growth is whole, however calm the face was before.
-        place, log_size: motion.
         smooth: smoothing of the landmarks; None leaves them.
     """
 
@@ -291,8 +255,6 @@ class FillConfig:
     steady: float = 0.16
     calm: float = 0.3
     certain: float = 0.7
-    place: Motion = PLACE
-    log_size: Motion = LOG_SIZE
     smooth: SmoothConfig | None = field(default_factory=SmoothConfig)
 
 
@@ -349,8 +311,8 @@ def fill_track(
     centre, log_size = measured(boxes)
     size = np.exp(log_size.mean(1))
     at = clock[numbers - start]
-    middle, loose = smooth(config.place, at, centre, clock, size)
-    logs, vague = smooth(config.log_size, at, log_size, clock)
+    middle, loose = smooth(PLACE, at, centre, clock, size)
+    logs, vague = smooth(LOG_SIZE, at, log_size, clock)
     # The smoothed size never falls below what was seen on both sides.
     between = _interpolated(clock, at, log_size)
     half = np.exp(np.maximum(logs, between)) / 2
@@ -422,7 +384,7 @@ def _held(margin: Floats, clock: Floats, reach: float) -> Floats:
 def _liveliness(config: FillConfig, clock: Floats, at: Floats, centre: Floats, size: Floats) -> Floats:
     """Share of the growth that each frame needs [n], from how far the sightings around it lie off an even way.
 
-    Under `config.place` a sighting lies off the chord of its neighbours, h and H seconds away, with the variance
+    Under `PLACE` a sighting lies off the chord of its neighbours, h and H seconds away, with the variance
     2·speed²/memory·h²·H²/(3·(h + H)), besides the detector's own errors.
     """
     if len(at) < 4:
@@ -430,8 +392,8 @@ def _liveliness(config: FillConfig, clock: Floats, at: Floats, centre: Floats, s
     before, after = np.diff(at)[:-1], np.diff(at)[1:]
     share = (before / (before + after))[:, None]
     off = (centre[1:-1] - centre[:-2] * (1 - share) - centre[2:] * share) / size[1:-1, None]
-    usual = 2 * config.place.speed**2 / config.place.memory * (before * after) ** 2 / (3 * (before + after))
-    error = config.place.noise**2 * (1 + share[:, 0] ** 2 + (1 - share[:, 0]) ** 2)
+    usual = 2 * PLACE.speed**2 / PLACE.memory * (before * after) ** 2 / (3 * (before + after))
+    error = PLACE.noise**2 * (1 + share[:, 0] ** 2 + (1 - share[:, 0]) ** 2)
     ratio = np.sqrt(np.maximum((off**2).mean(1) - error, 0) / usual)  # [m-2]
     # A gap asks the two sightings at its ends and one more on each side.
     padded = np.pad(ratio, 2, mode="edge")  # of the sightings -1 … m

@@ -1,117 +1,36 @@
-"""Moving pictures out: a file or stream, and segments to resume from."""
+"""A film in segments, to resume from, and its segments and sound joined into one file."""
 
 from __future__ import annotations
 
+import heapq
+import math
 import os
 import re
-import secrets
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import av
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.errors import InputError
-from ficgan.video.encode import ANIMATIONS, Encoder, container_of, muxer_options, plan_encoding, write_failed
-from ficgan.video.media import (
-    EncodeOptions,
-    Frame,
-    VideoInfo,
-    display_name,
-    is_url,
-    locator,
-    partial_file,
-)
+from ficgan.errors import InputError, UsageError
+from ficgan.files import partial_file
+from ficgan.video.encode import ANIMATIONS, VideoWriter, container_of, muxer_options, plan_encoding, reporting
+from ficgan.video.media import EncodeOptions, Frame, RGBReader, VideoInfo, VideoSource, locator
+from ficgan.video.read import open_input
 
-__all__ = ["Segment", "SegmentWriter", "VideoWriter", "finished_segments"]
+__all__ = [
+    "Assembled", "Segment", "SegmentWriter", "assemble", "check_output", "finished_segments",
+]  # fmt: skip
 
 _SEGMENT = "ficgan-segment-{:08d}-{:08d}.nut"
 _SEGMENT_NAME = re.compile(r"ficgan-segment-(\d{8,})-(\d{8,})\.nut")
+_UNFINISHED = "ficgan-unfinished.nut"
 _LEFTOVER = re.compile(r"\.ficgan-[0-9a-f]{16}\.tmp")
-
-
-class VideoWriter:
-    """Encodes frames with their exact times into a file or a stream; a context manager.
-
-    A file takes its name when the block ends well; on an error nothing of it is left. No tags, chapters or position of
-    the source are written.
-
-    Args:
-        path: a file by its suffix (.mp4, .mov, .mkv, .webm, .avi, .gif, .webp …), or an address (`rtmp://…`, `pipe:1`).
-        info: properties of the frames, their rotation already applied.
-        container: FFmpeg's name of the container; None: by the name.
-        origin: tick that becomes time 0.
-    """
-
-    def __init__(
-        self, path: str | os.PathLike[str], info: VideoInfo, options: EncodeOptions | None = None, *,
-        overwrite: bool = False, container: str | None = None, origin: int = 0,
-    ) -> None:  # fmt: skip
-        options = options or EncodeOptions()
-        text = os.fspath(path)
-        self.name = display_name(text)
-        self.container = container_of(text, container)
-        self.encoding = plan_encoding(info, options, self.container)
-        self._origin, self._stack = origin, ExitStack()
-        target = text
-        try:
-            if not is_url(text):
-                target = locator(self._stack.enter_context(partial_file(Path(text), overwrite=overwrite)))
-            muxer = muxer_options(self.container, self.encoding.time_base)
-            self._encoder = Encoder(target, self.container, info, self.encoding, threads=options.threads, options=muxer)
-        except BaseException as error:
-            self._unwind(error)
-            if isinstance(error, OSError | av.FFmpegError):
-                write_failed(self.name, error)
-            raise
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return self.encoding.notes
-
-    @property
-    def frames(self) -> int:
-        return self._encoder.frames
-
-    def write(self, frame: Frame, image: NDArray[np.uint8] | None = None) -> None:
-        """Encode a frame, or `image` (uint8 [H,W,3] RGB) at its time."""
-        try:
-            self._encoder.write(frame.image if image is None else image, frame.pts - self._origin, frame.duration)
-        except (av.FFmpegError, OSError) as error:
-            write_failed(self.name, error)
-
-    def close(self) -> None:
-        """Complete the file and give it its name; an error where no frame was written."""
-        try:
-            if not self._encoder.frames:
-                raise InputError(f"{self.name}: no frame was written, so there is no film")
-            self._encoder.finish()
-        except BaseException as error:
-            self.discard(error)
-            if isinstance(error, av.FFmpegError | OSError):
-                write_failed(self.name, error)
-            raise
-        self._stack.close()
-
-    def discard(self, error: BaseException | None = None) -> None:
-        self._encoder.abandon()
-        self._unwind(error or InterruptedError())
-
-    def _unwind(self, error: BaseException) -> None:
-        with suppress(BaseException):  # the block of the temporary file hands the error back
-            self._stack.__exit__(type(error), error, error.__traceback__)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            self.close()
-        else:
-            self.discard(error)
 
 
 class Segment(NamedTuple):
@@ -137,18 +56,6 @@ def finished_segments(folder: str | os.PathLike[str]) -> list[Segment]:
     return line
 
 
-@contextmanager
-def _segment_file(folder: Path) -> Iterator[Path]:
-    path = folder / f".ficgan-{secrets.token_hex(8)}.tmp"
-    path.touch(0o600, exist_ok=False)  # FFmpeg opens it by name and keeps the mode
-    path.chmod(0o600)
-    try:
-        yield path
-    finally:
-        with suppress(OSError):
-            path.unlink()
-
-
 class SegmentWriter:
     """Encodes frames into segments that each stand alone, so that an interrupted job resumes after the last whole one.
 
@@ -163,22 +70,17 @@ class SegmentWriter:
         self, folder: str | os.PathLike[str], info: VideoInfo, options: EncodeOptions | None = None, *,
         output: str | os.PathLike[str] = "film.mp4", seconds: float = 10.0, container: str | None = None,
     ) -> None:  # fmt: skip
-        options = options or EncodeOptions()
-        self.folder, self._info, self._threads = Path(folder), info, options.threads
-        self.container = container_of(os.fspath(output), container)
-        if self.container in ANIMATIONS:  # a palette is chosen once, at the end; until then nothing is lost
-            plan_encoding(info, options, self.container)
-            options = EncodeOptions(codec="ffv1", pixel_format="bgr0", threads=options.threads)
-            self.encoding = plan_encoding(info, options, "nut")
-        else:
-            self.encoding = plan_encoding(info, options, self.container)
+        self.folder, self._info, self._options = Path(folder), info, options or EncodeOptions()
+        container = container_of(os.fspath(output), container)
+        self.encoding = plan_encoding(info, self._options, container)
+        if container in ANIMATIONS:  # a palette is chosen once, at the end; until then nothing is lost
+            self.encoding = plan_encoding(info, EncodeOptions(codec="ffv1", pixel_format="bgr0"), "nut")
         self._length = max(1, round(seconds / info.time_base))
         self.segments = finished_segments(self.folder)
-        self._encoder: Encoder | None = None
-        self._stack = ExitStack()
-        self._first, self._begin = 0, 0
+        self._part: VideoWriter | None = None
+        self._begin = 0
         for path in self.folder.iterdir():
-            if _LEFTOVER.fullmatch(path.name):
+            if _LEFTOVER.fullmatch(path.name) or path.name == _UNFINISHED:
                 path.unlink(missing_ok=True)
 
     @property
@@ -192,52 +94,39 @@ class SegmentWriter:
 
     def write(self, frame: Frame, image: NDArray[np.uint8] | None = None) -> None:
         """Encode a frame, or `image` at its time; frames come in order and none is left out."""
-        expected = self.next_frame + (self._encoder.frames if self._encoder else 0)
+        expected = self.next_frame + (self._part.frames if self._part else 0)
         if frame.index != expected:
             raise ValueError(f"frame {frame.index} was given, frame {expected} is the next")
-        if self._encoder is not None and frame.pts - self._begin >= self._length:
-            self._finish()
+        if self._part is not None and frame.pts - self._begin >= self._length:
+            self.close()
+        if self._part is None:
+            self._begin = frame.pts
+            self._part = VideoWriter(
+                self.folder / _UNFINISHED, self._info, self._options, container="nut", encoding=self.encoding,
+                overwrite=True, mode=0o600,
+            )  # fmt: skip
         try:
-            if self._encoder is None:
-                path = self._stack.enter_context(_segment_file(self.folder))
-                muxer = muxer_options("nut", self._info.time_base)
-                self._encoder = Encoder(
-                    locator(path), "nut", self._info, self.encoding, threads=self._threads, options=muxer
-                )
-                self._temporary, self._first, self._begin = path, frame.index, frame.pts
-            self._encoder.write(frame.image if image is None else image, frame.pts, frame.duration)
-        except (av.FFmpegError, OSError) as error:
+            self._part.write(frame, image)
+        except BaseException:
             self.discard()
-            write_failed(str(self.folder), error)
-
-    def _finish(self) -> None:
-        assert self._encoder is not None
-        last = self._first + self._encoder.frames - 1
-        try:
-            self._encoder.finish()
-            with open(self._temporary, "rb") as file:
-                os.fsync(file.fileno())
-            path = self.folder / _SEGMENT.format(self._first, last)
-            os.replace(self._temporary, path)
-        except (av.FFmpegError, OSError) as error:
-            self.discard()
-            write_failed(str(self.folder), error)
-        self.segments.append(Segment(self._first, last, path))
-        self._encoder = None
-        self._stack.close()
+            raise
 
     def close(self) -> list[Segment]:
         """Complete the last segment; returns all segments of the film, in order."""
-        if self._encoder is not None:
-            self._finish()
+        if self._part is not None:
+            part, self._part = self._part, None
+            part.close()
+            first, last = self.next_frame, self.next_frame + part.frames - 1
+            path = self.folder / _SEGMENT.format(first, last)
+            os.replace(self.folder / _UNFINISHED, path)
+            self.segments.append(Segment(first, last, path))
         return self.segments
 
     def discard(self) -> None:
         """Give up the piece that is not finished; the finished ones stay."""
-        if self._encoder is not None:
-            self._encoder.abandon()
-            self._encoder = None
-        self._stack.close()
+        if self._part is not None:
+            self._part.discard()
+            self._part = None
 
     def __enter__(self) -> Self:
         return self
@@ -247,3 +136,300 @@ class SegmentWriter:
             self.close()
         else:
             self.discard()
+
+
+# -- the whole film ----------------------------------------------------------------------------------------------------
+
+_MAX_ERRORS = 100
+"""Reading errors in a row after which the rest of the sound is given up."""
+_LONGEST_LEAD = Fraction(1)
+"""Seconds; a film that ends with a still must not begin with as long a wait."""
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """What was put together."""
+
+    path: Path
+    frames: int
+    duration: float
+    """Of the picture, seconds."""
+    audio_streams: int
+    audio_packets: int
+    notes: tuple[str, ...] = ()
+
+
+def check_output(
+    source: VideoSource | None, output: str | os.PathLike[str], options: EncodeOptions | None = None, *,
+    overwrite: bool = False,
+) -> None:  # fmt: skip
+    """Find out before hours of work whether the result could be written."""
+    options, path = options or EncodeOptions(), Path(output)
+    container = container_of(path)
+    if options.audio not in ("copy", "drop"):
+        raise UsageError(f"audio is {options.audio!r}, and must be copy or drop")
+    if source is not None and source.path is not None and path.exists() and path.samefile(source.path):
+        raise InputError(f"{path}: is the input itself; choose another output")
+    if os.path.lexists(path) and not overwrite:
+        raise InputError(f"{path}: exists already; use --overwrite to replace it, or choose another output")
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: its folder does not exist; make it first")
+    if _takes_sound(source, options, container):
+        assert source is not None and source.path is not None
+        with closing(open_input(source.path, source.name)) as film:
+            trial = av.open(f"file:{os.devnull}", "w", format=container)
+            _add_audio(trial, film, path)
+            try:
+                trial.start_encoding()
+            except (av.FFmpegError, ValueError) as error:
+                raise _no_room(path, film.streams.audio[0]) from error
+            finally:
+                with suppress(Exception):
+                    trial.close()
+
+
+def _takes_sound(source: VideoSource | None, options: EncodeOptions, container: str) -> bool:
+    silent = source is None or source.path is None or not source.info.audio_streams
+    return options.audio == "copy" and not silent and container not in ANIMATIONS
+
+
+def assemble(
+    segments: Sequence[Segment], source: VideoSource | None, output: str | os.PathLike[str],
+    options: EncodeOptions | None = None, *, info: VideoInfo | None = None, overwrite: bool = False,
+) -> Assembled:  # fmt: skip
+    """Join the segments of a film and the source's sound into one file.
+
+    Times stay as they are in the source, less what the source begins later than 0; where a span was chosen, the film
+    begins at 0 and the sound is cut to it, to whole packets.
+
+    Args:
+        segments: all of them, in order.
+        source: for its sound, its span, and the time at which its last frame ends.
+        info: properties of the film; None: the source's.
+    """
+    options, path = options or EncodeOptions(), Path(output)
+    info = info or (source.info if source is not None else None)
+    if info is None:
+        raise ValueError("assemble needs a source or the properties of the film")
+    check_output(source, path, options, overwrite=overwrite)
+    film = _Film(segments, source, path, options, info)
+    with reporting(str(path)):
+        if film.container in ANIMATIONS:
+            film.animate(overwrite)
+        else:
+            with partial_file(path, overwrite=overwrite) as temporary:
+                film.mux(temporary)
+    duration = float((film.end - int(film.times[0])) * film.base)
+    return Assembled(path, len(film.times), duration, film.audio_streams, film.audio_packets, tuple(film.notes))
+
+
+class _Film:
+    """The pieces of a film, looked through and put together."""
+
+    def __init__(
+        self, segments: Sequence[Segment], source: VideoSource | None, path: Path, options: EncodeOptions,
+        info: VideoInfo,
+    ) -> None:  # fmt: skip
+        self.path, self.options, self.info, self.container = path, options, info, container_of(path)
+        self.paths = [segment.path for segment in segments]
+        plan = plan_encoding(info, options, self.container)
+        self.notes = list(plan.notes)
+        self.audio_streams = self.audio_packets = 0
+        self.sound = source if _takes_sound(source, options, self.container) else None
+        if info.audio_streams and options.audio == "copy" and self.sound is None:
+            dropped = f"The sound is dropped: {self.container} holds none."
+            self.notes.append(
+                dropped if self.container in ANIMATIONS else "The sound of a camera or stream is dropped."
+            )
+        self.base = info.time_base if self.container in ANIMATIONS else plan.time_base
+        self.times, self.delay = self._look_through(segments)
+        """Of all frames in the order of showing, in ticks of `base`; frames by which packets come before their turn."""
+        last, end = int(self.times[-1]), None
+        if source is not None and source.end_pts is not None:
+            end = round(source.end_pts * info.time_base / self.base)
+        if end is None or end <= last:
+            usual = round(1 / (info.rate * self.base)) if info.rate else last - int(self.times[-2:][0])
+            end = last + max(1, usual)
+        self.end = end
+        """Tick at which the last frame ends."""
+        self.ends = np.append(self.times[1:], end)
+
+    def _look_through(self, segments: Sequence[Segment]) -> tuple[NDArray[np.int64], int]:
+        if not segments:
+            raise InputError("no finished piece of the film was found, so there is nothing to assemble")
+        times: list[NDArray[np.int64]] = []
+        delay, looks, folder = 0, set(), segments[0].path.parent
+        for segment in segments:
+            broken = InputError(f"{segment.path}: this piece of the film is damaged; remove it and go on with the job")
+            try:
+                with av.open(locator(segment.path)) as file:
+                    stream: Any = file.streams.video[0]
+                    context, scale = stream.codec_context, stream.time_base / self.base
+                    looks.add((context.name, stream.width, stream.height, context.pix_fmt, context.extradata))
+                    found = np.array([round(packet.pts * scale) for packet in file.demux(stream) if packet.size])
+            except (av.FFmpegError, OSError, IndexError, TypeError) as error:
+                raise broken from error
+            if len(found) != segment.last - segment.first + 1 or len(np.unique(found)) != len(found):
+                raise broken
+            rank = np.argsort(np.argsort(found))
+            delay = max(delay, int((np.arange(len(found)) - rank).max()))
+            times.append(np.sort(found))
+        if len(looks) > 1:
+            raise InputError(
+                f"{folder}: the pieces of the film were encoded with different settings; "
+                "remove the folder and begin again, or go on with the settings it was begun with"
+            )
+        line = np.concatenate(times).astype(np.int64)
+        if (np.diff(line) <= 0).any():
+            raise InputError(f"{folder}: the pieces do not follow each other; remove the folder")
+        return line, delay
+
+    def mux(self, temporary: Path) -> None:
+        """Write picture and sound."""
+        base, sound = self.base, self.sound
+        begin, end = int(self.times[0]) * base, self.end * base
+        with ExitStack() as stack:
+
+            def opened(container: Any) -> Any:
+                return stack.enter_context(closing(container))
+
+            muxer = muxer_options(self.container, base)
+            out = opened(av.open(locator(temporary), "w", format=self.container, container_options=muxer))
+            video = self._add_video(out, opened(av.open(locator(self.paths[0]))).streams.video[0])
+            starts, source, tracks, trimmed = [begin], None, {}, False
+            if sound is not None:
+                assert sound.path is not None
+                source = opened(open_input(sound.path, sound.name))
+                tracks = _add_audio(out, source, self.path)
+                trimmed = bool(sound.start) or sound.end is not None
+                if not trimmed:
+                    starts += [s.start_time * s.time_base for s in source.streams.audio if s.start_time is not None]
+            # Whole ticks of the picture, so that its times stay exact; a start before 0 is the container's matter.
+            shift = max(0, math.floor(min(starts) / base))
+            window: tuple[Fraction, Fraction | float] | None = (begin, end) if trimmed else None
+            if self.container == "avi":  # has no times: a later begin would lengthen the first frame
+                shift, window = int(self.times[0]), (begin, end if trimmed else math.inf)
+            parts = [self._video_packets(video, shift)]
+            if source is not None:
+                parts.insert(0, self._audio_packets(source, tracks, shift * base, window))
+            self.audio_streams = len(tracks)
+            for _, packet in heapq.merge(*parts, key=lambda part: part[0]):
+                self.audio_packets += packet.stream.type == "audio"
+                out.mux(packet)
+            out.close()  # here, where an error is still reported
+
+    def _add_video(self, out: Any, template: Any) -> Any:
+        stream, info = out.add_stream_from_template(template, opaque=True), self.info
+        stream.time_base = self.base
+        context = stream.codec_context
+        if info.rate:
+            context.framerate = info.rate
+        context.sample_aspect_ratio = info.sample_aspect_ratio
+        context.color_primaries, context.color_trc = info.colour_primaries or 2, info.colour_transfer or 2
+        if context.name == "hevc" and self.container in ("mp4", "mov"):
+            context.codec_tag = "hvc1"
+        return stream
+
+    def _video_packets(self, stream: Any, shift: int) -> Iterator[tuple[float, Any]]:
+        """The pictures' packets with new times of decoding: the encoder of a piece knew nothing of the one before."""
+        times, number, lead = self.times, 0, self._lead()
+        for path in self.paths:
+            with closing(av.open(locator(path))) as file:
+                piece: Any = file.streams.video[0]
+                scale = piece.time_base / self.base
+                for packet in file.demux(piece):
+                    if not packet.size:
+                        continue
+                    pts = round(packet.pts * scale)
+                    rank = int(np.searchsorted(times, pts))
+                    early = number - self.delay
+                    dts = int(times[early]) if early >= 0 else int(times[0]) + early * lead // self.delay
+                    packet.duration = int(self.ends[rank]) - pts
+                    packet.pts, packet.dts = pts - shift, dts - shift
+                    packet.time_base, packet.stream = self.base, stream
+                    number += 1
+                    yield float((dts - shift) * self.base), packet
+
+    def _lead(self) -> int:
+        """Ticks by which decoding begins before showing.
+
+        MP4 takes the sum of the steps between times of decoding for the length of the film. It comes out right if
+        decoding begins as early as it ends: by the span of the last `delay` frames.
+        """
+        times, delay = self.times, self.delay
+        if not delay or len(times) <= delay:
+            return delay
+        return max(delay, min(int(times[-1] - times[-1 - delay]), int(_LONGEST_LEAD / self.base)))
+
+    def _audio_packets(
+        self, source: Any, tracks: dict[int, Any], shift: Fraction, window: tuple[Fraction, Fraction | float] | None
+    ) -> Iterator[tuple[float, Any]]:
+        last: dict[int, int] = {}
+        errors = mended = 0
+        while errors <= _MAX_ERRORS:
+            try:
+                for packet in source.demux(list(source.streams.audio)):
+                    errors = 0
+                    if not packet.size:
+                        continue
+                    base, index = packet.time_base, packet.stream_index
+                    ticks = round(shift / base)
+                    pts = packet.pts if packet.pts is not None else packet.dts
+                    if pts is None:
+                        pts = last.get(index, 0)
+                    elif window is not None:
+                        until = (pts + (packet.duration or 0)) * base
+                        if until <= window[0] or pts * base >= window[1]:
+                            continue
+                    dts = packet.dts if packet.dts is not None else pts
+                    pts, dts = pts - ticks, dts - ticks
+                    if self.container == "avi":
+                        pts, dts = max(pts, 0), max(dts, 0)
+                    if index in last and dts <= last[index]:
+                        mended += 1
+                        dts = last[index] + 1
+                    last[index], pts = dts, max(pts, dts)
+                    packet.pts, packet.dts, packet.stream = pts, dts, tracks[index]
+                    yield float(dts * base), packet
+                break
+            except (av.FFmpegError, OSError):
+                errors += 1
+        if errors:
+            self.notes.append("The sound could not be read to its end.")
+        if mended:
+            text = "packets of sound had times that fall back and were moved behind the one before."
+            self.notes.append(f"{mended} {text}")
+
+    def animate(self, overwrite: bool) -> None:
+        """Write pictures without sound."""
+        reader, number = RGBReader(), 0
+        with VideoWriter(self.path, self.info, self.options, overwrite=overwrite, origin=int(self.times[0])) as writer:
+            for piece in self.paths:
+                with closing(av.open(locator(piece))) as file:
+                    for frame in file.decode(video=0):
+                        pts = int(self.times[number])
+                        image, time = reader(frame), float(pts * self.info.time_base)
+                        writer.write(Frame(number, pts, time, image, int(self.ends[number]) - pts))
+                        number += 1
+
+
+def _add_audio(out: Any, source: Any, path: Path) -> dict[int, Any]:
+    tracks = {}
+    for stream in source.streams.audio:
+        try:
+            track = out.add_stream_from_template(stream)
+        except ValueError as error:
+            raise _no_room(path, stream) from error
+        if stream.language:
+            track.metadata["language"] = stream.language
+        track.disposition = stream.disposition & av.stream.Disposition.default
+        tracks[stream.index] = track
+    return tracks
+
+
+def _no_room(path: Path, stream: Any) -> InputError:
+    codec = stream.codec_context.name if stream.codec_context is not None else "unknown"
+    return InputError(
+        f"{path}: this kind of file cannot hold the source's sound ({codec}); write .mkv, or leave the sound out "
+        "with --audio drop"
+    )

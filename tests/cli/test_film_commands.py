@@ -14,8 +14,8 @@ from standin import StandIn, call, files, film, photo
 import ficgan.cli.deid as command
 from ficgan.cli._progress import Progress
 from ficgan.cli.film import analyse, render
-from ficgan.video.decisions import Decisions
 from ficgan.video.project import Project, Source
+from ficgan.video.settings import Decisions
 
 
 @pytest.fixture

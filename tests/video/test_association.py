@@ -13,7 +13,7 @@ from worlds import RATE, Actor, World, box_at, covered, face_at
 
 from ficgan.errors import UsageError
 from ficgan.faces import Face
-from ficgan.video.association import ONCE, AssociationConfig, Associator
+from ficgan.video.association import ONCE, Associator
 from ficgan.video.tracks import fill_tracks
 
 Path = Callable[[float], tuple[float, float, float]]
@@ -38,9 +38,9 @@ def halting(x: float, y: float, speed: float, size: float = 60.0) -> Path:
     return lambda t: (x + speed * (math.floor(t) + min(t % 1, 0.5) * 2) / 2, y, size)
 
 
-def uncovered(world: World, stride: int, config: AssociationConfig | None = None) -> tuple[int, int, int]:
+def uncovered(world: World, stride: int) -> tuple[int, int, int]:
     """Frames of a true face between its first and last sighting that no track covers; switches; extra tracklets."""
-    tracklets = world.follow(stride, config)
+    tracklets = world.follow(stride)
     tracks = fill_tracks(tracklets, world.cuts, np.arange(world.length) / RATE, 0.4)
     bare = extra = 0
     for number, actor in enumerate(world.actors):
@@ -159,7 +159,7 @@ def test_no_tracklet_crosses_a_cut(stride: int) -> None:
 
 
 def test_a_tracklet_ends_after_patience_and_a_face_seen_once_is_kept() -> None:
-    tracker = Associator(10.0, AssociationConfig(patience=0.5))
+    tracker = Associator(10.0, patience=0.5)
     face = face_at(box_at(100, 100, 40))
     assert tracker.step(0, [face]).ids == [1]
     for frame in range(1, 6):
@@ -210,7 +210,7 @@ def test_what_cannot_work_is_said() -> None:
     with pytest.raises(UsageError, match="rate"):
         Associator(0.0)
     with pytest.raises(UsageError, match="patience"):
-        AssociationConfig(patience=-1.0)
+        Associator(patience=-1.0)
     tracker = Associator()
     tracker.step(3, None)
     for frame, time in ((3, None), (4, 0.0)):

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError
-from ficgan.video.association import CutDetector
+from ficgan.video.look import CutDetector
 
 Image = NDArray[np.uint8]
 

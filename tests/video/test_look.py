@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from worlds import box_at, face_at
 
 from ficgan.faces import Face
-from ficgan.video.association import HELD, look
+from ficgan.video.look import HELD, look
 from ficgan.video.media import Frame
 
 Image = NDArray[np.uint8]

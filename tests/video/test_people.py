@@ -13,7 +13,7 @@ from worlds import box_at, face_at
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Recognizer, get_recognizer, recognizer_missing
 from ficgan.video.association import ONCE
-from ficgan.video.people import DIFFERENT, People, PeopleConfig, join_tracklets, link_tracklets
+from ficgan.video.people import DIFFERENT, People, PeopleConfig, _apart, join_tracklets, link_tracklets
 from ficgan.video.tracks import Sighting, Tracklet
 
 TIMES = np.arange(1000) / 25.0
@@ -69,14 +69,12 @@ def test_many_embeddings_weigh_like_many_points() -> None:
     """A tracklet of m views counts as m points, whatever the sum of their qualities."""
     rng = np.random.default_rng(3)
     a, b, c = (rng.normal(size=(m, 4)) for m in (2, 3, 4))
-    people = People("euclidean", 1e9, link="job")
-    made = [people._group(tracklet(1, 0, 0, x.astype(np.float32), quality=q)) for x, q in (
-        (a, None), (b, np.full(3, 7.0)), (c, None))]  # fmt: skip
-    assert made[0] and made[1] and made[2]
+    people = People("euclidean", 1e9)
+    a_, b_, c_ = (people._group(tracklet(1, 0, 0, x.astype(np.float32), quality=q)) for x, q in (
+        (a, None), (b, np.full(3, 7.0)), (c, None)))  # fmt: skip
+    assert a_ and b_ and c_
     squared = ((np.concatenate([a, b])[:, None] - c) ** 2).sum(-1).mean()
-    both = type(made[0]).joined([made[0], made[1]])
-    both.absorb(0, 1)
-    assert both.take([0]).apart(made[2])[0, 0] == pytest.approx(squared, rel=1e-6)
+    assert _apart([a_.joined(b_), c_])[0, 1] == pytest.approx(squared, rel=1e-6)
 
 
 def test_people_are_found_again_across_cuts_and_numbered_in_order_of_appearance() -> None:

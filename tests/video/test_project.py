@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from ficgan.errors import FicganError, InputError
-from ficgan.video.decisions import BoxRule, Decision, Decisions, Region, SpanRule
 from ficgan.video.folders import MARKER, hold, kind_of, make_private_folder, work_folder
 from ficgan.video.media import VideoInfo
 from ficgan.video.project import Project, Source, fingerprint
+from ficgan.video.settings import BoxRule, Decision, Decisions, Region, SpanRule
 from ficgan.video.tracks import Track
 
 KEYS = ({"frame": 10, "box": (0, 0, 10, 10)}, {"frame": 20, "box": (10, 0, 20, 40)})
@@ -319,29 +319,30 @@ def test_no_project_is_one_sentence(tmp_path: Path) -> None:
     ("change", "said"),
     [
         (lambda head, track: head.update(schema="ficgan-video-tracks/2"), "newer"),
-        (lambda head, track: head.pop("pts"), "line 1: is damaged"),
-        (lambda head, track: head.update(pts=[[0], [[1, 10**12]]]), "lengths of the runs"),
-        (lambda head, track: head.update(pts=[[0], [[1, 0]]]), "lengths of the runs"),
+        (lambda head, track: head.pop("pts"), "line 1: pts is missing"),
+        (lambda head, track: head.update(pts=[[0], [[1, 10**12]]]), "line 1: pts.1.0.1"),
+        (lambda head, track: head.update(pts=[[0], [[1, 0]]]), "line 1: pts.1.0.1"),
+        (lambda head, track: head.update(pts=[[0], [[1, 5 * 10**7]] * 2]), "lengths of the runs"),
         (lambda head, track: head.update(pts=[[0], [[2**52, 40_000]]]), "a time is too large"),
         (lambda head, track: head.update(pts=[[0], [[1, 5]]]), "reaches frame 9 of a film of 6"),
         (lambda head, track: head.update(pts=[[], []]), "of a film of 0 frames"),
-        (lambda head, track: track.update(box=[]), "has the keys"),
+        (lambda head, track: track.update(box=[]), "unknown key 'box'; did you mean 'boxes'?"),
         (lambda head, track: track["boxes"][0].pop(), "line 2"),
         (lambda head, track: track["boxes"].pop(), "line 2"),
-        (lambda head, track: track["landmarks"].pop(), "10 columns"),
+        (lambda head, track: track["landmarks"].pop(), "line 2: landmarks"),
         (lambda head, track: track["scores"].append(0), "different lengths"),
-        (lambda head, track: track["scores"].__setitem__(0, None), "whole numbers"),
-        (lambda head, track: track["scores"].__setitem__(0, 0.5), "whole numbers"),
-        (lambda head, track: track["boxes"][0].__setitem__(0, float("nan")), "whole numbers"),
-        (lambda head, track: track["boxes"][0].__setitem__(0, 10**30), "line 2: is damaged"),
-        (lambda head, track: track["boxes"][0].__setitem__(0, -(2**63)), "too large"),
+        (lambda head, track: track["scores"].__setitem__(0, None), "line 2: scores.0"),
+        (lambda head, track: track["scores"].__setitem__(0, 0.5), "line 2: scores.0"),
+        (lambda head, track: track["boxes"][0].__setitem__(0, float("nan")), "line 2: boxes.0.0"),
+        (lambda head, track: track["boxes"][0].__setitem__(0, 10**30), "line 2: boxes.0.0"),
+        (lambda head, track: track["boxes"][0].__setitem__(0, -(2**63)), "line 2: boxes.0.0"),
         (lambda head, track: track["boxes"][0].__setitem__(0, 10_000_001), "px away"),
         (lambda head, track: track["boxes"][0].__setitem__(3, 5000), "box of frame 3 has no area"),
-        (lambda head, track: track.update(origin=[[3, 10]]), "origin is 0"),
+        (lambda head, track: track.update(origin=[[3, 10]]), "line 2: origin.0.0"),
         (lambda head, track: track.update(origin=[[0, 9]]), "different lengths"),
-        (lambda head, track: track.update(id=True), "whole numbers"),
-        (lambda head, track: track.update(id=0), "ids count from 1"),
-        (lambda head, track: track.update(first=-1), "ids count from 1"),
+        (lambda head, track: track.update(id=True), "line 2: id"),
+        (lambda head, track: track.update(id=0), "line 2: id"),
+        (lambda head, track: track.update(first=-1), "line 2: first"),
         (lambda head, track: track.update(id=2), "track 2"),
     ],
 )
@@ -441,7 +442,7 @@ def test_names_of_any_bytes_can_be_saved(tmp_path: Path) -> None:
     name = os.fsdecode(b"caf\xe9.mp4")
     track = a_track()
     track.notes = [name]
-    rules = Decisions().keep_person(1, f"matches {name}")
+    rules = Decisions(people={1: Decision(mode="keep", reason=f"matches {name}")})
     a_project(source=Source.of(name, INFO), tracks=[track], settings={"keep": [name]}, decisions=rules).save(tmp_path)
     project = Project.load(tmp_path)
     assert (project.source.name, project.tracks[0].notes) == ("caf?.mp4", ["caf?.mp4"])

@@ -20,10 +20,10 @@ import pytest
 from PIL import Image
 
 from ficgan.errors import UsageError
-from ficgan.video.decisions import BoxRule, Decision, Decisions, Region, SpanRule
 from ficgan.video.media import VideoInfo
 from ficgan.video.project import Project, Source
 from ficgan.video.review import SCRIPT, remarks, review_page, save_thumbnails, write_review
+from ficgan.video.settings import BoxRule, Decision, Decisions, Region, SpanRule
 from ficgan.video.tracks import FILLED, PADDED, SEEN, Track
 
 VOID = {"meta", "img", "input", "br", "link", "hr"}

@@ -26,8 +26,8 @@ from ficgan.models import FICGAN
 from ficgan.policy import Policy
 from ficgan.video import EncodeOptions, Rules, VideoResult, VideoSettings, VideoTools, open_video, process_film
 from ficgan.video import film as module
-from ficgan.video.folders import hold, make_private_folder, remove_folder, work_folder
-from ficgan.video.state import State, identity_of, working
+from ficgan.video.folders import hold, make_private_folder, remove_folder, work_folder, working
+from ficgan.video.plan import State, identity_of
 
 Image = NDArray[np.uint8]
 FRAMES, SIDE = 48, 48

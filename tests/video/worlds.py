@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.faces import Face
-from ficgan.video.association import AssociationConfig, Associator
+from ficgan.video.association import Associator
 from ficgan.video.tracks import Track, Tracklet
 
 # Landmarks inside a box: fractions of its width and height.
@@ -80,9 +80,9 @@ class World:
         self.owner[id(face)] = number
         return face
 
-    def follow(self, stride: int = 1, config: AssociationConfig | None = None) -> list[Tracklet]:
+    def follow(self, stride: int = 1) -> list[Tracklet]:
         """Tracklets when the detector looks at every `stride`-th frame and after cuts."""
-        tracker, found = Associator(RATE, config), []
+        tracker, found = Associator(RATE), []
         for frame in range(self.length):
             cut = frame in self.cuts
             found += tracker.step(frame, self.detect(frame) if frame % stride == 0 or cut else None, cut).ended

@@ -1,0 +1,285 @@
+"""In which frames the detector looks: scene cuts, every n-th frame, and wherever two looks differ."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.faces import Face, FaceDetector
+from ficgan.faces.detection import check_image
+from ficgan.video.media import Frame
+from ficgan.video.tracks import measured
+
+__all__ = ["CutDetector", "DetectionLog", "look"]
+
+Floats32 = NDArray[np.float32]
+
+
+# Thresholds of a cut, rather high: a missed cut only prolongs a cover.
+CHANGE = 0.6
+"""Mean absolute difference of two thumbnails, in standard deviations, without brightness, contrast and shift."""
+RATIO = 2.5
+"""Least factor by which it exceeds the usual change of the frames before."""
+COLOURS = 0.12
+"""Distance of the colour histograms, 0 to 1."""
+MEMORY = 8
+"""Frames before from which the usual change is taken."""
+
+
+class CutDetector:
+    """Whether a scene cut lies before a frame: new structure, new colours, an unusual change.
+
+    Flashes, fades and fast pans are no cuts. Dissolves, wipes, and cuts between alike or dark pictures are missed.
+    """
+
+    def __init__(self) -> None:
+        self._changes: deque[float] = deque(maxlen=MEMORY)
+        self._before: tuple[Floats32, Floats32] | None = None
+        self.thumbnail: NDArray[np.uint8] = np.zeros((_HEIGHT, _WIDTH, 3), np.uint8)
+        """Of the last frame, 36×64×3."""
+
+    def step(self, image: NDArray[np.uint8]) -> bool:
+        """Whether a new scene begins with this H×W×3 uint8 RGB picture, of any size; never with the first."""
+        self.thumbnail = thumbnail = _thumbnail(check_image(image))
+        luma, colours = _normalised(thumbnail), _histogram(thumbnail)
+        before, self._before = self._before, (luma, colours)
+        if before is None:
+            return False
+        change = float(np.abs(luma - before[0]).mean())
+        if change > _CALM:
+            change = min(change, _change_after_shift(luma, before[0]))
+        usual = float(np.median(self._changes)) if self._changes else 0.0
+        recoloured = float(np.abs(colours - before[1]).sum()) / 2 > COLOURS
+        cut = change > CHANGE and change > RATIO * usual and recoloured
+        if cut:
+            self._changes.clear()
+        else:
+            self._changes.append(change)
+        return cut
+
+
+_WIDTH, _HEIGHT = 64, 36
+_BINS = 4
+_CALM = 0.2  # changes below need no look at whether the picture moved
+_REACH = 20  # columns, of 64, that a pan may move between two frames
+
+
+def _thumbnail(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    import cv2
+
+    # Every few pixels are enough, and many times faster to average than all.
+    step = max(1, min(image.shape[1] // (4 * _WIDTH), image.shape[0] // (4 * _HEIGHT)))
+    small: Any = cv2.resize(
+        np.ascontiguousarray(image[::step, ::step]), (_WIDTH, _HEIGHT), interpolation=cv2.INTER_AREA
+    )
+    return small
+
+
+def _normalised(thumbnail: NDArray[np.uint8]) -> Floats32:
+    """Luma of mean 0 and deviation 1 [36,64]; a picture of one colour is 0."""
+    luma = thumbnail.astype(np.float32) @ np.array([0.299, 0.587, 0.114], np.float32)
+    luma -= luma.mean()
+    return luma / max(float(luma.std()), 4.0)  # below 4 of 255 it would be noise that is compared
+
+
+def _histogram(thumbnail: NDArray[np.uint8]) -> Floats32:
+    """Shares of 4×4×4 colours [64]."""
+    cell = (thumbnail // (256 // _BINS)).astype(np.int64) @ np.array([_BINS**2, _BINS, 1])
+    return np.bincount(cell.ravel(), minlength=_BINS**3).astype(np.float32) / cell.size
+
+
+def _change_after_shift(a: Floats32, b: Floats32) -> float:
+    """Mean absolute difference over the common part, with the second thumbnail moved to where it fits best."""
+    import cv2
+
+    (x, y), _ = cv2.phaseCorrelate(b, a)
+    dx, dy = round(x), round(y)
+    if abs(dx) > _REACH or abs(dy) > _REACH // 2:
+        dx = dy = 0
+    common = a[max(dy, 0) : _HEIGHT + min(dy, 0), max(dx, 0) : _WIDTH + min(dx, 0)]
+    other = b[max(-dy, 0) : _HEIGHT + min(-dy, 0), max(-dx, 0) : _WIDTH + min(-dx, 0)]
+    return float(np.abs(common - other).mean())
+
+
+Seen = tuple[Frame, list[Face] | None, bool]
+"""A frame, the faces found in it (None where nobody looked), whether a new scene begins with it."""
+
+MOVED = 0.75
+"""Sizes by which a face may have moved from one look to the next and still count as the same, calm one."""
+RESIZED = 0.4
+"""The same for the logarithm of its size."""
+LEAST = 24.0
+"""Pixels: smaller faces come and go with the detector's mood and cause no look of their own."""
+DIFFERENT = 24
+"""Grey levels of one colour by which a cell of a thumbnail (1/64 of the width) differs."""
+HELD = 32
+"""Frames kept at most until it is known whether to look at them."""
+
+
+@dataclass(eq=False)
+class _Held:
+    """A frame of which it is not yet known whether to look at it."""
+
+    frame: Frame
+    thumbnail: NDArray[np.uint8]
+    faces: list[Face] | None = None
+
+
+def look(frames: Iterable[Frame], find: Callable[[Frame], list[Face]], stride: int) -> Iterator[Seen]:
+    """Look at every n-th frame (n is `stride`), at the first and last of each scene, and wherever two looks differ.
+
+    Where a face came, went or moved far between two looks, the frame in the middle is looked at too, and so on: a dash
+    is followed frame by frame, a face at rest costs one look in n. Where the picture changed and changed back between
+    two looks, its oddest frame is looked at. What shows for less than n frames while the camera moves is missed.
+
+    Yields:
+        Every frame once, in order, at most `stride` frames late.
+    """
+    cuts = CutDetector()
+    held: list[_Held] = []  # since the last look
+    since = 0
+    last: _Held | None = None
+    for frame in frames:
+        cut = cuts.step(frame.image)
+        if cut and last is not None:
+            yield from _settled(last, held, find)
+            last, held = None, []
+        now = _Held(frame, cuts.thumbnail)
+        if last is None:
+            now.faces, last, since = find(frame), now, 0
+            yield frame, now.faces, cut
+            continue
+        held.append(now)
+        since += 1
+        if since >= stride:
+            yield from _settled(last, held, find)
+            last, held, since = now, [], 0
+        elif len(held) > HELD:
+            yield held.pop(0).frame, None, False
+    if last is not None:
+        yield from _settled(last, held, find)
+
+
+def _settled(last: _Held, held: Sequence[_Held], find: Callable[[Frame], list[Face]]) -> Iterator[Seen]:
+    if not held:
+        return
+    line = [last, *held]
+
+    def see(number: int) -> None:
+        line[number].faces = find(line[number].frame)
+
+    def between(a: int, b: int) -> None:
+        before, after = line[a].faces, line[b].faces
+        if b - a < 2 or before is None or after is None or _alike(before, after):
+            return
+        middle = (a + b) // 2
+        see(middle)
+        between(a, middle)
+        between(middle, b)
+
+    see(len(held))
+    between(0, len(held))
+    looks = [number for number, waiting in enumerate(line) if waiting.faces is not None]
+    for a, b in pairwise(looks):
+        odd = [_transient(line[a].thumbnail, waiting.thumbnail, line[b].thumbnail) for waiting in line[a + 1 : b]]
+        if max(odd, default=0):
+            most = a + 1 + int(np.argmax(odd))
+            see(most)
+            between(a, most)
+            between(most, b)
+    for waiting in held:
+        yield waiting.frame, waiting.faces, False
+
+
+def _transient(before: NDArray[np.uint8], now: NDArray[np.uint8], after: NDArray[np.uint8]) -> int:
+    """Squares of 2×2 cells unlike both other thumbnails, which are alike there; edges that shake are thinner."""
+    a, x, b = (thumbnail.astype(np.int16) for thumbnail in (before, now, after))
+    away = np.minimum(np.abs(x - a).max(-1), np.abs(x - b).max(-1))
+    odd = (away >= DIFFERENT) & (3 * np.abs(a - b).max(-1) <= away)
+    return int((odd[1:, 1:] & odd[:-1, 1:] & odd[1:, :-1] & odd[:-1, :-1]).sum())
+
+
+def _alike(before: Sequence[Face], after: Sequence[Face]) -> bool:
+    rest = list(before)
+    for face in after:
+        near = [other for other in rest if _near(face, other)]
+        if near:
+            rest.remove(near[0])
+        elif _counts(face):
+            return False
+    return not any(_counts(face) for face in rest)
+
+
+def _near(a: Face, b: Face) -> bool:
+    (first, size), (second, other) = measured(a.box), measured(b.box)
+    scale = math.exp(float((size.mean() + other.mean()) / 2))
+    far = float(np.linalg.norm(first - second)) > MOVED * scale
+    return not far and abs(float((size - other).mean())) <= RESIZED
+
+
+def _counts(face: Face) -> bool:
+    return float((face.box[2:] - face.box[:2]).min()) >= LEAST
+
+
+class DetectionLog:
+    """Detects faces and logs them on disk, so that an interrupted analysis resumes.
+
+    `path` has JSON lines; a line cut short is dropped. None: nothing is kept.
+    """
+
+    def __init__(self, detector: FaceDetector, path: Path | None) -> None:
+        self._detector, self._file = detector, None
+        self._found: dict[int, list[Face]] = {}
+        if path is None:
+            return
+        path.touch(mode=0o600)
+        good = 0
+        for line in path.read_bytes().splitlines(keepends=True):
+            try:
+                number, rows = json.loads(line)
+                self._found[int(number)] = [_face(row) for row in rows]
+            except (ValueError, TypeError, IndexError):
+                break
+            if not line.endswith(b"\n"):
+                break
+            good += len(line)
+        self._file = path.open("r+", encoding="ascii")
+        self._file.truncate(good)
+        self._file.seek(good)
+
+    def detect(self, frame: Frame) -> list[Face]:
+        """The faces of a frame, from the log or found now."""
+        if frame.index in self._found:
+            return self._found.pop(frame.index)
+        faces = self._detector.detect(frame.image)
+        if self._file is None:
+            return faces
+        rows = [_row(face) for face in faces]
+        self._file.write(json.dumps([frame.index, rows]) + "\n")
+        self._file.flush()
+        return [_face(row) for row in rows]  # as a later run reads them
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _row(face: Face) -> list[float]:
+    values = [*face.box.ravel(), *face.landmarks.ravel()]
+    return [*(round(float(value), 2) for value in values), round(float(face.score), 4)]
+
+
+def _face(row: list[float]) -> Face:
+    values = np.asarray(row, np.float32)
+    if values.shape != (15,) or not np.isfinite(values).all():
+        raise ValueError("no face")
+    return Face(values[:4], values[4:14].reshape(5, 2), float(values[14]))
