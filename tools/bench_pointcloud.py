@@ -16,7 +16,8 @@ import numpy as np
 
 from ficgan.pointcloud import CLOUD_ANONYMIZERS, Cloud, merged, methods, read_cloud
 from ficgan.pointcloud.cloud import farthest_point_sample, without_outliers
-from ficgan.pointcloud.frame import Placed, canonical, landmark_file_beside, read_landmarks
+from ficgan.pointcloud.frame import Placed, canonical
+from ficgan.pointcloud.landmarks import landmark_file_beside, read_landmarks
 from ficgan.pointcloud.geometry import cloud_distances
 from ficgan.pointcloud.heads import made_head
 from ficgan.pointcloud.projection import project, shaded

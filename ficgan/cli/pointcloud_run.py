@@ -17,7 +17,7 @@ from ficgan.errors import FicganError, InputError, UsageError
 if TYPE_CHECKING:
     from ficgan.cli._progress import Progress
     from ficgan.pointcloud.cloud import Cloud
-    from ficgan.pointcloud.frame import FaceLandmarks
+    from ficgan.pointcloud.landmarks import FaceLandmarks
     from ficgan.pointcloud.methods import CloudAnonymizer
 
 __all__ = [
@@ -71,13 +71,13 @@ class Reading:
 
     def marks_of(self, path: Path) -> Path | None:
         """The file of a scan's landmarks, or None."""
-        from ficgan.pointcloud.frame import landmark_file_beside
+        from ficgan.pointcloud.landmarks import landmark_file_beside
 
         return self.landmarks or landmark_file_beside(path)
 
     def marks(self, path: Path) -> FaceLandmarks | None:
         """A scan's landmarks, or None."""
-        from ficgan.pointcloud.frame import read_landmarks
+        from ficgan.pointcloud.landmarks import read_landmarks
 
         beside = self.marks_of(path)
         return None if beside is None else read_landmarks(beside)
@@ -138,7 +138,7 @@ def plan(inputs: Sequence[Path], outputs: Outputs, reading: Reading, report: Pro
     never overwritten.
     """
     from ficgan.pointcloud.files import FORMATS
-    from ficgan.pointcloud.frame import LANDMARK_ENDINGS
+    from ficgan.pointcloud.landmarks import LANDMARK_ENDINGS
 
     twins: list[tuple[Path, Path]] = []
     advice = "give scans, or folders of them"

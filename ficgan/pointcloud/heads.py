@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ficgan.anonymizers.base import generator
 from ficgan.errors import UsageError
 from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.frame import FaceLandmarks, landmark_frame
+from ficgan.pointcloud.landmarks import FaceLandmarks, landmark_frame
 
 Array = NDArray[Any]
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict
+from typing import Any, ClassVar, Literal, Self, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial import Delaunay, QhullError
 
 from ficgan.anonymizers.base import generator
 from ficgan.errors import InputError, UsageError
-from ficgan.pointcloud.cloud import Cloud, Points, rounded_colors
+from ficgan.pointcloud.cloud import Cloud, Points, closest, mean_of_neighbours, rounded_colors
+from ficgan.pointcloud.registration import Coarse, Registration, register
 from ficgan.registry import Parametrised, Registry, param
-
-if TYPE_CHECKING:
-    from ficgan.pointcloud.registration import Registration
 
 DEGREES = range(1, 36)  # degrees of anonymisation: 1 changes least
 _VOXEL_STEP = 0.00025  # metres by which a degree widens the voxels
@@ -187,9 +186,9 @@ class Merge2Faces(CloudAnonymizer):
         reversible_by="whoever has the target face, or what others became with it at a high degree, below weight 1",
     )  # fmt: skip
     weight: float = param(0.5, "weight of the target face", low=0.0, high=1.0)
-    coarse: Literal["auto", "always", "never"] = param(
+    coarse: Coarse = param(
         "auto",
-        "global registration before ICP: where the clouds are not roughly aligned, always or never",
+        "look for both faces before ICP: where they are not roughly aligned, always or never",
         choices=("auto", "always", "never"),
     )
     target: Cloud | None = field(default=None, repr=False, compare=False)  # given by `with_target`; no parameter
@@ -206,8 +205,6 @@ class Merge2Faces(CloudAnonymizer):
         return _registered(_bytes(cloud), _bytes(self.target), self.coarse)
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
-        from ficgan.pointcloud.cloud import closest
-
         transform = self.registered(cloud).transform
         assert self.target is not None
         target = self.target.moved(transform)
@@ -234,10 +231,8 @@ def _cloud(data: _Bytes) -> Cloud:
 
 
 @lru_cache(maxsize=8)
-def _registered(source: _Bytes, target: _Bytes, coarse: Literal["auto", "always", "never"]) -> Registration:
-    from ficgan.pointcloud import registration
-
-    return registration.register(_cloud(source), _cloud(target), coarse=coarse)
+def _registered(source: _Bytes, target: _Bytes, coarse: Coarse) -> Registration:
+    return register(_cloud(source), _cloud(target), coarse=coarse)
 
 
 @CLOUD_ANONYMIZERS.add
@@ -257,8 +252,6 @@ class SmoothKNN(CloudAnonymizer):
         cloud.need(self.k, f"SmoothKNN with k = {self.k}")
         if self.k == 1:
             return cloud.with_points(cloud.points.copy())
-        from ficgan.pointcloud.cloud import mean_of_neighbours
-
         if cloud.colors is None:
             return cloud.with_points(mean_of_neighbours(cloud.points, cloud.points, self.k))
         means = mean_of_neighbours(cloud.points, np.hstack([cloud.points, cloud.colors]), self.k)
@@ -313,8 +306,6 @@ def alpha_shape(points: Points, alpha: float) -> NDArray[np.int32]:
 @lru_cache(maxsize=4)
 def _tetrahedra(data: bytes) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64]]:
     """Delaunay tetrahedra: corners [T,4]; the tetrahedron opposite each, −1 outside; radii."""
-    from scipy.spatial import Delaunay, QhullError
-
     points = np.frombuffer(data).reshape(-1, 3)
     if len(points) < 4:
         raise InputError(f"the cloud has {len(points)} points, and a tetrahedron needs at least 4")

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
 from ficgan.errors import InputError, UsageError
-from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.registration import oriented, pca_normals
+from ficgan.pointcloud.cloud import Cloud, facing_front, pca_normals, rigid
 
 # Chosen by the scores of YuNet, a detector, on twelve scans without colours. No recogniser was asked.
 LAMP = np.array([1.0, 0.6, 0.0]) / np.linalg.norm([1.0, 0.6, 0.0])
@@ -47,7 +46,7 @@ def shaded(cloud: Cloud, tone: tuple[int, int, int] | None = SKIN, *, cavity: fl
             "check its unit"
         )
     normals = pca_normals(cloud.points, neighbours=NEIGHBOURS) if cloud.normals is None else cloud.normals
-    normals = oriented(cloud.points, normals, "front")
+    normals = facing_front(normals)
     light = AMBIENT + (1 - AMBIENT) * np.clip(normals @ LAMP, 0, 1)
     if cavity:
         deep = -_relief(cloud.points) / DEEP
@@ -253,9 +252,8 @@ def turned(cloud: Cloud, yaw: float, pitch: float = 0.0) -> Cloud:
     if yaw == 0 and pitch == 0:
         return cloud
     (s, t), (c, d) = np.sin(np.radians([yaw, pitch])), np.cos(np.radians([yaw, pitch]))
-    transform = np.eye(4)
-    transform[:3, :3] = np.array([[c, 0, s], [0, 1, 0], [-s, 0, c]]) @ np.array([[d, -t, 0], [t, d, 0], [0, 0, 1]])
-    return cloud.moved(transform)
+    turn = np.array([[c, 0, s], [0, 1, 0], [-s, 0, c]]) @ np.array([[d, -t, 0], [t, d, 0], [0, 0, 1]])
+    return cloud.moved(rigid(turn, np.zeros(3)))
 
 
 def _coloured(cloud: Cloud) -> Cloud:

@@ -23,7 +23,7 @@ from ficgan.lab.clouds.morphs import (
     morphs_of_folder,
 )  # fmt: skip
 from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.frame import FaceLandmarks, landmark_frame
+from ficgan.pointcloud.landmarks import FaceLandmarks, landmark_frame
 from ficgan.pointcloud.heads import MadeHead, made_head
 
 POINTS = 4000

@@ -156,7 +156,8 @@ PEOPLE = [str(seed) for seed in range(6) for _ in range(2)]
 def scans(shared_data) -> tuple[list[Cloud], list[str]]:
     """The shared scans, every fourth point, brought to the canonical frame by their landmarks."""
     from ficgan.pointcloud.files import read_cloud
-    from ficgan.pointcloud.frame import canonical, landmark_file_beside, read_landmarks
+    from ficgan.pointcloud.frame import canonical
+    from ficgan.pointcloud.landmarks import landmark_file_beside, read_landmarks
 
     paths = sorted((shared_data / "clouds").glob("*.ply"))
     if not paths:

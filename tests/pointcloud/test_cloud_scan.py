@@ -9,7 +9,8 @@ from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError, UsageError
 from ficgan.pointcloud import CLOUD_ANONYMIZERS, Cloud, anonymise_scan, compare_scans, merged
-from ficgan.pointcloud.frame import FaceLandmarks, Placed
+from ficgan.pointcloud.frame import Placed
+from ficgan.pointcloud.landmarks import FaceLandmarks
 from ficgan.pointcloud.heads import MadeHead, made_head
 from ficgan.pointcloud.scan import PreparationConfig, cautions, prepare, prepare_placed, segmented
 

@@ -11,16 +11,8 @@ from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError
 from ficgan.pointcloud import Cloud, merged
-from ficgan.pointcloud.frame import (
-    CONVINCING,
-    SURE,
-    FaceLandmarks,
-    canonical,
-    landmark_file_beside,
-    landmark_frame,
-    other_faces,
-    read_landmarks,
-)  # fmt: skip
+from ficgan.pointcloud.frame import CONVINCING, SURE, canonical, other_faces
+from ficgan.pointcloud.landmarks import FaceLandmarks, landmark_file_beside, landmark_frame, read_landmarks
 from ficgan.pointcloud.heads import MadeHead, made_head
 
 SLOW = pytest.mark.slow

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.spatial import cKDTree
 
 from ficgan.errors import UsageError
-from ficgan.pointcloud.frame import FaceLandmarks, landmark_frame
+from ficgan.pointcloud.landmarks import FaceLandmarks, landmark_frame
 from ficgan.pointcloud.heads import (
     CENTRE,
     EXPRESSIONS,

@@ -24,7 +24,7 @@ from scipy.spatial.transform import Rotation
 from ficgan.anonymizers.base import generator
 from ficgan.errors import InputError, UsageError
 from ficgan.pointcloud.cloud import Cloud, Tree, search
-from ficgan.pointcloud.frame import FaceLandmarks, landmark_file_beside, landmark_frame, need_on_cloud, read_landmarks
+from ficgan.pointcloud.landmarks import FaceLandmarks, landmark_file_beside, landmark_frame, need_on_cloud, read_landmarks
 from ficgan.pointcloud.heads import between
 
 Array = NDArray[Any]

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.stored import digest, files_digest
 from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.frame import FaceLandmarks, landmark_file_beside, read_landmarks
+from ficgan.pointcloud.landmarks import FaceLandmarks, landmark_file_beside, read_landmarks
 from ficgan.pointcloud.methods import DEGREES
 from ficgan.yaml_settings import check, hint, override, read_tree
 
