@@ -59,8 +59,8 @@ class AttackConfig(_Frozen):
 class GeometryConfig(_Frozen):
     """What is measured on the clouds themselves, which the thesis leaves open."""
 
-    recognisers: tuple[Literal["depth", "normals", "fpfh", "icp"], ...] = ("depth", "normals", "fpfh")
-    """Attackers who compare shapes; none: distortion only. icp compares pair by pair: hours for hundreds."""
+    recognisers: tuple[Literal["depth", "normals", "fpfh"], ...] = ("depth", "normals", "fpfh")
+    """Attackers who compare shapes; none: distortion only."""
     people: int = Field(0, ge=0)  # So many people are looked for among each other; 0: all
 
 
