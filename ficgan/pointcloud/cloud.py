@@ -24,9 +24,11 @@ _ALL_POINTS_STEPS = 200
 """Steps of farthest-point sampling that update every point; later only few points change, and a tree finds them."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Cloud:
     """Points [N,3] float64 with colours [N,3] uint8 RGB and unit normals [N,3] where they are known.
+
+    A cloud equals itself only, so that results can be remembered for it; its arrays are not to be changed.
 
     In the canonical frame (thesis, §3.2.2, §4.1.4.2) the unit is the metre, the nose tip is the origin, the face looks
     towards +x, +y is up and +z is the person's right.
@@ -168,7 +170,8 @@ def pca_normals(points: Points, *, neighbours: int = 30) -> Floats:
     # of its size, lose four of sixteen digits.
     middle = points - points.mean(axis=0)
     products = (middle[:, :, None] * middle[:, None, :]).reshape(-1, 9)
-    mean, second = np.split(mean_of_neighbours(points, np.hstack([middle, products]), min(neighbours, len(points))), [3], 1)
+    means = mean_of_neighbours(points, np.hstack([middle, products]), min(neighbours, len(points)))
+    mean, second = means[:, :3], means[:, 3:]
     spread = second.reshape(-1, 3, 3) - mean[:, :, None] * mean[:, None, :]
     return np.asarray(np.linalg.eigh(spread)[1][:, :, 0], np.float64)
 

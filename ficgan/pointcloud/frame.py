@@ -1,8 +1,8 @@
 """The canonical frame of a face: found in any orientation, or given by landmarks, and what makes it doubtful. Metres.
 
 A face is found in three stages. 1. Proposals: strong peaks as nose tips, in many orientations. 2. Fit: the poses that
-agree best with the relief x = T(y, z) of a made face are refined, then corrected by the person's own symmetry. 3. Score:
-how like a face the result is.
+agree best with the relief x = T(y, z) of a made face are refined, then corrected by the person's own symmetry.
+3. Score: how like a face the result is.
 """
 
 from __future__ import annotations

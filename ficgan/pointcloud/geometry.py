@@ -102,7 +102,8 @@ def _grid(step: float) -> tuple[tuple[int, int], Floats]:
 def _upper_face(cloud: Cloud, margin: float) -> Cloud:
     """The points in it or no farther than `margin` from it; InputError where there are hardly any."""
     x, y, z = cloud.points.T
-    inside = (y >= UPPER[0] - margin) & (y <= UPPER[1] + margin) & (np.abs(z) <= HALF + margin) & (x >= -BEHIND - margin)
+    inside = (y >= UPPER[0] - margin) & (y <= UPPER[1] + margin)
+    inside &= (np.abs(z) <= HALF + margin) & (x >= -BEHIND - margin)
     if inside.sum() < _FEWEST:
         raise InputError(
             f"{int(inside.sum())} of {len(cloud)} points are where nose, eyes and forehead belong, and {_FEWEST} "

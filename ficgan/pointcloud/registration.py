@@ -1,4 +1,4 @@
-"""Rigid registration of faces: a start from where both faces are, then point-to-plane ICP (thesis, §3.2.2.4). Metres."""
+"""Rigid registration of faces, from where both are by point-to-plane ICP (thesis, §3.2.2.4). Metres."""
 
 from __future__ import annotations
 

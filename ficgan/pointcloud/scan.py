@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
 from ficgan.pointcloud.cloud import (

@@ -23,11 +23,12 @@ from ficgan.lab.clouds.tables import (
     distortion,
     label,
     parrot_of,
-    trial,
+    privacy,
     utility,
 )  # fmt: skip
 from ficgan.lab.clouds.treatments import Guesses, Treatment, lesson_rows, lessons, train_and_guess, treatments
 from ficgan.lab.metrics.intervals import Bootstrap, Sample
+from ficgan.lab.metrics.privacy import cmc
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.results import Figure, Results, Trial, origin
 from ficgan.lab.stored import Progress, Say, png, run_tasks, write_file
@@ -61,12 +62,11 @@ def run_cloud_study(config: CloudStudyConfig, out: Path, *, jobs: int = 1, progr
     open_study.cache_clear()  # the folder of clouds may have changed since an earlier study in this process
     open_clouds(config, out, say)
     study = open_study(config, out)
-    probes, gallery = study.in_space
     clear = (*study.clouds.gallery, *study.clouds.probes)
     steps: dict[str, Sequence[int]] = {
         "photo": range(len(study.clouds.photos)), "clear": clear, "anonymised": study.clouds.probes,
         "parrot": study.parrots, "lessons": lesson_rows(study) if config.attack else (),
-        "space": probes + (gallery if study.parrots else ()),
+        "space": study.clouds.probes + study.parrots if config.geometry else (),
     }  # fmt: skip
     total += sum(map(len, steps.values()))
     run("photo")
@@ -129,15 +129,11 @@ class _Recognisers:
 
     study: CloudStudy
     in_space: bool
-    set: str  # its name in tables
-    probes: Sequence[int]  # rows of the study's scans
-    gallery: Sequence[int]  # rows of the study's scans; empty where it is photos
     known: Record | None  # [G] who is enrolled; None where there is nobody to compare with
 
     def __post_init__(self) -> None:
         clouds, config = self.study.clouds, self.study.config
-        self.people = clouds.numbers(self.probes)
-        self.enrolled = clouds.numbers(self.gallery) if self.gallery else clouds.numbers_of(clouds.photos)
+        self.people, self.enrolled = clouds.numbers(clouds.probes), clouds.numbers(clouds.gallery)
         self.sample = Sample(self.people, Bootstrap(config.resamples, config.seed), "clouds")
 
     def read(self, rows: Sequence[int], *, gallery: bool, costly: bool) -> dict[Treatment, Record]:
@@ -151,7 +147,7 @@ class _Recognisers:
         out: list[Trial] = []
         parrots = {}
         if self.study.parrots:
-            found = self.read(self.gallery, gallery=True, costly=True)
+            found = self.read(self.study.clouds.gallery, gallery=True, costly=True)
             parrots = {(how.method, how.attacker): (how.degrees, record) for how, record in found.items()}
         for how, record in read.items():
             degrees, known = parrots.get((how.method, how.attacker), ((), None))
@@ -169,9 +165,10 @@ class _Recognisers:
     ) -> list[Trial]:  # fmt: skip
         people, out = self.people if probes is None else self.people[probes], []
         for name, scores in self._scores(record, people, known):
-            where = {"set": self.set, "method": method, "scenario": scenario, "recogniser": name, "attacker": attacker}
             found = None if self.in_space else record["found"]
-            out.append(trial(scores, found, self.sample.bootstrap, where=where, control=control))
+            figures = privacy(scores, found, self.sample.bootstrap)
+            where = (self.study.clouds.name, method, scenario, name, attacker)
+            out.append(Trial(*where, figures, {"cmc": cmc(scores)}, control=control))
         return out
 
     def _scores(self, record: Record, people: NDArray[np.int64], known: Record | None) -> Iterator[tuple[str, Scores]]:
@@ -204,7 +201,7 @@ def _results(study: CloudStudy, guesses: Guesses | None, jobs: int) -> Results:
     photos = [study.photo(index) for index in range(len(clouds.photos))]
     known = np.concatenate(photos or [study.clear(row) for row in clouds.gallery])
     clear = np.concatenate([study.clear(row) for row in clouds.probes])
-    recognisers = _Recognisers(study, False, clouds.name, clouds.probes, clouds.gallery, known)
+    recognisers = _Recognisers(study, False, known)
     results.trials += recognisers.trials(clear, CLEAR, "clear", control="ceiling")
     grey = study.judges.read([np.full((*THESIS_SIZE[::-1], 3), 127, np.uint8)], study.template)
     results.trials += recognisers.trials(np.repeat(grey, len(clear)), CONSTANT, "constant", control="negative")
@@ -255,18 +252,11 @@ def _guessed(recognisers: _Recognisers, guesses: Guesses, made: dict[str, Record
 
 def _add_space(study: CloudStudy, results: Results) -> None:
     clouds = study.clouds
-    probes, gallery = study.in_space
-    known = np.concatenate([study.shaped(row) for row in gallery]) if len(gallery) > 1 else None
-    clear = np.concatenate([study.shaped(row) for row in probes])
-    name = clouds.name
-    if len(gallery) < len(clouds.gallery):
-        # Fewer enrolled people are easier to tell apart: figures must not stand beside those of all.
-        name = f"{clouds.name}, {len(gallery)} of them in space"
-        facts = {**clouds.facts(), "people": len(gallery), "gallery": len(gallery), "probes": len(probes)}
-        results.sets[name] = {**facts, "probe_people": len(np.unique(clouds.numbers(probes)))}
-    recognisers = _Recognisers(study, True, name, probes, gallery, known)
-    read = recognisers.read(probes, gallery=False, costly=True)
+    known = np.concatenate([study.shaped(row) for row in clouds.gallery]) if len(clouds.gallery) > 1 else None
+    recognisers = _Recognisers(study, True, known)
+    read = recognisers.read(clouds.probes, gallery=False, costly=True)
     if known is not None:
+        clear = np.concatenate([study.shaped(row) for row in clouds.probes])
         results.trials += recognisers.trials(clear, CLEAR, "clear", control="ceiling")
         results.trials += recognisers.attacks(read)
     distorted = {

@@ -136,10 +136,10 @@ class PictureJudges:
         marks = np.where(seen.found[:, None, None], seen.landmarks, self.where_lost(stack[0], template))
         for reader in self.readers:
             each: Any = getattr(reader.recognizer, "embed_each", None)
+            pairs = zip(stack, marks, strict=True)
             out[f"by {reader.name}"] = (
-                each(stack, marks) if each is not None
-                else [reader.recognizer.embed(x, m[None])[0] for x, m in zip(stack, marks, strict=True)]
-            )  # fmt: skip
+                each(stack, marks) if each else [reader.recognizer.embed(x, m[None])[0] for x, m in pairs]
+            )
         if clear is not None:
             out["ssim"] = _likeness(clear, stack, template)
         if self.squeezenet is not None:
@@ -336,7 +336,7 @@ class CloudStudy:
         record["made"] = made
         return record
 
-    # -- records, which are kept ----------------------------------------------------------------------------------------
+    # -- records, which are kept --------------------------------------------------------------------------------------
 
     def clear(self, row: int) -> Record:
         """What is read in a scan's clear projection: a record [1]."""
@@ -391,19 +391,6 @@ class CloudStudy:
             return np.array([time_alone(method, degree, inner, **drawing) for degree in degrees])
 
         return self.kept(["seconds", *self.method_key(row, Treatment(method, degrees=degrees))], measure)
-
-    @cached_property
-    def in_space(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Rows of the probes whose clouds are compared, and of the gallery: everybody, or the first so many people."""
-        clouds, geometry = self.clouds, self.config.geometry
-        if geometry is None:
-            return (), ()
-        named = list(dict.fromkeys(clouds.scans[row].person for row in clouds.probes))[: geometry.people or None]
-        people = set(named) if geometry.people else set(clouds.people)
-        probes, gallery = (
-            tuple(row for row in rows if clouds.scans[row].person in people) for rows in (clouds.probes, clouds.gallery)
-        )
-        return probes, gallery
 
     @cached_property
     def _shapes(self) -> np.dtype[np.void]:
