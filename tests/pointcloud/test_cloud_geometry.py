@@ -75,7 +75,7 @@ def test_a_sphere(rng):
 
 def test_a_sphere_seen_from_inside(rng):
     outside = ball(0.1, rng)
-    mean, gaussian = curvature(Cloud(outside.points, None, -outside.normals), neighbours=30)
+    mean, _ = curvature(Cloud(outside.points, None, -outside.normals), neighbours=30)
     np.testing.assert_allclose(mean, -10, rtol=0.03)
 
 
@@ -104,7 +104,7 @@ def test_a_saddle_where_the_surface_is_steep_too(rng):
 
 def test_a_plane_is_flat_and_doubles_do_no_harm(rng):
     flat = np.column_stack([np.zeros(500), rng.random((500, 2))])
-    mean, gaussian = curvature(Cloud(np.concatenate([flat, flat[:50], np.tile(flat[:1], (80, 1))])), neighbours=20)
+    mean, _ = curvature(Cloud(np.concatenate([flat, flat[:50], np.tile(flat[:1], (80, 1))])), neighbours=20)
     assert np.isfinite(mean).all() and np.abs(mean).max() < 1e-6
 
 

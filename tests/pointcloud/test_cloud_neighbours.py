@@ -67,7 +67,7 @@ def test_what_is_not_finite_is_refused(rng: np.random.Generator) -> None:
     queries = _surface(rng, 9000)
     queries[7000] = np.nan
     with pytest.raises(ValueError, match="finite"):
-        neighbours.search(queries[:100], queries)
+        neighbours.search(queries[:100], queries, 1)
 
 
 # Farthest-point samples and duplicates.

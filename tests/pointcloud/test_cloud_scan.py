@@ -9,9 +9,9 @@ from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError, UsageError
 from ficgan.pointcloud import CLOUD_ANONYMIZERS, Cloud, anonymise_scan, compare_scans, merged
-from ficgan.pointcloud.frame import Placed
-from ficgan.pointcloud.landmarks import FaceLandmarks
+from ficgan.pointcloud.frame import Placed, canonical
 from ficgan.pointcloud.heads import MadeHead, made_head
+from ficgan.pointcloud.landmarks import FaceLandmarks
 from ficgan.pointcloud.scan import PreparationConfig, cautions, prepare, segmented
 
 FEW = PreparationConfig(first=1600, last=1500)

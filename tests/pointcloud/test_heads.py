@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from scipy.spatial import cKDTree
 
 from ficgan.errors import UsageError
-from ficgan.pointcloud.landmarks import FaceLandmarks, landmark_frame
 from ficgan.pointcloud.heads import (
     CENTRE,
     EXPRESSIONS,
@@ -21,6 +20,7 @@ from ficgan.pointcloud.heads import (
     mesh,
     scanned,
 )  # fmt: skip
+from ficgan.pointcloud.landmarks import FaceLandmarks, landmark_frame
 
 
 @pytest.fixture(scope="module")

@@ -137,7 +137,8 @@ def test_an_empty_cloud_is_refused():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"order": "z"}, "order: .*'z'"), ({"point_size": 0}, "point_size: .* 0"), ({"point_size": np.nan}, "point_size"),
+        ({"order": "z"}, "order: .*'z'"), ({"point_size": 0}, "point_size: .* 0"),
+        ({"point_size": np.nan}, "point_size"),
         ({"size": (0, 5)}, "size"), ({"size": (10.5, 10)}, "size"), ({"limits": (0.1, -1)}, "limits"),
         ({"limits": (0.1, np.nan)}, "limits"), ({"samples": 9}, "samples"), ({"background": 256}, "background"),
         ({"background": (1, 2)}, "background"), ({"yaw": np.inf}, "yaw"), ({"point_sizes": 3}, "mean 'point_size'"),
