@@ -121,12 +121,14 @@ def rounded_colors(levels: NDArray[np.floating]) -> Colors:
 
 def closest(points: Points, queries: Points, *, within: float = np.inf) -> tuple[Floats, Rows]:
     """Of each query [M,3] the distance to the nearest point [N,3], and its row: inf and N where none is within."""
-    return cKDTree(points).query(queries, distance_upper_bound=within)  # type: ignore[no-any-return]
+    return cKDTree(points).query(queries, distance_upper_bound=within)
 
 
-def search(points: Floats, queries: Floats, k: int, *, within: float = np.inf) -> tuple[Floats, Rows]:
+def search(
+    points: NDArray[np.floating], queries: NDArray[np.floating], k: int, *, within: float = np.inf
+) -> tuple[Floats, Rows]:
     """As `closest`, of the `k` nearest points, in order: [M,k] and [M,k]."""
-    return cKDTree(points).query(queries, np.arange(1, k + 1), distance_upper_bound=within)  # type: ignore[no-any-return]
+    return cKDTree(points).query(queries, np.arange(1, k + 1), distance_upper_bound=within)
 
 
 def mean_of_neighbours(points: Points, values: Floats, k: int) -> Floats:

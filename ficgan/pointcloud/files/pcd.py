@@ -38,7 +38,7 @@ _NAN = np.array(np.nan, np.float32).view(np.uint32)
 class _Field(NamedTuple):
     name: str
     kind: str
-    count: int  # of numbers in a point
+    numbers: int  # in a point
 
 
 class _Header(NamedTuple):
@@ -109,7 +109,7 @@ def _header(data: bytes) -> _Header:
         if (kind := b"".join(rest).decode("latin-1")) not in _KINDS:
             raise InputError(f"field {name!r} is of the unknown kind {kind!r}; known are {', '.join(_KINDS)}")
         fields.append(_Field(name, _KINDS[kind], count_of(count, "a COUNT")))
-    counts = [field.count for field in fields]
+    counts = [field.numbers for field in fields]
     if sum(counts) > _MOST_NUMBERS or 0 in counts:
         raise InputError(f"its points have {sum(counts):,} numbers each, or fields of none; it is damaged")
     form = b" ".join(entries[b"DATA"])
@@ -124,14 +124,14 @@ def _header(data: bytes) -> _Header:
 
 
 def _binary(data: bytes, header: _Header) -> list[NDArray[np.generic]]:
-    row = np.dtype([(f"f{at}", "<" + field.kind, (field.count,)) for at, field in enumerate(header.fields)])
+    row = np.dtype([(f"f{at}", "<" + field.kind, (field.numbers,)) for at, field in enumerate(header.fields)])
     need_all(header.points, (len(data) - header.end) // row.itemsize)
     array = np.frombuffer(data, row, header.points, header.end)
     return [array[name] for name in row.names or ()]
 
 
 def _compressed(data: bytes, header: _Header) -> list[NDArray[np.generic]]:
-    size = header.points * sum(np.dtype(field.kind).itemsize * field.count for field in header.fields)
+    size = header.points * sum(np.dtype(field.kind).itemsize * field.numbers for field in header.fields)
     there = len(data) - header.end - 8
     if there < 0:
         raise InputError("it is truncated: nothing follows its header; copy it again")
@@ -179,7 +179,7 @@ def unpack(packed: bytes, size: int) -> bytes:
 def _ascii(data: bytes, header: _Header) -> list[NDArray[np.generic]]:
     lines = [line for line in data[header.end :].splitlines() if line.strip()]
     need_all(header.points, len(lines))
-    counts = [field.count for field in header.fields]
+    counts = [field.numbers for field in header.fields]
     values = table(lines[: header.points], lambda index: header.lines + index + 1, sum(counts))
     parts = np.split(values, np.cumsum(counts)[:-1], axis=1)
     return [
