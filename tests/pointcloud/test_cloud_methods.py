@@ -595,6 +595,7 @@ def test_distance_to_the_voxel_centres_never_falls():
     assert counts[0] > 0.99 * len(source) and counts[-1] < len(source) / 4
 
 
+@pytest.mark.slow
 def test_a_coarser_alpha_fills_more_and_lies_farther_from_the_cloud():
     """The solid grows with α; the mean distance on its surface may fall a little where a hollow closes."""
     source = nosy_face(1, 5000)

@@ -83,6 +83,7 @@ def test_repeats_and_differs() -> None:
     assert made_head(2, points=2000).features != one.features
 
 
+@pytest.mark.slow
 def test_two_scans_of_one_person_are_nearer_than_two_people() -> None:
     heads = [[made_head(seed, points=4000, scan=scan).cloud.points for scan in range(2)] for seed in range(4)]
     trees = [cKDTree(scans[0]) for scans in heads]
