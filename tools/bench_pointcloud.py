@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from ficgan.pointcloud import CLOUD_ANONYMIZERS, Cloud, merged, methods, read_cloud
-from ficgan.pointcloud.cloud import farthest_point_sample, without_outliers
-from ficgan.pointcloud.frame import Placed, canonical, landmark_file_beside, read_landmarks
+from ficgan.pointcloud.cloud import farthest_point_sample, with_normals, without_outliers
+from ficgan.pointcloud.frame import Placed, canonical
 from ficgan.pointcloud.geometry import cloud_distances
 from ficgan.pointcloud.heads import made_head
+from ficgan.pointcloud.landmarks import landmark_file_beside, read_landmarks
 from ficgan.pointcloud.projection import project, shaded
-from ficgan.pointcloud.registration import register, with_normals
-from ficgan.pointcloud.scan import prepare_placed
+from ficgan.pointcloud.registration import register
+from ficgan.pointcloud.scan import prepare
 
 Work = Callable[[], object]
 Row = tuple[str, Work, Work | None]
@@ -35,7 +36,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     given = parser.parse_args()
     scan = placed(given.scan, 1)
-    face, target = prepare_placed(scan), prepare_placed(placed(given.target, 2)).inner
+    face, target = prepare(scan), prepare(placed(given.target, 2)).inner
     try:
         import open3d
     except ImportError as error:
@@ -77,7 +78,7 @@ def rows(scan: Placed, face: Cloud, target: Cloud, outer: Cloud, open3d: Any) ->
 
     yield pair("farthest points, to 10,500", lambda: farthest_point_sample(scan.cloud.points, 10_500), "sampled")
     yield pair("outliers (50, 4.0)", lambda: without_outliers(face), "outliers")
-    yield pair("preparation after the frame", lambda: prepare_placed(scan))
+    yield pair("preparation after the frame", lambda: prepare(scan))
     if scan.how != "landmarks":
         yield pair("automatic frame", lambda: canonical(scan.cloud))
     for degree in (1, 35):

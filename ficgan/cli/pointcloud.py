@@ -95,53 +95,49 @@ def anonymise(
     of JSON; exits with 3 where a scan failed, its face is doubtful, or it is hardly changed. With --skip-existing a
     result that is not what this command would make is refused, or replaced if --overwrite is given, too.
     """
-    from ficgan.cli.pointcloud_run import Outputs, Reading, Request, method_of, naming, over_all, plan, write_result
-    from ficgan.pointcloud.files import FORMATS
+    from ficgan.cli import pointcloud_run as run
+    from ficgan.pointcloud.frame import canonical
+    from ficgan.pointcloud.landmarks import landmark_file_beside
+    from ficgan.pointcloud.projection import project as draw
     from ficgan.pointcloud.scan import PreparationConfig, anonymise_scan, cautions, prepare
 
-    _one_if(landmarks, inputs)
     config = PreparationConfig(last=points, first=max(points, PreparationConfig.first))
-    reading = Reading(unit, landmarks)
-    outputs = Outputs(
-        out, [suffix for suffix, form in FORMATS.items() if form.write], overwrite=overwrite, skip=skip,
-        beside=lambda task: (task.record, *((task.picture,) if pictures else ())),
+    target_marks = target and landmark_file_beside(target)
+    tasks, same = run.plan(
+        inputs, out, run.WRITABLE, report, beside=(run.RECORD, *((".png",) if pictures else ())), landmarks=landmarks,
+        overwrite=overwrite, skip=skip, also_read=(target, target_marks),
     )  # fmt: skip
-    beside = Reading(unit)
-    aimed = (target, target and beside.marks_of(target))
-    planned = plan(inputs, outputs, reading, report, *aimed)
     face = None
     if target is not None:
-        with naming(target):
-            face = prepare(beside.cloud(target, report), beside.marks(target), config).inner
-    made = method_of(method, degree, settings, seed, face)
-    request = Request(method, degree, made.settings(), unit, rest, points, seed, aimed)
+        with run.naming(target):
+            scan = run.read_scan(target, unit, report)
+            face = prepare(canonical(scan, run.marks_of(target_marks)), config).inner
+    made = run.method_of(method, degree, settings, seed, face)
+    request = {
+        "method": method, "degree": degree, "settings": made.settings(), "unit": unit, "rest": rest, "wanted": points,
+        "seed": seed,
+    }  # fmt: skip
 
     def work(task: Any) -> dict[str, Any]:
-        marks = reading.marks_of(task.source)
-        if task in planned.there and (there := request.record_of_same(task, marks, refuse=not overwrite)):
-            return {"skipped": True, **{key: there.get(key) for key in _COUNTED}}
+        record = run.record_of(request, task, target)
+        if task.there and (there := run.same_as_wanted(task, record, refuse=not overwrite)):
+            return {"skipped": True, **{key: there.get(key) for key in run.COUNTED}}
         notes: list[str] = []
-        cloud = reading.cloud(task.source, report, notes)
-        record = request.record(task.source, marks)
-        done = anonymise_scan(
-            cloud, made, landmarks=reading.marks(task.source), config=config, rest=rest, name=task.place
-        )
+        cloud, marks = run.read_scan(task.source, unit, report, notes), run.marks_of(task.landmarks)
+        done = anonymise_scan(cloud, made, landmarks=marks, config=config, rest=rest, name=task.place)
         for warning in done.warnings:
             report.info(f"{task.source}: {warning}.")
         if pictures:  # first, so that a result without its picture is none of an interrupted run
-            from ficgan.pointcloud.projection import project as draw
-
             again = overwrite or (skip and not task.output.exists())
-            _write_png(task.picture, draw(done.canonical, **made.drawn_with()), again)
-        write_result(task, done.cloud, {**record, "notes": notes, **done.record}, unit=unit, overwrite=overwrite)
+            run.write_png(task.beside(".png"), draw(done.canonical, **made.drawn_with()), again)
+        run.write_result(task, done.cloud, {**record, "notes": notes, **done.record}, unit=unit, overwrite=overwrite)
         return {"notes": notes, **done.record}
 
-    done = over_all(planned.tasks, work, report)
-    _tell_skipped(done, report)
-    if any("notes" in result for result in done):
+    summary, failed = run.over_all(tasks, work, report, method=method, degree=degree, same_file=same)
+    if any("notes" in result for result in summary["results"]):
         for caution in cautions(made):
             report.info(f"{caution}.")
-    return _counts(done, method=method, degree=degree, same_file=planned.same)
+    return summary, failed
 
 
 @pointcloud.command()
@@ -167,43 +163,42 @@ def project(
 
     INPUT: scans, folders of them. Scans without colours are lit from their shape. Prints one line of JSON.
     """
-    from ficgan.cli.pointcloud_run import Outputs, Reading, over_all, plan
-    from ficgan.errors import UsageError
-    from ficgan.pointcloud.frame import canonical as to_canonical
-    from ficgan.pointcloud.projection import perspective as camera
-    from ficgan.pointcloud.projection import project as draw
-    from ficgan.pointcloud.projection import strip
-    from ficgan.pointcloud.projection import views as turned
+    import numpy as np
 
-    _one_if(landmarks, inputs)
+    from ficgan.cli import pointcloud_run as run
+    from ficgan.errors import UsageError
+    from ficgan.pointcloud import projection
+    from ficgan.pointcloud.frame import Placed
+    from ficgan.pointcloud.frame import canonical as to_canonical
+
     if view == "perspective" and (views or order != "y"):
         raise UsageError("--view perspective has one view and its own order; leave out --views and --order")
     if views and yaw:
         raise UsageError("--views are turned from −10 to 10 degrees; leave out --yaw")
-    reading = Reading(unit, landmarks)
-    planned = plan(inputs, Outputs(out, [".png"], ".png", overwrite, skip), reading, report)
+    tasks, same = run.plan(
+        inputs, out, [".png"], report, ending=".png", landmarks=landmarks, overwrite=overwrite, skip=skip
+    )
 
     def work(task: Any) -> dict[str, Any]:
-        if task in planned.there:
+        if task.there:
             return {"skipped": True}
-        cloud = reading.cloud(task.source, report)
-        found = None if canonical else to_canonical(cloud, reading.marks(task.source))
-        placed = cloud if found is None else found.cloud
-        for doubt in () if found is None else found.doubts:
+        cloud = run.read_scan(task.source, unit, report)
+        placed = (
+            Placed(cloud, np.eye(4), "given") if canonical else to_canonical(cloud, run.marks_of(task.landmarks))
+        )
+        for doubt in placed.doubts:
             report.info(f"{task.source}: {doubt}.")
         common: dict[str, Any] = {"pitch": pitch, "point_size": point_size}
         if view == "perspective":
-            picture = camera(placed, yaw=yaw, **common)
+            picture = projection.perspective(placed.cloud, yaw=yaw, **common)
         elif views:
-            picture = strip(turned(placed, order=order, **common))
+            picture = projection.strip(projection.views(placed.cloud, order=order, **common))
         else:
-            picture = draw(placed, yaw=yaw, order=order, **common)
-        _write_png(task.output, picture, overwrite)
-        return {"points": len(cloud), "doubtful": found is not None and found.doubtful}
+            picture = projection.project(placed.cloud, yaw=yaw, order=order, **common)
+        run.write_png(task.output, picture, overwrite)
+        return {"points": len(cloud), "doubtful": placed.doubtful}
 
-    done = over_all(planned.tasks, work, report)
-    _tell_skipped(done, report)
-    return _counts(done, same_file=planned.same)
+    return run.over_all(tasks, work, report, same_file=same)
 
 
 @pointcloud.command()
@@ -217,16 +212,16 @@ def compare(clear: Path, anonymised: Path, unit: str, landmarks: Path | None, re
     Both must lie in one frame, as `anonymise` leaves them. Only the face is compared, with all points that it became
     (by the record beside the second, where there is one).
     """
-    from ficgan.cli.pointcloud_run import Reading, naming, record_beside
+    from ficgan.cli import pointcloud_run as run
+    from ficgan.pointcloud.landmarks import landmark_file_beside
     from ficgan.pointcloud.scan import compare_scans
 
-    reading = Reading(unit, landmarks)
-    first, second = reading.cloud(clear, report), Reading(unit).cloud(anonymised, report)
-    counts = (record_beside(anonymised) or {}).get("points", {})
+    first, second = (run.read_scan(path, unit, report) for path in (clear, anonymised))
+    counts = (run.record_beside(anonymised) or {}).get("points", {})
     face = counts.get("anonymised") if counts.get("written") == len(second) else None
-    with naming(clear):
-        found = compare_scans(first, second, reading.marks(clear), face=face)
-    if record_beside(clear):
+    with run.naming(clear):
+        found = compare_scans(first, second, run.marks_of(landmarks or landmark_file_beside(clear)), face=face)
+    if run.record_beside(clear):
         found["warnings"].insert(0, f"{clear} is a result, by the record beside it: give the clear scan first")
     for warning in found["warnings"]:
         report.info(f"{anonymised}: {warning}.")
@@ -299,7 +294,7 @@ def make_head(out: Path, seed: int, expression: str, points: int, overwrite: boo
 
     Its landmarks, 68 points, lie beside it in NAME.landmarks.txt.
     """
-    from ficgan.images import atomic_write
+    from ficgan.files import atomic_write
     from ficgan.pointcloud.files import write_cloud
     from ficgan.pointcloud.heads import made_head
 
@@ -310,34 +305,3 @@ def make_head(out: Path, seed: int, expression: str, points: int, overwrite: boo
     with atomic_write(marks, overwrite=overwrite) as file:
         file.write("".join(f"{x:.6f} {y:.6f} {z:.6f}\n" for x, y, z in head.landmarks).encode())
     click.echo(json.dumps({"output": str(out), "landmarks": str(marks), "points": len(head.cloud), "seed": seed}))
-
-
-def _one_if(landmarks: Path | None, inputs: tuple[Path, ...]) -> None:
-    from ficgan.errors import UsageError
-
-    if landmarks is not None and (len(inputs) != 1 or inputs[0].is_dir()):
-        raise UsageError("--landmarks are those of one scan; give one INPUT, or lay a file of them beside each scan")
-
-
-def _write_png(path: Path, picture: Any, overwrite: bool) -> None:
-    from PIL import Image
-
-    from ficgan.images import atomic_write
-
-    with atomic_write(path, overwrite=overwrite) as file:
-        Image.fromarray(picture).save(file, format="PNG")
-
-
-_COUNTED = ("doubtful", "hardly_changed")
-"""What a result is said to be, and counted and exited with 3 for."""
-
-
-def _tell_skipped(done: list[dict[str, Any]], report: Progress) -> None:
-    if skipped := sum("skipped" in result for result in done):
-        report.info(f"{skipped} skipped: the results exist.")
-
-
-def _counts(done: list[dict[str, Any]], **more: Any) -> tuple[shared.Summary, bool]:
-    counts = {key: sum(bool(result.get(key)) for result in done) for key in ("error", *_COUNTED, "skipped")}
-    summary = {"scans": len(done) - counts["skipped"], "failed": counts.pop("error"), **counts}
-    return {**more, **summary, "results": done}, any(summary[key] for key in ("failed", *_COUNTED))

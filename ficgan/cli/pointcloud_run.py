@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from PIL import Image
 
 from ficgan import __version__
 from ficgan.cli._inputs import mirrored
 from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.files import atomic_write, file_digest
+from ficgan.pointcloud.cloud import Cloud
+from ficgan.pointcloud.files import FORMATS, read_cloud, write_cloud
+from ficgan.pointcloud.landmarks import LANDMARK_ENDINGS, FaceLandmarks, landmark_file_beside, read_landmarks
+from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, CloudAnonymizer
+from ficgan.pointcloud.projection import Picture
+from ficgan.registry import parse_spec
 
 if TYPE_CHECKING:
     from ficgan.cli._progress import Progress
-    from ficgan.pointcloud.cloud import Cloud
-    from ficgan.pointcloud.frame import FaceLandmarks
-    from ficgan.pointcloud.methods import CloudAnonymizer
 
 __all__ = [
-    "Outputs", "Plan", "Reading", "Request", "Task", "method_of", "naming", "over_all", "plan", "record_beside",
-    "write_result",
+    "RECORD", "WRITABLE", "Task", "marks_of", "method_of", "naming", "over_all", "plan", "read_scan", "record_beside",
+    "record_of", "same_as_wanted", "write_png", "write_result",
 ]  # fmt: skip
 
 TOOL = "ficgan pointcloud"
+RECORD = ".json"  # ending of the account of a result, behind the result's whole name
+WRITABLE = [suffix for suffix, form in FORMATS.items() if form.write]
 _COMPARED = {
     "method": "method", "settings": "degree or setting", "unit": "unit", "rest": "rest", "wanted": "number of points",
     "seed": "seed",
 }  # fmt: skip
 """Keys of a record by which two results differ, and what a message calls them."""
+COUNTED = ("doubtful", "hardly_changed")
+"""What a result is said to be, and counted and exited with 3 for."""
 
 
 @dataclass(frozen=True)
@@ -40,47 +49,25 @@ class Task:
     source: Path
     output: Path
     place: str  # of the scan in its tree; in one run no two are alike
+    landmarks: Path | None  # the file of them, where there is one
+    there: bool  # the result exists, and such are to be skipped
 
-    @property
-    def record(self) -> Path:
-        """Where the account of the output lies."""
-        return self.output.with_name(self.output.name + ".json")
-
-    @property
-    def picture(self) -> Path:
-        """Where its front view lies."""
-        return self.output.with_name(self.output.name + ".png")
+    def beside(self, ending: str) -> Path:
+        """A file that goes with the output."""
+        return self.output.with_name(self.output.name + ending)
 
 
-@dataclass(frozen=True)
-class Reading:
-    """How scans are read."""
+def read_scan(path: Path, unit: str, report: Progress, notes: list[str] | None = None) -> Cloud:
+    """A scan; what could not be kept of it is printed, and added to `notes`."""
+    notes = [] if notes is None else notes
+    cloud = read_cloud(path, unit=unit, notes=notes)
+    for note in notes:
+        report.info(f"{path}: {note}.")
+    return cloud
 
-    unit: str = "m"
-    landmarks: Path | None = None  # a file of them for the only scan; None: one beside each scan, where there is one
 
-    def cloud(self, path: Path, report: Progress, notes: list[str] | None = None) -> Cloud:
-        """A scan; what could not be kept of it is printed, and added to `notes`."""
-        from ficgan.pointcloud.files import read_cloud
-
-        notes = [] if notes is None else notes
-        cloud = read_cloud(path, unit=self.unit, notes=notes)
-        for note in notes:
-            report.info(f"{path}: {note}.")
-        return cloud
-
-    def marks_of(self, path: Path) -> Path | None:
-        """The file of a scan's landmarks, or None."""
-        from ficgan.pointcloud.frame import landmark_file_beside
-
-        return self.landmarks or landmark_file_beside(path)
-
-    def marks(self, path: Path) -> FaceLandmarks | None:
-        """A scan's landmarks, or None."""
-        from ficgan.pointcloud.frame import read_landmarks
-
-        beside = self.marks_of(path)
-        return None if beside is None else read_landmarks(beside)
+def marks_of(landmarks: Path | None) -> FaceLandmarks | None:
+    return None if landmarks is None else read_landmarks(landmarks)
 
 
 @contextmanager
@@ -92,54 +79,22 @@ def naming(path: Path) -> Iterator[None]:
         raise InputError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
 
 
-@dataclass(frozen=True)
-class Outputs:
-    """What a command writes."""
+def plan(
+    inputs: Sequence[Path], out: Path, suffixes: Collection[str], report: Progress, *, ending: str = "",
+    beside: Sequence[str] = (), landmarks: Path | None = None, overwrite: bool = False, skip: bool = False,
+    also_read: Sequence[Path | None] = (),
+) -> tuple[list[Task], int]:  # fmt: skip
+    """Which scan becomes which file, and how many were left out as links to others; conflicts are found before work.
 
-    out: Path  # a folder, which mirrors the trees; or a file for one scan, when its name ends like one
-    suffixes: Collection[str]  # what a file's name may end in
-    ending: str = ""  # of the files in a folder; as the scan's own where empty
-    overwrite: bool = False  # replace files that are there, but never what is read
-    skip: bool = False  # scans whose results are all there are in the plan's `there`
-    beside: Callable[[Task], Sequence[Path]] = lambda task: ()  # what else a task writes
-
-    def is_file(self, inputs: Sequence[Path], scans: int) -> bool:
-        """Whether `out` names a file, as one scan's can; UsageError where it cannot be one."""
-        out, alone = self.out, len(inputs) == 1 and not inputs[0].is_dir()
-        if out.is_dir():
-            return False
-        if out.suffix.lower() in self.suffixes:
-            if not alone:
-                raise UsageError(
-                    f"-o {out} is the name of one file, and {scans} scans cannot become one; name a folder"
-                )
-            return True
-        if out.exists():
-            raise UsageError(f"-o {out} is a file, and none that a scan can become; name a folder")
-        if alone and out.suffix:
-            raise UsageError(
-                f"-o {out}: no scan becomes a file that ends in {out.suffix}; use one of {', '.join(self.suffixes)}, "
-                "or make the folder first"
-            )
-        return False
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is to be done."""
-
-    tasks: tuple[Task, ...]
-    there: frozenset[Task]  # those whose results are there already, where such are to be skipped
-    same: int  # scans left out because they are links to others
-
-
-def plan(inputs: Sequence[Path], outputs: Outputs, reading: Reading, report: Progress, *read: Path | None) -> Plan:
-    """Which scan becomes which file; every conflict is found before any work. Landmarks and other `read` files are
-    never overwritten.
+    Args:
+        out: a folder, which mirrors the trees; or a file for one scan, when its name ends like one.
+        suffixes: what a file's name may end in.
+        ending: of the files in a folder; as the scan's own where empty.
+        beside: endings of what else is written for a scan.
+        overwrite: replace files that are there, but never what is read: scans, landmarks and `also_read`.
     """
-    from ficgan.pointcloud.files import FORMATS
-    from ficgan.pointcloud.frame import LANDMARK_ENDINGS
-
+    if landmarks is not None and (len(inputs) != 1 or inputs[0].is_dir()):
+        raise UsageError("--landmarks are those of one scan; give one INPUT, or lay a file of them beside each scan")
     twins: list[tuple[Path, Path]] = []
     advice = "give scans, or folders of them"
     files = mirrored(inputs, FORMATS.keys(), what="point cloud", advice=advice, known=LANDMARK_ENDINGS, twins=twins)
@@ -147,43 +102,61 @@ def plan(inputs: Sequence[Path], outputs: Outputs, reading: Reading, report: Pro
         report.info(f"{len(twins)} left out: the same file as another, such as {twins[0][0]} as {twins[0][1]}.")
     named = {path.resolve() for path in inputs}
     own = [path for path, _ in files if path.resolve() not in named and record_beside(path)]
-    files = [pair for pair in files if pair[0] not in own]
     if own:
         report.info(f"{len(own)} results of an earlier run are left out, such as {own[0]}.")
+        files = [pair for pair in files if pair[0] not in own]
     if not files:
         raise UsageError("there are no scans but results of an earlier run; name one to have it taken")
-    single = outputs.is_file(inputs, len(files))
-    tasks = []
-    for path, place in files:
-        name = place.with_suffix(outputs.ending) if outputs.ending else place
-        task = Task(path, outputs.out if single else outputs.out / name, str(place))
-        if task.output.suffix.lower() not in outputs.suffixes:
-            raise UsageError(f"{path}: files that end in {path.suffix} are only read; give -o FILE, or leave it out")
-        tasks.append(task)
-    _refuse_conflicts(tasks, outputs, {*(marks for path, _ in files if (marks := reading.marks_of(path))), *read})
-    there = [task for task in tasks if all(path.exists() for path in (task.output, *outputs.beside(task)))]
-    return Plan(tuple(tasks), frozenset(there if outputs.skip else ()), len(twins))
-
-
-def _refuse_conflicts(tasks: Sequence[Task], outputs: Outputs, read: set[Path | None]) -> None:
+    single = _is_file(out, inputs, len(files), suffixes)
+    marks = {path: landmarks or landmark_file_beside(path) for path, _ in files}
+    kept = {path.resolve() for path in (*marks, *marks.values(), *also_read) if path is not None}
     origin: dict[Path, Path] = {}
-    kept = {path.resolve() for path in (*(task.source for task in tasks), *read) if path is not None}
-    for task in tasks:
-        for path in (task.output, *outputs.beside(task)):
-            place = path.resolve()
-            if place in origin:
-                raise UsageError(f"{origin[place]} and {task.source} would both become {path}; use two commands")
-            origin[place] = task.source
-            if place in kept:
-                raise UsageError(f"{task.source} would overwrite an input, {path}; choose another output")
-            if path.exists() and not (outputs.overwrite or outputs.skip):
+    tasks = []
+    for source, place in files:
+        output = out if single else out / (place.with_suffix(ending) if ending else place)
+        if output.suffix.lower() not in suffixes:
+            raise UsageError(f"{source}: files ending in {source.suffix} are only read; give -o FILE, or leave it out")
+        written = [output, *(output.with_name(output.name + end) for end in beside)]
+        for path in written:
+            if (first := origin.setdefault(path.resolve(), source)) != source:
+                raise UsageError(f"{first} and {source} would both become {path}; use two commands")
+            if path.resolve() in kept:
+                raise UsageError(f"{source} would overwrite an input, {path}; choose another output")
+            if path.exists() and not (overwrite or skip):
                 raise UsageError(
                     f"{path} exists; choose another output, give --overwrite, or --skip-existing to do the others"
                 )
+        there = skip and all(path.exists() for path in written)
+        tasks.append(Task(source, output, str(place), marks[source], there))
+    return tasks, len(twins)
 
 
-def over_all(tasks: Sequence[Task], work: Callable[[Task], dict[str, Any]], report: Progress) -> list[dict[str, Any]]:
-    """What `work` returned of each task, or "error"; a scan that cannot be used is reported, and the others go on."""
+def _is_file(out: Path, inputs: Sequence[Path], scans: int, suffixes: Collection[str]) -> bool:
+    """Whether `out` names a file, as one scan's can; UsageError where it cannot be one."""
+    alone = len(inputs) == 1 and not inputs[0].is_dir()
+    if out.is_dir():
+        return False
+    if out.suffix.lower() in suffixes:
+        if not alone:
+            raise UsageError(f"-o {out} is the name of one file, and {scans} scans cannot become one; name a folder")
+        return True
+    if out.exists():
+        raise UsageError(f"-o {out} is a file, and none that a scan can become; name a folder")
+    if alone and out.suffix:
+        raise UsageError(
+            f"-o {out}: no scan becomes a file that ends in {out.suffix}; use one of {', '.join(suffixes)}, or make "
+            "the folder first"
+        )
+    return False
+
+
+def over_all(
+    tasks: Sequence[Task], work: Callable[[Task], dict[str, Any]], report: Progress, **facts: Any
+) -> tuple[dict[str, Any], bool]:
+    """A summary of the facts and what `work` returned of each task, and whether the exit code is 3.
+
+    A scan that cannot be used is reported, and the others go on.
+    """
     done: list[dict[str, Any]] = []
     for number, task in enumerate(tasks):
         report(number, len(tasks), str(task.source))
@@ -197,16 +170,17 @@ def over_all(tasks: Sequence[Task], work: Callable[[Task], dict[str, Any]], repo
         except OSError as error:
             raise FicganError(f"{task.output} cannot be written ({error.strerror}); choose another output") from None
     report(len(tasks), len(tasks), "")
-    return done
+    counts = {key: sum(bool(result.get(key)) for result in done) for key in ("error", *COUNTED, "skipped")}
+    if counts["skipped"]:
+        report.info(f"{counts['skipped']} skipped: the results exist.")
+    summary = {"scans": len(done) - counts["skipped"], "failed": counts.pop("error"), **counts}
+    return {**facts, **summary, "results": done}, any(summary[key] for key in ("failed", *COUNTED))
 
 
 def method_of(
     name: str, degree: int | None, settings: Sequence[str], seed: int | None, target: Cloud | None
 ) -> CloudAnonymizer:
     """An anonymiser from a degree or PARAMETER=VALUE texts, with a target where it needs one."""
-    from ficgan.pointcloud import CLOUD_ANONYMIZERS
-    from ficgan.registry import parse_spec
-
     cls = CLOUD_ANONYMIZERS[name]
     given: dict[str, Any] = dict(parse_spec(f"{name}:{','.join(settings)}")[1]) if settings else {}
     if "seed" in given:
@@ -229,77 +203,63 @@ def method_of(
     return made if target is None else made.with_target(target)
 
 
+# -- records ----------------------------------------------------------------------------------------------------------
+
+
 def record_beside(path: Path) -> dict[str, Any] | None:
     """The record of ours beside a scan, which then is a result; or None."""
     try:
-        record = json.loads(Task(path, path, "").record.read_bytes())
+        record = json.loads(path.with_name(path.name + RECORD).read_bytes())
     except (OSError, ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) and record.get("tool") == TOOL else None
 
 
-@dataclass(frozen=True)
-class Request:
-    """What the results of one run have in common."""
-
-    method: str
-    degree: int | None  # None where settings give it; not compared, as settings are
-    settings: dict[str, Any]
-    unit: str
-    rest: str
-    wanted: int  # points of the face
-    seed: int | None  # None: chance
-    target: tuple[Path | None, Path | None] = (None, None)  # and its landmarks
-
-    def record(self, source: Path, marks: Path | None) -> dict[str, Any]:
-        """JSON-ready, with the digests of the files that were read: the scan, its landmarks, the target and its."""
-        files = {"source": source, "landmarks": marks, "target": self.target[0], "target landmarks": self.target[1]}
-        record = asdict(self)
-        del record["target"]
-        if self.seed is None:
-            del record["seed"]
-        return {**record, "sha256": {name: _digest(path) for name, path in files.items() if path is not None}}
-
-    def record_of_same(self, task: Task, marks: Path | None, *, refuse: bool) -> dict[str, Any] | None:
-        """The record of a result that is there, if this run would make the same; else None, or with `refuse` an
-        InputError.
-        """
-        record, wanted = record_beside(task.output), json.loads(json.dumps(self.record(task.source, marks)))
-        if record is None:
-            wrong = "without a record that says how it was made"
-        else:
-            had = record.get("sha256")
-            had = had if isinstance(had, dict) else {}
-            names = [text for name, text in _COMPARED.items() if record.get(name) != wanted.get(name)]
-            names += [name for name in sorted({*had, *wanted["sha256"]}) if had.get(name) != wanted["sha256"].get(name)]
-            if not names:
-                return record
-            wrong = f"and by its record of another {' and another '.join(names)}"
-        if refuse:
-            raise InputError(
-                f"{task.output} is there, {wrong}; choose another output, or add --overwrite to have it replaced"
-            )
-        return None
-
-
-def _digest(path: Path) -> str:
+def record_of(request: dict[str, Any], task: Task, target: Path | None) -> dict[str, Any]:
+    """What a result depends on, JSON-ready: the request, and digests of the files that are read for it."""
+    files = {
+        "source": task.source, "landmarks": task.landmarks, "target": target,
+        "target landmarks": target and landmark_file_beside(target),
+    }  # fmt: skip
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror})") from None
+        digests = {name: file_digest(path) for name, path in files.items() if path is not None}
+    except FicganError as error:
+        raise InputError(str(error)) from None
+    return {**{key: value for key, value in request.items() if (key, value) != ("seed", None)}, "sha256": digests}
+
+
+def same_as_wanted(task: Task, wanted: dict[str, Any], *, refuse: bool) -> dict[str, Any] | None:
+    """The record of a result that is there, if it is the wanted one; else None, or with `refuse` an InputError."""
+    record, wanted = record_beside(task.output), json.loads(json.dumps(wanted))
+    if record is None:
+        wrong = "without a record that says how it was made"
+    else:
+        had = record.get("sha256")
+        had = had if isinstance(had, dict) else {}
+        names = [text for name, text in _COMPARED.items() if record.get(name) != wanted.get(name)]
+        names += [name for name in sorted({*had, *wanted["sha256"]}) if had.get(name) != wanted["sha256"].get(name)]
+        if not names:
+            return record
+        wrong = f"and by its record of another {' and another '.join(names)}"
+    if refuse:
+        raise InputError(
+            f"{task.output} is there, {wrong}; choose another output, or add --overwrite to have it replaced"
+        )
+    return None
 
 
 def write_result(task: Task, cloud: Cloud, record: dict[str, Any], *, unit: str, overwrite: bool) -> None:
     """A scan, in metres, and the account of it, JSON-ready: both are written in that unit, or none."""
-    from ficgan.images import atomic_write
-    from ficgan.pointcloud.files import write_cloud
-
     text = json.dumps({"tool": TOOL, "version": __version__, "source": task.source.name, **record}, indent=1)
     write_cloud(task.output, cloud, unit=unit, overwrite=overwrite)
     try:
-        with atomic_write(task.record, overwrite=overwrite) as file:
+        with atomic_write(task.beside(RECORD), overwrite=overwrite) as file:
             file.write(text.encode() + b"\n")
     except BaseException:
         task.output.unlink(missing_ok=True)
         raise
+
+
+def write_png(path: Path, picture: Picture, overwrite: bool) -> None:
+    with atomic_write(path, overwrite=overwrite) as file:
+        Image.fromarray(picture).save(file, format="PNG")

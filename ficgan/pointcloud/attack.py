@@ -13,9 +13,20 @@ from scipy.optimize import minimize_scalar
 from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError, UsageError
-from ficgan.pointcloud.cloud import Cloud, Colors, Points, closest, mean_of_neighbours, merged, rounded_colors, search
+from ficgan.pointcloud.cloud import (
+    Cloud,
+    Colors,
+    Points,
+    closest,
+    mean_of_neighbours,
+    merged,
+    pca_normals,
+    rigid,
+    rounded_colors,
+    search,
+)  # fmt: skip
 from ficgan.pointcloud.methods import DEGREES, Merge2Faces, SmoothKNN, taper_factors, taper_function
-from ficgan.pointcloud.registration import pca_normals, register, rigid_fits
+from ficgan.pointcloud.registration import register, rigid_fit
 
 _FEWEST = 100  # points that a guess needs
 
@@ -367,9 +378,7 @@ def _pulled(cloud: Cloud, target: Cloud, share: float = 1.0) -> Points:
         there = target.moved(transform).points
         away, rows = closest(there, cloud.points)
         kept = away <= np.quantile(away, share)
-        rotations, shifts = rigid_fits(there[rows[kept]][None], cloud.points[kept][None])
-        step = np.eye(4)
-        step[:3, :3], step[:3, 3] = rotations[0], shifts[0]
+        step = rigid_fit(there[rows[kept]], cloud.points[kept])
         transform = step @ transform
         if np.abs(step - np.eye(4)).max() < 1e-8:
             break
@@ -378,10 +387,8 @@ def _pulled(cloud: Cloud, target: Cloud, share: float = 1.0) -> Points:
 
 def _share(step: Points, share: float) -> Points:
     """So much of a small motion [4,4]."""
-    part = np.eye(4)
-    part[:3, :3] = Rotation.from_rotvec(share * Rotation.from_matrix(step[:3, :3]).as_rotvec()).as_matrix()
-    part[:3, 3] = share * step[:3, 3]
-    return part
+    turn = Rotation.from_rotvec(share * Rotation.from_matrix(step[:3, :3]).as_rotvec())
+    return rigid(turn.as_matrix(), share * step[:3, 3])
 
 
 def _unmixed(points: Points, colors: Colors, weight: float, theirs: Colors) -> Colors:

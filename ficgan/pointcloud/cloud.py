@@ -1,4 +1,4 @@
-"""A point cloud in memory, and its points' neighbours: nearest ones, means, outliers, samples."""
+"""A point cloud in memory, and what its points' neighbours tell: means, normals, outliers, samples."""
 
 from __future__ import annotations
 
@@ -7,16 +7,28 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.spatial import cKDTree
 
 from ficgan.errors import InputError, UsageError
 
-Points = NDArray[np.float64]
+Floats = NDArray[np.float64]
+Points = Floats
 Colors = NDArray[np.uint8]
+Rows = NDArray[np.intp]
+
+OUTLIER_NEIGHBOURS = 50
+OUTLIER_RATIO = 4.0
+_CHUNK = 16384  # queries answered at a time, to bound memory
+_ALL_POINTS_STEPS = 200
+"""Steps of farthest-point sampling that update every point; later only few points change, and a tree finds them."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Cloud:
     """Points [N,3] float64 with colours [N,3] uint8 RGB and unit normals [N,3] where they are known.
+
+    A cloud equals itself only, so that results can be remembered for it; its arrays are not to be changed.
 
     In the canonical frame (thesis, §3.2.2, §4.1.4.2) the unit is the metre, the nose tip is the origin, the face looks
     towards +x, +y is up and +z is the person's right.
@@ -62,9 +74,8 @@ class Cloud:
 
     def moved(self, transform: NDArray[np.floating]) -> Cloud:
         """The cloud after a rigid motion [4,4]."""
-        rotation, shift = np.asarray(transform, np.float64)[:3, :3], np.asarray(transform, np.float64)[:3, 3]
-        normals = None if self.normals is None else self.normals @ rotation.T
-        return Cloud(self.points @ rotation.T + shift, self.colors, normals)
+        normals = None if self.normals is None else self.normals @ transform[:3, :3].T
+        return Cloud(moved(self.points, transform), self.colors, normals)
 
     def scaled(self, factor: float) -> Cloud:
         """The cloud with coordinates multiplied by a factor."""
@@ -91,66 +102,37 @@ def merged(*clouds: Cloud) -> Cloud:
     )
 
 
+def moved(points: Points, transform: NDArray[np.floating]) -> Points:
+    """Points [...,3] after a rigid motion [4,4]."""
+    return np.asarray(points @ transform[:3, :3].T + transform[:3, 3], np.float64)
+
+
+def rigid(rotation: Floats, shift: Floats) -> Floats:
+    """The motion [4,4] of a rotation [3,3] and a shift [3]."""
+    matrix = np.eye(4)
+    matrix[:3, :3], matrix[:3, 3] = rotation, shift
+    return matrix
+
+
 def rounded_colors(levels: NDArray[np.floating]) -> Colors:
     """Levels 0…255 to the nearest uint8, halves up."""
     return np.floor(levels + 0.5).clip(0, 255).astype(np.uint8)
 
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
-
-OUTLIER_NEIGHBOURS = 50
-OUTLIER_RATIO = 4.0
-_CHUNK = 16384  # queries answered at a time, to bound memory
-_ALL_POINTS_STEPS = 200
-"""Steps of farthest-point sampling that update every point; later only few points change, and a tree finds them."""
-
-
-class Tree:
-    """Points [N,D] among which the nearest are found exactly."""
-
-    def __init__(self, points: NDArray[np.floating]) -> None:
-        from scipy.spatial import cKDTree  # not loaded where clouds are only read and written
-
-        self._tree = cKDTree(np.asarray(points, np.float64))
-
-    def nearest(
-        self, queries: NDArray[np.floating], k: int = 1, *, within: float = np.inf
-    ) -> tuple[Floats, NDArray[np.int64]]:
-        """The `k` nearest points of queries [M,D]: distances [M,k] and rows [M,k]; inf and N where none."""
-        distances, rows = self._tree.query(queries, np.arange(1, k + 1), distance_upper_bound=within)
-        return distances, rows
-
-    def closest(self, queries: NDArray[np.floating], *, within: float = np.inf) -> tuple[Floats, NDArray[np.int64]]:
-        """As `nearest` with k = 1, without the second axis: [M] and [M]."""
-        distances, rows = self._tree.query(queries, distance_upper_bound=within)
-        return distances, rows
+def closest(points: Points, queries: Points, *, within: float = np.inf) -> tuple[Floats, Rows]:
+    """Of each query [M,3] the distance to the nearest point [N,3], and its row: inf and N where none is within."""
+    return cKDTree(points).query(queries, distance_upper_bound=within)
 
 
 def search(
-    points: NDArray[np.floating], queries: NDArray[np.floating], k: int = 1, *, within: float = np.inf
-) -> tuple[Floats, NDArray[np.int64]]:
-    """The `k` nearest points of each query; see `Tree.nearest`."""
-    return Tree(points).nearest(queries, k, within=within)
+    points: NDArray[np.floating], queries: NDArray[np.floating], k: int, *, within: float = np.inf
+) -> tuple[Floats, Rows]:
+    """As `closest`, of the `k` nearest points, in order: [M,k] and [M,k]."""
+    return cKDTree(points).query(queries, np.arange(1, k + 1), distance_upper_bound=within)
 
 
-def closest(
-    points: NDArray[np.floating], queries: NDArray[np.floating], *, within: float = np.inf
-) -> tuple[Floats, NDArray[np.int64]]:
-    """Distance to, and row of, the nearest point of each query; see `Tree.closest`."""
-    return Tree(points).closest(queries, within=within)
-
-
-def nearest(points: Floats, queries: Floats, k: int) -> tuple[Floats, Indices]:
-    """As `search`, but too few points (InputError) and k below 1 (UsageError) are refused."""
-    _need(points, k)
-    return search(points, queries, k)
-
-
-def mean_of_neighbours(points: Floats, values: Floats, k: int) -> Floats:
+def mean_of_neighbours(points: Points, values: Floats, k: int) -> Floats:
     """For each point [N,3], the mean of `values` [N,C] or [N] over its k nearest points, of which it is one."""
-    from scipy.sparse import csr_array
-
     values = np.asarray(values, np.float64)
     columns = values.reshape(len(values), -1)
     mean = np.empty_like(columns)
@@ -160,24 +142,45 @@ def mean_of_neighbours(points: Floats, values: Floats, k: int) -> Floats:
     return mean.reshape(values.shape)
 
 
-def _neighbourhoods(points: Floats, k: int) -> Iterator[tuple[Indices, Floats, NDArray[np.int64]]]:
+def _neighbourhoods(points: Points, k: int) -> Iterator[tuple[Rows, Floats, Rows]]:
     """Some points [C], the distances to their k nearest points [C,k] and the rows of these [C,k], until all had it."""
-    from scipy.spatial import cKDTree
-
-    _need(points, k)
-    tree = cKDTree(points)
-    for start in range(0, len(points), _CHUNK):
-        part = tree.indices[start : start + _CHUNK]  # points near each other are answered faster together
-        yield part, *tree.query(points[part], np.arange(1, k + 1))
-
-
-def _need(points: Floats, k: int) -> None:
     if k < 1:
         raise UsageError(f"the number of neighbours is {k}; it must be at least 1")
     if len(points) < k:
         raise InputError(
             f"the cloud has {len(points)} points, too few for {k} neighbours; give a denser cloud or a smaller k"
         )
+    tree = cKDTree(points)
+    for start in range(0, len(points), _CHUNK):
+        part = tree.indices[start : start + _CHUNK]  # points near each other are answered faster together
+        yield part, *tree.query(points[part], np.arange(1, k + 1))
+
+
+def with_normals(cloud: Cloud, *, neighbours: int = 30) -> Cloud:
+    """The cloud with a normal at every point, none of which looks backwards (−x); see `pca_normals`."""
+    return replace(cloud, normals=facing_front(pca_normals(cloud.points, neighbours=neighbours)))
+
+
+def pca_normals(points: Points, *, neighbours: int = 30) -> Floats:
+    """Unit normals [N,3] by principal components of each point's neighbours (Rusu 2009, §4.3); signs mean nothing."""
+    if len(points) < 3:
+        raise InputError(f"normals need at least 3 points, and the cloud has {len(points)}")
+    extent = np.linalg.svd(np.cov(points.T), compute_uv=False)
+    if extent[1] <= 1e-14 * max(extent[0], np.finfo(float).tiny):
+        raise InputError(f"all {len(points)} points are on one line, so they have no normals; give a surface")
+    # Covariances from means of products. Offsets from the middle of the cloud, with neighbours that vary by a hundredth
+    # of its size, lose four of sixteen digits.
+    middle = points - points.mean(axis=0)
+    products = (middle[:, :, None] * middle[:, None, :]).reshape(-1, 9)
+    means = mean_of_neighbours(points, np.hstack([middle, products]), min(neighbours, len(points)))
+    mean, second = means[:, :3], means[:, 3:]
+    spread = second.reshape(-1, 3, 3) - mean[:, :, None] * mean[:, None, :]
+    return np.asarray(np.linalg.eigh(spread)[1][:, :, 0], np.float64)
+
+
+def facing_front(normals: Floats) -> Floats:
+    """Normals [N,3] turned towards +x."""
+    return np.where(normals[:, :1] < 0, -normals, normals)
 
 
 def inliers(cloud: Cloud, *, neighbours: int = OUTLIER_NEIGHBOURS, ratio: float = OUTLIER_RATIO) -> NDArray[np.bool_]:
@@ -196,10 +199,8 @@ def without_outliers(cloud: Cloud, *, neighbours: int = OUTLIER_NEIGHBOURS, rati
     return cloud.take(inliers(cloud, neighbours=neighbours, ratio=ratio))
 
 
-def farthest_point_sample(points: Floats, count: int, *, start: int = 0) -> Indices:
+def farthest_point_sample(points: Points, count: int, *, start: int = 0) -> Rows:
     """Indices of `count` points [N,3], each the farthest from those before it (Gonzalez 1985)."""
-    from scipy.spatial import cKDTree
-
     if count < 1:
         raise UsageError(f"a sample of {count} points was asked for; it must have at least 1")
     if len(points) < count:

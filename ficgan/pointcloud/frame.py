@@ -1,182 +1,52 @@
-"""The canonical frame of a face, and landmarks of a cloud: read, checked, and a frame made of them."""
+"""The canonical frame of a face: found in any orientation, or given by landmarks, and what makes it doubtful. Metres.
+
+A face is found in three stages. 1. Proposals: strong peaks as nose tips, in many orientations. 2. Fit: the poses that
+agree best with the relief x = T(y, z) of a made face are refined, then corrected by the person's own symmetry.
+3. Score: how like a face the result is.
+"""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter
+from scipy.sparse import coo_array, csr_array, eye_array
+from scipy.spatial import cKDTree
+from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError
-from ficgan.pointcloud.cloud import Cloud, without_duplicates
-
-Floats = NDArray[np.float64]
-
-LANDMARK_ENDINGS = ("_landmarks_mm.txt", ".landmarks.txt", ".landmarks.json")
-"""What follows a cloud's name, without its suffix, in the name of the file of its landmarks."""
-FARTHEST = 0.01
-"""Metres from the cloud beyond which a landmark is not on it. On twelve scans and 24 made heads the five are up to
-4.3 mm away (the middle of an eye's corners lies within it), and up to 8.6 mm where 600 points of a scan are left."""
-_UNITS = (1.0, 0.001)
-_EYES_APART = (0.03, 0.2)  # metres between the outer points of the eyes that a face may have
-_FIVE = (
-    "eye on the viewer's left", "eye on the viewer's right", "nose tip", "mouth's left corner", "mouth's right corner",
+from ficgan.pointcloud.cloud import (
+    Cloud,
+    Floats,
+    Points,
+    closest,
+    mean_of_neighbours,
+    moved,
+    pca_normals,
+    rigid,
+    thinned,
+    without_duplicates,
 )  # fmt: skip
-_DISTANCES = np.array(
-    [
-        [0.0, 0.064, 0.055, 0.067, 0.090], [0.064, 0.0, 0.055, 0.090, 0.067], [0.055, 0.055, 0.0, 0.048, 0.048],
-        [0.067, 0.090, 0.048, 0.0, 0.050], [0.090, 0.067, 0.048, 0.050, 0.0],
-    ]
-)  # fmt: skip
-"""Usual metres between two of the five."""
-_RATIOS = (0.5, 1.6)
-"""Shares of the usual distance that a face may have: twelve scans and 24 made heads have .75 to 1.26, and children's
-faces are smaller by a third."""
+from ficgan.pointcloud.files import check_size
+from ficgan.pointcloud.heads import HEAD, Expression, Features, Surface, marked, mesh
+from ficgan.pointcloud.landmarks import FaceLandmarks, landmark_frame, need_on_cloud
 
-# Of the 68 points: outer and inner corners of the eye on the viewer's left, then right; nose tip; corners of the mouth.
-_EYE_CORNERS = ((36, 39), (45, 42))
-_NOSE_TIP = 30
-_MOUTH_CORNERS = (48, 54)
-_PAIRS_68 = np.array(
-    [(i, 16 - i) for i in range(8)]
-    + [(i, 43 - i) for i in range(17, 22)]
-    + [(31, 35), (32, 34)]
-    + [(36, 45), (37, 44), (38, 43), (39, 42), (40, 47), (41, 46)]
-    + [(48, 54), (49, 53), (50, 52), (59, 55), (58, 56), (60, 64), (61, 63), (67, 65)]
-)
-
-
-@dataclass(frozen=True)
-class FaceLandmarks:
-    """Named points of a face, metres."""
-
-    five: Floats  # [5,3]: eye on the viewer's left, eye on the viewer's right, nose tip, mouth corners likewise
-    right: Floats  # [P,3]: points of the person's right half
-    left: Floats  # [P,3]: their mirror points
-    points: Floats  # [M,3]: all that were given
-
-    @property
-    def size(self) -> float:
-        """Of the face, in usual ones: the median over the pairs of the five. Twelve scans have .93 to 1.06."""
-        pairs = np.triu_indices(5, 1)
-        return float(np.median(_distances(self.five)[pairs] / _DISTANCES[pairs]))
-
-    @classmethod
-    def of_points(cls, points: Floats, what: str = "the landmarks") -> FaceLandmarks:
-        """Of 5 points as in `five`, or 68 or 70 in the usual order, in metres or millimetres."""
-        points = np.asarray(points, np.float64)
-        if points.ndim != 2 or points.shape[1] != 3 or len(points) not in (5, 68, 70):
-            raise InputError(f"{what} are {list(points.shape)} numbers; give 5 or 68 points of 3 coordinates")
-        if not np.isfinite(points).all():
-            raise InputError(f"{what} have coordinates that are not finite; give every point")
-        eyes = (0, 1) if len(points) == 5 else (_EYE_CORNERS[0][0], _EYE_CORNERS[1][0])
-        apart = float(np.linalg.norm(points[eyes[0]] - points[eyes[1]]))
-        unit = next((unit for unit in _UNITS if _EYES_APART[0] <= apart * unit <= _EYES_APART[1]), None)
-        if unit is None:
-            raise InputError(
-                f"{what} set the eyes {apart:.4g} apart, which is a face neither in metres nor in millimetres; check "
-                "their order and unit"
-            )
-        points = points * unit
-        if len(points) == 5:
-            return cls(points, points[[0, 3]], points[[1, 4]], points)
-        eye_centres = [points[list(corners)].mean(axis=0) for corners in _EYE_CORNERS]
-        five = np.stack([*eye_centres, points[_NOSE_TIP], points[_MOUTH_CORNERS[0]], points[_MOUTH_CORNERS[1]]])
-        return cls(five, points[_PAIRS_68[:, 0]], points[_PAIRS_68[:, 1]], points)
-
-
-def read_landmarks(path: Path | str) -> FaceLandmarks:
-    """Landmarks of a file: one point a line, coordinates separated by spaces or commas; or JSON, a list or "points"."""
-    path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: the landmarks cannot be read ({error})") from None
-    points = _of_json(text, path) if path.suffix == ".json" else _of_lines(text, path)
-    return FaceLandmarks.of_points(points, f"{path}: the landmarks")
-
-
-def landmark_file_beside(cloud: Path | str) -> Path | None:
-    """The first existing file of a cloud's landmarks, by `LANDMARK_ENDINGS`, or None."""
-    cloud = Path(cloud)
-    candidates = (cloud.with_name(cloud.stem + ending) for ending in LANDMARK_ENDINGS)
-    return next((path for path in candidates if path.is_file()), None)
-
-
-def need_on_cloud(landmarks: FaceLandmarks, cloud: Cloud) -> None:
-    """Refuse landmarks of another cloud: distances as in no face, or points too far off."""
-    from ficgan.pointcloud.cloud import closest
-
-    five = landmarks.five
-    away = closest(cloud.points, five)[0]
-    if np.median(away) > FARTHEST:
-        raise InputError(
-            f"the landmarks lie {np.median(away):.3g} m from the cloud in the median; give those of this cloud, in its "
-            "frame"
-        )
-    _need_face(five)
-    if away.max() > FARTHEST:
-        raise InputError(
-            f"the landmarks' {_FIVE[away.argmax()]} lies {away.max():.3g} m from the cloud; put it on the cloud, or "
-            "leave the landmarks out"
-        )
-    apart = float(np.median(closest(cloud.points, landmarks.points)[0]))
-    if apart > FARTHEST:
-        raise InputError(f"half of the landmarks lie {apart:.3g} m or more from the cloud; check the points")
-
-
-def _distances(five: Floats) -> Floats:
-    return np.asarray(np.linalg.norm(five[:, None] - five, axis=2), np.float64)
-
-
-def _need_face(five: Floats) -> None:
-    share = _distances(five) / np.where(_DISTANCES > 0, _DISTANCES, 1.0) + np.eye(5)
-    wrong = (share < _RATIOS[0]) | (share > _RATIOS[1])
-    if not wrong.any():
-        return
-    worst = int(wrong.sum(axis=1).argmax())
-    other = int(wrong[worst].argmax())
-    low, high = (1000 * limit * _DISTANCES[worst, other] for limit in _RATIOS)
-    raise InputError(
-        f"the landmarks' {_FIVE[worst]} lies {1000 * np.linalg.norm(five[worst] - five[other]):.0f} mm from the "
-        f"{_FIVE[other]}, in a face {low:.0f} to {high:.0f} mm; check where the points lie, and their order"
-    )
-
-
-def _of_lines(text: str, path: Path) -> Floats:
-    rows = []
-    for number, line in enumerate(text.splitlines(), 1):
-        fields = line.partition("#")[0].replace(",", " ").split()
-        if not fields:
-            continue
-        try:
-            x, y, z = map(float, fields)
-        except ValueError:
-            raise InputError(f"{path}, line {number}: expected three numbers, not {line.strip()[:60]!r}") from None
-        rows.append((x, y, z))
-    return np.array(rows, np.float64).reshape(-1, 3)
-
-
-def _of_json(text: str, path: Path) -> Floats:
-    try:
-        found = json.loads(text)
-        return np.array(found["points"] if isinstance(found, dict) else found, np.float64)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(f'{path}: expected a JSON list of points [x, y, z], or one as "points" ({error})') from None
-
-
+Mask = NDArray[np.bool_]
 
 FEWEST = 500  # points a cloud must have to be taken for a face
 CONVINCING = 0.6
 """Likeness below which no face is claimed. Of 26 random hilly surfaces one was above it (.64); of some 38 scans without
 eyes and nose, or with a part of the face alone, none was."""
 SURE = 0.7
-"""Likeness below which a face is doubtful. Twelve scans with noise of up to 2 mm, and all those of them tried with neck
-and shoulders, a wall behind, or at .7 to 1.25 of their size, were at .71 or above and placed within 8 mm. Below it were
-some scans of 1,500 points (from .62, within 1 cm), half faces (.51 to .62, mostly refused), and scans whose nose tip is
-missing (up to .67, 3 cm too low)."""
+"""Likeness below which a face is doubtful, and above which no other size is tried. Twelve scans with noise of up to 2
+mm, and all those of them tried with neck and shoulders, a wall behind, or at .7 to 1.25 of their size, were at .71 or
+above and placed within 8 mm. Below it were some scans of 1,500 points (from .62, within 1 cm), half faces (.51 to .62,
+mostly refused), and scans whose nose tip is missing (up to .67, 3 cm too low)."""
 USUAL = (0.6, 1.35)
 """Sizes, in usual faces, beyond which a face is doubtful: twelve scans were measured at .83 to 1.10 (from landmarks at
 .93 to 1.06), and children's faces are smaller by up to a third. Of these scans and eight made heads, those that were
@@ -189,7 +59,7 @@ are half as large again, .08 to .17."""
 _FRONT = np.array([[-0.06, 0.1], [-0.08, np.inf], [-0.1, 0.1]])
 """Metres along x, y and z: a face seen from the front, and what may be above it."""
 _AROUND = 0.14  # metres from the nose tip within which there is no other face
-_MOST = 4  # other faces after which counting stops
+_MOST_OTHERS = 4  # other faces after which counting stops
 
 
 @dataclass(frozen=True)
@@ -199,7 +69,7 @@ class Placed:
     cloud: Cloud  # there
     transform: Floats  # [4,4], from the frame it came in
     how: str  # "landmarks" or "automatic"
-    likeness: float | None = None  # to a face, 0…1, see `ficgan.pointcloud.search.face_likeness`; None: not measured
+    likeness: float | None = None  # to a face, 0…1, see `face_likeness`; None: not measured
     residual: float = 0.0  # root mean square distance from the made face, metres; 0: not measured
     # further faces in the cloud, as `other_faces` counts them; 0 with landmarks, where nothing is searched
     others: int = 0
@@ -214,10 +84,7 @@ class Placed:
 
 
 def canonical(cloud: Cloud, landmarks: FaceLandmarks | None = None) -> Placed:
-    """The cloud, metres, nose tip at the origin, looking towards +x, +y up (thesis, §4.1.4.2)."""
-    from ficgan.pointcloud.files import check_size
-    from ficgan.pointcloud.search import face_likeness, face_size, find_face
-
+    """The cloud with the nose tip at the origin, looking towards +x, +y up (thesis, §4.1.4.2)."""
     cloud, duplicates = without_duplicates(cloud)
     cloud.need(FEWEST, "a face" + (f" ({duplicates} that lie exactly on others do not count)" if duplicates else ""))
     check_size(cloud)
@@ -225,7 +92,8 @@ def canonical(cloud: Cloud, landmarks: FaceLandmarks | None = None) -> Placed:
         need_on_cloud(landmarks, cloud)
         transform = landmark_frame(landmarks)
         there = cloud.moved(transform)
-        placed = Placed(there, transform, "landmarks", *face_likeness(there.points), duplicates=duplicates)
+        likeness, residual = face_likeness(there.points)
+        placed = Placed(there, transform, "landmarks", likeness, residual, duplicates=duplicates)
         return _with_doubts(placed, landmarks.size)
     found = find_face(cloud.points)
     if found.likeness < CONVINCING:
@@ -262,12 +130,9 @@ def _with_doubts(placed: Placed, size: float) -> Placed:
 
 def other_faces(cloud: Cloud, placed: Placed) -> int:
     """How many further faces, 0…4, a cloud has: places outside 14 cm from the nose tip that alone would be faces."""
-    from ficgan.pointcloud.search import find_face
-
     rest, transform = cloud.points, placed.transform
-    for count in range(_MOST):
-        away = np.linalg.norm(rest @ transform[:3, :3].T + transform[:3, 3], axis=1)
-        rest = rest[away > _AROUND]
+    for count in range(_MOST_OTHERS):
+        rest = rest[np.linalg.norm(moved(rest, transform), axis=1) > _AROUND]
         if len(rest) < FEWEST:
             return count
         try:
@@ -277,28 +142,355 @@ def other_faces(cloud: Cloud, placed: Placed) -> int:
         if found.likeness < CONVINCING:
             return count
         transform = found.transform
-    return _MOST
+    return _MOST_OTHERS
 
 
-def landmark_frame(landmarks: FaceLandmarks) -> Floats:
-    """The rigid motion [4,4] to the canonical frame that landmarks define.
+# -- finding a face ---------------------------------------------------------------------------------------------------
 
-    +z is the mean direction from points of the person's left half to their mirror points, +y goes from the mouth to the
-    eyes, +x is the remaining axis, the nose tip the origin.
+SIZES = (1.0, 0.75, 1.25)  # of the face, in usual ones, tried in turn until one is surely a face
+_SIZE_LIMITS = (0.3, 2.6)  # sizes that are measured
+_FEW = 50  # points below which nothing is fitted
+
+# Proposals.
+_COARSE = 0.006  # side of the cubes that the cloud is thinned by
+_MOST = 80_000  # points after thinning; the cubes of larger clouds are larger
+_PEAK = 0.025  # radius over which a point's protrusion is measured
+_TIP = 0.009  # radius over which protrusion is averaged, against noise
+_CROWD = 10  # points within `_PEAK`; fewer are strays and no peak
+_PEAKS, _SHARE = (16, 60), 400  # least and most peaks; between them one for every 400 points
+_ROLLS, _PITCHES = 24, (-30.0, 0.0, 30.0)
+"""Orientations tried about the direction of a peak; nods tried, degrees, as a nose's tip points up or down."""
+_ROLLS_KEPT = 3  # of the rolls about one peak
+
+# Fit.
+_REACH = 0.085  # distance from the nose tip up to which points are compared with the relief
+_FINE = 0.003  # side of the cubes that the surroundings of the last candidates are thinned by
+_FITTED, _POSES_KEPT = 20, 2  # poses that are refined; different ones among which likeness decides
+_BOUNDS, _STEPS = (0.03, 0.015, 0.01), 5
+"""Residuals beyond which a point counts no more, from coarse to fine; refinements for each."""
+
+# Score.
+_CELL = 0.002  # side of a cell of the relief's grid
+_LOW, _HIGH = np.array([-0.065, -0.06]), np.array([0.075, 0.06])
+_SHAPE: tuple[int, int] = tuple((np.rint((_HIGH - _LOW) / _CELL).astype(int) + 1).tolist())
+_BLUR = 2.0  # cells over which reliefs are smoothed before they are compared: noise goes; eyes, nose and lips stay
+_NEAR = 0.025  # distance from the usual face within which a point may be of the skin
+_MIDDLE, _WIDTH = np.array([0.008, 0.0]), np.array([0.03, 0.026])
+"""Where, in (y, z), likeness looks: eyes, nose and mouth. Cheeks and jaw differ more between people than faces do from
+other things: with the whole face, a smiling scan in its right pose was less alike than chins taken for noses."""
+_FEWEST_CELLS = 100
+
+
+class Found(NamedTuple):
+    """A face that was found."""
+
+    transform: Floats  # [4,4], the cloud's frame → the canonical one
+    residual: float  # root mean square distance from the made relief, with the nose tips on each other
+    likeness: float  # to a face, 0…1
+
+
+def find_face(points: Points, sizes: Sequence[float] = SIZES) -> Found:
+    """The most face-like place of a cloud [N,3]; InputError where nothing protrudes."""
+    centre = np.median(points, axis=0)
+    centred = points - centre  # far from the origin squares of coordinates would have no digits left for a face
+    best: Found | None = None
+    for size in sizes:
+        for pose in _poses(centred / size):
+            found = _finished(centred / size, pose, _FINE)
+            if best is None or found.likeness > best.likeness:
+                turn, shift = found.transform[:3, :3], found.transform[:3, 3]
+                best = Found(rigid(turn, size * shift - turn @ centre), size * found.residual, found.likeness)
+        if best is not None and best.likeness >= SURE:
+            break
+    if best is None:
+        raise InputError("no point of the cloud protrudes as a nose does; give --landmarks")
+    return best
+
+
+def face_size(placed: Points) -> float:
+    """How large a face [N,3] in the canonical frame is, in usual ones: the size at which it is most like a face."""
+    near = placed[np.linalg.norm(placed, axis=1) < _SIZE_LIMITS[1] * (_REACH + _PEAK)]
+    if len(near) < _FEW:
+        return 1.0
+    near = _thinned(near, _COARSE / 2)
+    step = np.log(1.2)
+
+    @lru_cache(None)
+    def likeness(at: int) -> float:  # the coarse cubes: a fifth of the work of finding the face, sizes within .05 of it
+        return _finished(near / np.exp(step * at), np.eye(4), _COARSE).likeness
+
+    steps = range(int(np.log(_SIZE_LIMITS[0]) / step), int(np.log(_SIZE_LIMITS[1]) / step) + 1)
+    at = max((0, -2, 2, 4), key=likeness)  # from size 1 alone, one head twice as large stopped at 1.1
+    while at in steps and (best := max((at, at - 1, at + 1), key=likeness)) != at:
+        at = best
+    low, middle, high = (likeness(at + offset) for offset in (-1, 0, 1))
+    bend = low - 2 * middle + high  # a parabola through three sizes has its top between them
+    return float(np.clip(np.exp(step * (at + (0.5 * (low - high) / bend if bend < 0 else 0.0))), *_SIZE_LIMITS))
+
+
+def _thinned(points: Points, cell: float) -> Points:
+    while len(found := thinned(points, cell)) > _MOST:
+        cell *= 1.5
+    return found
+
+
+# Stage 1: proposals.
+
+
+def _poses(points: Points) -> list[Floats]:
+    coarse = _thinned(points, _COARSE)
+    proposals: list[tuple[float, Floats, Points]] = []
+    for tip, outward in _peaks(coarse):
+        near = coarse[np.linalg.norm(coarse - tip, axis=1) < _REACH + _PEAK]
+        proposals += [(support, pose, near) for support, pose in _rolled(near, tip, outward)]
+    proposals.sort(key=lambda proposal: -proposal[0])
+    fits = [(_fitted(near, pose), near) for _, pose, near in proposals[:_FITTED]]
+    fits.sort(key=lambda fit: -_agreement(fit[1], fit[0]))
+    kept: list[Floats] = []
+    for pose, _ in fits:
+        if len(kept) < _POSES_KEPT and not any(_same(pose, other) for other in kept):
+            kept.append(pose)
+    return kept
+
+
+def _peaks(sample: Points) -> list[tuple[Floats, Floats]]:
+    """Points that protrude most, and the directions in which they do."""
+    pairs = cKDTree(sample).query_pairs(_PEAK, output_type="ndarray")
+    close = np.linalg.norm(sample[pairs[:, 0]] - sample[pairs[:, 1]], axis=1) < _TIP
+    near, beside = _adjacency(pairs, len(sample)), _adjacency(pairs[close], len(sample))
+    count = near.sum(axis=1)[:, None]
+    products = (sample[:, :, None] * sample[:, None, :]).reshape(-1, 9)
+    mean, second = near @ sample / count, near @ products / count
+    spread = second.reshape(-1, 3, 3) - mean[:, :, None] * mean[:, None, :]
+    normals = np.linalg.eigh(spread)[1][:, :, 0]
+    height = (beside @ (sample - mean) / beside.sum(axis=1)[:, None] * normals).sum(axis=1)
+    outward = normals * np.sign(height)[:, None]
+    height = np.where(count[:, 0] >= _CROWD, np.abs(height), 0.0)
+    wanted = int(np.clip(len(sample) // _SHARE, *_PEAKS))
+    found: list[int] = []
+    for row in np.argsort(-height):
+        if len(found) == wanted or height[row] == 0:
+            break
+        if all(np.linalg.norm(sample[row] - sample[other]) > 0.6 * _PEAK for other in found):
+            found.append(int(row))
+    return [(sample[row], outward[row]) for row in found]
+
+
+def _adjacency(pairs: NDArray[np.intp], count: int) -> csr_array:
+    """[N,N], 1 where two points are a pair, or the same."""
+    near = coo_array((np.ones(len(pairs)), pairs.T), shape=(count, count))
+    return (near + near.T + eye_array(count)).tocsr()
+
+
+def _rolled(sample: Points, tip: Floats, outward: Floats) -> list[tuple[float, Floats]]:
+    """The best poses with a nose tip there that points outwards, and how many points agree with each."""
+    near = sample[np.linalg.norm(sample - tip, axis=1) < _REACH] - tip
+    rolls = Rotation.from_euler("x", np.arange(_ROLLS)[:, None] * 360.0 / _ROLLS, degrees=True)
+    nods = Rotation.from_euler("z", np.array(_PITCHES)[:, None], degrees=True)
+    up = np.cross(outward, np.eye(3)[np.abs(outward).argmin()])
+    up /= np.linalg.norm(up)
+    facing = np.stack([outward, up, np.cross(outward, up)])
+    rotations = np.stack([(nod * rolls).as_matrix() for nod in nods]) @ facing
+    placed = near @ rotations.swapaxes(-1, -2)
+    depth, _, known = mean_relief().at(placed)
+    support = _weights(np.where(known, placed[..., 0] - depth, np.nan), _BOUNDS[1]).sum(axis=-1)
+    nod, best = support.argmax(axis=0), support.max(axis=0)
+    summits = np.flatnonzero((best >= np.roll(best, 1)) & (best > np.roll(best, -1)))
+    summits = summits[np.argsort(-best[summits])][:_ROLLS_KEPT]
+    return [(float(best[roll]), rigid(turn := rotations[nod[roll], roll], -turn @ tip)) for roll in summits]
+
+
+def _same(pose: Floats, other: Floats) -> bool:
+    between = pose @ np.linalg.inv(other)
+    return bool(np.linalg.norm(between[:3, 3]) < 0.02 and np.trace(between[:3, :3]) > 1 + 2 * np.cos(np.radians(25)))
+
+
+# Stage 2: fit.
+
+
+def _finished(points: Points, pose: Floats, cell: float) -> Found:
+    near = points[np.linalg.norm(moved(points, pose), axis=1) < _REACH + _PEAK]
+    if len(near) < _FEW:
+        return Found(pose, float("inf"), 0.0)
+    sample = _thinned(near, cell)
+    pose = _tip_at_origin(near, _symmetric(sample, _fitted(sample, pose)))
+    likeness, residual = face_likeness(moved(near, pose))
+    return Found(pose, residual, likeness)
+
+
+def _fitted(sample: Points, pose: Floats) -> Floats:
+    for bound in _BOUNDS:
+        for _ in range(_STEPS):
+            placed = _within_reach(sample, pose)
+            depth, slopes, known = mean_relief().at(placed)
+            gradient = np.column_stack([np.ones(len(placed)), *(-slopes)])[known]
+            length = np.linalg.norm(gradient, axis=1)
+            distance = (placed[:, 0] - depth)[known] / length
+            weight = _weights(distance, bound)
+            gradient /= length[:, None]
+            columns = np.hstack([np.cross(placed[known], gradient), gradient]) * weight[:, None]
+            if len(columns) < _FEW:
+                break
+            damping = 1e-6 * len(columns) * np.diag([1e-3, 1e-3, 1e-3, 1.0, 1.0, 1.0])
+            motion = np.linalg.solve(columns.T @ columns + damping, columns.T @ (-distance * weight))
+            pose = rigid(Rotation.from_rotvec(motion[:3]).as_matrix(), motion[3:]) @ pose
+    return pose
+
+
+def _agreement(sample: Points, pose: Floats) -> float:
+    placed = _within_reach(sample, pose)
+    depth, slopes, known = mean_relief().at(placed)
+    distance = np.where(known, (placed[:, 0] - depth) / np.sqrt(1 + (slopes**2).sum(axis=0)), np.nan)
+    near = np.abs(distance) < _BOUNDS[1]
+    if near.sum() < _FEW:
+        return -1.0
+    detail = _without_bowl(np.column_stack([placed[near, 0], depth[near]]), placed[near, 1:] / 0.06)
+    cloud, made = np.maximum(np.linalg.norm(detail, axis=0), 1e-12)
+    return float(_weights(distance, _BOUNDS[-1]).sum() * detail[:, 0] @ detail[:, 1] / (cloud * made))
+
+
+def _symmetric(sample: Points, pose: Floats) -> Floats:
+    """The pose in which the face is most like its own mirror image."""
+    mirror = np.array([1.0, 1.0, -1.0])
+    around = sample[np.linalg.norm(moved(sample, pose), axis=1) < _REACH + 0.01]
+    if len(around) < _FEW:
+        return pose
+    normals = pca_normals(around, neighbours=16)
+    for _ in range(10):
+        placed, turned = moved(around, pose), normals @ pose[:3, :3].T
+        near = np.linalg.norm(placed, axis=1) < _REACH
+        placed, turned = placed[near], turned[near]
+        if len(placed) < _FEW:
+            break
+        away, partner = closest(placed, placed * mirror)
+        normal, other = turned[partner], placed[partner]
+        gap = ((placed * mirror - other) * normal).sum(axis=1)
+        weight = _weights(away, 0.01)
+        lever = np.cross(placed, normal * mirror) - np.cross(other, normal)
+        across = (normal * (mirror - 1))[:, 2]
+        columns = np.column_stack([lever[:, :2], across]) * weight[:, None]
+        yaw, roll, shift = np.linalg.lstsq(columns, -gap * weight)[0]
+        pose = rigid(Rotation.from_rotvec([yaw, roll, 0.0]).as_matrix(), np.array([0.0, 0.0, shift])) @ pose
+    return pose
+
+
+def _tip_at_origin(points: Points, pose: Floats) -> Floats:
+    for reach in (0.03, 0.015):
+        placed = moved(points, pose)
+        near = placed[(np.abs(placed[:, 2]) < 0.004) & (np.linalg.norm(placed, axis=1) < reach)]
+        if not len(near):
+            break
+        tip = near[mean_of_neighbours(near, near[:, 0], min(8, len(near))).argmax()]
+        pose = rigid(np.eye(3), -np.array([tip[0], tip[1], 0.0])) @ pose
+    return pose
+
+
+def _within_reach(sample: Points, pose: Floats) -> Points:
+    placed = moved(sample, pose)
+    return placed[np.linalg.norm(placed, axis=1) < _REACH]
+
+
+def _weights(distance: Floats, scale: float) -> Floats:
+    return np.where(np.abs(distance) < scale, 1 - (distance / scale) ** 2, 0.0)
+
+
+# Stage 3: score.
+
+
+@dataclass(frozen=True)
+class Relief:
+    """x over a grid of (y, z), NaN where there is no face."""
+
+    depth: Floats  # [Y,Z], metres
+    slopes: Floats  # [2,Y,Z], along y and z
+
+    def at(self, points: Floats) -> tuple[Floats, Floats, Mask]:
+        """For points [...,3]: depth [...], slopes [2,...], and whether the relief is known there."""
+        place = (points[..., 1:] - _LOW) / _CELL
+        top = np.array(_SHAPE) - 1
+        cells = np.clip(np.rint(place), 0, top).astype(np.intp)
+        row, column = cells[..., 0], cells[..., 1]
+        known = ((place >= 0) & (place <= top)).all(axis=-1) & np.isfinite(self.depth[row, column])
+        offset = (place - cells) * _CELL
+        slopes = self.slopes[:, row, column]
+        return self.depth[row, column] + slopes[0] * offset[..., 0] + slopes[1] * offset[..., 1], slopes, known
+
+
+@lru_cache(maxsize=1)
+def mean_relief() -> Relief:
+    """The face of the made head whose features are all usual, in the frame of its landmarks."""
+    depth = _smoothed(*_usual(), 0.7)
+    slopes = np.stack([np.gradient(depth, _CELL, axis=axis) for axis in (0, 1)])
+    return Relief(np.where(np.isfinite(slopes).all(axis=0), depth, np.nan), np.nan_to_num(slopes))
+
+
+def face_likeness(placed: Floats) -> tuple[float, float]:
+    """How like a face points [N,3] in the canonical frame are, 0…1, and their distance from the made face, metres.
+
+    The likeness is a product: the correlation with the relief about eyes, nose and mouth, less what a bowl explains;
+    the part of these with points on it; the correlation with the mirror image; and the fourth root of the ratio of
+    sizes.
     """
-    five = landmarks.five
-    sideways = (landmarks.right - landmarks.left).sum(axis=0)
-    upwards = five[:2].mean(axis=0) - five[3:].mean(axis=0)
-    across = np.cross(upwards, sideways)
-    if np.linalg.norm(across) < 1e-3 * np.linalg.norm(upwards) * np.linalg.norm(sideways) or not across.any():
-        raise InputError("the landmarks' eyes and mouth lie in one line; check the points")
-    z = sideways / np.linalg.norm(sideways)
-    x = across / np.linalg.norm(across)
-    rotation = np.stack([x, np.cross(z, x), z])
-    if rotation[0] @ (five[2] - five[[0, 1, 3, 4]].mean(axis=0)) <= 0:
-        raise InputError(
-            "the landmarks' nose tip lies behind eyes and mouth; left and right are exchanged, or the face is mirrored"
-        )
-    frame = np.eye(4)
-    frame[:3, :3], frame[:3, 3] = rotation, -rotation @ five[2]
-    return frame
+    depth, slopes, known = mean_relief().at(placed)
+    near = known & (np.abs(placed[:, 0] - depth) < _NEAR)
+    skin = placed[near]
+    cells = np.rint((skin[:, 1:] - _LOW) / _CELL).astype(int) @ [_SHAPE[1], 1]
+    count, total = (np.bincount(cells, of, _SHAPE[0] * _SHAPE[1]).reshape(_SHAPE) for of in (None, skin[:, 0]))
+    relief = _smoothed(total / np.maximum(count, 1), count > 0, _BLUR)
+    face, weight = _compared()
+    on = np.isfinite(relief) & (weight > 0.02)
+    if on.sum() < _FEWEST_CELLS:
+        return 0.0, float("inf")
+    depths = np.stack([relief[on], face[on]], axis=1)
+    detail, made = _without_bowl(depths, _places(on) / _HIGH, weight[on]).T
+    mirror = np.zeros(_SHAPE)
+    mirror[on] = detail
+    alike, even = _correlation(detail, made), _correlation(detail, mirror[:, ::-1][on])
+    small, large = sorted((float(np.linalg.norm(detail)), float(np.linalg.norm(made))))
+    covered = weight[on].sum() / weight[weight > 0.02].sum()
+    likeness = max(alike, 0.0) * covered * max(even, 0.0) * (small / large) ** 0.25
+    distance = (skin[:, 0] - depth[near]) / np.sqrt(1 + (slopes[:, near] ** 2).sum(axis=0))
+    return float(likeness), float(np.sqrt((distance**2).mean()))
+
+
+@lru_cache(maxsize=1)
+def _usual() -> tuple[Floats, Mask]:
+    face = Surface(Features(), Expression())
+    frame = landmark_frame(FaceLandmarks.of_points(marked(face)))
+    vertices, triangles, parts = mesh(face)
+    skin = moved(vertices[np.unique(triangles[parts == HEAD])] / 1000.0, frame)
+    places = np.rint((skin[:, 1:] - _LOW) / _CELL).astype(int)
+    seen = (skin[:, 0] > -0.09) & ((places >= 0) & (places < _SHAPE)).all(axis=1)
+    front = np.full(_SHAPE, -np.inf)
+    np.maximum.at(front, tuple(places[seen].T), skin[seen, 0])
+    return np.where(np.isfinite(front), front, 0.0), np.isfinite(front)
+
+
+@lru_cache(maxsize=1)
+def _compared() -> tuple[Floats, Floats]:
+    face = _smoothed(*_usual(), _BLUR)
+    weight = np.exp(-(((_places(np.ones(_SHAPE, bool)) - _MIDDLE) / _WIDTH) ** 2).sum(axis=1)).reshape(_SHAPE)
+    return face, np.where(np.isfinite(face), weight, 0.0)
+
+
+def _smoothed(depth: Floats, known: Mask, blur: float) -> Floats:
+    weight = gaussian_filter(known.astype(float), blur)
+    depth = gaussian_filter(np.where(known, depth, 0.0), blur) / np.maximum(weight, 1e-9)
+    return np.where(weight > 0.01, depth, np.nan)
+
+
+def _places(cells: Mask) -> Floats:
+    """(y, z) of cells [K,2]."""
+    return _LOW + _CELL * np.argwhere(cells)
+
+
+def _without_bowl(depths: Floats, places: Floats, weight: Floats | None = None) -> Floats:
+    """What is left of depths [K,C] at places [K,2] after the best quadric, times the root of the weights [K]."""
+    y, z = places.T
+    root = np.ones((len(y), 1)) if weight is None else np.sqrt(weight)[:, None]
+    bowl = np.column_stack([np.ones_like(y), y, z, y * y, y * z, z * z]) * root
+    return np.asarray(depths * root - bowl @ np.linalg.lstsq(bowl, depths * root)[0], np.float64)
+
+
+def _correlation(first: Floats, second: Floats) -> float:
+    return float(first @ second / max(float(np.linalg.norm(first) * np.linalg.norm(second)), 1e-18))

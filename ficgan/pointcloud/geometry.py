@@ -2,79 +2,54 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from ficgan.errors import InputError
-from ficgan.pointcloud.cloud import Cloud, Tree, closest, search, thinned
-from ficgan.pointcloud.registration import fpfh, icp, with_normals
+from ficgan.pointcloud.cloud import Cloud, Floats, Points, closest, search, thinned, with_normals
 
-Floats = NDArray[np.float64]
 Vector = NDArray[np.float32]
 
 _COEFFICIENTS = 6  # of a quadric
 _RIDGE = 1e-10
-_FEWEST = 30  # points of an upper face
+_BINS = 11  # of each of the three angles of a feature
 
 
 @dataclass(frozen=True)
 class CloudDistances:
-    """Distances between a cloud and another."""
+    """Distances between the points of two clouds and the nearest of the other."""
 
-    there: float  # mean distance of the first's points to their nearest of the second
-    back: float  # mean distance of the second's points to their nearest of the first
-    hausdorff: float  # the largest of all those distances
+    chamfer: float  # the mean of both directions' means (not their sum, and of distances, not of their squares)
+    hausdorff: float  # the largest of all
     hausdorff_95: float  # the larger of both directions' 95 % quantiles
-
-    @property
-    def chamfer(self) -> float:
-        """The mean of both directions (not their sum, and of distances, not of their squares)."""
-        return (self.there + self.back) / 2
 
 
 def cloud_distances(first: Cloud, second: Cloud) -> CloudDistances:
-    """All distances; raises InputError where a cloud has no points."""
-    there, back = _nearest(first, second)[0], _nearest(second, first)[0]
-    return CloudDistances(
-        float(there.mean()), float(back.mean()), float(max(there.max(), back.max())),
-        float(max(np.quantile(there, 0.95), np.quantile(back, 0.95))),
-    )  # fmt: skip
-
-
-def chamfer(first: Cloud, second: Cloud) -> float:
-    """Symmetric Chamfer distance; see `CloudDistances.chamfer`."""
-    return cloud_distances(first, second).chamfer
+    """All distances; InputError where a cloud has no points."""
+    for cloud in (first, second):
+        cloud.need(1, "a distance between clouds")
+    there, back = closest(second.points, first.points)[0], closest(first.points, second.points)[0]
+    quantile = max(np.quantile(there, 0.95), np.quantile(back, 0.95))
+    return CloudDistances(float(there.mean() + back.mean()) / 2, float(max(there.max(), back.max())), float(quantile))
 
 
 def normal_error(result: Cloud, source: Cloud) -> float:
     """The mean angle, 0…90, between a point's normal and that of the nearest point of the source; 57.3 by chance."""
     a, b = (cloud if cloud.normals is not None else with_normals(cloud) for cloud in (result, source))
     assert a.normals is not None and b.normals is not None
-    cosines = np.abs((a.normals * b.normals[_nearest(a, b)[1]]).sum(axis=1))
+    cosines = np.abs((a.normals * b.normals[closest(b.points, a.points)[1]]).sum(axis=1))
     return float(np.degrees(np.arccos(np.clip(cosines, 0, 1))).mean())
 
 
-def _nearest(cloud: Cloud, other: Cloud) -> tuple[Floats, NDArray[np.int64]]:
-    for needed in (cloud, other):
-        needed.need(1, "a distance between clouds")
-    return closest(other.points, cloud.points)
+def curvature(cloud: Cloud, *, neighbours: int = 60) -> tuple[Floats, Floats]:
+    """Mean [N], 1/metre, and Gaussian curvature [N], 1/metre², by a quadric around every point (Do Carmo, §3-3).
 
-
-@dataclass(frozen=True)
-class Curvature:
-    """Curvature at every point; positive where the surface bulges to the side its normal looks."""
-
-    mean: Floats  # [N], 1/metre; 1/r on a sphere seen from outside
-    gaussian: Floats  # [N], 1/metre²
-
-
-def curvature(cloud: Cloud, *, neighbours: int = 60) -> Curvature:
-    """Mean and Gaussian curvature by a quadric fitted around every point (Do Carmo, §3-3); normals decide the sign."""
+    They are positive where the surface bulges to the side its normal looks.
+    """
     if neighbours < _COEFFICIENTS:
         raise InputError(f"a quadric needs {_COEFFICIENTS} neighbours or more, not {neighbours}")
     cloud.need(_COEFFICIENTS, "curvature")
@@ -95,77 +70,94 @@ def curvature(cloud: Cloud, *, neighbours: int = 60) -> Curvature:
     a, b, c, d, e, _ = fit.T
     steep = 1 + d * d + e * e
     mean = -((1 + e * e) * a - d * e * b + (1 + d * d) * c) / steep**1.5 / size
-    return Curvature(mean, (4 * a * c - b * b) / steep**2 / size**2)
+    return mean, (4 * a * c - b * b) / steep**2 / size**2
 
 
 def curvature_error(result: Cloud, source: Cloud) -> float:
     """The mean difference of mean curvature between a point and the nearest point of the source, 1/metre."""
-    ours, theirs = (curvature(cloud).mean for cloud in (result, source))
+    ours, theirs = (curvature(cloud)[0] for cloud in (result, source))
     return float(np.abs(ours - theirs[closest(source.points, result.points)[1]]).mean())
 
 
-@dataclass(frozen=True)
-class UpperFace:
-    """The part of a face that expressions move least, nose, eyes and forehead, and a grid over it; canonical frame."""
+# -- identity by the shape of the upper face --------------------------------------------------------------------------
 
-    low: float = -0.02
-    high: float = 0.07
-    half: float = 0.05  # of |z|
-    behind: float = 0.08  # no point with x below −`behind` belongs to it
-    step: float = 0.0025  # of the grid
-    # standard deviation of the weights by which points around a node of the grid are averaged, at least
-    smooth: float = 0.004
-
-    def nodes(self) -> tuple[int, int, Floats]:
-        """Rows (upwards), columns (to the person's right), and y, z [rows·columns,2] of the nodes."""
-        y = np.arange(self.low, self.high + self.step / 2, self.step)
-        z = np.arange(-self.half, self.half + self.step / 2, self.step)
-        return len(y), len(z), np.stack(np.meshgrid(y, z, indexing="ij"), axis=2).reshape(-1, 2)
-
-    def cut(self, cloud: Cloud, margin: float = 0.0) -> Cloud:
-        """The points of a cloud inside, or no farther than `margin` from it; InputError where there are hardly any."""
-        x, y, z = cloud.points.T
-        inside = (y >= self.low - margin) & (y <= self.high + margin)
-        inside &= (np.abs(z) <= self.half + margin) & (x >= -self.behind - margin)
-        if inside.sum() < _FEWEST:
-            raise InputError(
-                f"{int(inside.sum())} of {len(cloud)} points are where nose, eyes and forehead belong, and {_FEWEST} "
-                "are needed; is the cloud in the canonical frame, in metres?"
-            )
-        return cloud.take(inside)
-
-    def depth(self, cloud: Cloud) -> Floats:
-        """Mean x [rows,columns] of the points about each node, less the tilt of the whole."""
-        near = self.cut(cloud, 4 * self.smooth)
-        rows, columns, nodes = self.nodes()
-        count = min(24, len(near))
-        distances, index = search(near.points[:, 1:], nodes, count)
-        width = np.maximum(self.smooth, distances[:, min(3, count - 1)])
-        weights = np.exp(-0.5 * (distances / width[:, None]) ** 2)
-        depth = (weights * near.points[index, 0]).sum(axis=1) / weights.sum(axis=1)
-        tilt = np.column_stack([np.ones(len(nodes)), nodes])
-        return (depth - tilt @ np.linalg.lstsq(tilt, depth, rcond=None)[0]).reshape(rows, columns)
+UPPER = (-0.02, 0.07)  # lowest and highest y of what expressions move least: nose, eyes and forehead; canonical frame
+HALF = 0.05  # largest |z| of it
+BEHIND = 0.08  # no point with x below −this belongs to it
+_FEWEST = 30  # points of it
+_STEP, _COARSE_STEP = 0.0025, 0.01  # of the grid over it, of depths and of features
+_SMOOTH = 0.004  # standard deviation of the weights by which points around a node are averaged, at least
+_VOXEL = 0.006  # clouds are thinned to this before features are taken, so that dense and sparse ones are alike
+_RADIUS = 0.025  # of a feature
+_AVERAGED = 5  # features that are averaged at a node
 
 
-class GeometricRecogniser(ABC):
-    """Describes a cloud once, without any training, and compares descriptions in one matrix product."""
+def _grid(step: float) -> tuple[tuple[int, int], Floats]:
+    """Rows (upwards) and columns (to the person's right), and y, z [rows·columns,2] of the nodes."""
+    y = np.arange(UPPER[0], UPPER[1] + step / 2, step)
+    z = np.arange(-HALF, HALF + step / 2, step)
+    return (len(y), len(z)), np.stack(np.meshgrid(y, z, indexing="ij"), axis=2).reshape(-1, 2)
 
-    name: ClassVar[str]
 
-    @abstractmethod
-    def describe(self, cloud: Cloud) -> Vector:
-        """One vector [D] of a cloud in the canonical frame; D does not depend on the cloud."""
+def _upper_face(cloud: Cloud, margin: float) -> Cloud:
+    """The points in it or no farther than `margin` from it; InputError where there are hardly any."""
+    x, y, z = cloud.points.T
+    inside = (y >= UPPER[0] - margin) & (y <= UPPER[1] + margin)
+    inside &= (np.abs(z) <= HALF + margin) & (x >= -BEHIND - margin)
+    if inside.sum() < _FEWEST:
+        raise InputError(
+            f"{int(inside.sum())} of {len(cloud)} points are where nose, eyes and forehead belong, and {_FEWEST} "
+            "are needed; is the cloud in the canonical frame, in metres?"
+        )
+    return cloud.take(inside)
 
-    def compare(self, gallery: Vector, probes: Vector, *, probe_middle: Vector | None = None) -> Vector:
-        """Scores [P,G], −1…1, of probes [P,D] and a gallery [G,D]: how alike they differ from the mean face.
 
-        `probe_middle` [D], the mean of the probes, takes out what an anonymiser did to all of them.
-        """
-        middle = gallery.mean(axis=0)
-        faces = gallery - middle
-        if len(gallery) < 2 or not np.abs(faces).max() > 0:
-            raise InputError(f"a gallery of {len(gallery)} needs two different faces or more to compare with")
-        return _units(probes - (middle if probe_middle is None else probe_middle)) @ _units(faces).T
+def _depth(cloud: Cloud) -> Floats:
+    """Mean x [rows,columns] of the points about each node, less the tilt of the whole."""
+    near = _upper_face(cloud, 4 * _SMOOTH)
+    shape, nodes = _grid(_STEP)
+    count = min(24, len(near))
+    distances, index = search(near.points[:, 1:], nodes, count)
+    width = np.maximum(_SMOOTH, distances[:, min(3, count - 1)])
+    weights = np.exp(-0.5 * (distances / width[:, None]) ** 2)
+    depth = (weights * near.points[index, 0]).sum(axis=1) / weights.sum(axis=1)
+    tilt = np.column_stack([np.ones(len(nodes)), nodes])
+    return (depth - tilt @ np.linalg.lstsq(tilt, depth, rcond=None)[0]).reshape(shape)
+
+
+def describe_depth(cloud: Cloud) -> Vector:
+    """The relief of the upper face, millimetres."""
+    return (1000 * _depth(cloud)).astype(np.float32).ravel()
+
+
+def describe_normals(cloud: Cloud) -> Vector:
+    """The normals of the relief, which tell more of noses and brows than of how wide a face is."""
+    up, right = np.gradient(_depth(cloud), _STEP)
+    normals = np.stack([np.ones_like(up), -up, -right])
+    return (normals / np.linalg.norm(normals, axis=0)).astype(np.float32).ravel()
+
+
+def describe_features(cloud: Cloud) -> Vector:
+    """FPFH features at the nodes of a coarse grid."""
+    near = with_normals(Cloud(thinned(_upper_face(cloud, _RADIUS).points, _VOXEL)))
+    features = fpfh(near, radius=_RADIUS)
+    rows = search(near.points[:, 1:], _grid(_COARSE_STEP)[1], min(_AVERAGED, len(near)))[1]
+    # Square roots of shares: a difference between these is Hellinger's, which rare bins do not drown in full ones.
+    return np.sqrt(features[rows].mean(axis=1) / 200).astype(np.float32).ravel()
+
+
+DESCRIPTIONS: dict[str, Callable[[Cloud], Vector]] = {
+    "depth": describe_depth, "normals": describe_normals, "fpfh": describe_features,
+}  # fmt: skip
+"""What tells people by shape without any training: a cloud in the canonical frame → a vector [D]."""
+
+
+def compare_descriptions(gallery: Vector, probes: Vector) -> Vector:
+    """Scores [P,G], −1…1, of probes [P,D] and a gallery [G,D]: how alike they differ from the gallery's mean face."""
+    middle = gallery.mean(axis=0)
+    if len(gallery) < 2 or not np.abs(gallery - middle).max() > 0:
+        raise InputError(f"a gallery of {len(gallery)} needs two different faces or more to compare with")
+    return _units(probes - middle) @ _units(gallery - middle).T
 
 
 def _units(vectors: Vector) -> Vector:
@@ -173,87 +165,49 @@ def _units(vectors: Vector) -> Vector:
     return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
 
-@dataclass(frozen=True)
-class DepthRecogniser(GeometricRecogniser):
-    """By the relief of the upper face."""
+def fpfh(cloud: Cloud, *, radius: float = 0.025, most: int = 100) -> Floats:
+    """Fast point feature histograms [N,33] (Rusu, Blodow and Beetz, ICRA 2009, §III): 11 bins each of θ, α, φ.
 
-    name: ClassVar[str] = "depth"
-    face: UpperFace = UpperFace()
-
-    def describe(self, cloud: Cloud) -> Vector:
-        return (1000 * self.face.depth(cloud)).astype(np.float32).ravel()
-
-
-@dataclass(frozen=True)
-class NormalRecogniser(GeometricRecogniser):
-    """By the normals of the relief, which tell more of noses and brows than of how wide a face is."""
-
-    name: ClassVar[str] = "normals"
-    face: UpperFace = UpperFace()
-
-    def describe(self, cloud: Cloud) -> Vector:
-        up, right = np.gradient(self.face.depth(cloud), self.face.step)
-        normals = np.stack([np.ones_like(up), -up, -right])
-        return (normals / np.linalg.norm(normals, axis=0)).astype(np.float32).ravel()
-
-
-@dataclass(frozen=True)
-class FpfhRecogniser(GeometricRecogniser):
-    """By FPFH features at the nodes of a coarse grid over the upper face."""
-
-    name: ClassVar[str] = "fpfh"
-    face: UpperFace = UpperFace(step=0.01)  # its grid
-    voxel: float = 0.006  # clouds are thinned to this first, so that dense and sparse ones are alike
-    radius: float = 0.025  # of a feature
-    around: int = 5  # features that are averaged at a node
-
-    def describe(self, cloud: Cloud) -> Vector:
-        near = with_normals(Cloud(thinned(self.face.cut(cloud, self.radius).points, self.voxel)))
-        features = fpfh(near, radius=self.radius)
-        rows = search(near.points[:, 1:], self.face.nodes()[2], min(self.around, len(near)))[1]
-        # Square roots of shares: a difference between these is Hellinger's, which rare bins do not drown in full ones.
-        return np.sqrt(features[rows].mean(axis=1) / 200).astype(np.float32).ravel()
+    A point's own histogram and its neighbours' weighted sum add up to 100 each. Neighbours are the nearest `most`
+    within `radius`; normals must have consistent sides (`facing_front`).
+    """
+    if cloud.normals is None:
+        raise InputError("FPFH features need normals; make them with with_normals")
+    cloud.need(1, "FPFH")
+    count = len(cloud)
+    distances, rows = search(cloud.points, cloud.points, min(most, count), within=radius)
+    # The first column is the point itself (or its double, which tells as little).
+    near = np.isfinite(distances[:, 1:])
+    centres, column = np.nonzero(near)
+    others, apart = rows[centres, column + 1], distances[centres, column + 1]
+    degree = near.sum(axis=1)
+    angles = pair_features(cloud.points, cloud.normals, centres, others)
+    shares = (angles + np.array([np.pi, 1, 1])) * [_BINS / (2 * np.pi), _BINS / 2, _BINS / 2]
+    bins = np.clip(np.floor(shares), 0, _BINS - 1).astype(np.int64) + _BINS * np.arange(3)
+    counts = np.bincount((bins + 3 * _BINS * centres[:, None]).ravel(), minlength=3 * _BINS * count)
+    own = counts.reshape(count, -1) * (100 / np.maximum(degree, 1))[:, None]
+    weights = np.divide(1.0, apart, out=np.zeros_like(apart), where=apart > 0)
+    starts = np.concatenate([[0], np.cumsum(degree)])
+    parts = (csr_array((weights, others, starts), shape=(count, count)) @ own).reshape(count, 3, _BINS)
+    totals = parts.sum(axis=2, keepdims=True)
+    return (100 * parts / np.where(totals > 0, totals, 1)).reshape(count, -1) + own
 
 
-GEOMETRIC_RECOGNISERS: dict[str, type[GeometricRecogniser]] = {
-    recogniser.name: recogniser for recogniser in (DepthRecogniser, NormalRecogniser, FpfhRecogniser)
-}
-"""Those that describe a cloud once, by name; `IcpRecogniser` compares pairs."""
-
-
-@dataclass(frozen=True)
-class IcpRecogniser:
-    """By what remains between two upper faces after ICP; exact, pair by pair, for small sets."""
-
-    name: ClassVar[str] = "icp"
-    face: UpperFace = UpperFace()  # that is compared
-    voxel: float = 0.003  # clouds are thinned to this first
-    trim: float = 0.2  # share of points, the worst, that are left out: hair, an eye that is closed
-
-    def score(self, first: Cloud, second: Cloud) -> float:
-        """Minus the trimmed mean distance of points to the other's planes, millimetres; the same in either order."""
-        return self._score(self._prepared(first), self._prepared(second))
-
-    def compare(self, gallery: Sequence[Cloud], probes: Sequence[Cloud]) -> Vector:
-        """Scores [P,G] of every probe with every face of the gallery."""
-        faces, others = ([self._prepared(cloud) for cloud in clouds] for clouds in (gallery, probes))
-        return np.array([[self._score(face, other) for face in faces] for other in others], np.float32)
-
-    def _prepared(self, cloud: Cloud) -> tuple[Cloud, Cloud]:
-        wide = with_normals(Cloud(thinned(self.face.cut(cloud, 4 * self.voxel).points, self.voxel)))
-        return self.face.cut(wide), wide
-
-    def _score(self, first: tuple[Cloud, Cloud], second: tuple[Cloud, Cloud]) -> float:
-        return -1000 * (self._residual(first[0], second[1]) + self._residual(second[0], first[1])) / 2
-
-    def _residual(self, moving: Cloud, fixed: Cloud) -> float:
-        assert fixed.normals is not None
-        tree = Tree(fixed.points)
-        transform, kept = np.eye(4), np.arange(len(moving))
-        for _ in range(2):
-            transform = icp(moving.take(kept), fixed, transform, iterations=15, tolerance=1e-5).transform
-            moved = moving.moved(transform).points
-            rows = tree.closest(moved)[1]
-            gaps = np.abs(((moved - fixed.points[rows]) * fixed.normals[rows]).sum(axis=1))
-            kept = np.argsort(gaps, kind="stable")[: max(3, round((1 - self.trim) * len(gaps)))]
-        return float(gaps[kept].mean())
+def pair_features(points: Points, normals: Floats, first: NDArray[np.integer], second: NDArray[np.integer]) -> Floats:
+    """Angles [M,3] of pairs of oriented points (Rusu et al. 2009, eq. 1): θ in −π…π, α and φ in −1…1."""
+    line = points[second] - points[first]
+    apart = np.linalg.norm(line, axis=1)
+    line /= np.where(apart > 0, apart, 1)[:, None]
+    a, b = normals[first], normals[second]
+    slope_a, slope_b = (a * line).sum(axis=1), (b * line).sum(axis=1)
+    # Near points may have one normal, and rounding must not choose between them.
+    swap = np.abs(slope_a) < np.abs(slope_b) - 1e-9
+    u, other = np.where(swap[:, None], b, a), np.where(swap[:, None], a, b)
+    line[swap] *= -1
+    phi = np.where(swap, -slope_b, slope_a)
+    v = np.cross(line, u)
+    width = np.linalg.norm(v, axis=1)
+    v /= np.where(width > 0, width, 1)[:, None]
+    theta = np.arctan2((np.cross(u, v) * other).sum(axis=1), (u * other).sum(axis=1))
+    found = np.stack([theta, (v * other).sum(axis=1), phi], axis=1)
+    return np.where(((apart > 0) & (width > 0))[:, None], found, 0.0)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ficgan.anonymizers.base import generator
 from ficgan.errors import UsageError
 from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.frame import FaceLandmarks, landmark_frame
+from ficgan.pointcloud.landmarks import FaceLandmarks, landmark_frame
 
 Array = NDArray[Any]
 
@@ -51,7 +51,7 @@ class MadeHead:
 
 def made_head(
     seed: int = 0, *, expression: float | str = 0.0, points: int = 45_000, colour: bool = True, scan: int = 0,
-    noise: float = 0.0, holes: int = 0,
+    noise: float = 0.0,
 ) -> MadeHead:  # fmt: skip
     """A parametric, cartoonish human head, its nose tip at the origin, sampled as a scanner in front of it would.
 
@@ -59,15 +59,12 @@ def made_head(
         expression: −1 (corners of the mouth down) … 1 (a smile), or a name in `EXPRESSIONS`.
         scan: seed of the sampling: another one gives other points of the same surface.
         noise: standard deviation along the normal, metres.
-        holes: how many round places of 4–9 mm radius stay empty.
     """
-    if points < FEWEST or noise < 0 or holes < 0:
-        raise UsageError(
-            f"a made head has {FEWEST} points or more, and noise and holes of 0 or more, not {points}, {noise}, {holes}"
-        )
+    if points < FEWEST or noise < 0:
+        raise UsageError(f"a made head has {FEWEST} points or more and noise of 0 or more, not {points} and {noise}")
     face = Surface(Features.drawn(seed), Expression.of(expression))
     rng = generator("scan of a made head", seed, scan)
-    spots, normals, parts = scanned(*mesh(face), points, rng, holes)
+    spots, normals, parts = scanned(*mesh(face), points, rng)
     colors = painted(face, spots, normals, parts, rng) if colour else None
     spots = spots + 1000.0 * noise * rng.standard_normal((points, 1)) * normals
     marks = marked(face) / 1000.0
@@ -318,7 +315,7 @@ def mesh(face: Surface) -> tuple[Array, Array, Array]:
 
 
 def scanned(
-    vertices: Array, triangles: Array, parts: Array, count: int, rng: np.random.Generator, holes: int
+    vertices: Array, triangles: Array, parts: Array, count: int, rng: np.random.Generator
 ) -> tuple[Array, Array, Array]:
     """Points [N,3], unit normals [N,3] and parts [N], spread over what a scanner in front sees, somewhat unevenly."""
     corners = vertices[triangles]
@@ -329,10 +326,6 @@ def scanned(
     waves = rng.normal(0.0, 1 / 30.0, (3, 4))
     weight = area * np.clip((normals[:, 0] - GRAZING) / 0.3, 0.0, 1.0)
     weight *= 1.0 + 0.08 * np.cos(middle @ waves + rng.uniform(0.0, 2 * np.pi, 4)).sum(axis=1)
-    front = np.flatnonzero(middle[:, 0] > -40.0)
-    for _ in range(holes):
-        away = np.linalg.norm(middle - middle[rng.choice(front)], axis=1)
-        weight[away < rng.uniform(4.0, 9.0)] = 0.0
     ends = np.cumsum(weight)
     chosen = np.searchsorted(ends, (np.arange(count) + rng.random(count)) * (ends[-1] / count))
     a, b = np.sort(rng.random((2, count)), axis=0)

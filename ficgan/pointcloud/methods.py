@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict
+from typing import Any, ClassVar, Literal, Self, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial import Delaunay, QhullError
 
 from ficgan.anonymizers.base import generator
 from ficgan.errors import InputError, UsageError
-from ficgan.pointcloud.cloud import Cloud, Points, rounded_colors
+from ficgan.pointcloud.cloud import Cloud, Points, closest, mean_of_neighbours, rounded_colors
+from ficgan.pointcloud.registration import Coarse, Registration, register
 from ficgan.registry import Parametrised, Registry, param
-
-if TYPE_CHECKING:
-    from ficgan.pointcloud.registration import Registration
 
 DEGREES = range(1, 36)  # degrees of anonymisation: 1 changes least
 _VOXEL_STEP = 0.00025  # metres by which a degree widens the voxels
@@ -189,7 +188,7 @@ class Merge2Faces(CloudAnonymizer):
     weight: float = param(0.5, "weight of the target face", low=0.0, high=1.0)
     coarse: Literal["auto", "always", "never"] = param(
         "auto",
-        "global registration before ICP: where the clouds are not roughly aligned, always or never",
+        "look for both faces before ICP: where they are not roughly aligned, always or never",
         choices=("auto", "always", "never"),
     )
     target: Cloud | None = field(default=None, repr=False, compare=False)  # given by `with_target`; no parameter
@@ -203,11 +202,9 @@ class Merge2Faces(CloudAnonymizer):
         if self.target is None:
             raise UsageError("merge-2-faces needs a target face; give one")
         cloud.need(1, "Merge2Faces")
-        return _registered(_bytes(cloud), _bytes(self.target), self.coarse)
+        return _registered(cloud, self.target, self.coarse)
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
-        from ficgan.pointcloud.cloud import closest
-
         transform = self.registered(cloud).transform
         assert self.target is not None
         target = self.target.moved(transform)
@@ -219,25 +216,9 @@ class Merge2Faces(CloudAnonymizer):
         return cloud.with_points(points, rounded_colors(mixed))
 
 
-_Bytes = tuple[bytes, bytes | None]
-"""Of points and normals. A cache's key holds the arrays themselves: no digest that two clouds could share."""
-
-
-def _bytes(cloud: Cloud) -> _Bytes:
-    return cloud.points.tobytes(), None if cloud.normals is None else cloud.normals.tobytes()
-
-
-def _cloud(data: _Bytes) -> Cloud:
-    points, normals = (None if part is None else np.frombuffer(part).reshape(-1, 3) for part in data)
-    assert points is not None
-    return Cloud(points, None, normals)
-
-
 @lru_cache(maxsize=8)
-def _registered(source: _Bytes, target: _Bytes, coarse: Literal["auto", "always", "never"]) -> Registration:
-    from ficgan.pointcloud import registration
-
-    return registration.register(_cloud(source), _cloud(target), coarse=coarse)
+def _registered(source: Cloud, target: Cloud, coarse: Coarse) -> Registration:
+    return register(source, target, coarse=coarse)
 
 
 @CLOUD_ANONYMIZERS.add
@@ -257,8 +238,6 @@ class SmoothKNN(CloudAnonymizer):
         cloud.need(self.k, f"SmoothKNN with k = {self.k}")
         if self.k == 1:
             return cloud.with_points(cloud.points.copy())
-        from ficgan.pointcloud.cloud import mean_of_neighbours
-
         if cloud.colors is None:
             return cloud.with_points(mean_of_neighbours(cloud.points, cloud.points, self.k))
         means = mean_of_neighbours(cloud.points, np.hstack([cloud.points, cloud.colors]), self.k)
@@ -283,7 +262,7 @@ class PMP(CloudAnonymizer):
     n: int = param(10_352, "points of the result", low=1)
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
-        triangles = alpha_shape(cloud.points, self.alpha)
+        triangles = alpha_shape(cloud, self.alpha)
         if not len(triangles):
             raise InputError(
                 f"PMP with alpha = {self.alpha:g} leaves nothing of the cloud: every tetrahedron of its points has "
@@ -296,12 +275,12 @@ class PMP(CloudAnonymizer):
         return Cloud(points, rounded_colors(np.einsum("nc,ncd->nd", weights, cloud.colors[rows])))
 
 
-def alpha_shape(points: Points, alpha: float) -> NDArray[np.int32]:
-    """Triangles [F,3], rows of `points` [N,3], of the α-shape; none where α is too small, the convex hull at ∞.
+def alpha_shape(cloud: Cloud, alpha: float) -> NDArray[np.int32]:
+    """Triangles [F,3], rows of the points, of the α-shape; none where α is too small, the convex hull at ∞.
 
     They bound the Delaunay tetrahedra with a circumradius of at most α (Edelsbrunner and Mücke 1994), as in Open3D.
     """
-    corners, neighbours, radii = _tetrahedra(np.ascontiguousarray(points, np.float64).tobytes())
+    corners, neighbours, radii = _tetrahedra(cloud)
     kept = radii <= alpha
     ours = np.flatnonzero(kept)
     beyond = neighbours[ours]
@@ -311,13 +290,10 @@ def alpha_shape(points: Points, alpha: float) -> NDArray[np.int32]:
 
 
 @lru_cache(maxsize=4)
-def _tetrahedra(data: bytes) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64]]:
+def _tetrahedra(cloud: Cloud) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64]]:
     """Delaunay tetrahedra: corners [T,4]; the tetrahedron opposite each, −1 outside; radii."""
-    from scipy.spatial import Delaunay, QhullError
-
-    points = np.frombuffer(data).reshape(-1, 3)
-    if len(points) < 4:
-        raise InputError(f"the cloud has {len(points)} points, and a tetrahedron needs at least 4")
+    cloud.need(4, "a tetrahedron")
+    points = cloud.points
     spread = points - points[0]
     widths = np.sqrt(np.linalg.svd(spread.T @ spread, compute_uv=False))
     rank = int((widths > _FLATTEST * widths[0]).sum())

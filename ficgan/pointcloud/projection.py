@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Self, get_args
+from dataclasses import replace
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 from scipy.ndimage import gaussian_filter
 
 from ficgan.errors import InputError, UsageError
-from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.registration import oriented, pca_normals
+from ficgan.pointcloud.cloud import Cloud, facing_front, pca_normals, rigid
+from ficgan.yaml_settings import check
 
 # Chosen by the scores of YuNet, a detector, on twelve scans without colours. No recogniser was asked.
 LAMP = np.array([1.0, 0.6, 0.0]) / np.linalg.norm([1.0, 0.6, 0.0])
@@ -47,7 +48,7 @@ def shaded(cloud: Cloud, tone: tuple[int, int, int] | None = SKIN, *, cavity: fl
             "check its unit"
         )
     normals = pca_normals(cloud.points, neighbours=NEIGHBOURS) if cloud.normals is None else cloud.normals
-    normals = oriented(cloud.points, normals, "front")
+    normals = facing_front(normals)
     light = AMBIENT + (1 - AMBIENT) * np.clip(normals @ LAMP, 0, 1)
     if cavity:
         deep = -_relief(cloud.points) / DEEP
@@ -72,7 +73,6 @@ def _relief(points: NDArray[np.float64]) -> NDArray[np.float64]:
 
 Picture = NDArray[np.uint8]
 Floats = NDArray[np.float64]
-Order = Literal["y", "x", "depth"]
 
 ANGLES = range(-10, 11, 2)
 """Degrees of yaw of the pictures that the auto-encoder learns from (thesis, figure 4.26: −10 to 10)."""
@@ -96,8 +96,12 @@ _LEAST_WIDE = 512
 """Pixels that the radius of a disc may have, however small the picture; else as many as the picture is wide or high."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Drawing:
+_Level = Annotated[int, Field(ge=0, le=255)]
+_Side = Annotated[int, Field(ge=1)]
+_Length = Annotated[FiniteFloat, Field(gt=0)]
+
+
+class Drawing(BaseModel):
     """Settings of any picture of a cloud.
 
     Args:
@@ -109,82 +113,46 @@ class Drawing:
         samples: cells per pixel in each direction (see `splat`); 1 is fastest and has hard edges.
     """
 
-    size: tuple[int, int] = THESIS_SIZE
-    point_size: float = 25.0
-    background: int | tuple[int, int, int] = 255
-    yaw: float = 0.0
-    pitch: float = 0.0
-    samples: int = 2
-
-    def __post_init__(self) -> None:
-        if len(self.size) != 2 or min(self.size) < 1 or any(side != int(side) for side in self.size):
-            raise UsageError(f"the size of the picture is {self.size}; give a width and a height, whole and above 0")
-        if not 0 < self.point_size <= _LARGEST_POINT:
-            raise UsageError(
-                f"the point size is {self.point_size:g}; give a number above 0, and at most {_LARGEST_POINT}, whose "
-                "disc is as wide as the picture"
-            )
-        if np.shape(self.background) not in ((), (3,)) or np.min(self.background) < 0 or np.max(self.background) > 255:
-            raise UsageError(f"the background is {self.background}; give a grey from 0 to 255, or three numbers of RGB")
-        if not np.isfinite([self.yaw, self.pitch]).all():
-            raise UsageError(f"yaw and pitch are {self.yaw} and {self.pitch}; give degrees")
-        if not 1 <= self.samples <= 8:
-            raise UsageError(f"the number of cells per pixel is {self.samples}; give 1 to 8")
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    size: tuple[_Side, _Side] = THESIS_SIZE
+    point_size: float = Field(25.0, gt=0, le=_LARGEST_POINT)  # a disc as wide as the picture
+    background: _Level | tuple[_Level, _Level, _Level] = 255
+    yaw: FiniteFloat = 0.0
+    pitch: FiniteFloat = 0.0
+    samples: int = Field(2, ge=1, le=8)
 
     @property
     def thesis_radius(self) -> float:
         """Pixels, in the thesis' picture, of matplotlib's marker with the line around it."""
         return float((np.sqrt(self.point_size) + _LINE_WIDTH) / 2 * _PIXELS_PER_POINT)
 
-    def changed(self, changes: dict[str, Any]) -> Self:
-        """The settings with some of them changed."""
-        known = {field.name for field in fields(self)}
-        if unknown := sorted(set(changes) - known):
-            raise UsageError(f"a projection has no setting {unknown[0]!r}; it has {', '.join(sorted(known))}")
-        return replace(self, **changes)
-
-    def splat(self, places: Floats, cloud: Cloud, order: NDArray[np.intp], radius: float | Floats) -> Picture:
+    def splat(
+        self, places: Floats, cloud: Cloud, order: NDArray[np.intp], radius: float | Floats, size: tuple[int, int]
+    ) -> Picture:
         """Draw points of a cloud, given the places of all of them, in an order."""
         assert cloud.colors is not None
-        return splat(
-            places[order], cloud.colors[order], radius, self.size, background=self.background, samples=self.samples
-        )
+        colors = cloud.colors[order]
+        return splat(places[order], colors, radius, size, background=self.background, samples=self.samples)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProjectionConfig(Drawing):
+class Projection(Drawing):
     """How a cloud becomes a picture; the thesis' numbers (§4.3.2).
 
     Args:
-        limits: metres from the nose tip to the side and to the upper edge of the drawn area.
+        limits: metres from the nose tip to the side and to the upper edge of the drawn area, which fills the same
+            pixels as in a tight matplotlib figure: 369.6×496 of 389×515.
         order: what is drawn last lies on top: "y", the highest; "x" or "depth", the nearest to the viewer.
     """
 
-    limits: tuple[float, float] = (0.18, 0.25)
-    order: Order = "y"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if len(self.limits) != 2 or not all(0 < limit < np.inf for limit in self.limits):
-            raise UsageError(f"the limits of the picture are {self.limits}; give two lengths above 0, in metres")
-        if self.order not in get_args(Order):
-            raise UsageError(f"the order of drawing is {self.order!r}; use one of {', '.join(get_args(Order))}")
-
-    @property
-    def area(self) -> tuple[Floats, Floats]:
-        """Middle and half size [2] of the drawn area, pixels from the upper left edge."""
-        # Of matplotlib's 640×480 pixels the axes take 496×369.6 from (80, 52.8). The tight box begins 10 pixels outside
-        # them and is cut to whole pixels. Of 516 the thesis has 515; the lost one is the upper edge, once turned.
-        scale = np.array(self.size) / THESIS_SIZE
-        return scale * (194.2, 257.0), scale * (369.6 / 2, 496 / 2)
+    limits: tuple[_Length, _Length] = (0.18, 0.25)
+    order: Literal["y", "x", "depth"] = "y"
 
     def places(self, points: Floats) -> Floats:
         """Columns and rows [N,2], pixel centres at integers, of points [N,3] of the turned head."""
-        middle, half = self.area
+        middle, half = _area(self.size)
         return np.asarray(middle - 0.5 - points[:, [2, 1]] * (half / self.limits))
 
 
-@dataclass(frozen=True, kw_only=True)
 class Camera(Drawing):
     """A pinhole camera on the axis through the nose tip; discs are as large as in the thesis' picture.
 
@@ -193,49 +161,47 @@ class Camera(Drawing):
         fov: degrees from the lower to the upper edge of the picture.
     """
 
-    distance: float = 1.0
-    fov: float = 28.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (np.isfinite(self.distance) and self.distance > NEAR):
-            raise UsageError(f"the camera is {self.distance} m away; give more than {NEAR} m")
-        if not 0 < self.fov < 180:
-            raise UsageError(f"the field of view is {self.fov} degrees; give more than 0 and less than 180")
+    distance: FiniteFloat = Field(1.0, gt=NEAR)
+    fov: float = Field(28.0, gt=0, lt=180)
 
 
-def project(cloud: Cloud, config: ProjectionConfig | None = None, **changes: Any) -> Picture:
-    """The front view [height,width,3] uint8 RGB of a canonical face, along −z and −y (thesis, eq. 4.3).
+def project(cloud: Cloud, **settings: Any) -> Picture:
+    """The front view [height,width,3] uint8 RGB of a canonical face, along −z and −y (thesis, §4.3.2, eq. 4.3).
 
-    The area within the limits fills the same pixels as in a tight matplotlib figure: 369.6×496 of 389×515. A cloud
-    without colours is shaded first; `changes` are settings such as point_size=40.
+    A cloud without colours is shaded first; settings are fields of `Projection`, such as point_size=40.
     """
-    config = (config or ProjectionConfig()).changed(changes)
-    cloud = turned(_coloured(cloud), config.yaw, config.pitch)
-    order = np.argsort(cloud.points[:, 1 if config.order == "y" else 0], kind="stable")
-    middle, half = config.area
+    drawing = check(Projection, settings, where="the projection")
+    cloud = turned(_coloured(cloud), drawing.yaw, drawing.pitch)
+    order = np.argsort(cloud.points[:, 1 if drawing.order == "y" else 0], kind="stable")
+    middle, half = _area(drawing.size)
     corner = np.floor(middle - half + 0.5).astype(int)
     (left, top), (right, bottom) = corner, np.maximum(np.floor(middle + half + 0.5).astype(int), corner + 1)
-    radius = config.thesis_radius * float(np.sqrt(np.prod(config.size) / np.prod(THESIS_SIZE)))
-    window = replace(config, size=(int(right - left), int(bottom - top)))  # matplotlib clips to whole pixels
-    drawn = window.splat(config.places(cloud.points) - corner, cloud, order, radius)
-    picture = np.empty((config.size[1], config.size[0], 3), np.uint8)
-    picture[:] = config.background
+    radius = drawing.thesis_radius * float(np.sqrt(np.prod(drawing.size) / np.prod(THESIS_SIZE)))
+    window = (int(right - left), int(bottom - top))  # matplotlib clips to whole pixels
+    drawn = drawing.splat(drawing.places(cloud.points) - corner, cloud, order, radius, window)
+    picture = np.empty((drawing.size[1], drawing.size[0], 3), np.uint8)
+    picture[:] = drawing.background
     picture[top:bottom, left:right] = drawn
     return picture
 
 
-def views(
-    cloud: Cloud, angles: Iterable[float] = ANGLES, config: ProjectionConfig | None = None, **changes: Any
-) -> list[Picture]:
-    """Front views of the head turned by several yaws (thesis, figure 4.26), shaded before it is turned."""
-    config, cloud = (config or ProjectionConfig()).changed(changes), _coloured(cloud)
-    return [project(cloud, replace(config, yaw=float(angle))) for angle in angles]
+def _area(size: tuple[int, int]) -> tuple[Floats, Floats]:
+    """Middle and half size [2] of the drawn area, pixels from the upper left edge."""
+    # Of matplotlib's 640×480 pixels the axes take 496×369.6 from (80, 52.8). The tight box begins 10 pixels outside
+    # them and is cut to whole pixels. Of 516 the thesis has 515; the lost one is the upper edge, once turned.
+    scale = np.array(size) / THESIS_SIZE
+    return scale * (194.2, 257.0), scale * (369.6 / 2, 496 / 2)
 
 
-def perspective(cloud: Cloud, camera: Camera | None = None, **changes: Any) -> Picture:
-    """The face as a camera sees it, the nearest disc on top; `changes` are fields of the camera."""
-    camera = (camera or Camera()).changed(changes)
+def views(cloud: Cloud, angles: Iterable[float] = ANGLES, **settings: Any) -> list[Picture]:
+    """Projections of the head turned by several yaws (thesis, figure 4.26), shaded before it is turned."""
+    cloud = _coloured(cloud)
+    return [project(cloud, yaw=float(angle), **settings) for angle in angles]
+
+
+def perspective(cloud: Cloud, **settings: Any) -> Picture:
+    """The face as a camera sees it, the nearest disc on top; settings are fields of `Camera`."""
+    camera = check(Camera, settings, where="the camera")
     cloud = turned(_coloured(cloud), camera.yaw, camera.pitch)
     depth = camera.distance - cloud.points[:, 0]
     order = np.argsort(-depth, kind="stable")
@@ -245,7 +211,8 @@ def perspective(cloud: Cloud, camera: Camera | None = None, **changes: Any) -> P
     focal_length = camera.size[1] / 2 / np.tan(np.radians(camera.fov) / 2)
     scale = focal_length / np.maximum(depth, NEAR)
     places = (np.array(camera.size) - 1) / 2 - cloud.points[:, [2, 1]] * scale[:, None]
-    return camera.splat(places, cloud, order, camera.thesis_radius / THESIS_PER_METRE * scale[order])
+    radius = camera.thesis_radius / THESIS_PER_METRE * scale[order]
+    return camera.splat(places, cloud, order, radius, camera.size)
 
 
 def turned(cloud: Cloud, yaw: float, pitch: float = 0.0) -> Cloud:
@@ -253,9 +220,8 @@ def turned(cloud: Cloud, yaw: float, pitch: float = 0.0) -> Cloud:
     if yaw == 0 and pitch == 0:
         return cloud
     (s, t), (c, d) = np.sin(np.radians([yaw, pitch])), np.cos(np.radians([yaw, pitch]))
-    transform = np.eye(4)
-    transform[:3, :3] = np.array([[c, 0, s], [0, 1, 0], [-s, 0, c]]) @ np.array([[d, -t, 0], [t, d, 0], [0, 0, 1]])
-    return cloud.moved(transform)
+    turn = np.array([[c, 0, s], [0, 1, 0], [-s, 0, c]]) @ np.array([[d, -t, 0], [t, d, 0], [0, 0, 1]])
+    return cloud.moved(rigid(turn, np.zeros(3)))
 
 
 def _coloured(cloud: Cloud) -> Cloud:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
 from ficgan.pointcloud.cloud import (
@@ -19,8 +18,10 @@ from ficgan.pointcloud.cloud import (
     without_duplicates,
     without_outliers,
 )  # fmt: skip
-from ficgan.pointcloud.frame import FEWEST, FaceLandmarks, Placed, canonical, other_faces
-from ficgan.pointcloud.methods import CloudAnonymizer
+from ficgan.pointcloud.frame import FEWEST, Placed, canonical, other_faces
+from ficgan.pointcloud.geometry import cloud_distances, curvature_error, normal_error
+from ficgan.pointcloud.landmarks import FaceLandmarks
+from ficgan.pointcloud.methods import CloudAnonymizer, Merge2Faces
 
 Rest = Literal["head", "keep", "drop"]
 
@@ -76,13 +77,10 @@ class PreparationConfig:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A face ready for anonymisers."""
+    """A face ready for anonymisers, in the canonical frame."""
 
-    inner: Cloud  # the part that is anonymised, canonical frame
+    inner: Cloud  # the part that is anonymised
     outer: Cloud  # the part that is merged back, untouched, before projection; may be empty
-    transform: NDArray[np.float64]  # [4,4], from the scan's frame to the canonical one
-    how: str
-    likeness: float | None
     counts: dict[str, int]  # points after each stage: scan, box, inner, first sampling, outliers, last sampling
     wanted: int  # points the last sampling should have left
     duplicates: int = 0  # points of the scan that lay exactly on others and were left out before all else
@@ -93,13 +91,8 @@ class Prepared:
         return len(self.inner) < self.wanted
 
 
-def prepare(cloud: Cloud, landmarks: FaceLandmarks | None = None, config: PreparationConfig | None = None) -> Prepared:
-    """From a scan in any orientation, metres, to the face that anonymisers work on; see `canonical`."""
-    return prepare_placed(canonical(cloud, landmarks), config)
-
-
-def prepare_placed(placed: Placed, config: PreparationConfig | None = None) -> Prepared:
-    """The stages after the frame: segmentation, sampling, outliers, sampling."""
+def prepare(placed: Placed, config: PreparationConfig | None = None) -> Prepared:
+    """From a scan in the canonical frame to the face that anonymisers work on: parts, sampling, outliers, sampling."""
     config = config or PreparationConfig()
     cloud, duplicates = without_duplicates(placed.cloud)
     duplicates += placed.duplicates
@@ -121,7 +114,7 @@ def prepare_placed(placed: Placed, config: PreparationConfig | None = None) -> P
         "scan": len(cloud) + duplicates, "box": len(inner) + len(outer), "inner": len(inner),
         "first sampling": len(first), "outliers": len(kept), "last sampling": len(last),
     }  # fmt: skip
-    return Prepared(last, outer, placed.transform, placed.how, placed.likeness, counts, config.last, duplicates)
+    return Prepared(last, outer, counts, config.last, duplicates)
 
 
 def _sampled(cloud: Cloud, count: int) -> Cloud:
@@ -155,7 +148,7 @@ def anonymise_scan(
             f"the scan holds {others + 1} faces, and all but one would stay as they are; keep the head alone "
             "(rest: head), or cut the scan"
         )
-    prepared = prepare_placed(placed, config)
+    prepared = prepare(placed, config)
     inner = method(prepared.inner, name=name)
     if not len(inner):
         raise InputError(f"{method.name} left no point of the face; use a lower degree")
@@ -171,26 +164,28 @@ def anonymise_scan(
     whole = inner if rest == "drop" else merged(inner, left)
     median = float(np.median(moved))
     warnings = _warnings(prepared, placed, median)
+    registration = {}
+    if isinstance(method, Merge2Faces):
+        lain = method.registered(prepared.inner)  # cached since the method was called
+        registration["registration"] = {"fitness": round(lain.fitness, 4), "rmse_mm": round(1e3 * lain.rmse, 4)}
     record = {
         "points": {
             **prepared.counts, "duplicates": prepared.duplicates, "wanted": prepared.wanted, "anonymised": len(inner),
             "written": len(whole),
         },
         "frame": placed.how,
-        "likeness": None if placed.likeness is None else round(float(placed.likeness), 3),
+        "likeness": None if placed.likeness is None else round(placed.likeness, 3),
         "size": None if placed.size is None else round(placed.size, 2),
         "doubtful": placed.doubtful,
         "hardly_changed": median < HARDLY,
         "from_clear_mm": {"median": round(median, 3), "largest": round(float(moved.max()), 3)},
         "colours": _colours(prepared.inner, inner),
         "reversible_by": method.traits.reversible_by or None,
-        **_registration(method, prepared.inner),
+        **registration,
         "warnings": [*warnings, *cautions(method)],
     }  # fmt: skip
-    back = np.eye(4)
-    rotation, shift = prepared.transform[:3, :3], prepared.transform[:3, 3]
-    back[:3, :3], back[:3, 3] = rotation.T, -rotation.T @ shift
-    return AnonymisedScan(whole.moved(back), whole, len(inner), prepared, record, warnings)
+    back = whole.moved(np.linalg.inv(placed.transform))
+    return AnonymisedScan(back, whole, len(inner), prepared, record, warnings)
 
 
 def cautions(method: CloudAnonymizer) -> tuple[str, ...]:
@@ -226,14 +221,6 @@ def _colours(before: Cloud, after: Cloud) -> str:
     return "unchanged" if np.array_equal(before.colors, after.colors) else "changed"
 
 
-def _registration(method: CloudAnonymizer, face: Cloud) -> dict[str, Any]:
-    registered = getattr(method, "registered", None)
-    if registered is None:
-        return {}
-    found = registered(face)  # cached since the method was called
-    return {"registration": {"fitness": round(float(found.fitness), 4), "rmse_mm": round(1e3 * float(found.rmse), 4)}}
-
-
 def compare_scans(
     clear: Cloud, anonymised: Cloud, landmarks: FaceLandmarks | None = None, *, face: int | None = None
 ) -> dict[str, Any]:
@@ -242,8 +229,6 @@ def compare_scans(
     All points of the anonymised face count: the first `face` points, or all that are not the clear scan's outside the
     sphere.
     """
-    from ficgan.pointcloud.geometry import cloud_distances, curvature_error, normal_error
-
     placed = canonical(clear, landmarks)
     source = segmented(placed.cloud).inner
     there = anonymised.moved(placed.transform)

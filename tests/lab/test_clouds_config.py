@@ -13,8 +13,6 @@ from ficgan import configs
 from ficgan.cli.main import main
 from ficgan.errors import UsageError
 from ficgan.lab.clouds import CloudStudyConfig
-from ficgan.lab.clouds.sets import METHODS
-from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS
 
 
 def test_the_thesis_protocol_is_packaged() -> None:
@@ -24,12 +22,6 @@ def test_the_thesis_protocol_is_packaged() -> None:
     assert (config.confidence, config.iou, config.miss) == (0.9, 0.5, 40.0)
     assert "pointcloud-small" in configs.names("eval")
     assert CloudStudyConfig.read("pointcloud-small").to_dict()["title"]
-
-
-def test_methods_are_those_of_the_registry() -> None:
-    import ficgan.pointcloud.methods  # noqa: F401
-
-    assert set(METHODS) == set(CLOUD_ANONYMIZERS)
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from sklearn.metrics import roc_auc_score
 
 from ficgan.lab.clouds import tables as room
 from ficgan.lab.clouds.study import ClearShape
-from ficgan.lab.clouds.tables import METRICS, mu_privacy, mu_utility, privacy, trial, value_of
+from ficgan.lab.clouds.tables import METRICS, mu_privacy, mu_utility, privacy, value_of
 from ficgan.lab.metrics.intervals import Bootstrap, Sample
 from ficgan.lab.metrics.scores import Scores
 from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.geometry import chamfer, curvature_error, normal_error
+from ficgan.pointcloud.geometry import cloud_distances, curvature_error, normal_error
 
 DTYPE: Any = np.dtype(
     [
@@ -62,7 +62,7 @@ def test_privacy_is_that_of_all_pairs(people: int, seed: int) -> None:
     gallery, noise = rng.standard_normal((people, 8)), rng.standard_normal((people, 8))
     probes = gallery + 1.5 * noise
     who = np.arange(people)
-    figures = privacy(Scores.compare(probes, gallery, who, who, metric="cosine"), FEW)
+    figures = privacy(Scores.compare(probes, gallery, who, who, metric="cosine"), None, FEW)
     unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (probes, gallery)]
     matrix = unit[0] @ unit[1].T
     area = roc_auc_score(np.eye(people).ravel(), matrix.ravel())
@@ -122,7 +122,7 @@ def test_no_embedding_is_no_privacy() -> None:
     gallery = rng.standard_normal((4, 8))
     acquired = np.array([True, True, False, True])
     scores = Scores.compare(gallery, gallery, range(4), range(4), metric="cosine", acquired=acquired)
-    figures = privacy(scores, FEW)
+    figures = privacy(scores, None, FEW)
     assert value_of(figures, "rank-1") == 1
     assert value_of(figures, "rank-1 (failures as misses)") == pytest.approx(3 / 4)
 
@@ -130,10 +130,8 @@ def test_no_embedding_is_no_privacy() -> None:
 def test_a_trial_counts_what_was_not_detected() -> None:
     gallery = np.eye(4)
     scores = Scores.compare(gallery, gallery, range(4), range(4), metric="cosine")
-    where = {"set": "s", "method": "m 1", "scenario": "naive", "recogniser": "r", "attacker": ""}
-    one = trial(scores, np.array([True, False, False, True]), FEW, where=where)
-    assert value_of(one.figures, "failures to acquire") == pytest.approx(0.5)
-    assert one.curves["cmc"][0] == [1.0, 1.0]
+    figures = privacy(scores, np.array([True, False, False, True]), FEW)
+    assert value_of(figures, "failures to acquire") == pytest.approx(0.5)
 
 
 @settings(max_examples=10, deadline=None)
@@ -172,7 +170,7 @@ def ball(rng: np.random.Generator) -> Cloud:
 def test_distortion_is_what_the_room_of_clouds_measures(ball: Cloud, rng: np.random.Generator) -> None:
     other = ball.with_points(ball.points + 0.002 * rng.standard_normal((600, 3)))
     apart, turned, bent = ClearShape.of(ball).measure(other)
-    assert apart == pytest.approx(1000 * chamfer(other, ball))
+    assert apart == pytest.approx(1000 * cloud_distances(other, ball).chamfer)
     assert turned == pytest.approx(normal_error(other, ball))
     assert bent == pytest.approx(curvature_error(other, ball))
 

@@ -23,8 +23,8 @@ from ficgan.lab.clouds.morphs import (
     morphs_of_folder,
 )  # fmt: skip
 from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.frame import FaceLandmarks, landmark_frame
 from ficgan.pointcloud.heads import MadeHead, made_head
+from ficgan.pointcloud.landmarks import FaceLandmarks, landmark_frame
 
 POINTS = 4000
 SHOWN = [(0, "neutral"), (0, "smiling"), (1, "neutral"), (1, "pouting"), (2, "neutral")]

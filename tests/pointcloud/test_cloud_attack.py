@@ -206,6 +206,7 @@ def test_the_number_of_neighbours_is_guessed(k):
     assert guess_smoothing(smoothed(2, k) if k > 1 else smooth_face(2)) == k
 
 
+@pytest.mark.slow
 def test_the_number_of_neighbours_of_a_sparse_face_is_guessed():
     assert guess_smoothing(SmoothKNN(k=16)(smooth_face(2, 800))) == 16
 
@@ -319,6 +320,7 @@ def test_the_weight_is_guessed_to_the_degree(degree):
     assert abs(guess_merge_weight(out, target) - method.weight) < 0.0285 / 2
 
 
+@pytest.mark.slow
 def test_colours_come_back_as_far_as_rounding_left_them():
     source, target, out, method = merged_at(20)
     back = unmerge(out, method.weight, target)
@@ -347,6 +349,7 @@ def test_what_others_became_with_the_target_does_in_its_place():
         target_from([])
 
 
+@pytest.mark.slow
 def test_the_wrong_target_brings_nobody_back():
     source, _, out, method = merged_at(25)
     assert off(unmerge(out, method.weight, face(3)).cloud, source).mean() > 1

@@ -9,9 +9,10 @@ from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError, UsageError
 from ficgan.pointcloud import CLOUD_ANONYMIZERS, Cloud, anonymise_scan, compare_scans, merged
-from ficgan.pointcloud.frame import FaceLandmarks, Placed
+from ficgan.pointcloud.frame import Placed, canonical
 from ficgan.pointcloud.heads import MadeHead, made_head
-from ficgan.pointcloud.scan import PreparationConfig, cautions, prepare, prepare_placed, segmented
+from ficgan.pointcloud.landmarks import FaceLandmarks
+from ficgan.pointcloud.scan import PreparationConfig, cautions, prepare, segmented
 
 FEW = PreparationConfig(first=1600, last=1500)
 
@@ -207,30 +208,31 @@ def as_placed(cloud: Cloud) -> Placed:
 def test_the_numbers_of_the_thesis(dense_head: MadeHead) -> None:
     turn = np.array([[0, -1, 0, 0.3], [1, 0, 0, 2.0], [0, 0, 1, -1.0], [0, 0, 0, 1.0]])
     landmarks = FaceLandmarks.of_points(dense_head.landmarks @ turn[:3, :3].T + turn[:3, 3])
-    ready = prepare(dense_head.cloud.moved(turn), landmarks)
+    placed = canonical(dense_head.cloud.moved(turn), landmarks)
+    ready = prepare(placed)
     assert list(ready.counts) == ["scan", "box", "inner", "first sampling", "outliers", "last sampling"]
     counts = list(ready.counts.values())
     assert counts == sorted(counts, reverse=True)
     assert ready.counts["first sampling"] == 10_500 and ready.counts["last sampling"] == 10_352 == len(ready.inner)
     assert ready.counts["box"] - ready.counts["inner"] == len(ready.outer) > 1000
-    assert not ready.sparse and ready.how == "landmarks"
+    assert not ready.sparse and placed.how == "landmarks"
     assert ready.inner.colors is not None and ready.outer.colors is not None
     near, far = (np.linalg.norm(part.points, axis=1) for part in (ready.inner, ready.outer))
     assert near.max() <= 0.14 < far.min()
-    scan = cKDTree(dense_head.cloud.moved(ready.transform @ turn).points)
+    scan = cKDTree(dense_head.cloud.moved(placed.transform @ turn).points)
     assert scan.query(merged(ready.inner, ready.outer).points)[0].max() < 1e-9  # points are chosen, never moved
 
 
 def test_a_sparse_scan_is_kept_and_said_to_be_sparse(dense_head: MadeHead) -> None:
-    ready = prepare_placed(as_placed(dense_head.cloud.take(np.arange(4000))))
+    ready = prepare(as_placed(dense_head.cloud.take(np.arange(4000))))
     assert ready.sparse and ready.wanted == 10_352
     assert len(ready.inner) == ready.counts["outliers"] <= ready.counts["inner"] < 4000
 
 
 def test_points_on_each_other_do_not_make_a_face_dense(dense_head: MadeHead) -> None:
     few = dense_head.cloud.take(np.arange(3000))
-    ready = prepare_placed(as_placed(few.take(np.repeat(np.arange(3000), 10))))
-    alone = prepare_placed(as_placed(few))
+    ready = prepare(as_placed(few.take(np.repeat(np.arange(3000), 10))))
+    alone = prepare(as_placed(few))
     assert ready.sparse and ready.duplicates == 27_000 and ready.counts["scan"] == 30_000 and alone.duplicates == 0
     np.testing.assert_array_equal(ready.inner.points, alone.inner.points)
 
@@ -238,7 +240,7 @@ def test_points_on_each_other_do_not_make_a_face_dense(dense_head: MadeHead) -> 
 def test_outliers_go(dense_head: MadeHead) -> None:
     stray = np.array([[-0.12, 0.05, 0.0], [-0.001, 0.1, 0.06], [-0.002, -0.1, -0.07]])
     dirty = Cloud(np.concatenate([dense_head.cloud.points, stray]))
-    ready = prepare_placed(as_placed(dirty))
+    ready = prepare(as_placed(dirty))
     apart = cKDTree(ready.inner.points).query(stray)[0]
     assert (apart[1:] > 1e-6).all()
     assert ready.counts["outliers"] < ready.counts["first sampling"]
@@ -247,12 +249,12 @@ def test_outliers_go(dense_head: MadeHead) -> None:
 @pytest.mark.slow
 def test_many_outliers_are_made_up_for(dense_head: MadeHead) -> None:
     """A strict limit takes more points than the first sampling has to spare; the scan has others."""
-    ready = prepare_placed(as_placed(dense_head.cloud), PreparationConfig(ratio=0.5))
+    ready = prepare(as_placed(dense_head.cloud), PreparationConfig(ratio=0.5))
     assert ready.counts["first sampling"] > 10_500 and len(ready.inner) == 10_352 and not ready.sparse
 
 
 def test_other_numbers(dense_head: MadeHead) -> None:
-    ready = prepare_placed(
+    ready = prepare(
         as_placed(dense_head.cloud), PreparationConfig(first=2000, neighbours=20, ratio=3.0, last=1500)
     )
     assert ready.counts["first sampling"] == 2000 and len(ready.inner) == 1500
@@ -262,15 +264,15 @@ def test_other_numbers(dense_head: MadeHead) -> None:
 
 def test_refusals(dense_head: MadeHead) -> None:
     with pytest.raises(InputError, match=r"120 points.*a face within its sphere.*500"):
-        prepare_placed(
+        prepare(
             as_placed(
                 dense_head.cloud.take(np.flatnonzero(np.linalg.norm(dense_head.cloud.points, axis=1) < 0.14)[:120])
             )
         )
     with pytest.raises(InputError, match="has 0 points"):
-        prepare(Cloud(np.zeros((0, 3))))
+        canonical(Cloud(np.zeros((0, 3))))
     with pytest.raises(InputError, match="nose tip"):
-        prepare_placed(as_placed(Cloud(dense_head.cloud.points + 2.0)))
+        prepare(as_placed(Cloud(dense_head.cloud.points + 2.0)))
 
 
 # The parts of a face.

@@ -11,17 +11,9 @@ from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError
 from ficgan.pointcloud import Cloud, merged
-from ficgan.pointcloud.frame import (
-    CONVINCING,
-    SURE,
-    FaceLandmarks,
-    canonical,
-    landmark_file_beside,
-    landmark_frame,
-    other_faces,
-    read_landmarks,
-)  # fmt: skip
+from ficgan.pointcloud.frame import CONVINCING, SURE, canonical, other_faces
 from ficgan.pointcloud.heads import MadeHead, made_head
+from ficgan.pointcloud.landmarks import FaceLandmarks, landmark_file_beside, landmark_frame, read_landmarks
 
 SLOW = pytest.mark.slow
 FIVE = np.array([[-0.02, 0.035, 0.03], [-0.02, 0.035, -0.03], [0, 0, 0], [-0.02, -0.03, 0.025], [-0.02, -0.03, -0.025]])

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from scipy.spatial import cKDTree
 
 from ficgan.errors import UsageError
-from ficgan.pointcloud.frame import FaceLandmarks, landmark_frame
 from ficgan.pointcloud.heads import (
     CENTRE,
     EXPRESSIONS,
@@ -21,6 +20,7 @@ from ficgan.pointcloud.heads import (
     mesh,
     scanned,
 )  # fmt: skip
+from ficgan.pointcloud.landmarks import FaceLandmarks, landmark_frame
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +83,7 @@ def test_repeats_and_differs() -> None:
     assert made_head(2, points=2000).features != one.features
 
 
+@pytest.mark.slow
 def test_two_scans_of_one_person_are_nearer_than_two_people() -> None:
     heads = [[made_head(seed, points=4000, scan=scan).cloud.points for scan in range(2)] for seed in range(4)]
     trees = [cKDTree(scans[0]) for scans in heads]
@@ -104,9 +105,9 @@ def test_expressions_move_what_they_name() -> None:
 
 
 @settings(deadline=None, max_examples=4)
-@given(seed=st.integers(0, 2**40), points=st.integers(100, 700), holes=st.integers(0, 3))
-def test_any_seed_gives_a_whole_cloud(seed: int, points: int, holes: int) -> None:
-    head = made_head(seed, points=points, holes=holes, colour=False, noise=0.0002)
+@given(seed=st.integers(0, 2**40), points=st.integers(100, 700))
+def test_any_seed_gives_a_whole_cloud(seed: int, points: int) -> None:
+    head = made_head(seed, points=points, colour=False, noise=0.0002)
     assert len(head.cloud) == points and head.cloud.colors is None
     assert np.abs(head.cloud.points).max() < 0.16 and head.landmarks.shape == (68, 3)
 
@@ -119,18 +120,15 @@ def test_noise_is_along_normals() -> None:
     assert moved.std() * np.sqrt(3) == pytest.approx(0.001, rel=0.1)
 
 
-def test_holes_are_empty_and_density_follows_area() -> None:
+def test_density_follows_area() -> None:
     sheet = mesh(Surface(Features.drawn(0), Expression()))
-    whole = scanned(*sheet, 20_000, np.random.default_rng(0), 0)[0]
-    holed = scanned(*sheet, 20_000, np.random.default_rng(0), 6)[0]
-    empty = cKDTree(holed).query(whole)[0] > 2.5
-    assert 5 < empty.sum() < 2000
+    whole = scanned(*sheet, 20_000, np.random.default_rng(0))[0]
     facing = whole[:, 0] > -30
     spacing = cKDTree(whole).query(whole[facing], 9)[0][:, 8]
     assert np.quantile(spacing, 0.95) < 2.5 * np.quantile(spacing, 0.05)
 
 
-@pytest.mark.parametrize("wrong", [{"points": 99}, {"noise": -1.0}, {"holes": -1}, {"expression": "sneezing"}])
+@pytest.mark.parametrize("wrong", [{"points": 99}, {"noise": -1.0}, {"expression": "sneezing"}])
 def test_refuses(wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError, match=r"expression|100 points"):
         made_head(0, **wrong)  # type: ignore[arg-type]

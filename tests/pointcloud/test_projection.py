@@ -7,7 +7,7 @@ import pytest
 
 from ficgan.errors import InputError, UsageError
 from ficgan.pointcloud import Cloud
-from ficgan.pointcloud.projection import ProjectionConfig, project, turned
+from ficgan.pointcloud.projection import Projection, project, turned
 
 
 def head(draw, count=12_000):
@@ -69,12 +69,12 @@ def test_a_point_falls_where_the_axes_put_it(y, z):
 
 def test_places_are_where_points_are_drawn(rng):
     points = rng.uniform(-0.12, 0.12, (6, 3))
-    config = ProjectionConfig(yaw=20, pitch=-5, size=(300, 500), samples=4)
-    for point, wanted in zip(points, config.places(turned(Cloud(points), 20, -5).points), strict=True):
-        dark = 255.0 - project(Cloud([point], np.zeros((1, 3), np.uint8)), config)[..., 0]
+    settings = {"yaw": 20, "pitch": -5, "size": (300, 500), "samples": 4}
+    for point, wanted in zip(points, Projection(**settings).places(turned(Cloud(points), 20, -5).points), strict=True):
+        dark = 255.0 - project(Cloud([point], np.zeros((1, 3), np.uint8)), **settings)[..., 0]
         rows, columns = np.indices(dark.shape)
         assert [(dark * columns).sum(), (dark * rows).sum()] / dark.sum() == pytest.approx(wanted, abs=0.15)
-    front = ProjectionConfig().places(points)
+    front = Projection().places(points)
     np.testing.assert_allclose(front, [193.7, 256.5] - points[:, [2, 1]] * [369.6 / 0.36, 992], atol=1e-9)
 
 
@@ -137,11 +137,11 @@ def test_an_empty_cloud_is_refused():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"order": "z"}, "order of drawing is 'z'"), ({"point_size": 0}, "point size is 0"),
-        ({"point_size": np.nan}, "point size"), ({"size": (0, 5)}, "size of the picture"),
-        ({"limits": (0.1, -1)}, "limits"), ({"samples": 9}, "cells per pixel"), ({"background": 256}, "background"),
-        ({"background": (1, 2)}, "background"), ({"yaw": np.inf}, "yaw"),
-        ({"colour": 3}, "no setting 'colour'; it has background"),
+        ({"order": "z"}, "order: .*'z'"), ({"point_size": 0}, "point_size: .* 0"),
+        ({"point_size": np.nan}, "point_size"),
+        ({"size": (0, 5)}, "size"), ({"size": (10.5, 10)}, "size"), ({"limits": (0.1, -1)}, "limits"),
+        ({"limits": (0.1, np.nan)}, "limits"), ({"samples": 9}, "samples"), ({"background": 256}, "background"),
+        ({"background": (1, 2)}, "background"), ({"yaw": np.inf}, "yaw"), ({"point_sizes": 3}, "mean 'point_size'"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings, message):  # fmt: skip
@@ -149,16 +149,10 @@ def test_settings_that_cannot_work_are_refused(settings, message):  # fmt: skip
         project(Cloud([[0.0, 0.0, 0.0]], np.zeros((1, 3), np.uint8)), **settings)
 
 
-def test_settings_given_apart_change_a_configuration(rng):
-    cloud, config = head(rng, 500), ProjectionConfig(order="x", point_size=40)
-    assert (project(cloud, config, point_size=25) == project(cloud, order="x")).all()
-
-
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"point_size": 1e9}, "at most 77885"), ({"point_size": np.nan}, "point size"),
-        ({"size": (100_000, 100_000)}, "GiB"), ({"size": (10.5, 10)}, "whole"), ({"limits": (0.1, np.nan)}, "limits"),
+        ({"point_size": 1e9}, "77885"), ({"size": (100_000, 100_000)}, "GiB"),
     ],
 )
 def test_settings_that_would_take_all_memory_are_refused(changes, says):  # fmt: skip

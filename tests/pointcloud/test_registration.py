@@ -1,4 +1,4 @@
-"""Registration: normals, FPFH, ICP and the global start, against slow loops, closed forms and SciPy."""
+"""Registration: normals, FPFH, ICP and where it starts, against slow loops and closed forms."""
 
 from __future__ import annotations
 
@@ -10,22 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
-from ficgan.errors import InputError, UsageError
-from ficgan.pointcloud.cloud import Cloud, thinned
+from ficgan.errors import InputError
+from ficgan.pointcloud.cloud import Cloud, facing_front, pca_normals, thinned, with_normals
+from ficgan.pointcloud.geometry import fpfh, pair_features
 from ficgan.pointcloud.heads import made_head
-from ficgan.pointcloud.registration import (
-    alignment_of,
-    fpfh,
-    global_registration,
-    icp,
-    matches,
-    oriented,
-    pair_features,
-    pca_normals,
-    register,
-    rigid_fits,
-    with_normals,
-)  # fmt: skip
+from ficgan.pointcloud.registration import global_start, icp, register, rigid_fit
 
 
 def sphere(count: int, rng: np.random.Generator) -> np.ndarray:
@@ -40,8 +29,8 @@ def random_rotation(rng: np.random.Generator) -> np.ndarray:
 
 def test_normals_of_a_sphere_are_its_rays(rng):
     points = 0.1 * sphere(5000, rng) + [1, 2, 3]
-    cloud = with_normals(Cloud(points), side="outwards")
-    assert ((cloud.normals * (points - [1, 2, 3])).sum(axis=1) > 0.0995).all()
+    normals = pca_normals(points)
+    assert (np.abs((normals * (points - [1, 2, 3])).sum(axis=1)) > 0.0995).all()
 
 
 def test_normals_are_those_of_a_loop(rng):
@@ -64,20 +53,9 @@ def test_any_cloud_has_unit_normals(count, neighbours, size):
 
 def test_sides():
     head = made_head(1, points=4000, colour=False).cloud
-    normals = pca_normals(head.points)
-    assert (oriented(head.points, normals)[:, 0] >= 0).all()
-
-
-def test_outwards_turns_with_the_cloud(rng):
-    head = made_head(1, points=4000, colour=False).cloud
-    at_home = with_normals(Cloud(head.points), side="outwards")
-    move = np.eye(4)
-    move[:3, :3], move[:3, 3] = random_rotation(rng), [0.3, -0.2, 1]
-    away = with_normals(Cloud(head.moved(move).points), side="outwards")
-    same = (away.normals * at_home.moved(move).normals).sum(axis=1)
-    assert (same > 0.99).mean() > 0.995
-    front = np.linalg.norm(head.points, axis=1) < 0.08
-    assert (at_home.normals[front, 0] > 0).mean() > 0.97
+    normals = facing_front(pca_normals(head.points))
+    assert (normals[:, 0] >= 0).all()
+    np.testing.assert_array_equal(with_normals(Cloud(head.points)).normals, normals)
 
 
 def test_a_line_and_two_points_are_refused(rng):
@@ -182,13 +160,18 @@ def test_a_motion_is_undone_exactly(rng):
     move = motion(8, 0.008, rng)
     found = icp(face.moved(move), with_normals(face), reach=0.05)
     np.testing.assert_allclose(found.transform @ move, np.eye(4), atol=1e-6)
-    assert found.fitness == 1 and found.rmse < 1e-6 and found.iterations <= 30
+    assert found.fitness == 1 and found.rmse < 1e-6
+
+
+def lying(moving: Cloud, fixed: Cloud):
+    """How well a cloud lies where it is."""
+    return icp(moving, Cloud(fixed.points, None, np.tile([1.0, 0, 0], (len(fixed), 1))), iterations=0)
 
 
 def test_fitness_counts_points_of_the_cloud_that_moves():
     few, many = Cloud(np.zeros((1, 3))), Cloud(np.array([[0, 0, 0.001], [0, 0, 1], [0, 1, 0], [1, 0, 0]]))
-    assert alignment_of(few, many).fitness == 1
-    assert alignment_of(many, few).fitness == 0.25 and alignment_of(many, few).rmse == pytest.approx(0.001)
+    assert lying(few, many).fitness == 1
+    assert lying(many, few).fitness == 0.25 and lying(many, few).rmse == pytest.approx(0.001)
 
 
 def test_free_directions_are_left_alone(rng):
@@ -208,14 +191,15 @@ def test_free_directions_are_left_alone(rng):
 def test_clouds_out_of_reach_stay_where_they_are():
     face = face_of(0, 500)
     found = icp(Cloud(face.points + 5), with_normals(face))
-    assert (found.fitness, found.rmse, found.iterations) == (0, 0, 0)
+    assert (found.fitness, found.rmse) == (0, 0)
     np.testing.assert_array_equal(found.transform, np.eye(4))
 
 
 def test_register_lays_the_target_on_the_source(rng):
     source, target = face_of(0), face_of(5)
-    result = register(source, target.moved(motion(10, 0.01, rng)))
-    assert not result.coarse and result.fitness > result.before[0] and result.fitness > 0.8
+    away = target.moved(motion(10, 0.01, rng))
+    result = register(source, away)
+    assert result.fitness > max(lying(away, source).fitness, 0.8)
     straight = register(source, target)
     np.testing.assert_allclose(
         target.moved(straight.transform).points[::100],
@@ -224,14 +208,14 @@ def test_register_lays_the_target_on_the_source(rng):
     )
 
 
-def test_auto_goes_global_only_where_it_must(rng):
+def test_auto_looks_for_the_faces_only_where_it_must(rng):
     source, far = face_of(0), face_of(1).moved(motion(140, 0.3, rng))
     never, auto, always = (register(source, far, coarse=how) for how in ("never", "auto", "always"))
-    assert auto.coarse and always.coarse and not never.coarse
     assert auto.fitness > 0.9 > never.fitness
     np.testing.assert_array_equal(auto.transform, always.transform)
     np.testing.assert_array_equal(auto.transform, register(source, far).transform)
-    assert auto.before[0] == alignment_of(far, source).fitness
+    near = register(source, face_of(1))
+    np.testing.assert_array_equal(near.transform, register(source, face_of(1), coarse="never").transform)
 
 
 def test_bad_input_is_said(rng):
@@ -242,11 +226,9 @@ def test_bad_input_is_said(rng):
         register(Cloud(rng.random((50, 1)) * [1.0, 2, 3]), face)
     with pytest.raises(InputError, match="needs normals"):
         icp(face, face)
-    with pytest.raises(UsageError, match="auto, always or never"):
-        register(face, face, coarse="sometimes")  # type: ignore[arg-type]
 
 
-# The global start.
+# The start.
 
 
 def anywhere(seed: int) -> np.ndarray:
@@ -257,29 +239,16 @@ def anywhere(seed: int) -> np.ndarray:
 
 
 def arrives(moving: Cloud, fixed: Cloud, seed: int) -> bool:
-    """Whether ICP after the global start ends where ICP from the canonical frame does, to 3 mm at every point."""
+    """Whether ICP from where the faces are ends where ICP from the canonical frame does, to 3 mm at every point."""
     move = anywhere(seed)
-    start = global_registration(moving.moved(move), fixed, seed=seed)
-    found = icp(moving.moved(move), fixed, start).transform @ move
+    found = icp(moving.moved(move), fixed, global_start(moving.moved(move), fixed)).transform @ move
     want = icp(moving, fixed).transform
     return bool(np.linalg.norm(moving.moved(found).points - moving.moved(want).points, axis=1).max() < 0.003)
 
 
-def test_kabsch_is_scipys(rng):
-    moving, fixed = rng.random((20, 5, 3)), rng.random((20, 5, 3))
-    rotations, shifts = rigid_fits(moving, fixed)
-    for a, b, rotation, shift in zip(moving, fixed, rotations, shifts, strict=True):
-        want = Rotation.align_vectors(b - b.mean(axis=0), a - a.mean(axis=0))[0].as_matrix()
-        np.testing.assert_allclose(rotation, want, atol=1e-6)
-        np.testing.assert_allclose(rotation @ a.mean(axis=0) + shift, b.mean(axis=0), atol=1e-12)
-        assert np.linalg.det(rotation) == pytest.approx(1)
-
-
-def test_matches_are_mutual_nearest(rng):
-    a, b = rng.random((60, 33)), rng.random((50, 33))
-    gaps = np.linalg.norm(a[:, None] - b, axis=2)
-    want = [(i, j) for i in range(60) for j in range(50) if gaps[i].argmin() == j and gaps[:, j].argmin() == i]
-    assert [tuple(pair) for pair in matches(a, b)] == want
+def test_a_rigid_motion_is_found_in_pairs(rng):
+    moving, move = rng.random((20, 3)), anywhere(4)
+    np.testing.assert_allclose(rigid_fit(moving, Cloud(moving).moved(move).points), move, atol=1e-12)
 
 
 def test_thinned_has_the_mean_of_every_cube(rng):
@@ -295,11 +264,10 @@ def test_thinned_has_the_mean_of_every_cube(rng):
 def test_made_heads_arrive_from_anywhere():
     heads = [Cloud(made_head(seed, points=2500, colour=False, scan=seed).cloud.points) for seed in range(4)]
     fixed = [with_normals(head) for head in heads]
-    draws = [arrives(heads[seed % 4], fixed[(seed + 1 + seed // 4) % 4], seed) for seed in range(6)]
-    assert sum(draws) >= 5
+    assert all(arrives(heads[seed % 4], fixed[(seed + 1 + seed // 4) % 4], seed) for seed in range(6))
 
 
 def test_what_has_no_shape_is_refused():
     tiny = Cloud(0.001 * np.eye(3))
-    with pytest.raises(InputError, match=r"fit one motion|at least 3|one line"):
-        global_registration(tiny, tiny)
+    with pytest.raises(InputError, match="protrudes"):
+        global_start(tiny, tiny)

@@ -18,14 +18,24 @@ from numpy.typing import NDArray
 from scipy.interpolate import RBFInterpolator
 from scipy.linalg import solve_triangular
 from scipy.sparse import csr_array
+from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 from scipy.spatial.transform import Rotation
+from skimage.measure import points_in_poly
 
 from ficgan.anonymizers.base import generator
 from ficgan.errors import InputError, UsageError
-from ficgan.pointcloud.cloud import Cloud, Tree, search
-from ficgan.pointcloud.frame import FaceLandmarks, landmark_file_beside, landmark_frame, need_on_cloud, read_landmarks
+from ficgan.pointcloud.cloud import Cloud, closest, moved, search
+from ficgan.pointcloud.files import read_cloud
 from ficgan.pointcloud.heads import between
+from ficgan.pointcloud.landmarks import (
+    FaceLandmarks,
+    landmark_file_beside,
+    landmark_frame,
+    need_on_cloud,
+    read_landmarks,
+)  # fmt: skip
+from ficgan.pointcloud.registration import rigid_fit
 
 Array = NDArray[Any]
 
@@ -181,8 +191,6 @@ class MorphModel:
 
 def morphs_of_folder(folder: Path | str, progress: Callable[[int, int], object] | None = None) -> MorphModel:
     """A model from a folder of scans PERSON_EXPRESSION.ply (or another kind), each with landmarks beside it."""
-    from ficgan.pointcloud.files import read_cloud
-
     found = [path for path in sorted(Path(folder).iterdir()) if landmark_file_beside(path) and "_" in path.stem]
     scans = [path for path in found if path.suffix.lower() in (".ply", ".obj", ".xyz", ".asc", ".pcd")]
     if not scans:
@@ -214,11 +222,11 @@ def build_morphs(
         own = [number for number, name in enumerate(people) if name == person]
         rest[person] = next((number for number in own if expressions[number] == NEUTRAL), own[0])
     moods = [number for number in range(len(shapes)) if number != rest[people[number]]]
-    at = np.asarray(search(points, marks)[1][:, 0], np.int64)
+    at = np.asarray(closest(points, marks)[1], np.int64)
     moving = _moving(points, marks)
     differences = [moving * _difference(shapes[number], shapes[rest[people[number]]], at) for number in moods]
     tones = [
-        colors[search(placed[number][0], shapes[number])[1][:, 0]]
+        colors[closest(placed[number][0], shapes[number])[1]]
         for number in rest.values() if (colors := clouds[number].colors) is not None
     ]  # fmt: skip
     return MorphModel(
@@ -234,20 +242,18 @@ def _placed(cloud: Cloud, marks: FaceLandmarks) -> tuple[Array, Array]:
         raise InputError(f"morphs need {MARKS} landmarks of each scan, not {len(marks.points)}")
     need_on_cloud(marks, cloud)
     frame = landmark_frame(marks)
-    return cloud.moved(frame).points, marks.points[:MARKS] @ frame[:3, :3].T + frame[:3, 3]
+    return cloud.moved(frame).points, moved(marks.points[:MARKS], frame)
 
 
 def _difference(shown: Array, rest: Array, at: NDArray[np.int64]) -> Array:
     """What an expression moves [N,3], after the landmarks that hardly move have been laid on each other."""
     still = at[STILL]
-    middle, goal = shown[still].mean(axis=0), rest[still].mean(axis=0)
-    turn, _ = Rotation.align_vectors(rest[still] - goal, shown[still] - middle)
-    return np.asarray(turn.apply(shown - middle) + goal - rest)
+    return moved(shown, rigid_fit(shown[still], rest[still])) - rest
 
 
 def _moving(points: Array, marks: Array) -> Array:
     """1 where expressions move a face, 0 far from its features [N,1]: there scans differ by noise alone."""
-    away = search(marks[[*range(5, 12), *range(17, MARKS)]], points)[0][:, 0]
+    away = closest(marks[[*range(5, 12), *range(17, MARKS)]], points)[0]
     return np.asarray(0.5 - 0.5 * np.tanh((away - REACH) / (0.3 * REACH)))[:, None]
 
 
@@ -285,23 +291,23 @@ def fitted(template: Sheet, marks: Array, scan: Sheet, goals: Array) -> Array:
     Thin plate (Bookstein 1989) on landmarks [L,3], then rounds of a light non-rigid ICP (after Amberg et al. 2007).
     """
     warp = RBFInterpolator(marks, goals - marks, kernel="thin_plate_spline", smoothing=1e-6)
-    moved = template.points + warp(template.points)
-    tree = Tree(scan.points)
+    points = template.points + warp(template.points)
+    tree = cKDTree(scan.points)
     for number, steps in enumerate(ROUNDS):
         reach = PULL * (1.0 - 0.5 * number / (len(ROUNDS) - 1))
-        away, near = (found[:, 0] for found in tree.nearest(moved, within=reach))
+        away, near = tree.query(points, distance_upper_bound=reach)
         pulled = np.flatnonzero(np.isfinite(away))
         at = near[pulled]
-        faces = _normals(moved, np.column_stack([np.arange(len(moved)), template.neighbours]))
+        faces = _normals(points, np.column_stack([np.arange(len(points)), template.neighbours]))
         alike = np.einsum("nc,nc->n", faces[pulled], scan.normals[at]) > SLANT
         pulled, at = pulled[alike], at[alike]
-        pull = np.zeros((len(moved), 4), np.float32)
-        off = np.einsum("nc,nc->n", scan.points[at] - moved[pulled], scan.normals[at])
+        pull = np.zeros((len(points), 4), np.float32)
+        off = np.einsum("nc,nc->n", scan.points[at] - points[pulled], scan.normals[at])
         pull[pulled] = np.column_stack([off[:, None] * scan.normals[at], np.ones(len(at))])
         for _ in range(steps):
             pull = template.average @ pull
-        moved = moved + pull[:, :3] / np.maximum(pull[:, 3:], 0.05)
-    return moved
+        points = points + pull[:, :3] / np.maximum(pull[:, 3:], 0.05)
+    return points
 
 
 # -- smooth random fields ---------------------------------------------------------------------------------------------
@@ -371,14 +377,8 @@ def _fade(depth: Array) -> Array:
 
 
 def _inside(flat: Array, ring: Array) -> Array:
-    x, y = flat.T
-    crossings = np.zeros(len(flat), int)
-    for (ax, ay), (bx, by) in zip(ring, np.roll(ring, -1, axis=0), strict=True):
-        spans = (ay > y) != (by > y)
-        at = ax + (y - ay) * (bx - ax) / (by - ay if by != ay else 1.0)
-        crossings += spans & (x < at)
     edge = _distance(flat, np.concatenate([ring, ring[:1]]))
-    return _fade(np.where(crossings % 2 == 1, edge, -edge))
+    return _fade(np.where(points_in_poly(flat, ring), edge, -edge))
 
 
 def _near_line(flat: Array, line: Array, width: float) -> Array:
@@ -388,4 +388,4 @@ def _near_line(flat: Array, line: Array, width: float) -> Array:
 def _distance(flat: Array, line: Array) -> Array:
     steps = np.linspace(0.0, 1.0, 200)[:, None]
     dense = np.concatenate([a + steps * (b - a) for a, b in pairwise(line)])
-    return np.asarray(search(dense, flat)[0][:, 0])
+    return closest(dense, flat)[0]

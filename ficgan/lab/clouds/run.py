@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ficgan.errors import FicganError
 from ficgan.lab.clouds.sets import CloudStudyConfig, open_clouds
-from ficgan.lab.clouds.study import CloudStudy, Record, ShapeJudges, Template, open_study
+from ficgan.lab.clouds.study import CloudStudy, Record, Template, compare_shapes, open_study
 from ficgan.lab.clouds.tables import (
     CLEAR,
     CONSTANT,
@@ -23,16 +23,17 @@ from ficgan.lab.clouds.tables import (
     distortion,
     label,
     parrot_of,
-    trial,
+    privacy,
     utility,
 )  # fmt: skip
-from ficgan.lab.clouds.treatments import Guesses, inverse_degrees, inverses, lesson_rows, lessons, train_and_guess
+from ficgan.lab.clouds.treatments import Guesses, Treatment, lesson_rows, lessons, train_and_guess, treatments
 from ficgan.lab.metrics.intervals import Bootstrap, Sample
+from ficgan.lab.metrics.privacy import cmc
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.results import Figure, Results, Trial, origin
 from ficgan.lab.stored import Progress, Say, png, run_tasks, write_file
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS
-from ficgan.pointcloud.projection import THESIS_SIZE
+from ficgan.pointcloud.projection import THESIS_SIZE, strip
 
 
 def run_cloud_study(config: CloudStudyConfig, out: Path, *, jobs: int = 1, progress: Progress | None = None) -> Results:
@@ -45,9 +46,9 @@ def run_cloud_study(config: CloudStudyConfig, out: Path, *, jobs: int = 1, progr
         if progress:
             progress(done, total, text)
 
-    def run(step: str, rows: Sequence[int]) -> None:
+    def run(step: str) -> None:
         nonlocal done
-        work = [(index, (config, out, step, row, study.template)) for index, row in enumerate(rows)]
+        work = [(index, (config, out, step, row, study.template)) for index, row in enumerate(steps[step])]
         failures = []
         for _, problem in run_tasks(_task, work, jobs=jobs, say=say):
             done += 1
@@ -61,21 +62,19 @@ def run_cloud_study(config: CloudStudyConfig, out: Path, *, jobs: int = 1, progr
     open_study.cache_clear()  # the folder of clouds may have changed since an earlier study in this process
     open_clouds(config, out, say)
     study = open_study(config, out)
-    rows = (*study.clouds.gallery, *study.clouds.probes)
-    probes, gallery = study.in_space
-    steps = {
-        "photo": range(len(study.clouds.photos)), "clear": rows, "anonymised": study.clouds.probes,
+    clear = (*study.clouds.gallery, *study.clouds.probes)
+    steps: dict[str, Sequence[int]] = {
+        "photo": range(len(study.clouds.photos)), "clear": clear, "anonymised": study.clouds.probes,
         "parrot": study.parrots, "lessons": lesson_rows(study) if config.attack else (),
-        "space": probes + (gallery if study.parrots else ()),
+        "space": study.clouds.probes + study.parrots if config.geometry else (),
     }  # fmt: skip
     total += sum(map(len, steps.values()))
-    run("photo", steps["photo"])
-    run("clear", rows)
-    study.template = Template.of(np.concatenate([study.clear(row) for row in rows]))
-    for step in ("anonymised", "parrot", "lessons"):
-        run(step, steps[step])
+    run("photo")
+    run("clear")
+    study.template = Template.of(np.concatenate([study.clear(row) for row in clear]))
+    for step in ("anonymised", "parrot", "lessons", "space"):
+        run(step)
     guesses = train_and_guess(study, out, say) if config.attack else None
-    run("space", steps["space"])
     say("figures")
     results = _results(study, guesses, jobs)
     results.pictures = _pictures(study, out)
@@ -99,27 +98,23 @@ def _task(config: CloudStudyConfig, out: Path, step: str, row: int, template: Te
 
 
 def _anonymised(study: CloudStudy, row: int) -> None:
-    for method in study.config.methods:
-        study.pictured(row, method, sorted(study.config.degrees))
-        if study.is_timed(row):
-            study.seconds(row, method)
-        for attacker in inverses(study.config, method):
-            study.pictured(row, method, inverse_degrees(study.config, attacker), attacker)
+    for how in treatments(study.config):
+        study.pictured(row, how)
+        if study.is_timed(row) and not how.attacker:
+            study.seconds(row, how.method)
     study.surroundings(row)
 
 
 def _parrot(study: CloudStudy, row: int) -> None:
-    for method in study.config.methods:
-        for attacker in ("", *inverses(study.config, method, alike=True)):
-            study.pictured(row, method, study.config.costly_degrees, attacker)
+    for how in treatments(study.config, gallery=True, costly=True):
+        study.pictured(row, how)
     study.surroundings(row)
 
 
 def _space(study: CloudStudy, row: int) -> None:
     study.shaped(row)
-    for method in study.config.methods:
-        for attacker in ("", *inverses(study.config, method, alike=row not in study.clouds.probes)):
-            study.shaped(row, method, study.config.costly_degrees, attacker)
+    for how in treatments(study.config, gallery=row not in study.clouds.probes, costly=True):
+        study.shaped(row, how)
 
 
 _STEPS: dict[str, Callable[[CloudStudy, int], object]] = {
@@ -130,45 +125,38 @@ _STEPS: dict[str, Callable[[CloudStudy, int], object]] = {
 
 @dataclass
 class _Recognisers:
+    """Who is compared with whom: in pictures, or by the shape of the clouds."""
+
     study: CloudStudy
-    in_space: bool  # recognisers of shapes
-    set: str  # its name in tables
-    probes: Sequence[int]  # rows of the study's scans
-    gallery: Sequence[int]  # rows of the study's scans; empty where it is photos
-    degrees: list[int]  # at which the methods are read
+    in_space: bool
     known: Record | None  # [G] who is enrolled; None where there is nobody to compare with
 
     def __post_init__(self) -> None:
         clouds, config = self.study.clouds, self.study.config
-        self.people = clouds.numbers(self.probes)
-        self.enrolled = clouds.numbers(self.gallery) if self.gallery else clouds.numbers_of(clouds.photos)
+        self.people, self.enrolled = clouds.numbers(clouds.probes), clouds.numbers(clouds.gallery)
         self.sample = Sample(self.people, Bootstrap(config.resamples, config.seed), "clouds")
 
-    def stacked(self, rows: Sequence[int], method: str, degrees: Sequence[int], attacker: str = "") -> Record:
-        read = self.study.shaped if self.in_space else self.study.pictured
-        return np.stack([read(row, method, degrees, attacker) for row in rows])
+    def read(self, rows: Sequence[int], *, gallery: bool, costly: bool) -> dict[Treatment, Record]:
+        """Records [rows,degrees] of all treatments."""
+        look = self.study.shaped if self.in_space else self.study.pictured
+        hows = treatments(self.study.config, gallery=gallery, costly=costly)
+        return {how: np.stack([look(row, how) for row in rows]) for how in hows}
 
-    def attacks(self, method: str, made: Record) -> list[Trial]:
-        """Trials of all who attack a method [P,degrees]: as it is, after its inverses, with a gallery treated alike."""
-        config = self.study.config
+    def attacks(self, read: dict[Treatment, Record]) -> list[Trial]:
+        """Trials of all who attack the methods: as they are, after inverses, with a gallery treated alike."""
         out: list[Trial] = []
-        costly = config.costly_degrees
-        back, parrots = {}, {}
-        for name in inverses(config, method):
-            degrees = [degree for degree in inverse_degrees(config, name) if degree in self.degrees]
-            back[name] = degrees, self.stacked(self.probes, method, degrees, name)
+        parrots = {}
         if self.study.parrots:
-            for name in ("", *inverses(config, method, alike=True)):
-                parrots[name] = self.stacked(self.gallery, method, costly, name)
-        for place, degree in enumerate(self.degrees):
-            what = label(method, degree)
-            read = {"": made[:, place]}
-            read |= {name: record[:, tried.index(degree)] for name, (tried, record) in back.items() if degree in tried}
-            for name, record in read.items():
-                out += self.trials(record, what, "inverse" if name else "naive", name)
-            for name in parrots if degree in costly else ():
-                known = parrots[name][:, costly.index(degree)]
-                out += self.trials(read[name], what, "parrot", parrot_of(name), known=known)
+            found = self.read(self.study.clouds.gallery, gallery=True, costly=True)
+            parrots = {(how.method, how.attacker): (how.degrees, record) for how, record in found.items()}
+        for how, record in read.items():
+            degrees, known = parrots.get((how.method, how.attacker), ((), None))
+            for place, degree in enumerate(how.degrees):
+                what, made = label(how.method, degree), record[:, place]
+                out += self.trials(made, what, "inverse" if how.attacker else "naive", how.attacker)
+                if degree in degrees and known is not None:
+                    there = known[:, degrees.index(degree)]
+                    out += self.trials(made, what, "parrot", parrot_of(how.attacker), known=there)
         return out
 
     def trials(
@@ -177,25 +165,29 @@ class _Recognisers:
     ) -> list[Trial]:  # fmt: skip
         people, out = self.people if probes is None else self.people[probes], []
         for name, scores in self._scores(record, people, known):
-            where = {"set": self.set, "method": method, "scenario": scenario, "recogniser": name, "attacker": attacker}
             found = None if self.in_space else record["found"]
-            out.append(trial(scores, found, self.sample.bootstrap, where=where, control=control))
+            figures = privacy(scores, found, self.sample.bootstrap)
+            where = (self.study.clouds.name, method, scenario, name, attacker)
+            out.append(Trial(*where, figures, {"cmc": cmc(scores)}, control=control))
         return out
 
     def _scores(self, record: Record, people: NDArray[np.int64], known: Record | None) -> Iterator[tuple[str, Scores]]:
-        gallery, enrolled = self.known if known is None else known, self.enrolled
-        assert gallery is not None
-        if not self.in_space:
-            kept = np.ones(len(gallery), bool) if known is None else known["made"]
-            for reader in self.study.judges.readers if known is None or kept.sum() > 1 else ():
-                faces, others, made = record[f"by {reader.name}"], gallery[f"by {reader.name}"][kept], record["made"]
-                scores = Scores.compare(faces, others, people, enrolled[kept], metric=reader.metric, acquired=made)
-                yield reader.name, scores
+        gallery = self.known if known is None else known
+        if gallery is None:
             return
-        for name in self.study.shapes.names:
-            if known is None or (name != "icp" and known[f"seen {name}"].sum() > 1):
-                matrix, seen = ShapeJudges.compare(name, record, gallery), record[f"seen {name}"]
-                scores = Scores.from_matrix(matrix, people, enrolled, metric="euclidean", acquired=seen)
+        if not self.in_space:
+            kept = np.ones(len(gallery), bool) if known is None else gallery["made"]
+            for reader in self.study.judges.readers if known is None or kept.sum() > 1 else ():
+                faces, others = record[f"by {reader.name}"], gallery[f"by {reader.name}"][kept]
+                yield reader.name, Scores.compare(
+                    faces, others, people, self.enrolled[kept], metric=reader.metric, acquired=record["made"]
+                )
+            return
+        assert self.study.config.geometry is not None
+        for name in self.study.config.geometry.recognisers:
+            if known is None or gallery[f"seen {name}"].sum() > 1:
+                matrix, seen = compare_shapes(name, record, gallery), record[f"seen {name}"]
+                scores = Scores.from_matrix(matrix, people, self.enrolled, metric="euclidean", acquired=seen)
                 yield name + IN_SPACE, scores
 
 
@@ -209,33 +201,31 @@ def _results(study: CloudStudy, guesses: Guesses | None, jobs: int) -> Results:
     photos = [study.photo(index) for index in range(len(clouds.photos))]
     known = np.concatenate(photos or [study.clear(row) for row in clouds.gallery])
     clear = np.concatenate([study.clear(row) for row in clouds.probes])
-    degrees = sorted(config.degrees)
-    recognisers = _Recognisers(study, False, clouds.name, clouds.probes, clouds.gallery, degrees, known)
+    recognisers = _Recognisers(study, False, known)
     results.trials += recognisers.trials(clear, CLEAR, "clear", control="ceiling")
     grey = study.judges.read([np.full((*THESIS_SIZE[::-1], 3), 127, np.uint8)], study.template)
     results.trials += recognisers.trials(np.repeat(grey, len(clear)), CONSTANT, "constant", control="negative")
     # What hair, neck and ears tell where the face is left out, of clear faces and among each other.
     around, others = ([study.surroundings(row) for row in rows] for rows in (clouds.probes, study.parrots))
-    lots: list[tuple[str, Record | None]] = [("", None)]
-    if others:
-        lots.append((parrot_of(""), np.concatenate(others)))
-    for attacker, enrolled in lots:
-        results.trials += recognisers.trials(
-            np.concatenate(around), SURROUNDINGS, "surroundings", attacker, control="surroundings", known=enrolled
-        )
-    made: dict[str, Record] = {}
-    for method in config.methods:
-        made[method] = recognisers.stacked(clouds.probes, method, degrees)
-        made[method]["seconds"] = np.nan
+    for attacker, enrolled in {"": [], parrot_of(""): others}.items():
+        if enrolled or not attacker:
+            results.trials += recognisers.trials(
+                np.concatenate(around), SURROUNDINGS, "surroundings", attacker, control="surroundings",
+                known=np.concatenate(enrolled) if enrolled else None,
+            )  # fmt: skip
+    read = recognisers.read(clouds.probes, gallery=False, costly=False)
+    made = {how.method: record for how, record in read.items() if not how.attacker}
+    for method, record in made.items():
+        record["seconds"] = np.nan
         for place, row in enumerate(clouds.probes):
             if study.is_timed(row):
-                made[method]["seconds"][place] = study.seconds(row, method)
-        for place, degree in enumerate(degrees):
-            name, record = label(method, degree), made[method][:, place]
+                record["seconds"][place] = study.seconds(row, method)
+        for degree, there in zip(sorted(config.degrees), record.T, strict=True):
+            name = label(method, degree)
             results.methods[name] = _facts(method, degree, config.seed)
-            left = utility(clear, record, recognisers.sample, config.iou, config.miss, name=clouds.name, method=name)
+            left = utility(clear, there, recognisers.sample, config.iou, config.miss, name=clouds.name, method=name)
             results.utilities.append(left)
-        results.trials += recognisers.attacks(method, made[method])
+    results.trials += recognisers.attacks(read)
     if guesses is not None:
         results.trials += _guessed(recognisers, guesses, made)
         results.provenance["thesis_autoencoder"] = guesses.record
@@ -247,8 +237,9 @@ def _results(study: CloudStudy, guesses: Guesses | None, jobs: int) -> Results:
 
 def _guessed(recognisers: _Recognisers, guesses: Guesses, made: dict[str, Record]) -> list[Trial]:
     out = []
+    degrees = sorted(recognisers.study.config.degrees)
     for (method, degree), record in guesses.records.items():
-        before = made[method][guesses.probes, recognisers.degrees.index(degree)]["ssim"]
+        before = made[method][guesses.probes, degrees.index(degree)]["ssim"]
         likeness = (
             Figure("ssim of the guess", float(record["ssim"].mean()), n=len(record), unit="clouds"),
             Figure("ssim before", float(before.mean()), n=len(record), unit="clouds"),
@@ -260,28 +251,22 @@ def _guessed(recognisers: _Recognisers, guesses: Guesses, made: dict[str, Record
 
 
 def _add_space(study: CloudStudy, results: Results) -> None:
-    clouds, costly = study.clouds, study.config.costly_degrees
-    probes, gallery = study.in_space
-    known = np.concatenate([study.shaped(row) for row in gallery]) if len(gallery) > 1 else None
-    clear = np.concatenate([study.shaped(row) for row in probes])
-    name = clouds.name
-    if len(gallery) < len(clouds.gallery):
-        # Fewer enrolled people are easier to tell apart: figures must not stand beside those of all.
-        name = f"{clouds.name}, {len(gallery)} of them in space"
-        facts = {**clouds.facts(), "people": len(gallery), "gallery": len(gallery), "probes": len(probes)}
-        results.sets[name] = {**facts, "probe_people": len(np.unique(clouds.numbers(probes)))}
-    recognisers = _Recognisers(study, True, name, probes, gallery, costly, known)
+    clouds = study.clouds
+    known = np.concatenate([study.shaped(row) for row in clouds.gallery]) if len(clouds.gallery) > 1 else None
+    recognisers = _Recognisers(study, True, known)
+    read = recognisers.read(clouds.probes, gallery=False, costly=True)
     if known is not None:
+        clear = np.concatenate([study.shaped(row) for row in clouds.probes])
         results.trials += recognisers.trials(clear, CLEAR, "clear", control="ceiling")
-    left = {use.method: place for place, use in enumerate(results.utilities)}
-    for method in study.config.methods:
-        made = recognisers.stacked(probes, method, costly)
-        if known is not None:
-            results.trials += recognisers.attacks(method, made)
-        for place, degree in enumerate(costly):
-            at = left[label(method, degree)]
-            use = results.utilities[at]
-            results.utilities[at] = replace(use, figures=use.figures + distortion(made[:, place], recognisers.sample))
+        results.trials += recognisers.attacks(read)
+    distorted = {
+        label(how.method, degree): distortion(there, recognisers.sample)
+        for how, record in read.items() if not how.attacker
+        for degree, there in zip(how.degrees, record.T, strict=True)
+    }  # fmt: skip
+    results.utilities = [
+        replace(use, figures=use.figures + distorted.get(use.method, ())) for use in results.utilities
+    ]
 
 
 def _facts(method: str, degree: int, seed: int) -> dict[str, Any]:
@@ -296,8 +281,6 @@ def _facts(method: str, degree: int, seed: int) -> dict[str, Any]:
 
 
 def _pictures(study: CloudStudy, out: Path) -> dict[str, list[str]]:
-    from ficgan.pointcloud.projection import strip
-
     shown: dict[str, list[str]] = {}
     degrees = sorted(study.config.degrees)
     picked = [degrees[i] for i in np.unique(np.linspace(0, len(degrees) - 1, 5).round().astype(int))]

@@ -14,14 +14,17 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from ficgan.errors import InputError, UsageError
+from ficgan.lab.clouds.morphs import MorphModel, morphs_of_folder
 from ficgan.lab.stored import digest, files_digest
 from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.frame import FaceLandmarks, landmark_file_beside, read_landmarks
-from ficgan.pointcloud.methods import DEGREES
+from ficgan.pointcloud.files import FORMATS, read_cloud
+from ficgan.pointcloud.heads import made_head
+from ficgan.pointcloud.landmarks import FaceLandmarks, landmark_file_beside, read_landmarks
+from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, DEGREES
+from ficgan.pointcloud.projection import shaded
 from ficgan.yaml_settings import check, hint, override, read_tree
 
-METHODS = ("centroid-voxel", "uniform-noise", "tapering", "merge-2-faces", "smooth-knn", "pmp")
-"""The thesis' six anonymisers, in its order (§3.2.2)."""
+METHODS = tuple(CLOUD_ANONYMIZERS)
 
 
 class _Frozen(BaseModel):
@@ -59,9 +62,8 @@ class AttackConfig(_Frozen):
 class GeometryConfig(_Frozen):
     """What is measured on the clouds themselves, which the thesis leaves open."""
 
-    recognisers: tuple[Literal["depth", "normals", "fpfh", "icp"], ...] = ("depth", "normals", "fpfh")
-    """Attackers who compare shapes; none: distortion only. icp compares pair by pair: hours for hundreds."""
-    people: int = Field(0, ge=0)  # So many people are looked for among each other; 0: all
+    recognisers: tuple[Literal["depth", "normals", "fpfh"], ...] = ("depth", "normals", "fpfh")
+    """Attackers who compare shapes; none: distortion only."""
 
 
 class CloudStudyConfig(_Frozen):
@@ -201,11 +203,8 @@ class CloudSet:
         return tuple(sorted(named))
 
     def numbers(self, rows: Sequence[int]) -> NDArray[np.int64]:
-        """[N] number of the person of each row."""
-        return self.numbers_of([self.scans[row] for row in rows])
-
-    def numbers_of(self, scans: Sequence[Scan]) -> NDArray[np.int64]:
-        """[N] number of the person of each scan or photo."""
+        """[N] number of the person of each row; of the photos where there are no rows."""
+        scans = [self.scans[row] for row in rows] or self.photos
         return np.array([self.people.index(scan.person) for scan in scans], np.int64)
 
     @cached_property
@@ -228,20 +227,14 @@ class CloudSet:
         """A scan, in metres, and its landmarks in its frame."""
         scan = self.scans[row]
         if scan.path is not None:
-            from ficgan.pointcloud.files import read_cloud
-
             beside = landmark_file_beside(scan.path)
             return read_cloud(scan.path), None if beside is None else read_landmarks(beside)
         assert self.synthetic is not None
         seed = self.synthetic.seed * _SEEDS + scan.number
         calm = scan.expression == "neutral"
         if self.model is None:
-            from ficgan.pointcloud.heads import made_head
-
             head = made_head(seed, expression=0.0 if calm else 0.5, scan=0 if calm else 1, noise=0.0002)
             return head.cloud, FaceLandmarks.of_points(head.landmarks)
-        from ficgan.pointcloud.projection import shaded
-
         model = _model(self.model)
         # Probes show expressions that both sides of the face share, else whatever there is.
         even = [name for name in model.expressions if name != "neutral" and not name.startswith(("left", "right"))]
@@ -294,8 +287,6 @@ def people_of_names(names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _in_folder(folder: Path) -> tuple[Scan, ...]:
-    from ficgan.pointcloud.files import FORMATS
-
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}; name one with clouds")
     found = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix.lower() in FORMATS)
@@ -355,8 +346,6 @@ def _synthetic(
 ) -> tuple[tuple[Scan, ...], Path | None]:
     model, origin = None, ""
     if config.scans is not None:
-        from ficgan.lab.clouds.morphs import morphs_of_folder
-
         if folder is None:
             raise UsageError("morphs of scans need a folder for their model; run the study with an output folder")
         origin = digest([scan.digest for scan in _in_folder(config.scans)])
@@ -376,7 +365,5 @@ def _synthetic(
 
 
 @lru_cache(maxsize=1)
-def _model(path: Path) -> Any:
-    from ficgan.lab.clouds.morphs import MorphModel
-
+def _model(path: Path) -> MorphModel:
     return MorphModel.load(path)

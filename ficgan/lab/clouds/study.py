@@ -4,24 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan import __version__
 from ficgan.arrays import resize
 from ficgan.errors import InputError
 from ficgan.faces import DetectAt, FaceDetector, get_detector
 from ficgan.faces.alignment import ARCFACE_POINTS
+from ficgan.faces.models import find_model
+from ficgan.images import read_image
 from ficgan.lab.clouds.sets import CloudSet, CloudStudyConfig, open_clouds
-from ficgan.lab.clouds.treatments import INVERSES, drawn_as, inverse_key, sweep, take_back, time_alone
+from ficgan.lab.clouds.treatments import (
+    INVERSES,
+    Swept,
+    Treatment,
+    drawn_as,
+    inverse_key,
+    sweep,
+    take_back,
+    time_alone,
+)  # fmt: skip
 from ficgan.lab.metrics.geometry import detect_faces
 from ficgan.lab.metrics.perceptual import SqueezeNet, ssim
 from ficgan.lab.readers import Reader, get_readers
 from ficgan.lab.stored import Store, files_digest
-from ficgan.pointcloud.cloud import Cloud, merged
+from ficgan.pointcloud.cloud import Cloud, closest, merged, with_normals
+from ficgan.pointcloud.frame import Placed, canonical
+from ficgan.pointcloud.geometry import (
+    DESCRIPTIONS,
+    cloud_distances,
+    compare_descriptions,
+    curvature,
+    normal_error,
+)  # fmt: skip
+from ficgan.pointcloud.projection import project, shaded
+from ficgan.pointcloud.scan import prepare
 
 Image = NDArray[np.uint8]
 Record = NDArray[np.void]
@@ -63,16 +85,13 @@ class PictureJudges:
     @classmethod
     def open(cls, config: CloudStudyConfig) -> PictureJudges:
         """Those the configuration names; one that is not available here is a `UsageError`."""
-        from ficgan.faces.models import find_model
-
         readers = get_readers(config.recognisers)
         detector = get_detector(config.detector, threshold=config.confidence)
         once: Any = getattr(detector, "once", None)
-        quick = DetectAt(once() if once else detector, (config.look, config.look))
-        path = find_model("squeezenet*_features.onnx")
-        if path is None:
-            return cls(config, readers, quick)
-        return cls(config, readers, quick, SqueezeNet(path), str(files_digest(str(path))))
+        made = cls(config, readers, DetectAt(once() if once else detector, (config.look, config.look)))
+        if (path := find_model("squeezenet*_features.onnx")) is not None:
+            made.squeezenet, made.squeezenet_digest = SqueezeNet(path), str(files_digest(str(path)))
+        return made
 
     @property
     def key(self) -> list[Any]:
@@ -116,7 +135,11 @@ class PictureJudges:
         out["found"], out["box"], out["marks"] = seen.found, seen.boxes, seen.landmarks
         marks = np.where(seen.found[:, None, None], seen.landmarks, self.where_lost(stack[0], template))
         for reader in self.readers:
-            out[f"by {reader.name}"] = embedded(reader, stack, marks)
+            each: Any = getattr(reader.recognizer, "embed_each", None)
+            pairs = zip(stack, marks, strict=True)
+            out[f"by {reader.name}"] = (
+                each(stack, marks) if each else [reader.recognizer.embed(x, m[None])[0] for x, m in pairs]
+            )
         if clear is not None:
             out["ssim"] = _likeness(clear, stack, template)
         if self.squeezenet is not None:
@@ -138,15 +161,6 @@ class PictureJudges:
         return ((np.asarray(ARCFACE_POINTS) + 0.5) * side / 112 + corner - 0.5).astype(np.float32)
 
 
-def embedded(reader: Reader, images: NDArray[np.uint8], marks: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Embeddings [N,D] of images [N,H,W,3] at landmarks [N,5,2]."""
-    each: Any = getattr(reader.recognizer, "embed_each", None)
-    if each is not None:
-        found: NDArray[np.float32] = each(images, marks)
-        return found
-    return np.stack([reader.recognizer.embed(x, m[None])[0] for x, m in zip(images, marks, strict=True)])
-
-
 def _likeness(clear: tuple[Image, Record], images: NDArray[np.uint8], template: Template | None) -> NDArray[np.float64]:
     """[N] SSIM within the box of the clear projection; within the template's, else all of it, where it has none."""
     image, record = clear
@@ -159,68 +173,6 @@ def _likeness(clear: tuple[Image, Record], images: NDArray[np.uint8], template: 
     return ssim(np.broadcast_to(image[top:bottom, left:right], part.shape), part)
 
 
-@dataclass
-class ShapeJudges:
-    """Recognisers of shape, who know another scan of each, and distortion."""
-
-    names: Sequence[str]  # of `GEOMETRIC_RECOGNISERS`
-    enrolled: Callable[[], list[Cloud]]  # inner parts of the gallery, which icp compares clouds with
-    rows: int  # how many are enrolled
-    example: Callable[[], Cloud]  # from which the lengths of the records are taken
-
-    @cached_property
-    def dtype(self) -> np.dtype[np.void]:
-        from ficgan.pointcloud.geometry import GEOMETRIC_RECOGNISERS
-
-        fields: list[Any] = [("made", bool), *((name, np.float32) for name in DISTORTION)]
-        for name in self.names:
-            length = self.rows if name == "icp" else len(GEOMETRIC_RECOGNISERS[name]().describe(self.example()))
-            # Depths are millimetres, of which halves of a hundredth matter; shares and unit vectors need fewer digits.
-            kind = np.float32 if name in ("depth", "icp") else np.float16
-            fields += [(f"seen {name}", bool), (f"by {name}", kind, (length,))]
-        return np.dtype(fields)
-
-    def read(self, clouds: Sequence[Cloud | None], source: ClearShape | None = None, *, enrolled: bool) -> Record:
-        """What recognisers see in clouds (None: none was made), and how far these are from their source."""
-        from ficgan.pointcloud.geometry import GEOMETRIC_RECOGNISERS, IcpRecogniser
-
-        out: Record = np.zeros(len(clouds), self.dtype)
-        for name in DISTORTION:
-            out[name] = np.nan
-        for place, cloud in enumerate(clouds):
-            out["made"][place] = cloud is not None
-            if cloud is None:
-                continue
-            if source is not None:
-                for name, value in zip(DISTORTION, source.measure(cloud), strict=True):
-                    out[name][place] = value
-            for name in self.names:
-                if name == "icp" and enrolled:
-                    continue
-                try:
-                    if name == "icp":
-                        out["by icp"][place] = IcpRecogniser().compare(self.enrolled(), [cloud])[0]
-                    else:
-                        out[f"by {name}"][place] = GEOMETRIC_RECOGNISERS[name]().describe(cloud)
-                    out[f"seen {name}"][place] = True
-                except InputError:
-                    out[f"seen {name}"][place] = False
-        return out
-
-    @staticmethod
-    def compare(name: str, record: Record, gallery: Record) -> NDArray[np.float32]:
-        """[P,G] scores; a gallery cloud without an upper face is unlike everybody, and no part of the mean face."""
-        from ficgan.pointcloud.geometry import GEOMETRIC_RECOGNISERS
-
-        probes = record[f"by {name}"].astype(np.float32)
-        if name == "icp":
-            return np.asarray(probes)
-        seen = gallery[f"seen {name}"]
-        scores = np.full((len(record), len(gallery)), -1e9, np.float32)
-        scores[:, seen] = GEOMETRIC_RECOGNISERS[name]().compare(gallery[seen][f"by {name}"].astype(np.float32), probes)
-        return scores
-
-
 @dataclass(frozen=True)
 class ClearShape:
     """What anonymised clouds are measured against: a cloud with normals, and its mean curvature, computed once."""
@@ -230,29 +182,53 @@ class ClearShape:
 
     @classmethod
     def of(cls, cloud: Cloud) -> ClearShape:
-        from ficgan.pointcloud.geometry import curvature
-        from ficgan.pointcloud.registration import with_normals
-
         fitted = with_normals(cloud)
-        return cls(fitted, curvature(fitted).mean)
+        return cls(fitted, curvature(fitted)[0])
 
     def measure(self, cloud: Cloud) -> tuple[float, float, float]:
         """Chamfer distance in mm, normal error in degrees, curvature error in 1/m; NaN where there is no surface."""
-        from ficgan.pointcloud.cloud import nearest
-        from ficgan.pointcloud.geometry import chamfer, curvature, normal_error
-        from ficgan.pointcloud.registration import with_normals
-
-        apart = 1000 * chamfer(cloud, self.cloud)
+        apart = 1000 * cloud_distances(cloud, self.cloud).chamfer
         try:
             fitted = with_normals(cloud)
-            rows = nearest(self.cloud.points, cloud.points, 1)[1][:, 0]
-            bent = float(np.abs(curvature(fitted).mean - self.curvature[rows]).mean())
+            rows = closest(self.cloud.points, cloud.points)[1]
+            bent = float(np.abs(curvature(fitted)[0] - self.curvature[rows]).mean())
             return apart, normal_error(fitted, self.cloud), bent
         except InputError:  # all on one line
             return apart, float("nan"), float("nan")
 
 
-_STEPS = 3  # Raised where code that makes what is stored changes its results
+def read_shapes(dtype: np.dtype[np.void], clouds: Sequence[Cloud | None], source: ClearShape | None = None) -> Record:
+    """What recognisers of shape see in clouds (None: none was made), and how far these are from their source."""
+    out: Record = np.zeros(len(clouds), dtype)
+    for name in DISTORTION:
+        out[name] = np.nan
+    for place, cloud in enumerate(clouds):
+        out["made"][place] = cloud is not None
+        if cloud is None:
+            continue
+        if source is not None:
+            for name, value in zip(DISTORTION, source.measure(cloud), strict=True):
+                out[name][place] = value
+        for field in dtype.names or ():
+            if field.startswith("by "):
+                try:
+                    out[field][place] = DESCRIPTIONS[field[3:]](cloud)
+                    out[f"seen {field[3:]}"][place] = True
+                except InputError:  # it has no upper face
+                    continue
+    return out
+
+
+def compare_shapes(name: str, record: Record, gallery: Record) -> NDArray[np.float32]:
+    """[P,G] scores; a gallery cloud without an upper face is unlike everybody, and no part of the mean face."""
+    seen = gallery[f"seen {name}"]
+    scores = np.full((len(record), len(gallery)), -1e9, np.float32)
+    known, probes = (some[f"by {name}"].astype(np.float32) for some in (gallery[seen], record))
+    scores[:, seen] = compare_descriptions(known, probes)
+    return scores
+
+
+_STEPS = 4  # Raised where code that makes what is stored changes its results
 _KEPT = 4  # Prepared clouds that are remembered
 _PACKED = np.dtype([("made", bool), ("coloured", bool), ("points", np.float32, (3,)), ("colors", np.uint8, (3,))])
 
@@ -280,6 +256,7 @@ class CloudStudy:
     def __post_init__(self) -> None:
         self._remembered = lru_cache(_KEPT)(self._prepare)
         self._inner = lru_cache(None)(lambda row: self.prepared(row).inner)
+        self._clear_shape = lru_cache(1)(lambda row: ClearShape.of(self.prepared(row).inner))
 
     # -- clouds -------------------------------------------------------------------------------------------------------
 
@@ -291,13 +268,8 @@ class CloudStudy:
             raise InputError(f"{self.clouds.scans[row].name}: {error}") from None
 
     def _prepare(self, row: int) -> Parts:
-        from ficgan.pointcloud.frame import Placed
-        from ficgan.pointcloud.projection import shaded
-        from ficgan.pointcloud.scan import prepare, prepare_placed
-
         cloud, landmarks = self.clouds.load(row)
-        there = self.config.prepared
-        made = prepare_placed(Placed(cloud, np.eye(4), "given")) if there else prepare(cloud, landmarks)
+        made = prepare(Placed(cloud, np.eye(4), "given") if self.config.prepared else canonical(cloud, landmarks))
         inner, outer = made.inner, made.outer
         if self.config.shade == "before" and (inner.colors is None or (len(outer) and outer.colors is None)):
             whole = shaded(merged(inner, outer))
@@ -305,7 +277,7 @@ class CloudStudy:
         return Parts(inner, outer)
 
     def inner_parts(self, rows: Iterable[int]) -> list[Cloud]:
-        """Inner parts of scans, which are remembered: every probe is compared with all of the gallery."""
+        """Inner parts of scans, which are remembered: the same few are needed for every probe."""
         return [self._inner(row) for row in rows]
 
     @cached_property
@@ -325,20 +297,20 @@ class CloudStudy:
         target = self.target if method == "merge-2-faces" else None
         return {"seed": self.config.seed, "target": target, "name": self.clouds.scans[row].name}
 
-    def swept(self, row: int, method: str, degrees: Iterable[int]) -> list[tuple[int, Cloud | None]]:
-        """The inner part of a scan under one method at several degrees, ascending; None: the method made nothing."""
-        return list(sweep(method, degrees, self.prepared(row).inner, **self._drawing(row, method)))
+    def swept(self, row: int, method: str, degrees: Iterable[int]) -> Swept:
+        """The inner part of a scan under one method at several degrees."""
+        return sweep(method, degrees, self.prepared(row).inner, **self._drawing(row, method))
 
-    def treated(self, row: int, method: str, degrees: Sequence[int], attacker: str = "") -> list[Cloud | None]:
-        """The inner part of a scan under a method, and after its inverse where one is named."""
+    def treated(self, row: int, how: Treatment) -> list[Cloud | None]:
+        """The inner part of a scan after a treatment, at each of its degrees."""
 
         def make() -> list[Cloud | None]:
-            made = self.swept(row, method, degrees)
-            return [take_back(self, row, attacker, degree, cloud) if attacker else cloud for degree, cloud in made]
+            made = self.swept(row, how.method, how.degrees)
+            return [take_back(self, row, how.attacker, degree, x) if how.attacker else x for degree, x in made]
 
-        if not attacker or INVERSES[attacker].quick:
+        if not how.attacker or INVERSES[how.attacker].quick:
             return make()
-        key = ["recovered", *self.method_key(row, method, degrees), *inverse_key(self, row, attacker)]
+        key = ["recovered", *self.method_key(row, how)]
         length = len(self.prepared(row).inner)
         return [_unpacked(one) for one in self.kept(key, lambda: np.stack([_packed(one, length) for one in make()]))]
 
@@ -346,8 +318,6 @@ class CloudStudy:
 
     def picture(self, row: int, inner: Cloud | None = None, **drawn: Any) -> Image:
         """The projection of a scan: clear, or with another inner part."""
-        from ficgan.pointcloud.projection import project
-
         parts = self.prepared(row)
         return project(parts.whole if inner is None else merged(inner, parts.outer), **drawn)
 
@@ -360,7 +330,13 @@ class CloudStudy:
             return self.picture(row, outer.take(np.zeros(0, np.intp)))
         return np.full_like(self.picture(row), 255)
 
-    # -- records of projections ---------------------------------------------------------------------------------------
+    def read(self, row: int, images: Sequence[Image], made: NDArray[np.bool_]) -> Record:
+        """What is read in projections of a treated scan: a record [N]; not kept."""
+        record = self.judges.read(images, self.template, (self.picture(row), self.clear(row)))
+        record["made"] = made
+        return record
+
+    # -- records, which are kept --------------------------------------------------------------------------------------
 
     def clear(self, row: int) -> Record:
         """What is read in a scan's clear projection: a record [1]."""
@@ -374,9 +350,6 @@ class CloudStudy:
 
     def photo(self, index: int) -> Record:
         """What is read in a gallery photo: a record [1]; of the whole image where no face is found."""
-        from ficgan.faces import get_detector
-        from ficgan.images import read_image
-
         photo = self.clouds.photos[index]
 
         def read() -> Record:
@@ -395,81 +368,54 @@ class CloudStudy:
     def surroundings(self, row: int) -> Record:
         """What is read where the face is left out, and hair, neck and ears alone are drawn: a record [1]."""
         key = ["surroundings", self._template_key, *self._scan_key(row)]
-        made = np.ones(1, bool)
-        return self.kept(key, lambda: self.read(row, [self.picture_of(row, None, "", 0)], made))
+        return self.kept(key, lambda: self.read(row, [self.picture_of(row, None, "", 0)], np.ones(1, bool)))
 
-    def pictured(self, row: int, method: str, degrees: Sequence[int], attacker: str = "") -> Record:
-        """What is read in a scan's projections under a method, or after its inverse: a record [degrees]."""
+    def pictured(self, row: int, how: Treatment) -> Record:
+        """What is read in a scan's projections after a treatment: a record [degrees]."""
 
         def read() -> Record:
-            clouds = self.treated(row, method, degrees, attacker)
-            images = [self.picture_of(row, cloud, method, d) for d, cloud in zip(degrees, clouds, strict=True)]
+            clouds = self.treated(row, how)
+            pairs = zip(clouds, how.degrees, strict=True)
+            images = [self.picture_of(row, cloud, how.method, degree) for cloud, degree in pairs]
             return self.read(row, images, np.array([cloud is not None for cloud in clouds]))
 
-        key = [self._template_key, *self.method_key(row, method, degrees), *inverse_key(self, row, attacker)]
-        return self.kept(["pictured", *key], read)
-
-    def read(self, row: int, images: Sequence[Image], made: NDArray[np.bool_]) -> Record:
-        """What is read in projections of a treated scan: a record [N]; not kept."""
-        record = self.judges.read(images, self.template, (self.picture(row), self.clear(row)))
-        record["made"] = made
-        return record
+        return self.kept(["pictured", self._template_key, *self.method_key(row, how)], read)
 
     def seconds(self, row: int, method: str) -> NDArray[np.float64]:
         """[degrees of the study] time of each anonymisation alone."""
-        degrees = sorted(self.config.degrees)
+        degrees = tuple(sorted(self.config.degrees))
 
         def measure() -> NDArray[np.float64]:
             inner, drawing = self.prepared(row).inner, self._drawing(row, method)
             time_alone(method, degrees[0], inner, **drawing)  # what is imported on first use
             return np.array([time_alone(method, degree, inner, **drawing) for degree in degrees])
 
-        return self.kept(["seconds", *self.method_key(row, method, degrees)], measure)
-
-    # -- records of clouds --------------------------------------------------------------------------------------------
+        return self.kept(["seconds", *self.method_key(row, Treatment(method, degrees=degrees))], measure)
 
     @cached_property
-    def in_space(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Rows of the probes whose clouds are compared, and of the gallery: everybody, or the first so many people."""
-        clouds, geometry = self.clouds, self.config.geometry
-        if geometry is None:
-            return (), ()
-        named = list(dict.fromkeys(clouds.scans[row].person for row in clouds.probes))[: geometry.people or None]
-        people = set(named) if geometry.people else set(clouds.people)
-
-        def among(rows: Sequence[int]) -> tuple[int, ...]:
-            return tuple(row for row in rows if clouds.scans[row].person in people)
-
-        return among(clouds.probes), among(clouds.gallery)
-
-    @cached_property
-    def shapes(self) -> ShapeJudges:
+    def _shapes(self) -> np.dtype[np.void]:
+        """Of a record of clouds. Depths are millimetres; shares and unit vectors need fewer digits."""
         assert self.config.geometry is not None
-        gallery = self.in_space[1]
-        example = self.clouds.probes[0]
-        enrolled = partial(self.inner_parts, gallery)
-        return ShapeJudges(
-            self.config.geometry.recognisers, enrolled, len(gallery), lambda: self.prepared(example).inner
-        )
+        example = self.prepared(self.clouds.probes[0]).inner
+        fields: list[Any] = [("made", bool), *((name, np.float32) for name in DISTORTION)]
+        for name in self.config.geometry.recognisers:
+            kind = np.float32 if name == "depth" else np.float16
+            fields += [(f"seen {name}", bool), (f"by {name}", kind, (len(DESCRIPTIONS[name](example)),))]
+        return np.dtype(fields)
 
-    def shaped(self, row: int, method: str = "", degrees: Sequence[int] = (), attacker: str = "") -> Record:
-        """What is read in a scan's clouds, clear [1] or under a method [degrees]; distortion is a probe's."""
+    def shaped(self, row: int, how: Treatment | None = None) -> Record:
+        """What is read in a scan's clouds, clear [1] or after a treatment [degrees]; distortion is a probe's."""
+        assert self.config.geometry is not None
         enrolled = row in self.clouds.gallery
-        names = list(self.shapes.names)
-        pairs = [self.clouds.scans[other].digest for other in self.in_space[1]] if "icp" in names else None
 
         def read() -> Record:
-            if not method:
-                return self.shapes.read([self.prepared(row).inner], enrolled=enrolled)
-            source = None if enrolled or attacker else self._clear_shape(row)
-            return self.shapes.read(self.treated(row, method, degrees, attacker), source, enrolled=enrolled)
+            if how is None:
+                return read_shapes(self._shapes, [self.prepared(row).inner])
+            source = None if enrolled or how.attacker else self._clear_shape(row)
+            return read_shapes(self._shapes, self.treated(row, how), source)
 
-        of = self.method_key(row, method, degrees) if method else self._scan_key(row)
-        return self.kept(["space", names, pairs, enrolled, *of, *inverse_key(self, row, attacker)], read)
-
-    @cached_property
-    def _clear_shape(self) -> Callable[[int], ClearShape]:
-        return lru_cache(1)(lambda row: ClearShape.of(self.prepared(row).inner))
+        of = self._scan_key(row) if how is None else self.method_key(row, how)
+        return self.kept(["space", self.config.geometry.recognisers, enrolled, *of], read)
 
     # -- keys ---------------------------------------------------------------------------------------------------------
 
@@ -481,16 +427,15 @@ class CloudStudy:
         return None if self.template is None else self.template.key
 
     def _scan_key(self, row: int) -> list[Any]:
-        from ficgan import __version__
-
         config = self.config
         return [__version__, self.clouds.scans[row].digest, config.shade, config.prepared, *self.judges.key]
 
-    def method_key(self, row: int, method: str, degrees: Sequence[int]) -> list[Any]:
-        """JSON-ready; what the anonymised clouds of a scan depend on, and who reads them."""
-        target = self.clouds.target
-        mixed = self.clouds.scans[target].digest if method == "merge-2-faces" and target is not None else None
-        return [*self._scan_key(row), method, list(degrees), self.config.seed, self.clouds.scans[row].name, mixed]
+    def method_key(self, row: int, how: Treatment) -> list[Any]:
+        """JSON-ready; what the treated clouds of a scan depend on, and who reads them."""
+        target, scans = self.clouds.target, self.clouds.scans
+        mixed = scans[target].digest if how.method == "merge-2-faces" and target is not None else None
+        made = [how.method, list(how.degrees), self.config.seed, scans[row].name, mixed]
+        return [*self._scan_key(row), *made, *inverse_key(self, row, how.attacker)]
 
 
 def _packed(cloud: Cloud | None, length: int) -> NDArray[np.void]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from ficgan.lab.clouds.treatments import INVERSES, Guesses, inverses
 from ficgan.lab.metrics.geometry import box_iou, landmark_distance
 from ficgan.lab.metrics.intervals import Bootstrap, Sample
 from ficgan.lab.metrics.perceptual import frechet_distance, frechet_floor
-from ficgan.lab.metrics.privacy import auc, cmc, eer, leak, rank
+from ficgan.lab.metrics.privacy import auc, eer, leak, rank
 from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.report.tables import value_of
 from ficgan.lab.results import Figure, Results, Trial, Utility
 
 if TYPE_CHECKING:
@@ -59,29 +61,22 @@ def mu_utility(detected: float, likeness: float) -> float:
     return (detected + likeness) / 2
 
 
-def privacy(scores: Scores, bootstrap: Bootstrap) -> tuple[Figure, ...]:
-    """AUC, EER, leak, rank-1 and their mean of eq. 5.1, with and without failures as misses."""
+def privacy(scores: Scores, found: NDArray[np.bool_] | None, bootstrap: Bootstrap) -> tuple[Figure, ...]:
+    """AUC, EER, leak, rank-1 and their mean of eq. 5.1, with and without failures as misses.
+
+    `found` [P] is whether the detector found a face; None: none was looked for.
+    """
     area, first = auc(scores, bootstrap=bootstrap), rank(scores, 1, bootstrap=bootstrap)
     out = [area, eer(scores, bootstrap=bootstrap), leak(scores, bootstrap=bootstrap), first]
     if not scores.acquired.all():
         out.append(rank(scores, 1, failures=True, bootstrap=bootstrap))
-    if area.value is None or first.value is None:
-        return (*out, _none("mu-privacy", area.note or first.note))
-    low: float | None = None
-    high: float | None = None
-    if area.low is not None and area.high is not None and first.low is not None and first.high is not None:
-        low, high = mu_privacy(area.high, first.high), mu_privacy(area.low, first.low)
-    return (*out, Figure("mu-privacy", mu_privacy(area.value, first.value), low, high, first.n, first.unit))
-
-
-def trial(
-    scores: Scores, found: NDArray[np.bool_] | None, bootstrap: Bootstrap, *, where: dict[str, Any], control: str = ""
-) -> Trial:
-    """One attacker's figures and its CMC; `found` [P]: whether the detector found a face."""
-    figures = privacy(scores, bootstrap)
-    if found is not None:
-        figures += (Sample(scores.people, bootstrap, "clouds").share("failures to acquire", ~found),)
-    return Trial(**where, figures=figures, curves={"cmc": cmc(scores)}, control=control)
+    mean = Figure("mu-privacy", None, unit="clouds", note=area.note or first.note)
+    if area.value is not None and first.value is not None:
+        mean = Figure("mu-privacy", mu_privacy(area.value, first.value), n=first.n, unit=first.unit)
+        if area.low is not None and area.high is not None and first.low is not None and first.high is not None:
+            mean = replace(mean, low=mu_privacy(area.high, first.high), high=mu_privacy(area.low, first.low))
+    missed = () if found is None else (Sample(scores.people, bootstrap, "clouds").share("failures to acquire", ~found),)
+    return (*out, mean, *missed)
 
 
 def utility(clear: Record, made: Record, sample: Sample, iou: float, miss: float, *, name: str, method: str) -> Utility:
@@ -98,13 +93,13 @@ def utility(clear: Record, made: Record, sample: Sample, iou: float, miss: float
         detected, Figure("detection-drop", base - (detected.value or 0.0), n=count, unit="clouds"),
         sample.mean("box-iou", np.where(known, overlap, np.nan)),
         sample.median("landmark-distance", landmark_distances(clear, made, miss), f"{miss:g} px where no face is"),
-        ssim, _frechet(clear, made), sample.mean("seconds", seconds),
+        ssim, _frechet(clear, made, sample), sample.mean("seconds", seconds),
     ]  # fmt: skip
     if np.isfinite(seconds).any():
         timed = int(np.isfinite(seconds).sum())
         figures.append(Figure("seconds-sd", float(np.nanstd(seconds)), n=timed, unit="clouds"))
     if ssim.value is None or detected.value is None:
-        figures.append(_none("mu-utility", "there is no SSIM"))
+        figures.append(sample.none("mu-utility", "there is no SSIM"))
     else:
         figures.append(Figure("mu-utility", mu_utility(detected.value, ssim.value), n=count, unit="clouds"))
     return Utility(name, method, tuple(figures))
@@ -121,24 +116,15 @@ def landmark_distances(clear: Record, made: Record, miss: float) -> NDArray[np.f
     return np.where(clear["found"], np.where(made["found"], apart, miss), np.nan)
 
 
-def value_of(figures: Sequence[Figure], metric: str) -> float | None:
-    """Of that metric; None where there is none."""
-    return next((figure.value for figure in figures if figure.metric == metric), None)
-
-
-def _frechet(clear: Record, made: Record) -> Figure:
+def _frechet(clear: Record, made: Record, sample: Sample) -> Figure:
     name = "fd-squeezenet"
     if "features" not in (made.dtype.names or ()):
-        return _none(name, "squeezenet11_features.onnx is in none of the model folders ($FICGAN_MODELS)")
+        return sample.none(name, "squeezenet11_features.onnx is in none of the model folders ($FICGAN_MODELS)")
     if len(made) < 4:
-        return _none(name, f"{len(made)} projections are too few")
+        return sample.none(name, f"{len(made)} projections are too few")
     x, y = (np.asarray(record["features"], np.float64) for record in (clear, made))
     note = f"two halves of the clear projections are {frechet_floor(x):.3g} apart"
     return Figure(name, frechet_distance(x, y), n=len(made), unit="clouds", note=note)
-
-
-def _none(metric: str, why: str) -> Figure:
-    return Figure(metric, None, unit="clouds", note=why)
 
 
 Row = dict[str, Any]
@@ -337,99 +323,101 @@ def caveats(
     guesses: Guesses | None,
 ) -> list[str]:  # fmt: skip
     """Sentences that stand before every table, of records [P,degrees] by method, and clear ones [P], [G]."""
-    config, facts = study.config, next(iter(results.sets.values()))
+    config, facts, provenance = study.config, next(iter(results.sets.values())), results.provenance
     people, tried = facts["probe_people"], [INVERSES[name].says for name in inverses(config)]
-    out = []
-    if people < _FEW:
-        out.append(
-            f"{people} people are looked for among {facts['people']}: an AUC of so few is a smoke test of the "
-            "software; nothing follows from it for the world."
-        )
-    elif people < _THESIS_PEOPLE:
-        out.append(f"{people} people are looked for; the thesis had {_THESIS_PEOPLE}.")
-    if facts["kind"] == "made heads":
-        out.append(
-            "The people are made by formulas: figures show how the software behaves, not how well real faces hide."
-        )
-    if facts["kind"] == "morphs of scans":
-        out.append(
-            "The people are morphs of a few scans and vary only as these do: they are more alike, and alike in other "
-            "ways, than real people."
-        )
-    if facts["gallery_kind"] == "projections":
-        out.append(
-            "The gallery is the clear projection of another scan of each person, where the thesis has photos: drawing "
-            "is the same on both sides, which helps the attacker."
-        )
-    out.append(
-        "Clouds that have no colours are shaded from their normals before they are anonymised, and the shades move "
-        "with the points as a scanner's colours would; they know the clear surface." if config.shade == "before" else
-        "Clouds that have no colours are shaded from what is left of the surface after anonymisation."
-    )  # fmt: skip
-    out += _twins(study, clear, known) + _detection(study, made, clear, known)
-    out.append(
-        f"The judges ({', '.join(results.provenance['recognisers'])}; the thesis: ArcFace) and the detector "
-        f"({results.provenance['detector']}; the thesis: RetinaFace) had no part in any method."
-    )
-    if tried:
-        out.append(
-            f"Recognisers read what is there, and after {'; '.join(tried)}. Attackers know the degree, as who tries "
-            "all 35 does."
-        )
-    if study.parrots:
-        icp = config.geometry is not None and "icp" in config.geometry.recognisers
-        out.append(
-            f"Parrots enrol the gallery under the same method and degree, with noise of its own, at degrees "
-            f"{', '.join(map(str, config.costly_degrees))}{' (not icp)' if icp else ''}: between them a figure may be "
-            "too kind; the table of methods leaves those out."
-        )
-    else:
-        out.append("No parrot was tried: an attacker who enrols anonymised faces too may tell more.")
-    if guesses is None:
-        out.append("No attacker was trained.")
-    else:
-        out.append(
-            "The thesis' auto-encoder is tried on people it did not learn from, against the whole gallery; where it "
-            "does not help, another attacker still may."
-        )
-        if (count := guesses.record["people"]["tried on"]) < TRIED:
-            out.append(
-                f"It is tried on {count} people, too few for its luck to stand in a headline; its figures are among "
-                "those of every attacker."
-            )
-    out.append(
-        "The headline of a method at a degree is its strongest attacker's figure. What nobody here reversed may still "
-        "be reversed by another."
-    )
-    out += _about_clouds(results)
+    learnt_on = TRIED if guesses is None else guesses.record["people"]["tried on"]
+    shapes = any(t.recogniser.endswith(IN_SPACE) for t in results.trials)
+    who = ["recognisers of shape"] * shapes
+    who += ["inverses of methods"] * any(t.scenario == "inverse" for t in results.trials)
     timed = max(int(np.isfinite(record["seconds"]).any(axis=1).sum()) for record in made.values())
-    if timed:
-        others = results.provenance["jobs"] - 1
-        out.append(
-            f"Times are of one anonymisation alone on {_count(timed, 'cloud', 'clouds')}, beside "
-            f"{_count(others, 'other process', 'other processes')}, in the last run; they compare methods alone."
-        )
-    if "pmp" in config.methods and min(config.degrees) < 3:
-        out.append("The thesis leaves degrees 1 and 2 of pmp out, full of holes as they are; they are shown here.")
-    return out
-
-
-def _about_clouds(results: Results) -> list[str]:
-    main = next(iter(results.sets), "")
-    shapes = [t.set for t in results.trials if t.recogniser.endswith(IN_SPACE)]
-    who = ["recognisers of shape"] if main in shapes else []
-    who += ["inverses of methods"] if any(t.scenario == "inverse" for t in results.trials) else []
-    out = []
-    if who:
-        out.append(
+    costly = ", ".join(map(str, config.costly_degrees))
+    sentences: list[tuple[bool, str]] = [
+        (
+            people < _FEW,
+            f"{people} people are looked for among {facts['people']}: an AUC of so few is a smoke test of the "
+            "software; nothing follows from it for the world.",
+        ),
+        (_FEW <= people < _THESIS_PEOPLE, f"{people} people are looked for; the thesis had {_THESIS_PEOPLE}."),
+        (
+            facts["kind"] == "made heads",
+            "The people are made by formulas: figures show how the software behaves, not how well real faces hide.",
+        ),
+        (
+            facts["kind"] == "morphs of scans",
+            "The people are morphs of a few scans and vary only as these do: they are more alike, and alike in other "
+            "ways, than real people.",
+        ),
+        (
+            facts["gallery_kind"] == "projections",
+            "The gallery is the clear projection of another scan of each person, where the thesis has photos: drawing "
+            "is the same on both sides, which helps the attacker.",
+        ),
+        (
+            config.shade == "before",
+            "Clouds that have no colours are shaded from their normals before they are anonymised, and the shades move "
+            "with the points as a scanner's colours would; they know the clear surface.",
+        ),
+        (
+            config.shade == "after",
+            "Clouds that have no colours are shaded from what is left of the surface after anonymisation.",
+        ),
+        *((True, line) for line in _twins(study, clear, known) + _detection(study, made, clear, known)),
+        (
+            True,
+            f"The judges ({', '.join(provenance['recognisers'])}; the thesis: ArcFace) and the detector "
+            f"({provenance['detector']}; the thesis: RetinaFace) had no part in any method.",
+        ),
+        (
+            bool(tried),
+            f"Recognisers read what is there, and after {'; '.join(tried)}. Attackers know the degree, as who tries "
+            "all 35 does.",
+        ),
+        (
+            bool(study.parrots),
+            f"Parrots enrol the gallery under the same method and degree, with noise of its own, at degrees {costly}: "
+            "between them a figure may be too kind; the table of methods leaves those out.",
+        ),
+        (
+            not study.parrots,
+            "No parrot was tried: an attacker who enrols anonymised faces too may tell more.",
+        ),
+        (guesses is None, "No attacker was trained."),
+        (
+            guesses is not None,
+            "The thesis' auto-encoder is tried on people it did not learn from, against the whole gallery; where it "
+            "does not help, another attacker still may.",
+        ),
+        (
+            learnt_on < TRIED,
+            f"It is tried on {learnt_on} people, too few for its luck to stand in a headline; its figures are among "
+            "those of every attacker.",
+        ),
+        (
+            True,
+            "The headline of a method at a degree is its strongest attacker's figure. What nobody here reversed may "
+            "still be reversed by another.",
+        ),
+        (
+            bool(who),
             f"The cloud itself is attacked by {' and '.join(who)}, some of them at some degrees only; that stands "
-            "apart (“cloud”), for whoever gives clouds away. All others are of projections, as in the thesis."
-        )
-    if not shapes:
-        out.append("No recogniser of shape attacks: what a cloud tells besides its picture is not measured here.")
-    elif main not in shapes:
-        out.append("Recognisers of shape know fewer people than the others: their figures are no part of any headline.")
-    return out
+            "apart (“cloud”), for whoever gives clouds away. All others are of projections, as in the thesis.",
+        ),
+        (
+            not shapes,
+            "No recogniser of shape attacks: what a cloud tells besides its picture is not measured here.",
+        ),
+        (
+            timed > 0,
+            f"Times are of one anonymisation alone on {_count(timed, 'cloud', 'clouds')}, beside "
+            f"{_count(provenance['jobs'] - 1, 'other process', 'other processes')}, in the last run; they compare "
+            "methods alone.",
+        ),
+        (
+            "pmp" in config.methods and min(config.degrees) < 3,
+            "The thesis leaves degrees 1 and 2 of pmp out, full of holes as they are; they are shown here.",
+        ),
+    ]
+    return [sentence for holds, sentence in sentences if holds]
 
 
 def _count(number: int, single: str, many: str) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,22 +14,43 @@ from numpy.typing import NDArray
 from ficgan.arrays import resize
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.clouds.sets import AttackConfig, CloudStudyConfig
-from ficgan.pointcloud.cloud import Cloud, merged
+from ficgan.pointcloud import attack
+from ficgan.pointcloud.cloud import Cloud, merged, rounded_colors, search
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, CloudAnonymizer, Drawn
+from ficgan.pointcloud.projection import views
 
 if TYPE_CHECKING:
     from ficgan.lab.attacks import Pairs
     from ficgan.lab.clouds.study import CloudStudy, Record
 
 Images = NDArray[np.uint8]
-Swept = Iterator[tuple[int, Cloud | None]]
+Swept = list[tuple[int, Cloud | None]]
+"""Degree, ascending, and anonymised cloud; None where the method cannot work."""
+
+
+@dataclass(frozen=True)
+class Treatment:
+    """What is done to a face at some degrees; nothing without a method."""
+
+    method: str = ""
+    attacker: str = ""  # who takes it back, of `INVERSES`; "": nobody
+    degrees: tuple[int, ...] = ()
+
+
+def treatments(config: CloudStudyConfig, *, gallery: bool = False, costly: bool = False) -> list[Treatment]:
+    """All of a study: of probes, or of a gallery that is treated as they are; `costly`: at its costly degrees alone."""
+    found = []
+    for method in config.methods:
+        for attacker in ("", *inverses(config, method, alike=gallery)):
+            few = costly or (attacker and not INVERSES[attacker].quick)
+            found.append(Treatment(method, attacker, tuple(config.costly_degrees if few else sorted(config.degrees))))
+    return found
+
 
 # -- the methods ------------------------------------------------------------------------------------------------------
 
 
 def anonymiser(method: str, degree: int, *, seed: int = 0, target: Cloud | None = None) -> CloudAnonymizer:
-    import ficgan.pointcloud.methods  # noqa: F401  # fills the registry
-
     made = CLOUD_ANONYMIZERS[method].of_degree(degree, seed=seed)
     return made if target is None else made.with_target(target)
 
@@ -42,57 +63,39 @@ def drawn_as(method: str, degree: int) -> Drawn:
 def sweep(
     method: str, degrees: Iterable[int], cloud: Cloud, *, seed: int = 0, target: Cloud | None = None, name: str = ""
 ) -> Swept:
-    """(degree, anonymised cloud), ascending; None where the method cannot work. Shared work is done once."""
+    """A cloud under one method at several degrees; neighbours and registrations are looked for once."""
     made = {degree: anonymiser(method, degree, seed=seed, target=target) for degree in sorted(degrees)}
-    shared = {"smooth-knn": _smoothed, "merge-2-faces": _merged}.get(method)
-    try:
-        if shared is not None:
-            yield from shared(made, cloud)
-            return
-    except InputError:
-        yield from ((degree, None) for degree in made)
-        return
-    for degree, method_there in made.items():
+    if method == "smooth-knn":
+        return _smoothed({degree: smoother.settings()["k"] for degree, smoother in made.items()}, cloud)
+    found: Swept = []
+    for degree, anonymise in made.items():
         try:
-            yield degree, method_there(cloud, name=name)
+            found.append((degree, anonymise(cloud, name=name)))
         except InputError:
-            yield degree, None
+            found.append((degree, None))
+    return found
 
 
-def _smoothed(made: dict[int, CloudAnonymizer], cloud: Cloud) -> Swept:
-    from ficgan.pointcloud.cloud import nearest, rounded_colors
-
-    sizes: dict[int, int] = {degree: method.settings()["k"] for degree, method in made.items()}
-    most = max((k for k in sizes.values() if k <= len(cloud)), default=0)
-    # About their middle, where sums of many lose fewer digits.
-    centre = np.zeros(3) if not len(cloud) else cloud.points.mean(axis=0)
-    values = cloud.points - centre
-    if cloud.colors is not None:
-        values = np.hstack([values, cloud.colors])
-    rows: NDArray[np.intp] = nearest(cloud.points, cloud.points, most)[1] if most else np.zeros((0, 0), np.intp)
-    sums, begin = np.zeros_like(values), 0
+def _smoothed(sizes: dict[int, int], cloud: Cloud) -> Swept:
+    known = np.array([k for k in sizes.values() if k <= len(cloud)], int)
+    if not len(known):
+        return [(degree, None) for degree in sizes]
+    centre = cloud.points.mean(axis=0)  # about which sums of many lose fewer digits
+    values = cloud.points - centre if cloud.colors is None else np.hstack([cloud.points - centre, cloud.colors])
+    rows = search(cloud.points, cloud.points, int(known.max()))[1]
+    means = {k: np.empty_like(values) for k in known.tolist()}
+    for column, channel in enumerate(values.T):
+        sums = np.cumsum(channel[rows], axis=1)
+        for k, mean in means.items():
+            mean[:, column] = sums[:, k - 1] / k
+    found: Swept = []
     for degree, k in sizes.items():
-        if k > most:
-            yield degree, None
+        if k not in means:
+            found.append((degree, None))
             continue
-        for column in range(begin, k):
-            sums += values[rows[:, column]]
-        begin = k
-        colors = None if cloud.colors is None else rounded_colors(sums[:, 3:] / k)
-        yield degree, cloud.with_points(sums[:, :3] / k + centre, colors)
-
-
-def _merged(made: dict[int, CloudAnonymizer], cloud: Cloud) -> Swept:
-    from ficgan.pointcloud.cloud import rounded_colors
-
-    there = replace(next(iter(made.values())), weight=1.0)(cloud)  # type: ignore[call-arg]
-    for degree, method in made.items():
-        weight: float = method.settings()["weight"]
-        points = (1 - weight) * cloud.points + weight * there.points
-        if cloud.colors is None or there.colors is None:
-            yield degree, Cloud(points)
-        else:
-            yield degree, cloud.with_points(points, rounded_colors((1 - weight) * cloud.colors + weight * there.colors))
+        colors = None if cloud.colors is None else rounded_colors(means[k][:, 3:])
+        found.append((degree, cloud.with_points(means[k][:, :3] + centre, colors)))
+    return found
 
 
 def time_alone(
@@ -113,6 +116,19 @@ def time_alone(
 
 _FLOOR = 0.02  # Factors of tapering below which a point is not brought back: it would fly away with its rounding
 _OTHERS = 8  # People whose faces tell the attacker who guesses r what a face is like
+_Undo = Callable[["CloudStudy", int, Any, Cloud], Cloud]
+"""Study, row, anonymiser, and what it made → what an attacker makes of it; points that do not come back stay."""
+
+
+def _untapered_by_guess(study: CloudStudy, row: int, made: Any, cloud: Cloud) -> Cloud:
+    r = attack.guess_taper(cloud, background=study.inner_parts(_others(study, row)))
+    return attack.untaper(cloud, r, floor=_FLOOR).cloud
+
+
+def _unmerged(study: CloudStudy, row: int, made: Any, cloud: Cloud) -> Cloud:
+    # Who has the target finds how it was laid to a fraction of a millimetre: here the attacker is told.
+    laid = made.registered(study.prepared(row).inner).transform
+    return attack.unmerge(cloud, made.weight, made.target, laid).cloud
 
 
 @dataclass(frozen=True)
@@ -121,20 +137,30 @@ class Inverse:
 
     method: str  # that is taken back
     says: str  # what is done, for the report
+    undo: _Undo
     exact: bool = False  # it gives the face back, wherever that is possible
     quick: bool = False  # tried at every degree; else at the costly ones
     alike: bool = False  # what comes back bears the method's traces: a gallery is treated alike where it can be
 
 
 INVERSES: dict[str, Inverse] = {
-    "untaper": Inverse("tapering", "the inverse of tapering", exact=True, quick=True),
-    "guess_taper": Inverse("tapering", "the same with r guessed from the cloud", quick=True),
+    "untaper": Inverse(
+        "tapering", "the inverse of tapering",
+        lambda study, row, made, cloud: attack.untaper(cloud, made.r, floor=_FLOOR).cloud, exact=True, quick=True,
+    ),
+    "guess_taper": Inverse("tapering", "the same with r guessed from the cloud", _untapered_by_guess, quick=True),
     "unmerge": Inverse(
         "merge-2-faces", "that of merge-2-faces, by whoever has the target's scan and knows how it was laid",
-        exact=True, quick=True,
+        _unmerged, exact=True, quick=True,
     ),
-    "unsmooth": Inverse("smooth-knn", "SmoothKNN's means undone step by step"),
-    "denoise": Inverse("uniform-noise", "noise averaged over neighbours", alike=True),
+    "unsmooth": Inverse(
+        "smooth-knn", "SmoothKNN's means undone step by step",
+        lambda study, row, made, cloud: attack.unsmooth(cloud, made.k),
+    ),
+    "denoise": Inverse(
+        "uniform-noise", "noise averaged over neighbours",
+        lambda study, row, made, cloud: attack.denoise(cloud, made.b), alike=True,
+    ),
 }  # fmt: skip
 """Attacker → what it does."""
 
@@ -145,29 +171,13 @@ def inverses(config: CloudStudyConfig, method: str = "", *, alike: bool = False)
     return [n for n, i in INVERSES.items() if config.inverses and i.method in methods and (i.alike or not alike)]
 
 
-def inverse_degrees(config: CloudStudyConfig, attacker: str) -> list[int]:
-    return sorted(config.degrees) if INVERSES[attacker].quick else config.costly_degrees
-
-
 def take_back(study: CloudStudy, row: int, attacker: str, degree: int, cloud: Cloud | None) -> Cloud | None:
-    """What an attacker makes of an anonymised cloud; points that do not come back stay where they are."""
-    from ficgan.pointcloud import attack
-
+    """What an attacker makes of an anonymised cloud."""
     if cloud is None:
         return None
-    target = study.target if attacker == "unmerge" else None
-    method: Any = anonymiser(INVERSES[attacker].method, degree, target=target)
-    if attacker == "unsmooth":
-        return attack.unsmooth(cloud, method.k)
-    if attacker == "denoise":
-        return attack.denoise(cloud, method.b)
-    if target is not None:
-        # Who has the target finds how it was laid to a fraction of a millimetre: here the attacker is told.
-        laid = method.registered(study.prepared(row).inner).transform
-        return attack.unmerge(cloud, method.weight, target, laid).cloud
-    guessed = attacker == "guess_taper"
-    r = attack.guess_taper(cloud, background=study.inner_parts(_others(study, row))) if guessed else method.r
-    return attack.untaper(cloud, r, floor=_FLOOR).cloud
+    inverse = INVERSES[attacker]
+    made = anonymiser(inverse.method, degree, target=study.target if inverse.method == "merge-2-faces" else None)
+    return inverse.undo(study, row, made, cloud)
 
 
 def inverse_key(study: CloudStudy, row: int, attacker: str) -> list[object]:
@@ -228,7 +238,7 @@ def lessons(study: CloudStudy, row: int) -> Images:
                     out.append(_views(merged(made, parts.outer), settings, **drawn_as(method, degree)))
         return np.stack(out)
 
-    every = [study.method_key(row, method, degrees) for method in methods]
+    every = [study.method_key(row, Treatment(method, degrees=degrees)) for method in methods]
     return study.kept(["lessons", every, settings.views, settings.size, settings.window], draw)
 
 
@@ -264,15 +274,15 @@ def train_and_guess(study: CloudStudy, out: Path, say: Callable[[str], None]) ->
     record = {
         **{k: v for k, v in trained.record.items() if k != "plan"}, **trained.settings(),
         "people": {"learnt from or watched on": len(learnt), "tried on": len(tried)},
-        "views": settings.views, "degrees": degrees, "methods": methods,
+        "views": settings.views, "degrees": list(degrees), "methods": methods,
     }  # fmt: skip
     return Guesses(probes, {key: np.concatenate(some) for key, some in records.items()}, record)
 
 
-def _settings(study: CloudStudy) -> tuple[AttackConfig, list[str], list[int]]:
+def _settings(study: CloudStudy) -> tuple[AttackConfig, list[str], tuple[int, ...]]:
     settings, config = study.config.attack, study.config
     assert settings is not None
-    return settings, list(settings.methods or config.methods), sorted(set(settings.degrees) & set(config.degrees))
+    return settings, list(settings.methods or config.methods), tuple(sorted({*settings.degrees} & {*config.degrees}))
 
 
 def _pairs(study: CloudStudy) -> Pairs:
@@ -293,8 +303,6 @@ def _pairs(study: CloudStudy) -> Pairs:
 
 
 def _views(cloud: Cloud, settings: AttackConfig, **drawn: Any) -> Images:
-    from ficgan.pointcloud.projection import views
-
     angles = np.linspace(-_WIDEST, _WIDEST, settings.views) if settings.views > 1 else [0.0]
     return _windows(np.stack(views(cloud, angles, **drawn)), settings)
 

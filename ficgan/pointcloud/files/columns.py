@@ -9,6 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, BinaryIO
 
@@ -76,6 +77,11 @@ class Fields:
             notes.append(f"{int(bad.sum()):,} of {len(bad):,} normals have no direction, so the normals were left out")
             return cloud
         return Cloud(cloud.points, cloud.colors, normals if np.abs(length - 1).max() < 1e-6 else normals / length)
+
+
+def stacked(columns: Columns, names: tuple[str, ...]) -> NDArray[np.generic] | None:
+    """Columns [N] of these names side by side, [N,len(names)]; None where one is missing."""
+    return np.stack([columns[name] for name in names], axis=1) if set(names) <= set(columns) else None
 
 
 def known_points(points: NDArray[np.generic], notes: list[str]) -> NDArray[np.bool_]:
@@ -268,14 +274,8 @@ def write_table(
     write_rows(file, columns, separator=separator)
 
 
-def write_csv(file: BinaryIO, cloud: Cloud, binary: bool, unit: str = "m") -> None:
-    """Write a table separated by commas."""
-    write_table(file, cloud, binary, unit, start="{names}\n", separator=",")
-
-
-def write_pts(file: BinaryIO, cloud: Cloud, binary: bool, unit: str = "m") -> None:
-    """Write a table that begins with the number of points."""
-    write_table(file, cloud, binary, unit, start="{count}\n")
+write_csv = partial(write_table, start="{names}\n", separator=",")
+write_pts = partial(write_table, start="{count}\n")
 
 
 # NumPy's files.

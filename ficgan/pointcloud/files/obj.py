@@ -10,9 +10,11 @@ from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.ndimage import map_coordinates
 
 from ficgan.errors import InputError
-from ficgan.pointcloud.cloud import Cloud
+from ficgan.images import read_image
+from ficgan.pointcloud.cloud import Cloud, closest
 from ficgan.pointcloud.files.columns import (
     UNIT_NAMES,
     Fields,
@@ -37,21 +39,40 @@ Floats = NDArray[np.float64]
 
 @dataclass
 class _Lines:
-    v: list[bytes]
-    vt: list[bytes]
-    vn: list[bytes]
-    f: list[bytes]
+    """The arguments of the lines that count, by their first word, and what faces refer to."""
+
+    v: list[bytes] = field(default_factory=list)
+    vt: list[bytes] = field(default_factory=list)
+    vn: list[bytes] = field(default_factory=list)
+    f: list[bytes] = field(default_factory=list)
     above: list[tuple[int, int, int]] = field(default_factory=list)
     """Of each face: positions, textures and normals above it, from which negative indices count."""
     material: list[int] = field(default_factory=list)  # of each face: place in `used`; −1: none
     used: dict[str, int] = field(default_factory=dict)
     libraries: list[str] = field(default_factory=list)
 
+    @classmethod
+    def of(cls, text: bytes) -> _Lines:
+        out, current = cls(), -1
+        plain = {b"v": out.v.append, b"vt": out.vt.append, b"vn": out.vn.append}
+        for word, rest in _LINE.findall(text):
+            if word in plain:
+                plain[word](rest)
+            elif word == b"f":
+                out.f.append(rest)
+                out.material.append(current)
+                out.above.append((len(out.v), len(out.vt), len(out.vn)))
+            elif word == b"usemtl":
+                current = out.used.setdefault(rest.strip().decode("utf-8", "replace"), len(out.used))
+            else:
+                out.libraries.append(rest.strip().decode("utf-8", "replace"))
+        return out
+
 
 def read(data: bytes, path: Path, notes: list[str]) -> Fields:
     """All vertices of an OBJ file in order; at a seam the first normal and texture place count."""
     text = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\\\n", b" ")
-    lines = _sorted(text)
+    lines = _Lines.of(text)
     need_all(len(lines.v))
     values = _table(text, b"v", lines.v)
     if values.shape[1] not in (3, 4, 6, 7):
@@ -64,34 +85,12 @@ def read(data: bytes, path: Path, notes: list[str]) -> Fields:
         places = _table(text, b"vt", [b" ".join(line.split()[:2]) for line in lines.vt], 2)
         colors = _material_colors(lines, path.parent, notes, first, places, points)
     notes += faces_note(len(lines.f))
-    if not lines.vn:
-        return Fields(points, colors)
-    normals = _table(text, b"vn", lines.vn)
-    if normals.shape[1] != 3:
+    normals = _table(text, b"vn", lines.vn) if lines.vn else None
+    if normals is not None and normals.shape[1] != 3:
         raise InputError(f"its normals have {normals.shape[1]} numbers instead of 3")
-    if first is None:
-        return Fields(points, colors, normals if len(normals) == len(points) else None)
-    return Fields(points, colors, normals[first[:, 1]] if (first[:, 1] >= 0).all() else None)
-
-
-def _sorted(text: bytes) -> _Lines:
-    found = _LINE.findall(text)
-    v, vt, vn, f = ([rest for word, rest in found if word == wanted] for wanted in (b"v", b"vt", b"vn", b"f"))
-    out = _Lines(v, vt, vn, f)
-    if not out.f:
-        return out
-    above, current = {b"v": 0, b"vt": 0, b"vn": 0}, -1
-    for word, rest in found:
-        if word == b"f":
-            out.material.append(current)
-            out.above.append((above[b"v"], above[b"vt"], above[b"vn"]))
-        elif word in above:
-            above[word] += 1
-        elif word == b"usemtl":
-            current = out.used.setdefault(rest.strip().decode("utf-8", "replace"), len(out.used))
-        else:
-            out.libraries.append(rest.strip().decode("utf-8", "replace"))
-    return out
+    if normals is not None and first is not None:
+        normals = normals[first[:, 1]] if (first[:, 1] >= 0).all() else None
+    return Fields(points, colors, None if normals is None or len(normals) != len(points) else normals)
 
 
 def _table(text: bytes, word: bytes, lines: list[bytes], width: int = 0) -> Floats:
@@ -140,32 +139,26 @@ def _material_colors(
     known = _materials(lines.libraries, folder, notes)
     out, coloured = np.zeros((len(points), 3), np.uint8), np.zeros(len(points), bool)
     for name, index in lines.used.items():
+        rows = np.flatnonzero(first[:, 2] == index)
         material = known.get(name)
         if material is None:
             if known:
                 notes.append(f"its material {name!r} is in no library that was found, so colours were left out")
                 return None
-            continue
-        rows = np.flatnonzero(first[:, 2] == index)
-        if material.texture:
+        elif material.texture:
             rows = rows[first[rows, 0] >= 0]
             picture = _texture(folder, material.texture, notes)
             if picture is None:
                 return None
-            out[rows] = bilinear(picture, places[first[rows, 0], :2])
+            out[rows], coloured[rows] = bilinear(picture, places[first[rows, 0], :2]), True
         elif material.plain is not None:
-            out[rows] = np.rint(np.clip(material.plain, 0, 1) * np.float64(255)).astype(np.uint8)
-        else:
-            continue
-        coloured[rows] = True
+            out[rows], coloured[rows] = np.rint(np.clip(material.plain, 0, 1) * np.float64(255)).astype(np.uint8), True
     if not coloured.any():
         return None
-    if not coloured.all():
-        bare = np.flatnonzero(~coloured)
+    bare = np.flatnonzero(~coloured)
+    if len(bare):
         notes.append(f"{len(bare):,} of {len(points):,} vertices have no colour and took that of the nearest with one")
         if np.isfinite(points).all():  # else the cloud is refused anyway
-            from ficgan.pointcloud.cloud import closest
-
             out[bare] = out[coloured][closest(points[coloured], points[bare])[1]]
     return out
 
@@ -211,8 +204,6 @@ def _plain(text: str) -> tuple[float, float, float] | None:
 
 
 def _texture(folder: Path, name: str, notes: list[str]) -> NDArray[np.uint8] | None:
-    from ficgan.images import read_image
-
     path = _found(folder, name)
     if path is None:
         notes.append(f"its texture {name!r} is not there, so colours were left out; put it beside the file")
@@ -238,8 +229,6 @@ def _found(folder: Path, name: str) -> Path | None:
 
 def bilinear(picture: NDArray[np.uint8], places: Floats) -> NDArray[np.uint8]:
     """Colours [M,3] of a picture [H,W,3] at places [M,2] (u right, v up, 0…1); outside the picture repeats."""
-    from scipy.ndimage import map_coordinates
-
     if not np.isfinite(places).all():
         raise InputError("some places in its texture (vt) are not finite")
     u, v = np.where((places >= 0) & (places <= 1), places, places - np.floor(places)).T

@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +22,7 @@ from ficgan.pointcloud.files.columns import (
     need_all,
     row_bytes,
     shown,
+    stacked,
     table,
     write_rows,
 )  # fmt: skip
@@ -35,50 +35,47 @@ _LONGEST_COPY = 264  # bytes that three bytes of LZF can ask for
 _NAN = np.array(np.nan, np.float32).view(np.uint32)
 
 
-@dataclass(frozen=True)
-class _Header:
-    names: tuple[str, ...]
-    kinds: tuple[str, ...]
-    counts: tuple[int, ...]
-    points: int
-    data: str
-    end: int
-    lines: int
+class _Field(NamedTuple):
+    name: str
+    kind: str
+    numbers: int  # in a point
 
-    @property
-    def row(self) -> np.dtype[np.void]:
-        parts = zip(self.kinds, self.counts, strict=True)
-        return np.dtype([(f"f{index}", "<" + kind, (count,)) for index, (kind, count) in enumerate(parts)])
+
+class _Header(NamedTuple):
+    fields: list[_Field]
+    points: int
+    form: str  # of the data
+    end: int  # byte at which the data begin
+    lines: int
 
 
 def read(data: bytes, path: Path, notes: list[str]) -> Fields:
     """The points of a PCD file that have coordinates; InputError for a damaged header, or fewer points than it says."""
     header = _header(data)
-    missing = [axis for axis in "xyz" if axis not in header.names]
+    missing = [axis for axis in "xyz" if axis not in {field.name for field in header.fields}]
     if missing:
         raise InputError(f"its points have no field {' and no '.join(missing)}")
     need_all(header.points)
-    arrays = {"ascii": _ascii, "binary": _binary, "binary_compressed": _compressed}[header.data](data, header)
-    # Fields [N,count]; of a name that comes twice the first counts.
-    columns: Columns = dict(reversed(list(zip(header.names, arrays, strict=True))))
-    points = np.stack([columns[axis][:, 0] for axis in "xyz"], axis=1)
+    arrays = {"ascii": _ascii, "binary": _binary, "binary_compressed": _compressed}[header.form](data, header)
+    # Of a name that comes twice the first counts, and of a field of many numbers the first.
+    columns: Columns = {}
+    for field, array in zip(header.fields, arrays, strict=True):
+        columns.setdefault(field.name, array[:, 0])
+    points = stacked(columns, ("x", "y", "z"))
+    assert points is not None
     known = known_points(points, notes)  # here already: the colours of the others are anything
     columns = {name: column[known] for name, column in columns.items()}
-    normals = [f"normal_{axis}" for axis in "xyz"]
-    return Fields(
-        points[known],
-        _colors(columns, notes),
-        np.stack([columns[name][:, 0] for name in normals], axis=1) if set(normals) <= set(columns) else None,
-    )
+    normals = stacked(columns, ("normal_x", "normal_y", "normal_z"))
+    return Fields(points[known], _colors(columns, notes), normals)
 
 
 def _colors(columns: Columns, notes: list[str]) -> NDArray[np.uint8] | None:
-    if {"r", "g", "b"} <= set(columns):
-        return eight_bit(np.stack([columns[name][:, 0] for name in "rgb"], axis=1))
+    if (colors := stacked(columns, ("r", "g", "b"))) is not None:
+        return eight_bit(colors)
     packed = columns.get("rgb", columns.get("rgba"))
     if packed is None or packed.dtype.itemsize != 4:
         return None
-    bits = np.ascontiguousarray(packed[:, 0]).view(np.uint32)
+    bits = np.ascontiguousarray(packed).view(np.uint32)
     if packed.dtype == np.float32 and (bits == _NAN).all():  # what text makes of colours whose alpha is full
         notes.append("its colours are written as 'nan', so they were left out")
         return None
@@ -100,49 +97,42 @@ def _header(data: bytes) -> _Header:
         if words[0] not in _KEYS and words[0] != b"DATA":
             raise InputError(f"line {number} of its header begins with {shown(words[0])}, which PCD does not know")
         entries[words[0]] = words[1:]
-    names = tuple(word.decode("latin-1").lower() for word in entries.get(b"FIELDS", entries.get(b"COLUMNS", [])))
-
-    def each(key: bytes, default: list[bytes] | None = None) -> list[bytes]:
-        words = entries.get(key, default or [])
-        if len(words) != len(names):
+    names = [word.decode("latin-1").lower() for word in entries.get(b"FIELDS", entries.get(b"COLUMNS", []))]
+    entries.setdefault(b"COUNT", [b"1"] * len(names))
+    for key in (b"SIZE", b"TYPE", b"COUNT"):
+        if len(given := entries.get(key, [])) != len(names):
             raise InputError(
-                f"its header names {len(names)} FIELDS and gives {len(words)} of {key.decode()}; it is damaged"
+                f"its header names {len(names)} FIELDS and gives {len(given)} of {key.decode()}; it is damaged"
             )
-        return words
-
-    def number_of(key: bytes) -> int:
-        words = entries.get(key, [])
-        if len(words) != 1:
-            raise InputError(f"its header has no {key.decode()}; it is damaged")
-        return count_of(words[0], key.decode())
-
-    sizes, types = each(b"SIZE"), each(b"TYPE")
-    counts = tuple(count_of(word, "a COUNT") for word in each(b"COUNT", [b"1"] * len(names)))
+    fields = []
+    for name, *rest, count in zip(names, entries[b"TYPE"], entries[b"SIZE"], entries[b"COUNT"], strict=True):
+        if (kind := b"".join(rest).decode("latin-1")) not in _KINDS:
+            raise InputError(f"field {name!r} is of the unknown kind {kind!r}; known are {', '.join(_KINDS)}")
+        fields.append(_Field(name, _KINDS[kind], count_of(count, "a COUNT")))
+    counts = [field.numbers for field in fields]
     if sum(counts) > _MOST_NUMBERS or 0 in counts:
         raise InputError(f"its points have {sum(counts):,} numbers each, or fields of none; it is damaged")
-    kinds = []
-    for name, kind, size in zip(names, types, sizes, strict=True):
-        if (key := (kind + size).decode("latin-1")) not in _KINDS:
-            raise InputError(
-                f"field {name!r} is of the unknown kind {shown(kind + size)}; known are {', '.join(_KINDS)}"
-            )
-        kinds.append(_KINDS[key])
     form = b" ".join(entries[b"DATA"])
     if form not in (b"ascii", b"binary", b"binary_compressed"):
         raise InputError(f"its data are {shown(form)}; ascii, binary and binary_compressed can be read")
-    points = number_of(b"POINTS") if b"POINTS" in entries else number_of(b"WIDTH") * number_of(b"HEIGHT")
-    return _Header(names, tuple(kinds), counts, points, form.decode(), at, number)
+    points = 1
+    for key in (b"POINTS",) if b"POINTS" in entries else (b"WIDTH", b"HEIGHT"):
+        if len(entries.get(key, [])) != 1:
+            raise InputError(f"its header has no {key.decode()}; it is damaged")
+        points *= count_of(entries[key][0], key.decode())
+    return _Header(fields, points, form.decode(), at, number)
 
 
 def _binary(data: bytes, header: _Header) -> list[NDArray[np.generic]]:
-    row = header.row
+    row = np.dtype([(f"f{at}", "<" + field.kind, (field.numbers,)) for at, field in enumerate(header.fields)])
     need_all(header.points, (len(data) - header.end) // row.itemsize)
     array = np.frombuffer(data, row, header.points, header.end)
     return [array[name] for name in row.names or ()]
 
 
 def _compressed(data: bytes, header: _Header) -> list[NDArray[np.generic]]:
-    size, there = header.points * header.row.itemsize, len(data) - header.end - 8
+    size = header.points * sum(np.dtype(field.kind).itemsize * field.numbers for field in header.fields)
+    there = len(data) - header.end - 8
     if there < 0:
         raise InputError("it is truncated: nothing follows its header; copy it again")
     packed, unpacked = struct.unpack_from("<II", data, header.end)
@@ -151,7 +141,7 @@ def _compressed(data: bytes, header: _Header) -> list[NDArray[np.generic]]:
     flat = unpack(data[header.end + 8 : header.end + 8 + packed], size)
     columns: list[NDArray[np.generic]] = []
     at = 0
-    for kind, count in zip(header.kinds, header.counts, strict=True):  # field by field, not point by point
+    for _, kind, count in header.fields:  # field by field, not point by point
         columns.append(np.frombuffer(flat, "<" + kind, header.points * count, at).reshape(-1, count))
         at += columns[-1].nbytes
     return columns
@@ -189,12 +179,13 @@ def unpack(packed: bytes, size: int) -> bytes:
 def _ascii(data: bytes, header: _Header) -> list[NDArray[np.generic]]:
     lines = [line for line in data[header.end :].splitlines() if line.strip()]
     need_all(header.points, len(lines))
-    values = table(lines[: header.points], lambda index: header.lines + index + 1, sum(header.counts))
-    columns: list[NDArray[np.generic]] = np.split(values, np.cumsum(header.counts)[:-1], axis=1)
-    for at, (name, kind) in enumerate(zip(header.names, header.kinds, strict=True)):
-        if name in ("rgb", "rgba"):
-            columns[at] = _packed(np.asarray(columns[at], np.float64), kind)
-    return columns
+    counts = [field.numbers for field in header.fields]
+    values = table(lines[: header.points], lambda index: header.lines + index + 1, sum(counts))
+    parts = np.split(values, np.cumsum(counts)[:-1], axis=1)
+    return [
+        _packed(part, kind) if name in ("rgb", "rgba") else part
+        for part, (name, kind, _) in zip(parts, header.fields, strict=True)
+    ]
 
 
 def _packed(values: NDArray[np.float64], kind: str) -> NDArray[np.generic]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from struct import Struct
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +24,7 @@ from ficgan.pointcloud.files.columns import (
     need_all,
     row_bytes,
     shown,
+    stacked,
     table,
     write_rows,
 )  # fmt: skip
@@ -36,12 +36,10 @@ _KINDS = {
 }  # fmt: skip
 _ORDERS = {b"ascii": "", b"binary_little_endian": "<", b"binary_big_endian": ">"}
 _COLORS = (("red", "green", "blue"), ("diffuse_red", "diffuse_green", "diffuse_blue"), ("r", "g", "b"))
-_NORMALS = ("nx", "ny", "nz")
 _LONGEST_HEADER = 1 << 20
 
 
-@dataclass(frozen=True)
-class _Property:
+class _Property(NamedTuple):
     name: str
     kind: str
     counted: str = ""  # kind of the number of entries, of a list
@@ -62,54 +60,50 @@ class _Element:
 
 
 @dataclass(frozen=True)
-class _Header:
-    order: str
-    elements: list[_Element]
-    end: int
-    lines: int
+class _Body:
+    """What follows a header."""
 
-    @property
-    def before(self) -> list[_Element]:
-        return self.elements[: self.elements.index(self.vertices)]
-
-    @property
-    def vertices(self) -> _Element:
-        for element in self.elements:
-            if element.name == "vertex":
-                return element
-        raise InputError("its header has no element vertex, so it holds no points")
+    data: bytes
+    order: str  # of bytes, as NumPy writes it; "": text
+    start: int
+    line: int  # at which it starts
+    before: list[_Element]  # what stands before the vertices
+    vertices: _Element
 
 
 def read(data: bytes, path: Path, notes: list[str]) -> Fields:
     """The vertices of a PLY file; InputError where the header cannot be read, or there are fewer than it says."""
-    header = _header(data)
-    vertices = header.vertices
+    order, elements, start, line = _header(data)
+    place = next((at for at, element in enumerate(elements) if element.name == "vertex"), None)
+    if place is None:
+        raise InputError("its header has no element vertex, so it holds no points")
+    vertices = elements[place]
     missing = [axis for axis in "xyz" if axis not in {field.name for field in vertices.properties}]
     if missing:
         raise InputError(f"its vertices have no property {' and no '.join(missing)}")
     need_all(vertices.count)
-    values = _binary(data, header) if header.order else _ascii(data, header)
-    notes += faces_note(sum(element.count for element in header.elements if element.name == "face"))
+    body = _Body(data, order, start, line, elements[:place], vertices)
+    values = _binary(body) if order else _ascii(body)
+    notes += faces_note(sum(element.count for element in elements if element.name == "face"))
     # Of a name that comes twice the first counts.
     columns: Columns = dict(reversed([(field.name, v) for field, v in zip(vertices.properties, values, strict=True)]))
     # In text every column is read as numbers; what the header calls it decides what they mean.
     kinds = {field.name: np.dtype(field.kind) for field in reversed(vertices.properties)}
-
-    def joined(names: tuple[str, ...]) -> NDArray[np.generic]:
-        return np.stack([columns[name] for name in names], axis=1)
-
     colors = None
     for names in _COLORS:
-        if set(names) <= set(columns):
-            given, kind = joined(names), kinds[names[0]]
+        if (given := stacked(columns, names)) is not None:
+            kind = kinds[names[0]]
             if kind == np.uint16 and np.isfinite(given).all() and given.min() >= 0 and given.max() <= 65535:
                 given = given.astype(np.uint16)
             colors = eight_bit(given, whole=np.issubdtype(kind, np.integer))
             break
-    return Fields(joined(("x", "y", "z")), colors, joined(_NORMALS) if set(_NORMALS) <= set(columns) else None)
+    points = stacked(columns, ("x", "y", "z"))
+    assert points is not None
+    return Fields(points, colors, stacked(columns, ("nx", "ny", "nz")))
 
 
-def _header(data: bytes) -> _Header:
+def _header(data: bytes) -> tuple[str, list[_Element], int, int]:
+    """Order of bytes, elements, and where the body begins: byte and line."""
     start = re.match(rb"ply[ \t]*(\r\n|\n|\r)", data)
     if start is None:
         raise InputError("it does not begin with the line 'ply', so it is no PLY file")
@@ -132,23 +126,19 @@ def _header(data: bytes) -> _Header:
         elif words[0] == b"element" and len(words) == 3:
             count = count_of(words[2], f"the count of line {number}")
             elements.append(_Element(words[1].decode("latin-1"), count, []))
-        elif words[0] == b"property" and elements and len(words) in (3, 5):
-            elements[-1].properties.append(_property(words, number))
+        elif words[0] == b"property" and elements and len(words) == (5 if words[1:2] == [b"list"] else 3):
+            elements[-1].properties.append(_property(words))
         else:
             raise InputError(f"line {number} of its header is {shown(line)}, which PLY does not know; it is damaged")
     if order is None:
         raise InputError("its header has no line 'format'; it is damaged")
-    return _Header(order, elements, end.end(), len(lines) + 2)
+    return order, elements, end.end(), len(lines) + 2
 
 
-def _property(words: list[bytes], number: int) -> _Property:
-    if (words[1] == b"list") != (len(words) == 5):
-        raise InputError(
-            f"line {number} of its header is {shown(b' '.join(words))}, which is no property; it is damaged"
-        )
+def _property(words: list[bytes]) -> _Property:
     name = words[-1].decode("latin-1").lower()
     kinds = []
-    for word in words[1:2] if len(words) == 3 else words[2:4]:
+    for word in words[-2:-1] if len(words) == 3 else words[2:4]:
         if word.decode("latin-1") not in _KINDS:
             raise InputError(f"property {name!r} is of the unknown kind {shown(word)}; known are {', '.join(_KINDS)}")
         kinds.append(_KINDS[word.decode("latin-1")])
@@ -157,60 +147,58 @@ def _property(words: list[bytes], number: int) -> _Property:
     return _Property(name, kinds[-1], kinds[0] if len(kinds) == 2 else "")
 
 
-def _binary(data: bytes, header: _Header) -> list[NDArray[np.generic]]:
-    at, vertices = header.end, header.vertices
-    for element in header.before:
-        if element.has_lists:
-            at = _walk(data, at, element, header.order, lambda row: None)
-        else:
-            at += element.count * element.row(header.order).itemsize
+def _binary(body: _Body) -> list[NDArray[np.generic]]:
+    at, vertices = body.start, body.vertices
+    for element in body.before:
+        at = _walk(body, at, element) if element.has_lists else at + element.count * element.row(body.order).itemsize
     if vertices.has_lists:
         rows: list[tuple[float, ...]] = []
-        _walk(data, at, vertices, header.order, rows.append)
+        _walk(body, at, vertices, rows)
         return list(np.array(rows, np.float64).T)
-    row = vertices.row(header.order)
-    need_all(vertices.count, max(len(data) - at, 0) // row.itemsize)
-    array = np.frombuffer(data, row, vertices.count, at)
+    row = vertices.row(body.order)
+    need_all(vertices.count, max(len(body.data) - at, 0) // row.itemsize)
+    array = np.frombuffer(body.data, row, vertices.count, at)
     return [array[name] for name in row.names or ()]
 
 
-def _walk(data: bytes, at: int, element: _Element, order: str, take: Callable[[tuple[float, ...]], None]) -> int:
+def _walk(body: _Body, at: int, element: _Element, rows: list[tuple[float, ...]] | None = None) -> int:
+    """Where an element with lists ends, which only a reading row by row tells; `rows` takes these, 0 for each list."""
     forms = {"i1": "b", "u1": "B", "i2": "h", "u2": "H", "i4": "i", "u4": "I", "f4": "f", "f8": "d"}
     steps = [
-        (struct.Struct(order + forms[field.counted or field.kind]), np.dtype(field.kind).itemsize * bool(field.counted))
+        (Struct(body.order + forms[field.counted or field.kind]), np.dtype(field.kind).itemsize * bool(field.counted))
         for field in element.properties
     ]
     for done in range(element.count):
         row = []
         for form, size in steps:
             value = 0
-            if at + form.size <= len(data):
-                (value,) = form.unpack_from(data, at)
+            if at + form.size <= len(body.data):
+                (value,) = form.unpack_from(body.data, at)
             at += form.size
             if size:
                 if value < 0:
                     raise InputError(f"a list of {element.name} {done:,} has {value} entries; it is damaged")
                 at, value = at + value * size, 0
             row.append(value)
-        if at > len(data):
+        if at > len(body.data):
             if element.name == "vertex":
                 need_all(element.count, done)
             raise InputError(
                 f"it is truncated: its header says {element.count:,} of {element.name!r} and it holds {done:,}"
             )
-        take(tuple(row))
+        if rows is not None:
+            rows.append(tuple(row))
     return at
 
 
-def _ascii(data: bytes, header: _Header) -> list[NDArray[np.generic]]:
-    lines = [line for line in data[header.end :].splitlines() if line.strip()]
-    first = sum(element.count for element in header.before)
-    vertices = header.vertices
+def _ascii(body: _Body) -> list[NDArray[np.generic]]:
+    lines = [line for line in body.data[body.start :].splitlines() if line.strip()]
+    first, vertices = sum(element.count for element in body.before), body.vertices
     need_all(vertices.count, max(len(lines) - first, 0))
     lines = lines[first : first + vertices.count]
     if vertices.has_lists:
         lines = [_without_lists(line, vertices) for line in lines]
-    return list(table(lines, lambda index: header.lines + first + index + 1, len(vertices.properties)).T)
+    return list(table(lines, lambda index: body.line + first + index + 1, len(vertices.properties)).T)
 
 
 def _without_lists(line: bytes, element: _Element) -> bytes:
