@@ -18,10 +18,11 @@ from functools import lru_cache
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 
 from ficgan.errors import InputError
 from ficgan.files import atomic_write
@@ -34,6 +35,22 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} cannot be read as JSON ({error}); check the file") from error
+
+
+Model = TypeVar("Model")
+
+
+def read_checked(path: Path, kind: type[Model], schema: str, otherwise: str) -> Model:
+    """A JSON object of that schema as a dataclass, checked by pydantic; `otherwise` says what to do with another."""
+    raw = read_json(path)
+    if not isinstance(raw, dict) or raw.pop("schema", None) != schema:
+        raise InputError(f"{path} is not of the form {schema}; {otherwise}")
+    try:
+        return TypeAdapter(kind).validate_python(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InputError(f"{path} is damaged ({place}: {first['msg']}); {otherwise}") from None
 
 
 def write_json(path: Path, tree: Any) -> None:

@@ -22,7 +22,7 @@ from ficgan.anonymizers import generator
 from ficgan.data.dataset import Blob, decode_rgb
 from ficgan.errors import InputError, UsageError
 from ficgan.files import atomic_write
-from ficgan.lab.annotation.boxes import OVERLAP, Boxes, Record, Records, box_rows, errors, overlaps
+from ficgan.lab.annotation.boxes import OVERLAP, Boxes, Record, Records, box_rows, errors, have_area, overlaps
 from ficgan.lab.stored import Progress, data_url, fill_page, new_folder, page_template, read_json, write_json
 
 KEY_SCHEMA = "ficgan-annotation-key/1"
@@ -184,7 +184,7 @@ def _item(
 def _clip(boxes: Boxes, picture: Image.Image) -> Boxes:
     width, height = picture.size
     inside = np.clip(boxes, 0, [width, height, width, height])
-    return inside[(inside[:, 0] < inside[:, 2]) & (inside[:, 1] < inside[:, 3])]
+    return inside[have_area(inside)]
 
 
 def spoil(truth: Boxes, width: int, height: int, rng: np.random.Generator, *, overlap: float) -> tuple[Boxes, str]:

@@ -10,14 +10,16 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BeforeValidator
+from pydantic.dataclasses import dataclass as checked
 
 from ficgan.anonymizers import generator
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.stored import read_json, write_json
+from ficgan.lab.stored import read_checked, write_json
 
 KEY_SCHEMA = "ficgan-survey-key/1"
 ANSWERS_SCHEMA = "ficgan-survey-answers/1"
@@ -25,7 +27,7 @@ GENDER = "gender"
 CHECKS = ("identical", "genders")  # The same photo twice; a woman and a man. In this order, again and again.
 
 
-@dataclass(frozen=True)
+@checked(frozen=True)
 class Rules:
     """How a survey is drawn; the defaults are the paper's where it has any. UsageError for numbers that cannot be."""
 
@@ -79,14 +81,14 @@ class Design:
     notes: tuple[str, ...] = ()  # what must be known of how it was drawn
 
 
-@dataclass(frozen=True)
+@checked(frozen=True)
 class Condition:
     label: str
     method: Mapping[str, Any] = field(default_factory=dict)  # name and settings, no keys; empty for the clear control
     attacker: str = ""  # who reversed it; "": nobody
 
 
-@dataclass(frozen=True)
+@checked(frozen=True)
 class Picture:
     """A picture that is shown. Its token is random: else whoever knows the seed could tell what it stands for."""
 
@@ -97,7 +99,7 @@ class Picture:
     landmarks: tuple[tuple[float, float], ...]  # 5 points, pixels of the picture: where recognisers read it
 
 
-@dataclass(frozen=True)
+@checked(frozen=True)
 class Item:
     """A question. An attention check has pair −1, no condition and no gender."""
 
@@ -111,7 +113,7 @@ class Item:
     gender: str = ""  # of both people, "" where unknown
 
 
-@dataclass(frozen=True)
+@checked(frozen=True)
 class Questionnaire:
     """What one participant is asked. The order of the items says nothing: each page shuffles it anew."""
 
@@ -119,14 +121,19 @@ class Questionnaire:
     items: tuple[Item, ...]
 
 
-@dataclass(frozen=True)
+def _by_token(pictures: Any) -> Any:
+    rows = pictures if isinstance(pictures, list) else []
+    return {row.get("token"): row for row in rows if isinstance(row, dict)} if rows else pictures
+
+
+@checked(frozen=True)
 class Key:
     """A whole survey: what each token stands for, and the right answers. It stays with the researcher."""
 
     rules: Rules
     source: Mapping[str, Any]  # facts of the face set, JSON-ready
     conditions: tuple[Condition, ...]  # in the order of tables
-    pictures: Mapping[str, Picture]  # by token
+    pictures: Annotated[Mapping[str, Picture], BeforeValidator(_by_token)]  # by token; a list in the file
     questionnaires: tuple[Questionnaire, ...]
     notes: tuple[str, ...] = ()  # sentences that must be known
 
@@ -138,22 +145,7 @@ class Key:
 
 def read_key(path: Path) -> Key:
     """The key of `Key.write`."""
-    raw = read_json(path)
-    if not isinstance(raw, dict) or raw.get("schema") != KEY_SCHEMA:
-        raise InputError(f"{path} is no key of a survey ({KEY_SCHEMA}); name the folder that `survey make` wrote")
-    try:
-        rules = Rules(**{**raw["rules"], "match": tuple(raw["rules"]["match"])})
-        pictures = {
-            row["token"]: Picture(**{**row, "landmarks": tuple((float(x), float(y)) for x, y in row["landmarks"])})
-            for row in raw["pictures"]
-        }
-        questionnaires = tuple(
-            Questionnaire(row["token"], tuple(Item(**item) for item in row["items"])) for row in raw["questionnaires"]
-        )
-        conditions = tuple(Condition(**row) for row in raw["conditions"])
-        return Key(rules, raw["source"], conditions, pictures, questionnaires, tuple(raw["notes"]))
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise InputError(f"{path} is damaged ({error!r}); make the survey again") from error
+    return read_checked(path, Key, KEY_SCHEMA, "name the folder that `survey make` wrote, or make the survey again")
 
 
 def people_needed(conditions: int, rules: Rules) -> int:
