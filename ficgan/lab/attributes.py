@@ -329,14 +329,11 @@ def _ridge(x: NDArray[np.floating], wanted: NDArray[np.bool_]) -> NDArray[np.flo
 def auc(
     scores: NDArray[np.floating], labels: NDArray[Any], weights: NDArray[np.integer] | None = None
 ) -> float | None:
-    """Probability that an image with the attribute scores above one without, ties counted half; None without both.
+    """Area under the ROC, each image counting `weights` times; None where one answer has no weight."""
+    from sklearn.metrics import roc_auc_score
 
-    Each image counts `weights` times.
-    """
-    counted, truth = np.ones(len(scores)) if weights is None else weights.astype(np.float64), labels > 0
-    values, index = np.unique(scores, return_inverse=True)
-    having = np.bincount(index, counted * truth, len(values))
-    lacking = np.bincount(index, counted * ~truth, len(values))
-    pairs = having.sum() * lacking.sum()
-    below = np.cumsum(lacking) - lacking
-    return float((having * (below + lacking / 2)).sum() / pairs) if pairs else None
+    truth = labels > 0
+    counted = np.ones(len(truth)) if weights is None else weights
+    if not counted[truth].any() or not counted[~truth].any():
+        return None
+    return float(roc_auc_score(truth, scores, sample_weight=counted))

@@ -27,7 +27,7 @@ from ficgan.lab.metrics.intervals import Bootstrap, Sample
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.readers import Embeddings, Reader
 from ficgan.lab.results import Figure
-from ficgan.lab.sets import FaceSet, Prepared, Quick, Split, check, open_set, prepare, split
+from ficgan.lab.sets import FaceSet, Prepared, Quick, Split, open_set, prepare, split, without_repeats
 from ficgan.lab.stored import Store, digest, fingerprint, write_file
 from ficgan.registry import parse_spec
 
@@ -373,7 +373,7 @@ def divide(prepared: Prepared, sizes: SplitConfig) -> Split:
         people, background=sizes.background, attacker=sizes.attacker, test=sizes.test,
         enrolment=sizes.enrolment, seed=sizes.seed, names=names,
     )  # fmt: skip
-    return check(parts, people, names=names, digests=prepared.digests())
+    return without_repeats(parts, people, names, prepared.digests())
 
 
 def divided_set(config: SetConfig, detector: str, out: Path) -> tuple[Prepared, Split]:

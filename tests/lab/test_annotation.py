@@ -420,7 +420,8 @@ def put(index: int, **values: Any) -> Any:
         (put(0, boxes=[[0, 0, 5]]), "not x0, y0, x1, y1"), (put(0, boxes=None), "images.0.boxes"),
         (put(0, boxes=[[0, 0, float("nan"), 5]]), "not finite"),
         (lambda raw: raw.update(batch="0" * 16), "key does not have"),
-        (lambda raw: raw.update(batch=["x"]), "damaged (batch"), (lambda raw: raw.update(worker=" "), "damaged (worker"),
+        (lambda raw: raw.update(batch=["x"]), "damaged (batch"),
+        (lambda raw: raw.update(worker=" "), "damaged (worker"),
         (lambda raw: raw.update(images={}), "damaged"), (lambda raw: raw.update(schema="other"), "not of the form"),
     ],
 )

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import numpy as np
 from pydantic import StrictInt, StringConstraints
-from pydantic.dataclasses import dataclass as checked
 
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.annotation.boxes import (
@@ -102,13 +101,13 @@ def collect(key: Key, files: Sequence[Path], *, union: bool = False) -> Collecte
     return out
 
 
-@checked
+@dataclass(frozen=True)
 class _Image:
     id: str
     boxes: list[Any]
 
 
-@checked
+@dataclass(frozen=True)
 class _ExportFile:
     batch: str
     worker: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]

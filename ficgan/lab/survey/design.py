@@ -15,7 +15,6 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator
-from pydantic.dataclasses import dataclass as checked
 
 from ficgan.anonymizers import generator
 from ficgan.errors import InputError, UsageError
@@ -27,7 +26,7 @@ GENDER = "gender"
 CHECKS = ("identical", "genders")  # The same photo twice; a woman and a man. In this order, again and again.
 
 
-@checked(frozen=True)
+@dataclass(frozen=True)
 class Rules:
     """How a survey is drawn; the defaults are the paper's where it has any. UsageError for numbers that cannot be."""
 
@@ -81,14 +80,14 @@ class Design:
     notes: tuple[str, ...] = ()  # what must be known of how it was drawn
 
 
-@checked(frozen=True)
+@dataclass(frozen=True)
 class Condition:
     label: str
     method: Mapping[str, Any] = field(default_factory=dict)  # name and settings, no keys; empty for the clear control
     attacker: str = ""  # who reversed it; "": nobody
 
 
-@checked(frozen=True)
+@dataclass(frozen=True)
 class Picture:
     """A picture that is shown. Its token is random: else whoever knows the seed could tell what it stands for."""
 
@@ -99,7 +98,7 @@ class Picture:
     landmarks: tuple[tuple[float, float], ...]  # 5 points, pixels of the picture: where recognisers read it
 
 
-@checked(frozen=True)
+@dataclass(frozen=True)
 class Item:
     """A question. An attention check has pair −1, no condition and no gender."""
 
@@ -113,7 +112,7 @@ class Item:
     gender: str = ""  # of both people, "" where unknown
 
 
-@checked(frozen=True)
+@dataclass(frozen=True)
 class Questionnaire:
     """What one participant is asked. The order of the items says nothing: each page shuffles it anew."""
 
@@ -126,7 +125,7 @@ def _by_token(pictures: Any) -> Any:
     return {row.get("token"): row for row in rows if isinstance(row, dict)} if rows else pictures
 
 
-@checked(frozen=True)
+@dataclass(frozen=True)
 class Key:
     """A whole survey: what each token stands for, and the right answers. It stays with the researcher."""
 

@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import StringConstraints
-from pydantic.dataclasses import dataclass as checked
 from pydantic_core import to_jsonable_python
 
 from ficgan.anonymizers import Faces
@@ -114,13 +113,13 @@ def collect(key: Key, files: Sequence[Path]) -> Collected:
     return out
 
 
-@checked
+@dataclass(frozen=True)
 class _Answer:
     item: str
     answer: Literal["yes", "no", "unsure"]
 
 
-@checked
+@dataclass(frozen=True)
 class _AnswersFile:
     questionnaire: str
     participant: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
