@@ -387,20 +387,12 @@ def _finish(
     results: Any, out: Path, tables: list[dict[str, Any]], draw: Callable[[], list[Path]] | None = None
 ) -> shared.Summary:
     """Write the tables and the report, and name them."""
-    from ficgan.errors import FicganError
-    from ficgan.images import atomic_write
+    from ficgan.lab.stored import write_json
 
+    results.write(out / "results.json")
     tree = {"title": results.title, "caveats": results.caveats, "tables": tables, "provenance": results.provenance}
-    paper = json.dumps(tree, indent=1, allow_nan=False, ensure_ascii=False)
-    for name, text in (("results.json", results.to_json()), ("paper.json", paper)):
-        with atomic_write(out / name, overwrite=True) as file:
-            file.write(text.encode())
-    try:
-        from ficgan.lab.report import write_report
-
-        written = write_report(results, out, published=tables)
-    except ImportError as error:
-        raise FicganError(f"paper.json is there; the report needs {error.name}: pip install 'ficgan[eval]'") from error
+    write_json(out / "paper.json", tree)
+    written = write_pages(results, out, published=tables)
     written += draw() if draw is not None else []
     return {
         "paper": "paper.json", "results": "results.json", "report": [str(path.relative_to(out)) for path in written],

@@ -34,17 +34,18 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path} cannot be read as JSON ({error}); check the file") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"{path} cannot be read as JSON ({reason}); check the file") from error
 
 
 Model = TypeVar("Model")
 
 
-def read_checked(path: Path, kind: type[Model], schema: str, otherwise: str) -> Model:
+def read_checked(path: Path, kind: type[Model], schema: str | int, otherwise: str) -> Model:
     """A JSON object of that schema as a dataclass, checked by pydantic; `otherwise` says what to do with another."""
     raw = read_json(path)
     if not isinstance(raw, dict) or raw.pop("schema", None) != schema:
-        raise InputError(f"{path} is not of the form {schema}; {otherwise}")
+        raise InputError(f"{path} is not of the schema {schema}; {otherwise}")
     try:
         return TypeAdapter(kind).validate_python(raw)
     except ValidationError as error:

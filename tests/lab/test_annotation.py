@@ -422,7 +422,7 @@ def put(index: int, **values: Any) -> Any:
         (lambda raw: raw.update(batch="0" * 16), "key does not have"),
         (lambda raw: raw.update(batch=["x"]), "damaged (batch"),
         (lambda raw: raw.update(worker=" "), "damaged (worker"),
-        (lambda raw: raw.update(images={}), "damaged"), (lambda raw: raw.update(schema="other"), "not of the form"),
+        (lambda raw: raw.update(images={}), "damaged"), (lambda raw: raw.update(schema="other"), "not of the schema"),
     ],
 )
 def test_bad_exports_are_refused_by_name(spoiled: Any, said: str, tmp_path: Path) -> None:  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import time
@@ -20,6 +19,7 @@ from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.lab.stored import digest
 from ficgan.lab.study.scenes import Image, Pictures, Scenes, StudyConfig, Variant, central_view, random_view
 from ficgan.lab.study.scores import METRICS, Cell, Evaluation
+from ficgan.yaml_settings import hint
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -40,9 +40,7 @@ def make_network(name: str, classes: int, *, seed: int, weights: Path | None = N
     from torchvision import models
 
     if name not in network_names():
-        near = difflib.get_close_matches(name, network_names(), n=1)
-        help_ = f"did you mean {near[0]}?" if near else "see torchvision.models"
-        raise UsageError(f"there is no network {name!r}; {help_}")
+        raise UsageError(f"there is no network {name!r}; {hint(name, network_names())}")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if name == NARROW:
