@@ -362,15 +362,11 @@ def obfuscation(
 def _study(images: Path | None, annotations: Path | None, file: Path | None, overrides: Sequence[str]) -> Any:
     from ficgan.errors import UsageError
     from ficgan.lab.study import StudyConfig
-    from ficgan.yaml_settings import override
 
     given = {key: str(path) for key, path in (("images", images), ("annotations", annotations)) if path is not None}
-    if file is not None:
-        return StudyConfig.read(file, [*(f"{key}={json.dumps(path)}" for key, path in given.items()), *overrides])
-    if len(given) < 2:
+    if file is None and len(given) < 2:
         raise UsageError("a study needs images and boxes of their faces; give --images and --annotations, or --config")
-    tree = override(dict(given), overrides, example="epochs=10")
-    return StudyConfig.parse(tree, where="--set")
+    return StudyConfig.read(file, overrides, **given)
 
 
 def _ablation(text: str) -> tuple[str, str, str]:

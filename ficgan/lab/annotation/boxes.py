@@ -17,6 +17,7 @@ from ficgan.data.dataset import Blob, decode_rgb, list_blobs
 from ficgan.errors import InputError
 from ficgan.faces import FaceDetector
 from ficgan.files import atomic_write
+from ficgan.lab.metrics.geometry import overlaps
 from ficgan.lab.stored import Progress, read_json
 
 Boxes = NDArray[np.float64]  # [M,4]: x0, y0, x1, y1 in pixels, edges continuous from 0
@@ -33,14 +34,6 @@ class Change:
     kind: str
     before: tuple[float, ...] | None
     after: tuple[float, ...] | None
-
-
-def overlaps(a: Boxes, b: Boxes) -> NDArray[np.float64]:
-    """Intersection over union of every box of a [M,4] with every one of b [N,4]: [M,N]."""
-    sides = np.minimum(a[:, None, 2:], b[None, :, 2:]) - np.maximum(a[:, None, :2], b[None, :, :2])
-    common = sides.clip(0).prod(2)
-    union = (a[:, 2:] - a[:, :2]).prod(1)[:, None] + (b[:, 2:] - b[:, :2]).prod(1)[None] - common
-    return np.divide(common, union, out=np.zeros_like(common), where=union > 0)
 
 
 def pairs(a: Boxes, b: Boxes, least: float = OVERLAP) -> list[tuple[int, int]]:

@@ -23,10 +23,10 @@ from ficgan.lab.annotation.boxes import (
     distinct,
     errors,
     merge,
-    overlaps,
     pairs,
 )  # fmt: skip
 from ficgan.lab.annotation.make import EXPORT_SCHEMA, Batch, Item, Key
+from ficgan.lab.metrics.geometry import overlaps
 from ficgan.lab.metrics.intervals import wilson
 from ficgan.lab.stored import read_checked, text_table
 

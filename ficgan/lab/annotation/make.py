@@ -22,7 +22,8 @@ from ficgan.anonymizers import generator
 from ficgan.data.dataset import Blob, decode_rgb
 from ficgan.errors import InputError, UsageError
 from ficgan.files import atomic_write
-from ficgan.lab.annotation.boxes import OVERLAP, Boxes, Record, Records, box_rows, errors, have_area, overlaps
+from ficgan.lab.annotation.boxes import OVERLAP, Boxes, Record, Records, box_rows, errors, have_area
+from ficgan.lab.metrics.geometry import overlaps
 from ficgan.lab.stored import Progress, data_url, fill_page, new_folder, page_template, read_json, write_json
 
 KEY_SCHEMA = "ficgan-annotation-key/1"

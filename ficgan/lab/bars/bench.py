@@ -19,6 +19,7 @@ from ficgan.faces import Alignment, Face, FaceDetector, Recognizer, detector_mis
 from ficgan.lab.bench import FaceBench, Rows, anonymised
 from ficgan.lab.metrics.geometry import Detections, detect_faces, quick
 from ficgan.lab.metrics.intervals import one_each_unknown
+from ficgan.lab.metrics.perceptual import ssim
 from ficgan.lab.metrics.utility import Judges, Readings
 from ficgan.lab.probe import Lessons, ShapeAttack, several
 from ficgan.lab.readers import Embeddings, Reader, ShapeRecognizer, Shapes, cosines, get_readers
@@ -206,8 +207,8 @@ def measure_aligned(
     marks = [deid.alignment.points(crops.shape[1]).astype(np.float32)] * len(crops)
     table = _FirstFigures(crops, marks, judges, detector)
     rebuilt = reconstruct(deid, crops)
-    mse, ssim = fidelity(crops, rebuilt)
-    rows = [table.strangers(), table.row("reconstruction", rebuilt, mse=round(mse, 4), ssim=round(ssim, 4))]
+    error, alike = fidelity(crops, rebuilt)
+    rows = [table.strangers(), table.row("reconstruction", rebuilt, mse=round(error, 4), ssim=round(alike, 4))]
     return rows + [table.row(f"i = {layer}", deid.aligned(crops, layer=layer)[0]) for layer in layers]
 
 
@@ -280,10 +281,6 @@ def reconstruct(deid: Deidentifier, crops: NDArray[np.uint8]) -> NDArray[np.uint
 
 
 def fidelity(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> tuple[float, float]:
-    """Mean squared error on [−1, 1] and mean SSIM (Wang et al. 2004, Gaussian window) of pairs [N,S,S,3] uint8."""
-    from skimage.metrics import structural_similarity
-
+    """Mean squared error on [−1, 1] and mean SSIM of pairs [N,S,S,3] uint8."""
     difference = (a.astype(np.float64) - b.astype(np.float64)) / 127.5
-    options = {"channel_axis": 2, "gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False}
-    ssim = [structural_similarity(x, y, data_range=255, **options) for x, y in zip(a, b, strict=True)]
-    return float((difference**2).mean()), float(np.mean(ssim))
+    return float((difference**2).mean()), float(ssim(a, b).mean())

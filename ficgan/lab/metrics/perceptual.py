@@ -5,7 +5,6 @@ SqueezeNet stands in, under other names, for published networks that are not on 
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ficgan.arrays import resize
+from ficgan.arrays import content_key, resize
 from ficgan.errors import InputError
 
 Images = NDArray[np.uint8]
@@ -99,7 +98,7 @@ def sharpness(images: Images, landmarks: NDArray[np.floating]) -> Matrix:
 
 def distinct_share(images: Images) -> float:
     """How many different images there are among [N,S,S,3], as a share of N; pixel for pixel."""
-    return len({hashlib.blake2b(np.ascontiguousarray(image).tobytes()).digest() for image in images}) / len(images)
+    return len({content_key(image) for image in images}) / len(images)
 
 
 def _check_pairs(a: Images, b: Images) -> None:

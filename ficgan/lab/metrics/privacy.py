@@ -154,10 +154,7 @@ def leak(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
     area = auc(scores, bootstrap=bootstrap)
     if area.value is None:
         return Figure("leak", None, note=area.note)
-    low, high = area.low, area.high
-    if low is not None and high is not None:
-        ends = sorted((2 * abs(low - 0.5), 2 * abs(high - 0.5)))
-        low, high = 0.0 if low <= 0.5 <= high else ends[0], ends[1]
+    low, high = (None if end is None else 2 * end for end in intervals.from_half(area.low, area.high))
     note = "Strangers are more alike than images of one person." if area.value < 0.5 else ""
     return Figure("leak", 2 * abs(area.value - 0.5), low, high, area.n, area.unit, note)
 

@@ -109,13 +109,16 @@ class StudyConfig(_Task):
         return self.lr if self.lr is not None else 0.01 if network.startswith(_SLOW) else 0.1
 
     @classmethod
-    def read(cls, path: Path | str, overrides: Sequence[str] = ()) -> StudyConfig:
-        """A YAML file with the fields above and "key=value" overrides; paths are relative to the working folder."""
-        return check(cls, override(read_tree(path), overrides, example="epochs=10"), where=str(path))
+    def read(cls, path: Path | str | None, overrides: Sequence[str] = (), **given: str) -> StudyConfig:
+        """A YAML file with the fields above, `given` in its place, "key=value" overrides on top; every problem is one
+        `UsageError` that names the key. Paths are relative to the working folder.
+        """
+        tree = {**({} if path is None else read_tree(path)), **given}
+        where = "the study's settings" if path is None else str(path)
+        return cls.parse(override(tree, overrides, example="epochs=10"), where=where)
 
     @classmethod
-    def parse(cls, tree: dict[str, Any], *, where: str = "the study's configuration") -> StudyConfig:
-        """A checked configuration from a dictionary; every problem is one `UsageError` that names the key."""
+    def parse(cls, tree: dict[str, Any], *, where: str = "the study's settings") -> StudyConfig:
         return check(cls, tree, where=where)
 
     def to_dict(self) -> dict[str, Any]:

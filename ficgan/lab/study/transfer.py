@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import generator
 from ficgan.errors import InputError, UsageError
+from ficgan.lab.metrics.geometry import overlaps
 from ficgan.lab.stored import digest, write_file
 from ficgan.lab.study.scenes import Boxes, Image, Pictures, Scenes, StudyConfig, TransferConfig, halves, open_scenes
 from ficgan.lab.study.scores import Cell, average_precision, hits, spread
@@ -262,15 +263,12 @@ def _tensor(image: Image, device: str) -> Tensor:
 
 def detection_precision(found: Sequence[Found], truths: Sequence[Boxes], overlap: float = 0.5) -> float | None:
     """Average precision of boxes [K,4] with scores [K] against truths [M,4] (PASCAL VOC since 2010)."""
-    import torch
-    from torchvision.ops import box_iou
-
     wanted = sum(len(boxes) for boxes in truths)
     if not wanted:
         return None
     scores, right = [], []
     for (boxes, confidence), truth in zip(found, truths, strict=True):
-        shared = box_iou(*(torch.from_numpy(np.asarray(one, np.float64)) for one in (boxes, truth))).numpy()
+        shared = overlaps(boxes, truth)
         taken: set[int] = set()
         for k in np.argsort(-np.asarray(confidence), kind="stable"):
             best = int(shared[k].argmax()) if len(truth) else -1
