@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError
 from ficgan.lab.sets import Split, split, without_repeats
 from ficgan.lab.sets.faceset import PARTS
 
@@ -99,18 +99,6 @@ def test_the_manifest_tells_what_was_divided() -> None:
     assert split(PEOPLE, background=2, attacker=3, test=4, seed=5).digest != drawn.digest  # names are part of it
     renamed = ["x.png", *names[1:]]
     assert split(PEOPLE, background=2, attacker=3, test=4, seed=5, names=renamed).digest != drawn.digest
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"test": 1}, "at least 2"), ({"background": -1}, "at least 0"), ({"enrolment": 0.0}, "enrolment"),
-        ({"enrolment": 1.0}, "enrolment"), ({"enrolment": float("nan")}, "enrolment"), ({"names": ["a"]}, "1 names"),
-    ],
-)
-def test_settings_that_cannot_work(options: dict[str, object], sentence: str) -> None:  # fmt: skip
-    with pytest.raises(UsageError, match=sentence):
-        split(PEOPLE, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("people", [[], [-1, -1], list(range(50)), [1, 1, 2]])

@@ -61,12 +61,6 @@ class BarsConfig:
     resamples: int = 1000
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        if not self.aligned and not self.photos:
-            raise UsageError("nothing to measure on; give aligned faces or photos")
-        if self.limit is not None and self.limit < 2:
-            raise UsageError(f"{self.limit} images are too few to measure on; give at least 2")
-
 
 def run_bars(config: BarsConfig, progress: Progress | None = None) -> Report:
     """Measure every row; the sheet says why where a row cannot be measured."""

@@ -248,14 +248,6 @@ def split(
     """
     people = np.asarray(people, np.int64).reshape(-1)
     wanted = {"background": background, "attacker": attacker, "test": test}
-    for part, count in wanted.items():
-        least = 2 if part == "test" else 0
-        if count < least:
-            raise UsageError(f"{part} is {count} people; give at least {least}")
-    if not 0 < enrolment < 1:
-        raise UsageError(f"enrolment is {enrolment}; give the share of images that is enrolled, between 0 and 1")
-    if names is not None and len(names) != len(people):
-        raise UsageError(f"{len(people)} images came with {len(names)} names; give one for each")
     who, counts = np.unique(people[people >= 0], return_counts=True)
     sizes, scale = _sizes(wanted, len(who), int((counts >= 2).sum()))
     drawn = _draw(who, counts, sizes, seed)

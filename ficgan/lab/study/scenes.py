@@ -288,6 +288,10 @@ class Pictures:
             self._kept[index] = picture
         return picture
 
+    def take(self, rows: NDArray[np.integer]) -> Pictures:
+        """Some of the pictures, which are kept here alone."""
+        return Pictures(lambda index: self[int(rows[index])], len(rows), room=0)
+
     def fill(self) -> None:
         """Make all pictures for which there is room, so that processes forked after this share them."""
         for index in range(len(self)):

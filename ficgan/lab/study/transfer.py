@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,6 @@ from ficgan.lab.study.scores import Cell, average_precision, hits, spread
 from ficgan.lab.study.training import (
     Recipe,
     Share,
-    Source,
     fit,
     load_cell,
     make_network,
@@ -35,17 +33,11 @@ if TYPE_CHECKING:
 Found = tuple[NDArray[Any], NDArray[Any]]  # Boxes [K,4] and scores [K] of one image
 
 
-@dataclass(frozen=True)
-class _Half:
-    source: Source
-    rows: NDArray[np.int64]
+class _Half(NamedTuple):
+    """One side of a task: N pictures, and what is to be read in them [N] or [N,A]."""
+
+    pictures: Pictures
     targets: NDArray[Any]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: int) -> Image:
-        return self.source[int(self.rows[index])]
 
 
 class Transfer:
@@ -67,7 +59,7 @@ class Transfer:
             train, evaluation = halves(scenes, task.holdout, task.train_split, task.eval_split)
             self.scenes = (train.take(_some(len(train), task)), evaluation)
             self.train, self.evaluation = (
-                _Half(Pictures.of(one, "original", study.cache_gb * 2**29), np.arange(len(one)), one.labels)
+                _Half(Pictures.of(one, "original", study.cache_gb * 2**29), one.labels)
                 for one in self.scenes
             )
             self.outputs = len(scenes.classes)
@@ -88,7 +80,7 @@ class Transfer:
                 if progress:
                     progress((number + len(values) / len(self.study.seeds)) / len(pairs))
             row = {"network": network, "pretrained": pretrained, "metric": self.metric, **spread(values)}
-            rows.append({**row, "evaluated": len(self.evaluation)})
+            rows.append({**row, "evaluated": len(self.evaluation.targets)})
         return rows
 
     def figure(self, network: str, seed: int, cell: Cell | None, classes: int) -> float:
@@ -121,10 +113,11 @@ class Transfer:
         how: Callable[..., Any] = binary_cross_entropy_with_logits if several else cross_entropy
         shared: dict[str, Any] = {"crop": study.crop, "batch": self.task.batch, "device": self.device}
         shared["workers"] = study.workers
-        batches = training_batches(self.train, self.train.targets, min_scale=study.min_scale, seed=seed, **shared)
+        batches = training_batches(*self.train, min_scale=study.min_scale, seed=seed, **shared)
         loss = lambda net, images, wanted: how(net(images), wanted)  # noqa: E731
         fit(model, batches, loss, self._recipe(), seed=seed, state=state, key=key)
-        logits, wanted = outputs(model, self.evaluation, resize=study.resize, **shared), self.evaluation.targets
+        pictures, wanted = self.evaluation
+        logits = outputs(model, pictures, resize=study.resize, **shared)
         if not several:
             return float(hits(logits, wanted).mean())
         values = [average_precision(logits[:, a], wanted[:, a] > 0) for a in range(self.outputs)]
@@ -181,7 +174,8 @@ def _attributes(task: TransferConfig, study: StudyConfig) -> tuple[_Half, _Half,
 
     source = Pictures(square, len(data), study.cache_gb * 2**30)
     targets = labels.attributes.astype(np.float32)
-    train, evaluation = (_Half(source, some, targets[some]) for some in (rows[0][_some(len(rows[0]), task)], rows[1]))
+    chosen = rows[0][_some(len(rows[0]), task)], rows[1]
+    train, evaluation = (_Half(source.take(some), targets[some]) for some in chosen)
     return train, evaluation, len(labels.attribute_names), data.fingerprint
 
 
