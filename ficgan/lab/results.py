@@ -99,7 +99,7 @@ class Results:
     @classmethod
     def read(cls, path: Path) -> Results:
         """The results in a file."""
-        return read_checked(path, cls, SCHEMA, "name a finished evaluation's folder or its results.json")
+        return read_checked(path, cls, (SCHEMA,), "name a finished evaluation's folder or its results.json")
 
 
 def origin(settings: Any, seconds: float) -> dict[str, Any]:

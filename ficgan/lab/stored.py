@@ -41,17 +41,19 @@ def read_json(path: Path) -> Any:
 Model = TypeVar("Model")
 
 
-def read_checked(path: Path, kind: type[Model], schema: str | int, otherwise: str) -> Model:
-    """A JSON object of that schema as a dataclass, checked by pydantic; `otherwise` says what to do with another."""
+def read_checked(path: Path, kind: type[Model], schemas: tuple[str | int, ...], otherwise: str) -> Model:
+    """A JSON object of one of the schemas as a dataclass, checked by pydantic; `otherwise` says what else to do."""
     raw = read_json(path)
-    if not isinstance(raw, dict) or raw.pop("schema", None) != schema:
-        raise InputError(f"{path} is not of the schema {schema}; {otherwise}")
+    if not isinstance(raw, dict) or raw.pop("schema", None) not in schemas:
+        raise InputError(f"{path} is not of the schema {schemas[0]}; {otherwise}")
     try:
         return TypeAdapter(kind).validate_python(raw)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise InputError(f"{path} is damaged ({place}: {first['msg']}); {otherwise}") from None
+    except (ValidationError, LookupError, TypeError, AttributeError) as error:
+        problem = repr(error)
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise InputError(f"{path} is damaged ({problem}); {otherwise}") from None
 
 
 def write_json(path: Path, tree: Any) -> None:

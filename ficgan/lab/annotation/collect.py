@@ -117,7 +117,7 @@ class _ExportFile:
 
 def _read_export(key: Key, file: Path) -> Export:
     """One exported batch, checked against the key; InputError where the page cannot have written it for this key."""
-    found = read_checked(file, _ExportFile, EXPORT_SCHEMA, "hand in what the review page saved")
+    found = read_checked(file, _ExportFile, (EXPORT_SCHEMA,), "hand in what the review page saved")
     batch = next((one for one in key.batches if one.id == found.batch), None)
     if batch is None:
         raise InputError(f"{file} is of batch {found.batch!r}, which the key does not have; are the pages older?")

@@ -121,8 +121,7 @@ class Questionnaire:
 
 
 def _by_token(pictures: Any) -> Any:
-    rows = pictures if isinstance(pictures, list) else []
-    return {row.get("token"): row for row in rows if isinstance(row, dict)} if rows else pictures
+    return {row["token"]: row for row in pictures} if isinstance(pictures, list) else pictures
 
 
 @dataclass(frozen=True)
@@ -144,7 +143,7 @@ class Key:
 
 def read_key(path: Path) -> Key:
     """The key of `Key.write`."""
-    return read_checked(path, Key, KEY_SCHEMA, "name the folder that `survey make` wrote, or make the survey again")
+    return read_checked(path, Key, (KEY_SCHEMA,), "name the folder that `survey make` wrote, or make the survey again")
 
 
 def people_needed(conditions: int, rules: Rules) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -129,7 +129,7 @@ class _AnswersFile:
 
 def _read_answers(key: Key, path: Path) -> Participant:
     """One file of answers, checked against the key; InputError where the page cannot have written it for this key."""
-    found = read_checked(path, _AnswersFile, ANSWERS_SCHEMA, "hand in what the page saved")
+    found = read_checked(path, _AnswersFile, (ANSWERS_SCHEMA,), "hand in what the page saved")
     asked = next((q for q in key.questionnaires if q.token == found.questionnaire), None)
     if asked is None:
         raise InputError(f"{path} is of questionnaire {found.questionnaire!r}, which is not of this survey")
@@ -285,16 +285,11 @@ def judge_figures(judged: Judged, items: Sequence[Item], bootstrap: Bootstrap) -
 
 
 def not_sure(some: Votes, bootstrap: Bootstrap) -> Figure:
-    """Share of the answers that are "not sure"."""
-    if not len(some):
-        return Figure("not sure", None, unit="answers", note="There are no answers to count.")
+    """Share of the answers that are "not sure": the accuracy as if it were the right answer to every pair."""
     answered, unsure = some.answers != OPEN, some.answers == UNSURE
-    # As if "not sure" were the right answer to every pair.
-    drawn = _resampled(unsure, answered & ~unsure, some.same, bootstrap)
-    value = float(unsure.sum() / answered.sum())
-    values = np.concatenate([[value], _share(drawn[:, 0] + drawn[:, 3], drawn.sum(1))])
-    low, high = recentred(values, value, min(int(answered.any(1).sum()), len(some.items)))
-    return Figure("not sure", value, low, high, len(some), "answers")
+    trials = min(int(answered.any(1).sum()), len(some.items))
+    accuracy = _figures(unsure, answered & ~unsure, some.same, bootstrap, trials)["accuracy"]
+    return replace(accuracy, metric="not sure")
 
 
 def krippendorff(table: NDArray[np.int64], bootstrap: Bootstrap) -> Figure:
