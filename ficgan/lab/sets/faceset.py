@@ -89,10 +89,10 @@ class FaceSet:
 
     def facts(self) -> dict[str, Any]:
         """The set in a report, JSON-ready."""
-        groups = {}
-        for name, values in sorted(self.groups.items()):
-            known, counts = np.unique(list(values), return_counts=True)
-            groups[name] = {str(v) or "unknown": int(count) for v, count in zip(known, counts, strict=True)}
+        groups = {
+            name: {value or "unknown": count for value, count in sorted(Counter(values).items())}
+            for name, values in sorted(self.groups.items())
+        }
         return {
             "name": self.name, "layout": self.layout, "images": len(self), "identities": self.identities,
             "images_of_unknown_people": int((self.people < 0).sum()), "attributes": sorted(self.attributes),
@@ -205,11 +205,10 @@ def _licence(path: Path) -> str | None:
 
 
 def _occurrence(people: NDArray[np.int64]) -> NDArray[np.int64]:
-    seen: Counter[int] = Counter()
+    """[N] how many earlier images show the same person."""
+    order = np.argsort(people, kind="stable")
     out = np.empty(len(people), np.int64)
-    for row, person in enumerate(people.tolist()):
-        out[row] = seen[person]
-        seen[person] += 1
+    out[order] = np.arange(len(people)) - np.searchsorted(people[order], people[order])
     return out
 
 
