@@ -529,6 +529,6 @@ def test_the_commands_say_what_is_wrong(tmp_path: Path) -> None:
     code, _, err = run("page", images, other, "-o", tmp_path / "p", "--gold-count", 0)
     assert code == 3 and "of the same set" in err
     code, _, err = run("collect", boxes, boxes, "-o", tmp_path / "f.json")
-    assert code == 3 and "is damaged" in err
+    assert code == 3 and "not of the schema" in err
     code, _, err = run("detect", tmp_path / "nowhere", "-o", tmp_path / "f.json", "--detector", "centerface")
     assert code == 3 and "nowhere" in err and err.count("\n") == 1
