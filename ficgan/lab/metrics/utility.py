@@ -345,10 +345,10 @@ def _fidelity(clear: Readings, after: Readings, sample: Sample, region: Box | No
 
 def _distributions(clear: Readings, after: Readings, sample: Sample) -> Iterator[Figure]:
     count, before, seen = len(after), clear.perception, after.perception
+    shown, made = (None if one is None else one.features for one in (before, seen))
     features: list[tuple[str, str, Values | None, Values | None]] = [
-        ("fid", "kid", clear.inception, after.inception),
-        ("fd-squeezenet", "kd-squeezenet", before and before.features, seen and seen.features),
-    ]
+        ("fid", "kid", clear.inception, after.inception), ("fd-squeezenet", "kd-squeezenet", shown, made),
+    ]  # fmt: skip
     for frechet, kernel, x, y in features:
         if x is None or y is None:
             continue
