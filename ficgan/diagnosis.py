@@ -17,7 +17,7 @@ __all__ = ["OPENCV_REMEDY", "Diagnosis", "Finding", "diagnose", "import_remedy"]
 
 EXTRAS = {
     "train": ("torch", "torchvision", "kornia", "onnx", "onnx2torch", "tensorboard"),
-    "eval": ("skimage", "matplotlib", "jinja2", "lpips", "torch_fidelity"),
+    "eval": ("skimage", "sklearn", "matplotlib", "jinja2", "lpips", "torch_fidelity"),
     "pointcloud": ("scipy",),
     "dlib": ("dlib", "face_recognition_models"),
     "insightface": ("insightface",),

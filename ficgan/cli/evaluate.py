@@ -362,15 +362,11 @@ def obfuscation(
 def _study(images: Path | None, annotations: Path | None, file: Path | None, overrides: Sequence[str]) -> Any:
     from ficgan.errors import UsageError
     from ficgan.lab.study import StudyConfig
-    from ficgan.yaml_settings import override
 
     given = {key: str(path) for key, path in (("images", images), ("annotations", annotations)) if path is not None}
-    if file is not None:
-        return StudyConfig.read(file, [*(f"{key}={json.dumps(path)}" for key, path in given.items()), *overrides])
-    if len(given) < 2:
+    if file is None and len(given) < 2:
         raise UsageError("a study needs images and boxes of their faces; give --images and --annotations, or --config")
-    tree = override(dict(given), overrides, example="epochs=10")
-    return StudyConfig.parse(tree, where="--set")
+    return StudyConfig.read(file, overrides, **given)
 
 
 def _ablation(text: str) -> tuple[str, str, str]:
@@ -387,20 +383,12 @@ def _finish(
     results: Any, out: Path, tables: list[dict[str, Any]], draw: Callable[[], list[Path]] | None = None
 ) -> shared.Summary:
     """Write the tables and the report, and name them."""
-    from ficgan.errors import FicganError
-    from ficgan.images import atomic_write
+    from ficgan.lab.stored import write_json
 
+    results.write(out / "results.json")
     tree = {"title": results.title, "caveats": results.caveats, "tables": tables, "provenance": results.provenance}
-    paper = json.dumps(tree, indent=1, allow_nan=False, ensure_ascii=False)
-    for name, text in (("results.json", results.to_json()), ("paper.json", paper)):
-        with atomic_write(out / name, overwrite=True) as file:
-            file.write(text.encode())
-    try:
-        from ficgan.lab.report import write_report
-
-        written = write_report(results, out, published=tables)
-    except ImportError as error:
-        raise FicganError(f"paper.json is there; the report needs {error.name}: pip install 'ficgan[eval]'") from error
+    write_json(out / "paper.json", tree)
+    written = write_pages(results, out, published=tables)
     written += draw() if draw is not None else []
     return {
         "paper": "paper.json", "results": "results.json", "report": [str(path.relative_to(out)) for path in written],

@@ -123,14 +123,13 @@ def _first_figures(
         check_alignment(faces, deid.alignment)
         faces = faces.subset(range(min(limit or len(faces), len(faces))))
         crops = np.ascontiguousarray(faces.resident().permute(0, 2, 3, 1).numpy())
-        rows = measure_aligned(deid, crops, layers=chosen, judges=readers, detector=deid.detector)
-        report["aligned"] = [row.to_dict() for row in rows]
+        report["aligned"] = measure_aligned(deid, crops, layers=chosen, judges=readers, detector=deid.detector)
     if photos is not None:
         paths = sorted(path for path in photos.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg", ".png", ".webp"))
         images = [read_image(path).rgb for path in paths[:limit]]
         if len(images) < 2:
             raise UsageError(f"{photos} holds {len(images)} photos; give a folder with at least 2")
-        report["photos"] = [row.to_dict() for row in measure_photos(deid, images, layers=chosen, judges=readers)]
+        report["photos"] = measure_photos(deid, images, layers=chosen, judges=readers)
     return report
 
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ficgan.anonymizers import Faces
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, crop, similarity
-from ficgan.lab.metrics.intervals import percentiles
+from ficgan.lab.metrics.intervals import Bootstrap, Sample, percentiles
 from ficgan.lab.results import Figure
 from ficgan.lab.stored import Progress
 from ficgan.models.io import load_tensors, save_tensors
@@ -292,9 +292,8 @@ def infer(
     """
     mean, spread = train.mean(0), train.std(0).mean() + 1e-12
     x, t = (train - mean) / spread, (test - mean) / spread
-    values, index = np.unique(people, return_inverse=True)
-    rng = np.random.default_rng(seed)
-    weights = rng.multinomial(len(values), np.full(len(values), 1 / len(values)), size=resamples)[:, index]
+    sample = Sample(people.astype(np.int64), Bootstrap(resamples, seed))
+    count, weights = sample.drawn.shape[1], sample.drawn[:, sample.person]
     out, drawn = [], []
     for name, wanted in train_labels.items():
         truth = test_labels.get(name)
@@ -303,14 +302,14 @@ def infer(
         learnt, asked = wanted >= 0, truth >= 0
         score = t[asked] @ _ridge(x[learnt], wanted[learnt] > 0)
         yes, draws = truth[asked] > 0, weights[:, asked]
-        value, sample = auc(score, yes), np.array([auc(score, yes, row) for row in draws], np.float64)
-        low, high = percentiles(sample)
-        out.append(Figure(f"inference of {name}", value, low, high, len(values)))
-        drawn.append(sample)
+        value, areas = auc(score, yes), np.array([auc(score, yes, row) for row in draws], np.float64)
+        low, high = percentiles(areas)
+        out.append(Figure(f"inference of {name}", value, low, high, count))
+        drawn.append(areas)
     if out:
         low, high = percentiles(np.mean(drawn, axis=0))
         total = float(np.mean([figure.value for figure in out if figure.value is not None]))
-        out.append(Figure("inference (mean AUC)", total, low, high, len(values)))
+        out.append(Figure("inference (mean AUC)", total, low, high, count))
     return tuple(out)
 
 
@@ -327,16 +326,13 @@ def _ridge(x: NDArray[np.floating], wanted: NDArray[np.bool_]) -> NDArray[np.flo
 
 
 def auc(
-    scores: NDArray[np.floating], labels: NDArray[Any], weights: NDArray[np.integer] | None = None
+    scores: NDArray[np.floating], labels: NDArray[Any], weights: NDArray[np.floating] | None = None
 ) -> float | None:
-    """Probability that an image with the attribute scores above one without, ties counted half; None without both.
+    """Area under the ROC, each image counting `weights` times; None where one answer has no weight."""
+    from sklearn.metrics import roc_auc_score
 
-    Each image counts `weights` times.
-    """
-    counted, truth = np.ones(len(scores)) if weights is None else weights.astype(np.float64), labels > 0
-    values, index = np.unique(scores, return_inverse=True)
-    having = np.bincount(index, counted * truth, len(values))
-    lacking = np.bincount(index, counted * ~truth, len(values))
-    pairs = having.sum() * lacking.sum()
-    below = np.cumsum(lacking) - lacking
-    return float((having * (below + lacking / 2)).sum() / pairs) if pairs else None
+    truth = labels > 0
+    counted = np.ones(len(truth)) if weights is None else weights
+    if not counted[truth].any() or not counted[~truth].any():
+        return None
+    return float(roc_auc_score(truth, scores, sample_weight=counted))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 from collections.abc import Callable, Sequence, Set
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -27,8 +26,8 @@ from ficgan.lab.metrics.intervals import Bootstrap, Sample
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.readers import Embeddings, Reader
 from ficgan.lab.results import Figure
-from ficgan.lab.sets import FaceSet, Prepared, Quick, Split, check, open_set, prepare, split
-from ficgan.lab.stored import Store, digest, fingerprint, write_file
+from ficgan.lab.sets import FaceSet, Prepared, Quick, Split, open_set, prepare, split, without_repeats
+from ficgan.lab.stored import Store, digest, fingerprint, read_checked, write_json
 from ficgan.registry import parse_spec
 
 MANIFEST = "manifest.json"
@@ -49,28 +48,17 @@ class Manifest:
     version: str = ""
 
     def write(self, path: Path) -> None:
-        tree = {"schema": SCHEMA, **dataclasses.asdict(self)}
-        write_file(path, json.dumps(tree, indent=1))
+        write_json(path, {"schema": SCHEMA, **dataclasses.asdict(self)})
 
     @classmethod
     def read(cls, path: Path) -> Manifest:
         """The manifest in a file."""
-        try:
-            tree = json.loads(path.read_text(encoding="utf-8"))
-            schema = tree.pop("schema")
-            if schema not in (SCHEMA, _WITHOUT_PHOTOS):
-                raise UsageError(f"{path} is of version {schema}, and {SCHEMA} can be read; train the attacker again")
-            lists = {key: tuple(tree.get(key, ())) for key in ("learnt", "photos", "withheld")}
-            return cls(**{**tree, **lists})
-        except FileNotFoundError:
+        if not path.is_file():
             raise UsageError(
                 f"there is no {path}, so nobody can tell whom the attacker beside it learnt from; put back the one of "
                 "its training, or train with `ficgan-attack train`"
-            ) from None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            if isinstance(error, UsageError):
-                raise
-            raise UsageError(f"{path} cannot be read as an attacker's manifest; train the attacker again") from None
+            )
+        return read_checked(path, cls, (SCHEMA, _WITHOUT_PHOTOS), "train the attacker again")
 
 
 def photo_keys(one: SetConfig, names: Set[str]) -> tuple[str, ...]:
@@ -373,7 +361,7 @@ def divide(prepared: Prepared, sizes: SplitConfig) -> Split:
         people, background=sizes.background, attacker=sizes.attacker, test=sizes.test,
         enrolment=sizes.enrolment, seed=sizes.seed, names=names,
     )  # fmt: skip
-    return check(parts, people, names=names, digests=prepared.digests())
+    return without_repeats(parts, people, names, prepared.digests())
 
 
 def divided_set(config: SetConfig, detector: str, out: Path) -> tuple[Prepared, Split]:

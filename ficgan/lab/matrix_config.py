@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from ficgan.errors import UsageError
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.attacks.learned import Learned
 from ficgan.registry import parse_spec
-from ficgan.yaml_settings import check, override, read_tree
+from ficgan.yaml_settings import check, hint, override, read_tree
 
 _MATRIX_PAGE, _ATTACK_PAGE = "docs/evaluation.md", "docs/attacks.md"
 _FILES = ("folder", "checkpoint", "bank", "file")  # Parameters that name a file or folder
@@ -114,9 +113,7 @@ def get_scenarios(names: Sequence[str]) -> list[Scenario]:
         return list(_ALL)
     for name in names:
         if name not in SCENARIOS:
-            near = difflib.get_close_matches(name, SCENARIOS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(SCENARIOS)}"
-            raise UsageError(f"there is no scenario {name!r}; {hint}")
+            raise UsageError(f"there is no scenario {name!r}; {hint(name, SCENARIOS)}")
     return [scenario for scenario in _ALL if scenario.name in names]
 
 

@@ -224,6 +224,7 @@ def _yardstick() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 # -- parrots: judges that have learnt from anonymised faces of people who are in no gallery and no probe --------------
 
 LEAST_PEOPLE = 10  # People with two images or more; fewer teach nothing
+_EPOCHS, _BATCH, _RATE = 5, 64, 0.01  # Of a retrained network
 
 
 def discriminant(
@@ -275,10 +276,7 @@ def retrain_head(seen: Embeddings, people: NDArray[np.integer]) -> tuple[Callabl
     )
 
 
-def retrain_network(
-    reader: Reader, anonymised: Faces, *, epochs: int = 5, batch: int = 64, rate: float = 0.01, seed: int = 0,
-    device: str = "cpu",
-) -> tuple[Embed, str]:  # fmt: skip
+def retrain_network(reader: Reader, anonymised: Faces) -> tuple[Embed, str]:
     """The judge's network fine-tuned on anonymised faces with an angular margin (compare by cosine), and a note.
 
     McPherson et al. 2016; Deng et al. 2019 (margin .5, scale 64).
@@ -294,23 +292,23 @@ def retrain_network(
     if anonymised.people is None or len(np.unique(anonymised.people)) < LEAST_PEOPLE:
         raise UsageError(f"retraining needs {LEAST_PEOPLE} people among the attacker's faces")
     network, _, mean, scale = load_onnx(Path(path))
-    network.to(device).requires_grad_(True)
+    network.requires_grad_(True)
     chips = _chips(reader, anonymised)
     people = torch.from_numpy(np.unique(anonymised.people, return_inverse=True)[1])
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        width = network(_input(chips[:1], mean, scale, device))[0].shape[1]
-    centres = torch.randn(int(people.max()) + 1, width, generator=generator).to(device).requires_grad_(True)
-    optimiser = torch.optim.SGD([*network.parameters(), centres], lr=rate, momentum=0.9, weight_decay=5e-4)
-    steps = max(1, epochs * -(-len(chips) // batch))
+        width = network(_input(chips[:1], mean, scale))[0].shape[1]
+    centres = torch.randn(int(people.max()) + 1, width, generator=generator).requires_grad_(True)
+    optimiser = torch.optim.SGD([*network.parameters(), centres], lr=_RATE, momentum=0.9, weight_decay=5e-4)
+    steps = max(1, _EPOCHS * -(-len(chips) // _BATCH))
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-    for _ in range(epochs):
-        for rows in torch.randperm(len(chips), generator=generator).split(batch):
-            x = _input(chips[rows.numpy()], mean, scale, device)
-            flip = torch.rand(len(rows), generator=generator).to(device) < 0.5
+    for _ in range(_EPOCHS):
+        for rows in torch.randperm(len(chips), generator=generator).split(_BATCH):
+            x = _input(chips[rows.numpy()], mean, scale)
+            flip = torch.rand(len(rows), generator=generator) < 0.5
             x = torch.where(flip[:, None, None, None], x.flip(3), x)
             cosine = F.linear(F.normalize(network(x)[0]), F.normalize(centres)).clamp(-1 + 1e-6, 1 - 1e-6)
-            target = people[rows].to(device)
+            target = people[rows]
             margin = F.one_hot(target, cosine.shape[1]).bool()
             logits = 64 * torch.where(margin, torch.cos(torch.acos(cosine) + 0.5), cosine)
             loss = F.cross_entropy(logits, target)
@@ -324,12 +322,12 @@ def retrain_network(
         crops = _chips(reader, faces)
         with torch.inference_mode():
             parts = [
-                network(_input(crops[begin : begin + batch], mean, scale, device))[0].float().cpu().numpy()
-                for begin in range(0, len(crops), batch)
+                network(_input(crops[begin : begin + _BATCH], mean, scale))[0].float().numpy()
+                for begin in range(0, len(crops), _BATCH)
             ]
         return np.concatenate(parts)
 
-    return embed, f"Whole network retrained on anonymised faces, {epochs} epochs."
+    return embed, f"Whole network retrained on anonymised faces, {_EPOCHS} epochs."
 
 
 def _chips(reader: Reader, faces: Faces) -> NDArray[np.uint8]:
@@ -338,8 +336,8 @@ def _chips(reader: Reader, faces: Faces) -> NDArray[np.uint8]:
     return np.stack([crop(image, similarity(marks, ARCFACE_POINTS), 112) for image, marks in pairs])
 
 
-def _input(chips: NDArray[np.uint8], mean: float, scale: float, device: str) -> torch.Tensor:
+def _input(chips: NDArray[np.uint8], mean: float, scale: float) -> torch.Tensor:
     import torch
 
-    x = torch.from_numpy(np.ascontiguousarray(chips)).to(device).permute(0, 3, 1, 2).float()
+    x = torch.from_numpy(np.ascontiguousarray(chips)).permute(0, 3, 1, 2).float()
     return (x - mean) / scale

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ficgan import __version__
-from ficgan.errors import InputError
-from ficgan.lab.stored import write_file
+from ficgan.lab.stored import read_checked, write_file
 
 SCHEMA = 1
 
@@ -100,17 +99,7 @@ class Results:
     @classmethod
     def read(cls, path: Path) -> Results:
         """The results in a file."""
-        try:
-            raw = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(raw, dict) or raw.pop("schema", None) != SCHEMA:
-                raise InputError(f"{path} holds no results of schema {SCHEMA}; run the evaluation again")
-            trials = [Trial(**from_json(trial)) for trial in raw.pop("trials")]
-            utilities = [Utility(**from_json(one)) for one in raw.pop("utilities")]
-            return cls(**raw, trials=trials, utilities=utilities)
-        except FileNotFoundError:
-            raise InputError(f"there is no {path}; name a finished evaluation's folder or its results.json") from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path} cannot be read as results of an evaluation ({error}); run it again") from error
+        return read_checked(path, cls, (SCHEMA,), "name a finished evaluation's folder or its results.json")
 
 
 def origin(settings: Any, seconds: float) -> dict[str, Any]:

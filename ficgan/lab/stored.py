@@ -18,10 +18,11 @@ from functools import lru_cache
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 
 from ficgan.errors import InputError
 from ficgan.files import atomic_write
@@ -33,7 +34,26 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path} cannot be read as JSON ({error}); check the file") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"{path} cannot be read as JSON ({reason}); check the file") from error
+
+
+Model = TypeVar("Model")
+
+
+def read_checked(path: Path, kind: type[Model], schemas: tuple[str | int, ...], otherwise: str) -> Model:
+    """A JSON object of one of the schemas as a dataclass, checked by pydantic; `otherwise` says what else to do."""
+    raw = read_json(path)
+    if not isinstance(raw, dict) or raw.pop("schema", None) not in schemas:
+        raise InputError(f"{path} is not of the schema {schemas[0]}; {otherwise}")
+    try:
+        return TypeAdapter(kind).validate_python(raw)
+    except (ValidationError, LookupError, TypeError, AttributeError) as error:
+        problem = repr(error)
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise InputError(f"{path} is damaged ({problem}); {otherwise}") from None
 
 
 def write_json(path: Path, tree: Any) -> None:

@@ -280,6 +280,6 @@ def test_judges_see_crops_of_the_models_size(
 
 def test_fidelity_of_known_pairs() -> None:
     a = np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3), dtype=np.uint8)
-    assert fidelity(a, a) == (0.0, 1.0)
+    assert fidelity(a, a) == pytest.approx((0.0, 1.0))
     mse, ssim = fidelity(np.full_like(a, 0), np.full_like(a, 255))
     assert mse == pytest.approx(4.0) and ssim < 0.01

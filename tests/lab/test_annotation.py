@@ -414,14 +414,15 @@ def put(index: int, **values: Any) -> Any:
     ("spoiled", "said"),
     [
         (drop, "lacks 1 of 5 images"), (lambda raw: raw["images"].append(raw["images"][0]), "twice"),
-        (put(0, id="000000-001"), "not of its batch"), (put(0, id=[1]), "not of its batch"),
+        (put(0, id="000000-001"), "not of its batch"), (put(0, id=[1]), "images.0.id"),
         (put(0, boxes=[[0, 0, 121, 5]]), "reaches outside of 120×90"),
         (put(0, boxes=[[-1, 0, 10, 5]]), "reaches outside"), (put(0, boxes=[[5, 5, 5, 9]]), "is empty"),
-        (put(0, boxes=[[0, 0, 5]]), "not x0, y0, x1, y1"), (put(0, boxes=None), "not x0, y0, x1, y1"),
+        (put(0, boxes=[[0, 0, 5]]), "not x0, y0, x1, y1"), (put(0, boxes=None), "images.0.boxes"),
         (put(0, boxes=[[0, 0, float("nan"), 5]]), "not finite"),
         (lambda raw: raw.update(batch="0" * 16), "key does not have"),
-        (lambda raw: raw.update(batch=["x"]), "key does not have"), (lambda raw: raw.update(worker=" "), "who did it"),
-        (lambda raw: raw.update(images={}), "damaged"), (lambda raw: raw.update(schema="other"), "no export"),
+        (lambda raw: raw.update(batch=["x"]), "damaged (batch"),
+        (lambda raw: raw.update(worker=" "), "damaged (worker"),
+        (lambda raw: raw.update(images={}), "damaged"), (lambda raw: raw.update(schema="other"), "not of the schema"),
     ],
 )
 def test_bad_exports_are_refused_by_name(spoiled: Any, said: str, tmp_path: Path) -> None:  # fmt: skip
@@ -528,6 +529,6 @@ def test_the_commands_say_what_is_wrong(tmp_path: Path) -> None:
     code, _, err = run("page", images, other, "-o", tmp_path / "p", "--gold-count", 0)
     assert code == 3 and "of the same set" in err
     code, _, err = run("collect", boxes, boxes, "-o", tmp_path / "f.json")
-    assert code == 3 and "is damaged" in err
+    assert code == 3 and "not of the schema" in err
     code, _, err = run("detect", tmp_path / "nowhere", "-o", tmp_path / "f.json", "--detector", "centerface")
     assert code == 3 and "nowhere" in err and err.count("\n") == 1

@@ -132,9 +132,15 @@ def test_auc_counts_ties_half(seed, distinct):
     rng = np.random.default_rng(seed)
     scores, labels = rng.integers(0, distinct, 60), (rng.random(60) < 0.4).astype(np.uint8)
     labels[:2], weights = (1, 0), rng.integers(1, 4, 60)
-    assert auc(scores, labels) == pytest.approx(roc_auc_score(labels, scores))
-    assert auc(scores, labels, weights) == pytest.approx(roc_auc_score(labels, scores, sample_weight=weights))
-    assert auc(scores, np.ones(60, np.uint8)) is None
+    for counted in (None, weights):
+        times = np.ones(60) if counted is None else counted
+        won = whole = 0.0
+        for i in np.flatnonzero(labels):
+            for j in np.flatnonzero(labels == 0):
+                whole += times[i] * times[j]
+                won += times[i] * times[j] * ((scores[i] > scores[j]) + 0.5 * (scores[i] == scores[j]))
+        assert auc(scores, labels, counted) == pytest.approx(won / whole)
+    assert auc(scores, np.ones(60, np.uint8)) is None and auc(scores, labels, labels.astype(float)) is None
 
 
 def test_bad_input_is_refused(tmp_path):

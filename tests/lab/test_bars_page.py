@@ -241,8 +241,7 @@ def test_the_draws_have_the_models_own_diversity(
 @pytest.mark.parametrize(
     ("more", "error", "said"),
     [
-        ({"aligned": ()}, UsageError, "nothing to measure on"),
-        ({"limit": 1}, UsageError, "too few"),
+        ({"limit": 1}, InputError, "1 faces to measure on"),
         ({"layers": (0, 4)}, UsageError, "4"),
         ({"k": 50}, UsageError, "50"),
         ({"aligned": (Path("nowhere.tar"),)}, InputError, "nowhere.tar"),

@@ -410,8 +410,8 @@ def test_kernel_distance_is_the_mean_over_all_subsets_in_the_limit(rng):
     """Many random subsets of three of six: their mean is near that over all 400 pairs of subsets, done by loops."""
     x, y = rng.normal(size=(6, 4)), rng.normal(size=(6, 4)) + 0.7
     every = [mmd(x[list(p)], y[list(q)]) for p in combinations(range(6), 3) for q in combinations(range(6), 3)]
-    mean, spread = kernel_distance(x, y, subsets=20000)
-    assert mean == pytest.approx(np.mean(every), abs=5 * np.std(every) / np.sqrt(20000))
+    mean, spread = kernel_distance(x, y, subsets=4000)
+    assert mean == pytest.approx(np.mean(every), abs=5 * np.std(every) / np.sqrt(4000))
     assert spread == pytest.approx(np.std(every), rel=0.05)
 
 
@@ -420,13 +420,6 @@ def test_kernel_distance_is_unbiased_and_sees_a_shift(rng):
     assert abs(np.mean(same)) < 4 * np.std(same) / np.sqrt(60)
     far = kernel_distance(rng.normal(size=(40, 16)), rng.normal(size=(40, 16)) + 1, subsets=20)[0]
     assert far > np.mean(same) + 10 * np.std(same)
-
-
-def test_kernel_distance_in_blocks_and_whole(rng, monkeypatch):
-    x, y = rng.normal(size=(50, 8)), rng.normal(size=(61, 8))
-    whole = kernel_distance(x, y, subsets=7, seed=3)
-    monkeypatch.setattr("ficgan.lab.metrics.perceptual._ROWS", 16)
-    np.testing.assert_allclose(kernel_distance(x, y, subsets=7, seed=3), whole, rtol=1e-9)
 
 
 def test_mean_pairwise_square_equals_the_loop(rng):

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from score_oracle import pairs, rank_odds
 
-from ficgan.errors import InputError, UsageError
-from ficgan.lab.metrics import scores as scoring
+from ficgan.errors import InputError
 from ficgan.lab.metrics.privacy import hits, vertices
 from ficgan.lab.metrics.scores import BINS, Scores, bins_of
 
@@ -101,19 +100,6 @@ def test_embeddings_are_compared_as_the_formula_says(rng: np.random.Generator, m
     assert (vertices(scores)[0] == vertices(whole)[0]).all()
 
 
-def test_blocks_change_nothing(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    people = np.arange(40) // 2
-    probe, gallery = rng.integers(-2, 3, (40, 3)), rng.integers(-2, 3, (40, 3))
-    probe[(probe == 0).all(1)] = gallery[(gallery == 0).all(1)] = 1
-    found = []
-    for entries in (2**22, 120):  # all at once, three probes at a time
-        monkeypatch.setattr(scoring, "_BLOCK", entries)
-        scores = Scores.compare(probe, gallery, people, people, metric="cosine")
-        found.append([*scores.rivals, scores.genuine, scores.genuine_probe, scores.impostors_of, scores.impostors])
-    assert found[0][1].sum() > 0
-    assert all((one == other).all() for one, other in zip(*found, strict=True))
-
-
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
 @pytest.mark.parametrize("size", [3, 128, 512])
 def test_constant_embeddings_tie_exactly(rng: np.random.Generator, metric: Any, size: int) -> None:
@@ -181,9 +167,6 @@ def test_some_probes_are_what_they_would_be_alone(rng: np.random.Generator, same
     assert (again.rivals[0] == some.rivals[0][inner]).all() and len(again) == inner.sum()
     assert (again.impostors_over(20) == some.impostors_over(20)[inner]).all()
     assert len(scores.take(np.zeros(60, bool))) == 0
-    for bad in (np.ones(59, bool), np.ones(60, int)):
-        with pytest.raises(UsageError, match="mask"):
-            scores.take(bad)
 
 
 def test_everything_failed() -> None:
@@ -204,22 +187,16 @@ WHO = np.array([0, 0, 1, 1])
     ("change", "message"),
     [
         ({"probe": GOOD[:0]}, "probe embeddings"),
-        ({"gallery": GOOD[:0]}, "gallery embeddings"),
-        ({"gallery": np.zeros(4)}, "gallery embeddings"),
-        ({"probe": GOOD.astype(str)}, "probe embeddings"),
+        ({"gallery": GOOD[:0]}, "gallery .0, 4."),
+        ({"gallery": np.zeros(4)}, "gallery .4."),
         ({"probe": GOOD[:, :3]}, "one recogniser"),
         ({"probe": np.where(GOOD > 0, np.nan, 0)}, "4 of 4 probe embeddings are not finite"),
         ({"gallery": np.where(GOOD > 0, np.inf, 0)}, "gallery embeddings are not finite"),
         ({"probe": np.zeros((4, 4))}, "probe embedding number 0 is all zeros"),
         ({"gallery": np.diag([1, 1, 0, 1])}, "gallery embedding number 2 is all zeros"),
-        ({"probe_people": WHO[:3]}, "4 probe images"),
-        ({"gallery_people": WHO / 2}, "4 gallery images"),
         ({"gallery_people": np.array([0, 0, 1, -1])}, "not known"),
         ({"gallery_people": np.zeros(4, int)}, "holds 1 person"),
         ({"gallery_people": WHO + 7}, "none of the probes' people"),
-        ({"acquired": np.ones(3, bool)}, "booleans"),
-        ({"acquired": np.ones(4)}, "booleans"),
-        ({"exclude_same": True, "gallery_people": WHO[::-1]}, "in one order"),
         ({"exclude_same": True, "probe_people": np.arange(4), "gallery_people": np.arange(4)}, "no person has two"),
         ({"probe": GOOD * 1e30, "metric": "euclidean"}, "probe number 0 are not finite"),  # too large for float32
     ],
@@ -230,9 +207,7 @@ def test_bad_input_is_refused(change: dict[str, Any], message: str) -> None:
         Scores.compare(**{**arguments, "metric": "cosine", **change})
 
 
-def test_other_metrics_and_scores_that_are_not_finite_are_refused() -> None:
-    with pytest.raises(UsageError, match="no metric 'cos'"):
-        Scores.compare(GOOD, GOOD, WHO, WHO, metric="cos")  # type: ignore[arg-type]
+def test_scores_that_are_not_finite_are_refused() -> None:
     matrix = np.ones((4, 4))
     matrix[2, 1] = np.nan
     with pytest.raises(InputError, match="probe number 2 are not finite"):

@@ -18,12 +18,17 @@ from ficgan.lab.study.scores import average_precision, class_precisions, hits, p
 
 @settings(max_examples=10, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=1, max_size=40))
-def test_average_precision_is_sklearns_with_ties(pairs: list[tuple[int, bool]]) -> None:
+def test_average_precision_is_the_sum_of_its_steps(pairs: list[tuple[int, bool]]) -> None:
     scores, positive = np.array([p[0] for p in pairs]) / 7, np.array([p[1] for p in pairs])
     if not positive.any():
         assert average_precision(scores, positive) is None
     else:
-        assert average_precision(scores, positive) == pytest.approx(average_precision_score(positive, scores))
+        area = recalled = 0.0
+        for threshold in np.unique(scores)[::-1]:
+            taken = scores >= threshold
+            recall = positive[taken].sum() / positive.sum()
+            area, recalled = area + (recall - recalled) * positive[taken].mean(), recall
+        assert average_precision(scores, positive) == pytest.approx(area)
 
 
 def test_class_precisions_are_of_the_softmax(rng: np.random.Generator) -> None:

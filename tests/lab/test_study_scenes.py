@@ -78,7 +78,7 @@ def test_imagenet_is_read_as_it_was_released(tmp_path: Path) -> None:
         ([{"url": "val/v2.JPEG", "bboxes": [[1, 2, float("nan"), 4]]}], "not finite"),
         ([{"url": "val/v2.JPEG"}, {"url": "val/v2.JPEG"}], "two records"),
         ([{"bboxes": []}], "names no image"),
-        ({"a": 1}, "no list of records"),
+        (3, "no list of records"),
     ],
 )
 def test_bad_annotations_are_refused(tmp_path: Path, rows: object, message: str) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from scene_world import scene, tiny, write_scenes
 
+from ficgan.data import open_faces
 from ficgan.errors import UsageError
 from ficgan.lab.study import TransferConfig, open_scenes, run_study, transfer
 from ficgan.lab.study.training import make_network
@@ -152,9 +153,14 @@ def test_people_are_in_one_half_only(tmp_path: Path) -> None:
     task = TransferConfig(name="x", kind="attributes", images=crops, labels=labels, holdout=0.25)
     study = tiny(*write_scenes(tmp_path / "s", in_face=True))
     one = transfer.Transfer(task, study, tmp_path / "out", "cpu")
-    assert (len(one.train), len(one.evaluation)) == (36, 12)
+    assert (len(one.train.pictures), len(one.evaluation.targets)) == (36, 12)
+    data = open_faces([crops], resolution=study.resize, labels=labels)
+    row_of = {data.load(row).permute(1, 2, 0).numpy().tobytes(): row for row in range(48)}
     numbers = sorted(map(str, range(48)))  # of the files, in the order of their names
-    people = [{int(numbers[row]) // 4 for row in half.rows} for half in (one.train, one.evaluation)]
+    people = [
+        {int(numbers[row_of[half.pictures[index].tobytes()]]) // 4 for index in range(len(half.targets))}
+        for half in (one.train, one.evaluation)
+    ]
     assert len(people[1]) == 3 and not people[0] & people[1]
     with pytest.raises(UsageError, match="label file"):
         transfer.Transfer(task.model_copy(update={"labels": None}), study, tmp_path / "out", "cpu")

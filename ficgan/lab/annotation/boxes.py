@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from ficgan.data.dataset import Blob, decode_rgb, list_blobs
 from ficgan.errors import InputError
 from ficgan.faces import FaceDetector
 from ficgan.files import atomic_write
+from ficgan.lab.metrics.geometry import overlaps
 from ficgan.lab.stored import Progress, read_json
 
 Boxes = NDArray[np.float64]  # [M,4]: x0, y0, x1, y1 in pixels, edges continuous from 0
@@ -32,14 +34,6 @@ class Change:
     kind: str
     before: tuple[float, ...] | None
     after: tuple[float, ...] | None
-
-
-def overlaps(a: Boxes, b: Boxes) -> NDArray[np.float64]:
-    """Intersection over union of every box of a [M,4] with every one of b [N,4]: [M,N]."""
-    sides = np.minimum(a[:, None, 2:], b[None, :, 2:]) - np.maximum(a[:, None, :2], b[None, :, :2])
-    common = sides.clip(0).prod(2)
-    union = (a[:, 2:] - a[:, :2]).prod(1)[:, None] + (b[:, 2:] - b[:, :2]).prod(1)[None] - common
-    return np.divide(common, union, out=np.zeros_like(common), where=union > 0)
 
 
 def pairs(a: Boxes, b: Boxes, least: float = OVERLAP) -> list[tuple[int, int]]:
@@ -116,6 +110,7 @@ class Record:
     boxes: Boxes  # pixels of the upright image
     scores: tuple[float, ...] | None = None  # the detector's, one a box; None where nobody gave any
     more: Mapping[str, Any] = field(default_factory=dict)  # "label", "split", "width", "height", "detector", …
+    without_area: int = 0  # boxes that are left out, as the authors do, because they have no area
 
     def to_json(self) -> dict[str, Any]:
         """A record of the file; coordinates to a hundredth of a pixel."""
@@ -151,8 +146,8 @@ class Records(dict[str, Record]):
 
 
 def read_records(path: Path) -> Records:
-    """Annotations from a file: a list of records, or an object of image names and lists of boxes."""
-    raw = read_json(path)
+    """Annotations from a file: a list of records, an object of image names and lists of boxes, or a CSV of images."""
+    raw = _csv_rows(path) if path.suffix.lower() == ".csv" else read_json(path)
     if isinstance(raw, dict):
         raw = [{"file": name, "bboxes": boxes} for name, boxes in raw.items()]
     if not isinstance(raw, list) or not all(isinstance(row, dict) for row in raw):
@@ -181,6 +176,11 @@ def box_rows(raw: Any, where: str) -> Boxes:
     return boxes
 
 
+def have_area(boxes: Boxes) -> NDArray[np.bool_]:
+    """[M] which boxes are not empty."""
+    return (boxes[:, 0] < boxes[:, 2]) & (boxes[:, 1] < boxes[:, 3])
+
+
 def _record(row: dict[str, Any], number: int, path: Path) -> Record:
     key = next((key for key in _NAMES if isinstance(row.get(key), str) and row[key]), None)
     if key is None:
@@ -188,10 +188,18 @@ def _record(row: dict[str, Any], number: int, path: Path) -> Record:
     name, faces = row[key].removeprefix("./"), next((name for name in _BOXES if name in row), None)
     raw = row[faces] if faces else []
     boxes = box_rows(raw, f"{name} in {path}")
-    full = (boxes[:, 0] < boxes[:, 2]) & (boxes[:, 1] < boxes[:, 3])  # like the authors, leave out what has no area
+    full = have_area(boxes)
     scored = bool(len(raw)) and all(isinstance(box, dict) and isinstance(box.get("score"), int | float) for box in raw)
     scores = tuple(float(box["score"]) for box, kept in zip(raw, full, strict=True) if kept) if scored else None
-    return Record(name, boxes[full], scores, {k: v for k, v in row.items() if k not in (key, faces)})
+    more = {k: v for k, v in row.items() if k not in (key, faces)}
+    return Record(name, boxes[full], scores, more, int((~full).sum()))
+
+
+def _csv_rows(path: Path) -> list[dict[str, str]]:
+    try:
+        return list(csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines()))
+    except (OSError, ValueError, csv.Error) as error:
+        raise InputError(f"{path} cannot be read as a CSV of images ({error}); check the file") from error
 
 
 @dataclass

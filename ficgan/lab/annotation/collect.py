@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import StrictInt, StringConstraints
 
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.annotation.boxes import (
@@ -22,12 +23,12 @@ from ficgan.lab.annotation.boxes import (
     distinct,
     errors,
     merge,
-    overlaps,
     pairs,
 )  # fmt: skip
 from ficgan.lab.annotation.make import EXPORT_SCHEMA, Batch, Item, Key
+from ficgan.lab.metrics.geometry import overlaps
 from ficgan.lab.metrics.intervals import wilson
-from ficgan.lab.stored import read_json, text_table
+from ficgan.lab.stored import read_checked, text_table
 
 PUBLISHED_ERRORS: dict[str, tuple[int, int, int, int]] = {
     "irish setter": (12, 3, 0, 0), "gorilla": (32, 7, 0, 0), "cheetah": (3, 1, 0, 0), "basset": (10, 0, 0, 0),
@@ -100,27 +101,33 @@ def collect(key: Key, files: Sequence[Path], *, union: bool = False) -> Collecte
     return out
 
 
+@dataclass(frozen=True)
+class _Image:
+    id: str
+    boxes: list[Any]
+
+
+@dataclass(frozen=True)
+class _ExportFile:
+    batch: str
+    worker: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+    images: list[_Image]
+    attempt: StrictInt = 1
+
+
 def _read_export(key: Key, file: Path) -> Export:
     """One exported batch, checked against the key; InputError where the page cannot have written it for this key."""
-    raw = read_json(file)
-    if not isinstance(raw, dict) or raw.get("schema") != EXPORT_SCHEMA:
-        raise InputError(f"{file} is no export of a review page ({EXPORT_SCHEMA}); hand in what the page saved")
-    batch = next((one for one in key.batches if one.id == raw.get("batch")), None)
+    found = read_checked(file, _ExportFile, (EXPORT_SCHEMA,), "hand in what the review page saved")
+    batch = next((one for one in key.batches if one.id == found.batch), None)
     if batch is None:
-        raise InputError(f"{file} is of batch {raw.get('batch')!r}, which the key does not have; are the pages older?")
-    worker, attempt, images = raw.get("worker"), raw.get("attempt", 1), raw.get("images")
-    if not isinstance(worker, str) or not worker.strip():
-        raise InputError(f"{file} does not say who did it; have it exported with a name")
-    if not isinstance(attempt, int) or not isinstance(images, list) or not all(isinstance(i, dict) for i in images):
-        raise InputError(f"{file} is damaged: attempt or images are not what the page writes; have it exported again")
-    drawn: dict[str, Boxes] = {}
+        raise InputError(f"{file} is of batch {found.batch!r}, which the key does not have; are the pages older?")
     known = {item.id: item for item in batch.items}
-    for image in images:
-        id = image.get("id")
-        if not isinstance(id, str) or id not in known or id in drawn:
-            word = "twice" if isinstance(id, str) and id in drawn else "which is not of its batch"
-            raise InputError(f"{file} has image {id!r}, {word}; have it exported again")
-        drawn[id] = _inside(image.get("boxes"), known[id], f"image {id} in {file}")
+    drawn: dict[str, Boxes] = {}
+    for image in found.images:
+        if image.id not in known or image.id in drawn:
+            word = "twice" if image.id in drawn else "which is not of its batch"
+            raise InputError(f"{file} has image {image.id!r}, {word}; have it exported again")
+        drawn[image.id] = _inside(image.boxes, known[image.id], f"image {image.id} in {file}")
     missing = [id for id in known if id not in drawn]
     if missing:
         raise InputError(f"{file} lacks {len(missing)} of {len(known)} images ({missing[0]}, …); have it exported anew")
@@ -129,7 +136,7 @@ def _read_export(key: Key, file: Path) -> Export:
         item.truth is not None and any(errors(drawn[item.id], item.truth, key.rules.overlap)) for item in batch.items
     )
     boxes = tuple(distinct(drawn[item.id]) for item in batch.items)
-    return Export(str(file), batch, worker.strip(), attempt, boxes, wrong)
+    return Export(str(file), batch, found.worker, found.attempt, boxes, wrong)
 
 
 def _finish(out: Collected, batch: Batch, exports: Sequence[Export], key: Key, union: bool) -> None:
@@ -168,8 +175,8 @@ def _agreement(batch: Batch, exports: Sequence[Export], least: float) -> dict[st
     }  # fmt: skip
 
 
-def _inside(raw: Any, item: Item, where: str) -> Boxes:
-    boxes = box_rows(raw if isinstance(raw, list) else [None], where)
+def _inside(raw: list[Any], item: Item, where: str) -> Boxes:
+    boxes = box_rows(raw, where)
     if not (
         (boxes[:, :2] >= 0).all()
         and (boxes[:, :2] < boxes[:, 2:]).all()

@@ -13,17 +13,19 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from PIL import Image
+from pydantic import Field, PlainValidator
 
 from ficgan.anonymizers import generator
 from ficgan.data.dataset import Blob, decode_rgb
 from ficgan.errors import InputError, UsageError
 from ficgan.files import atomic_write
-from ficgan.lab.annotation.boxes import OVERLAP, Boxes, Record, Records, box_rows, errors, overlaps
-from ficgan.lab.stored import Progress, data_url, fill_page, new_folder, page_template, read_json, write_json
+from ficgan.lab.annotation.boxes import OVERLAP, Boxes, Record, Records, box_rows, errors, have_area
+from ficgan.lab.metrics.geometry import overlaps
+from ficgan.lab.stored import Progress, data_url, fill_page, new_folder, page_template, read_checked, write_json
 
 KEY_SCHEMA = "ficgan-annotation-key/1"
 EXPORT_SCHEMA = "ficgan-annotation-export/1"
@@ -50,14 +52,26 @@ class Rules:
             raise UsageError("give 1 life or more, an overlap in (0, 1], and most_faces and a seed of 0 or more")
 
 
+def _boxes(raw: Any) -> Boxes:
+    return box_rows(raw, "the key")
+
+
+def _record(raw: dict[str, Any]) -> Record:
+    more = {key: value for key, value in raw.items() if key not in ("file", "bboxes")}
+    return Record(raw["file"], _boxes(raw["bboxes"]), None, more)
+
+
+BoxesOfKey = Annotated[Boxes, PlainValidator(_boxes)]
+
+
 @dataclass(frozen=True, eq=False)
 class Item:
     id: str  # its name on the page; tells nothing of its name
     name: str  # in its folder or archive
     width: int
     height: int
-    shown: Boxes  # that the page begins with
-    truth: Boxes | None = None  # the faces of a gold image
+    shown: BoxesOfKey  # that the page begins with
+    truth: BoxesOfKey | None = None  # the faces of a gold image
     error: str = ""  # what is wrong with a gold image's boxes
     more: dict[str, Any] = field(default_factory=dict)  # from the record, for the final annotations
 
@@ -68,14 +82,15 @@ class Batch:
 
     id: str
     title: str
-    items: tuple[Item, ...]
+    items: Annotated[tuple[Item, ...], Field(validation_alias="images")]
 
 
 @dataclass(frozen=True)
 class Key:
     rules: Rules
     batches: tuple[Batch, ...]
-    verified: tuple[Record, ...] = ()  # gold images that belong to the set, with their faces; they need no review
+    verified: tuple[Annotated[Record, PlainValidator(_record)], ...] = ()
+    """Gold images that belong to the set, with their faces; they need no review."""
 
     def write(self, path: Path) -> None:
         """Write the key, whole or not at all."""
@@ -89,31 +104,12 @@ class Key:
 
 def read_key(path: Path) -> Key:
     """The key of `Key.write`."""
-    raw = read_json(path)
-    try:
-        if raw.get("schema") != KEY_SCHEMA:
-            raise InputError(f"{path} is no key of review pages ({KEY_SCHEMA}); name the key.json beside the pages")
-        batches = tuple(
-            Batch(row["id"], row["title"], tuple(_item_from(item, path) for item in row["images"]))
-            for row in raw["batches"]
-        )
-        verified = []
-        for row in raw["verified"]:
-            name, boxes = row.pop("file"), box_rows(row.pop("bboxes"), str(path))
-            verified.append(Record(name, boxes, None, row))
-        return Key(Rules(**raw["rules"]), batches, tuple(verified))
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise InputError(f"{path} is damaged ({error!r}); make the pages again") from error
+    return read_checked(path, Key, (KEY_SCHEMA,), "name the key.json beside the pages, or make the pages again")
 
 
 def _item_json(item: Item) -> dict[str, Any]:
     truth = None if item.truth is None else item.truth.tolist()
     return {**asdict(item), "shown": item.shown.tolist(), "truth": truth}
-
-
-def _item_from(raw: dict[str, Any], path: Path) -> Item:
-    truth = None if raw["truth"] is None else box_rows(raw["truth"], str(path))
-    return Item(**{**raw, "shown": box_rows(raw["shown"], str(path)), "truth": truth})
 
 
 def compose(
@@ -184,7 +180,7 @@ def _item(
 def _clip(boxes: Boxes, picture: Image.Image) -> Boxes:
     width, height = picture.size
     inside = np.clip(boxes, 0, [width, height, width, height])
-    return inside[(inside[:, 0] < inside[:, 2]) & (inside[:, 1] < inside[:, 3])]
+    return inside[have_area(inside)]
 
 
 def spoil(truth: Boxes, width: int, height: int, rng: np.random.Generator, *, overlap: float) -> tuple[Boxes, str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,10 @@ from ficgan.faces import Alignment, Face, FaceDetector, Recognizer, detector_mis
 from ficgan.lab.bench import FaceBench, Rows, anonymised
 from ficgan.lab.metrics.geometry import Detections, detect_faces, quick
 from ficgan.lab.metrics.intervals import one_each_unknown
+from ficgan.lab.metrics.perceptual import ssim
 from ficgan.lab.metrics.utility import Judges, Readings
 from ficgan.lab.probe import Lessons, ShapeAttack, several
-from ficgan.lab.readers import Embeddings, Reader, ShapeRecognizer, Shapes, get_readers
+from ficgan.lab.readers import Embeddings, Reader, ShapeRecognizer, Shapes, cosines, get_readers
 
 DETECTORS = ("yunet", "centerface")  # Whose detection rate is measured
 
@@ -193,62 +194,76 @@ def who_is_who(faces: Faces) -> Rows:
 
 LEAST_SIDE = 128  # Of aligned crops that judges see, px; models of more see and are judged at their own size
 Image = NDArray[np.uint8]
-Outputs = Mapping[str, Callable[[], Sequence[Image] | NDArray[np.uint8]]]  # Setting → what makes its pictures
-
-
-@dataclass
-class Row:
-    """Figures of one setting ("clear": strangers, "reconstruction", or "i = N") on one set; `mse` is on [−1, 1]."""
-
-    setting: str
-    images: int
-    similarity: dict[str, float] = field(default_factory=dict)
-    matched: dict[str, float] = field(default_factory=dict)
-    detected: float | None = None
-    mse: float | None = None
-    ssim: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        flat: dict[str, Any] = {"setting": self.setting, "images": self.images}
-        for name in ("mse", "ssim", "detected"):
-            value = getattr(self, name)
-            if value is not None:
-                flat[name] = round(float(value), 4)
-        flat["similarity"] = {name: round(value, 3) for name, value in self.similarity.items()}
-        flat["matched"] = {name: round(value, 3) for name, value in self.matched.items()}
-        return flat
+Pictures = Sequence[Image] | Image
 
 
 def measure_aligned(
-    deid: Deidentifier, crops: NDArray[np.uint8], *, layers: Sequence[int], judges: Sequence[Recognizer],
+    deid: Deidentifier, crops: Image, *, layers: Sequence[int], judges: Sequence[Recognizer],
     detector: FaceDetector | None = None,
-) -> list[Row]:  # fmt: skip
+) -> list[dict[str, Any]]:  # fmt: skip
     """Figures on aligned crops [N,S,S,3] uint8 RGB of different people: strangers, reconstruction, then each i."""
     if len(crops) < 2:
         raise UsageError(f"{len(crops)} faces are too few to measure with; give at least 2")
-    outputs: dict[str, Any] = {"reconstruction": partial(reconstruct, deid, crops)}
-    outputs |= {f"i = {layer}": lambda layer=layer: deid.aligned(crops, layer=layer)[0] for layer in layers}
     marks = [deid.alignment.points(crops.shape[1]).astype(np.float32)] * len(crops)
-    return _rows(crops, marks, outputs, judges, detector)
+    table = _FirstFigures(crops, marks, judges, detector)
+    rebuilt = reconstruct(deid, crops)
+    error, alike = fidelity(crops, rebuilt)
+    rows = [table.strangers(), table.row("reconstruction", rebuilt, mse=round(error, 4), ssim=round(alike, 4))]
+    return rows + [table.row(f"i = {layer}", deid.aligned(crops, layer=layer)[0]) for layer in layers]
 
 
 def measure_photos(
-    deid: Deidentifier, photos: Iterable[Image], *, layers: Sequence[int], judges: Sequence[Recognizer]
-) -> list[Row]:
+    deid: Deidentifier, photos: Sequence[Image], *, layers: Sequence[int], judges: Sequence[Recognizer]
+) -> list[dict[str, Any]]:
     """Figures on whole photos of different people: strangers, then each i; undetected faces are left out."""
-    photos = list(photos)
     found = [deid.detector.detect(photo) for photo in photos]
-    marks = [faces[0].landmarks if faces else None for faces in found]
-    usable = len(marks) - sum(mark is None for mark in marks)
+    usable = sum(map(bool, found))
     if usable < 2:
         found_in = f"{deid.detector.name} found a face in {usable} of {len(photos)} photos"
         raise UsageError(f"{found_in}; give at least 2 with one")
+    table = _FirstFigures(photos, [faces[0].landmarks if faces else None for faces in found], judges, deid.detector)
+    rows = [table.strangers() | {"detected": round(usable / len(photos), 4)}]
+    for layer in layers:
+        published = [deid(photo, key=str(index), layer=layer).image for index, photo in enumerate(photos)]
+        rows.append(table.row(f"i = {layer}", published))
+    return rows
 
-    def published(layer: int) -> list[Image]:
-        return [deid(photo, key=str(index), layer=layer).image for index, photo in enumerate(photos)]
 
-    outputs = {f"i = {layer}": partial(published, layer) for layer in layers}
-    return _rows(photos, marks, outputs, judges, deid.detector, usable / len(photos))
+class _FirstFigures:
+    """Rows of `ficgan measure` without the bars: outputs against the pictures they were made of, judge by judge."""
+
+    def __init__(
+        self, images: Pictures, marks: Sequence[NDArray[np.float32] | None], judges: Sequence[Recognizer],
+        detector: FaceDetector | None,
+    ) -> None:  # fmt: skip
+        self.images, self.marks, self.judges, self.detector = images, marks, judges, detector
+        self.clear = self._seen(images)
+
+    def strangers(self) -> dict[str, Any]:
+        return self._row("clear", self.images, {name: np.roll(codes, 1, 0) for name, codes in self.clear.items()}, {})
+
+    def row(self, setting: str, pictures: Pictures, **more: float) -> dict[str, Any]:
+        return self._row(setting, pictures, self._seen(pictures), more)
+
+    def _row(
+        self, setting: str, pictures: Pictures, made: dict[str, Embeddings], more: dict[str, float]
+    ) -> dict[str, Any]:
+        if self.detector is not None:
+            more |= {"detected": round(float(np.mean([bool(self.detector.detect(one)) for one in pictures])), 4)}
+        pairs = {judge: (self.clear[judge.name], made[judge.name]) for judge in self.judges}
+        matched = {
+            judge.name: np.mean([judge.is_match(p, q) for p, q in zip(a, b, strict=True)])
+            for judge, (a, b) in pairs.items()
+        }
+        return {
+            "setting": setting, "images": len(self.images), **more,
+            "similarity": {judge.name: round(float(cosines(a, b).mean()), 3) for judge, (a, b) in pairs.items()},
+            "matched": {name: round(float(share), 3) for name, share in matched.items()},
+        }  # fmt: skip
+
+    def _seen(self, pictures: Pictures) -> dict[str, Embeddings]:
+        pairs = [(one, mark[None]) for one, mark in zip(pictures, self.marks, strict=True) if mark is not None]
+        return {judge.name: np.stack([judge.embed(*pair)[0] for pair in pairs]) for judge in self.judges}
 
 
 def reconstruct(deid: Deidentifier, crops: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -266,41 +281,6 @@ def reconstruct(deid: Deidentifier, crops: NDArray[np.uint8]) -> NDArray[np.uint
 
 
 def fidelity(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> tuple[float, float]:
-    """Mean squared error on [−1, 1] and mean SSIM (Wang et al. 2004, Gaussian window) of pairs [N,S,S,3] uint8."""
-    from skimage.metrics import structural_similarity
-
+    """Mean squared error on [−1, 1] and mean SSIM of pairs [N,S,S,3] uint8."""
     difference = (a.astype(np.float64) - b.astype(np.float64)) / 127.5
-    options = {"channel_axis": 2, "gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False}
-    ssim = [structural_similarity(x, y, data_range=255, **options) for x, y in zip(a, b, strict=True)]
-    return float((difference**2).mean()), float(np.mean(ssim))
-
-
-def _rows(
-    images: Sequence[Image] | NDArray[np.uint8], marks: Sequence[NDArray[Any] | None], outputs: Outputs,
-    judges: Sequence[Recognizer], detector: FaceDetector | None, detected: float | None = None,
-) -> list[Row]:  # fmt: skip
-    def seen(pictures: Sequence[Image] | NDArray[np.uint8]) -> dict[str, NDArray[np.float64]]:
-        pairs = [(picture, mark[None]) for picture, mark in zip(pictures, marks, strict=True) if mark is not None]
-        return {judge.name: np.stack([judge.embed(*pair)[0] for pair in pairs]).astype(np.float64) for judge in judges}
-
-    def row(setting: str, pictures: Sequence[Image] | NDArray[np.uint8], made: dict[str, NDArray[np.float64]]) -> Row:
-        out = Row(setting, len(images))
-        for judge in judges:
-            x, y = clear[judge.name], made[judge.name]
-            cosine = (x * y).sum(1) / (np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)).clip(1e-12)
-            out.similarity[judge.name] = float(cosine.mean())
-            out.matched[judge.name] = float(np.mean([judge.is_match(p, q) for p, q in zip(x, y, strict=True)]))
-        if setting == "clear" and detected is not None:
-            out.detected = detected
-        elif detector is not None:
-            out.detected = float(np.mean([bool(detector.detect(picture)) for picture in pictures]))
-        return out
-
-    clear = seen(images)
-    rows = [row("clear", images, {name: np.roll(codes, 1, 0) for name, codes in clear.items()})]
-    for setting, make in outputs.items():
-        made = make()
-        rows.append(row(setting, made, seen(made)))
-        if setting == "reconstruction":
-            rows[-1].mse, rows[-1].ssim = fidelity(np.asarray(images), np.asarray(made))
-    return rows
+    return float((difference**2).mean()), float(ssim(a, b).mean())

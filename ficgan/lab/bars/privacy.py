@@ -15,7 +15,7 @@ from ficgan.deidentify import Deidentifier, Ficgan
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.bars.bench import BarsBench
 from ficgan.lab.bars.table import Control, Controls, Figures
-from ficgan.lab.metrics.intervals import wilson
+from ficgan.lab.metrics.intervals import from_half, wilson
 from ficgan.lab.metrics.privacy import chance, rank
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.probe import ShapeAttack
@@ -149,9 +149,7 @@ def _gap(area: Figure) -> Figure:
     low, high = area.low, area.high
     if area.value in (0.0, 1.0):  # every resample is alike: the bootstrap would claim certainty
         low, high = wilson(area.value * area.n, area.n)
-    if low is not None and high is not None:
-        ends = sorted((abs(low - 0.5), abs(high - 0.5)))
-        low, high = (0.0 if low <= 0.5 <= high else ends[0]), ends[1]
+    low, high = from_half(low, high)
     return replace(area, value=abs(area.value - 0.5), low=low, high=high, note=f"AUC {area.value:.3f}")
 
 

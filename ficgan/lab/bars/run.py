@@ -61,12 +61,6 @@ class BarsConfig:
     resamples: int = 1000
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        if not self.aligned and not self.photos:
-            raise UsageError("nothing to measure on; give aligned faces or photos")
-        if self.limit is not None and self.limit < 2:
-            raise UsageError(f"{self.limit} images are too few to measure on; give at least 2")
-
 
 def run_bars(config: BarsConfig, progress: Progress | None = None) -> Report:
     """Measure every row; the sheet says why where a row cannot be measured."""
@@ -205,10 +199,13 @@ class Measured:
 
 
 class SetMeasurement:
+    """All rows of one set; `controls` are read beside those of every output."""
+
     def __init__(self, model: Measured, bench: BarsBench, sticker: AverageFace) -> None:
-        self.model, self.bench, self.sticker, self.sheet = model, bench, sticker, model.sheet
+        self.model, self.bench, self.sticker = model, bench, sticker
         self.photos = not bench.prepared.whole
-        self.metrics = list(METRICS)  # Those that the set allows, after the first step
+        self.few = bench.one_each(_FEW)
+        self.optional: list[Callable[[Observation], Figures]] = []  # Those that the set allows
         self.of_sticker: Figures = {}
         self.controls: Controls = {}
 
@@ -219,14 +216,14 @@ class SetMeasurement:
         yield f"{name}: reconstruction", self.measure_reconstruction
         for layer in self.model.layers:
             yield f"{name}: i = {layer}", partial(self.measure_outputs, layer)
+        several: list[tuple[str, str, Callable[[int], None]]] = [
+            ("swaps", "swap and exemplar", self.measure_targets), ("draws", "draws", self.measure_draws),
+            ("parrot", "parrot", self.measure_parrot), ("policy", "retried and masked", self.measure_policy),
+        ]  # fmt: skip
+        several += [] if self.photos else [("training faces", "memorised", self.measure_nearest)]
         for layer in self.model.main:
-            at = f"{name}: i = {layer}"
-            yield f"{at}, swaps", partial(self._unless_refused, "swap and exemplar", self.measure_targets, layer)
-            yield f"{at}, draws", partial(self.measure_draws, layer)
-            yield f"{at}, parrot", partial(self._unless_refused, "parrot", self.measure_parrot, layer)
-            yield f"{at}, policy", partial(self._unless_refused, "retried and masked", self.measure_policy, layer)
-            if not self.photos:
-                yield f"{at}, training faces", partial(self._unless_refused, "memorised", self.measure_nearest, layer)
+            for what, rows, measure in several:
+                yield f"{name}: i = {layer}, {what}", partial(self._unless_refused, rows, measure, layer)
 
     @cached_property
     def known(self) -> dict[str, privacy.Strangers]:
@@ -245,10 +242,6 @@ class SetMeasurement:
         return utility.RealFaces(self.bench)
 
     @cached_property
-    def few(self) -> BarsBench:
-        return self.bench.one_each(_FEW)
-
-    @cached_property
     def targets(self) -> privacy.Targets:
         return privacy.targets(self.few)
 
@@ -262,22 +255,24 @@ class SetMeasurement:
         """Row parrot of the sticker, and the surroundings alone."""
         return privacy.parrot(self.bench, self.sticker), privacy.surroundings(self.bench)
 
+    def naive(self, seen: Observation) -> Figures:
+        return privacy.naive(self.bench, seen.embeddings)
+
+    def shape(self, seen: Observation) -> Figures:
+        return privacy.shape(self.bench, seen.faces)
+
     def measure_clear(self) -> None:
         """The controls; what cannot be measured of clear faces is left out of the whole set."""
-        controls: dict[tuple[str, str], Control] = {}
-        for metric in METRICS:
+        bench, figures = self.bench, Figures()
+        for row, measure in (("naive", self.naive), ("shape", self.shape)):
             try:
-                if metric.controls is not None:
-                    controls |= metric.controls(self)
-                else:
-                    figures = metric.figures(self, self.bench.clear)
-                    controls |= {key: Control("clear", figure) for key, figure in figures.items()}
+                figures |= measure(bench.clear)
+                self.optional.append(measure)
             except (InputError, UsageError) as error:
-                if not metric.optional:
-                    raise
-                self.sheet.leave_out(self.bench.name, metric.optional, str(error))
-                self.metrics.remove(metric)
-        self.controls = controls
+                self._leave_out(row, error)
+        figures |= utility.appearance(bench, bench.faces, self.real)
+        clear = {key: Control("clear", figure) for key, figure in figures.items()}
+        self.controls = {**privacy.identity_controls(self.known), **clear, **utility.likeness_controls(bench)}
 
     def measure_sticker(self) -> None:
         self.of_sticker = self._all(self.bench.observe(self.bench.composed(self.sticker)))
@@ -300,7 +295,7 @@ class SetMeasurement:
         for name, codes in inner.recognised(inner.faces.with_images(made)).items():
             bare[row, name] = inner.mean(row, cosines(inner.clear.embeddings[name], codes))
         self._put(setting, bare, None, privacy.strangers_beside(self.known_inside, row))
-        self.sheet.groups += utility.by_group(self.bench, setting, seen)
+        self.model.sheet.groups += utility.by_group(self.bench, setting, seen)
 
     def measure_targets(self, layer: int) -> None:
         controls = privacy.strangers_beside(self.known, "swap", "exemplar")
@@ -324,7 +319,7 @@ class SetMeasurement:
         self._put(f"i = {layer}", shares)
         seen = self.bench.recognised(published)
         figures = privacy.identity(self.bench, seen, self.known)
-        if NAIVE in self.metrics:
+        if self.naive in self.optional:
             figures |= privacy.naive(self.bench, seen)
         kept = {key: figure for key, figure in figures.items() if key[0] in _GUARDED}
         self._put(f"i = {layer}, policy on", kept, None, self.controls)
@@ -335,42 +330,26 @@ class SetMeasurement:
         self._put(f"i = {layer}", *privacy.nearest(self.few, self.model.learnt, reader, outputs, self.sticker))
 
     def _all(self, seen: Observation) -> Figures:
-        return {key: one for metric in self.metrics for key, one in metric.figures(self, seen).items()}
+        """The rows of an output, in the order of its lines."""
+        out = privacy.identity(self.bench, seen.embeddings, self.known)
+        for measure in self.optional:
+            out |= measure(seen)
+        return out | utility.likeness(self.bench, seen) | utility.appearance(self.bench, seen.faces, self.real)
 
-    def _unless_refused(self, what: str, measure: Callable[[int], None], layer: int) -> None:
+    def _unless_refused(self, rows: str, measure: Callable[[int], None], layer: int) -> None:
         try:
             measure(layer)
         except (InputError, UsageError) as error:
             if layer == self.model.main[0]:
-                self.sheet.leave_out(self.bench.name, what, str(error))
+                self._leave_out(rows, error)
+
+    def _leave_out(self, rows: str, error: Exception) -> None:
+        self.model.sheet.leave_out(self.bench.name, rows, str(error))
 
     def _put(
         self, setting: str, figures: Figures, sticker: Figures | None = None, controls: Controls | None = None
     ) -> None:
-        self.sheet.put(self.bench.name, setting, figures, sticker, controls, photos=self.photos)
-
-
-@dataclass(frozen=True)
-class Metric:
-    """Rows of every output; `controls` None: figures of clear faces; `optional`: a set may leave it out."""
-
-    figures: Callable[[SetMeasurement, Observation], Figures]
-    controls: Callable[[SetMeasurement], Controls] | None = None
-    optional: str = ""
-
-
-NAIVE = Metric(lambda of, seen: privacy.naive(of.bench, seen.embeddings), optional="naive")
-METRICS = (
-    Metric(
-        lambda of, seen: privacy.identity(of.bench, seen.embeddings, of.known),
-        lambda of: privacy.identity_controls(of.known),
-    ),
-    NAIVE,
-    Metric(lambda of, seen: privacy.shape(of.bench, seen.faces), optional="shape"),
-    Metric(lambda of, seen: utility.likeness(of.bench, seen), lambda of: utility.likeness_controls(of.bench)),
-    Metric(lambda of, seen: utility.appearance(of.bench, seen.faces, of.real)),
-)
-"""In the order of an output's lines."""
+        self.model.sheet.put(self.bench.name, setting, figures, sticker, controls, photos=self.photos)
 
 
 def _opened(path: Path, limit: int | None) -> FaceSet:

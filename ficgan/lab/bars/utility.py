@@ -16,7 +16,7 @@ from ficgan.deidentify import Deidentifier
 from ficgan.faces import Face
 from ficgan.lab.bars.bench import DETECTORS, BarsBench, Observation
 from ficgan.lab.bars.table import Control, Controls, Figures
-from ficgan.lab.metrics.geometry import box_iou, eye_distance, landmark_distance
+from ficgan.lab.metrics.geometry import eye_distance, landmark_distance, overlaps
 from ficgan.lab.metrics.perceptual import frechet_distance
 from ficgan.lab.metrics.utility import compare
 from ficgan.lab.readers import Reader, cosines, paired
@@ -324,7 +324,7 @@ def _by_image(bench: BarsBench, seen: Observation) -> dict[str, NDArray[Any]]:
 def _followed(before: Sequence[Face], after: Sequence[Face]) -> list[tuple[int, int]]:
     out = []
     for index, face in enumerate(before if after else ()):
-        overlap = box_iou(np.repeat(face.box[None], len(after), 0), np.stack([one.box for one in after]))
+        overlap = overlaps(face.box[None], np.stack([one.box for one in after]))[0]
         if overlap.max() >= _SAME:
             out.append((index, int(overlap.argmax())))
     return out

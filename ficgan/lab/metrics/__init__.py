@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Metric"]
+__all__ = ["Better", "Metric"]
+
+Better = Literal["low", "high", "near"]
 
 
 @dataclass(frozen=True)
@@ -15,5 +17,6 @@ class Metric:
     name: str
     title: str
     kind: Literal["privacy", "utility"]
-    better: Literal["low", "high", "near"]
+    better: Better
     source: str = ""
+    judges: tuple[str, ...] = ()  # which networks read it, of `utility.Judges`

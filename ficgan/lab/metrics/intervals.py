@@ -85,15 +85,11 @@ def percentiles(
 
 def proportion(drawn: Floats, sums: Floats, counts: Floats) -> Interval:
     """Interval of Σ sums / Σ counts in [0, 1]; Wilson's over identities where all or none succeeded."""
-    total, whole = float(np.sum(sums)), float(np.sum(counts))
     trials = int(np.count_nonzero(counts))
     if not trials:
         return None, None
-    if total <= 0 or total >= whole:
-        return wilson(0 if total <= 0 else trials, trials)
-    if trials < 2:
-        return None, None
-    return percentiles(ratios(drawn, sums, counts), within=(0.0, 1.0))
+    value = float(np.sum(sums)) / float(np.sum(counts))
+    return recentred(np.append(value, ratios(drawn, sums, counts)), value, trials)
 
 
 def recentred(binned: Floats, value: float, trials: int) -> Interval:
@@ -103,6 +99,14 @@ def recentred(binned: Floats, value: float, trials: int) -> Interval:
     if trials < 2:
         return None, None
     return percentiles(binned[1:], shift=value - float(binned[0]), within=(0.0, 1.0))
+
+
+def from_half(low: float | None, high: float | None) -> Interval:
+    """The interval of |x − ½| where x has this one."""
+    if low is None or high is None:
+        return None, None
+    ends = sorted((abs(low - 0.5), abs(high - 0.5)))
+    return (0.0 if low <= 0.5 <= high else ends[0]), ends[1]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ SqueezeNet stands in, under other names, for published networks that are not on 
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ficgan.arrays import resize
+from ficgan.arrays import content_key, resize
 from ficgan.errors import InputError
 
 Images = NDArray[np.uint8]
@@ -29,7 +28,6 @@ _BATCH = 32
 _SCALE = 0.1
 """Of SqueezeNet's features: as large as Inception's, for which the kernel of KID, a sum of powers, was chosen."""
 _FEW = 4  # images that SqueezeNet sees at once: larger batches leave the cache
-_ROWS = 1024  # of a kernel matrix at once
 
 _BACKBONES = {"alex": "AlexNet_Weights", "vgg": "VGG16_Weights", "squeeze": "SqueezeNet1_1_Weights"}
 """Of LPIPS, in order of preference: the weights of torchvision that each begins from."""
@@ -100,7 +98,7 @@ def sharpness(images: Images, landmarks: NDArray[np.floating]) -> Matrix:
 
 def distinct_share(images: Images) -> float:
     """How many different images there are among [N,S,S,3], as a share of N; pixel for pixel."""
-    return len({hashlib.blake2b(np.ascontiguousarray(image).tobytes()).digest() for image in images}) / len(images)
+    return len({content_key(image) for image in images}) / len(images)
 
 
 def _check_pairs(a: Images, b: Images) -> None:
@@ -341,19 +339,16 @@ def kernel_distance(a: ArrayLike, b: ArrayLike, *, subsets: int = 100, seed: int
 
     Squared maximum mean discrepancy under (x·y/D + 1)³ (Bińkowski et al. 2018, §4, eq. 4).
     """
+    from torch_fidelity.metric_kid import kernel_mmd
+
     x, y = _features(a, b)
     size = min(1000, len(x) // 2, len(y) // 2)
     if size < 2:
         raise InputError(f"{min(len(x), len(y))} images are too few for a kernel distance; give at least 4")
     rng = np.random.default_rng(seed)
-    # A subset is a row of zeros and ones z: its sum over a kernel matrix K is z K zᵀ, and no K is held whole.
-    chosen = [_subsets(rng, len(z), size, subsets) for z in (x, y)]
-    own = [
-        (_forms(z, z, pick, pick) - pick @ _kernel((z * z).sum(1), z.shape[1])) / (size * (size - 1))
-        for z, pick in zip((x, y), chosen, strict=True)
-    ]
-    values = own[0] + own[1] - 2 * _forms(x, y, *chosen) / size**2
-    return float(values.mean()), float(values.std())
+    chosen = [rng.random((subsets, len(z))).argpartition(size - 1, axis=1)[:, :size] for z in (x, y)]
+    values = [kernel_mmd(x[left], y[right]) for left, right in zip(*chosen, strict=True)]
+    return float(np.mean(values)), float(np.std(values))
 
 
 def mean_pairwise_square(total: ArrayLike, squares: float, count: int) -> float:
@@ -369,23 +364,3 @@ def _features(a: ArrayLike, b: ArrayLike) -> tuple[Matrix, Matrix]:
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise InputError("some features are not finite; look for damaged images or a broken network")
     return x, y
-
-
-def _kernel(products: Matrix, dimensions: int) -> Matrix:
-    root = products / dimensions + 1
-    return root * root * root
-
-
-def _subsets(rng: np.random.Generator, count: int, size: int, subsets: int) -> Matrix:
-    order = rng.random((subsets, count)).argpartition(size - 1, axis=1)[:, :size]
-    chosen = np.zeros((subsets, count))
-    np.put_along_axis(chosen, order, 1.0, axis=1)
-    return chosen
-
-
-def _forms(x: Matrix, y: Matrix, left: Matrix, right: Matrix) -> Matrix:
-    out = np.zeros(len(left))
-    for begin in range(0, len(x), _ROWS):
-        rows = slice(begin, begin + _ROWS)
-        out += ((left[:, rows] @ _kernel(x[rows] @ y.T, x.shape[1])) * right).sum(1)
-    return out

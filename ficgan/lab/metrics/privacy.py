@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError
 from ficgan.lab.results import Figure
 
 from . import Metric, intervals
@@ -27,8 +27,6 @@ _NULLS = 200  # draws for what D_sys would be of strangers alone
 
 def hits(scores: Scores, k: int) -> NDArray[np.float64]:
     """[P] probability that a probe's person is among the k most similar people (best image each); ties by lot."""
-    if k < 1:
-        raise UsageError(f"rank {k} does not exist; give 1 or more")
     better, tied = scores.rivals
     return np.where(scores.mated, np.clip((k - better) / (tied + 1), 0.0, 1.0), 0.0)
 
@@ -154,10 +152,7 @@ def leak(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
     area = auc(scores, bootstrap=bootstrap)
     if area.value is None:
         return Figure("leak", None, note=area.note)
-    low, high = area.low, area.high
-    if low is not None and high is not None:
-        ends = sorted((2 * abs(low - 0.5), 2 * abs(high - 0.5)))
-        low, high = 0.0 if low <= 0.5 <= high else ends[0], ends[1]
+    low, high = (None if end is None else 2 * end for end in intervals.from_half(area.low, area.high))
     note = "Strangers are more alike than images of one person." if area.value < 0.5 else ""
     return Figure("leak", 2 * abs(area.value - 0.5), low, high, area.n, area.unit, note)
 
@@ -174,8 +169,6 @@ def eer(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
 
 def tar_at_far(scores: Scores, far: float, *, failures: bool = False, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
     """Largest genuine acceptance with at most `far` of impostors accepted; none below 30/far pairs."""
-    if not 0 < far < 1:
-        raise UsageError(f"a false accept rate of {far:g} is none; give one between 0 and 1")
     name = f"TAR@FAR={far:g}" + FAILURES * failures
     if missing := _missing(scores):
         return Figure(name, None, note=missing)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -10,15 +9,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError
 
 from .intervals import Bootstrap, Floats
 
 Index = NDArray[np.intp]
+Booleans = NDArray[np.bool_]
 Metric = Literal["cosine", "euclidean"]
 
 BINS = 1000  # Bins of the histograms that the bootstrap of AUC, EER, TAR and D_sys reads
-_BLOCK = 2**22  # entries of temporary arrays
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +30,7 @@ class Scores:
     similarity: Floats  # [P,G], higher is more alike; NaN where an image is not compared with another
     people: NDArray[np.int64]  # [P], who is in each probe
     gallery: NDArray[np.int64]  # [G] ascending, who is in each enrolled image
-    acquired: NDArray[np.bool_]  # [P]; a probe that was not acquired (no face found) has no scores
+    acquired: Booleans  # [P]; a probe that was not acquired (no face found) has no scores
     metric: Metric  # "euclidean": negative distances
     same: bool = False  # the probes were compared with themselves; every pair counts twice
     twins: int = 0  # gallery images that have the same embedding as another person's image
@@ -49,22 +48,18 @@ class Scores:
             acquired: [P] bool, which probes have an embedding; None: all.
             exclude_same: image i of the probes is image i of the gallery and is not compared with itself (linkability).
         """
-        x, y = _numbers(probe, "probe"), _numbers(gallery, "gallery")
-        if x.shape[1] != y.shape[1]:
-            raise InputError(
-                f"probe embeddings have {x.shape[1]} numbers and those of the gallery {y.shape[1]}; "
-                "read both with one recogniser"
-            )
-        if metric not in ("cosine", "euclidean"):
-            raise UsageError(f"there is no metric {metric!r}; use cosine or euclidean")
-        people, enrolled = _people(probe_people, len(x), "probe"), _people(gallery_people, len(y), "gallery")
-        seen = _acquired(acquired, len(x))
-        order = _gallery_order(people, enrolled, seen, exclude_same)
-        rows = np.flatnonzero(seen)
-        _check_embeddings(x, rows, "probe", metric)
-        _check_embeddings(y, order, "gallery", metric)
-        matrix, twins = _similarities(x[rows], y[order], enrolled[order], metric)
-        return cls._of(matrix, people, enrolled, seen, order, metric, exclude_same, twins)
+        x, y = np.asarray(probe), np.asarray(gallery)
+        if x.ndim != 2 or y.ndim != 2 or not x.size or not y.size or x.shape[1] != y.shape[1]:
+            shapes = f"{list(x.shape)} and those of the gallery {list(y.shape)}"
+            raise InputError(f"probe embeddings are {shapes}; read at least one face of each with one recogniser")
+        seen = np.ones(len(x), bool) if acquired is None else np.asarray(acquired)
+        kept = np.flatnonzero(seen) if exclude_same else np.arange(len(y))
+        for what, rows, used in (("probe", x, np.flatnonzero(seen)), ("gallery", y, kept)):
+            _check_embeddings(rows, used, what, metric)
+        scores = np.full((len(x), len(y)), np.nan, np.float32)
+        enrolled = np.asarray(gallery_people)
+        scores[np.ix_(seen, kept)], twins = _similarities(x[seen], y[kept], enrolled[kept], metric)
+        return cls._of(scores, probe_people, enrolled, seen, metric, exclude_same, twins)
 
     @classmethod
     def from_matrix(
@@ -72,35 +67,39 @@ class Scores:
         acquired: ArrayLike | None = None, exclude_same: bool = False,
     ) -> Scores:  # fmt: skip
         """From similarities [P,G], higher is more alike; the rest as in `compare`."""
-        given = _numbers(matrix, "matrix of")
-        people = _people(probe_people, len(given), "probe")
-        enrolled = _people(gallery_people, given.shape[1], "gallery")
-        seen = _acquired(acquired, len(given))
-        order = _gallery_order(people, enrolled, seen, exclude_same)
-        scores = given[np.ix_(seen, order)]
-        scores = scores if scores.dtype in (np.float32, np.float64) else scores.astype(np.float64)
-        return cls._of(scores, people, enrolled, seen, order, metric, exclude_same, 0)
+        given = np.asarray(matrix)
+        scores = given.astype(given.dtype if given.dtype in (np.float32, np.float64) else np.float64)
+        seen = np.ones(len(scores), bool) if acquired is None else np.asarray(acquired)
+        scores[~seen] = np.nan
+        return cls._of(scores, probe_people, np.asarray(gallery_people), seen, metric, exclude_same, 0)
 
     @classmethod
     def _of(
-        cls, matrix: Floats, people: NDArray[np.int64], enrolled: NDArray[np.int64], acquired: NDArray[np.bool_],
-        order: Index, metric: Metric, same: bool, twins: int,
+        cls, scores: Floats, probe_people: ArrayLike, gallery_people: NDArray[Any], acquired: Booleans, metric: Metric,
+        same: bool, twins: int,
     ) -> Scores:  # fmt: skip
-        rows = np.flatnonzero(acquired)
-        bad = rows[~np.isfinite(matrix).all(1)]
+        people, enrolled = np.asarray(probe_people, np.int64), np.asarray(gallery_people, np.int64)
+        for what, who in (("probe", people), ("gallery", enrolled)):
+            if (who < 0).any():
+                unknown = f"{int((who < 0).sum())} {what} images"
+                raise InputError(f"{unknown} show people who are not known (number −1); leave them out")
+        who, images = np.unique(enrolled, return_counts=True)
+        if len(who) < 2:
+            raise InputError(f"the gallery holds {len(who)} person; with fewer than two, every guess is right")
+        if not np.isin(people, who[images > same]).any():
+            reason = "no person has two images" if same else "none of the probes' people is in the gallery"
+            raise InputError(f"{reason}, so there is nothing to find; check the split")
+        kept = np.flatnonzero(acquired) if same else np.arange(len(enrolled))
+        bad = np.flatnonzero(acquired)[~np.isfinite(scores[np.ix_(acquired, kept)]).all(1)]
         if len(bad):
             raise InputError(f"scores of probe number {bad[0]} are not finite; check its embedding, or leave it out")
-        if len(rows) < len(people):
-            matrix, part = np.full((len(people), len(order)), np.nan, matrix.dtype), matrix
-            matrix[rows] = part
         if same:
-            matrix[order, np.arange(len(order))] = np.nan
-        return cls(matrix, people, enrolled[order], acquired, metric, same, twins)
+            np.fill_diagonal(scores, np.nan)
+        order = kept[np.argsort(enrolled[kept], kind="stable")]
+        return cls(scores[:, order], people, enrolled[order], acquired, metric, same, twins)
 
-    def take(self, mask: NDArray[np.bool_]) -> Scores:
+    def take(self, mask: Booleans) -> Scores:
         """The scores of the probes where `mask` [P] is true, against the whole gallery."""
-        if mask.shape != self.people.shape or mask.dtype != bool:
-            raise UsageError(f"a mask of {mask.dtype} {list(mask.shape)} does not fit {len(self.people)} probes")
         return replace(
             self, similarity=self.similarity[mask], people=self.people[mask], acquired=self.acquired[mask],
             _resampled={},
@@ -116,13 +115,6 @@ class Scores:
         """[E] the first column of each enrolled person."""
         return np.flatnonzero(np.diff(self.gallery, prepend=-1))
 
-    @cached_property
-    def _own(self) -> Index:
-        """[P] which enrolled person each probe shows; −1 where the person is not enrolled."""
-        who = self.gallery[self._first]
-        at = np.searchsorted(who, self.people)
-        return np.where(np.isin(self.people, who), at, -1)
-
     @property
     def enrolled(self) -> int:
         return len(self._first)
@@ -130,33 +122,28 @@ class Scores:
     @cached_property
     def genuine_pairs(self) -> NDArray[np.int64]:
         """[P] enrolled images of the probe's person, its own image left out; also of probes not acquired."""
-        images = np.append(np.diff(np.append(self._first, len(self.gallery))), 0)
-        return images[self._own] - (self.acquired & self.same)
+        first, last = (np.searchsorted(self.gallery, self.people, side) for side in ("left", "right"))
+        return np.asarray(last - first - (self.acquired & self.same), np.int64)
 
     @property
-    def enrolled_probes(self) -> NDArray[np.bool_]:
+    def enrolled_probes(self) -> Booleans:
         """[P] probes whose person is in the gallery, acquired or not."""
         return self.genuine_pairs > 0
 
     @property
-    def mated(self) -> NDArray[np.bool_]:
+    def mated(self) -> Booleans:
         """[P] probes that have a genuine score."""
         return self.acquired & self.enrolled_probes
 
     @cached_property
-    def _identities(self) -> tuple[NDArray[np.int64], Index]:
-        who, index = np.unique(self.people, return_inverse=True)
-        return who, index.ravel()
-
-    @property
     def identities(self) -> NDArray[np.int64]:
         """[I] the people of all probes, ascending."""
-        return self._identities[0]
+        return np.unique(self.people)
 
-    @property
+    @cached_property
     def identity(self) -> Index:
         """[P] which of the identities a probe shows."""
-        return self._identities[1]
+        return np.searchsorted(self.identities, self.people)
 
     def sums(self, values: NDArray[Any]) -> NDArray[np.float64]:
         """Values of the probes [P] added up for each identity [I]."""
@@ -166,39 +153,32 @@ class Scores:
     # -- scores -------------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _genuine(self) -> tuple[Floats, Index, Index]:
-        """[N] genuine scores, their rows and their columns."""
-        found = [np.nonzero(self.people[rows, None] == self.gallery) for rows in self._blocks()]
-        row = np.concatenate([line + rows.start for (line, _), rows in zip(found, self._blocks(), strict=True)])
-        column = np.concatenate([columns for _, columns in found])
-        scores = self.similarity[row, column]
-        known = ~np.isnan(scores)
-        return scores[known], row[known], column[known]
+    def _pairs(self) -> tuple[Booleans, Booleans]:
+        """[P,G] where the genuine and where the impostor scores are."""
+        alike, compared = self.people[:, None] == self.gallery, ~np.isnan(self.similarity)
+        return alike & compared, ~alike & compared
 
-    @property
+    @cached_property
     def genuine(self) -> Floats:
-        """[N] all genuine scores."""
-        return self._genuine[0]
+        """[N] all genuine scores, probe by probe."""
+        return self.similarity[self._pairs[0]]
 
-    @property
+    @cached_property
     def genuine_probe(self) -> Index:
         """[N] the probe of each genuine score."""
-        return self._genuine[1]
+        return np.nonzero(self._pairs[0])[0]
 
     @cached_property
     def impostors(self) -> Floats:
         """[M] all impostor scores, ascending."""
-        scores = self.similarity.copy()
-        scores[self._genuine[1:]] = np.nan
-        flat = scores.ravel()
-        flat.sort()  # NaN come last
-        return flat[: int(self.impostors_of.sum())]
+        scores = self.similarity[self._pairs[1]]
+        scores.sort()
+        return scores
 
     @cached_property
     def impostors_of(self) -> NDArray[np.int64]:
         """[P] how many impostor scores each probe has."""
-        compared = [np.count_nonzero(~np.isnan(self.similarity[rows]), axis=1) for rows in self._blocks()]
-        return np.concatenate(compared) - np.bincount(self.genuine_probe, minlength=len(self))
+        return np.count_nonzero(self._pairs[1], axis=1)
 
     @property
     def distinct_impostors(self) -> int:
@@ -213,8 +193,7 @@ class Scores:
 
     def impostors_over(self, threshold: float) -> NDArray[np.int64]:
         """[P] impostor scores of each probe above a threshold."""
-        genuine = np.bincount(self.genuine_probe[self.genuine > threshold], minlength=len(self))
-        return np.count_nonzero(self.similarity > threshold, axis=1) - genuine
+        return np.count_nonzero((self.similarity > threshold) & self._pairs[1], axis=1)
 
     @cached_property
     def best_genuine(self) -> Floats:
@@ -225,38 +204,26 @@ class Scores:
 
     def strangers(self, limit: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """[P] how many other people have their best image above, and how many at, a limit [P]; none at NaN."""
-        above, at = np.zeros(len(self), np.int64), np.zeros(len(self), np.int64)
-        for rows in self._blocks():
-            best = np.fmax.reduceat(self.similarity[rows], self._first, axis=1)
-            line = np.flatnonzero(self._own[rows] >= 0)
-            best[line, self._own[rows][line]] = np.nan
-            above[rows] = np.count_nonzero(best > limit[rows, None], axis=1)
-            at[rows] = np.count_nonzero(best == limit[rows, None], axis=1)
-        return above, at
+        best = np.fmax.reduceat(self.similarity, self._first, axis=1)  # [P,E]
+        best[self.people[:, None] == self.gallery[self._first]] = np.nan
+        return np.count_nonzero(best > limit[:, None], axis=1), np.count_nonzero(best == limit[:, None], axis=1)
 
     @cached_property
     def rivals(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """[P] how many other people lie above the best genuine score, and how many at it."""
         return self.strangers(self.best_genuine)
 
-    def _blocks(self) -> Iterator[slice]:
-        step = max(1, _BLOCK // max(1, len(self.gallery)))
-        yield from (slice(begin, begin + step) for begin in range(0, max(1, len(self)), step))
-
     # -- resampling ---------------------------------------------------------------------------------------------------
 
     @cached_property
     def histograms(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """[I,1000] genuine and impostor scores of each identity's probes in equal bins over `span`."""
-        people = len(self.identities)
-        at = self.identity[self.genuine_probe] * BINS + bins_of(self.genuine, self.span)
-        genuine = np.bincount(at, minlength=people * BINS).reshape(people, BINS)
-        impostor = np.zeros((people, BINS), np.int64)
-        rows = np.argsort(self.identity, kind="stable")
-        ends = np.cumsum(np.bincount(self.identity, minlength=people))
-        for index, (begin, end) in enumerate(zip(np.append(0, ends), ends, strict=False)):
-            scores = self.similarity[rows[begin:end]][:, self.gallery != self.identities[index]]
-            impostor[index] = np.bincount(bins_of(scores[~np.isnan(scores)], self.span), minlength=BINS)
+        genuine, impostor = (np.zeros((len(self.identities), BINS), np.int64) for _ in range(2))
+        for index in range(len(self.identities)):
+            rows = np.flatnonzero(self.identity == index)
+            for counts, where in zip((genuine, impostor), self._pairs, strict=True):
+                scores = self.similarity[rows][where[rows]]
+                counts[index] = np.bincount(bins_of(scores, self.span), minlength=BINS)
         return genuine, impostor
 
     def resampled(self, bootstrap: Bootstrap) -> Resampled:
@@ -340,13 +307,6 @@ def _distinct(array: NDArray[np.float32]) -> tuple[NDArray[np.float32], Index]:
     return (array, np.arange(len(array))) if len(first) == len(array) else (array[first], of.ravel())
 
 
-def _numbers(given: ArrayLike, what: str) -> NDArray[Any]:
-    array = np.asarray(given)
-    if array.ndim != 2 or not array.size or array.dtype.kind not in "fiu":
-        raise InputError(f"the {what} embeddings are {array.dtype} {list(array.shape)}; give numbers [N,D], N ≥ 1")
-    return array
-
-
 def _check_embeddings(array: NDArray[Any], rows: Index, what: str, metric: Metric) -> None:
     bad = rows[~np.isfinite(array[rows]).all(1)]
     if len(bad):
@@ -357,37 +317,3 @@ def _check_embeddings(array: NDArray[Any], rows: Index, what: str, metric: Metri
     zero = rows[~array[rows].any(1)]
     if metric == "cosine" and len(zero):
         raise InputError(f"{what} embedding number {zero[0]} is all zeros, which has no cosine; leave it out")
-
-
-def _people(given: ArrayLike, images: int, what: str) -> NDArray[np.int64]:
-    people = np.asarray(given)
-    if people.shape != (images,) or people.dtype.kind not in "iu":
-        found = f"{people.dtype} {list(people.shape)}"
-        raise InputError(f"{images} {what} images need as many whole numbers for their people, not {found}")
-    if (people < 0).any():
-        unknown = int((people < 0).sum())
-        raise InputError(f"{unknown} {what} images show people who are not known (number −1); leave them out")
-    return people.astype(np.int64)
-
-
-def _acquired(given: ArrayLike | None, probes: int) -> NDArray[np.bool_]:
-    acquired = np.ones(probes, np.bool_) if given is None else np.asarray(given)
-    if acquired.shape != (probes,) or acquired.dtype != bool:
-        found = f"{acquired.dtype} {list(acquired.shape)}"
-        raise InputError(f"{probes} probes need as many booleans for what was acquired, not {found}")
-    return acquired
-
-
-def _gallery_order(
-    people: NDArray[np.int64], enrolled: NDArray[np.int64], acquired: NDArray[np.bool_], same: bool
-) -> Index:
-    if same and not np.array_equal(people, enrolled):
-        raise InputError("to leave every image's own out, probes and gallery must show the same people in one order")
-    who, images = np.unique(enrolled, return_counts=True)
-    if len(who) < 2:
-        raise InputError(f"the gallery holds {len(who)} person; with fewer than two, every guess is right")
-    if not np.isin(people, who[images > same]).any():
-        reason = "no person has two images" if same else "none of the probes' people is in the gallery"
-        raise InputError(f"{reason}, so there is nothing to find; check the split")
-    kept = np.flatnonzero(acquired) if same else np.arange(len(enrolled))
-    return kept[np.argsort(enrolled[kept], kind="stable")]

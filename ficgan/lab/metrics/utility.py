@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from ficgan.anonymizers import Faces
 from ficgan.errors import InputError
 from ficgan.faces import ARCFACE_POINTS, FaceDetector, crop, detector_missing, get_detector, similarity
 from ficgan.lab.attributes import AttributeClassifier
-from ficgan.lab.metrics import Metric, geometry, perceptual
+from ficgan.lab.metrics import Better, Metric, geometry, perceptual
 from ficgan.lab.metrics.geometry import POSE_NAMES, Detections
 from ficgan.lab.metrics.intervals import BOOTSTRAP, Bootstrap, Sample, one_each_unknown, percentiles
 from ficgan.lab.metrics.perceptual import Inception, Lpips, Perception, SqueezeNet
@@ -24,39 +24,47 @@ from ficgan.lab.results import Figure
 Box = tuple[int, int, int, int]
 Values = NDArray[np.floating[Any]]
 
-_metric = partial(Metric, kind="utility")
 _GEOMETRY = "thesis of the point clouds, chapter 5; Fantômas, section 8"
 _FICGAN = "FICGAN, section 4.2"
 
+
+def _metric(name: str, title: str, *judges: str, better: Better, source: str = "") -> Metric:
+    return Metric(name, title, "utility", better, source, judges)
+
+
+_near_clear = partial(_metric, better="near")
+_higher, _lower = (partial(_metric, better=better) for better in ("high", "low"))
+
 UTILITY: tuple[Metric, ...] = (
-    _metric("ssim", "SSIM to the clear image, Gaussian window", better="high", source="Wang et al. 2004, eq. 13"),
-    _metric("ms-ssim", "MS-SSIM to the clear image, five scales", better="high", source="Wang et al. 2003, eq. 7"),
-    _metric("ms-ssim-short", "MS-SSIM with the fewer scales that small images have room for", better="high"),
-    _metric("psnr", "peak signal-to-noise ratio to the clear image, dB; equal images are left out", better="high"),
-    _metric("sharpness", "variance of the Laplacian within the face, in that of the clear image", better="near"),
-    _metric("lpips", "LPIPS to the clear image", better="low", source="Zhang et al. 2018, eq. 1"),
-    _metric("lpips-squeezenet", "LPIPS-like distance (SqueezeNet) to the clear image", better="low"),
-    _metric("fid", "Fréchet Inception distance to the clear images", better="low", source="Heusel et al. 2017, eq. 6"),
-    _metric("kid", "kernel Inception distance to the clear images", better="low", source="Bińkowski et al. 2018"),
-    _metric("fd-squeezenet", "Fréchet distance of SqueezeNet's features to the clear images", better="low"),
-    _metric("kd-squeezenet", "kernel distance of SqueezeNet's features to the clear images", better="low"),
-    _metric("diversity", "mean LPIPS-like distance between two outputs, in that of the clear images", better="near"),
-    _metric("distinct", "share of outputs that differ from all others", better="high"),
-    _metric("detected", "share of images in which a face is detected", better="high", source=_GEOMETRY),
-    _metric("box-iou", "intersection over union of the face's box with that in the clear image", better="high"),
-    _metric("landmarks", "mean distance of five landmarks to those in the clear image, eye distances", better="low"),
-    _metric("landmarks-px", "the same in pixels", better="low", source=_GEOMETRY),
-    *(_metric(f"{name}-error", f"mean change of {name}, degrees", better="low") for name in POSE_NAMES),
-    *(_metric(f"{name}-r", f"correlation of {name} with the clear image's", better="high") for name in POSE_NAMES),
-    _metric("mouth-r", "correlation of the mouth's width with that in the clear image", better="high"),
-    _metric("smile-r", "correlation of P(Smiling) with that of the clear image", better="high"),
-    _metric("mouth-open-r", "correlation of P(Mouth_Slightly_Open) with that of the clear image", better="high"),
-    _metric("age-error", "mean change of the age that is read, years", better="low"),
-    _metric("gender-kept", "share of images whose gender is read as in the clear one", better="high"),
-    _metric("attributes", "share of attributes that are read as in the clear image", better="high", source=_FICGAN),
-    _metric("attributes-balanced", "the same, presence and absence weighing alike; .5 is chance", better="high"),
-    _metric("attributes-accuracy", "share of attributes that are read as labelled", better="high", source=_FICGAN),
-)
+    _higher("ssim", "SSIM to the clear image, Gaussian window", source="Wang et al. 2004, eq. 13"),
+    _higher("ms-ssim", "MS-SSIM to the clear image, five scales", source="Wang et al. 2003, eq. 7"),
+    _higher("ms-ssim-short", "MS-SSIM with the fewer scales that small images have room for"),
+    _higher("psnr", "peak signal-to-noise ratio to the clear image, dB; equal images are left out"),
+    _near_clear("sharpness", "variance of the Laplacian within the face, in that of the clear image"),
+    _lower("lpips", "LPIPS to the clear image", "lpips", source="Zhang et al. 2018, eq. 1"),
+    _lower("lpips-squeezenet", "LPIPS-like distance (SqueezeNet) to the clear image", "squeezenet", "distances"),
+    _lower("fid", "Fréchet Inception distance to the clear images", "inception", source="Heusel et al. 2017, eq. 6"),
+    _lower("kid", "kernel Inception distance to the clear images", "inception", source="Bińkowski et al. 2018"),
+    _lower("fd-squeezenet", "Fréchet distance of SqueezeNet's features to the clear images", "squeezenet"),
+    _lower("kd-squeezenet", "kernel distance of SqueezeNet's features to the clear images", "squeezenet"),
+    _near_clear("diversity", "mean LPIPS-like distance between two outputs, in that of the clear images", "squeezenet",
+                "distances"),
+    _higher("distinct", "share of outputs that differ from all others"),
+    _higher("detected", "share of images in which a face is detected", "detector", source=_GEOMETRY),
+    _higher("box-iou", "intersection over union of the face's box with that in the clear image", "detector"),
+    _lower("landmarks", "mean distance of five landmarks to those in the clear image, eye distances", "detector"),
+    _lower("landmarks-px", "the same in pixels", "detector", source=_GEOMETRY),
+    *(_lower(f"{name}-error", f"mean change of {name}, degrees", "detector") for name in POSE_NAMES),
+    *(_higher(f"{name}-r", f"correlation of {name} with the clear image's", "detector") for name in POSE_NAMES),
+    _higher("mouth-r", "correlation of the mouth's width with that in the clear image", "detector"),
+    _higher("smile-r", "correlation of P(Smiling) with that of the clear image", "attributes"),
+    _higher("mouth-open-r", "correlation of P(Mouth_Slightly_Open) with that of the clear image", "attributes"),
+    _lower("age-error", "mean change of the age that is read, years", "age_gender"),
+    _higher("gender-kept", "share of images whose gender is read as in the clear one", "age_gender"),
+    _higher("attributes", "share of attributes that are read as in the clear image", "attributes", source=_FICGAN),
+    _higher("attributes-balanced", "the same, presence and absence weighing alike; .5 is chance", "attributes"),
+    _higher("attributes-accuracy", "share of attributes that are read as labelled", "attributes", source=_FICGAN),
+)  # fmt: skip
 """Every metric of `compare`, in its order."""
 
 _DETECTORS = ("yunet", "insightface", "centerface", "dlib")
@@ -289,165 +297,149 @@ def compare(
     """
     if clear.faces.images.shape != anonymised.faces.images.shape or clear.faces.names != anonymised.faces.names:
         raise InputError("the anonymised faces are not those of the clear set, one by one")
-    people = one_each_unknown(anonymised.faces.people, len(anonymised))
-    figures = _Figures(clear, anonymised, Sample(people, bootstrap))
-    figures.fidelity(region)
-    figures.distributions()
-    figures.geometry()
-    figures.semantics(labels)
-    return tuple(figures.out)
+    sample = Sample(one_each_unknown(anonymised.faces.people, len(anonymised)), bootstrap)
+    both = (clear, anonymised, sample)
+    made = (_fidelity(*both, region), _distributions(*both), _geometry(*both), _semantics(*both, labels))
+    found = {figure.metric: figure for figures in made for figure in figures}
+
+    def lacking(metric: Metric) -> Figure:
+        missing = (anonymised.missing[judge] for judge in metric.judges if judge in anonymised.missing)
+        return sample.none(metric.name, next(missing, "these faces were not read against the clear ones"))
+
+    asked = [one for one in UTILITY if one.name in found or one.judges]
+    asked = [one for one in asked if labels is not None or one.name != "attributes-accuracy"]
+    return tuple(found[one.name] if one.name in found else lacking(one) for one in asked)
 
 
-class _Figures:
-    def __init__(self, clear: Readings, after: Readings, sample: Sample) -> None:
-        self.clear, self.after, self.sample = clear, after, sample
-        self.out: list[Figure] = []
+def _of_set(metric: str, value: float, count: int, note: str) -> Figure:
+    return Figure(metric, value, n=count, unit="images", note=note)
 
-    def fidelity(self, region: Box | None) -> None:
-        a, b = self.clear.faces.images, self.after.faces.images
-        if region is not None:
-            x0, y0, x1, y1 = region
-            a, b = a[:, y0:y1, x0:x1], b[:, y0:y1, x0:x1]
-        if count := perceptual.scales(a.shape[1]):
-            single, multi = perceptual.structural_similarity(a, b)
-            self.mean("ssim", single)
-            if count == len(perceptual.SCALES):
-                self.mean("ms-ssim", multi)
-            else:
-                self.mean("ms-ssim-short", multi, f"{count} of the five scales, their weights summing to 1")
+
+def _fidelity(clear: Readings, after: Readings, sample: Sample, region: Box | None) -> Iterator[Figure]:
+    a, b = clear.faces.images, after.faces.images
+    if region is not None:
+        x0, y0, x1, y1 = region
+        a, b = a[:, y0:y1, x0:x1], b[:, y0:y1, x0:x1]
+    if count := perceptual.scales(a.shape[1]):
+        single, multi = perceptual.structural_similarity(a, b)
+        yield sample.mean("ssim", single)
+        if count == len(perceptual.SCALES):
+            yield sample.mean("ms-ssim", multi)
         else:
-            self.none("ssim", f"images of {a.shape[1]} pixels are smaller than its window")
-        ratio = perceptual.psnr(a, b)
-        equal = int(np.isposinf(ratio).sum())
-        note = f"{equal} of {len(ratio)} images are equal to the clear ones (infinite) and left out" if equal else ""
-        self.mean("psnr", np.where(np.isinf(ratio), np.nan, ratio), note)
-        # Means of logarithms: half as sharp and twice as sharp cancel. A grey level squared keeps flat images finite.
-        self.mean("sharpness", np.log((self.after.sharpness + 1) / (self.clear.sharpness + 1)), then=np.exp)
-        if self.after.lpips is not None:
-            self.mean("lpips", self.after.lpips, f"backbone {self.after.used['lpips']}")
-        else:
-            self.none("lpips", self.lack("lpips"))
-        seen = self.after.perception
-        if seen is not None and seen.distances is not None:
-            self.mean("lpips-squeezenet", seen.distances, "no published LPIPS: do not compare with papers")
-        else:
-            self.none("lpips-squeezenet", self.lack("squeezenet", "distances"))
+            note = f"{count} of the five scales, their weights summing to 1"
+            yield sample.mean("ms-ssim-short", multi, note)
+    else:
+        yield sample.none("ssim", f"images of {a.shape[1]} pixels are smaller than its window")
+    ratio = perceptual.psnr(a, b)
+    equal = int(np.isposinf(ratio).sum())
+    note = f"{equal} of {len(ratio)} images are equal to the clear ones (infinite) and left out" if equal else ""
+    yield sample.mean("psnr", np.where(np.isinf(ratio), np.nan, ratio), note)
+    # Means of logarithms: half as sharp and twice as sharp cancel. A grey level squared keeps flat images finite.
+    yield sample.mean("sharpness", np.log((after.sharpness + 1) / (clear.sharpness + 1)), then=np.exp)
+    if after.lpips is not None:
+        yield sample.mean("lpips", after.lpips, f"backbone {after.used['lpips']}")
+    if after.perception is not None and after.perception.distances is not None:
+        note = "no published LPIPS: do not compare with papers"
+        yield sample.mean("lpips-squeezenet", after.perception.distances, note)
 
-    def distributions(self) -> None:
-        before, after = self.clear.perception, self.after.perception
-        count = len(self.after)
-        self.distances_of_sets("fid", "kid", "inception", self.clear.inception, self.after.inception)
-        both = [None if seen is None else seen.features for seen in (before, after)]
-        self.distances_of_sets("fd-squeezenet", "kd-squeezenet", "squeezenet", *both)
-        if before is not None and after is not None and before.diversity and after.diversity is not None:
-            note = f"LPIPS-like (SqueezeNet), {before.diversity:.3f} between two clear images"
-            self.out.append(Figure("diversity", after.diversity / before.diversity, n=count, unit="images", note=note))
-        else:
-            self.none("diversity", self.lack("squeezenet", "distances", other="the clear images are all alike"))
-        share, note = perceptual.distinct_share(self.after.faces.images), "compared pixel for pixel"
-        self.out.append(Figure("distinct", share, n=count, unit="images", note=note))
 
-    def distances_of_sets(self, frechet: str, kernel: str, judge: str, x: Values | None, y: Values | None) -> None:
-        count = len(self.after)
-        if x is None or y is None or count < 4:
-            why = self.lack(judge) if x is None or y is None else f"{count} images are too few; give at least 4"
-            self.none(frechet, why)
-            self.none(kernel, why)
-            return
-        floor = self.clear.inception_floor if judge == "inception" else self.clear.squeezenet_floor
+def _distributions(clear: Readings, after: Readings, sample: Sample) -> Iterator[Figure]:
+    count, before, seen = len(after), clear.perception, after.perception
+    shown, made = (None if one is None else one.features for one in (before, seen))
+    features: list[tuple[str, str, Values | None, Values | None]] = [
+        ("fid", "kid", clear.inception, after.inception), ("fd-squeezenet", "kd-squeezenet", shown, made),
+    ]  # fmt: skip
+    for frechet, kernel, x, y in features:
+        if x is None or y is None:
+            continue
+        if count < 4:
+            yield from (sample.none(name, f"{count} images are too few; give at least 4") for name in (frechet, kernel))
+            continue
+        floor = clear.inception_floor if frechet == "fid" else clear.squeezenet_floor
         note = f"biased upwards at small n: two halves of the clear images are {floor:.4g} apart"
-        self.out.append(Figure(frechet, perceptual.frechet_distance(x, y), n=count, unit="images", note=note))
-        mean, spread = perceptual.kernel_distance(x, y, seed=self.sample.bootstrap.seed)
-        note = f"standard deviation over subsets {spread:.4g}"
-        self.out.append(Figure(kernel, mean, n=count, unit="images", note=note))
-
-    def geometry(self) -> None:
-        before, after = self.clear.detections, self.after.detections
-        if before is None or after is None:
-            names = ["detected", "box-iou", "landmarks", "landmarks-px"]
-            names += [f"{name}-{kind}" for kind in ("error", "r") for name in POSE_NAMES]
-            for name in (*names, "mouth-r"):
-                self.none(name, self.lack("detector"))
-            return
-        found = f"by {self.after.used['detector']}; {before.found.mean():.3f} of the clear images"
-        self.share("detected", after.found, found)
-        missed = int((before.found & ~after.found).sum())
-        note = f"{missed} of {int(before.found.sum())} faces were lost and are left out" if missed else ""
-        distance = geometry.landmark_distance(before.landmarks, after.landmarks)
-        self.mean("box-iou", geometry.box_iou(before.boxes, after.boxes), note)
-        self.mean("landmarks", distance / geometry.eye_distance(before.landmarks).clip(1e-9), note)
-        self.mean("landmarks-px", distance, note)
-        poses = geometry.head_pose(before.landmarks), geometry.head_pose(after.landmarks)
-        turned = np.abs((poses[1] - poses[0] + 180) % 360 - 180)
-        for axis, name in enumerate(POSE_NAMES):
-            self.mean(f"{name}-error", turned[:, axis], note)
-        for axis, name in enumerate(POSE_NAMES):
-            more = "aligned crops have little roll left" if name == "roll" else ""
-            self.correlation(f"{name}-r", poses[0][:, axis], poses[1][:, axis], "; ".join(filter(None, (note, more))))
-        more = "; ".join(filter(None, (note, "a weak sign of a smile; smile-r is the better one")))
-        self.correlation("mouth-r", geometry.mouth_width(before.landmarks), geometry.mouth_width(after.landmarks), more)
-
-    def semantics(self, labels: NDArray[np.uint8] | None) -> None:
-        clear, anonymised = self.clear, self.after
-        before, after = clear.attributes, anonymised.attributes
-        columns = {name: index for index, name in enumerate(anonymised.attribute_names)}
-        for metric, name in _SMILES:
-            if before is None or after is None or name not in columns:
-                self.none(metric, self.lack("attributes", other=f"the classifier does not know {name}"))
-            else:
-                self.correlation(metric, before[:, columns[name]], after[:, columns[name]])
-        if clear.ages is None or anonymised.ages is None or clear.males is None or anonymised.males is None:
-            self.none("age-error", self.lack("age_gender"))
-            self.none("gender-kept", self.lack("age_gender"))
+        yield _of_set(frechet, perceptual.frechet_distance(x, y), count, note)
+        mean, spread = perceptual.kernel_distance(x, y, seed=sample.bootstrap.seed)
+        yield _of_set(kernel, mean, count, f"standard deviation over subsets {spread:.4g}")
+    if before is not None and seen is not None and before.diversity is not None and seen.diversity is not None:
+        if before.diversity:
+            note = f"LPIPS-like (SqueezeNet), {before.diversity:.3f} between two clear images"
+            yield _of_set("diversity", seen.diversity / before.diversity, count, note)
         else:
-            self.mean("age-error", np.abs(anonymised.ages - clear.ages), "to the age read in the clear image")
-            same = (anonymised.males >= 0.5) == (clear.males >= 0.5)
-            self.share("gender-kept", same, "to the gender read in the clear image")
-        if before is None or after is None:
-            for name in ("attributes", "attributes-balanced", *(() if labels is None else ("attributes-accuracy",))):
-                self.none(name, self.lack("attributes"))
-            return
-        self.mean("attributes", agreement(before, after), "rare attributes flatter it; see the balanced figure")
-        value = float(balanced_agreement(before, after))
-        if np.isfinite(value):
-            resampled = balanced_agreement(before, after, self.sample.drawn[:, self.sample.person])
-            ends = percentiles(resampled, within=(0, 1))
-            self.out.append(Figure("attributes-balanced", value, *ends, len(after), "images"))
+            yield sample.none("diversity", "the clear images are all alike")
+    yield _of_set("distinct", perceptual.distinct_share(after.faces.images), count, "compared pixel for pixel")
+
+
+def _geometry(clear: Readings, anonymised: Readings, sample: Sample) -> Iterator[Figure]:
+    before, after = clear.detections, anonymised.detections
+    if before is None or after is None:
+        return
+    found = f"by {anonymised.used['detector']}; {before.found.mean():.3f} of the clear images"
+    yield sample.share("detected", after.found, found)
+    missed = int((before.found & ~after.found).sum())
+    note = f"{missed} of {int(before.found.sum())} faces were lost and are left out" if missed else ""
+    distance = geometry.landmark_distance(before.landmarks, after.landmarks)
+    yield sample.mean("box-iou", geometry.box_iou(before.boxes, after.boxes), note)
+    yield sample.mean("landmarks", distance / geometry.eye_distance(before.landmarks).clip(1e-9), note)
+    yield sample.mean("landmarks-px", distance, note)
+    poses = geometry.head_pose(before.landmarks), geometry.head_pose(after.landmarks)
+    turned = np.abs((poses[1] - poses[0] + 180) % 360 - 180)
+    mouths = geometry.mouth_width(before.landmarks), geometry.mouth_width(after.landmarks)
+    weak = {"roll": "aligned crops have little roll left"}
+    for axis, name in enumerate(POSE_NAMES):
+        yield sample.mean(f"{name}-error", turned[:, axis], note)
+        more = "; ".join(filter(None, (note, weak.get(name))))
+        yield correlation(sample, f"{name}-r", poses[0][:, axis], poses[1][:, axis], more)
+    more = "; ".join(filter(None, (note, "a weak sign of a smile; smile-r is the better one")))
+    yield correlation(sample, "mouth-r", *mouths, more)
+
+
+def _semantics(
+    clear: Readings, anonymised: Readings, sample: Sample, labels: NDArray[np.uint8] | None
+) -> Iterator[Figure]:
+    if clear.ages is not None and anonymised.ages is not None:
+        yield sample.mean("age-error", np.abs(anonymised.ages - clear.ages), "to the age read in the clear image")
+    if clear.males is not None and anonymised.males is not None:
+        same = (anonymised.males >= 0.5) == (clear.males >= 0.5)
+        yield sample.share("gender-kept", same, "to the gender read in the clear image")
+    before, after = clear.attributes, anonymised.attributes
+    if before is None or after is None:
+        return
+    columns = {name: index for index, name in enumerate(anonymised.attribute_names)}
+    for metric, name in _SMILES:
+        if name in columns:
+            yield correlation(sample, metric, before[:, columns[name]], after[:, columns[name]])
         else:
-            self.none("attributes-balanced", "no attribute is read in five of the clear images and not in five")
-        if labels is not None:
-            if labels.shape != after.shape:
-                raise InputError(f"labels {list(labels.shape)} do not fit attributes {list(after.shape)}")
-            base = float(agreement(labels, before).mean())
-            self.mean("attributes-accuracy", agreement(labels, after), f"{base:.3f} on the clear images")
+            yield sample.none(metric, f"the classifier does not know {name}")
+    note = "rare attributes flatter it; see the balanced figure"
+    yield sample.mean("attributes", agreement(before, after), note)
+    value = float(balanced_agreement(before, after))
+    if np.isfinite(value):
+        resampled = balanced_agreement(before, after, sample.drawn[:, sample.person])
+        ends = percentiles(resampled, within=(0, 1))
+        yield Figure("attributes-balanced", value, *ends, len(after), "images")
+    else:
+        yield sample.none("attributes-balanced", "no attribute is read in five of the clear images and not in five")
+    if labels is not None:
+        if labels.shape != after.shape:
+            raise InputError(f"labels {list(labels.shape)} do not fit attributes {list(after.shape)}")
+        base = float(agreement(labels, before).mean())
+        yield sample.mean("attributes-accuracy", agreement(labels, after), f"{base:.3f} on the clear images")
 
-    # -- one figure ---------------------------------------------------------------------------------------------------
 
-    def mean(self, metric: str, values: Values, note: str = "", **how: Any) -> None:
-        self.out.append(self.sample.mean(metric, values, note, **how))
-
-    def share(self, metric: str, hits: NDArray[np.bool_], note: str) -> None:
-        self.out.append(self.sample.share(metric, hits, note))
-
-    def correlation(self, metric: str, a: Values, b: Values, note: str = "") -> None:
-        used = np.isfinite(a) & np.isfinite(b)
-        if used.sum() < _FEWEST:
-            return self.none(metric, f"{int(used.sum())} images are too few for a correlation")
-        x, y = (np.asarray(values, np.float64)[used] for values in (a, b))
-        if min(np.ptp(x), np.ptp(y)) < 1e-9:
-            return self.none(metric, "it is the same in all images, so that nothing can correlate")
-        x, y = (x - x.mean()) / x.std(), (y - y.mean()) / y.std()  # so that moments of resamples lose no digits
-        moments = np.zeros((len(a), 6), np.float64)
-        moments[used] = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], 1)
-        sums = np.stack([self.sample.total(column) for column in moments.T], 1).astype(np.float32)
-        n, sx, sy, sxx, syy, sxy = (self.sample.drawn @ sums).astype(np.float64).T
-        with np.errstate(invalid="ignore", divide="ignore"):
-            r = (sxy - sx * sy / n) / np.sqrt((sxx - sx * sx / n) * (syy - sy * sy / n))
-        ends = percentiles(r, within=(-1, 1))
-        self.out.append(Figure(metric, float(np.mean(x * y)), *ends, int(used.sum()), "images", note))
-
-    def none(self, metric: str, why: str) -> None:
-        self.out.append(self.sample.none(metric, why))
-
-    def lack(self, *judges: str, other: str = "these faces were not read against the clear ones") -> str:
-        return next((self.after.missing[judge] for judge in judges if judge in self.after.missing), other)
+def correlation(sample: Sample, metric: str, a: Values, b: Values, note: str = "") -> Figure:
+    """Pearson's r of two values [N] of each image, where both are finite."""
+    used = np.isfinite(a) & np.isfinite(b)
+    if used.sum() < _FEWEST:
+        return sample.none(metric, f"{int(used.sum())} images are too few for a correlation")
+    x, y = (np.asarray(values, np.float64)[used] for values in (a, b))
+    if min(np.ptp(x), np.ptp(y)) < 1e-9:
+        return sample.none(metric, "it is the same in all images, so that nothing can correlate")
+    x, y = (x - x.mean()) / x.std(), (y - y.mean()) / y.std()  # so that moments of resamples lose no digits
+    moments = np.zeros((len(a), 6), np.float64)
+    moments[used] = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], 1)
+    sums = np.stack([sample.total(column) for column in moments.T], 1).astype(np.float32)
+    n, sx, sy, sxx, syy, sxy = (sample.drawn @ sums).astype(np.float64).T
+    with np.errstate(invalid="ignore", divide="ignore"):
+        r = (sxy - sx * sy / n) / np.sqrt((sxx - sx * sx / n) * (syy - sy * sy / n))
+    ends = percentiles(r, within=(-1, 1))
+    return Figure(metric, float(np.mean(x * y)), *ends, int(used.sum()), "images", note)

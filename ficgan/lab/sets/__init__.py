@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ficgan.lab.sets.faceset import FaceSet, Split, check, open_set, split
+from ficgan.lab.sets.faceset import FaceSet, Split, open_set, split, without_repeats
 from ficgan.lab.sets.prepare import Prepared, Quick, default_detector, prepare
 
-__all__ = ["FaceSet", "Prepared", "Quick", "Split", "check", "default_detector", "open_set", "prepare", "split"]
+__all__ = [
+    "FaceSet", "Prepared", "Quick", "Split", "default_detector", "open_set", "prepare", "split", "without_repeats",
+]  # fmt: skip

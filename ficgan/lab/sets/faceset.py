@@ -89,10 +89,10 @@ class FaceSet:
 
     def facts(self) -> dict[str, Any]:
         """The set in a report, JSON-ready."""
-        groups = {}
-        for name, values in sorted(self.groups.items()):
-            known, counts = np.unique(list(values), return_counts=True)
-            groups[name] = {str(v) or "unknown": int(count) for v, count in zip(known, counts, strict=True)}
+        groups = {
+            name: {value or "unknown": count for value, count in sorted(Counter(values).items())}
+            for name, values in sorted(self.groups.items())
+        }
         return {
             "name": self.name, "layout": self.layout, "images": len(self), "identities": self.identities,
             "images_of_unknown_people": int((self.people < 0).sum()), "attributes": sorted(self.attributes),
@@ -205,11 +205,10 @@ def _licence(path: Path) -> str | None:
 
 
 def _occurrence(people: NDArray[np.int64]) -> NDArray[np.int64]:
-    seen: Counter[int] = Counter()
+    """[N] how many earlier images show the same person."""
+    order = np.argsort(people, kind="stable")
     out = np.empty(len(people), np.int64)
-    for row, person in enumerate(people.tolist()):
-        out[row] = seen[person]
-        seen[person] += 1
+    out[order] = np.arange(len(people)) - np.searchsorted(people[order], people[order])
     return out
 
 
@@ -248,14 +247,6 @@ def split(
     """
     people = np.asarray(people, np.int64).reshape(-1)
     wanted = {"background": background, "attacker": attacker, "test": test}
-    for part, count in wanted.items():
-        least = 2 if part == "test" else 0
-        if count < least:
-            raise UsageError(f"{part} is {count} people; give at least {least}")
-    if not 0 < enrolment < 1:
-        raise UsageError(f"enrolment is {enrolment}; give the share of images that is enrolled, between 0 and 1")
-    if names is not None and len(names) != len(people):
-        raise UsageError(f"{len(people)} images came with {len(names)} names; give one for each")
     who, counts = np.unique(people[people >= 0], return_counts=True)
     sizes, scale = _sizes(wanted, len(who), int((counts >= 2).sum()))
     drawn = _draw(who, counts, sizes, seed)
@@ -325,75 +316,12 @@ def _enrol(who: Rows, people: Rows, enrolment: float, seed: int) -> tuple[Rows, 
     return np.sort(np.concatenate(gallery)), np.sort(np.concatenate(probe))
 
 
-# -- refusing what would make figures look better than they are -------------------------------------------------------
-
-
-def check(
-    split: Split, people: NDArray[np.integer] | Sequence[int], *, names: Sequence[str] | None = None,
-    digests: Sequence[str] | None = None,
-) -> Split:  # fmt: skip
-    """Refuse people in two parts, and remove pictures (equal `digests`) that stand in two parts or twice.
+def without_repeats(split: Split, people: Rows, names: Sequence[str] | None, digests: Sequence[str]) -> Split:
+    """The split without pictures (equal `digests`) that stand in two parts or twice: they would flatter its figures.
 
     Gallery comes before probe, attacker and background. People who lose their last enrolled or probe image are left
     out.
     """
-    people = np.asarray(people, np.int64).reshape(-1)
-    for what, given in (("names", names), ("digests", digests)):
-        if given is not None and len(given) != len(people):
-            raise UsageError(f"{len(people)} images came with {len(given)} {what}; give one for each")
-    shown = list(names) if names is not None else [f"image {row}" for row in range(len(people))]
-    _check_rows(split, people, shown)
-    _check_people(split, people, shown)
-    if digests is not None:
-        split = _without_duplicates(split, people, names, digests)
-    _check_both_sides(split, people)
-    return split
-
-
-def _check_rows(split: Split, people: Rows, shown: Sequence[str]) -> None:
-    seen: dict[int, str] = {}
-    for part in PARTS:
-        rows = getattr(split, part)
-        if len(rows) and (rows.min() < 0 or rows.max() >= len(people)):
-            raise InputError(f"the {part} has rows beyond the {len(people)} images of the set; draw the split again")
-        for row in rows.tolist():
-            if row in seen:
-                both = f"twice in the {part}" if seen[row] == part else f"in the {seen[row]} and in the {part}"
-                raise InputError(f"{shown[row]} is {both}; each image may be in one part only")
-            seen[row] = part
-        unknown = rows[people[rows] < 0]
-        if part != "unused" and len(unknown):
-            raise InputError(f"nobody knows who {shown[unknown[0]]} in the {part} shows; leave such images out")
-
-
-def _check_people(split: Split, people: Rows, shown: Sequence[str]) -> None:
-    evaluation = np.concatenate([split.gallery, split.probe])
-    where: dict[int, str] = {}
-    for side, rows in (
-        ("background", split.background), ("attacker's set", split.attacker), ("evaluation", evaluation)
-    ):  # fmt: skip
-        for row in rows.tolist():
-            before = where.setdefault(int(people[row]), side)
-            if before != side:
-                raise InputError(
-                    f"the person of {shown[row]} is in the {before} and in the {side}; each person may be in one only"
-                )
-
-
-def _check_both_sides(split: Split, people: Rows) -> None:
-    if not len(split.gallery) or not len(split.probe):
-        part = "probe" if len(split.gallery) else "gallery"
-        raise InputError(f"the {part} is empty; an evaluation needs people with two images or more")
-    gallery, probe = np.unique(people[split.gallery]), np.unique(people[split.probe])
-    for missing, side in ((np.setdiff1d(probe, gallery), "gallery"), (np.setdiff1d(gallery, probe), "probe")):
-        if len(missing):
-            raise InputError(
-                f"{len(missing)} people of the evaluation, such as number {missing[0]}, have no image in the {side}; "
-                "people with one image cannot be evaluated"
-            )
-
-
-def _without_duplicates(split: Split, people: Rows, names: Sequence[str] | None, digests: Sequence[str]) -> Split:
     first: dict[str, tuple[int, str]] = {}
     gone: set[int] = set()
     for part in _PRIORITY:
@@ -406,10 +334,10 @@ def _without_duplicates(split: Split, people: Rows, names: Sequence[str] | None,
         return split
     count = len(gone)
     gallery, probe = (set(people[[r for r in part if r not in gone]]) for part in (split.gallery, split.probe))
-    # Whoever has lost one side leaves the evaluation with the other.
-    alone = set(people[split.gallery]) ^ set(people[split.probe])
-    lost = (gallery ^ probe) - alone
+    lost = gallery ^ probe  # whoever has lost one side leaves the evaluation with the other
     gone |= {int(row) for row in np.concatenate([split.gallery, split.probe]) if people[row] in lost}
+    if not gallery & probe:
+        raise InputError("no picture of the evaluation is left that stands in one part only; give another set")
     removed = np.array(sorted(gone), np.int64)
     parts: dict[str, Any] = {part: np.setdiff1d(getattr(split, part), removed) for part in _PRIORITY}
     unused = np.sort(np.concatenate([split.unused, removed]))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -16,8 +14,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ficgan.anonymizers import generator
-from ficgan.data.dataset import Blob, decode_rgb, list_blobs
+from ficgan.data.dataset import Blob, decode_rgb
 from ficgan.errors import InputError, UsageError
+from ficgan.lab.annotation.boxes import Record, Records, box_rows, have_area, listed, read_records
 from ficgan.yaml_settings import check, override, read_tree
 
 Variant = Literal["original", "blurred", "overlaid", "red", "green", "blue", "mean"]
@@ -110,13 +109,16 @@ class StudyConfig(_Task):
         return self.lr if self.lr is not None else 0.01 if network.startswith(_SLOW) else 0.1
 
     @classmethod
-    def read(cls, path: Path | str, overrides: Sequence[str] = ()) -> StudyConfig:
-        """A YAML file with the fields above and "key=value" overrides; paths are relative to the working folder."""
-        return check(cls, override(read_tree(path), overrides, example="epochs=10"), where=str(path))
+    def read(cls, path: Path | str | None, overrides: Sequence[str] = (), **given: str) -> StudyConfig:
+        """A YAML file with the fields above, `given` in its place, "key=value" overrides on top; every problem is one
+        `UsageError` that names the key. Paths are relative to the working folder.
+        """
+        tree = {**({} if path is None else read_tree(path)), **given}
+        where = "the study's settings" if path is None else str(path)
+        return cls.parse(override(tree, overrides, example="epochs=10"), where=where)
 
     @classmethod
-    def parse(cls, tree: dict[str, Any], *, where: str = "the study's configuration") -> StudyConfig:
-        """A checked configuration from a dictionary; every problem is one `UsageError` that names the key."""
+    def parse(cls, tree: dict[str, Any], *, where: str = "the study's settings") -> StudyConfig:
         return check(cls, tree, where=where)
 
     def to_dict(self) -> dict[str, Any]:
@@ -125,7 +127,6 @@ class StudyConfig(_Task):
 
 Image = NDArray[np.uint8]  # [H,W,3] RGB
 Boxes = NDArray[np.float32]  # [M,4]: x0, y0, x1, y1 in pixels
-_NAMES, _BOXES = ("file", "path", "url", "name"), ("faces", "bboxes", "boxes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,25 +204,25 @@ def open_scenes(path: Path | str, annotations: Path | str | None = None, objects
     "y1"} or [x0, y0, x1, y1] in pixels; and optional `label`, `split`, `objects`; or a CSV with file, label, split.
     Class and split default to folders. `objects` is a folder of PASCAL-VOC XML files.
     """
-    records = _by_key(_read(Path(annotations))) if annotations is not None else {}
+    records = Records([]) if annotations is None else read_records(Path(annotations))
     xml = {file.stem: file for file in Path(objects).rglob("*.xml")} if objects is not None else {}
     found, matched, empty = [], 0, 0
-    for blob in sorted(list_blobs(Path(path)), key=lambda blob: blob.name):
-        record = next((records[key] for key in _keys(blob.name) if key in records), None)
+    for blob in listed(Path(path)):
+        record = records.find(blob.name)
         matched += record is not None
-        record = record or {}
+        record = record or Record(blob.name, np.zeros((0, 4)))
+        empty += record.without_area
         folders = PurePosixPath(blob.name).parts[:-1]
-        label = record.get("label") or (folders[-1] if folders else None)
+        label = record.more.get("label") or (folders[-1] if folders else None)
         if label is None:
             raise InputError(f"{blob.where} has no class; put it in a folder named by its class or name it a label")
-        boxes, lost = _boxes(next((record[key] for key in _BOXES if key in record), []), blob.where)
-        empty += lost
+        inside: Boxes | None = None
         if blob_xml := xml.get(PurePosixPath(blob.name).stem):
-            inside: Boxes | None = _xml_boxes(blob_xml)
-        else:
-            inside = _boxes(record["objects"], blob.where)[0] if record.get("objects") else None
-        split = str(record.get("split") or (folders[-2] if len(folders) > 1 else ""))
-        found.append((blob, str(label), split, boxes, inside))
+            inside = _xml_boxes(blob_xml)
+        elif record.more.get("objects"):
+            inside = _full(record.more["objects"], blob.where)
+        split = str(record.more.get("split") or (folders[-2] if len(folders) > 1 else ""))
+        found.append((blob, str(label), split, record.boxes.astype(np.float32), inside))
     if records and not matched:
         raise InputError(f"no record of {annotations} names an image of {path}; are they of the same set?")
     index = {label: number for number, label in enumerate(sorted({label for _, label, *_ in found}))}
@@ -287,6 +288,10 @@ class Pictures:
             self._kept[index] = picture
         return picture
 
+    def take(self, rows: NDArray[np.integer]) -> Pictures:
+        """Some of the pictures, which are kept here alone."""
+        return Pictures(lambda index: self[int(rows[index])], len(rows), room=0)
+
     def fill(self) -> None:
         """Make all pictures for which there is room, so that processes forked after this share them."""
         for index in range(len(self)):
@@ -337,47 +342,6 @@ def _resized(picture: Image, box: tuple[float, float, float, float], side: int) 
     return np.asarray(Pillow.fromarray(picture).resize((side, side), Pillow.Resampling.BILINEAR, box=box))
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-        rows = list(csv.DictReader(text.splitlines())) if path.suffix.lower() == ".csv" else json.loads(text)
-    except (OSError, ValueError, csv.Error) as error:
-        raise InputError(f"annotations {path} cannot be read ({error}); give a JSON list or a CSV of images") from error
-    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
-        raise InputError(f"annotations {path} are no list of records; each needs the name of an image and its boxes")
-    if not any(key in rows[0] for key in _NAMES):
-        raise InputError(f"the first record of {path} names no image; it needs one of {', '.join(_NAMES)}")
-    return rows
-
-
-def _by_key(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    records: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        name = str(next((row[key] for key in _NAMES if row.get(key)), ""))
-        key = str(PurePosixPath(name.removeprefix("./")).with_suffix("")) if name else ""
-        if key in records:
-            raise InputError(f"{name} has two records in the annotations; leave one")
-        records[key] = row
-    return records
-
-
-def _keys(name: str) -> tuple[str, ...]:
-    bare = PurePosixPath(name).with_suffix("")
-    return (str(bare), f"{bare.parts[0]}/{bare.name}") if len(bare.parts) > 2 else (str(bare),)
-
-
-def _boxes(raw: Any, where: str) -> tuple[Boxes, int]:
-    try:
-        rows = [[box[k] for k in ("x0", "y0", "x1", "y1")] if isinstance(box, dict) else list(box) for box in raw]
-        boxes = np.array(rows, np.float32).reshape(len(rows), 4)
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"the boxes of {where} are not x0, y0, x1, y1 each ({error!r}); correct its record") from None
-    if not np.isfinite(boxes).all():
-        raise InputError(f"a box of {where} is not finite; correct its record")
-    full = (boxes[:, 0] < boxes[:, 2]) & (boxes[:, 1] < boxes[:, 3])
-    return boxes[full], int((~full).sum())
-
-
 def _xml_boxes(path: Path) -> Boxes:
     from xml.etree import ElementTree
 
@@ -386,4 +350,9 @@ def _xml_boxes(path: Path) -> Boxes:
         rows = [[float(box.findtext(k, "nan")) for k in ("xmin", "ymin", "xmax", "ymax")] for box in found]
     except (OSError, ValueError, ElementTree.ParseError) as error:
         raise InputError(f"{path} is not a readable box file ({error}); fetch it again") from error
-    return _boxes(rows, str(path))[0]
+    return _full(rows, str(path))
+
+
+def _full(raw: Any, where: str) -> Boxes:
+    boxes = box_rows(raw, where)
+    return boxes[have_area(boxes)].astype(np.float32)

@@ -28,20 +28,12 @@ def hits(logits: NDArray[np.float32], labels: NDArray[np.int64], k: int = 1) -> 
 
 
 def average_precision(scores: NDArray[Any], positive: NDArray[Any]) -> float | None:
-    """Area under the precision–recall steps, Σ (R_n − R_{n−1})·P_n over the distinct scores [N] from high to low.
+    """Area under the precision–recall steps of scores [N], see scikit-learn; None where nothing is positive."""
+    from sklearn.metrics import average_precision_score
 
-    None where nothing is positive.
-    """
-    scores, positive = np.asarray(scores, np.float64), np.asarray(positive, bool)
     if not np.isfinite(scores).all():
         raise InputError("average precision needs finite scores")
-    if not positive.any():
-        return None
-    order = np.argsort(-scores, kind="stable")
-    # Images of one score enter together: their order is nobody's merit.
-    last = np.flatnonzero(np.diff(scores[order], append=np.nan) != 0)
-    found = np.cumsum(positive[order])[last]
-    return float(np.sum(np.diff(found, prepend=0) * found / (last + 1)) / positive.sum())
+    return float(average_precision_score(positive, scores)) if np.any(positive) else None
 
 
 def class_precisions(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> list[float | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import time
@@ -10,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +19,7 @@ from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.lab.stored import digest
 from ficgan.lab.study.scenes import Image, Pictures, Scenes, StudyConfig, Variant, central_view, random_view
 from ficgan.lab.study.scores import METRICS, Cell, Evaluation
+from ficgan.yaml_settings import hint
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -40,9 +40,7 @@ def make_network(name: str, classes: int, *, seed: int, weights: Path | None = N
     from torchvision import models
 
     if name not in network_names():
-        near = difflib.get_close_matches(name, network_names(), n=1)
-        help_ = f"did you mean {near[0]}?" if near else "see torchvision.models"
-        raise UsageError(f"there is no network {name!r}; {help_}")
+        raise UsageError(f"there is no network {name!r}; {hint(name, network_names())}")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if name == NARROW:
@@ -145,14 +143,6 @@ _FREE = {
 }  # fmt: skip
 
 
-class Source(Protocol):
-    """Pictures [H,W,3] uint8 RGB by number."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int) -> Image: ...
-
-
 @dataclass(frozen=True)
 class Recipe:
     """SGD whose rate falls to a tenth every `drop_every` epochs."""
@@ -232,7 +222,7 @@ def _weights(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def training_batches(
-    pictures: Source, targets: NDArray[Any], *, crop: int, min_scale: float, batch: int, seed: int, device: str,
+    pictures: Pictures, targets: NDArray[Any], *, crop: int, min_scale: float, batch: int, seed: int, device: str,
     workers: int = 0,
 ) -> Callable[[int], Iterator[tuple[Tensor, Tensor]]]:  # fmt: skip
     """Epoch → batches (float [B,3,crop,crop], targets [N] or [N,A]) of crops drawn by (seed, epoch, image)."""
@@ -251,7 +241,7 @@ def training_batches(
 
 
 def outputs(
-    network: nn.Module, pictures: Source, *, crop: int, resize: int, batch: int, device: str, workers: int = 0
+    network: nn.Module, pictures: Pictures, *, crop: int, resize: int, batch: int, device: str, workers: int = 0
 ) -> NDArray[np.float32]:
     """The network's outputs for the central crops: [N,C] float32, before softmax."""
     import torch
@@ -268,7 +258,7 @@ def _chunks(order: NDArray[np.int64], batch: int) -> list[list[int]]:
 
 
 class _Views:
-    def __init__(self, pictures: Source, view: Callable[[Image, int], Image]) -> None:
+    def __init__(self, pictures: Pictures, view: Callable[[Image, int], Image]) -> None:
         self._pictures, self._view = pictures, view
 
     def __getitem__(self, rows: list[int]) -> NDArray[np.uint8]:
@@ -276,7 +266,7 @@ class _Views:
 
 
 def _views(
-    pictures: Source, view: Callable[[Image, int], Image], chunks: list[list[int]], workers: int
+    pictures: Pictures, view: Callable[[Image, int], Image], chunks: list[list[int]], workers: int
 ) -> Iterator[Tensor]:
     import torch
 

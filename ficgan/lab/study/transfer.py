@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import generator
 from ficgan.errors import InputError, UsageError
+from ficgan.lab.metrics.geometry import overlaps
 from ficgan.lab.stored import digest, write_file
 from ficgan.lab.study.scenes import Boxes, Image, Pictures, Scenes, StudyConfig, TransferConfig, halves, open_scenes
 from ficgan.lab.study.scores import Cell, average_precision, hits, spread
 from ficgan.lab.study.training import (
     Recipe,
     Share,
-    Source,
     fit,
     load_cell,
     make_network,
@@ -34,17 +33,11 @@ if TYPE_CHECKING:
 Found = tuple[NDArray[Any], NDArray[Any]]  # Boxes [K,4] and scores [K] of one image
 
 
-@dataclass(frozen=True)
-class _Half:
-    source: Source
-    rows: NDArray[np.int64]
+class _Half(NamedTuple):
+    """One side of a task: N pictures, and what is to be read in them [N] or [N,A]."""
+
+    pictures: Pictures
     targets: NDArray[Any]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: int) -> Image:
-        return self.source[int(self.rows[index])]
 
 
 class Transfer:
@@ -66,7 +59,7 @@ class Transfer:
             train, evaluation = halves(scenes, task.holdout, task.train_split, task.eval_split)
             self.scenes = (train.take(_some(len(train), task)), evaluation)
             self.train, self.evaluation = (
-                _Half(Pictures.of(one, "original", study.cache_gb * 2**29), np.arange(len(one)), one.labels)
+                _Half(Pictures.of(one, "original", study.cache_gb * 2**29), one.labels)
                 for one in self.scenes
             )
             self.outputs = len(scenes.classes)
@@ -87,7 +80,7 @@ class Transfer:
                 if progress:
                     progress((number + len(values) / len(self.study.seeds)) / len(pairs))
             row = {"network": network, "pretrained": pretrained, "metric": self.metric, **spread(values)}
-            rows.append({**row, "evaluated": len(self.evaluation)})
+            rows.append({**row, "evaluated": len(self.evaluation.targets)})
         return rows
 
     def figure(self, network: str, seed: int, cell: Cell | None, classes: int) -> float:
@@ -120,10 +113,11 @@ class Transfer:
         how: Callable[..., Any] = binary_cross_entropy_with_logits if several else cross_entropy
         shared: dict[str, Any] = {"crop": study.crop, "batch": self.task.batch, "device": self.device}
         shared["workers"] = study.workers
-        batches = training_batches(self.train, self.train.targets, min_scale=study.min_scale, seed=seed, **shared)
+        batches = training_batches(*self.train, min_scale=study.min_scale, seed=seed, **shared)
         loss = lambda net, images, wanted: how(net(images), wanted)  # noqa: E731
         fit(model, batches, loss, self._recipe(), seed=seed, state=state, key=key)
-        logits, wanted = outputs(model, self.evaluation, resize=study.resize, **shared), self.evaluation.targets
+        pictures, wanted = self.evaluation
+        logits = outputs(model, pictures, resize=study.resize, **shared)
         if not several:
             return float(hits(logits, wanted).mean())
         values = [average_precision(logits[:, a], wanted[:, a] > 0) for a in range(self.outputs)]
@@ -180,7 +174,8 @@ def _attributes(task: TransferConfig, study: StudyConfig) -> tuple[_Half, _Half,
 
     source = Pictures(square, len(data), study.cache_gb * 2**30)
     targets = labels.attributes.astype(np.float32)
-    train, evaluation = (_Half(source, some, targets[some]) for some in (rows[0][_some(len(rows[0]), task)], rows[1]))
+    chosen = rows[0][_some(len(rows[0]), task)], rows[1]
+    train, evaluation = (_Half(source.take(some), targets[some]) for some in chosen)
     return train, evaluation, len(labels.attribute_names), data.fingerprint
 
 
@@ -262,15 +257,12 @@ def _tensor(image: Image, device: str) -> Tensor:
 
 def detection_precision(found: Sequence[Found], truths: Sequence[Boxes], overlap: float = 0.5) -> float | None:
     """Average precision of boxes [K,4] with scores [K] against truths [M,4] (PASCAL VOC since 2010)."""
-    import torch
-    from torchvision.ops import box_iou
-
     wanted = sum(len(boxes) for boxes in truths)
     if not wanted:
         return None
     scores, right = [], []
     for (boxes, confidence), truth in zip(found, truths, strict=True):
-        shared = box_iou(*(torch.from_numpy(np.asarray(one, np.float64)) for one in (boxes, truth))).numpy()
+        shared = overlaps(boxes, truth)
         taken: set[int] = set()
         for k in np.argsort(-np.asarray(confidence), kind="stable"):
             best = int(shared[k].argmax()) if len(truth) else -1

@@ -10,14 +10,15 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BeforeValidator
 
 from ficgan.anonymizers import generator
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.stored import read_json, write_json
+from ficgan.lab.stored import read_checked, write_json
 
 KEY_SCHEMA = "ficgan-survey-key/1"
 ANSWERS_SCHEMA = "ficgan-survey-answers/1"
@@ -119,6 +120,10 @@ class Questionnaire:
     items: tuple[Item, ...]
 
 
+def _by_token(pictures: Any) -> Any:
+    return {row["token"]: row for row in pictures} if isinstance(pictures, list) else pictures
+
+
 @dataclass(frozen=True)
 class Key:
     """A whole survey: what each token stands for, and the right answers. It stays with the researcher."""
@@ -126,7 +131,7 @@ class Key:
     rules: Rules
     source: Mapping[str, Any]  # facts of the face set, JSON-ready
     conditions: tuple[Condition, ...]  # in the order of tables
-    pictures: Mapping[str, Picture]  # by token
+    pictures: Annotated[Mapping[str, Picture], BeforeValidator(_by_token)]  # by token; a list in the file
     questionnaires: tuple[Questionnaire, ...]
     notes: tuple[str, ...] = ()  # sentences that must be known
 
@@ -138,22 +143,7 @@ class Key:
 
 def read_key(path: Path) -> Key:
     """The key of `Key.write`."""
-    raw = read_json(path)
-    if not isinstance(raw, dict) or raw.get("schema") != KEY_SCHEMA:
-        raise InputError(f"{path} is no key of a survey ({KEY_SCHEMA}); name the folder that `survey make` wrote")
-    try:
-        rules = Rules(**{**raw["rules"], "match": tuple(raw["rules"]["match"])})
-        pictures = {
-            row["token"]: Picture(**{**row, "landmarks": tuple((float(x), float(y)) for x, y in row["landmarks"])})
-            for row in raw["pictures"]
-        }
-        questionnaires = tuple(
-            Questionnaire(row["token"], tuple(Item(**item) for item in row["items"])) for row in raw["questionnaires"]
-        )
-        conditions = tuple(Condition(**row) for row in raw["conditions"])
-        return Key(rules, raw["source"], conditions, pictures, questionnaires, tuple(raw["notes"]))
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise InputError(f"{path} is damaged ({error!r}); make the survey again") from error
+    return read_checked(path, Key, (KEY_SCHEMA,), "name the folder that `survey make` wrote, or make the survey again")
 
 
 def people_needed(conditions: int, rules: Rules) -> int:

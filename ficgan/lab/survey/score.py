@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import StringConstraints
+from pydantic_core import to_jsonable_python
 
 from ficgan.anonymizers import Faces
 from ficgan.errors import InputError
 from ficgan.lab.metrics.intervals import Bootstrap, percentiles, recentred
-from ficgan.lab.readers import Reader
+from ficgan.lab.readers import Reader, paired
 from ficgan.lab.results import Figure
-from ficgan.lab.stored import read_json, text_table
+from ficgan.lab.stored import read_checked, text_table
 from ficgan.lab.survey.design import ANSWERS_SCHEMA, Item, Key, Picture, Questionnaire
 
 ANSWERS = ("yes", "no", "unsure")
@@ -111,26 +113,30 @@ def collect(key: Key, files: Sequence[Path]) -> Collected:
     return out
 
 
+@dataclass(frozen=True)
+class _Answer:
+    item: str
+    answer: Literal["yes", "no", "unsure"]
+
+
+@dataclass(frozen=True)
+class _AnswersFile:
+    questionnaire: str
+    participant: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+    consent: Literal[True]
+    answers: list[_Answer]
+
+
 def _read_answers(key: Key, path: Path) -> Participant:
     """One file of answers, checked against the key; InputError where the page cannot have written it for this key."""
-    raw = read_json(path)
-    if not isinstance(raw, dict) or raw.get("schema") != ANSWERS_SCHEMA:
-        raise InputError(f"{path} holds no answers ({ANSWERS_SCHEMA}); hand in what the page saved")
-    asked = next((q for q in key.questionnaires if q.token == raw.get("questionnaire")), None)
+    found = read_checked(path, _AnswersFile, (ANSWERS_SCHEMA,), "hand in what the page saved")
+    asked = next((q for q in key.questionnaires if q.token == found.questionnaire), None)
     if asked is None:
-        raise InputError(f"{path} is of questionnaire {raw.get('questionnaire')!r}, which is not of this survey")
-    code, rows = raw.get("participant"), raw.get("answers")
-    if not isinstance(code, str) or not code.strip() or raw.get("consent") is not True:
-        raise InputError(f"{path} does not say who answered, or not that they agreed; leave it out")
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise InputError(f"{path} has no list of answers; hand in what the page saved")
-    known, given = {item.id for item in asked.items}, dict[str, str]()
-    for row in rows:
-        item, word = row.get("item"), row.get("answer")
-        if not isinstance(item, str) or item not in known or item in given or word not in ANSWERS:
-            raise InputError(f"{path} answers {item!r} with {word!r}, which the page cannot; leave it out")
-        given[item] = word
-    return Participant(code.strip(), asked, given)
+        raise InputError(f"{path} is of questionnaire {found.questionnaire!r}, which is not of this survey")
+    given = {one.item: str(one.answer) for one in found.answers}
+    if len(given) < len(found.answers) or not set(given) <= {item.id for item in asked.items}:
+        raise InputError(f"{path} answers a question twice, or one that its page does not have; leave it out")
+    return Participant(found.participant, asked, given)
 
 
 def _fault(participant: Participant, key: Key, seen: dict[str, str]) -> tuple[Reason | None, str]:
@@ -206,13 +212,8 @@ def judge(key: Key, images: Path, readers: Sequence[Reader]) -> list[Judged]:
     left, right = (np.array([row[pair[side]] for pair in pairs], np.int64) for side in (0, 1))
     out = []
     for reader in readers:
-        values = reader.embed(faces).astype(np.float64)
-        if reader.metric == "cosine":
-            values /= np.linalg.norm(values, axis=1, keepdims=True).clip(1e-12)
-            similarity = (values[left] * values[right]).sum(1)
-        else:
-            similarity = -np.linalg.norm(values[left] - values[right], axis=1)
-        by_pair = dict(zip(pairs, similarity.tolist(), strict=True))
+        values = reader.embed(faces)
+        by_pair = dict(zip(pairs, paired(reader, values[left], values[right]).tolist(), strict=True))
         out.append(Judged(reader.name, str(reader.metric), float(reader.threshold), by_pair))
     return out
 
@@ -261,7 +262,7 @@ def score_survey(
         "agreement": krippendorff(np.concatenate(tables), bootstrap), "judges": judges,
         "resamples": bootstrap.resamples, "notes": [*NOTES, *key.notes],
     }  # fmt: skip
-    plain: dict[str, Any] = _plain(tree)
+    plain: dict[str, Any] = to_jsonable_python(tree)
     return plain
 
 
@@ -284,16 +285,11 @@ def judge_figures(judged: Judged, items: Sequence[Item], bootstrap: Bootstrap) -
 
 
 def not_sure(some: Votes, bootstrap: Bootstrap) -> Figure:
-    """Share of the answers that are "not sure"."""
-    if not len(some):
-        return Figure("not sure", None, unit="answers", note="There are no answers to count.")
+    """Share of the answers that are "not sure": the accuracy as if it were the right answer to every pair."""
     answered, unsure = some.answers != OPEN, some.answers == UNSURE
-    # As if "not sure" were the right answer to every pair.
-    drawn = _resampled(unsure, answered & ~unsure, some.same, bootstrap)
-    value = float(unsure.sum() / answered.sum())
-    values = np.concatenate([[value], _share(drawn[:, 0] + drawn[:, 3], drawn.sum(1))])
-    low, high = recentred(values, value, min(int(answered.any(1).sum()), len(some.items)))
-    return Figure("not sure", value, low, high, len(some), "answers")
+    trials = min(int(answered.any(1).sum()), len(some.items))
+    accuracy = _figures(unsure, answered & ~unsure, some.same, bootstrap, trials)["accuracy"]
+    return replace(accuracy, metric="not sure")
 
 
 def krippendorff(table: NDArray[np.int64], bootstrap: Bootstrap) -> Figure:
@@ -381,11 +377,3 @@ def _alpha(unlike: Floats, totals: Floats) -> Floats:
     n = totals.sum(1)
     expected = (n**2 - (totals**2).sum(1)) / np.maximum(n - 1, 1)
     return 1 - _share(unlike, expected)
-
-
-def _plain(tree: Any) -> Any:
-    if isinstance(tree, Figure):
-        return asdict(tree)
-    if isinstance(tree, dict):
-        return {name: _plain(value) for name, value in tree.items()}
-    return [_plain(value) for value in tree] if isinstance(tree, list | tuple) else tree
