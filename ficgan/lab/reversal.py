@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces, generator
 from ficgan.lab.attackers import halves, opponents
-from ficgan.lab.attacks.revelio import RULES, Rule, choose_threshold, ood_curve, retrieve
+from ficgan.lab.attacks.retrieval import RULES, Rule, choose_threshold, ood_curve, retrieve
 from ficgan.lab.bench import Bench, Subject, content
 from ficgan.lab.matrix_config import Scenario
 from ficgan.lab.metrics import Metric, perceptual

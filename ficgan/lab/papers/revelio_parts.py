@@ -15,7 +15,8 @@ from ficgan.errors import FicganError
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.attacks.blurs import blurred, equivalent_kernel, transfers
 from ficgan.lab.attacks.learned import Learned
-from ficgan.lab.attacks.revelio import Revelio, Which, choose_threshold, fine_tune, ood_curve, retrieve
+from ficgan.lab.attacks.retrieval import choose_threshold, ood_curve, retrieve
+from ficgan.lab.attacks.revelio import Revelio, Which, fine_tune
 from ficgan.lab.bench import content, known
 from ficgan.lab.metrics.intervals import Sample
 from ficgan.lab.metrics.scores import Scores
