@@ -17,14 +17,13 @@ from click.testing import CliRunner
 from PIL import Image
 from texture_world import judged_by_textures, write_people
 
-from ficgan.cli import attack as command
 from ficgan.cli._progress import Progress
 from ficgan.cli.attack import NOTICE, attack
 from ficgan.errors import UsageError
 from ficgan.faces import Alignment, Face
 from ficgan.lab import bench as lab_bench
 from ficgan.lab import matrix, reversal
-from ficgan.lab.attacks import learned
+from ficgan.lab.attacks import learned, training
 from ficgan.lab.attacks.learned import read_header
 from ficgan.lab.matrix_config import MatrixConfig, load_attack
 from ficgan.lab.metrics.utility import Judges
@@ -137,7 +136,7 @@ def test_an_interrupted_training_says_how_to_go_on(
                 raise KeyboardInterrupt
 
     monkeypatch.setattr(Progress, "__call__", stop)
-    monkeypatch.setattr(command, "EVERY", 0.0)
+    monkeypatch.setattr(training, "REPORT_EVERY", 0.0)
     code, said, told = call(*words)
     assert code == 130 and not said and "go on with: " in told.splitlines()[-1]
     events = [json.loads(line) for line in told.splitlines()[:-1]]

@@ -24,10 +24,11 @@ from ficgan.anonymizers import Faces, GaussianBlur
 from ficgan.cli.evaluate import paper
 from ficgan.errors import InputError, UsageError
 from ficgan.lab import readers, reversal
+from ficgan.lab.attackers import Opponent
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.papers import published as printed
 from ficgan.lab.papers import revelio
-from ficgan.lab.papers.bench import Attack, with_data
+from ficgan.lab.papers.bench import with_data
 from ficgan.lab.papers.revelio import RevelioPaper, RevelioRun, attacker, divide, run_revelio, settings
 from ficgan.lab.papers.revelio_tables import _plotted, draw_revelio, revelio_caveats
 from ficgan.lab.readers import Reader
@@ -270,8 +271,9 @@ def test_parts_fill_their_tables_and_others_are_marked_as_not_run(run: RevelioRu
     third = {row["method"]: row for row in _rows(run, "Table 3")}
     assert first["Fantômas"]["training"] == third["Fantômas"]["training"] == "1 epochs"
     assert first["Blurred"]["training"] == third["Blurred"]["training"] == "–"
-    opponent = SimpleNamespace(fitted=SimpleNamespace(epochs=9, record={"epochs": 3, "ended": "2 minutes were over"}))
-    assert Attack(opponent).training == "3 epochs of 9: 2 minutes were over"  # type: ignore[arg-type]
+    record = {"epochs": 3, "ended": "2 minutes were over"}
+    stopped: Any = SimpleNamespace(fitted=SimpleNamespace(epochs=9, record=record))
+    assert Opponent.training.fget(stopped) == "3 epochs of 9: 2 minutes were over"  # type: ignore[attr-defined]
 
 
 def test_plots_and_strips_are_drawn(run: RevelioRun, tmp_path: Path) -> None:
@@ -284,7 +286,7 @@ def test_plots_and_strips_are_drawn(run: RevelioRun, tmp_path: Path) -> None:
 def test_retrieval_is_that_of_a_slow_loop(run: RevelioRun) -> None:
     lab = run.experiment
     how, rows = lab.blur("heavy"), lab.world.closed
-    guesses = lab.restorer(how).guess(lab.seen(how, rows), rows)
+    guesses = lab.restorer(how).restored(lab.seen(how, rows), rows)
     reference = lab.clear(lab.world.reference).images.reshape(-1, 4, 8, 4, 8, 3).mean((2, 4))
     hits, lowest = 0, []
     for image, person in zip(guesses.images, lab.bench.people[rows], strict=True):
@@ -407,7 +409,7 @@ def test_the_kernel_estimator_is_told_of(people: Path, tmp_path: Path, monkeypat
     assert draw_revelio(run.experiment, run.outcomes, tmp_path)[0].name == "figure-13.png"
     assert facts["chosen rightly"] == {"light": 1.0, "heavy": 0.0}
     lab = run.experiment
-    guesses = lab.restorer(lab.blur("light")).guess(lab.seen(lab.blur("heavy"), lab.world.closed), lab.world.closed)
+    guesses = lab.restorer(lab.blur("light")).restored(lab.seen(lab.blur("heavy"), lab.world.closed), lab.world.closed)
     clear = lab.bench.prepared.faces.take(lab.world.closed).images
     error = ((guesses.images.astype(float) - clear) ** 2).mean((1, 2, 3))
     heavy = run.outcomes["kernel"].trials[1]

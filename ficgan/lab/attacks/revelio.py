@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces
 from ficgan.device import PRECISIONS, resolve_precision
-from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.errors import FicganError, UsageError
 from ficgan.lab.attacks.base import REVERSERS, Pairs, ReverserTraits
 from ficgan.lab.attacks.learned import Learned, check_pairs, resized, to_tensor
 from ficgan.registry import param

@@ -35,6 +35,7 @@ WEIGHTS = "attacker.safetensors"
 """Files of a workspace: a training under way, and what it came to."""
 _KIND = "attacker training state"
 Rows = NDArray[np.int64]
+REPORT_EVERY = 0.5  # Seconds between two reports of a training
 _SAVE_EVERY = 60.0
 _SAVE_SHARE = 20
 """Seconds between two states, and how many times as long as one takes to be written at least."""
@@ -166,7 +167,7 @@ class _Run:
             self._resume(self.folder)
             self.reporter = Reporter(self.folder, total * self.batch, self.images, progress="none")
         saved = time.monotonic()
-        began, took = saved - self.seconds, 0.0
+        began, took, reported = saved - self.seconds, 0.0, -math.inf
         try:
             with stop_asked() as asked:
                 while not self.ended and self.step < total:
@@ -182,7 +183,8 @@ class _Run:
                         self._save()
                         saved = time.monotonic()
                         took = saved - start
-                    if progress:
+                    if progress and (self.step == total or start - reported >= REPORT_EVERY):
+                        reported = start
                         epoch = min(self.epoch + 1, self.attacker.epochs)
                         progress(self.step, total, f"training {self.attacker.name}, epoch {epoch}")
         except KeyboardInterrupt:

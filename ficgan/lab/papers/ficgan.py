@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from ficgan.anonymizers import Faces, Images, generator
 from ficgan.arrays import content_key
@@ -23,12 +23,12 @@ from ficgan.lab.bench import anonymised
 from ficgan.lab.metrics.intervals import Bootstrap, Sample, one_each_unknown
 from ficgan.lab.metrics.utility import Judges, Readings, compare, kept
 from ficgan.lab.papers import published
-from ficgan.lab.papers.bench import Row, Rows
+from ficgan.lab.papers.bench import Row, Rows, kept_json, shade
 from ficgan.lab.readers import Embeddings, Reader, cosines, get_readers, paired
 from ficgan.lab.report.page import save_plot
 from ficgan.lab.results import FICGAN_LEAK, NOT_HANDLED, Figure, Results, Trial, Utility, origin
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
-from ficgan.lab.stored import VERSION, Progress, digest, fingerprint, write_file
+from ficgan.lab.stored import VERSION, Progress, digest, fingerprint
 
 SAME_PHOTO = "same-photo"  # Name of the comparison: the output against its own source, as the paper's ID similarity
 FEW = 3000  # Images of CelebA-HQ's test part; Fréchet distances of fewer are biased upwards
@@ -112,14 +112,6 @@ class Found:
     def figure(self, metric: str) -> Figure | None:
         return next((one for one in self.figures if one.metric == metric and one.value is not None), None)
 
-    @classmethod
-    def read(cls, raw: dict[str, Any]) -> Found:
-        return cls(
-            {name: tuple(Figure(**one) for one in some) for name, some in raw["judges"].items()},
-            tuple(Figure(**one) for one in raw["figures"]),
-            {name: Kept(**one) for name, one in raw["attributes"].items()},
-        )
-
 
 @dataclass(frozen=True)
 class Run:
@@ -180,12 +172,8 @@ class Stage:
     def measure(self, key: Any, make: Callable[[], Images]) -> Found:
         """Figures of the output [N,S,S,3] that `make` gives; kept under `key`, all it depends on besides the faces."""
         path = self.folder / f"{digest([self.digest, key])}.json"
-        try:
-            return Found.read(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, KeyError, TypeError):
-            found = self._measured(self.faces.with_images(make()))
-        write_file(path, json.dumps(asdict(found), allow_nan=False))
-        return found
+        tree = kept_json(path, lambda: (asdict(self._measured(self.faces.with_images(make()))), True))
+        return TypeAdapter(Found).validate_python(tree)
 
     def _measured(self, output: Faces) -> Found:
         seen = self.judges.read(output, against=self.clear)
@@ -519,7 +507,7 @@ def _identity(run: Run, axes: Any) -> None:
     for number, (judge, figures) in enumerate(run.strangers.judges.items()):
         for code, style, title in _CODES:
             points = {i: one.judges[judge][0] for i, one in run.by_layer(code).items()}
-            _curve(axes, points, style, f"{title} ({judge})", f"C{number}")
+            shade(axes, points, style, f"{title} ({judge})", f"C{number}")
         axes.axhline(figures[0].value, color=f"C{number}", linewidth=1, linestyle=":", label=f"strangers ({judge})")
     axes.set(ylabel="ID similarity of source and output", title="(a)")
 
@@ -528,7 +516,7 @@ def _all_attributes(run: Run, axes: Any) -> None:
     for code, style, title in _CODES:
         for number, (metric, what) in enumerate((("attributes", "as read"), ("attributes-accuracy", "as labelled"))):
             points = {i: found for i, one in run.by_layer(code).items() if (found := one.figure(metric)) is not None}
-            _curve(axes, points, style, f"{title}, {what}", f"C{number}")
+            shade(axes, points, style, f"{title}, {what}", f"C{number}")
     axes.set(ylabel="share of attributes kept", title="(b)")
 
 
@@ -536,15 +524,5 @@ def _single_attributes(run: Run, axes: Any) -> None:
     for number, name in enumerate(_SINGLE):
         shares = {i: one.attributes[name].there for i, one in run.by_layer("w_m").items() if name in one.attributes}
         points = {i: Figure(name, share) for i, share in shares.items() if share is not None}
-        _curve(axes, points, "o-", name, f"C{number}")
+        shade(axes, points, "o-", name, f"C{number}")
     axes.set(ylabel="share kept of the images that have it", title="(c) k-same, w_m", ylim=(-0.02, 1.02))
-
-
-def _curve(axes: Any, points: dict[int, Figure], style: str, label: str, colour: str) -> None:
-    layers = sorted(points)
-    if not layers:
-        return
-    axes.plot(layers, [points[i].value for i in layers], style, color=colour, label=label, markersize=4)
-    low, high = [points[i].low for i in layers], [points[i].high for i in layers]
-    if None not in (*low, *high):
-        axes.fill_between(layers, low, high, color=colour, alpha=0.12, linewidth=0)

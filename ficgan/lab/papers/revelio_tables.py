@@ -16,7 +16,7 @@ from ficgan.lab.matrix_config import without_folder
 from ficgan.lab.metrics.intervals import wilson
 from ficgan.lab.papers import published
 from ficgan.lab.papers import revelio_parts as parts
-from ficgan.lab.papers.bench import COLOURS, NOT_ANGULAR, Row
+from ficgan.lab.papers.bench import COLOURS, NOT_ANGULAR, Row, shade
 from ficgan.lab.papers.published import BLURS, Printed
 from ficgan.lab.papers.revelio import ADAPTABLE, NAMES, PARTS, Experiment, Outcome, RevelioPaper
 from ficgan.lab.papers.revelio_parts import APART, BASE, BOUNDS, CHANCE, CONTROLS, NOT_TOLD, OPEN, POSITIVE, SWEPT
@@ -367,7 +367,7 @@ def _strips(experiment: Experiment, folder: Path, *, tuned: bool) -> list[Path]:
         columns = {"clear": experiment.clear(rows).images, "blurred": seen.images}
         for label, spec in experiment.paper.named:
             try:
-                columns[label] = experiment.attack(label, spec, how).guess(seen, rows).images
+                columns[label] = experiment.attack(label, spec, how).restored(seen, rows).images
             except FicganError:
                 continue  # its line in the table tells why
         if tuned and level == "heavy" and (found := parts.fine_tuned_guesses(experiment)) is not None:
@@ -424,7 +424,8 @@ def _sweep(outcome: Outcome, canvas: Any) -> None:
         by_judge = name in ("IRA", "IDD")
         for judge, colour in zip(judges if by_judge else judges[:1], COLOURS, strict=False):
             mine = [one for one in trials if one.recogniser == judge and one.attacker not in BOUNDS]
-            _line(axes, mine, name, judge if by_judge else "restored", colour)
+            points = {int(one.method.removeprefix("K ")): found for one in mine if (found := _value(one, name))}
+            shade(axes, points, "o-", judge if by_judge else "restored", colour)
         for bound, style in zip(BOUNDS, ("--", ":"), strict=True):
             one = next((one for one in trials if (one.attacker, one.recogniser) == (bound, judges[0])), None)
             if one is not None and (found := _value(one, name)) is not None:
@@ -439,17 +440,6 @@ def _sweep(outcome: Outcome, canvas: Any) -> None:
 def _plotted(trials: list[Trial], name: str) -> str:
     found = {one.metric for trial in trials if (one := _value(trial, name)) is not None}
     return next((metric for metric in MEASURES.get(name, ()) if metric in found), name)
-
-
-def _line(axes: Any, trials: list[Trial], name: str, label: str, colour: str) -> None:
-    points = {int(one.method.removeprefix("K ")): found for one in trials if (found := _value(one, name)) is not None}
-    if not points:
-        return
-    at = sorted(points)
-    axes.plot(at, [points[k].value for k in at], "o-", color=colour, markersize=3, label=label)
-    low, high = [points[k].low for k in at], [points[k].high for k in at]
-    if None not in (*low, *high):
-        axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
 def _value(trial: Trial, name: str) -> Figure | None:
