@@ -259,7 +259,7 @@ def plan_inputs(inputs: Sequence[Path], out: Path) -> Planned:
 
 
 def crops_of(image: Image, *, aligned: bool, box: Any, detector: str, size: int) -> list[Image]:
-    """Square crops [S,S,3] of the anonymised faces in an image; `box` is x0, y0, x1, y1, None: a detector finds them."""
+    """Square crops [S,S,3] of the anonymised faces in an image; `box`: x0, y0, x1, y1; None: a detector finds them."""
     from ficgan.faces import Alignment, crop
 
     if aligned:

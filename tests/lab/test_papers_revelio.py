@@ -52,9 +52,9 @@ def _text(shared_data: Path) -> str:
 @pytest.mark.parametrize(
     ("table", "first", "last"),
     [
-        (printed.REVELIO_FINE_TUNING, "Model\tPSNR", "TABLE 2"), (printed.REVELIO_LIGHT, "Methods\tPSNR", "GT\t"),
-        (printed.REVELIO_OPEN_WORLD, "Setting\tPSNR", "TABLE 5"),
-        (printed.REVELIO_DEFENCES, "Defense\tPSNR", "TABLE 6"), (printed.REVELIO_ADAPTIVE, "Attack\tPSNR", "TABLE 7"),
+        (printed.REVELIO.fine_tuning, "Model\tPSNR", "TABLE 2"), (printed.REVELIO.light, "Methods\tPSNR", "GT\t"),
+        (printed.REVELIO.open_world, "Setting\tPSNR", "TABLE 5"),
+        (printed.REVELIO.defences, "Defense\tPSNR", "TABLE 6"), (printed.REVELIO.adaptive, "Attack\tPSNR", "TABLE 7"),
     ],
 )
 def test_tables_are_the_papers(shared_data: Path, table: printed.Printed, first: str, last: str) -> None:  # fmt: skip
@@ -67,17 +67,17 @@ def test_table_4_is_the_papers(shared_data: Path) -> None:
     text = _text(shared_data)
     body = text[: text.index("TABLE 4: ")]
     body = body[body.rindex("Methods\tPSNR") :]
-    assert _numbers(body[: body.index("GT\t")]) == [_of(row) for row in printed.REVELIO_HEAVY.rows]
+    assert _numbers(body[: body.index("GT\t")]) == [_of(row) for row in printed.REVELIO.heavy.rows]
 
 
 def test_table_1_and_the_text_are_the_papers(shared_data: Path) -> None:
     text = _text(shared_data)
     body = text[text.index("Kernel Size\tK = 37") : text.index("TABLE 1")]
-    assert _numbers(body) == [_of(row) for row in printed.REVELIO_IRA.rows]
-    told = printed.REVELIO_DETECTION
+    assert _numbers(body) == [_of(row) for row in printed.REVELIO.ira.rows]
+    told = printed.REVELIO.detection
     assert f"$d = {told['threshold']}$" in text
     assert f"a TPR of {told['TPR']}, an FPR of {told['FPR']}, and an overall detection accuracy of 90%" in text
-    assert f"The mean absolute error (MAE) is only {printed.REVELIO_KERNEL_ERROR}" in text
+    assert f"The mean absolute error (MAE) is only {printed.REVELIO.kernel_error}" in text
     assert "mismatches within the mean absolute error (MAE) of 6" in text
 
 
@@ -249,7 +249,7 @@ def test_parts_fill_their_tables_and_others_are_marked_as_not_run(run: RevelioRu
     first = {row["method"]: row for row in _rows(run, "Table 1")}
     beside = {"Clear", "Constant grey", "Mean face", "Chance", "Block permutation, undone"}
     beside |= {"Kernel estimated, not told"}
-    assert set(first) == {"bicubic", *beside, *(row["method"] for row in printed.REVELIO_IRA.rows)}
+    assert set(first) == {"bicubic", *beside, *(row["method"] for row in printed.REVELIO.ira.rows)}
     assert first["Revelio"]["heavy: paper"] == "0.959 [0.899, 0.984]"
     assert "majority of 2 guesses" in first["Revelio"]["heavy: here"]
     assert first["PULSE"]["light: here"] == "not run: no attacker called PULSE was given"
@@ -276,6 +276,7 @@ def test_parts_fill_their_tables_and_others_are_marked_as_not_run(run: RevelioRu
     assert Opponent.training.fget(stopped) == "3 epochs of 9: 2 minutes were over"  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_plots_and_strips_are_drawn(run: RevelioRun, tmp_path: Path) -> None:
     names = {path.name for path in draw_revelio(run.experiment, run.outcomes, tmp_path)}
     assert {"figure-7.svg", "figure-7.png", "figure-15.svg", "heavy.png", "light.png", "READ-FIRST.txt"} <= names
@@ -437,7 +438,7 @@ def test_thresholds_are_chosen_on_other_people(people: Path, tmp_path: Path, mon
 def test_the_papers_attacker_learns_as_long_as_the_papers() -> None:
     for name in ("revelio256", "revelio256-palette"):
         text = configs.read(name, "attack")
-        assert yaml.safe_load(text)["attacker"]["epochs"] == printed.REVELIO_EPOCHS
+        assert yaml.safe_load(text)["attacker"]["epochs"] == printed.REVELIO.epochs
         assert "Zhang" not in text
 
 

@@ -21,8 +21,8 @@ from ficgan.lab.attacks.learned import Learned
 from ficgan.lab.attacks.revelio import Revelio
 from ficgan.lab.bench import Bench
 from ficgan.lab.matrix_config import without_folder
-from ficgan.lab.papers import published
 from ficgan.lab.papers.bench import Rows, Treatment, attack_on, kept_json, read_trials, treated
+from ficgan.lab.papers.published import REVELIO
 from ficgan.lab.readers import get_readers
 from ficgan.lab.results import Results, Trial, from_json, origin
 from ficgan.lab.sets import Prepared
@@ -49,6 +49,7 @@ PARTS = {
     "defences": Part(("light",), ("adapted", "adapt_epochs")),  # Tables 6 and 7
     "ood": Part(("heavy",), ("candidates",)),  # Figure 7 and Table 5
 }
+BLURS: dict[str, int] = REVELIO.blurs
 _REVISION = 2  # Raised where a part comes to report something else of the same settings
 ADAPTABLE = ("rotation", "noise", "jpeg", "box blur", "secret")  # Defences that there are, as tables call them
 MOST_LINEAR = 224  # Side at which the auto-encoder works at most: its linear layer grows with the fourth power
@@ -75,21 +76,21 @@ class RevelioPaper:
     labels: Path | None = None
     identity: str | None = None
     people: int | None = None
-    size: int = published.REVELIO_SIZE
+    size: int = REVELIO.size
     aligned: bool = False
     judges: tuple[str, ...] = ("dlib",)
     attackers: tuple[str, ...] = ("autoencoder", "revelio")
     parts: tuple[str, ...] = tuple(PARTS)
-    probes: int = published.REVELIO_CLOSED["images"]
-    identities: int = published.REVELIO_CLOSED["people"]
-    outside: int = published.REVELIO_OUTSIDE["images"]
-    outsiders: int = published.REVELIO_OUTSIDE["people"]
-    candidates: int = published.REVELIO_CANDIDATES
-    sweep: int = published.REVELIO_SWEEP["images"]
-    estimator: tuple[int, int, int] = published.REVELIO_KERNEL_IMAGES
+    probes: int = REVELIO.closed["images"]
+    identities: int = REVELIO.closed["people"]
+    outside: int = REVELIO.outside["images"]
+    outsiders: int = REVELIO.outside["people"]
+    candidates: int = REVELIO.candidates
+    sweep: int = REVELIO.sweep["images"]
+    estimator: tuple[int, int, int] = REVELIO.kernel_images
     estimator_network: str = "windowed"
     estimator_weights: str = ""
-    fine_tuned: int = published.REVELIO_CLOSED["images"]
+    fine_tuned: int = REVELIO.closed["images"]
     tune_steps: int = 100
     tune_rate: float = 0.0
     adapted: tuple[str, ...] = ADAPTABLE
@@ -236,7 +237,7 @@ class Experiment:
 
     def blur(self, level: str) -> Treatment:
         """ "light" or "heavy", in the set's pixels."""
-        return self.kernel(published.BLURS[level])
+        return self.kernel(BLURS[level])
 
     def kernel(self, kernel: int) -> Treatment:
         """A blur that is to the face what this kernel is to one of 256 pixels."""

@@ -22,10 +22,9 @@ from ficgan.lab.attacks.revelio import Revelio, Which, fine_tune
 from ficgan.lab.bench import content, known
 from ficgan.lab.metrics.intervals import Sample
 from ficgan.lab.metrics.scores import Scores
-from ficgan.lab.papers import published
 from ficgan.lab.papers.bench import Rows, Treatment, distance, identified, transfer
-from ficgan.lab.papers.published import BLURS, REVELIO_SIZE, REVELIO_SWEEP
-from ficgan.lab.papers.revelio import NAMES, Experiment, Outcome
+from ficgan.lab.papers.published import REVELIO
+from ficgan.lab.papers.revelio import BLURS, NAMES, Experiment, Outcome
 from ficgan.lab.readers import Reader, retrain_head
 from ficgan.lab.results import Figure, Trial
 from ficgan.lab.reversal import stranger_figures
@@ -235,7 +234,7 @@ def _strangers(experiment: Experiment, reader: Reader, near: Read, far: Read) ->
     if threshold is None:
         threshold, note = choose_threshold(mine, theirs), "threshold chosen on these very faces: too good"
     if reader.name == "dlib":  # the paper's distance is one of dlib's embeddings, and of no others
-        threshold, note = published.REVELIO_DETECTION["threshold"], "the paper's threshold"
+        threshold, note = REVELIO.detection["threshold"], "the paper's threshold"
         right = (least > threshold) == (np.arange(len(least)) >= len(mine))
         trials.append(Trial(*head, AT_PAPER, (
             Figure("threshold", threshold, note=note),
@@ -318,24 +317,24 @@ def kernel(experiment: Experiment) -> Outcome:
     size, paper = experiment.paper.size, experiment.paper
     parts = [experiment.clear(rows) for rows in _people_apart(experiment)]
     learnt, chosen, tested = (part.images for part in parts)
-    kernels = tuple(range(1, max(3, scaled_kernel(published.REVELIO_LARGEST_KERNEL, size)) + 1, 2))
+    kernels = tuple(range(1, max(3, scaled_kernel(REVELIO.largest_kernel, size)) + 1, 2))
     estimator = KernelEstimator.train(
         learnt, kernels, validation=chosen, seed=paper.seed, progress=experiment.progress,
         network=paper.estimator_network, weights=paper.estimator_weights or None,
     )  # fmt: skip
     true = np.repeat(kernels, len(tested))
     found = np.concatenate([estimator.estimate(blurred(tested, one)) for one in kernels])
-    error, scale = float(np.abs(true - found).mean()), REVELIO_SIZE / size
+    error, scale = float(np.abs(true - found).mean()), REVELIO.size / size
     per_photo = np.abs(true - found).reshape(len(kernels), -1).mean(0)
     spread = 1.96 * float(per_photo.std(ddof=1)) / np.sqrt(len(tested)) if len(tested) > 1 else 0.0
     column = "mean absolute error, pixels of 256"
     text = f"{error * scale:.3f} ± {spread * scale:.3f}"
-    text += "" if size == REVELIO_SIZE else f" ({error:.3f} of {size})"
+    text += "" if size == REVELIO.size else f" ({error:.3f} of {size})"
     photos = f"{len(learnt)} to learn, {len(chosen)} to choose, {len(tested)} to test"
     more = []
     for label, blur in transfers(size).items():
         answer = scale * float(estimator.regress(blur(parts[2])).mean())
-        theirs = published.REVELIO_TRANSFER.get(label)
+        theirs = REVELIO.transfer.get(label)
         answered = f"says {answer:.1f}; a perfect estimator {scale * equivalent_kernel(blur, kernels):.1f}"
         answered += f"; the paper's {theirs}" if theirs else ""
         more.append(
@@ -344,7 +343,8 @@ def kernel(experiment: Experiment) -> Outcome:
     out = Outcome(facts={
         "row": {column: text, "photos": photos, "estimator": estimator.network}, "more": more,
         "kernels": list(kernels), "error": error, "scale": scale,
-        "confusion": [[int(((true == a) & (found == b)).sum()) for b in kernels] for a in kernels], "chosen rightly": {},
+        "confusion": [[int(((true == a) & (found == b)).sum()) for b in kernels] for a in kernels],
+        "chosen rightly": {},
     })  # fmt: skip
     for number, level in enumerate(BLURS):
         experiment.report(number, len(BLURS), f"{paper.restorer[0]} against {level} blur, kernel estimated")
@@ -387,7 +387,7 @@ def sweep(experiment: Experiment) -> Outcome:
     """Figure 15: the heavy model on kernels 71 to 91; Figure 16: the light one on other rules and a rectangle."""
     bench, rows = experiment.bench, experiment.world.closed[: experiment.paper.sweep]
     spec, heavy = experiment.paper.restorer[1], experiment.blur("heavy")
-    kernels = range(REVELIO_SWEEP["from"], REVELIO_SWEEP["to"] + 1, 2)
+    kernels = range(REVELIO.sweep["from"], REVELIO.sweep["to"] + 1, 2)
     near = [experiment.kernel(one) for one in kernels]
     others = [Treatment(label, blur) for label, blur in transfers(experiment.paper.size).items()]
     shared: dict[str, Any] = {"probes": rows, "progress": experiment.progress}
