@@ -61,7 +61,7 @@ def retrieve(
     _check(candidates, gallery, whose)
     if metric not in ("euclidean", "cosine") or rule not in RULES:
         raise UsageError(f"there is no metric {metric!r} or no rule {rule!r}; rules are {', '.join(RULES)}")
-    read = np.isfinite(candidates).all(axis=2)
+    read: NDArray[np.bool_] = np.isfinite(candidates).all(axis=2)
     rows = np.where(read[..., None], candidates, 0).astype(np.float64)
     if metric == "cosine":  # half the squared distance of unit vectors
         rows, gallery = (one / np.linalg.norm(one, axis=-1, keepdims=True).clip(1e-30) for one in (rows, gallery))
