@@ -110,7 +110,7 @@ class TestTraining:
     def test_learns_to_undo_a_negative(self) -> None:
         pairs = smooth_pairs(200)
         told: list[tuple[int, int, str]] = []
-        attacker = replace(SMALL, epochs=30, batch=20).fit(pairs, progress=lambda *step: told.append(step))
+        attacker = replace(SMALL, epochs=15, batch=20).fit(pairs, progress=lambda *step: told.append(step))
         fresh = smooth_pairs(20, seed=9)
         error = np.abs(attacker.guess(fresh.anonymised).astype(int) - fresh.clear.images).mean()
         naive = np.abs(fresh.anonymised.images.astype(int) - fresh.clear.images).mean()

@@ -114,13 +114,14 @@ def test_passes_are_full_across_faces_and_the_network_is_cast_once(monkeypatch: 
         return restore(self, network, seen, seeds)
 
     faces = pairs().anonymised
-    one_by_one = np.concatenate([trained().reverse(faces.take([row]), 7) for row in range(4)])
+    few = dataclasses.replace(trained(), samples=2)
+    one_by_one = np.concatenate([few.reverse(faces.take([row]), 7) for row in range(4)])
     monkeypatch.setattr(Revelio, "restore", watched)
-    several = dataclasses.replace(trained(), at_once=10).reverse(faces, 7)
+    several = dataclasses.replace(few, at_once=10).reverse(faces, 7)
     assert sizes == [10, 10, 8]
     assert np.abs(several.astype(int) - one_by_one).max() <= 1
     cast.clear()
-    dataclasses.replace(trained(), at_once=10, precision="bfloat16").reverse(faces, 7)
+    dataclasses.replace(few, at_once=10, precision="bfloat16").reverse(faces, 7)
     assert len({id(network) for network in cast}) == 1 and next(cast[0].parameters()).dtype == torch.bfloat16
 
 

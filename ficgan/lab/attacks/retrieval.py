@@ -59,9 +59,10 @@ def retrieve(
     candidates = candidates[:, None] if candidates.ndim == 2 else candidates
     whose = np.asarray(people, np.int64)
     _check(candidates, gallery, whose)
-    if metric not in ("euclidean", "cosine") or rule not in RULES:
-        raise UsageError(f"there is no metric {metric!r} or no rule {rule!r}; rules are {', '.join(RULES)}")
-    read: NDArray[np.bool_] = np.isfinite(candidates).all(axis=2)
+    for what, name, known in (("metric", metric, ("euclidean", "cosine")), ("rule", rule, RULES)):
+        if name not in known:
+            raise UsageError(f"there is no {what} {name!r}; there are {', '.join(known)}")
+    read: NDArray[np.bool_] = np.all(np.isfinite(candidates), axis=2)
     rows = np.where(read[..., None], candidates, 0).astype(np.float64)
     if metric == "cosine":  # half the squared distance of unit vectors
         rows, gallery = (one / np.linalg.norm(one, axis=-1, keepdims=True).clip(1e-30) for one in (rows, gallery))
