@@ -130,6 +130,7 @@ def test_the_wheel_holds_every_source_and_data_file(wheel: Path) -> None:
     sources |= {f"ficgan/ops/csrc/{path.name}" for path in (ROOT / "ops" / "csrc").iterdir()}
     sources |= {f"ficgan/configs/{path.relative_to(ROOT / 'configs')}" for path in (ROOT / "configs").rglob("*.yaml")}
     sources |= {f"ficgan/pretrained/{path.name}" for path in (ROOT / "pretrained").iterdir() if path.suffix in EMBEDDED}
+    sources |= {f"ficgan/lab/papers/{name}.yaml" for name in ("fantomas", "ficgan", "revelio")}
     sources |= {"ficgan/py.typed"}
     assert sources <= set(names), f"not in the wheel: {sorted(sources - set(names))}"
 

@@ -23,7 +23,7 @@ from ficgan import Deidentifier
 from ficgan.deidentify.pipeline import TEMPLATE_BOX
 from ficgan.faces import Face
 from ficgan.faces.blend import crop
-from ficgan.lab.attacks import guessing
+from ficgan.lab.attacks import retrieval
 
 SIDE = 256
 
@@ -89,18 +89,18 @@ def main() -> int:
         seen = gate.embed_each(candidates, marks)[good]  # type: ignore[attr-defined]
         scores = {
             "recogniser (dlib)": -np.linalg.norm(likeness[good][:, None] - seen[None], axis=2),
-            "far from the source's code": guessing.far_from_source(codes[good], own_codes[good]),
-            "expression, pose, light": guessing.near(moments[good], own_moments[good]),
-            "one draw of one's own": guessing.repeated(
+            "far from the source's code": retrieval.far_from_source(codes[good], own_codes[good]),
+            "expression, pose, light": retrieval.near(moments[good], own_moments[good]),
+            "one draw of one's own": retrieval.repeated(
                 published[good], candidates[good], program, seeds=[101], weight=weight
             ),
-            f"mean of {given.seeds} draws": guessing.repeated(
+            f"mean of {given.seeds} draws": retrieval.repeated(
                 published[good], candidates[good], program, seeds=range(101, 101 + given.seeds), weight=weight
             ),
         }  # fmt: skip
-        scores["all together"] = guessing.combined(*scores.values())
+        scores["all together"] = retrieval.combined(*scores.values())
         for name, values in scores.items():
-            told = asdict(guessing.confirmation(values, right))
+            told = asdict(retrieval.confirmation(values, right))
             short = {key: np.round(value, 3).tolist() for key, value in told.items()}
             print(json.dumps({"guess": guess, "score": name, **short}), flush=True)
     return 0

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from ficgan.faces import FaceDetector
     from ficgan.lab.attacks import Reverser
 
     Image = NDArray[np.uint8]
@@ -39,8 +38,6 @@ NOTICE = (
     "For testing one's own anonymisation. To process other people's faces so as to identify them may be unlawful; "
     "nothing comes trained, and weights you train may hold the faces they learnt from: docs/ethics.md."
 )
-EVERY = 0.5
-"""Seconds between two reports of a training."""
 _SET: tuple[Any, ...] = (
     shared.DATA, shared.layout(None), shared.LABELS,
     click.option("--people", type=click.IntRange(4), help="At most so many people of the data; the split shrinks."),
@@ -113,7 +110,7 @@ def train(
     report.info(NOTICE)
     try:
         trained = train_attacker(
-            settings, data, out, device=device, progress=_throttled(report), limit_people=people, **given
+            settings, data, out, device=device, progress=report, limit_people=people, **given
         )
     except KeyboardInterrupt as stop:
         again = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
@@ -149,10 +146,12 @@ def run(
     INPUT: images of anonymised faces, folders of them. Prints one line of JSON when done.
     """
     made = attacker_of(attacker, candidates=candidates, seed=seed, device=device)
+    if aligned and box is not None:
+        raise UsageError("--aligned and --box contradict each other; give one of them")
     plan = plan_inputs(inputs, out)
-    finder = Finder(aligned=aligned, box=box, detector=detector, size=getattr(made, "size", 224))
+    crops = partial(crops_of, aligned=aligned, box=box, detector=detector, size=getattr(made, "size", 224))
     report.info(NOTICE)
-    summary = guess_all(made, plan, out, finder, candidates, report)
+    summary = guess_all(made, plan, out, crops, candidates, report)
     return {"attacker": made.name, **summary}, bool(summary["failed"])
 
 
@@ -204,19 +203,6 @@ def evaluate(
         if figure.metric == "rank-1"
     ]  # fmt: skip
     return {"results": "results.json", "report": files, "reversed": reversals}
-
-
-def _throttled(reporter: Progress) -> Callable[[int, int, str], None]:
-    """Reports some of many steps, and always the last one."""
-    reported = 0.0
-
-    def say(done: int, total: int, stage: str) -> None:
-        nonlocal reported
-        if not 0 < done < total or time.monotonic() - reported >= EVERY:
-            reported = time.monotonic()
-            reporter(done, total, stage)
-
-    return say
 
 
 # -- the work of `run` ------------------------------------------------------------------------------------------------
@@ -272,91 +258,27 @@ def plan_inputs(inputs: Sequence[Path], out: Path) -> Planned:
     return found
 
 
-@dataclass(frozen=True)
-class Finder:
-    """Cuts the anonymised faces out of an image; `box` is x0, y0, x1, y1 in every image, None: a detector finds the
-    faces.
-    """
+def crops_of(image: Image, *, aligned: bool, box: Any, detector: str, size: int) -> list[Image]:
+    """Square crops [S,S,3] of the anonymised faces in an image; `box`: x0, y0, x1, y1; None: a detector finds them."""
+    from ficgan.faces import Alignment, crop
 
-    aligned: bool = False
-    box: tuple[float, float, float, float] | None = None
-    detector: str = "auto"
-    size: int = 224
-
-    def __post_init__(self) -> None:
-        if self.aligned and self.box is not None:
-            raise UsageError("--aligned and --box contradict each other; give one of them")
-
-    @cached_property
-    def _finds(self) -> Any:
-        from ficgan.faces import get_detector
-
-        return get_detector(self.detector)
-
-    def crops(self, image: Image) -> Iterator[Image]:
-        """Square crops [S,S,3]."""
-        if self.aligned:
-            if image.shape[0] != image.shape[1]:
-                raise InputError(f"it has {image.shape[1]}×{image.shape[0]} pixels, and an aligned crop is square")
-            yield image
-        elif self.box is not None:
-            yield _square(image, self.box)
-        else:
-            yield from self._detected(image)
-
-    def _detected(self, image: Image) -> Iterator[Image]:
-        from ficgan.faces import Alignment, crop
-
-        faces = self._finds.detect(image)
-        if not faces:
-            raise InputError("no face was found in it; give --aligned for face crops, or --box where the face is")
-        for face in faces:
-            yield crop(image, Alignment().matrix(face.landmarks, self.size), self.size)
+    if aligned:
+        if image.shape[0] != image.shape[1]:
+            raise InputError(f"it has {image.shape[1]}×{image.shape[0]} pixels, and an aligned crop is square")
+        return [image]
+    if box is not None:
+        return [_square(image, box)]
+    faces = _detector(detector).detect(image)
+    if not faces:
+        raise InputError("no face was found in it; give --aligned for face crops, or --box where the face is")
+    return [crop(image, Alignment().matrix(face.landmarks, size), size) for face in faces]
 
 
-def guess_all(
-    attacker: Reverser, plan: Planned, out: Path, finder: Finder, candidates: int, progress: Progress
-) -> dict[str, Any]:
-    """Guess at every face of every image; an unusable image is reported, and the others go on. Returns counts."""
-    from ficgan.anonymizers import Faces
-    from ficgan.images import read_image
+@lru_cache(maxsize=1)
+def _detector(name: str) -> FaceDetector:
+    from ficgan.faces import get_detector
 
-    faces = written = failed = 0
-    for number, (path, name) in enumerate(plan):
-        progress(number, len(plan), str(path))
-        try:
-            crops = list(finder.crops(read_image(path).rgb))
-            for index, crop in enumerate(crops):
-                label = name.name if len(crops) == 1 else f"{name.name}-f{index + 1}"
-                guesses = attacker.reverse(Faces(crop[None], (str(name.parent / label),)), candidates)[0]
-                written += _write(out / name.parent, label, guesses)
-                faces += 1
-        except UsageError:
-            raise
-        except FicganError as error:
-            failed += 1
-            text = str(error)
-            progress.error(text if str(path) in text else f"{path}: {text}")
-    progress(len(plan), len(plan), "")
-    return {"inputs": len(plan), "faces": faces, "written": written, "failed": failed, "output": str(out)}
-
-
-def _write(folder: Path, label: str, guesses: NDArray[np.uint8]) -> int:
-    from PIL import Image as Pillow
-
-    from ficgan.images import atomic_write
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FicganError(f"{folder} cannot be made ({error.strerror}); choose another output folder") from None
-    for index, guess in enumerate(guesses):
-        data = io.BytesIO()
-        Pillow.fromarray(guess).save(data, format="PNG")
-        name = label if len(guesses) == 1 else f"{label}-{index + 1:02d}"
-        with atomic_write(folder / f"{name}.png") as file:
-            file.write(data.getvalue())
-    return len(guesses)
+    return get_detector(name)
 
 
 def _square(image: Image, box: tuple[float, float, float, float]) -> Image:
@@ -371,6 +293,43 @@ def _square(image: Image, box: tuple[float, float, float, float]) -> Image:
     left, top = round((x0 + x1 - side) / 2), round((y0 + y1 - side) / 2)
     rows, columns = (np.arange(start, start + side) for start in (top, left))
     return np.ascontiguousarray(image[rows.clip(0, height - 1)[:, None], columns.clip(0, width - 1)])
+
+
+def guess_all(
+    attacker: Reverser, plan: Planned, out: Path, crops: Callable[[Image], list[Image]], candidates: int,
+    progress: Progress,
+) -> dict[str, Any]:  # fmt: skip
+    """Guess at every face of every image; an unusable image is reported, and the others go on. Returns counts."""
+    from ficgan.anonymizers import Faces
+    from ficgan.files import atomic_write
+    from ficgan.images import read_image
+    from ficgan.lab.stored import png
+
+    faces = written = failed = 0
+    for number, (path, name) in enumerate(plan):
+        progress(number, len(plan), str(path))
+        try:
+            found = crops(read_image(path).rgb)
+            for index, crop in enumerate(found):
+                label = name if len(found) == 1 else name.with_name(f"{name.name}-f{index + 1}")
+                guesses = attacker.reverse(Faces(crop[None], (str(label),)), candidates)[0]
+                (out / label).parent.mkdir(parents=True, exist_ok=True)
+                for place, guess in enumerate(guesses):
+                    mark = "" if len(guesses) == 1 else f"-{place + 1:02d}"
+                    with atomic_write(out / label.with_name(f"{label.name}{mark}.png")) as file:
+                        file.write(png(guess))
+                written += len(guesses)
+                faces += 1
+        except UsageError:
+            raise
+        except OSError as error:
+            raise FicganError(f"{out} cannot be made ({error.strerror}); choose another output folder") from None
+        except FicganError as error:
+            failed += 1
+            text = str(error)
+            progress.error(text if str(path) in text else f"{path}: {text}")
+    progress(len(plan), len(plan), "")
+    return {"inputs": len(plan), "faces": faces, "written": written, "failed": failed, "output": str(out)}
 
 
 if __name__ == "__main__":

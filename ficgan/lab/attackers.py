@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,11 @@ from ficgan.anonymizers import Anonymizer, Faces, Images, generator
 from ficgan.anonymizers.defended import Jpeg
 from ficgan.lab.attacks import REVERSERS, Pairs, Reverser, another_key
 from ficgan.lab.attacks.learned import Learned, Trained, read_header
+from ficgan.lab.attacks.retrieval import Rule, retrieve
 from ficgan.lab.attacks.training import WEIGHTS
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Rows, Subject, content, known
 from ficgan.lab.matrix_config import SCENARIOS, Attacker, Scenario, without_folder
+from ficgan.lab.readers import Embeddings
 from ficgan.lab.results import Trial
 from ficgan.lab.sets import Prepared
 from ficgan.lab.stored import digest, fingerprint
@@ -30,7 +31,6 @@ QUALITY = 75  # Of JPEG files; the customary one, and Revelio's
 MISMATCH = 0.7  # Strength at which a mismatched attacker has learnt, relative to the attacked one's
 LONGEST = 40  # Letters of an attacker's name in a table
 _BLOCK = 8  # Probes whose candidates are drawn together and kept: what an interrupted run does not draw again
-_EVERY = 2.0  # Seconds between two reports of a training
 
 # -- learning ---------------------------------------------------------------------------------------------------------
 
@@ -55,6 +55,33 @@ class Lessons:
 
 
 @dataclass(frozen=True)
+class Read:
+    """What a judge reads in the candidates of P probes and in the gallery.
+
+    Args:
+        candidates: [P,n,D].
+        people: int64 [P].
+        gallery: [G,D].
+        enrolled: int64 [G].
+    """
+
+    candidates: Embeddings
+    people: Rows
+    gallery: Embeddings
+    enrolled: Rows
+    metric: Any
+
+    def of(self, who: Rows) -> Read:
+        """Probes of these people only, with the whole gallery."""
+        mine = np.isin(self.people, who)
+        return dataclasses.replace(self, candidates=self.candidates[mine], people=self.people[mine])
+
+    def names(self, rule: Rule = "vote", guesses: int | None = None) -> Rows:
+        """[P] the people found."""
+        return retrieve(self.candidates[:, :guesses], self.gallery, self.enrolled, self.metric, rule).found
+
+
+@dataclass(frozen=True)
 class Opponent:
     """A reverser and what it may learn from (None: nothing); trained on demand and kept, as its guesses are."""
 
@@ -72,38 +99,60 @@ class Opponent:
         if not isinstance(self.reverser, Learned):
             return self.reverser.fit(pairs)
         waiting = f"{self.title}: waiting for another process that trains it"
-        with self.bench.store.workspace(["attacker", *self._mark], waiting=lambda: self.say(waiting)) as folder:
-            return self.reverser.fit(pairs, workspace=folder, progress=_throttled(self.title, self.say))
-
-    def guess(self, faces: Faces) -> Images:
-        """One guess at each face: [N,S,S,3] uint8 RGB."""
-        if not self._kept:
-            return self.fitted.guess(faces)
-        key = ["guess", *self._mark, content(faces), list(faces.names)]
-        return self.bench.store.array(key, lambda: self.fitted.guess(faces))
-
-    def candidates(self, faces: Faces, count: int) -> NDArray[np.uint8]:
-        """Guesses [N,count,S,S,3] uint8 RGB at each face."""
-        if not self._kept:
-            return self.fitted.reverse(faces, count)
-        out = np.empty((len(faces), count, *faces.images.shape[1:]), np.uint8)
-        for begin in range(0, len(faces), _BLOCK):
-            rows = np.arange(begin, min(begin + _BLOCK, len(faces)))
-            part = faces.take(rows)
-            self.say(f"{self.title}: {count} guesses at each of {len(faces)} faces, {begin} done")
-            key = ["candidates", *self._mark, content(part), list(part.names), count]
-            out[rows] = self.bench.store.array(key, partial(self._draw, part, count))
-        return out
-
-    def _draw(self, faces: Faces, count: int) -> NDArray[np.uint8]:
-        return self.fitted.reverse(faces, count)
+        with self.bench.store.workspace(["attacker", *self.mark], waiting=lambda: self.say(waiting)) as folder:
+            report = lambda done, total, stage: self.say(f"{self.title}: {stage}, {done} of {total}")  # noqa: E731
+            return self.reverser.fit(pairs, workspace=folder, progress=report)
 
     @property
-    def _kept(self) -> bool:
-        return isinstance(self.reverser, (Learned, Trained))
+    def training(self) -> str:
+        """How long it has been trained, and why that ended; "–" where no network is."""
+        made: Any = self.fitted
+        record = getattr(made, "record", None)
+        if not record or "epochs" not in record:
+            return "–"
+        ended = record.get("ended", "all epochs")
+        return f"{record['epochs']} epochs" + ("" if ended == "all epochs" else f" of {made.epochs}: {ended}")
+
+    def restored(self, seen: Faces, rows: Rows) -> Faces:
+        """Its one guess at each of the images at `rows` as they are `seen`, back in its place."""
+        return in_region(self.bench, rows, seen, self._guess)
+
+    def reads(self, seen: Faces, rows: Rows, gallery: Rows, count: int) -> dict[str, Read]:
+        """What each judge reads in `count` guesses at each image; an attacker's only guess is read as often."""
+        bench = self.bench
+        found: dict[str, list[Embeddings]] = {reader.name: [] for reader in bench.readers}
+        for begin in range(0, len(rows), _BLOCK):
+            self.say(f"{self.title}: {count} guesses at each of {len(rows)} faces, {begin} done")
+            some = np.arange(begin, min(begin + _BLOCK, len(rows)))
+            part = bench.part(rows[some], seen.images[some])
+            guesses = self._candidates(part.regions(), count)
+            for reader in bench.readers:
+                shown = (part.with_regions(np.ascontiguousarray(guesses[:, n])) for n in range(count))
+                found[reader.name].append(np.stack([bench.embed(reader, one) for one in shown], axis=1))
+        enrolled = bench.prepared.faces.take(gallery)
+        return {
+            reader.name: Read(
+                np.concatenate(found[reader.name]), bench.people[rows], bench.embed(reader, enrolled),
+                bench.people[gallery], reader.metric,
+            )
+            for reader in bench.readers
+        }  # fmt: skip
+
+    def _guess(self, faces: Faces) -> Images:
+        return self._kept(["guess"], faces, lambda: self.fitted.guess(faces))
+
+    def _candidates(self, faces: Faces, count: int) -> NDArray[np.uint8]:
+        """[N,count,S,S,3]"""
+        return self._kept(["candidates", count], faces, lambda: self.fitted.reverse(faces, count))
+
+    def _kept(self, key: list[Any], faces: Faces, make: Callable[[], NDArray[np.uint8]]) -> NDArray[np.uint8]:
+        if not isinstance(self.reverser, (Learned, Trained)):
+            return make()
+        return self.bench.store.array([*key, *self.mark, content(faces), list(faces.names)], make)
 
     @cached_property
-    def _mark(self) -> list[Any]:
+    def mark(self) -> list[Any]:
+        """Of the attacker and all that it learns from."""
         return [fingerprint(self.reverser), None if self.lessons is None else self.lessons.digest]
 
 
@@ -151,18 +200,6 @@ def _apart(bench: Bench, part: Prepared) -> Prepared:
     return dataclasses.replace(part, faces=dataclasses.replace(part.faces, people=people))
 
 
-def _throttled(title: str, say: Callable[[str], None]) -> Callable[[int, int, str], None]:
-    last = -_EVERY
-
-    def report(done: int, total: int, stage: str) -> None:
-        nonlocal last
-        if time.monotonic() - last >= _EVERY or done >= total:
-            last = time.monotonic()
-            say(f"{title}: {stage}, {done} of {total}")
-
-    return report
-
-
 # -- attacking --------------------------------------------------------------------------------------------------------
 
 
@@ -195,7 +232,7 @@ def attacked(bench: Bench, subject: Subject, scenario: Scenario, rows: Rows) -> 
         return _compressed(bench, subject, method, rows)
     out = []
     for opponent in opponents(bench, subject, method, kind):
-        guess = in_region(bench, rows, anonymised, opponent.guess)
+        guess = opponent.restored(anonymised, rows)
         closed = kind == "closed"
         out += _by_halves(bench, opponent.title, rows, guess) if closed else [Attempt(opponent.title, rows, guess)]
     return out
@@ -225,7 +262,7 @@ def opponents(bench: Bench, subject: Subject, method: Anonymizer, kind: Attacker
         learns = reverser.traits.knowledge & {"pairs", "background"}
         opponent = Opponent(title, reverser, taught() if learns else None, bench, subject.say)
         if isinstance(reverser, Learned):
-            bench.trainings[kind, title] = ["attacker", *opponent._mark]
+            bench.trainings[kind, title] = ["attacker", *opponent.mark]
         out.append(opponent)
     return out
 
@@ -301,7 +338,7 @@ def _compressed(bench: Bench, subject: Subject, method: Anonymizer, rows: Rows) 
         if not out:
             raise
         return out
-    return [*out, *(Attempt(one.title, rows, in_region(bench, rows, probes, one.guess)) for one in learners)]
+    return [*out, *(Attempt(one.title, rows, one.restored(probes, rows)) for one in learners)]
 
 
 def _as_jpeg(faces: Faces) -> Faces:

@@ -37,7 +37,6 @@ PROBES: Mapping[Kind, str] = {"cosine": "whitened cosine", "linear": "linear pro
 """With their names in tables."""
 _WIDTH = 128
 """Principal components kept of one code at most; twice as many revealed less of held-out people (AUC)."""
-_FEW = 8  # Where fewer than one in so many components is kept, Lanczos finds them sooner than a whole decomposition
 _IMAGES_EACH = 8  # Images that each kept component needs
 _SHAPES_EACH = 3  # The same of shapes, which have little noise, under the network
 _VIEWS = (
@@ -155,25 +154,27 @@ def fit_probe(
 
 def whitening(codes: NDArray[np.floating], *, each: int = _IMAGES_EACH) -> Change:
     """Standardises [M,D], then turns to as many whitened principal components [M,K] as the images bear."""
-    mean, spread = codes.mean(0, dtype=np.float64), codes.std(0, dtype=np.float64)
-    scale = np.divide(1, spread, out=np.zeros_like(spread), where=spread > 1e-6 * spread.max(initial=0))
-    x = (codes - mean) * scale
-    values, vectors = _largest(x, max(1, min(_WIDTH, len(codes) // each)))
+    from scipy.linalg import eigh
+
+    mean, scale = _spread(codes)
+    x, size = ((codes - mean) * scale).astype(np.float32), codes.shape[1]
+    count = min(size, max(1, min(_WIDTH, len(codes) // each)))
+    covariance = (x.T @ x / np.float32(len(x))).astype(np.float64)
+    values, vectors = eigh(covariance, subset_by_index=(size - count, size - 1))
     kept = (values > 1e-6 * values[-1]) | (np.arange(len(values)) == len(values) - 1)
     matrix = vectors[:, kept] / np.sqrt(values[kept].clip(1e-12)) * scale[:, None]
     return lambda given: ((given - mean) @ matrix).astype(np.float32)
 
 
-def _largest(x: NDArray[np.float64], count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The largest eigenvalues of the covariance of x [N,D], ascending [K], and their vectors [D,K]."""
-    wide = x.astype(np.float32)
-    covariance = (wide.T @ wide / np.float32(len(x))).astype(np.float64)
-    if count * _FEW > len(covariance) or not covariance.any():
-        values, vectors = np.linalg.eigh(covariance)
-        return values[-count:], vectors[:, -count:]
-    from scipy.sparse.linalg import eigsh
+def standardised(codes: NDArray[np.floating]) -> Change:
+    """Each number in standard deviations from its mean over codes [N,D]; those that never vary count for nothing."""
+    mean, scale = _spread(codes)
+    return lambda given: ((given - mean) * scale).astype(np.float32)
 
-    return eigsh(covariance, count, v0=np.ones(len(covariance)))  # of 4096, a quarter of the time
+
+def _spread(codes: NDArray[np.floating]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    mean, spread = codes.mean(0, dtype=np.float64), codes.std(0, dtype=np.float64)
+    return mean, np.divide(1, spread, out=np.zeros_like(spread), where=spread > 1e-6 * spread.max(initial=0))
 
 
 def _network(
@@ -205,13 +206,6 @@ def _network(
                 schedule.step()
     network.eval().requires_grad_(False)
     return lambda given: network(torch.from_numpy(given)).numpy()
-
-
-def standardised(codes: NDArray[np.floating]) -> Change:
-    """Each number in standard deviations from its mean over codes [N,D]; those that never vary count for nothing."""
-    mean, spread = codes.mean(0, dtype=np.float64), codes.std(0, dtype=np.float64)
-    scale = np.divide(1, spread, out=np.zeros_like(spread), where=spread > 1e-6 * spread.max(initial=0))
-    return lambda given: ((given - mean) * scale).astype(np.float32)
 
 
 # -- the shape of published faces -------------------------------------------------------------------------------------

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces, generator
-from ficgan.lab.attackers import halves, opponents
-from ficgan.lab.attacks.revelio import RULES, Rule, choose_threshold, ood_curve, retrieve
+from ficgan.lab.attackers import Read, halves, opponents
+from ficgan.lab.attacks.retrieval import RULES, Rule, choose_threshold, ood_curve, retrieve
 from ficgan.lab.bench import Bench, Subject, content
 from ficgan.lab.matrix_config import Scenario
 from ficgan.lab.metrics import Metric, perceptual
@@ -148,47 +146,16 @@ RETRIEVAL: tuple[Metric, ...] = (
 """Metrics of `retrieval_figures` and `stranger_figures`."""
 
 
-@dataclass(frozen=True)
-class Read:
-    """What a judge reads in the candidates of P probes and in the gallery.
-
-    Args:
-        candidates: [P,n,D].
-        people: int64 [P].
-        gallery: [G,D].
-        enrolled: int64 [G].
-    """
-
-    candidates: Embeddings
-    people: NDArray[np.int64]
-    gallery: Embeddings
-    enrolled: NDArray[np.int64]
-    metric: Any
-
-    def of(self, who: NDArray[np.int64]) -> Read:
-        """Probes of these people only, with the whole gallery."""
-        mine = np.isin(self.people, who)
-        return Read(self.candidates[mine], self.people[mine], self.gallery, self.enrolled, self.metric)
-
-    def names(self, rule: Rule = "vote", guesses: int | None = None) -> NDArray[np.int64]:
-        """[P] the people found."""
-        return retrieve(self.candidates[:, :guesses], self.gallery, self.enrolled, self.metric, rule).found
-
-
 def run_retrieval(bench: Bench, subject: Subject, label: str, scenario: Scenario) -> list[Trial]:
     """A trial for each attacker that gives several candidates, and each judge; closed-world attackers have two."""
     method, trials = subject.anonymizer, []
     assert method is not None
     rows = spread(bench)
-    part, gallery = bench.part(rows, subject.anonymised(rows).images), bench.split.gallery
+    seen = subject.anonymised(rows)
     for opponent in opponents(bench, subject, method, scenario.attacker):
-        guesses = opponent.candidates(part.regions(), bench.candidates).swapaxes(0, 1)
-        for reader in bench.readers:
-            seen = [bench.embed(reader, part.with_regions(np.ascontiguousarray(one))) for one in guesses]
-            enrolled = bench.embed(reader, bench.prepared.faces.take(gallery))
-            read = Read(np.stack(seen, 1), bench.people[rows], enrolled, bench.people[gallery], reader.metric)
+        for judge, read in opponent.reads(seen, rows, bench.split.gallery, bench.candidates).items():
             trials += [
-                Trial(bench.name, label, scenario.name, reader.name, attacker, figures, curves)
+                Trial(bench.name, label, scenario.name, judge, attacker, figures, curves)
                 for attacker, figures, curves in _named(bench, read, opponent.title, "closed" in scenario.attacker)
             ]
     return trials

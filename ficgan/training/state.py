@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from ficgan.config import AugmentConfig, Config, EmaConfig
 from ficgan.errors import FicganError
 from ficgan.models import FICGAN, Discriminator, FrameDiscriminator, FrameFICGAN, load_tensors, save_tensors
 
-__all__ = ["Augment", "Ema", "TrainingState", "flip"]
+__all__ = ["Augment", "Ema", "TrainingState", "below", "flip", "packed", "unpack"]
 
 KIND = "training state"
 
@@ -62,12 +63,7 @@ class TrainingState:
                 group["lr"] = group["base_lr"] * factor
 
     def save(self, path: Path) -> None:
-        tensors: dict[str, Tensor] = {}
-        for name, module in self._modules().items():
-            tensors |= {f"{name}.{key}": value for key, value in module.state_dict().items()}
-        for name, optimizer in (("adam_g", self.optimizer_g), ("adam_d", self.optimizer_d)):
-            for index, slots in optimizer.state_dict()["state"].items():
-                tensors |= {f"{name}.{index}.{slot}": torch.as_tensor(value) for slot, value in slots.items()}
+        tensors = packed(self._modules(), self._optimizers())
         tensors["augment.sign_sum"] = self.augment.sign_sum
         counters = {
             "step": self.step,
@@ -96,22 +92,11 @@ class TrainingState:
         self.augment.sign_sum = tensors.get("augment.sign_sum", self.augment.sign_sum)
         self.augment.sign_steps = counters.get("augment_sign_steps", 0)
         try:
-            for name, module in self._modules().items():
-                module.load_state_dict(_below(tensors, name))
+            unpack(tensors, self._modules(), self._optimizers())
         except RuntimeError:
             raise FicganError(
                 f"{path} is of a run with other networks; start the run in another --out folder"
             ) from None
-        for name, optimizer in (("adam_g", self.optimizer_g), ("adam_d", self.optimizer_d)):
-            slots: dict[int, dict[str, Any]] = {}
-            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-            for key, value in _below(tensors, name).items():
-                index, _, slot = key.partition(".")
-                like = parameters[int(index)]
-                if value.shape == like.shape:  # in the layout of its parameter, or Adam's fast path is lost
-                    value = torch.empty_like(like, memory_format=torch.preserve_format).copy_(value)
-                slots.setdefault(int(index), {})[slot] = value
-            optimizer.load_state_dict({"state": slots, "param_groups": optimizer.state_dict()["param_groups"]})
         self.step, self.d_step = counters["step"], counters["d_step"]
         self.seconds, self.start_images = counters["seconds"], counters["start_images"]
         self.augment.p = counters["augment_p"]
@@ -121,7 +106,7 @@ class TrainingState:
         tensors, header = load_tensors(path, kind=KIND)
         try:
             for name, module in self._modules().items():
-                module.load_state_dict(_below(tensors, name) or _below(tensors, "model"))
+                module.load_state_dict(below(tensors, name) or below(tensors, "model"))
         except RuntimeError:
             raise FicganError(f"{path} is of a run with other networks; use its configuration") from None
         counters = header["counters"]
@@ -139,11 +124,41 @@ class TrainingState:
         if self.data and header.get("data") and header["data"] != self.data:
             raise FicganError(f"{path} is of a run on other images; keep the data, or use another --out (with --start)")
 
+    def _optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        return {"adam_g": self.optimizer_g, "adam_d": self.optimizer_d}
+
     def _modules(self) -> dict[str, nn.Module]:
         return {"model": self.model, "discriminator": self.discriminator, "ema": self.ema.model}
 
 
-def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def packed(modules: Mapping[str, nn.Module], optimizers: Mapping[str, torch.optim.Optimizer]) -> dict[str, Tensor]:
+    """Tensors by name of networks and of optimisers: "name.parameter" and "name.index.slot"."""
+    tensors = {f"{name}.{key}": value for name, one in modules.items() for key, value in one.state_dict().items()}
+    for name, optimizer in optimizers.items():
+        for index, slots in optimizer.state_dict()["state"].items():
+            tensors |= {f"{name}.{index}.{slot}": torch.as_tensor(value) for slot, value in slots.items()}
+    return tensors
+
+
+def unpack(
+    tensors: Mapping[str, Tensor], modules: Mapping[str, nn.Module], optimizers: Mapping[str, torch.optim.Optimizer]
+) -> None:
+    """The inverse of `packed`, into the same networks and optimisers."""
+    for name, module in modules.items():
+        module.load_state_dict(below(tensors, name))
+    for name, optimizer in optimizers.items():
+        slots: dict[int, dict[str, Any]] = {}
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        for key, value in below(tensors, name).items():
+            index, _, slot = key.partition(".")
+            like = parameters[int(index)]
+            if value.shape == like.shape:  # in the layout of its parameter, or Adam's fast path is lost
+                value = torch.empty_like(like, memory_format=torch.preserve_format).copy_(value)
+            slots.setdefault(int(index), {})[slot] = value
+        optimizer.load_state_dict({"state": slots, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {key.removeprefix(prefix + "."): value for key, value in tensors.items() if key.startswith(prefix + ".")}
 
 

@@ -117,6 +117,7 @@ def test_levels_lie_within_their_steps_and_cover_all() -> None:
     assert ends.tolist() == pytest.approx([1.0, roots[-1]])
 
 
+@pytest.mark.slow
 def test_levels_never_leave_their_device() -> None:
     """On a device that holds no numbers every copy to the processor is an error."""
     found = levels(LINEAR, torch.empty(5, device="meta"))

@@ -15,10 +15,10 @@ from sklearn import metrics
 
 from ficgan.anonymizers import ANONYMIZERS, Faces, GaussianBlur
 from ficgan.anonymizers.basic import SIGMA_RULES, scaled_kernel, sigma_of, spread
-from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.errors import InputError, UsageError
 from ficgan.lab.attacks import kernel as estimation
 from ficgan.lab.attacks.blurs import TRANSFERS, blurred, equivalent_kernel, scaled_blur, transfers
-from ficgan.lab.attacks.kernel import KernelEstimator, confusion, log_spectrum, mean_absolute_error
+from ficgan.lab.attacks.kernel import KernelEstimator, log_spectrum
 from ficgan.registry import parse_spec
 
 
@@ -152,12 +152,11 @@ def test_kernel_sizes_of_unseen_pictures_are_found(estimator: KernelEstimator) -
     seen, true = every(natural(20, 2))
     found = estimator.estimate(seen)
     assert found.dtype == np.int64 and set(found) <= set(KERNELS)
-    error = mean_absolute_error(true, found)
+    error = metrics.mean_absolute_error(true, found)
     assert error < 0.5 < metrics.mean_absolute_error(true, np.full(len(true), 7))
-    assert error == pytest.approx(metrics.mean_absolute_error(true, found))
-    table = confusion(true, found, KERNELS)
-    assert np.array_equal(table, metrics.confusion_matrix(true, found, labels=KERNELS))
-    assert np.trace(table) > 0.8 * len(true)
+    assert np.mean(true == found) > 0.8
+    held, sizes = every(natural(20, 1))
+    assert estimator.error == pytest.approx(metrics.mean_absolute_error(sizes, estimator.regress(held)))
     turned = estimator.estimate(np.ascontiguousarray(seen[:, ::-1, ::-1]))
     assert np.mean(turned == found) > 0.95  # a half turn leaves the spectrum as it is
 
@@ -174,29 +173,7 @@ def test_training_repeats_with_its_seed() -> None:
     other = KernelEstimator.train(images, (1, 5, 9), epochs=2, seed=1, device="cpu")
     assert np.array_equal(first.regress(images), again.regress(images))
     assert not np.array_equal(first.regress(images), other.regress(images))
-    assert first.trained["validation_mae"] is None
-
-
-@pytest.mark.slow
-def test_what_comes_after_the_blur_is_learnt_with_it() -> None:
-    rng = np.random.default_rng(0)
-    noisy = lambda images: np.clip(images + rng.normal(0, 6, images.shape), 0, 255).astype(np.uint8)  # noqa: E731
-    clear, (seen, true) = natural(100, 0), every(natural(20, 2))
-    plain = KernelEstimator.train(clear, KERNELS, epochs=8, device="cpu")
-    adapted = KernelEstimator.train(clear, KERNELS, epochs=8, after=noisy, device="cpu")
-    errors = [mean_absolute_error(true, one.estimate(noisy(seen))) for one in (plain, adapted)]
-    assert errors[1] < 0.5 * errors[0]
-
-
-def test_saved_and_loaded_it_is_the_same(estimator: KernelEstimator, tmp_path: Path) -> None:
-    estimator.save(tmp_path / "k.safetensors")
-    loaded = KernelEstimator.load(tmp_path / "k.safetensors", device="cpu")
-    seen, _ = every(natural(2, 3))
-    assert loaded == estimator and np.array_equal(loaded.regress(seen), estimator.regress(seen))
-    (tmp_path / "bad.safetensors").write_bytes((tmp_path / "k.safetensors").read_bytes()[:100])
-    for path in ("bad.safetensors", "none.safetensors"):
-        with pytest.raises(FicganError):
-            KernelEstimator.load(tmp_path / path)
+    assert first.error is None
 
 
 def test_the_spectrum_is_scipy_s_cosine_transform() -> None:
@@ -229,7 +206,7 @@ def test_a_windowed_estimator_reads_crops_out_of_blurred_photos() -> None:
     seen = np.concatenate([np.ascontiguousarray(blurred(photos, k)[:, 16:48, 16:48]) for k in KERNELS])
     true = np.repeat(KERNELS, len(photos))
     errors = [
-        mean_absolute_error(
+        metrics.mean_absolute_error(
             true, KernelEstimator.train(clear, KERNELS, network=network, epochs=12, device="cpu").estimate(seen)
         )
         for network in ("windowed", "cosine")
@@ -268,9 +245,7 @@ def test_a_convolutional_network_trains_and_takes_given_weights(tmp_path: Path) 
         natural(2, 0), (1, 9), network="efficientnet-v2-s", weights=path, epochs=1, batch=4, device="cpu"
     )
     assert set(made.estimate(natural(2, 1))) <= set(range(1, 10, 2))
-    made.save(tmp_path / "own.safetensors")
-    again = KernelEstimator.load(tmp_path / "own.safetensors", device="cpu")
-    assert np.allclose(again.regress(natural(2, 1)), made.regress(natural(2, 1)), atol=1e-4)
+    save_file(made.module.state_dict(), tmp_path / "own.safetensors")
     given = {"network": "efficientnet-v2-s", "weights": tmp_path / "own.safetensors", "device": "cpu"}
     with pytest.raises(InputError, match="torchvision"):
         KernelEstimator.train(natural(2, 0), (1, 9), **given)  # type: ignore[arg-type]
@@ -285,7 +260,6 @@ def test_a_convolutional_network_trains_and_takes_given_weights(tmp_path: Path) 
         lambda e: KernelEstimator.train(natural(2, 0)[:0], (1, 3)),
         lambda e: KernelEstimator.train(natural(2, 0), (1, 3), network="resnet"),
         lambda e: KernelEstimator.train(natural(2, 0), (1, 3), weights="w.safetensors"),
-        lambda e: confusion(np.array([1, 5]), np.array([1, 3]), (1, 3)),
     ],
 )
 def test_what_cannot_be_is_refused(estimator: KernelEstimator, call: object) -> None:

@@ -14,7 +14,7 @@ from scipy.ndimage import gaussian_filter
 
 from ficgan.anonymizers import Faces
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.attacks import revelio
+from ficgan.lab.attacks import revelio, training
 from ficgan.lab.attacks.base import REVERSERS, Pairs
 from ficgan.lab.attacks.diffusion import Attention, DiffusionLearner
 from ficgan.lab.attacks.learned import load_attacker, to_tensor
@@ -32,19 +32,20 @@ def pairs(n: int = 4, size: int = 16, seed: int = 0) -> Pairs:
     return Pairs(clear.with_images(blurred), clear)
 
 
-@lru_cache(maxsize=1)
-def trained() -> Revelio:
+@lru_cache(maxsize=2)
+def trained(epochs: int = 10) -> Revelio:
     torch.set_num_threads(1)
-    return TINY.fit(pairs())
+    return dataclasses.replace(TINY, epochs=epochs).fit(pairs())
 
 
 def weights(attacker: Revelio) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in attacker.trained_network().named_parameters()}
 
 
+@pytest.mark.slow
 def test_it_learns_four_faces_by_heart() -> None:
     known = pairs()
-    guess = trained().guess(known.anonymised)
+    guess = trained(120).guess(known.anonymised)
     assert psnr(guess, known.clear.images) > psnr(known.anonymised.images, known.clear.images) + 4
 
 
@@ -113,13 +114,14 @@ def test_passes_are_full_across_faces_and_the_network_is_cast_once(monkeypatch: 
         return restore(self, network, seen, seeds)
 
     faces = pairs().anonymised
-    one_by_one = np.concatenate([trained().reverse(faces.take([row]), 7) for row in range(4)])
+    few = dataclasses.replace(trained(), samples=2)
+    one_by_one = np.concatenate([few.reverse(faces.take([row]), 7) for row in range(4)])
     monkeypatch.setattr(Revelio, "restore", watched)
-    several = dataclasses.replace(trained(), at_once=10).reverse(faces, 7)
+    several = dataclasses.replace(few, at_once=10).reverse(faces, 7)
     assert sizes == [10, 10, 8]
     assert np.abs(several.astype(int) - one_by_one).max() <= 1
     cast.clear()
-    dataclasses.replace(trained(), at_once=10, precision="bfloat16").reverse(faces, 7)
+    dataclasses.replace(few, at_once=10, precision="bfloat16").reverse(faces, 7)
     assert len({id(network) for network in cast}) == 1 and next(cast[0].parameters()).dtype == torch.bfloat16
 
 
@@ -158,6 +160,7 @@ def test_what_auto_came_to_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         return getattr(torch, next(trial, "float32") if name == "auto" else name)  # type: ignore[no-any-return]
 
     monkeypatch.setattr(revelio, "resolve_precision", resolve)
+    monkeypatch.setattr(training, "REPORT_EVERY", 0.0)
 
     def stop(done: int, total: int, stage: str) -> None:
         if done == 2:
@@ -245,8 +248,8 @@ def test_fine_tuning_of_everything_adapts_to_a_defence() -> None:
     """A defence the attacker has not seen (a negative) breaks it; trained on with it, it is back."""
     known = pairs()
     defended = known.anonymised.with_images(255 - known.anonymised.images)
-    broken = psnr(trained().guess(defended), known.clear.images)
-    tuned = fine_tune(trained(), defended, known.clear, steps=25, lr=4e-3, which="all")
+    broken = psnr(trained(120).guess(defended), known.clear.images)
+    tuned = fine_tune(trained(120), defended, known.clear, steps=25, lr=4e-3, which="all")
     assert psnr(tuned.guess(defended), known.clear.images) > broken + 6
 
 

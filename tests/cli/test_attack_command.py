@@ -17,14 +17,13 @@ from click.testing import CliRunner
 from PIL import Image
 from texture_world import judged_by_textures, write_people
 
-from ficgan.cli import attack as command
 from ficgan.cli._progress import Progress
 from ficgan.cli.attack import NOTICE, attack
 from ficgan.errors import UsageError
 from ficgan.faces import Alignment, Face
 from ficgan.lab import bench as lab_bench
 from ficgan.lab import matrix, reversal
-from ficgan.lab.attacks import learned
+from ficgan.lab.attacks import learned, training
 from ficgan.lab.attacks.learned import read_header
 from ficgan.lab.matrix_config import MatrixConfig, load_attack
 from ficgan.lab.metrics.utility import Judges
@@ -137,7 +136,7 @@ def test_an_interrupted_training_says_how_to_go_on(
                 raise KeyboardInterrupt
 
     monkeypatch.setattr(Progress, "__call__", stop)
-    monkeypatch.setattr(command, "EVERY", 0.0)
+    monkeypatch.setattr(training, "REPORT_EVERY", 0.0)
     code, said, told = call(*words)
     assert code == 130 and not said and "go on with: " in told.splitlines()[-1]
     events = [json.loads(line) for line in told.splitlines()[:-1]]
@@ -252,7 +251,10 @@ def test_the_evaluation_computes_where_it_is_told(
     assert code == 2 and "tpu" in err and not (tmp_path / "other").exists()
 
 
-def test_the_evaluation_tests_people_it_never_saw(trained: tuple[Path, str, str], faces: Path, tmp_path: Path) -> None:
+def test_the_evaluation_tests_people_it_never_saw(
+    trained: tuple[Path, str, str], faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ficgan.cli.evaluate.write_pages", lambda results, out: [out / "report.html"])
     out, weights = tmp_path / "out", trained[0] / "attacker.safetensors"
     words = ("evaluate", weights, "--data", faces, "--labels", faces / "labels.csv", "-o", out, "--resamples", "50")
     code, said, err = call(*words)
@@ -264,7 +266,7 @@ def test_the_evaluation_tests_people_it_never_saw(trained: tuple[Path, str, str]
     )
     assert found["reversed-general", "mean-face"] == pytest.approx(1 / 8)
     text = (out / "results.json").read_text()
-    assert str(trained[0]) not in text and "made up" in text and (out / "report.html").exists()
+    assert str(trained[0]) not in text and "made up" in text and json.loads(said)["report"] == ["report.html"]
     metrics = {
         one["metric"] for trial in json.loads(text)["trials"] for one in trial["figures"]
         if trial["attacker"] == "autoencoder (trained)"

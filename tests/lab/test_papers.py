@@ -59,9 +59,9 @@ def _text(shared_data: Path, name: str) -> str:
 @pytest.mark.parametrize(
     ("table", "first", "last"),
     [
-        (published.FICGAN_COMPARISON, "downarrow$ FID", "#### Table 1"),
-        (published.FICGAN_ABLATIONS, "↓ Similarity", "Table 2: Ablation"),
-        (published.FICGAN_RECONSTRUCTION, "downarrow \\text{LPIPS}", "Table A:"),
+        (published.FICGAN.comparison, "downarrow$ FID", "#### Table 1"),
+        (published.FICGAN.ablations, "↓ Similarity", "Table 2: Ablation"),
+        (published.FICGAN.reconstruction, "downarrow \\text{LPIPS}", "Table A:"),
     ],
 )
 def test_ficgans_tables_are_the_papers(shared_data: Path, table: published.Printed, first: str, last: str) -> None:
@@ -72,12 +72,12 @@ def test_ficgans_tables_are_the_papers(shared_data: Path, table: published.Print
 
 
 def test_ficgans_numbers_by_heart() -> None:
-    rows = {row["method"]: row for row in published.FICGAN_COMPARISON.rows}
+    rows = {row["method"]: row for row in published.FICGAN.comparison.rows}
     assert rows["FICGAN"] == {"method": "FICGAN", "FID": 20.45, "ID similarity": 0.09, "attributes": 81.35}
     assert rows["FICGAN + manifold k-same"]["attributes"] == 85.44
-    assert published.FICGAN_ABLATIONS.rows[1]["ID similarity"] == 0.008
-    assert published.FICGAN_RECONSTRUCTION.rows[-1]["LPIPS"] == 0.15
-    assert not set(published.FICGAN_CONTROLLABLE) & set(published.FICGAN_UNCONTROLLABLE)
+    assert published.FICGAN.ablations.rows[1]["ID similarity"] == 0.008
+    assert published.FICGAN.reconstruction.rows[-1]["LPIPS"] == 0.15
+    assert not set(published.FICGAN.controllable) & set(published.FICGAN.uncontrollable)
 
 
 def test_fantomas_says_what_the_claims_say(shared_data: Path) -> None:
@@ -86,14 +86,14 @@ def test_fantomas_says_what_the_claims_say(shared_data: Path) -> None:
     assert "identification accuracy of our model exceed 15%" in text
     assert "49.2% with clear data and 27.1% with anonymized data" in text
     table = text[text.index("Table 3: Parameters") : text.index("B DE-ANONYMIZATION")]
-    for method, parameters in published.FANTOMAS_PARAMETERS.items():
+    for method, parameters in published.FANTOMAS.parameters.items():
         line = next(line for line in table.splitlines() if line.replace(" -", "-").startswith(method))
         assert [str(value) for value in parameters.values()] == re.findall(r"[\d.]+$|(?<= )[\d.]+(?=,)|high", line)
 
 
 def test_eleven_of_fifteen() -> None:
-    assert (len(published.FANTOMAS_CLAIMS), len(published.FANTOMAS_REVERSIBLE)) == (15, 11)
-    assert set(published.FANTOMAS_IRREVERSIBLE) == {"k-Same-Pixel", "k-Same-Eigen", "DeepPrivacy", "CIAGAN"}
+    assert (len(published.FANTOMAS_CLAIMS), len(published.FANTOMAS.reversible)) == (15, 11)
+    assert set(published.FANTOMAS.irreversible) == {"k-Same-Pixel", "k-Same-Eigen", "DeepPrivacy", "CIAGAN"}
 
 
 # Protocols
@@ -134,7 +134,7 @@ def test_fantomas_at_full_size_has_table_3(people: Path) -> None:
     config = fantomas_matrix(people, aligned=True)
     assert config.sets[0].size == 224
     for method in config.methods:
-        wanted = dict(published.FANTOMAS_PARAMETERS.get(str(method.label), {}))
+        wanted = dict(published.FANTOMAS.parameters.get(str(method.label), {}))
         if "block size" in wanted:
             wanted["b"] = wanted.pop("block size")
         given_ = {names.get(key, key): value for key, value in method.parameters.items() if key != "variant"}
@@ -284,6 +284,8 @@ def _invoke(*arguments: object) -> Any:
 
 @pytest.mark.usefixtures("_judge")
 def test_fantomas_from_end_to_end(people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ficgan.lab.report.write_report", lambda *_, **__: [tmp_path / "report.html"])
+    monkeypatch.setattr("ficgan.lab.papers.fantomas.draw_fantomas", lambda *_: [])
     command = (
         "fantomas", "--data", people, "--labels", people / "labels.csv", "--aligned", "--size", SIDE, "-o", tmp_path,
         "--only", "Solid", "--method", "Solid=solid", "--jobs", 1, "--resamples", 50, "--quiet",
@@ -292,17 +294,13 @@ def test_fantomas_from_end_to_end(people: Path, tmp_path: Path, monkeypatch: pyt
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["paper"] == "paper.json"
-    assert (tmp_path / "report.html").is_file()
     tables = json.loads((tmp_path / "paper.json").read_text())["tables"]
     rows = {row["method"]: row for row in tables[0]["rows"]}
     permuted = rows["Block Permutation"]
     assert (permuted["reversible?"], permuted["attacker"]) == ("yes", "learn-permutation")
     assert rows["Solid"]["reversible?"] == "no"  # one colour: nothing is left to reverse
     assert rows["Solid"]["paper"] == "–"
-    assert len(list((tmp_path / "figures" / "methods").glob("*.svg"))) == 2
     tasks = {path: path.stat().st_mtime_ns for path in (tmp_path / "tasks").iterdir()}
-    monkeypatch.setattr("ficgan.lab.report.write_report", lambda *_, **__: [])
-    monkeypatch.setattr("ficgan.lab.papers.fantomas.draw_fantomas", lambda *_: [])
     assert _invoke(*command).exit_code == 0
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "tasks").iterdir()} == tasks
 
@@ -336,7 +334,7 @@ def test_ficgan_sweep_tables_and_resumption(
     import torch
 
     torch.set_num_threads(1)
-    monkeypatch.delenv("FICGAN_MODELS", raising=False)
+    monkeypatch.delenv("published.FICGAN.models", raising=False)
     seen: list[tuple[Any, ...]] = []
     original = Ficgan.__call__
 
@@ -407,9 +405,12 @@ def test_ficgan_sweep_tables_and_resumption(
     ],
 )
 @pytest.mark.usefixtures("_judge")
-def test_ficgan_refuses(people: Path, tmp_path: Path, more: dict[str, Any], error: type[Exception], said: str) -> None:
+def test_ficgan_refuses(
+    people: Path, network: dict[str, str], tmp_path: Path, more: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    files = {} if "checkpoint" in more else network
     with pytest.raises(error, match=said):
-        run_ficgan(_paper(people, **more), tmp_path)
+        run_ficgan(_paper(people, **more, **files), tmp_path)
 
 
 def test_the_trainer_is_no_judge(people: Path, tmp_path: Path) -> None:

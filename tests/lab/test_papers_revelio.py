@@ -24,10 +24,11 @@ from ficgan.anonymizers import Faces, GaussianBlur
 from ficgan.cli.evaluate import paper
 from ficgan.errors import InputError, UsageError
 from ficgan.lab import readers, reversal
+from ficgan.lab.attackers import Opponent
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.papers import published as printed
 from ficgan.lab.papers import revelio
-from ficgan.lab.papers.bench import Attack, with_data
+from ficgan.lab.papers.bench import with_data
 from ficgan.lab.papers.revelio import RevelioPaper, RevelioRun, attacker, divide, run_revelio, settings
 from ficgan.lab.papers.revelio_tables import _plotted, draw_revelio, revelio_caveats
 from ficgan.lab.readers import Reader
@@ -51,9 +52,9 @@ def _text(shared_data: Path) -> str:
 @pytest.mark.parametrize(
     ("table", "first", "last"),
     [
-        (printed.REVELIO_FINE_TUNING, "Model\tPSNR", "TABLE 2"), (printed.REVELIO_LIGHT, "Methods\tPSNR", "GT\t"),
-        (printed.REVELIO_OPEN_WORLD, "Setting\tPSNR", "TABLE 5"),
-        (printed.REVELIO_DEFENCES, "Defense\tPSNR", "TABLE 6"), (printed.REVELIO_ADAPTIVE, "Attack\tPSNR", "TABLE 7"),
+        (printed.REVELIO.fine_tuning, "Model\tPSNR", "TABLE 2"), (printed.REVELIO.light, "Methods\tPSNR", "GT\t"),
+        (printed.REVELIO.open_world, "Setting\tPSNR", "TABLE 5"),
+        (printed.REVELIO.defences, "Defense\tPSNR", "TABLE 6"), (printed.REVELIO.adaptive, "Attack\tPSNR", "TABLE 7"),
     ],
 )
 def test_tables_are_the_papers(shared_data: Path, table: printed.Printed, first: str, last: str) -> None:  # fmt: skip
@@ -66,17 +67,17 @@ def test_table_4_is_the_papers(shared_data: Path) -> None:
     text = _text(shared_data)
     body = text[: text.index("TABLE 4: ")]
     body = body[body.rindex("Methods\tPSNR") :]
-    assert _numbers(body[: body.index("GT\t")]) == [_of(row) for row in printed.REVELIO_HEAVY.rows]
+    assert _numbers(body[: body.index("GT\t")]) == [_of(row) for row in printed.REVELIO.heavy.rows]
 
 
 def test_table_1_and_the_text_are_the_papers(shared_data: Path) -> None:
     text = _text(shared_data)
     body = text[text.index("Kernel Size\tK = 37") : text.index("TABLE 1")]
-    assert _numbers(body) == [_of(row) for row in printed.REVELIO_IRA.rows]
-    told = printed.REVELIO_DETECTION
+    assert _numbers(body) == [_of(row) for row in printed.REVELIO.ira.rows]
+    told = printed.REVELIO.detection
     assert f"$d = {told['threshold']}$" in text
     assert f"a TPR of {told['TPR']}, an FPR of {told['FPR']}, and an overall detection accuracy of 90%" in text
-    assert f"The mean absolute error (MAE) is only {printed.REVELIO_KERNEL_ERROR}" in text
+    assert f"The mean absolute error (MAE) is only {printed.REVELIO.kernel_error}" in text
     assert "mismatches within the mean absolute error (MAE) of 6" in text
 
 
@@ -248,7 +249,7 @@ def test_parts_fill_their_tables_and_others_are_marked_as_not_run(run: RevelioRu
     first = {row["method"]: row for row in _rows(run, "Table 1")}
     beside = {"Clear", "Constant grey", "Mean face", "Chance", "Block permutation, undone"}
     beside |= {"Kernel estimated, not told"}
-    assert set(first) == {"bicubic", *beside, *(row["method"] for row in printed.REVELIO_IRA.rows)}
+    assert set(first) == {"bicubic", *beside, *(row["method"] for row in printed.REVELIO.ira.rows)}
     assert first["Revelio"]["heavy: paper"] == "0.959 [0.899, 0.984]"
     assert "majority of 2 guesses" in first["Revelio"]["heavy: here"]
     assert first["PULSE"]["light: here"] == "not run: no attacker called PULSE was given"
@@ -270,10 +271,12 @@ def test_parts_fill_their_tables_and_others_are_marked_as_not_run(run: RevelioRu
     third = {row["method"]: row for row in _rows(run, "Table 3")}
     assert first["Fantômas"]["training"] == third["Fantômas"]["training"] == "1 epochs"
     assert first["Blurred"]["training"] == third["Blurred"]["training"] == "–"
-    opponent = SimpleNamespace(fitted=SimpleNamespace(epochs=9, record={"epochs": 3, "ended": "2 minutes were over"}))
-    assert Attack(opponent).training == "3 epochs of 9: 2 minutes were over"  # type: ignore[arg-type]
+    record = {"epochs": 3, "ended": "2 minutes were over"}
+    stopped: Any = SimpleNamespace(fitted=SimpleNamespace(epochs=9, record=record))
+    assert Opponent.training.fget(stopped) == "3 epochs of 9: 2 minutes were over"  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_plots_and_strips_are_drawn(run: RevelioRun, tmp_path: Path) -> None:
     names = {path.name for path in draw_revelio(run.experiment, run.outcomes, tmp_path)}
     assert {"figure-7.svg", "figure-7.png", "figure-15.svg", "heavy.png", "light.png", "READ-FIRST.txt"} <= names
@@ -284,7 +287,7 @@ def test_plots_and_strips_are_drawn(run: RevelioRun, tmp_path: Path) -> None:
 def test_retrieval_is_that_of_a_slow_loop(run: RevelioRun) -> None:
     lab = run.experiment
     how, rows = lab.blur("heavy"), lab.world.closed
-    guesses = lab.restorer(how).guess(lab.seen(how, rows), rows)
+    guesses = lab.restorer(how).restored(lab.seen(how, rows), rows)
     reference = lab.clear(lab.world.reference).images.reshape(-1, 4, 8, 4, 8, 3).mean((2, 4))
     hits, lowest = 0, []
     for image, person in zip(guesses.images, lab.bench.people[rows], strict=True):
@@ -407,7 +410,7 @@ def test_the_kernel_estimator_is_told_of(people: Path, tmp_path: Path, monkeypat
     assert draw_revelio(run.experiment, run.outcomes, tmp_path)[0].name == "figure-13.png"
     assert facts["chosen rightly"] == {"light": 1.0, "heavy": 0.0}
     lab = run.experiment
-    guesses = lab.restorer(lab.blur("light")).guess(lab.seen(lab.blur("heavy"), lab.world.closed), lab.world.closed)
+    guesses = lab.restorer(lab.blur("light")).restored(lab.seen(lab.blur("heavy"), lab.world.closed), lab.world.closed)
     clear = lab.bench.prepared.faces.take(lab.world.closed).images
     error = ((guesses.images.astype(float) - clear) ** 2).mean((1, 2, 3))
     heavy = run.outcomes["kernel"].trials[1]
@@ -435,7 +438,7 @@ def test_thresholds_are_chosen_on_other_people(people: Path, tmp_path: Path, mon
 def test_the_papers_attacker_learns_as_long_as_the_papers() -> None:
     for name in ("revelio256", "revelio256-palette"):
         text = configs.read(name, "attack")
-        assert yaml.safe_load(text)["attacker"]["epochs"] == printed.REVELIO_EPOCHS
+        assert yaml.safe_load(text)["attacker"]["epochs"] == printed.REVELIO.epochs
         assert "Zhang" not in text
 
 

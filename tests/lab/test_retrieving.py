@@ -221,6 +221,7 @@ def test_probes_are_spread_over_people(people: Path, tmp_path: Path) -> None:
         assert np.isin(rows, bench.split.probe).all() and np.array_equal(rows, spread(bench))
 
 
+@pytest.mark.slow
 def test_the_report_shows_what_came_back_and_who_was_named(people: Path, tmp_path: Path) -> None:
     results = matrix.run_matrix(
         config(people, retrieval_probes=20, reversal_metrics=True).model_copy(

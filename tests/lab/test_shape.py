@@ -82,6 +82,7 @@ def test_the_judge_is_asked_for_by_name() -> None:
         get_readers(["shape", "shape"])
 
 
+@pytest.mark.slow
 def test_every_scenario_takes_it() -> None:
     faces = people(20, 3, seed=2, side=64)
     prepared = Prepared(faces, (0, 0, 64, 64), np.arange(60), source={"name": "made"})
@@ -146,6 +147,7 @@ def test_who_learns_finds_what_the_nearest_does_not() -> None:
     assert quiet["nearest"].value > 0.7  # type: ignore[operator]
 
 
+@pytest.mark.slow
 def test_one_shape_for_everybody_and_shapes_that_say_nothing_are_at_chance() -> None:
     clear, who = world(80, 1)
     one = Shapes(np.repeat(clear.points[:1], len(who), 0), clear.readable)
@@ -256,6 +258,7 @@ def test_naive_is_a_loop_over_everybody() -> None:
         privacy.naive(bench(unknown(people())), {})
 
 
+@pytest.mark.slow
 def test_shapes_of_the_bars_learn_elsewhere_where_there_is_more() -> None:
     made, judge = bench(people(24, 2)), ShapeRecognizer(MadeMesh())
     rows_of = privacy.shape(made, made.faces)

@@ -172,9 +172,9 @@ def test_several_guesses_are_read_one_by_one(bench: Bench) -> None:
     how = Treatment.of("pixelation:size=8")
     seen = treated(bench, how, rows)
     attack = attack_on(bench, "ridge", how, bench.split.attacker)
-    codes = attack.codes(seen, rows, 3)["coarse"]
+    codes = attack.reads(seen, rows, bench.split.gallery, 3)["coarse"].candidates
     assert codes.shape == (len(rows), 3, 192)
-    np.testing.assert_array_equal(codes[:, 2], bench.readers[0].embed(attack.guess(seen, rows)))
+    np.testing.assert_array_equal(codes[:, 2], bench.readers[0].embed(attack.restored(seen, rows)))
 
 
 # Treatments

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,44 +50,36 @@ def equivalent_kernel(blur: GaussianBlur, widths: Sequence[int] = tuple(range(1,
     return min(widths, key=lambda width: abs(spread(width, sigma_of(width)) - wanted))
 
 
-@lru_cache(maxsize=8)
-def cosines(size: int) -> Float:
-    """The cosine transform of the first kind as a matrix [S,S]: applied twice it is 2(S − 1) times the identity.
-
-    Its basis continues over the edges as OpenCV's default border, so a symmetric blur is a product in its domain.
-    """
-    angles = np.pi * np.outer(np.arange(size), np.arange(size)) / (size - 1)
-    matrix = (np.cos(angles) * weights(size)).astype(np.float32)
-    matrix.setflags(write=False)
-    return matrix
-
-
-def weights(size: int) -> NDArray[np.float64]:
-    """How often a pixel or frequency occurs in one period of the reflected signal: [S], 1 at the ends, else 2."""
-    found = np.full(size, 2.0)
-    found[[0, -1]] = 1.0
-    return found
-
-
 def areas(size: int) -> NDArray[np.float64]:
-    """The same for both axes: [S,S]."""
-    return np.outer(weights(size), weights(size))
+    """How often a pixel or frequency occurs in one period of the reflected picture: [S,S], less at the edges."""
+    weights = np.full(size, 2.0)
+    weights[[0, -1]] = 1.0
+    return np.outer(weights, weights)
 
 
 def spectrum(planes: Float) -> Float:
-    """[…,S,S] pixels → as many coefficients, the constant one first."""
-    matrix = cosines(planes.shape[-1])
-    return np.matmul(np.matmul(matrix, planes), matrix.T)
+    """The cosine transform of the first kind, […,S,S] → as many coefficients, the constant one first.
+
+    Its basis continues over the edges as OpenCV's default border, so a symmetric blur is a product in its domain.
+    """
+    from scipy import fft
+
+    return fft.dctn(planes, type=1, axes=(-2, -1))
+
+
+def multiplied(planes: Float, gain: NDArray[np.floating]) -> Float:
+    """Planes […,S,S] whose spectrum is multiplied by a gain per frequency [S,S]."""
+    from scipy import fft
+
+    return fft.idctn(spectrum(planes) * gain.astype(np.float32), type=1, axes=(-2, -1))
 
 
 def filtered(images: Images, gain: NDArray[np.floating]) -> Float:
     """Images [N,S,S,3] filtered by a gain per frequency [S,S]: [N,S,S,3] grey levels, not clipped."""
-    size = images.shape[1]
-    scaled = (gain / (4 * (size - 1) ** 2)).astype(np.float32)
     out = np.empty(images.shape, np.float32)
     for start in range(0, len(images), 64):
-        planes = np.moveaxis(images[start : start + 64], 3, 1).astype(np.float32)
-        out[start : start + 64] = np.moveaxis(spectrum(spectrum(planes) * scaled), 1, 3)
+        part = slice(start, start + 64)
+        out[part] = np.moveaxis(multiplied(np.moveaxis(images[part], 3, 1).astype(np.float32), gain), 1, 3)
     return out
 
 
@@ -107,8 +98,10 @@ def blur_gain(width: int, size: int, sigma: float = 0.0) -> NDArray[np.float64]:
 
 def blur_matrix(width: int, size: int) -> Float:
     """The blur as a matrix [S,S] that acts on columns of pixels."""
-    matrix = cosines(size).astype(np.float64)
-    return ((matrix * blur_transfer(width, size)) @ matrix / (2 * (size - 1))).astype(np.float32)
+    from scipy import fft
+
+    spectra = fft.dct(np.eye(size), type=1, axis=0) * blur_transfer(width, size)[:, None]
+    return fft.idct(spectra, type=1, axis=0).astype(np.float32)
 
 
 def laplacian(size: int) -> NDArray[np.float64]:

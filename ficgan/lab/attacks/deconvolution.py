@@ -23,7 +23,7 @@ from ficgan.lab.attacks.base import (
     luminance,
     mean_ssim,
 )  # fmt: skip
-from ficgan.lab.attacks.blurs import areas, blur_gain, blur_matrix, filtered, laplacian, spectrum
+from ficgan.lab.attacks.blurs import areas, blur_gain, blur_matrix, filtered, laplacian, multiplied, spectrum
 from ficgan.registry import param
 
 Matrix = NDArray[np.float64]
@@ -80,9 +80,7 @@ class Wiener(Reverser):
         return nearest_grey(filtered(faces.images, self.gain(faces.images.shape[1])))
 
     def _restored(self, planes: Float) -> Float:
-        size = planes.shape[1]
-        gain = (self.gain(size) / (4 * (size - 1) ** 2)).astype(np.float32)
-        return np.clip(spectrum(spectrum(planes) * gain), 0, 255)
+        return np.clip(multiplied(planes, self.gain(planes.shape[1])), 0, 255)
 
 
 def _spectra(pairs: Pairs) -> tuple[Matrix, Matrix]:
@@ -329,6 +327,7 @@ def _sharper(edges: Float, observed: Float, kernel: Float) -> Float:
 
 def _improved_kernel(edges: Float, observed: Float, kernel: Float) -> Float:
     from scipy import fft
+    from scipy.signal import fftconvolve
     from scipy.sparse.linalg import LinearOperator, cg
 
     width, size = len(kernel), edges.shape[-1]
@@ -337,18 +336,13 @@ def _improved_kernel(edges: Float, observed: Float, kernel: Float) -> Float:
     correlation = np.sum(np.conj(spectra) * fft.rfft2(observed), axis=0)
     reach = np.arange(-(width // 2), width // 2 + 1) % size
     target = fft.irfft2(correlation, s=(size, size))[np.ix_(reach, reach)]
-    # Between places of the kernel only lags up to its width occur: a transform of twice its width holds them all.
-    short = fft.next_fast_len(2 * width - 1, real=True)
-    lags = np.arange(1 - width, width)
-    wrapped = np.zeros((short, short), np.float32)
-    wrapped[np.ix_(lags % short, lags % short)] = fft.irfft2(power, s=(size, size))[np.ix_(lags % size, lags % size)]
-    gain = fft.rfft2(wrapped)
+    lags = np.arange(1 - width, width) % size  # between two places of the kernel
+    near = fft.irfft2(power, s=(size, size))[np.ix_(lags, lags)]
     weight = (_KERNEL / (2 * _DATA)) / np.maximum(kernel, 1e-4)
 
     def normal(k: NDArray[Any]) -> NDArray[Any]:
         k = k.reshape(width, width)
-        near = fft.irfft2(gain * fft.rfft2(k, s=(short, short)), s=(short, short))[:width, :width]
-        return (near + weight * k).ravel()
+        return (fftconvolve(near, k, mode="valid") + weight * k).ravel()
 
     operator = LinearOperator((width**2, width**2), matvec=normal, dtype=np.float32)
     found, _ = cg(operator, target.ravel(), kernel.ravel(), rtol=0, atol=1e-6, maxiter=20)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -326,8 +326,7 @@ class DiffusionLearner(Learner):
         return F.mse_loss(answer.float(), target(self.predicts, clear, noise, root))
 
 
-@dataclass(frozen=True)
-class Posterior:
+class Posterior(NamedTuple):
     """q(y_s | y_0, y_t) = N(clear·y_0 + noisy·y_t, variance·I)."""
 
     clear: float
@@ -348,8 +347,7 @@ def posterior(gamma: float, before: float) -> Posterior:
     )
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """y_s = clear·ŷ_0 + noisy·y_t + fresh·z at a noise level, √γ_t."""
 
     gamma: float
@@ -386,10 +384,9 @@ class Sampler:
 
     def _step(self, gamma: float, before: float) -> Step:
         q = posterior(gamma, before)
-        if self.kind == "ancestral-beta":
-            return Step(gamma, q.clear, q.noisy, (1 - gamma / before) ** 0.5 if before < 1 else 0.0)
-        if self.kind == "ancestral":
-            return Step(gamma, q.clear, q.noisy, q.variance**0.5)
+        if self.kind != "ddim":
+            fresh = q.variance if self.kind == "ancestral" else (1 - gamma / before) * (before < 1)
+            return Step(gamma, q.clear, q.noisy, fresh**0.5)
         variance = self.eta**2 * q.variance
         # ε̂ = (y_t − √γ_t·ŷ_0) / √(1−γ_t), put into √γ_s·ŷ_0 + √(1−γ_s−σ²)·ε̂ + σ·z
         noisy = (max(1 - before - variance, 0.0) / (1 - gamma)) ** 0.5

@@ -35,6 +35,8 @@ class Learned(Reverser):
 
     deterministic: ClassVar[bool] = True
     """Whether an input has one guess; then several candidates are that one repeated."""
+    multiple: ClassVar[int] = 1
+    """What `size` must be divisible by."""
 
     size: int = param(
         64, "side at which the network works, pixels; faces are resized to it and back", low=16, high=1024
@@ -55,6 +57,8 @@ class Learned(Reverser):
         super().__post_init__()
         if self.lr <= 0:  # the bound of a parameter would be allowed itself
             raise UsageError(f"{self.name}: lr is {self.lr:g}, at which nothing is learnt; give a rate above 0")
+        if self.size % self.multiple:
+            raise UsageError(f"{self.name}: size is {self.size}; give a multiple of {self.multiple}")
 
     def network(self) -> nn.Module:
         """Untrained; a function of the parameters alone, so that a weights file can be read back."""
@@ -148,6 +152,7 @@ class AutoEncoder(Learned):
     """
 
     name: ClassVar[str] = "autoencoder"
+    multiple: ClassVar[int] = 4
     traits: ClassVar[ReverserTraits] = ReverserTraits(
         title="Auto-encoder (Fantômas)", source="Fantômas, §5", knowledge=frozenset({"pairs"})
     )
@@ -156,11 +161,6 @@ class AutoEncoder(Learned):
     linear: str = param("full", "the linear layer", choices=("full", "factorised", "none"))
     rank: int = param(1024, "width of the factorised layer's bottleneck", low=1)
     plateau: int = param(5, "epochs in a row without a better loss that are borne; at one more, rate × 0.75", low=0)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.size % 4:
-            raise UsageError(f"{self.name}: size is {self.size}; give a multiple of 4")
 
     def network(self) -> nn.Module:
         from ficgan.lab.attacks.networks import AutoEncoderNetwork
@@ -179,6 +179,7 @@ class ThesisAutoEncoder(Learned):
     """Three convolutions down to 8 channels, three transposed ones up (point-cloud thesis, §4.3.5)."""
 
     name: ClassVar[str] = "thesis-autoencoder"
+    multiple: ClassVar[int] = 8
     traits: ClassVar[ReverserTraits] = ReverserTraits(
         title="Auto-encoder (point-cloud thesis)", source="point-cloud thesis, §4.3.5", knowledge=frozenset({"pairs"})
     )
@@ -190,11 +191,6 @@ class ThesisAutoEncoder(Learned):
     batch: int = param(8, "pairs in a step", low=1)
     lr: float = param(1e-3, "learning rate", low=0)
     width: int = param(32, "channels of the first layer; the second has half of them", low=8)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.size % 8:
-            raise UsageError(f"{self.name}: size is {self.size}; give a multiple of 8")
 
     def network(self) -> nn.Module:
         from ficgan.lab.attacks.networks import ThesisAutoEncoderNetwork

@@ -171,14 +171,6 @@ class PatchGAN(nn.Module):
         return logits
 
 
-def receptive_field(halvings: int) -> int:
-    """Side of the patch that one logit sees, pixels: 16, 34, 70 for 1, 2, 3."""
-    side = 7  # of two convolutions of four taps
-    for _ in range(halvings):
-        side = 2 * side + 2
-    return side
-
-
 def halvings_for(size: int) -> int:
     """As many as leave more than one patch in an image: 3 from 128 pixels (70×70), 2 from 64, else 1."""
     return 3 if size >= 128 else 2 if size >= 64 else 1

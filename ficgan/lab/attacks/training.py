@@ -7,6 +7,7 @@ import hashlib
 import math
 import time
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,6 +25,7 @@ from ficgan.interrupts import stop_asked
 from ficgan.lab.attacks.base import Pairs, Progress
 from ficgan.lab.attacks.learned import check_pairs, held_out, load_attacker, resized, to_tensor
 from ficgan.models import load_tensors, save_tensors
+from ficgan.training.state import below, packed, unpack
 
 if TYPE_CHECKING:
     from ficgan.lab.attacks.learned import Learned
@@ -35,6 +37,7 @@ WEIGHTS = "attacker.safetensors"
 """Files of a workspace: a training under way, and what it came to."""
 _KIND = "attacker training state"
 Rows = NDArray[np.int64]
+REPORT_EVERY = 0.5  # Seconds between two reports of a training
 _SAVE_EVERY = 60.0
 _SAVE_SHARE = 20
 """Seconds between two states, and how many times as long as one takes to be written at least."""
@@ -128,6 +131,17 @@ def digest_of(attacker: Learned, pairs: Pairs) -> str:
     return state.hexdigest()[:32]
 
 
+@dataclass
+class Counters:
+    """How far a training has come: steps, seconds, the least loss on the people held out and its epoch, the rate."""
+
+    step: int = 0
+    seconds: float = 0.0
+    best: float | None = None
+    best_epoch: int = 0
+    factor: float = 1.0
+
+
 class _Run:
     def __init__(
         self, attacker: Learned, learner: Learner, pairs: Pairs, plan: str, device: torch.device, folder: Path | None
@@ -139,9 +153,7 @@ class _Run:
         self.batch = min(attacker.batch, len(self.rows))
         self.steps = len(self.rows) // self.batch
         """Of an epoch; what is left over comes in the next one, whose order is another."""
-        self.step = 0
-        self.seconds = 0.0
-        self.best, self.best_epoch, self.factor = math.inf, 0, 1.0
+        self.at = Counters()
         self.kept: dict[str, Tensor] | None = None
         self.ended = ""
         self.order: tuple[int, Rows] = -1, self.rows
@@ -152,11 +164,11 @@ class _Run:
 
     @property
     def epoch(self) -> int:
-        return self.step // self.steps
+        return self.at.step // self.steps
 
     @property
     def images(self) -> int:
-        return self.step * self.batch
+        return self.at.step * self.batch
 
     def go(self, progress: Progress | None) -> None:
         total = self.attacker.epochs * self.steps
@@ -166,14 +178,14 @@ class _Run:
             self._resume(self.folder)
             self.reporter = Reporter(self.folder, total * self.batch, self.images, progress="none")
         saved = time.monotonic()
-        began, took = saved - self.seconds, 0.0
+        began, took, reported = saved - self.at.seconds, 0.0, -math.inf
         try:
             with stop_asked() as asked:
-                while not self.ended and self.step < total:
+                while not self.ended and self.at.step < total:
                     self._one_step()
-                    self.seconds = time.monotonic() - began
-                    over = 0 < self.attacker.minutes * 60 <= self.seconds
-                    if self.step % self.steps == 0 or over:
+                    self.at.seconds = time.monotonic() - began
+                    over = 0 < self.attacker.minutes * 60 <= self.at.seconds
+                    if self.at.step % self.steps == 0 or over:
                         self._close_epoch(over=over)
                     if asked.is_set():
                         raise KeyboardInterrupt
@@ -182,9 +194,10 @@ class _Run:
                         self._save()
                         saved = time.monotonic()
                         took = saved - start
-                    if progress:
+                    if progress and (self.at.step == total or start - reported >= REPORT_EVERY):
+                        reported = start
                         epoch = min(self.epoch + 1, self.attacker.epochs)
-                        progress(self.step, total, f"training {self.attacker.name}, epoch {epoch}")
+                        progress(self.at.step, total, f"training {self.attacker.name}, epoch {epoch}")
         except KeyboardInterrupt:
             if self.whole:
                 self._save()
@@ -196,12 +209,12 @@ class _Run:
     def _one_step(self) -> None:
         if self.order[0] != self.epoch:
             self.order = self.epoch, np.random.default_rng([self.attacker.seed, self.epoch]).permutation(self.rows)
-        place = self.step % self.steps
+        place = self.at.step % self.steps
         rows = self.order[1][place * self.batch : (place + 1) * self.batch]
-        torch.manual_seed(self.attacker.seed + _RESERVED * (self.step + 1))
+        torch.manual_seed(self.attacker.seed + _RESERVED * (self.at.step + 1))
         self.whole = False  # a second Ctrl-C may come within it, and half a step is not worth keeping
         losses = self.learner.step(self._batch(self.seen, rows), self._batch(self.clear, rows), self.images)
-        self.step += 1
+        self.at.step += 1
         self.whole = True
         for name, value in losses.items():
             self.sums[name] = self.sums[name] + value if name in self.sums else value
@@ -218,21 +231,21 @@ class _Run:
         self.sums, self.summed = {}, 0
         if len(self.held):
             numbers["held_out"] = value = self._watch()
-            if value < self.best:
-                self.best, self.best_epoch = value, self.epoch
+            if self.at.best is None or value < self.at.best:
+                self.at.best, self.at.best_epoch = value, self.epoch
                 self.kept = {key: tensor.detach().clone() for key, tensor in self.learner.result.state_dict().items()}
         else:
-            self.best_epoch = self.epoch
-        stale = self.epoch - self.best_epoch
-        self.factor = self.learner.after_epoch(self.factor, self.epoch / self.attacker.epochs, stale)
-        self.learner.set_rate(self.factor)
-        numbers["lr_factor"] = self.factor
+            self.at.best_epoch = self.epoch
+        stale = self.epoch - self.at.best_epoch
+        self.at.factor = self.learner.after_epoch(self.at.factor, self.epoch / self.attacker.epochs, stale)
+        self.learner.set_rate(self.at.factor)
+        numbers["lr_factor"] = self.at.factor
         if self.attacker.patience and stale >= self.attacker.patience:
             self.ended = f"no better loss for {stale} epochs"
         elif over:
             self.ended = f"{self.attacker.minutes:g} minutes were over"
         if self.reporter:
-            self.reporter.tick(self.images, 1000 * self.seconds / max(1, self.images), numbers, self.seconds)
+            self.reporter.tick(self.images, 1000 * self.at.seconds / max(1, self.images), numbers, self.at.seconds)
 
     def _check(self) -> None:
         weights = (weight.detach() for module in self.learner.modules.values() for weight in module.parameters())
@@ -261,18 +274,8 @@ class _Run:
         if self.folder is None:
             return
         self._check()
-        tensors: dict[str, Tensor] = {}
-        for name, module in self.learner.modules.items():
-            tensors |= {f"module.{name}.{key}": value for key, value in module.state_dict().items()}
-        for name, optimizer in self.learner.optimizers.items():
-            for index, slots in optimizer.state_dict()["state"].items():
-                tensors |= {f"optimizer.{name}.{index}.{slot}": torch.as_tensor(v) for slot, v in slots.items()}
-        tensors |= {f"kept.{key}": value for key, value in (self.kept or {}).items()}
-        counters = {
-            "step": self.step, "seconds": self.seconds, "best": None if math.isinf(self.best) else self.best,
-            "best_epoch": self.best_epoch, "factor": self.factor,
-        }  # fmt: skip
-        header = {"plan": self.plan, "counters": counters, "precision": self.learner.precision}
+        tensors = packed(*self._parts()) | {f"kept.{key}": value for key, value in (self.kept or {}).items()}
+        header = {"plan": self.plan, "counters": asdict(self.at), "precision": self.learner.precision}
         save_tensors(self.folder / STATE, tensors, header, kind=_KIND)
 
     def _resume(self, folder: Path) -> None:
@@ -283,25 +286,15 @@ class _Run:
         tensors, header = load_tensors(path, kind=_KIND)
         if header["plan"] != self.plan:
             raise FicganError(f"{path} is of a training on other pairs or with other settings; use another folder")
-        for name, module in self.learner.modules.items():
-            module.load_state_dict(_below(tensors, f"module.{name}"))
-        for name, optimizer in self.learner.optimizers.items():
-            slots: dict[int, dict[str, Tensor]] = {}
-            weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-            for key, value in _below(tensors, f"optimizer.{name}").items():
-                index, _, slot = key.partition(".")
-                like = weights[int(index)]
-                if value.shape == like.shape:  # in the layout of its weight, as fused optimisers take it
-                    value = torch.empty_like(like, memory_format=torch.preserve_format).copy_(value)
-                slots.setdefault(int(index), {})[slot] = value
-            optimizer.load_state_dict({"state": slots, "param_groups": optimizer.state_dict()["param_groups"]})
+        unpack(tensors, *self._parts())
         self.learner.precision = header.get("precision", self.learner.precision)
-        counters = header["counters"]
-        self.step, self.seconds, self.best_epoch = counters["step"], counters["seconds"], counters["best_epoch"]
-        self.best = math.inf if counters["best"] is None else counters["best"]
-        self.factor = counters["factor"]
-        self.learner.set_rate(self.factor)
-        self.kept = {key: value.to(self.device) for key, value in _below(tensors, "kept").items()} or None
+        self.at = Counters(**header["counters"])
+        self.learner.set_rate(self.at.factor)
+        self.kept = {key: value.to(self.device) for key, value in below(tensors, "kept").items()} or None
+
+    def _parts(self) -> tuple[dict[str, nn.Module], dict[str, Optimizer]]:
+        modules, optimizers = self.learner.modules.items(), self.learner.optimizers.items()
+        return {f"module.{k}": v for k, v in modules}, {f"optimizer.{k}": v for k, v in optimizers}
 
     def finish(self) -> Any:
         network = copy.deepcopy(self.learner.result)
@@ -313,8 +306,8 @@ class _Run:
                     tensor.copy_(tensor.half())
         record = {
             "plan": self.plan, "pairs": len(self.clear), "pairs_held": len(self.held), "epochs": self.epoch,
-            "images": self.images, "best_epoch": self.best_epoch, "seconds": round(self.seconds, 1),
-            "held_out_loss": None if math.isinf(self.best) else self.best, "ended": self.ended or "all epochs",
+            "images": self.images, "best_epoch": self.at.best_epoch, "seconds": round(self.at.seconds, 1),
+            "held_out_loss": self.at.best, "ended": self.ended or "all epochs",
             "device": self.device.type, "precision": self.learner.precision,
         }  # fmt: skip
         trained = self.attacker.with_network(network, record)
@@ -322,7 +315,3 @@ class _Run:
             trained.save(self.folder / WEIGHTS)
             (self.folder / STATE).unlink(missing_ok=True)
         return trained
-
-
-def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {key.removeprefix(prefix + "."): value for key, value in tensors.items() if key.startswith(prefix + ".")}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,11 @@ from ficgan.lab.matrix_config import MatrixConfig, SplitConfig, get_scenarios
 from ficgan.lab.metrics.intervals import Bootstrap, Sample
 from ficgan.lab.metrics.privacy import hits, rank
 from ficgan.lab.metrics.scores import Scores
-from ficgan.lab.readers import Embeddings, Reader
+from ficgan.lab.readers import Reader
 from ficgan.lab.results import Figure, Trial
 from ficgan.lab.reversal import fidelity_figures, identity_distance
 from ficgan.lab.sets import open_set
-from ficgan.lab.stored import Progress, fingerprint
+from ficgan.lab.stored import Progress, fingerprint, write_file
 from ficgan.registry import parse_spec
 
 Row = dict[str, Any]
@@ -34,7 +35,6 @@ LEAST_BACKGROUND = 12
 """People whose faces k-same with the usual k = 10 needs, and two who may drop out because no face is found."""
 TESTED = 0.25  # Share of the people that are tested where there are too few for the whole protocol
 NOT_ANGULAR = "the judge was not trained by angles"  # Note of an IDD that cannot be compared with ArcFace's
-TOGETHER = 8  # Faces whose guesses are held at once
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
 """Distinct for the colour-blind, too (Okabe and Ito 2008)."""
 
@@ -132,53 +132,9 @@ def treated(bench: Bench, how: Treatment, rows: Rows) -> Faces:
     return bench.prepared.faces.take(rows).with_images(images)
 
 
-@dataclass(frozen=True)
-class Attack:
-    """An attacker of a bench; it is trained when a guess is asked for that is not kept already."""
-
-    opponent: Opponent
-
-    @property
-    def label(self) -> str:
-        return self.opponent.title
-
-    @property
-    def mark(self) -> list[Any]:
-        learnt = self.opponent.lessons
-        return [fingerprint(self.opponent.reverser), None if learnt is None else learnt.digest]
-
-    @property
-    def training(self) -> str:
-        """How long it has been trained, and why that ended; "–" where no network is."""
-        made: Any = self.opponent.fitted
-        record = getattr(made, "record", None)
-        if not record or "epochs" not in record:
-            return "–"
-        ended = record.get("ended", "all epochs")
-        return f"{record['epochs']} epochs" + ("" if ended == "all epochs" else f" of {made.epochs}: {ended}")
-
-    def guess(self, seen: Faces, rows: Rows) -> Faces:
-        """Its one guess at each of the images at `rows` as they are `seen`."""
-        part = self.opponent.bench.part(rows, seen.images)
-        return part.with_regions(self.opponent.guess(part.regions()))
-
-    def codes(self, seen: Faces, rows: Rows, n: int) -> dict[str, Embeddings]:
-        """What readers read in n guesses at each image: reader → [N,n,D]; an attacker's only guess is read n times."""
-        bench = self.opponent.bench
-        found: dict[str, list[Embeddings]] = {reader.name: [] for reader in bench.readers}
-        for begin in range(0, len(rows), TOGETHER):
-            some = np.arange(begin, min(begin + TOGETHER, len(rows)))
-            part = bench.part(rows[some], seen.images[some])
-            several = self.opponent.candidates(part.regions(), n)
-            restored = [part.with_regions(several[:, index]) for index in range(n)]
-            for reader in bench.readers:
-                found[reader.name].append(np.stack([bench.embed(reader, one) for one in restored], axis=1))
-        return {name: np.concatenate(parts) for name, parts in found.items()}
-
-
 def attack_on(
     bench: Bench, spec: str, how: Treatment, rows: Rows, *, label: str = "", progress: Progress | None = None
-) -> Attack:
+) -> Opponent:
     """An attacker, NAME or NAME:PARAMETER=VALUE,…, to be trained on the images at `rows` in a treatment."""
     name, parameters = parse_spec(spec)
     reverser = REVERSERS.make(name, **parameters)
@@ -187,7 +143,7 @@ def attack_on(
         seen = bench.part(rows, treated(bench, how, rows).images)
         lessons = Lessons(Pairs(seen.regions(), bench.part(rows).regions()), bench.background)
     report = (lambda text: None) if progress is None else (lambda text: progress(0, 1, text))
-    return Attack(Opponent(label or spec, reverser, lessons, bench, report))
+    return Opponent(label or spec, reverser, lessons, bench, report)
 
 
 def transfer(
@@ -206,7 +162,7 @@ def transfer(
             if progress:
                 done, total = number * len(tested_on) + index, len(trained_on) * len(tested_on)
                 progress(done, total, f"{label} against {shown.label}")
-            guesses = attack.guess(treated(bench, shown, rows), rows)
+            guesses = attack.restored(treated(bench, shown, rows), rows)
             out += read_trials(bench, guesses, rows, method=shown.label, attacker=learnt.label, scenario=scenario)
     return out
 
@@ -215,22 +171,20 @@ def read_trials(
     bench: Bench, guesses: Faces, rows: Rows, *, method: str, attacker: str, scenario: str = "transfer"
 ) -> list[Trial]:
     """A trial for each judge of guesses at the images at `rows`, identified against the clear gallery."""
-    pixels = fidelity_figures(bench, rows, guesses)
-    return [
-        Trial(bench.name, method, scenario, reader.name, attacker, (*_identity(bench, guesses, rows, reader), *pixels))
-        for reader in bench.readers
-    ]
-
-
-def _identity(bench: Bench, guesses: Faces, rows: Rows, reader: Reader) -> tuple[Figure, ...]:
-    bootstrap = bench.bootstrap
-    gallery, people = bench.prepared.faces.take(bench.split.gallery), bench.people[rows]
-    seen, enrolled = (bench.embed(reader, faces) for faces in (guesses, gallery))
-    idd = distance(bench, reader, guesses, rows)
-    if not np.isin(people, known(gallery)).any():
-        return (Figure("IRA", None, unit="images", note="none of these people is enrolled"), idd)
-    scores = Scores.compare(seen, enrolled, people, known(gallery), metric=reader.metric)
-    return rank(scores, 1, bootstrap=bootstrap), identified(scores, "one guess, nearest image", bootstrap), idd
+    pixels, people = fidelity_figures(bench, rows, guesses), bench.people[rows]
+    gallery = bench.prepared.faces.take(bench.split.gallery)
+    out = []
+    for reader in bench.readers:
+        if np.isin(people, known(gallery)).any():
+            seen, enrolled = (bench.embed(reader, faces) for faces in (guesses, gallery))
+            scores = Scores.compare(seen, enrolled, people, known(gallery), metric=reader.metric)
+            identity = [rank(scores, 1, bootstrap=bench.bootstrap)]
+            identity.append(identified(scores, "one guess, nearest image", bench.bootstrap))
+        else:
+            identity = [Figure("IRA", None, unit="images", note="none of these people is enrolled")]
+        figures = (*identity, distance(bench, reader, guesses, rows), *pixels)
+        out.append(Trial(bench.name, method, scenario, reader.name, attacker, figures))
+    return out
 
 
 def distance(bench: Bench, reader: Reader, guesses: Faces, rows: Rows) -> Figure:
@@ -243,3 +197,26 @@ def distance(bench: Bench, reader: Reader, guesses: Faces, rows: Rows) -> Figure
 def identified(scores: Scores, note: str, bootstrap: Bootstrap) -> Figure:
     """IRA: the share of images whose nearest person is the right one (Revelio, section 5.2); its interval by people."""
     return Sample(scores.people, bootstrap).share("IRA", hits(scores, 1), note)
+
+
+def kept_json(path: Path | None, make: Callable[[], tuple[Any, bool]]) -> Any:
+    """What a JSON file holds; else what `make` gives, written where its second value says that it may be kept."""
+    try:
+        return json.loads("" if path is None else path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        tree, keep = make()
+    text = json.dumps(tree, allow_nan=False)
+    if keep and path is not None:
+        write_file(path, text)
+    return json.loads(text)
+
+
+def shade(axes: Any, points: Mapping[int, Figure], style: str, label: str, colour: str) -> None:
+    """A line of figures, and their intervals behind it where all have one."""
+    if not points:
+        return
+    at = sorted(points)
+    axes.plot(at, [points[x].value for x in at], style, color=colour, label=label, markersize=4)
+    low, high = [points[x].low for x in at], [points[x].high for x in at]
+    if None not in (*low, *high):
+        axes.fill_between(at, low, high, color=colour, alpha=0.13, linewidth=0)

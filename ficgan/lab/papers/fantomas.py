@@ -13,9 +13,8 @@ from ficgan.errors import UsageError
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.bench import open_bench
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, SetConfig
-from ficgan.lab.papers import published
 from ficgan.lab.papers.bench import COLOURS, Row, Treatment, transfer, with_data
-from ficgan.lab.papers.published import FANTOMAS_CLAIMS, FANTOMAS_REVERSIBLE, FANTOMAS_SPLIT
+from ficgan.lab.papers.published import FANTOMAS, FANTOMAS_CLAIMS, table, text
 from ficgan.lab.report.page import save_plot
 from ficgan.lab.report.tables import controls, figure, spelled
 from ficgan.lab.results import Figure, Results, Trial
@@ -41,13 +40,6 @@ LEARNT = {
     "Pixelation 16": "pixelation:variant=as_released,size=16",
 }
 """Section 7.2, E4; all of these mean the same in crops of any size."""
-RULE = (
-    "A method counts as reversible where, for one judge, the lower end of the 95 % interval of rank-1 on the best "
-    "reversed probes lies above the upper end of that on anonymised probes; it is decided only where clear probes are "
-    "recognised, constant ones are at chance and block permutation, the positive control, is itself reversible by this "
-    "rule. The best of several attackers is taken without correction; intervals that do not overlap are stricter than "
-    "a test at 5 %, which covers a handful. “No” means: not by these attackers."
-)
 GENERAL, SPECIALISED = "reversed-general", "reversed-specialised"
 REVERSED = (GENERAL, SPECIALISED)
 _MODEL, _CONV, _PIX2PIX = "autoencoder", "autoencoder:linear=none", "pix2pix"
@@ -127,7 +119,7 @@ def fantomas_transfer(config: MatrixConfig, out: Path, progress: Progress | None
     """E4.1: general attackers trained eight times and tried on Gaussian Blur 29 (Fantômas, Figures 12, 17)."""
     bench = open_bench(config, config.sets[0], out)
     met = [Treatment.of(LEARNT[MET], MET)]
-    learnt = [Treatment.of(text, label) for label, text in LEARNT.items()]
+    learnt = [Treatment.of(spec, label) for label, spec in LEARNT.items()]
     trials: list[Trial] = []
     for spec in config.general:
         if "pairs" in REVERSERS[parse_spec(spec)[0]].traits.knowledge:
@@ -143,7 +135,7 @@ class Verdict:
         best, attacker: the strongest reversal that knows no background set, and whose it is.
         gain: reversibility of that attack, (best − naive) / clear, its interval of the same people in all three.
         known: of the subtraction of a known background set.
-        reversible, reversible_known: of `best` and `known` by `RULE`; None where it is undecided, and `why`.
+        reversible, reversible_known: of `best` and `known` by the rule above the tables; None: undecided, `why`.
     """
 
     set: str
@@ -232,81 +224,56 @@ def fantomas_tables(results: Results) -> list[dict[str, Any]]:
             "attacker": one.attacker, "reversibility, paired": spelled(one.gain),
             "reversible?": _yes(one.reversible, f"undecided: {one.why}"),
             "background known": spelled(one.known), "reversible then?": _yes(one.reversible_known, "–"),
-            "paper": ("reversible" if one.method in FANTOMAS_REVERSIBLE else "not reversible")
+            "paper": ("reversible" if one.method in FANTOMAS.reversible else "not reversible")
             if one.method in FANTOMAS_CLAIMS else "–",
             "paper says": FANTOMAS_CLAIMS.get(one.method, ""),
         }
         for one in found
     ]  # fmt: skip
-    claims = {
-        "title": "Reversible? (Fantômas, Figures 7 and 14)",
-        "note": f"rank-1, mean over people, with 95 % intervals. {RULE} “Reversibility, paired” is (best − naive) / "
-        "clear over the same people: where its whole interval is above 0 there is a gain, though the stricter rule may "
-        "say no. The paper prints no accuracy by method; its plots are not read off here. Its own reversers (an "
-        "auto-encoder and Pix2Pix) were trained on 4,500 people.",
-        "rows": rows,
-    }
-    parameters = {
-        "title": "Parameters (Fantômas, Table 3)",
-        "note": f"At another size than {FANTOMAS_SPLIT['size']} px, parameters in pixels are scaled with it. The "
-        "paper's DP Snow replaces, and the program keeps, the share δ.",
-        "rows": [
-            {"method": label, "here": _listed(facts["settings"]),
-             "paper": _listed(published.FANTOMAS_PARAMETERS.get(label, {})) or "–"}
-            for label, facts in results.methods.items()
-        ],
-    }  # fmt: skip
-    return [claims, _counts(found), parameters]
+    parameters = [
+        {"method": label, "here": _listed(facts["settings"]),
+         "paper": _listed(FANTOMAS.parameters.get(label, {})) or "–"}
+        for label, facts in results.methods.items()
+    ]  # fmt: skip
+    return [
+        table(FANTOMAS, "claims", rows), table(FANTOMAS, "counts", _counts(found)),
+        table(FANTOMAS, "parameters", parameters),
+    ]  # fmt: skip
 
 
 def _listed(parameters: dict[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in parameters.items())
 
 
-def _counts(found: Sequence[Verdict]) -> Row:
+def _counts(found: Sequence[Verdict]) -> list[Row]:
     decided: dict[str, bool] = {}
     for one in found:
         if one.method in FANTOMAS_CLAIMS and one.reversible is not None:
             decided[one.method] = decided.get(one.method, False) or one.reversible
-    agree = sum((label in FANTOMAS_REVERSIBLE) == value for label, value in decided.items())
-    both = published.FANTOMAS_BY_ENROLMENT
-    return {
-        "title": "How many are reversible (Fantômas, abstract and section 11)",
-        "note": "A method counts once, by any judge. The paper also states, of its own reversed images and all fifteen "
-        f"methods, {100 * both['clear']:.1f} % with clear and {100 * both['anonymised']:.1f} % with anonymised images "
-        "enrolled (4.3).",
-        "rows": [
-            {"": "paper", "decided": len(FANTOMAS_CLAIMS), "reversible": len(FANTOMAS_REVERSIBLE),
-             "agrees with the paper": "–"},
-            {"": "here", "decided": len(decided), "reversible": sum(decided.values()),
-             "agrees with the paper": f"{agree} of {len(decided)}"},
-        ],
-    }  # fmt: skip
+    agree = sum((label in FANTOMAS.reversible) == value for label, value in decided.items())
+    return [
+        {"": "paper", "decided": len(FANTOMAS_CLAIMS), "reversible": len(FANTOMAS.reversible),
+         "agrees with the paper": "–"},
+        {"": "here", "decided": len(decided), "reversible": sum(decided.values()),
+         "agrees with the paper": f"{agree} of {len(decided)}"},
+    ]  # fmt: skip
 
 
 def fantomas_caveats(results: Results) -> list[str]:
     """What must be read with these tables, besides the results' own caveats."""
-    out = []
+    said: list[tuple[str, dict[str, Any]]] = []
     if missing := [label for label in FANTOMAS_CLAIMS if label not in results.methods]:
-        out.append(f"{len(missing)} of the fifteen methods were not run: {', '.join(missing)}.")
+        said.append(("missing", {"count": len(missing), "names": ", ".join(missing)}))
     for name, facts in results.sets.items():
-        parts = facts["split"]["parts"]
-        asked = [FANTOMAS_SPLIT[part] for part in ("background", "attacker", "test")]
-        here = [parts[part]["people"] for part in ("background", "attacker", "probe")]
-        if here != asked or facts["size"] != FANTOMAS_SPLIT["size"]:
-            out.append(
-                f"{name}: background, attacker and test have {here[0]}, {here[1]} and {here[2]} people at "
-                f"{facts['size']} px; the paper has {asked[0]}, {asked[1]} and {asked[2]} at "
-                f"{FANTOMAS_SPLIT['size']} px. An attacker with fewer faces to learn from is weaker."
-            )
+        here = [facts["split"]["parts"][part]["people"] for part in ("background", "attacker", "probe")]
+        asked = [FANTOMAS.split[part] for part in ("background", "attacker", "test")]
+        if here != asked or facts["size"] != FANTOMAS.split["size"]:
+            said.append(("split", {"name": name, "here": here, "px": facts["size"]}))
     if any(facts["name"] == "k-rtio" for facts in results.methods.values()):
-        out.append("k-RTIO lays the background's faces over a face here; the paper takes a set of overlay images.")
+        said.append(("overlays", {}))
     judges = sorted({trial.recogniser for trial in results.trials if trial.recogniser})
-    out.append(
-        "Crops are aligned to five points here; the paper cuts the smallest upright square around the face. Judges are "
-        f"{', '.join(judges)}; the paper takes the mean of Facenet, VGG-Face2 and ArcFace."
-    )
-    return out
+    said.append(("judges", {"judges": ", ".join(judges)}))
+    return [text(FANTOMAS, FANTOMAS.caveats[key], **values) for key, values in said]
 
 
 def attacker_tables(results: Results, found: Sequence[Verdict]) -> list[dict[str, Any]]:
@@ -345,31 +312,10 @@ def attacker_tables(results: Results, found: Sequence[Verdict]) -> list[dict[str
         for one in found
     ]  # fmt: skip
     return [
-        {
-            "title": "Every attacker (Fantômas, Figures 8 to 10 and 18 to 30)",
-            "note": "rank-1, mean over people, with 95 % intervals. General attackers know nothing of the method; "
-            "specialised ones, in brackets, were made for some methods.",
-            "rows": every or empty,
-        },
-        {
-            "title": "Does the linear layer undo what is moved far? (Fantômas, E2.2)",
-            "note": "Yes: the whole 95 % interval lies above the other's. The paper: large differences for Block "
-            "Permutation and Pixel Relocation, and of the layer itself also for DP Pix, Eye Mask, k-RTIO and "
-            "Pixelation (7.5.2).",
-            "rows": sorted(layer, key=lambda row: row["moves pixels far"] != "yes") or empty,
-        },
-        {
-            "title": "Reversal against naive and parrot recognition (Fantômas, E3.1)",
-            "note": "Yes: the whole 95 % interval lies above. The paper: above naive everywhere; parrots do better for "
-            "Eye Mask, DeepPrivacy, CIAGAN and k-Same-Eigen (7.5.2).",
-            "rows": parrots or empty,
-        },
-        {
-            "title": "Attackers made for a method against general ones (Fantômas, E3.2)",
-            "note": "The paper: often as expected (made for it is better), with cases in which general ones match or "
-            "outperform (7.5.2).",
-            "rows": special or [{"": "not run: no attacker made for a method was tried"}],
-        },
+        table(FANTOMAS, "attackers", every or empty),
+        table(FANTOMAS, "layer", sorted(layer, key=lambda row: row["moves pixels far"] != "yes") or empty),
+        table(FANTOMAS, "parrots", parrots or empty),
+        table(FANTOMAS, "special", special or [{"": "not run: no attacker made for a method was tried"}]),
     ]
 
 
@@ -404,12 +350,8 @@ def transfer_table(trials: Iterable[Trial]) -> dict[str, Any]:
         }
         for trial in trials
     ]  # fmt: skip
-    return {
-        "title": "Learnt on one anonymisation, tried on another (Fantômas, E4.1, Figures 12 and 17)",
-        "note": "The paper expects that accuracy falls as parameters get less alike, and that nothing is reversed "
-        "where the method is another. It prints no numbers.",
-        "rows": rows or [{"": "not run: ask for it with --transfer, and with an attacker that learns from pairs"}],
-    }
+    empty = [{"": "not run: ask for it with --transfer, and with an attacker that learns from pairs"}]
+    return table(FANTOMAS, "transfer", rows or empty)
 
 
 def elsewhere_table(results: Results, elsewhere: Results | None) -> dict[str, Any]:
@@ -428,12 +370,7 @@ def elsewhere_table(results: Results, elsewhere: Results | None) -> dict[str, An
             "learnt here": spelled(here) or "not run", "learnt elsewhere": spelled(there), "on": source,
             "lost": f"{values[0] - values[1]:+.3f}" if len(values) == 2 else "–",
         })  # fmt: skip
-    return {
-        "title": "Learnt on another set of faces (Fantômas, E4.2, Figure 11)",
-        "note": "rank-1. The paper trains on DigiFace-1M (computer-made faces) and expects a slightly lower accuracy "
-        "that generally still works; its figure prints no numbers.",
-        "rows": rows or [{"": "not run: give another set with --learn-from"}],
-    }
+    return table(FANTOMAS, "elsewhere", rows or [{"": "not run: give another set with --learn-from"}])
 
 
 def _identity(trial: Trial) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from ficgan.anonymizers import Faces, Images, generator
 from ficgan.arrays import content_key
@@ -22,13 +22,13 @@ from ficgan.lab.bars.bench import reconstruct
 from ficgan.lab.bench import anonymised
 from ficgan.lab.metrics.intervals import Bootstrap, Sample, one_each_unknown
 from ficgan.lab.metrics.utility import Judges, Readings, compare, kept
-from ficgan.lab.papers import published
-from ficgan.lab.papers.bench import Row, Rows
+from ficgan.lab.papers.bench import Row, Rows, kept_json, shade
+from ficgan.lab.papers.published import FICGAN, Printed, table, text
 from ficgan.lab.readers import Embeddings, Reader, cosines, get_readers, paired
 from ficgan.lab.report.page import save_plot
 from ficgan.lab.results import FICGAN_LEAK, NOT_HANDLED, Figure, Results, Trial, Utility, origin
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
-from ficgan.lab.stored import VERSION, Progress, digest, fingerprint, write_file
+from ficgan.lab.stored import VERSION, Progress, digest, fingerprint
 
 SAME_PHOTO = "same-photo"  # Name of the comparison: the output against its own source, as the paper's ID similarity
 FEW = 3000  # Images of CelebA-HQ's test part; Fréchet distances of fewer are biased upwards
@@ -112,14 +112,6 @@ class Found:
     def figure(self, metric: str) -> Figure | None:
         return next((one for one in self.figures if one.metric == metric and one.value is not None), None)
 
-    @classmethod
-    def read(cls, raw: dict[str, Any]) -> Found:
-        return cls(
-            {name: tuple(Figure(**one) for one in some) for name, some in raw["judges"].items()},
-            tuple(Figure(**one) for one in raw["figures"]),
-            {name: Kept(**one) for name, one in raw["attributes"].items()},
-        )
-
 
 @dataclass(frozen=True)
 class Run:
@@ -180,12 +172,8 @@ class Stage:
     def measure(self, key: Any, make: Callable[[], Images]) -> Found:
         """Figures of the output [N,S,S,3] that `make` gives; kept under `key`, all it depends on besides the faces."""
         path = self.folder / f"{digest([self.digest, key])}.json"
-        try:
-            return Found.read(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, KeyError, TypeError):
-            found = self._measured(self.faces.with_images(make()))
-        write_file(path, json.dumps(asdict(found), allow_nan=False))
-        return found
+        tree = kept_json(path, lambda: (asdict(self._measured(self.faces.with_images(make()))), True))
+        return TypeAdapter(Found).validate_python(tree)
 
     def _measured(self, output: Faces) -> Found:
         seen = self.judges.read(output, against=self.clear)
@@ -332,23 +320,11 @@ def _results(
             Trial(name, setting.label, SAME_PHOTO, judge, figures=some) for judge, some in one.judges.items()
         ]
         results.utilities.append(Utility(name, setting.label, one.figures))
-    if len(faces) < FEW:
-        results.caveats.append(
-            f"{name}: {len(faces)} images are measured; the paper has {FEW:,} of CelebA-HQ and 10,000 of FFHQ. Figures "
-            "on so few show how the software behaves."
-        )
-    if missed := len(facts["failures_to_acquire"]):
-        results.caveats.append(
-            f"{name}: in {missed} of {missed + len(faces)} images no face was found; they are left out."
-        )
-    results.caveats += [
-        "ID similarity here is of source and output of one photo; it says nothing of how well a person is found among "
-        "others, for which there are the attacks of `ficgan-eval run`.",
-        "Outputs are finished crops with the generated face blended in; the paper judges the network's whole images, "
-        "at 256 px.",
-        FICGAN_LEAK,
-        NOT_HANDLED,
-    ]
+    missed = len(facts["failures_to_acquire"])
+    values = {"name": name, "images": len(faces), "missed": missed, "all": missed + len(faces)}
+    holds = {"few": len(faces) < FEW, "missed": missed > 0, "same": True, "crops": True}
+    results.caveats += [text(FICGAN, FICGAN.caveats[key], **values) for key, said in holds.items() if said]
+    results.caveats += [FICGAN_LEAK, NOT_HANDLED]
     return results
 
 
@@ -379,7 +355,7 @@ def _table_1(run: Run, chosen: Sequence[int]) -> Row:
             for layer, one in run.by_layer(code).items()
             if layer in chosen
         ]
-    return _table("De-identification (Table 1)", published.FICGAN_COMPARISON, _trained(run), rows)
+    return table(FICGAN, "comparison", _beside(rows, FICGAN.comparison), measured=_measured(run))
 
 
 def _table_2(run: Run) -> Row | None:
@@ -390,28 +366,25 @@ def _table_2(run: Run) -> Row | None:
         for setting, one in run.found.items()
         if setting.layer == 0
     ]
-    return _table("Ablations (Table 2)", published.FICGAN_ABLATIONS, "", rows)
+    return table(FICGAN, "ablations", _beside(rows, FICGAN.ablations))
 
 
 def _table_a(run: Run) -> Row:
     titles = {"mse": "MSE", "lpips": "LPIPS", "lpips-squeezenet": "LPIPS-like (SqueezeNet)"}
     row = {title: _number(run.reconstruction.figure(metric)) for metric, title in titles.items()}
     scores = {key: value for key, value in _scores(run.reconstruction).items() if key.startswith("ID")}
-    note = "MSE here is of pixels on [−1, 1]. LPIPS-like (SqueezeNet) is no published LPIPS: do not compare the two."
     rows = [{"method": "FICGAN", **row, **scores}]
-    return _table("Reconstruction (Table A)", published.FICGAN_RECONSTRUCTION, note, rows)
+    return table(FICGAN, "reconstruction", _beside(rows, FICGAN.reconstruction))
 
 
 def _figure_4(run: Run) -> Row:
     rows = [{"code": setting.code, "i": setting.layer, **_scores(one)} for setting, one in run.main.items()]
-    note = f"w_m: the k-same code; w_t: another person's. i = 0 is the strongest; L = {run.num_layers}. "
-    note += published.FICGAN_FIGURE_4
-    return {"title": "By layer index (Figure 4)", "note": note, "rows": _pruned(rows)}
+    return table(FICGAN, "layers", _pruned(rows), count=run.num_layers)
 
 
 def _figure_b(run: Run, chosen: Sequence[int]) -> Row | None:
     by_layer = {layer: one for layer, one in run.by_layer("w_m").items() if layer in chosen}
-    rows, named = [], published.FICGAN_CONTROLLABLE | published.FICGAN_UNCONTROLLABLE
+    rows, named = [], FICGAN.controllable | FICGAN.uncontrollable
     for name in by_layer[chosen[0]].attributes:
         others = run.strangers.attributes[name]
         row: Row = {"attribute": name, "images with it": others.images}
@@ -424,23 +397,16 @@ def _figure_b(run: Run, chosen: Sequence[int]) -> Row | None:
         return None
     first = f"kept where there, i = {chosen[0]}"
     rows.sort(key=lambda row: (row[first] == "–", float(row[first]) if row[first] != "–" else 0.0))
-    note = (
-        "Share, per cent, of images in which the classifier still reads what it read in the source, with the k-same "
-        "code w_m: low where the code decides (controllable), high where the rest of the image does (uncontrollable). "
-        "As the code of an average face lacks rare attributes, only the first columns speak of control; compare them "
-        f"with the column of another person's photo. Of fewer than {LEAST} images there is no share. Figure B of the "
-        "paper is a picture; its text names a few of the forty."
-    )
-    return {"title": "Controllable attributes (Figure B)", "note": note, "rows": rows}
+    return table(FICGAN, "controllable", rows, least=LEAST)
 
 
-def _table(title: str, printed: published.Printed, note: str, rows: list[Row]) -> Row:
-    published = [
+def _beside(rows: list[Row], printed: Printed) -> list[Row]:
+    """Our rows, then the printed ones."""
+    theirs = [
         {"from": printed.paper, **{"attributes, paper" if key == "attributes" else key: row[key] for key in row}}
         for row in printed.rows
     ]
-    note = f"{note} The paper ({printed.where}): {printed.protocol}".strip()
-    return {"title": title, "note": note, "rows": _pruned([*({"from": "here", **row} for row in rows), *published])}
+    return _pruned([*({"from": "here", **row} for row in rows), *theirs])
 
 
 def _pruned(rows: Sequence[Row]) -> list[Row]:
@@ -461,25 +427,21 @@ def _distances(one: Found) -> Row:
     return {"FID": _number(one.figure("fid")), "FD-SqueezeNet": _number(one.figure("fd-squeezenet"))}
 
 
-def _trained(run: Run) -> str:
-    text = (
-        "ID similarity and attributes have 95 % intervals by person. “Another person's photo” is what chance gives. "
-        "FD-SqueezeNet is no FID: do not compare the two."
-    )
-    first = next(iter(run.found.values()))
+def _measured(run: Run) -> str:
+    first, said = next(iter(run.found.values())), ""
     if near := first.figure("fid") or first.figure("fd-squeezenet"):
-        text += f" Fréchet distances are {near.note}."
+        said += f" Fréchet distances are {near.note}."
     if run.classifier is None:
-        return f"{text} No attribute classifier was given."
+        return f"{said} No attribute classifier was given."
     if labelled := first.figure("attributes-accuracy"):
-        text += f" As labelled, the classifier's answers are right: {labelled.note}."
+        said += f" As labelled, the classifier's answers are right: {labelled.note}."
     test = run.classifier.get("test", {})
     if "accuracy" not in test:
-        return text
+        return said
     return (
-        f"{text} The classifier is right in {100 * test['accuracy']:.1f} % of the answers on people it was not trained "
-        f"on, the commoner answer in {100 * test['commoner_answer']:.1f} %; on people it was trained on the figure as "
-        "labelled is flattered."
+        f"{said} The classifier is right in {test['accuracy']:.1%} of the answers on people it was not trained on, the "
+        f"commoner answer in {test['commoner_answer']:.1%}; on people it was trained on the figure as labelled is "
+        "flattered."
     )
 
 
@@ -519,7 +481,7 @@ def _identity(run: Run, axes: Any) -> None:
     for number, (judge, figures) in enumerate(run.strangers.judges.items()):
         for code, style, title in _CODES:
             points = {i: one.judges[judge][0] for i, one in run.by_layer(code).items()}
-            _curve(axes, points, style, f"{title} ({judge})", f"C{number}")
+            shade(axes, points, style, f"{title} ({judge})", f"C{number}")
         axes.axhline(figures[0].value, color=f"C{number}", linewidth=1, linestyle=":", label=f"strangers ({judge})")
     axes.set(ylabel="ID similarity of source and output", title="(a)")
 
@@ -528,7 +490,7 @@ def _all_attributes(run: Run, axes: Any) -> None:
     for code, style, title in _CODES:
         for number, (metric, what) in enumerate((("attributes", "as read"), ("attributes-accuracy", "as labelled"))):
             points = {i: found for i, one in run.by_layer(code).items() if (found := one.figure(metric)) is not None}
-            _curve(axes, points, style, f"{title}, {what}", f"C{number}")
+            shade(axes, points, style, f"{title}, {what}", f"C{number}")
     axes.set(ylabel="share of attributes kept", title="(b)")
 
 
@@ -536,15 +498,5 @@ def _single_attributes(run: Run, axes: Any) -> None:
     for number, name in enumerate(_SINGLE):
         shares = {i: one.attributes[name].there for i, one in run.by_layer("w_m").items() if name in one.attributes}
         points = {i: Figure(name, share) for i, share in shares.items() if share is not None}
-        _curve(axes, points, "o-", name, f"C{number}")
+        shade(axes, points, "o-", name, f"C{number}")
     axes.set(ylabel="share kept of the images that have it", title="(c) k-same, w_m", ylim=(-0.02, 1.02))
-
-
-def _curve(axes: Any, points: dict[int, Figure], style: str, label: str, colour: str) -> None:
-    layers = sorted(points)
-    if not layers:
-        return
-    axes.plot(layers, [points[i].value for i in layers], style, color=colour, label=label, markersize=4)
-    low, high = [points[i].low for i in layers], [points[i].high for i in layers]
-    if None not in (*low, *high):
-        axes.fill_between(layers, low, high, color=colour, alpha=0.12, linewidth=0)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,36 +14,43 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces, GaussianBlur, generator
 from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.lab.attackers import Opponent
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.attacks.blurs import scaled_blur
 from ficgan.lab.attacks.learned import Learned
 from ficgan.lab.attacks.revelio import Revelio
 from ficgan.lab.bench import Bench
 from ficgan.lab.matrix_config import without_folder
-from ficgan.lab.papers import published
-from ficgan.lab.papers.bench import Attack, Rows, Treatment, attack_on, treated
+from ficgan.lab.papers.bench import Rows, Treatment, attack_on, kept_json, read_trials, treated
+from ficgan.lab.papers.published import REVELIO
 from ficgan.lab.readers import get_readers
 from ficgan.lab.results import Results, Trial, from_json, origin
 from ficgan.lab.sets import Prepared
 from ficgan.lab.sets.faceset import Split, written
-from ficgan.lab.stored import VERSION, Progress, Store, digest, files_digest, fingerprint, write_file
+from ficgan.lab.stored import VERSION, Progress, Store, digest, files_digest, fingerprint
 from ficgan.registry import parse_spec
 from ficgan.yaml_settings import hint, override, read_tree
 
-PARTS = ("base", "retrieval", "fine-tuning", "kernel", "sweep", "defences", "ood")
-"""Tables 1, 3 and 4 with one guess; Table 1 with many; Table 2; Figure 13; Figures 15 and 16; Tables 6 and 7; Figure 7
-and Table 5."""
+
+@dataclass(frozen=True)
+class Part:
+    """What a part needs: the blurs that the attacker has learnt for it, and settings that others do not depend on."""
+
+    learnt: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+
+
+PARTS = {
+    "base": Part((), ("control_epochs",)),  # Tables 1, 3 and 4 with one guess
+    "retrieval": Part(("light", "heavy"), ("candidates",)),  # Table 1 with many
+    "fine-tuning": Part(("heavy",), ("candidates", "fine_tuned", "tune_steps", "tune_rate")),  # Table 2
+    "kernel": Part((), ("estimator", "estimator_network", "estimator_weights")),  # Figure 13
+    "sweep": Part(("light", "heavy"), ("sweep",)),  # Figures 15 and 16
+    "defences": Part(("light",), ("adapted", "adapt_epochs")),  # Tables 6 and 7
+    "ood": Part(("heavy",), ("candidates",)),  # Figure 7 and Table 5
+}
+BLURS: dict[str, int] = REVELIO.blurs
 _REVISION = 2  # Raised where a part comes to report something else of the same settings
-_LEARNT = {"retrieval": ("light", "heavy"), "fine-tuning": ("heavy",), "sweep": ("light", "heavy"),
-           "defences": ("light",), "ood": ("heavy",)}  # fmt: skip
-"""Blurs that the attacker has learnt for a part."""
-_NEEDED: dict[str, tuple[str, ...]] = {
-    "candidates": ("retrieval", "fine-tuning", "ood"), "sweep": ("sweep",), "estimator": ("kernel",),
-    "fine_tuned": ("fine-tuning",), "tune_steps": ("fine-tuning",), "tune_rate": ("fine-tuning",),
-    "adapted": ("defences",), "adapt_epochs": ("defences",), "control_epochs": ("base",),
-    "estimator_network": ("kernel",), "estimator_weights": ("kernel",),
-}  # fmt: skip
-"""Settings that only some parts depend on."""
 ADAPTABLE = ("rotation", "noise", "jpeg", "box blur", "secret")  # Defences that there are, as tables call them
 MOST_LINEAR = 224  # Side at which the auto-encoder works at most: its linear layer grows with the fourth power
 NAMES = {"identity": "Blurred", "autoencoder": "Fantômas", Revelio.name: "Revelio"}  # What the paper calls them
@@ -69,21 +76,21 @@ class RevelioPaper:
     labels: Path | None = None
     identity: str | None = None
     people: int | None = None
-    size: int = published.REVELIO_SIZE
+    size: int = REVELIO.size
     aligned: bool = False
     judges: tuple[str, ...] = ("dlib",)
     attackers: tuple[str, ...] = ("autoencoder", "revelio")
-    parts: tuple[str, ...] = PARTS
-    probes: int = published.REVELIO_CLOSED["images"]
-    identities: int = published.REVELIO_CLOSED["people"]
-    outside: int = published.REVELIO_OUTSIDE["images"]
-    outsiders: int = published.REVELIO_OUTSIDE["people"]
-    candidates: int = published.REVELIO_CANDIDATES
-    sweep: int = published.REVELIO_SWEEP["images"]
-    estimator: tuple[int, int, int] = published.REVELIO_KERNEL_IMAGES
+    parts: tuple[str, ...] = tuple(PARTS)
+    probes: int = REVELIO.closed["images"]
+    identities: int = REVELIO.closed["people"]
+    outside: int = REVELIO.outside["images"]
+    outsiders: int = REVELIO.outside["people"]
+    candidates: int = REVELIO.candidates
+    sweep: int = REVELIO.sweep["images"]
+    estimator: tuple[int, int, int] = REVELIO.kernel_images
     estimator_network: str = "windowed"
     estimator_weights: str = ""
-    fine_tuned: int = published.REVELIO_CLOSED["images"]
+    fine_tuned: int = REVELIO.closed["images"]
     tune_steps: int = 100
     tune_rate: float = 0.0
     adapted: tuple[str, ...] = ADAPTABLE
@@ -230,16 +237,16 @@ class Experiment:
 
     def blur(self, level: str) -> Treatment:
         """ "light" or "heavy", in the set's pixels."""
-        return self.kernel(published.BLURS[level])
+        return self.kernel(BLURS[level])
 
     def kernel(self, kernel: int) -> Treatment:
         """A blur that is to the face what this kernel is to one of 256 pixels."""
         return Treatment(f"K {kernel}", scaled_blur(GaussianBlur(kernel=kernel), self.paper.size))
 
-    def attack(self, label: str, spec: str, how: Treatment) -> Attack:
+    def attack(self, label: str, spec: str, how: Treatment) -> Opponent:
         return attack_on(self.bench, spec, how, self.world.reference, label=label, progress=self.progress)
 
-    def restorer(self, how: Treatment) -> Attack:
+    def restorer(self, how: Treatment) -> Opponent:
         return self.attack(*self.paper.restorer, how)
 
     def seen(self, how: Treatment, rows: Rows) -> Faces:
@@ -248,6 +255,10 @@ class Experiment:
 
     def clear(self, rows: Rows) -> Faces:
         return self.bench.prepared.faces.take(rows)
+
+    def judged(self, guesses: Faces, rows: Rows, method: str, attacker: str, scenario: str) -> list[Trial]:
+        """A trial for each judge of guesses at the photos at `rows`."""
+        return read_trials(self.bench, guesses, rows, method=method, attacker=attacker, scenario=scenario)
 
     def report(self, done: int, total: int, what: str) -> None:
         if self.progress:
@@ -308,11 +319,10 @@ def run_revelio(paper: RevelioPaper, out: Path, progress: Progress | None = None
     outcomes: dict[str, Outcome] = {}
     seconds: dict[str, float] = {}
     for number, part in enumerate(PARTS):
-        entry = _kept(experiment, part)
-        if entry is None and part in paper.parts:
+        path, lasting = _file(experiment, part)
+        if part in paper.parts or (lasting and path.exists()):
             experiment.report(number, len(PARTS), f"part {part}")
-            entry = _run_part(experiment, part)
-        if entry is not None:
+            entry = kept_json(path if lasting else None, partial(_run_part, experiment, part))
             outcomes[part] = Outcome([Trial(**from_json(one)) for one in entry["trials"]], entry["facts"])
             seconds[part] = entry["seconds"]
     facts, world = experiment.bench.prepared.facts(), experiment.world.facts(experiment.bench.people)
@@ -328,7 +338,7 @@ def run_revelio(paper: RevelioPaper, out: Path, progress: Progress | None = None
     return RevelioRun(results, revelio_tables(paper, outcomes), experiment, outcomes)
 
 
-def _run_part(experiment: Experiment, part: str) -> dict[str, Any]:
+def _run_part(experiment: Experiment, part: str) -> tuple[dict[str, Any], bool]:
     from ficgan.lab.papers.revelio_parts import MAKE
 
     began = time.monotonic()
@@ -338,47 +348,27 @@ def _run_part(experiment: Experiment, part: str) -> dict[str, Any]:
         raise FicganError(
             f"part {part}: {error}; what is done is kept in {experiment.out}, mend it and run again"
         ) from error
-    if made.whole and part in _LEARNT:
-        label = experiment.paper.restorer[0]
-        levels = {f"{label}, {level}": experiment.restorer(experiment.blur(level)) for level in _LEARNT[part]}
-        made = replace(made, facts={**made.facts, "training": {name: one.training for name, one in levels.items()}})
-    text = json.dumps({
-        "trials": [asdict(one) for one in made.trials], "facts": made.facts,
-        "seconds": round(time.monotonic() - began, 1),
-    }, allow_nan=False)  # fmt: skip
-    if made.whole and None not in _marks(experiment, part):
-        write_file(_file(experiment, part), text)
-    entry: dict[str, Any] = json.loads(text)
-    return entry
+    if made.whole and PARTS[part].learnt:
+        levels = {level: experiment.restorer(experiment.blur(level)) for level in PARTS[part].learnt}
+        made.facts["training"] = {f"{one.title}, {level}": one.training for level, one in levels.items()}
+    trials, taken = [asdict(one) for one in made.trials], round(time.monotonic() - began, 1)
+    return {"trials": trials, "facts": made.facts, "seconds": taken}, made.whole
 
 
-def _kept(experiment: Experiment, part: str) -> dict[str, Any] | None:
-    if None in _marks(experiment, part):
-        return None
-    try:
-        entry: dict[str, Any] = json.loads(_file(experiment, part).read_text(encoding="utf-8"))
-        return entry
-    except (OSError, ValueError):
-        return None
-
-
-def _marks(experiment: Experiment, part: str) -> list[str | None]:
-    specs = [spec for _, spec in (experiment.paper.named if part == "base" else [experiment.paper.restorer])]
-    return [fingerprint(REVERSERS.make(name, **given)) for name, given in map(parse_spec, specs)]
-
-
-def _file(experiment: Experiment, part: str) -> Path:
+def _file(experiment: Experiment, part: str) -> tuple[Path, bool]:
+    """Where a part is kept, by all that it depends on; False where an attacker runs a program, of which nothing is."""
     from ficgan import __version__
 
     paper, bench = experiment.paper, experiment.bench
-    given = asdict(paper)
-    for name in ("data", "layout", "labels", "identity", "people", "parts", "pictures", "detector"):
-        del given[name]
+    specs = [spec for _, spec in (paper.named if part == "base" else [paper.restorer])]
+    marks = [fingerprint(REVERSERS.make(name, **given)) for name, given in map(parse_spec, specs)]
+    left_out = {"data", "layout", "labels", "identity", "people", "parts", "pictures", "detector"}
+    left_out |= {name for other in PARTS.values() for name in other.settings} - set(PARTS[part].settings)
+    given = {name: value for name, value in asdict(paper).items() if name not in left_out}
     if part != "base":  # the others see Revelio alone
         given["attackers"] = list(paper.restorer)
-    given = {name: value for name, value in given.items() if part in _NEEDED.get(name, PARTS)}
     if "estimator_weights" in given:
         given["estimator_weights"] = [paper.estimator_weights, files_digest(paper.estimator_weights)]
     judges = [reader.digest for reader in bench.readers]
-    key = digest([VERSION, _REVISION, __version__, part, given, bench.digest, judges, _marks(experiment, part)])
-    return experiment.out / "parts" / f"{part}-{key}.json"
+    key = digest([VERSION, _REVISION, __version__, part, given, bench.digest, judges, marks])
+    return experiment.out / "parts" / f"{part}-{key}.json", None not in marks

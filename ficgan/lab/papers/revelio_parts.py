@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,20 +13,21 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import Defended, Faces, generator
 from ficgan.anonymizers.basic import scaled_kernel
 from ficgan.errors import FicganError
+from ficgan.lab.attackers import Opponent, Read
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.attacks.blurs import blurred, equivalent_kernel, transfers
 from ficgan.lab.attacks.learned import Learned
-from ficgan.lab.attacks.revelio import Revelio, Which, choose_threshold, fine_tune, ood_curve, retrieve
+from ficgan.lab.attacks.retrieval import choose_threshold, ood_curve, retrieve
+from ficgan.lab.attacks.revelio import Revelio, Which, fine_tune
 from ficgan.lab.bench import content, known
 from ficgan.lab.metrics.intervals import Sample
 from ficgan.lab.metrics.scores import Scores
-from ficgan.lab.papers import published
-from ficgan.lab.papers.bench import Attack, Rows, Treatment, distance, identified, read_trials, transfer
-from ficgan.lab.papers.published import BLURS, REVELIO_SIZE, REVELIO_SWEEP
-from ficgan.lab.papers.revelio import NAMES, Experiment, Outcome
+from ficgan.lab.papers.bench import Rows, Treatment, distance, identified, transfer
+from ficgan.lab.papers.published import REVELIO
+from ficgan.lab.papers.revelio import BLURS, NAMES, Experiment, Outcome
 from ficgan.lab.readers import Reader, retrain_head
 from ficgan.lab.results import Figure, Trial
-from ficgan.lab.reversal import Read, stranger_figures
+from ficgan.lab.reversal import stranger_figures
 from ficgan.registry import parse_spec
 
 BASE, VOTED, FINE = "closed world, one guess", "closed world, many guesses", "closed world, fine-tuned"
@@ -49,34 +51,53 @@ DEFENCES: dict[str, str] = {
 `ficgan.anonymizers.DEFENCES`."""
 PUBLISHER, ATTACKER = "the publisher's", "the attacker's"
 """Keys of what a defence draws: nobody who attacks knows the one that what is attacked was published with."""
-_BLOCK = 256
-_SLOWER = 0.1
+_SLOWER = 0.1  # Rate of a fine-tuning, as a share of the training's
 
 
 def base(experiment: Experiment) -> Outcome:
     """Tables 1, 3 and 4: the blurred image itself, parrots, every attacker, and controls; light and heavy blur."""
-    paper, bench, rows = experiment.paper, experiment.bench, experiment.world.closed
+    paper, rows = experiment.paper, experiment.world.closed
     out = Outcome(facts={"training": {}})
     _positive(experiment, out)
     for level in BLURS:
         how = experiment.blur(level)
         experiment.report(0, len(paper.named), f"{level} blur: the judges read the reference and the blurred faces")
         seen = experiment.seen(how, rows)
-        out.trials += read_trials(bench, seen, rows, method=level, attacker=NAMES["identity"], scenario=BASE)
+        out.trials += experiment.judged(seen, rows, level, NAMES["identity"], BASE)
         out.trials += _controls(experiment, level)
-        out.trials += [_parrot(experiment, how, level, reader) for reader in bench.readers]
+        out.trials += [_parrot(experiment, how, level, reader) for reader in experiment.bench.readers]
         for number, (label, spec) in enumerate(paper.named):
             experiment.report(number, len(paper.named), f"{label} against {level} blur")
-            try:
-                attack = experiment.attack(label, spec, how)
-                guesses = attack.guess(seen, rows)
-                out.facts["training"][f"{label}, {level}"] = attack.training
-            except FicganError as error:  # the others go on: one attacker's failure is a line in the table
-                out.trials += _refused(experiment, level, label, str(error))
-                out.whole = False
-                continue
-            out.trials += read_trials(bench, guesses, rows, method=level, attacker=label, scenario=BASE)
+            guess = partial(_trained_guesses, experiment, out, label, spec, how, [level])
+            _attempt(experiment, out, [level], label, guess)
     return out
+
+
+def _attempt(
+    experiment: Experiment, out: Outcome, methods: Sequence[str], attacker: str, guess: Callable[[], Faces],
+    scenario: str = BASE,
+) -> None:  # fmt: skip
+    """Judge what an attacker gives back; where it fails, that is a line in the table, and the others go on."""
+    rows = experiment.world.closed
+    try:
+        guesses = guess()
+    except FicganError as error:
+        out.whole = False
+        for method in methods:
+            out.trials += _refused(experiment, method, attacker, str(error), scenario)
+        return
+    for method in methods:
+        out.trials += experiment.judged(guesses, rows, method, attacker, scenario)
+
+
+def _trained_guesses(
+    experiment: Experiment, out: Outcome, label: str, spec: str, how: Treatment, levels: Sequence[str]
+) -> Faces:
+    rows = experiment.world.closed
+    attack = experiment.attack(label, spec, how)
+    guesses = attack.restored(experiment.seen(how, rows), rows)
+    out.facts["training"] |= {f"{label}, {level}": attack.training for level in levels}
+    return guesses
 
 
 def _refused(experiment: Experiment, method: str, attacker: str, why: str, scenario: str = BASE) -> list[Trial]:
@@ -86,28 +107,19 @@ def _refused(experiment: Experiment, method: str, attacker: str, why: str, scena
 
 
 def _positive(experiment: Experiment, out: Outcome) -> None:
-    paper, rows = experiment.paper, experiment.world.closed
+    paper, levels = experiment.paper, list(BLURS)
     if not paper.control_epochs:
-        out.trials += [one for level in BLURS for one in _refused(experiment, level, POSITIVE, "control_epochs is 0")]
+        out.trials += [one for level in levels for one in _refused(experiment, level, POSITIVE, "control_epochs is 0")]
         return
     experiment.report(0, 1, "the positive control: permuted blocks")
-    label, spec = paper.restorer
-    name, given = parse_spec(spec)
+    name, given = parse_spec(paper.restorer[1])
     if issubclass(REVERSERS[name], Learned):
-        given = {key: value for key, value in given.items() if key != "minutes"}
-        given["epochs"] = str(paper.control_epochs)
+        given = {key: value for key, value in given.items() if key != "minutes"} | {"epochs": str(paper.control_epochs)}
     spec = ":".join(filter(None, [name, ",".join(f"{key}={value}" for key, value in given.items())]))
     how = Treatment.of(f"block-permutation:block={paper.size // 8}")
-    try:
-        attack = experiment.attack(f"{label}, {POSITIVE}", spec, how)
-        guesses = experiment.clear(rows).with_images(attack.guess(experiment.seen(how, rows), rows).images)
-        out.facts["training"] |= {f"{POSITIVE}, {level}": attack.training for level in BLURS}
-    except FicganError as error:
-        out.trials += [one for level in BLURS for one in _refused(experiment, level, POSITIVE, str(error))]
-        out.whole = False
-        return
-    for level in BLURS:
-        out.trials += read_trials(experiment.bench, guesses, rows, method=level, attacker=POSITIVE, scenario=BASE)
+    _attempt(
+        experiment, out, levels, POSITIVE, partial(_trained_guesses, experiment, out, POSITIVE, spec, how, levels)
+    )
 
 
 def _controls(experiment: Experiment, level: str) -> list[Trial]:
@@ -116,12 +128,14 @@ def _controls(experiment: Experiment, level: str) -> list[Trial]:
     enrolled, people = bench.people[world.reference], bench.people[world.closed]
     share, note = float(np.mean(enrolled[:, None] == people)), "any photo of the reference"
     grey = np.full_like(clear.images, 127)
-    pictures = (clear.images, grey, np.broadcast_to(_mean_face(experiment), grey.shape).copy())
+    blocks = np.array_split(world.reference, -(-len(world.reference) // 256))  # all at once may be gigabytes
+    total = sum(experiment.clear(rows).images.sum(0, dtype=np.float64) for rows in blocks)
+    mean = np.rint(total / len(world.reference)).astype(np.uint8)
+    pictures = (clear.images, grey, np.broadcast_to(mean, grey.shape).copy())
     chance = Figure("chance", share, n=len(people), unit="images", note=note)
     out: list[Trial] = []
     for name, kind, images in zip(CONTROLS, ("ceiling", "negative", "negative"), pictures, strict=True):
-        guesses = clear.with_images(images)
-        found = read_trials(bench, guesses, world.closed, method=level, attacker=name, scenario=BASE)
+        found = experiment.judged(clear.with_images(images), world.closed, level, name, BASE)
         out += [replace(one, control=kind, figures=(*one.figures, chance)) for one in found]
     rng = generator(experiment.paper.seed, "apart")
     same = [rng.choice(world.reference[enrolled == person]) for person in people]
@@ -134,12 +148,6 @@ def _controls(experiment: Experiment, level: str) -> list[Trial]:
             idd = distance(bench, reader, guesses, world.closed)
             out.append(Trial(bench.name, level, BASE, reader.name, name, (idd,), control="codes"))
     return out
-
-
-def _mean_face(experiment: Experiment) -> NDArray[np.uint8]:
-    rows = experiment.world.reference
-    blocks = (experiment.clear(rows[begin : begin + _BLOCK]).images for begin in range(0, len(rows), _BLOCK))
-    return np.rint(sum(block.sum(0, dtype=np.float64) for block in blocks) / len(rows)).astype(np.uint8)
 
 
 def _parrot(experiment: Experiment, how: Treatment, level: str, reader: Reader) -> Trial:
@@ -158,17 +166,8 @@ def _parrot(experiment: Experiment, how: Treatment, level: str, reader: Reader) 
     return Trial(bench.name, level, BASE, reader.name, PARROT, figures)
 
 
-def _reads(experiment: Experiment, attack: Attack, seen: Faces, rows: Rows) -> dict[str, Read]:
-    bench, reference = experiment.bench, experiment.world.reference
-    codes = attack.codes(seen, rows, experiment.paper.candidates)
-    enrolled = experiment.clear(reference)
-    return {
-        reader.name: Read(
-            codes[reader.name], bench.people[rows], bench.embed(reader, enrolled), bench.people[reference],
-            reader.metric,
-        )
-        for reader in bench.readers
-    }  # fmt: skip
+def _reads(experiment: Experiment, attack: Opponent, seen: Faces, rows: Rows) -> dict[str, Read]:
+    return attack.reads(seen, rows, experiment.world.reference, experiment.paper.candidates)
 
 
 def retrieval(experiment: Experiment) -> Outcome:
@@ -207,8 +206,8 @@ def ood(experiment: Experiment) -> Outcome:
     }  # fmt: skip
     for name, rows in groups.items():
         if len(rows):
-            guesses = attack.guess(experiment.seen(how, rows), rows)
-            out.trials += read_trials(bench, guesses, rows, method="heavy", attacker=name, scenario=OPEN)
+            guesses = attack.restored(experiment.seen(how, rows), rows)
+            out.trials += experiment.judged(guesses, rows, "heavy", name, OPEN)
         else:
             nobody = Figure("PSNR", None, unit="images", note="there is no such face here")
             out.trials.append(Trial(bench.name, "heavy", OPEN, judge, name, (nobody,)))
@@ -235,7 +234,7 @@ def _strangers(experiment: Experiment, reader: Reader, near: Read, far: Read) ->
     if threshold is None:
         threshold, note = choose_threshold(mine, theirs), "threshold chosen on these very faces: too good"
     if reader.name == "dlib":  # the paper's distance is one of dlib's embeddings, and of no others
-        threshold, note = published.REVELIO_DETECTION["threshold"], "the paper's threshold"
+        threshold, note = REVELIO.detection["threshold"], "the paper's threshold"
         right = (least > threshold) == (np.arange(len(least)) >= len(mine))
         trials.append(Trial(*head, AT_PAPER, (
             Figure("threshold", threshold, note=note),
@@ -254,13 +253,13 @@ def fine_tuning(experiment: Experiment) -> Outcome:
     """Table 2: the base model, and the same fine-tuned on the reference photos of the identity it has retrieved."""
     out, how, rows, bench = Outcome(), experiment.blur("heavy"), _tuned_rows(experiment), experiment.bench
     attack = experiment.restorer(how)
-    if not isinstance(attack.opponent.reverser, Revelio):
-        why = f"{attack.label} is no diffusion: only the attention blocks of one are fine-tuned"
+    if not isinstance(attack.reverser, Revelio):
+        why = f"{attack.title} is no diffusion: only the attention blocks of one are fine-tuned"
         out.trials += _refused(experiment, "heavy", "fine-tuned", why, FINE)
         return out
     winners, tuned = _fine_tuned(experiment, attack, how)
-    for name, guesses in (("base", attack.guess(experiment.seen(how, rows), rows)), ("fine-tuned", tuned)):
-        out.trials += read_trials(bench, guesses, rows, method="heavy", attacker=name, scenario=FINE)
+    for name, guesses in (("base", attack.restored(experiment.seen(how, rows), rows)), ("fine-tuned", tuned)):
+        out.trials += experiment.judged(guesses, rows, "heavy", name, FINE)
     right = int((bench.people[rows] == winners).sum())
     out.facts = {"judge": bench.readers[0].name, "photos": len(rows), "right identity": right}
     return out
@@ -270,7 +269,7 @@ def fine_tuned_guesses(experiment: Experiment) -> NDArray[np.uint8] | None:
     """The fine-tuned guesses [N,S,S,3] at the first photos of the closed world; None where there are none."""
     how = experiment.blur("heavy")
     attack = experiment.restorer(how)
-    tunable = isinstance(attack.opponent.reverser, Revelio)
+    tunable = isinstance(attack.reverser, Revelio)
     return _fine_tuned(experiment, attack, how)[1].images if tunable else None
 
 
@@ -278,11 +277,11 @@ def _tuned_rows(experiment: Experiment) -> Rows:
     return experiment.world.closed[: experiment.paper.fine_tuned]
 
 
-def _fine_tuned(experiment: Experiment, attack: Attack, how: Treatment) -> tuple[Rows, Faces]:
+def _fine_tuned(experiment: Experiment, attack: Opponent, how: Treatment) -> tuple[Rows, Faces]:
     bench, paper, rows = experiment.bench, experiment.paper, _tuned_rows(experiment)
     seen, reference = experiment.seen(how, rows), experiment.world.reference
     winners = _reads(experiment, attack, seen, rows)[bench.readers[0].name].names()
-    rate = paper.tune_rate or _SLOWER * attack.opponent.reverser.lr  # type: ignore[attr-defined]
+    rate = paper.tune_rate or _SLOWER * attack.reverser.lr  # type: ignore[attr-defined]
     out = seen.images.copy()
     for index, person in enumerate(winners.tolist()):
         experiment.report(index, len(seen), "fine-tuning for the identities retrieved")
@@ -294,7 +293,7 @@ def _fine_tuned(experiment: Experiment, attack: Attack, how: Treatment) -> tuple
 
 
 def _trained_on(
-    experiment: Experiment, attack: Attack, how: Treatment, learnt: Rows, seen: Faces, rows: Rows, steps: int,
+    experiment: Experiment, attack: Opponent, how: Treatment, learnt: Rows, seen: Faces, rows: Rows, steps: int,
     lr: float, which: Which,
 ) -> Faces:  # fmt: skip
     bench = experiment.bench
@@ -302,7 +301,7 @@ def _trained_on(
 
     def make() -> Any:
         shown, clear = bench.part(learnt, experiment.seen(how, learnt).images), bench.part(learnt)
-        made: Any = attack.opponent.fitted
+        made: Any = attack.fitted
         seed = experiment.paper.seed
         tuned = fine_tune(made, shown.regions(), clear.regions(), steps=steps, lr=lr, which=which, seed=seed)
         part = bench.part(rows, seen.images)
@@ -313,29 +312,29 @@ def _trained_on(
 
 def kernel(experiment: Experiment) -> Outcome:
     """Figure 13: every odd kernel from 1 to 81 px of 256 on photos of people from whom nothing was learnt."""
-    from ficgan.lab.attacks.kernel import KernelEstimator, confusion, mean_absolute_error
+    from ficgan.lab.attacks.kernel import KernelEstimator
 
     size, paper = experiment.paper.size, experiment.paper
     parts = [experiment.clear(rows) for rows in _people_apart(experiment)]
     learnt, chosen, tested = (part.images for part in parts)
-    kernels = tuple(range(1, max(3, scaled_kernel(published.REVELIO_LARGEST_KERNEL, size)) + 1, 2))
+    kernels = tuple(range(1, max(3, scaled_kernel(REVELIO.largest_kernel, size)) + 1, 2))
     estimator = KernelEstimator.train(
         learnt, kernels, validation=chosen, seed=paper.seed, progress=experiment.progress,
         network=paper.estimator_network, weights=paper.estimator_weights or None,
     )  # fmt: skip
     true = np.repeat(kernels, len(tested))
     found = np.concatenate([estimator.estimate(blurred(tested, one)) for one in kernels])
-    error, scale = mean_absolute_error(true, found), REVELIO_SIZE / size
+    error, scale = float(np.abs(true - found).mean()), REVELIO.size / size
     per_photo = np.abs(true - found).reshape(len(kernels), -1).mean(0)
     spread = 1.96 * float(per_photo.std(ddof=1)) / np.sqrt(len(tested)) if len(tested) > 1 else 0.0
     column = "mean absolute error, pixels of 256"
     text = f"{error * scale:.3f} ± {spread * scale:.3f}"
-    text += "" if size == REVELIO_SIZE else f" ({error:.3f} of {size})"
+    text += "" if size == REVELIO.size else f" ({error:.3f} of {size})"
     photos = f"{len(learnt)} to learn, {len(chosen)} to choose, {len(tested)} to test"
     more = []
     for label, blur in transfers(size).items():
         answer = scale * float(estimator.regress(blur(parts[2])).mean())
-        theirs = published.REVELIO_TRANSFER.get(label)
+        theirs = REVELIO.transfer.get(label)
         answered = f"says {answer:.1f}; a perfect estimator {scale * equivalent_kernel(blur, kernels):.1f}"
         answered += f"; the paper's {theirs}" if theirs else ""
         more.append(
@@ -344,7 +343,8 @@ def kernel(experiment: Experiment) -> Outcome:
     out = Outcome(facts={
         "row": {column: text, "photos": photos, "estimator": estimator.network}, "more": more,
         "kernels": list(kernels), "error": error, "scale": scale,
-        "confusion": confusion(true, found, kernels).tolist(), "chosen rightly": {},
+        "confusion": [[int(((true == a) & (found == b)).sum()) for b in kernels] for a in kernels],
+        "chosen rightly": {},
     })  # fmt: skip
     for number, level in enumerate(BLURS):
         experiment.report(number, len(BLURS), f"{paper.restorer[0]} against {level} blur, kernel estimated")
@@ -358,18 +358,16 @@ def _not_told(experiment: Experiment, estimator: Any, level: str, out: Outcome) 
     seen = experiment.seen(experiment.blur(level), rows)
     chosen = np.abs(estimator.estimate(seen.images)[:, None] - widths).argmin(1)
     out.facts["chosen rightly"][level] = float(np.mean(chosen == levels.index(level)))
-    images = seen.images.copy()
-    try:
+
+    def guess() -> Faces:
+        images = seen.images.copy()
         for index in np.unique(chosen):
             some = np.flatnonzero(chosen == index)
             attack = experiment.restorer(experiment.blur(levels[index]))
-            images[some] = attack.guess(seen.take(some), rows[some]).images
-    except FicganError as error:
-        out.trials += _refused(experiment, level, NOT_TOLD, str(error), ESTIMATED)
-        out.whole = False
-        return
-    guesses = seen.with_images(images)
-    out.trials += read_trials(experiment.bench, guesses, rows, method=level, attacker=NOT_TOLD, scenario=ESTIMATED)
+            images[some] = attack.restored(seen.take(some), rows[some]).images
+        return seen.with_images(images)
+
+    _attempt(experiment, out, [level], NOT_TOLD, guess, ESTIMATED)
 
 
 def _people_apart(experiment: Experiment) -> list[Rows]:
@@ -389,34 +387,33 @@ def sweep(experiment: Experiment) -> Outcome:
     """Figure 15: the heavy model on kernels 71 to 91; Figure 16: the light one on other rules and a rectangle."""
     bench, rows = experiment.bench, experiment.world.closed[: experiment.paper.sweep]
     spec, heavy = experiment.paper.restorer[1], experiment.blur("heavy")
-    kernels = range(REVELIO_SWEEP["from"], REVELIO_SWEEP["to"] + 1, 2)
+    kernels = range(REVELIO.sweep["from"], REVELIO.sweep["to"] + 1, 2)
     near = [experiment.kernel(one) for one in kernels]
     others = [Treatment(label, blur) for label, blur in transfers(experiment.paper.size).items()]
     shared: dict[str, Any] = {"probes": rows, "progress": experiment.progress}
     trials = transfer(bench, spec, [heavy], near, scenario=SWEPT, **shared)
     for bound, seen in zip(BOUNDS, (experiment.clear(rows), experiment.seen(heavy, rows)), strict=True):
-        trials += read_trials(bench, seen, rows, method=heavy.label, attacker=bound, scenario=SWEPT)
+        trials += experiment.judged(seen, rows, heavy.label, bound, SWEPT)
     trials += transfer(bench, spec, [experiment.blur("light")], others, scenario=TRANSFERRED, **shared)
     return Outcome(trials, {"kernels": list(kernels), "photos": len(rows)})
 
 
 def defences(experiment: Experiment) -> Outcome:
     """Table 6: the light model on faces changed after the blur; Table 7: having learnt such faces, of other draws."""
-    out, rows, paper, bench = Outcome(), experiment.world.closed, experiment.paper, experiment.bench
+    out, rows, paper = Outcome(), experiment.world.closed, experiment.paper
     attack = experiment.restorer(experiment.blur("light"))
     for number, name in enumerate(DEFENCES):
-        experiment.report(number, len(DEFENCES), f"{attack.label} against the defence {name}")
+        experiment.report(number, len(DEFENCES), f"{attack.title} against the defence {name}")
         met = defended(experiment, name, key=PUBLISHER)
         seen = experiment.seen(met, rows)
-        guesses = turned_back(experiment, attack.guess(seen, rows), rows, met)
-        out.trials += read_trials(bench, guesses, rows, method=name, attacker=attack.label, scenario=DEFENDED)
-        bare = turned_back(experiment, seen, rows, met)
-        out.trials += read_trials(bench, bare, rows, method=name, attacker=BARE, scenario=DEFENDED)
+        restored = turned_back(experiment, attack.restored(seen, rows), rows, met)
+        out.trials += experiment.judged(restored, rows, name, attack.title, DEFENDED)
+        out.trials += experiment.judged(turned_back(experiment, seen, rows, met), rows, name, BARE, DEFENDED)
         if name in paper.adapted:
-            experiment.report(number, len(DEFENCES), f"{attack.label} adapts to the defence {name}")
+            experiment.report(number, len(DEFENCES), f"{attack.title} adapts to the defence {name}")
             how, guesses = _adapted(experiment, attack, defended(experiment, name, key=ATTACKER), seen, rows)
             # It has learnt upright faces from turned ones: nothing is turned back.
-            out.trials += read_trials(bench, guesses, rows, method=name, attacker=how, scenario=ADAPTED)
+            out.trials += experiment.judged(guesses, rows, name, how, ADAPTED)
     return out
 
 
@@ -436,15 +433,15 @@ def turned_back(experiment: Experiment, pictures: Faces, rows: Rows, how: Treatm
     return part.with_regions(step.upright(inner.images, inner.names))
 
 
-def _adapted(experiment: Experiment, attack: Attack, learnt: Treatment, seen: Faces, rows: Rows) -> tuple[str, Faces]:
-    reference, reverser = experiment.world.reference, attack.opponent.reverser
+def _adapted(experiment: Experiment, attack: Opponent, learnt: Treatment, seen: Faces, rows: Rows) -> tuple[str, Faces]:
+    reference, reverser = experiment.world.reference, attack.reverser
     if not isinstance(reverser, Revelio):
         anew = experiment.attack(*experiment.paper.restorer, learnt)
-        return f"{attack.label}, trained anew", anew.guess(seen, rows)
+        return f"{attack.title}, trained anew", anew.restored(seen, rows)
     batch = min(reverser.batch, len(reference))
     steps = max(1, round(experiment.paper.adapt_epochs * len(reference) / batch))
     guesses = _trained_on(experiment, attack, learnt, reference, seen, rows, steps, reverser.lr, "all")
-    return f"{attack.label}, adapted", guesses
+    return f"{attack.title}, adapted", guesses
 
 
 MAKE: dict[str, Callable[[Experiment], Outcome]] = {
