@@ -50,18 +50,19 @@ def ui(folder: Path | None, out: Path | None, project: Path | None, port: int, b
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise FicganError(f"`ficgan ui` needs {error.name}: pip install 'ficgan[ui]'") from None
-    from ficgan.cli._inputs import FILM_SUFFIXES, film_suffix, is_film
-    from ficgan.images import READABLE_SUFFIXES
+    from ficgan.cli._inputs import is_film
+    from ficgan.images.formats import FILM_SUFFIXES, READABLE_SUFFIXES
     from ficgan.ui.project import Review
     from ficgan.ui.server import open_socket, serve
-    from ficgan.ui.session import FileKinds, Session
+    from ficgan.ui.session import Session
+    from ficgan.ui.work import FileKinds
 
     if folder is not None and not folder.is_dir():
         raise UsageError(f"{folder}: no such folder")
     listener, token = open_socket(port), secrets.token_urlsafe(24)
     review = Review(project or _usual_project(folder), folder, (out or _usual_output(folder)).absolute())
     session = Session(
-        review, FileKinds(is_film, film_suffix, READABLE_SUFFIXES | FILM_SUFFIXES), partial(_make_engine, given)
+        review, FileKinds(is_film, READABLE_SUFFIXES | FILM_SUFFIXES), partial(_make_engine, given)
     )
     address = f"http://127.0.0.1:{listener.getsockname()[1]}/?token={token}"
     if folder is not None:

@@ -23,21 +23,23 @@ pytest.importorskip("httpx")
 
 from starlette.testclient import TestClient
 
-from ficgan.cli._inputs import FILM_SUFFIXES, film_suffix, is_film
+from ficgan.cli._inputs import is_film
 from ficgan.cli.main import main
 from ficgan.deidentify import Choice, Deidentifier, Retouch
 from ficgan.errors import InputError, UsageError
-from ficgan.images import READABLE_SUFFIXES
+from ficgan.images.formats import FILM_SUFFIXES, READABLE_SUFFIXES
 from ficgan.ui import server
+from ficgan.ui.guard import HEADER, Guard
 from ficgan.ui.project import Review, free_name
-from ficgan.ui.server import HEADER, Guard, make_app, open_socket
-from ficgan.ui.session import FileKinds, Session
+from ficgan.ui.server import make_app, open_socket
+from ficgan.ui.session import Session
+from ficgan.ui.work import FileKinds
 from ficgan.video import Project
 
 ROOT = Path(__file__).resolve().parents[2]
 PHOTO = ROOT / "tools" / "astronaut.jpg"
 HOST, TOKEN = "127.0.0.1:4321", "a-secret"
-KINDS = FileKinds(is_film, film_suffix, READABLE_SUFFIXES | FILM_SUFFIXES)
+KINDS = FileKinds(is_film, READABLE_SUFFIXES | FILM_SUFFIXES)
 NAMES = ("Female", "Male")
 
 
@@ -227,7 +229,7 @@ def test_controls_and_exemplars(desk: Desk, png: bytes) -> None:
     assert desk.ask("GET", one)["controls"] == changed
     # For all files: those of its own go, and the same picture as at first comes back.
     desk.ask("POST", "controls", item["controls"])
-    desk.session.redraw(number).result(60)
+    desk.session.photos.redraw(number).result(60)
     assert not desk.ask("GET", one)["own_controls"]
     assert desk.web.get(f"/api/items/{number}/picture/after").content == usual
 
@@ -500,7 +502,7 @@ def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path) -> None:
     x, y = 150, 190
     region = {"box": [x, y, x + 60, y + 50], "frame": 6, "from": 0, "to": 1.2, "follow": True, "mode": "solid"}
     assert desk.ask("POST", f"{one}/regions", region)["regions"][0]["follows"]
-    keys = desk.session.film(number).regions[0].keys
+    keys = desk.session.films.load(number).regions[0].keys
     assert (keys[0].frame, keys[-1].frame) == (0, 11)
     assert abs((keys[0].box[0] - keys[-1].box[0]) - 22) < 4  # eleven frames of two pixels
     for bad in ({"people": {"7": "keep"}}, {"people": {"1": "vanish"}}, {"people": {"x": "keep"}}, {"speed": 2}):
@@ -511,7 +513,7 @@ def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path) -> None:
     # The export is what `ficgan render --decisions` takes.
     exported = tmp_path / "decisions.json"
     exported.write_bytes(desk.web.get(f"/api/{one}/decisions.json").content)
-    project = desk.session.film(number)
+    project = desk.session.films.load(number)
     folder = tmp_path / "copy"
     Project(project.source, project.pts, project.tracks, analysis=project.analysis).save(folder)
     applied = Project.load(folder).apply_decisions(exported)
