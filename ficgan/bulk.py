@@ -4,6 +4,7 @@ says what became of every file."""
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import logging
 import multiprocessing
