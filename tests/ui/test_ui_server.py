@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -25,9 +26,13 @@ from starlette.testclient import TestClient
 
 from ficgan.cli._inputs import is_film
 from ficgan.cli.main import main
+from ficgan.cli.ui import _make_engine, ui
+from ficgan.arrays import content_key
 from ficgan.deidentify import Choice, Deidentifier, Retouch
+from ficgan.deidentify.decided import deciding, read_decisions
 from ficgan.errors import InputError, UsageError
 from ficgan.images.formats import FILM_SUFFIXES, READABLE_SUFFIXES
+from ficgan.records.sidecars import read_folder
 from ficgan.ui import server
 from ficgan.ui.guard import HEADER, Guard
 from ficgan.ui.project import Review, free_name
@@ -164,7 +169,7 @@ def test_the_server_listens_on_this_machine_alone() -> None:
 # -- photos -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_photo_from_drop_to_result(desk: Desk, png: bytes) -> None:
+def test_a_photo_from_drop_to_result(desk: Desk, png: bytes, tmp_path: Path) -> None:
     number = desk.upload(png)["id"]
     item = desk.wait(number)
     assert item["state"] == "ready" and item["faces"] == 1 and (item["width"], item["height"]) == (512, 512)
@@ -199,6 +204,18 @@ def test_a_photo_from_drop_to_result(desk: Desk, png: bytes) -> None:
     assert (edited[300:380, 300:360] == 0).all()
     x0, y0, x1, y1 = (int(value) for value in found["box"])
     assert np.array_equal(edited[y0:y1, x0:x1], source[y0:y1, x0:x1])
+
+    # The export does the same without the page, to a copy with another name; the box there is exact.
+    exported = tmp_path / "decisions.json"
+    exported.write_bytes(desk.web.get(f"/api/{one}/decisions.json").content)
+    assert exported.read_bytes() == desk.web.get("/api/decisions.json").content  # the only photo
+    applied = deciding(desk.session.engine, read_decisions(exported))(source, key=content_key(source))
+    assert np.array_equal(applied.image, edited) and [face.action for face in applied.faces] == ["kept", "solid"]
+    with pytest.raises(InputError, match="nothing was decided on this photo"):
+        deciding(desk.session.engine, read_decisions(exported))(source[::-1], key=content_key(source[::-1]))
+    side = json.loads((out / "photo-2.png.json").read_text())
+    jsonschema.validate(side, json.loads((ROOT / "docs" / "sidecar.schema.json").read_text()))
+    assert len(read_folder(out).records) == 2  # `ficgan report` reads them
 
     # The box goes again; a found face cannot be removed.
     assert len(desk.ask("DELETE", f"{one}/faces/1")["list"]) == 1
@@ -448,6 +465,20 @@ def test_a_model_that_cannot_be_loaded_is_told(tmp_path: Path, png: bytes) -> No
     desk.session.close()
 
 
+def test_the_command_hands_its_options_to_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(Deidentifier, "from_pretrained", staticmethod(lambda **settings: given.update(settings)))
+    arguments = ["--checkpoint", "m.safetensors", "--bank", "b.safetensors", "--thorough", "-t", "0.4"]
+    parsed = ui.make_context("ui", arguments).params
+    _make_engine(parsed, 7)
+    assert given == {
+        "checkpoint": "m.safetensors", "bank": "b.safetensors", "thorough": True, "threshold": 0.4, "seed": 7,
+        "detector": "auto", "recognizer": "auto", "device": "cpu", "precision": "auto",
+    }  # fmt: skip
+    used = {*given, "thresh", "folder", "out", "project", "port", "browser"}
+    assert {option.name for option in ui.params} <= used  # none without effect
+
+
 # -- films ------------------------------------------------------------------------------------------------------------
 
 
@@ -528,7 +559,9 @@ def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path) -> None:
         left = x - 2 * (n - 6)
         assert new[y + 5 : y + 45, left + 5 : left + 55].max() < 60, n
         assert np.abs(old - new)[y0:y1, x0:x1].mean() < 6, n  # the face is as it was
-    assert json.loads((desk.review.output / "film.mp4.json").read_text())["edits"]
+    side = json.loads((desk.review.output / "film.mp4.json").read_text())
+    jsonschema.validate(side, json.loads((ROOT / "docs" / "sidecar.schema.json").read_text()))
+    assert side["edits"]
     assert desk.web.get(f"/api/{one}/video?after").status_code == 200
 
     # Everything of it is purged, too.
