@@ -24,10 +24,10 @@ pytest.importorskip("httpx")
 
 from starlette.testclient import TestClient
 
+from ficgan.arrays import content_key
 from ficgan.cli._inputs import is_film
 from ficgan.cli.main import main
 from ficgan.cli.ui import _make_engine, ui
-from ficgan.arrays import content_key
 from ficgan.deidentify import Choice, Deidentifier, Retouch
 from ficgan.deidentify.decided import deciding, read_decisions
 from ficgan.errors import InputError, UsageError
