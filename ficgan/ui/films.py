@@ -20,7 +20,7 @@ from ficgan.files import file_digest
 from ficgan.images.formats import film_suffix
 from ficgan.records.sidecars import TOOL, header
 from ficgan.ui.project import MODES, Item, free_name
-from ficgan.ui.work import NOW, Queue, Stopped, Workplace, hide_path
+from ficgan.ui.work import NOW, Queue, Stopped, Workplace, hide_path, sentence
 
 if TYPE_CHECKING:
     from ficgan.video import Project, VideoSource
@@ -202,27 +202,27 @@ class Films:
         fallback = "solid" if controls.fallback == "average" else controls.fallback  # a patch would flicker
         settings = VideoSettings(**analysed, fallback=fallback)
         path = free_name(self.review.output, item.name, film_suffix(source))
-        path.parent.mkdir(parents=True, exist_ok=True)
+        place, size = path.relative_to(self.review.output).as_posix(), (film.source.width, film.source.height)
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             result = render_film(
                 engine.video_tools(settings), self.review.film_folder(number), source, path, settings=settings,
                 encode=EncodeOptions(audio=controls.audio), progress=self._following(number),
                 is_cancelled=lambda: self._is_cancelled(number),
             )  # fmt: skip
-        except FicganError as error:
+            self.work.write_sidecar(path, item, {
+                **result.to_dict(), **header("film", place, size, self.work.options(item)), "tool": TOOL,
+                "ficgan": __version__, "output": path.name, "sha256": file_digest(path),
+                "input_sha256": file_digest(source), "metadata": "stripped",
+            })  # fmt: skip
+        except (FicganError, OSError) as error:
             if number in self._cancelled:
                 return self.review.change(number, state="ready", error="Rendering was cancelled.")
             with suppress(OSError):
                 work_folder(path).rmdir()
-            # What was decided stays; only this result is missing.
-            return self.review.change(number, state="ready", error=hide_path(str(error), source, item.name))
-        place = path.relative_to(self.review.output).as_posix()
-        size = film.source.width, film.source.height
-        self.work.write_sidecar(path, item, {
-            **result.to_dict(), **header("film", place, size, self.work.options(item)), "tool": TOOL,
-            "ficgan": __version__, "output": path.name, "sha256": file_digest(path),
-            "input_sha256": file_digest(source), "metadata": "stripped",
-        })  # fmt: skip
+            # What was decided stays; only this result is missing. The disk may be full.
+            why = hide_path(sentence(error), source, item.name)
+            return self.review.change(number, quiet=True, state="ready", error=why)
         notes = [*result.notes, *result.damage]
         if result.reidentified:
             notes.insert(0, "A source face is still recognised; look at the result before you publish it.")

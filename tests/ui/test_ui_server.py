@@ -504,7 +504,7 @@ def frames_of(path: Path) -> list[np.ndarray]:
         return [frame.image.astype(int) for frame in source.frames()]
 
 
-def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path) -> None:
+def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = make_film(tmp_path / "film.mp4")
     number = desk.upload(source.read_bytes(), "film.mp4")["id"]
     item, one = desk.wait(number), f"items/{number}"
@@ -549,6 +549,17 @@ def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path) -> None:
     Project(project.source, project.pts, project.tracks, analysis=project.analysis).save(folder)
     applied = Project.load(folder).apply_decisions(exported)
     assert applied.decisions == project.decisions and applied.regions == project.regions
+
+    # The disk is full: the decisions stay, and it can be rendered again.
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ficgan.video.render_film", full)
+        desk.ask("POST", f"{one}/save")
+        missed = desk.wait(number)
+    assert missed["state"] == "ready" and "No space left on device; free space" in missed["error"]
+    assert not missed["saved"] and not list(desk.review.output.iterdir())
 
     assert desk.ask("POST", f"{one}/save")["state"] == "working"
     done = desk.wait(number)
