@@ -30,8 +30,8 @@ from ficgan.records.photo import as_json, new_photo
 from ficgan.records.sidecars import TOOL, header
 
 if TYPE_CHECKING:
+    from ficgan.deidentify import Result
     from ficgan.deidentify.decided import PhotoDecisions
-    from ficgan.results import Result
     from ficgan.video import EncodeOptions, VideoSettings
 
 __all__ = ["Job", "Manifest", "Place", "Task", "Worker", "local_engine", "plan", "ray_engine", "run"]
