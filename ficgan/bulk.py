@@ -280,9 +280,14 @@ class Manifest:
 
 
 class Worker:
-    """Holds the model; turns one photo or film after the other."""
+    """Holds the model; turns one photo or film after the other.
 
-    def __init__(self, task: Task, engine: Callable[..., Any] | None = None) -> None:
+    Args:
+        task: of the run.
+        engine: a `Deidentifier`, or what is used like one; None: made for the task.
+    """
+
+    def __init__(self, task: Task, engine: Any = None) -> None:
         self._task = task
         self._source, self._target = Place(task.source), Place(task.target)
         if engine is None:
