@@ -215,9 +215,9 @@ class Review:
     # -- files --------------------------------------------------------------------------------------------------------
 
     def items(self) -> list[Item]:
-        """All files, in order."""
+        """All files, by name: the same order after every start."""
         with self.lock:
-            return list(self._items.values())
+            return sorted(self._items.values(), key=lambda item: (item.name, item.id))
 
     def __getitem__(self, number: str) -> Item:
         with self.lock:
