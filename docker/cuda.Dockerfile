@@ -3,6 +3,8 @@
 #   docker run --rm --gpus all -v "$PWD/data:/data" --user "$(id -u):$(id -g)" ficgan:cuda train /data/config.yaml --data /data/faces.tar --out /data/run
 # torch brings CUDA's libraries. The compiler of the image below builds the native kernels; they are built on first use.
 FROM nvidia/cuda:13.0.2-devel-ubuntu24.04
+# The release of Ubuntu settles the versions.
+# hadolint ignore=DL3008
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends python3 python3-dev python3-venv \
  && rm -rf /var/lib/apt/lists/*

@@ -1,5 +1,5 @@
-"""Many photos, on one machine or many: processes or Ray actors that hold the model, and one manifest that says what
-became of every file."""
+"""Many photos and films, on one machine or many: processes or Ray actors that hold the model, and one manifest that
+says what became of every file."""
 
 from __future__ import annotations
 
@@ -11,18 +11,28 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
-from typing import Any, BinaryIO, Self
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
+from ficgan import __version__
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.images.formats import READABLE_SUFFIXES, output_suffix
+from ficgan.files import atomic_write, file_digest
+from ficgan.images.formats import FILM_SUFFIXES, READABLE_SUFFIXES, film_suffix, output_suffix
+from ficgan.records.photo import as_json, new_photo
+from ficgan.records.sidecars import TOOL, header
+
+if TYPE_CHECKING:
+    from ficgan.deidentify import Result
+    from ficgan.deidentify.decided import PhotoDecisions
+    from ficgan.video import EncodeOptions, VideoSettings
 
 __all__ = ["Job", "Manifest", "Place", "Task", "Worker", "local_engine", "plan", "ray_engine", "run"]
 
@@ -75,13 +85,28 @@ class Place:
         """A file, whole or not at all: renamed on a disk; in a store an object appears when it is complete."""
         path = self.path(name)
         if self.is_local:
-            from ficgan.files import atomic_write
-
             Path(path).parent.mkdir(parents=True, exist_ok=True)
             with atomic_write(path, overwrite=True) as file:
                 file.write(data)
         else:
             self.fs.pipe_file(path, data)
+
+    @contextmanager
+    def as_file(self, name: str, *, new: bool = False) -> Iterator[Path]:
+        """A file on this machine's disk; of a store it is a copy, which is sent back when it is `new`."""
+        if self.is_local:
+            path = Path(self.path(name))
+            if new:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            yield path
+            return
+        with tempfile.TemporaryDirectory(prefix="ficgan-bulk-") as folder:  # of mode 0700
+            path = Path(folder, name.rpartition("/")[2])
+            if not new:
+                self.fs.get_file(self.path(name), str(path))
+            yield path
+            if new:
+                self.fs.put_file(str(path), self.path(name))
 
     def exists(self, name: str) -> bool:
         """Whether a file is there."""
@@ -90,10 +115,15 @@ class Place:
 
 @dataclass(frozen=True)
 class Job:
-    """One photo: names below the two folders."""
+    """One photo or film: names below the two folders."""
 
     input: str
     output: str
+
+    @property
+    def is_film(self) -> bool:
+        """Whether it is a film, by its name; an animated GIF, WebP or PNG counts as a photo."""
+        return PurePosixPath(self.input).suffix.lower() in FILM_SUFFIXES
 
 
 @dataclass(frozen=True)
@@ -107,6 +137,8 @@ class Task:
         options: as side-cars tell them.
         max_pixels, tag, keep_metadata, require_face: see `ficgan.records.photo.new_photo`.
         overwrite: replace results that another run made.
+        video, encode: of films; None: the usual ones.
+        decisions: on photos, by their hash, see `ficgan.deidentify.decided`; None: none.
     """
 
     source: str
@@ -119,34 +151,40 @@ class Task:
     keep_metadata: bool = False
     require_face: bool = False
     overwrite: bool = False
+    video: VideoSettings | None = None
+    encode: EncodeOptions | None = None
+    decisions: Mapping[str, PhotoDecisions] | None = None
 
 
-def plan(source: Place, target: Place) -> tuple[list[Job], int]:
-    """What becomes what, and the number of files that are no photos.
+def plan(source: Place, target: Place, *, films: bool = True) -> tuple[list[Job], int]:
+    """What becomes what, films first since they take longest; and the number of files that are left out.
 
     Raises:
-        UsageError: there is no photo, or two would become one file.
+        UsageError: there is nothing to do, or two would become one file.
     """
     if source.is_local and target.is_local:
         inside, outside = os.path.realpath(target.root), os.path.realpath(source.root)
         if inside == outside or inside.startswith(outside + os.sep):
             raise UsageError(f"{target.url}: lies in the folder of the photos; choose another one")
-    jobs: list[Job] = []
-    taken: dict[str, str] = {}
+    jobs: dict[str, Job] = {}
     others = 0
     for name, _ in source.files():
-        stem, dot, suffix = name.rpartition(".")
-        if not dot or f".{suffix.lower()}" not in READABLE_SUFFIXES:
+        path = PurePosixPath(name)
+        suffix = path.suffix.lower()
+        if suffix in FILM_SUFFIXES and films:
+            ending = film_suffix(Path(name))
+        elif suffix in READABLE_SUFFIXES:
+            ending = output_suffix(name)
+        else:
             others += 1
             continue
-        output = f"{stem}{output_suffix(name)}"
-        if rival := taken.setdefault(output, name) if taken.get(output, name) != name else None:
-            raise UsageError(f"{rival} and {name} would both become {output}; rename one")
-        taken[output] = name
-        jobs.append(Job(name, output))
+        job = Job(name, str(path.with_suffix(ending)))
+        rival = jobs.setdefault(job.output, job)
+        if rival is not job:
+            raise UsageError(f"{rival.input} and {name} would both become {job.output}; rename one")
     if not jobs:
-        raise UsageError(f"{source.url}: holds no photo")
-    return jobs, others
+        raise UsageError(f"{source.url}: holds no photo{' and no film' if films else ''}")
+    return sorted(jobs.values(), key=lambda job: not job.is_film), others
 
 
 # -- the manifest ----------------------------------------------------------------------------------------------------
@@ -238,13 +276,18 @@ class Manifest:
         os.fsync(self._file.fileno())
 
 
-# -- the work on one photo -------------------------------------------------------------------------------------------
+# -- the work on one file --------------------------------------------------------------------------------------------
 
 
 class Worker:
-    """Holds the model; turns one photo after the other."""
+    """Holds the model; turns one photo or film after the other.
 
-    def __init__(self, task: Task, engine: Callable[..., Any] | None = None) -> None:
+    Args:
+        task: of the run.
+        engine: a `Deidentifier`, or what is used like one; None: made for the task.
+    """
+
+    def __init__(self, task: Task, engine: Any = None) -> None:
         self._task = task
         self._source, self._target = Place(task.source), Place(task.target)
         if engine is None:
@@ -261,6 +304,11 @@ class Worker:
                 given["detector"] = DetectAt(detector, task.scale)
             engine = Deidentifier.from_pretrained(**given)
         self._engine = engine
+        self._draw: Callable[..., Result] = engine
+        if task.decisions is not None:
+            from ficgan.deidentify.decided import deciding
+
+            self._draw = deciding(engine, task.decisions)
 
     def __call__(self, job: Job) -> dict[str, Any]:
         """A manifest's line. `retry` in it says that the failure may pass: a store that did not answer, no memory."""
@@ -278,41 +326,78 @@ class Worker:
         return {**line, "seconds": round(time.monotonic() - began, 3)}
 
     def _done(self, job: Job) -> dict[str, Any]:
-        """The photo's result and side-car are there when this returns. The side-car comes last: it proves the result.
+        if not job.is_film:
+            data = self._source.read(job.input)
+            return self._made(job, hashlib.sha256(data).hexdigest(), lambda: self._photo(job, data))
+        with self._source.as_file(job.input) as path:
+            return self._made(job, file_digest(path), lambda: self._film(job, path))
+
+    def _made(self, job: Job, digest: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The result and its side-car are there when this returns. The side-car comes last: it proves the result.
 
         A worker may have died between that and its answer; then the result is taken as it is.
         """
-        from ficgan import __version__
-        from ficgan.records.photo import as_json, new_photo
+        record = self._before(job, digest)
+        if record is None:
+            record = json.loads(as_json({**make(), "input_sha256": digest}))
+            self._target.write(f"{job.output}.json", as_json(record, indent=1))
+        return {"input_sha256": digest, **_counts(record)}
 
+    def _before(self, job: Job, digest: str) -> dict[str, Any] | None:
+        """The side-car of this very result from before; an InputError where another one is in the way."""
         task, side = self._task, f"{job.output}.json"
-        data = self._source.read(job.input)
-        digest = hashlib.sha256(data).hexdigest()
-        if (before := self._recorded(side)) is not None and self._target.exists(job.output):
+        before, there = self._recorded(side), self._target.exists(job.output)
+        if before is not None and there:
             if before.get("input_sha256") == digest and before.get("options") == json.loads(as_json(task.options)):
-                return {"input_sha256": digest, **_counts(before)}
+                return before
             if not task.overwrite:
                 raise InputError(f"{job.output} exists and is of another file or run; use --overwrite to replace it")
         elif not task.overwrite and before is None and self._target.exists(side):
             raise InputError(f"{side} exists and is no side-car; use --overwrite to replace it")
+        return None
+
+    def _photo(self, job: Job, data: bytes) -> dict[str, Any]:
+        """Write the new photo."""
+        task = self._task
         made = new_photo(
-            self._engine, data, job.input, output=job.output, max_pixels=task.max_pixels, tag=task.tag,
+            self._draw, data, job.input, output=job.output, max_pixels=task.max_pixels, tag=task.tag,
             keep_metadata=task.keep_metadata, require_face=task.require_face,
         )  # fmt: skip
-        record = json.loads(as_json(made.sidecar(job.output, task.options, __version__)))
         self._target.write(job.output, made.data)
-        self._target.write(side, as_json(record, indent=1))
-        return {"input_sha256": digest, **_counts(record)}
+        return made.sidecar(job.output, task.options, __version__)
+
+    def _film(self, job: Job, path: Path) -> dict[str, Any]:
+        """Write the new film. On a disk it goes on where a worker that died left it (`.NAME.ficgan-work`)."""
+        from ficgan.video import open_video
+
+        task = self._task
+        with self._target.as_file(job.output, new=True) as new:
+            # Without its side-car a result proves nothing: it is made again.
+            result = self._engine.process_video(path, new, settings=task.video, encode=task.encode, overwrite=True)
+            with open_video(new) as film:
+                size = film.info.width, film.info.height
+            digest = file_digest(new)
+        return {
+            **result.to_dict(), **header("film", job.output, size, task.options), "tool": TOOL, "ficgan": __version__,
+            "output": PurePosixPath(job.output).name, "sha256": digest, "metadata": "stripped",
+        }  # fmt: skip
 
     def _recorded(self, side: str) -> dict[str, Any] | None:
         try:
             record = json.loads(self._target.read(side))
         except (FileNotFoundError, ValueError):
             return None
-        return record if isinstance(record, dict) and record.get("tool") == "ficgan-deid" else None
+        return record if isinstance(record, dict) and record.get("tool") == TOOL else None
 
 
 def _counts(record: Mapping[str, Any]) -> dict[str, int]:
+    """Of a manifest's line; a film's faces are its tracks."""
+    if record.get("kind") == "film":
+        check = record.get("check") or {}
+        return {
+            "faces": record["tracks"], "masked": record["masked_people"],
+            "reidentified": len(check.get("findings", ())), "frames": record["frames"],
+        }  # fmt: skip
     faces = record.get("faces", [])
     return {
         "faces": len(faces), "masked": sum(face.get("action") == "masked" for face in faces),
@@ -432,7 +517,13 @@ def ray_engine(jobs: int, *, address: str | None = None, batch: int = 8) -> Engi
         raise FicganError("--engine ray needs Ray Data: pip install 'ficgan[bulk]'; or take --engine local") from error
 
     def lines(task: Task, todo: Sequence[Job]) -> Iterator[dict[str, Any]]:
+        """Films go one by one: a batch whose actor died is done again."""
         _connect(ray, jobs, address)
+        for size, part in ((1, [job for job in todo if job.is_film]), (batch, [j for j in todo if not j.is_film])):
+            if part:
+                yield from mapped(task, part, size)
+
+    def mapped(task: Task, todo: Sequence[Job], batch: int) -> Iterator[dict[str, Any]]:
         context = ray.data.DataContext.get_current()
         context.max_errored_blocks = -1  # what is lost is missed by `run`, and done again
         context.enable_progress_bars = False

@@ -24,8 +24,11 @@ from PIL import Image
 
 import ficgan.cli.bulk as command
 from ficgan.bulk import DIED, Job, Manifest, Place, Task, Worker, plan, run
-from ficgan.errors import UsageError
+from ficgan.deidentify.decided import read_decisions
+from ficgan.errors import InputError, UsageError
 from ficgan.results import FaceResult, Result
+from ficgan.video import EncodeOptions, VideoSettings
+from ficgan.video.plan import VideoResult
 
 ROOT = Path(__file__).resolve().parent.parent
 PHOTOS = int(os.environ.get("FICGAN_BULK_PHOTOS", "200"))
@@ -56,7 +59,7 @@ def source(tmp_path: Path) -> Path:
     for number in range(6):
         (folder / ("a/b" if number % 2 else "a") / f"{number}.png").write_bytes(photo(number))
     (folder / "notes.txt").write_text("x")
-    (folder / "film.mp4").write_bytes(b"x")
+    (folder / "letter.odt").write_bytes(b"x")
     (folder / ".hidden" / "x.png").write_bytes(photo(9))
     return folder
 
@@ -192,6 +195,90 @@ def test_photos_of_a_store(source: Path, tmp_path: Path) -> None:
         assert json.loads(store.cat_file("/bucket/out/a/b/1.png.json"))["path"] == "a/b/1.png"
     finally:
         store.rm("/bucket", recursive=True)
+
+
+class Filming:
+    """An engine for films: "redacts" by copying; the first attempts at a film die in the middle."""
+
+    def __init__(self, dies: int = 0) -> None:
+        self.dies, self.calls = dies, 0
+
+    def process_video(self, source: Path, output: Path, *, settings: Any, encode: Any, overwrite: bool) -> VideoResult:
+        self.calls += 1
+        if self.calls <= self.dies:
+            raise MemoryError("killed")
+        assert overwrite and settings.stride == 3 and encode.audio == "drop"
+        output.write_bytes(source.read_bytes())
+        return VideoResult(output, 12, 1.2, 2, 1, {"generated": 12}, account={"mode": "ficgan"})
+
+
+@pytest.mark.parametrize("store", [False, True])
+def test_a_film_is_one_unit(store: bool, tmp_path: Path) -> None:
+    """It is taken before the photos, made again where it failed, and taken as it is where its side-car proves it."""
+    make_film(tmp_path / "in" / "b" / "film.mp4")
+    (tmp_path / "in" / "a.png").write_bytes(photo(1))
+    (tmp_path / "in" / "b" / "film.mkv").write_bytes(b"not asked for")
+    source, out = str(tmp_path / "in"), str(tmp_path / "out")
+    if store:
+        fs = fsspec.filesystem("memory")
+        fs.put(f"{source}/", "/bucket/films/", recursive=True)
+        source, out = "memory://bucket/films", "memory://bucket/redacted"
+    jobs, others = plan(Place(source), Place(out))
+    assert [job.input for job in jobs] == ["b/film.mkv", "b/film.mp4", "a.png"] and others == 0
+    assert [job.input for job in plan(Place(source), Place(out), films=False)[0]] == ["a.png"]
+    task = Task(source, out, options={"mode": "ficgan", "recognizer": "auto"}, video=VideoSettings(stride=3),
+                encode=EncodeOptions(audio="drop"))  # fmt: skip
+    filming = Filming(dies=1)
+    worker = Worker(task, filming)
+    first = worker(jobs[1])
+    assert first["state"] == "failed" and first["retry"]
+    line = worker(jobs[1])
+    assert (line["state"], line["faces"], line["frames"], line["reidentified"]) == ("done", 2, 12, 0)
+    record = json.loads(Place(out).read("b/film.mp4.json"))
+    jsonschema.validate(record, json.loads((ROOT / "docs" / "sidecar.schema.json").read_text()))
+    assert record["size"] == [64, 48] and record["input_sha256"] == line["input_sha256"] == record["sha256"]
+    assert worker(jobs[1])["state"] == "done" and filming.calls == 2
+    assert worker(jobs[0])["state"] == "failed"  # what comes out is looked at
+    if store:
+        fs.rm("/bucket", recursive=True)
+
+
+def make_film(path: Path) -> None:
+    import av
+
+    path.parent.mkdir(parents=True)
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream("libx264", rate=10, width=64, height=48)
+        stream.pix_fmt = "yuv420p"
+        for n in range(12):
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(np.full((48, 64, 3), 9 * n, np.uint8), format="rgb24")))
+        out.mux(stream.encode(None))
+
+
+def test_decisions_are_read_strictly(source: Path, tmp_path: Path) -> None:
+    """What they do to a photo is tested with the review, which exports them."""
+    marks = [[205, 105], [240, 105], [222, 125], [208, 145], [238, 145]]
+    one = {"name": "me.png", "analysis": "0" * 32, "faces": [{"id": 1, "box": [1, 2, 3, 4], "landmarks": marks,
+                                                             "score": 0.9}]}  # fmt: skip
+    tree, file = {"schema": "ficgan-photo-decisions/1", "photos": [one]}, tmp_path / "decisions.json"
+    for wrong, words in (
+        ({**tree, "schema": "ficgan-photo-decisions/2"}, "newer ficgan"),
+        ({**tree, "photos": [{**one, "tracks": {"7": "keep"}}]}, "no face number 7"),
+        ({**tree, "photos": [{**one, "default": "keep"}]}, "default"),
+        ({**tree, "photos": [{**one, "tracks": {"1": "dp-pix:eps=1"}}]}, "cannot be given"),
+        ({**tree, "photos": [one, {**one, "default": "blur"}]}, "different decisions"),
+    ):
+        file.write_text(json.dumps(wrong))
+        with pytest.raises(InputError, match=words):
+            read_decisions(file)
+    file.write_text(json.dumps(tree))
+    call = [str(source), "-o", str(tmp_path / "out"), "--decisions", str(file)]
+    outcome = CliRunner().invoke(command.bulk, [*call, "--mode", "solid"])
+    assert outcome.exit_code == 2 and "leave --mode out" in outcome.stderr
+    worker = Worker(Task(str(source), str(tmp_path / "out"), decisions=read_decisions(file)), engine)
+    line = worker(Job("a/0.png", "a/0.png"))
+    assert "nothing was decided on this photo" in line["error"] and "retry" not in line
+    assert not (tmp_path / "out").exists()
 
 
 def test_results_of_others_are_not_overwritten(source: Path, tmp_path: Path) -> None:

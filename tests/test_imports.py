@@ -52,7 +52,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     | {"anonymizers", "models", "faces", "identity", "images", "policy", "face_model", "frame_model", "frame", "video"}
     | {"pretrained"}
     | {"results"},
-    "ui": LEAVES | {"deidentify", "faces", "images", "video", "anonymizers"},
+    "ui": LEAVES | {"deidentify", "faces", "images", "video", "anonymizers", "records"},
     "verification": LEAVES | {"ops", "models", "losses", "faces", "data"},
     "data": LEAVES | {"faces", "images"},
     "training": LEAVES
@@ -64,7 +64,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     | {"configs", "results", "verification", "pointcloud", "face_model", "frame_model", "frame"},
     "pointcloud": LEAVES | {"anonymizers", "images"},
     "service": LEAVES | {"records", "results"},
-    "bulk": LEAVES | {"images", "records", "deidentify", "faces"},
+    "bulk": LEAVES | {"images", "records", "deidentify", "faces", "video"},
     "records": LEAVES | {"images", "results", "video"},
     "diagnosis": LEAVES | {"ops", "models", "faces", "pretrained"},
 }

@@ -8,18 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ficgan.errors import FicganError, UsageError
+from ficgan.images.formats import FILM_SUFFIXES, WRITABLE_FILMS, film_suffix
 
 if TYPE_CHECKING:
     from ficgan.anonymizers import Faces
 
 __all__ = ["FILM_SUFFIXES", "WRITABLE_FILMS", "film_suffix", "is_address", "is_film", "mirrored", "read_background"]
-
-WRITABLE_FILMS = frozenset({".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".gif", ".webp"})
-FILM_SUFFIXES = WRITABLE_FILMS - {".gif", ".webp"} | {
-    ".3g2", ".3gp", ".asf", ".dv", ".flv", ".h264", ".hevc", ".m2ts", ".mjpeg", ".mpe", ".mpeg", ".mpg", ".mts", ".mxf",
-    ".ogv", ".qt", ".ts", ".vob", ".wmv", ".y4m", ".apng",
-}  # fmt: skip
-"""What in a folder counts as a film; GIF, WebP and PNG do where they are animated."""
 
 _ADDRESS = re.compile(r"camera:\d+|[A-Za-z][A-Za-z0-9+.-]+://.*")
 _PATTERN = re.compile(r"%0?\d*d")
@@ -48,12 +42,6 @@ def is_film(path: Path) -> bool:
             return bool(getattr(image, "is_animated", False))
     except Exception:  # what cannot be read is refused later, with the reason
         return False
-
-
-def film_suffix(source: Path) -> str:
-    """The suffix a film's result takes: its own where that can be written, otherwise `.mp4`."""
-    suffix = source.suffix.lower()
-    return source.suffix if suffix in WRITABLE_FILMS else ".webp" if suffix in (".png", ".apng") else ".mp4"
 
 
 def mirrored(

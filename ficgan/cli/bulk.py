@@ -1,7 +1,8 @@
-"""`ficgan bulk`: many photos, with processes of this machine or actors of a Ray cluster."""
+"""`ficgan bulk`: many photos and films, with processes of this machine or actors of a Ray cluster."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,11 @@ from ficgan.cli import _options as opts
 from ficgan.cli._shared import Summary, reporting
 from ficgan.cli._workers import cpus
 from ficgan.errors import FicganError, UsageError
+from ficgan.files import file_digest
 
 if TYPE_CHECKING:
     from ficgan.cli._progress import Progress
+    from ficgan.deidentify.decided import PhotoDecisions
 
 __all__ = ["bulk"]
 
@@ -31,29 +34,34 @@ __all__ = ["bulk"]
 )
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes or actors.  [default: one a processor]")
 @click.option(
-    "--batch", type=click.IntRange(min=1), default=8, show_default=True, help="Ray: photos that an actor takes at once."
-)
+    "--batch", type=click.IntRange(min=1), default=8, show_default=True,
+    help="Ray: photos that an actor takes at once; films go one by one.",
+)  # fmt: skip
 @click.option(
     "--manifest", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
     help="What became of each file, JSON lines.  [default: OUT/manifest.jsonl; needed where OUT is an address]",
 )  # fmt: skip
 @click.option(
     "--retries", type=click.IntRange(min=0), default=2, show_default=True,
-    help="How often a photo is tried again whose worker died or whose store did not answer.",
+    help="How often a file is tried again whose worker died or whose store did not answer.",
+)  # fmt: skip
+@click.option(
+    "--decisions", metavar="FILE", type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Do what was decided in `ficgan ui` and exported there; photos that are not in it fail, films are left out.",
 )  # fmt: skip
 @click.option("--overwrite", is_flag=True, help="Replace results of other runs.")
-@opts.options(opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT, opts.STILLS)
+@opts.options(opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT, opts.STILLS, opts.VIDEO_SEARCH[:2], opts.VIDEO_OUT)
 @click.option("--require-face", is_flag=True, help="A photo without a face is a failure and is not written.")
 @click.option("-m", "--keep-metadata", is_flag=True, help="Keep EXIF and XMP, cleaned.")
 @click.option("--tag/--no-tag", default=True, show_default=True, help="Mark photos as synthetic media.")
 @opts.options(tuple(option for option in opts.MODEL if option is not opts.ENGINE))
-@reporting("image")
+@reporting("file")
 def bulk(source: str, out: str, report: Progress, **given: Any) -> tuple[Summary, bool]:
-    """Replace the faces in all photos below INPUT; the tree is mirrored in OUT.
+    """Replace the faces in all photos and films below INPUT; the tree is mirrored in OUT.
 
-    INPUT and OUT are folders, or addresses such as s3://bucket/photos (with s3fs). Every photo gets one result, one
+    INPUT and OUT are folders, or addresses such as s3://bucket/photos (with s3fs). Every file gets one result, one
     side-car and one line in the manifest. Start the same command again after an interruption: what is done stays, what
-    failed is tried again. Films are left out. Exit codes: as of `ficgan-deid`.
+    failed is tried again. A film is one unit of work. Exit codes: as of `ficgan-deid`.
     """
     from ficgan.bulk import Manifest, Place, Task, local_engine, plan, ray_engine, run
 
@@ -68,19 +76,26 @@ def bulk(source: str, out: str, report: Progress, **given: Any) -> tuple[Summary
     if given["manifest"] is None and not there.is_local:
         raise UsageError(f"{out}: is no folder of this machine; say by --manifest FILE where the manifest shall be")
     manifest = given["manifest"] or Path(there.root) / "manifest.jsonl"
-    jobs, others = plan(here, there)
+    decisions = _decisions(given)
+    jobs, others = plan(here, there, films=decisions is None)
     if others:
-        report.info(f"{others} file{'' if others == 1 else 's'} skipped: no photos.")
+        kind = "neither photos nor films" if decisions is None else "no photos"
+        report.info(f"{others} file{'' if others == 1 else 's'} skipped: {kind}.")
     exemplar = [given["exemplar"]] if given["exemplar"] is not None else []
     settings["exemplar"] = next(iter(opts.photos(exemplar, "--exemplar", given)), None)
     options = opts.recorded(given)
+    if given["decisions"] is not None:
+        options["decisions"] = file_digest(given["decisions"])
     # Workers may run elsewhere: paths of this machine's disks must not depend on the current folder.
     task = Task(
         source=here.root if here.is_local else source, target=there.root if there.is_local else out,
         engine={**settings, **opts.background(given)}, scale=given["scale"], options=options,
         max_pixels=max(1, int(given["max_megapixels"] * 1e6)), tag=given["tag"], keep_metadata=given["keep_metadata"],
-        require_face=given["require_face"], overwrite=given["overwrite"],
+        require_face=given["require_face"], overwrite=given["overwrite"], decisions=decisions,
     )  # fmt: skip
+    if any(job.is_film for job in jobs):
+        film = {**given, "link": "file", "verify": "sampled" if given["verify"] else "off"}
+        task = replace(task, video=opts.video_settings(film), encode=opts.encode_options(film))
     count = min(given["jobs"] or cpus(), len(jobs))
     engine = (
         ray_engine(count, address=given["address"], batch=given["batch"])
@@ -108,3 +123,13 @@ def bulk(source: str, out: str, report: Progress, **given: Any) -> tuple[Summary
         "skipped": others, "manifest": str(manifest),
     }  # fmt: skip
     return summary, bool(failed or sums["reidentified"])
+
+
+def _decisions(given: dict[str, Any]) -> dict[str, PhotoDecisions] | None:
+    if given["decisions"] is None:
+        return None
+    if given["mode"] != "ficgan":
+        raise UsageError("--decisions says for each face what happens to it; leave --mode out")
+    from ficgan.deidentify.decided import read_decisions
+
+    return read_decisions(given["decisions"])

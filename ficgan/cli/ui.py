@@ -34,7 +34,7 @@ __all__ = ["ui"]
     "--port", metavar="N", type=click.IntRange(0, 65535), default=0, help="Of 127.0.0.1.  [default: a free one]"
 )  # fmt: skip
 @click.option("--browser/--no-browser", default=True, show_default=True, help="Open the page.")
-@opts.options(opts.SEARCH[:1], opts.SEARCH[2:], opts.MODEL[:2], opts.MODEL[3:5])
+@opts.options(opts.SEARCH[:1], opts.SEARCH[2:], opts.MODEL[:1], opts.MODEL[2:3], opts.MODEL[4:6])
 @handle_errors
 def ui(folder: Path | None, out: Path | None, project: Path | None, port: int, browser: bool, **given: Any) -> None:
     """Review and redact photos and films in the browser, on this machine alone.
@@ -50,18 +50,19 @@ def ui(folder: Path | None, out: Path | None, project: Path | None, port: int, b
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise FicganError(f"`ficgan ui` needs {error.name}: pip install 'ficgan[ui]'") from None
-    from ficgan.cli._inputs import FILM_SUFFIXES, film_suffix, is_film
-    from ficgan.images import READABLE_SUFFIXES
+    from ficgan.cli._inputs import is_film
+    from ficgan.images.formats import FILM_SUFFIXES, READABLE_SUFFIXES
     from ficgan.ui.project import Review
     from ficgan.ui.server import open_socket, serve
-    from ficgan.ui.session import FileKinds, Session
+    from ficgan.ui.session import Session
+    from ficgan.ui.work import FileKinds
 
     if folder is not None and not folder.is_dir():
         raise UsageError(f"{folder}: no such folder")
     listener, token = open_socket(port), secrets.token_urlsafe(24)
     review = Review(project or _usual_project(folder), folder, (out or _usual_output(folder)).absolute())
     session = Session(
-        review, FileKinds(is_film, film_suffix, READABLE_SUFFIXES | FILM_SUFFIXES), partial(_make_engine, given)
+        review, FileKinds(is_film, READABLE_SUFFIXES | FILM_SUFFIXES), partial(_make_engine, given)
     )
     address = f"http://127.0.0.1:{listener.getsockname()[1]}/?token={token}"
     if folder is not None:
@@ -100,5 +101,5 @@ def _make_engine(given: dict[str, Any], seed: int) -> Deidentifier:
     """The model, with the usual controls; the page has its own."""
     from ficgan.deidentify import Deidentifier
 
-    names = ("checkpoint", "bank", "detector", "recognizer", "device", "precision")
+    names = ("checkpoint", "bank", "detector", "recognizer", "thorough", "device", "precision")
     return Deidentifier.from_pretrained(seed=seed, threshold=given["thresh"], **{name: given[name] for name in names})

@@ -1,4 +1,4 @@
-"""Names of still images: which are read, which are written, and what a result is called. Loads nothing heavy."""
+"""Names of photos and films: which are read, which are written, and what a result is called. Loads nothing heavy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["FORMAT_OF", "MAX_PIXELS", "READABLE_SUFFIXES", "WRITABLE_SUFFIXES", "output_suffix"]
+__all__ = [
+    "FILM_SUFFIXES", "FORMAT_OF", "MAX_PIXELS", "READABLE_SUFFIXES", "WRITABLE_FILMS", "WRITABLE_SUFFIXES",
+    "film_suffix", "output_suffix",
+]  # fmt: skip
 
 MAX_PIXELS = 100_000_000
 
@@ -30,8 +33,21 @@ if find_spec("pillow_heif"):
     FORMAT_OF |= dict.fromkeys(_HEIF, "HEIF")
 WRITABLE_SUFFIXES = frozenset(FORMAT_OF)
 
+WRITABLE_FILMS = frozenset({".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".gif", ".webp"})
+FILM_SUFFIXES = WRITABLE_FILMS - {".gif", ".webp"} | {
+    ".3g2", ".3gp", ".asf", ".dv", ".flv", ".h264", ".hevc", ".m2ts", ".mjpeg", ".mpe", ".mpeg", ".mpg", ".mts", ".mxf",
+    ".ogv", ".qt", ".ts", ".vob", ".wmv", ".y4m", ".apng",
+}  # fmt: skip
+"""What in a folder counts as a film; GIF, WebP and PNG do where they are animated."""
+
 
 def output_suffix(path: str | os.PathLike[str]) -> str:
     """The suffix a result takes: the source's own, `.png` where its format cannot be written (BMP, GIF …)."""
     suffix = Path(path).suffix
     return ".png" if not suffix or suffix.lower() in READABLE_SUFFIXES - WRITABLE_SUFFIXES else suffix
+
+
+def film_suffix(source: Path) -> str:
+    """The suffix a film's result takes: its own where that can be written, otherwise `.mp4`."""
+    suffix = source.suffix.lower()
+    return source.suffix if suffix in WRITABLE_FILMS else ".webp" if suffix in (".png", ".apng") else ".mp4"

@@ -12,7 +12,7 @@ from typing import Any
 
 from ficgan.errors import InputError, UsageError
 from ficgan.files import file_digest
-from ficgan.images.formats import READABLE_SUFFIXES
+from ficgan.images.formats import READABLE_SUFFIXES, WRITABLE_FILMS
 
 __all__ = ["SCHEMA", "TOOL", "Folder", "Record", "header", "read_folder"]
 
@@ -22,7 +22,6 @@ SCHEMA = "ficgan-sidecar/2"
 MANIFEST = "manifest.jsonl"
 _KNOWN = (None, "ficgan-sidecar/1", SCHEMA)
 _MOST_BYTES = 16 << 20
-_FILMS = frozenset({".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".gif"})
 DONE = frozenset({"done", "ok", "written", "finished"})
 """States of a manifest's line that stand for a result."""
 
@@ -149,7 +148,7 @@ def read_folder(root: Path, *, check: bool = True) -> Folder:
 
 def is_media(path: Path) -> bool:
     """Whether a name is that of a photo or a film."""
-    return path.suffix.lower() in READABLE_SUFFIXES | _FILMS
+    return path.suffix.lower() in READABLE_SUFFIXES | WRITABLE_FILMS
 
 
 def _files(root: Path) -> Iterator[Path]:

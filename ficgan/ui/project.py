@@ -26,7 +26,6 @@ from pydantic import Field, NonNegativeInt, field_validator
 
 from ficgan.deidentify.options import FALLBACKS
 from ficgan.errors import InputError
-from ficgan.files import atomic_write
 from ficgan.video.folders import (
     Box,
     Strict,
@@ -216,9 +215,9 @@ class Review:
     # -- files --------------------------------------------------------------------------------------------------------
 
     def items(self) -> list[Item]:
-        """All files, in order."""
+        """All files, by name: the same order after every start."""
         with self.lock:
-            return list(self._items.values())
+            return sorted(self._items.values(), key=lambda item: (item.name, item.id))
 
     def __getitem__(self, number: str) -> Item:
         with self.lock:
@@ -356,10 +355,3 @@ def free_name(folder: Path, name: str, suffix: str) -> Path:
 def sidecar_of(path: Path) -> Path:
     """Where the account of a result lies."""
     return path.with_name(path.name + ".json")
-
-
-def write_result(path: Path, data: bytes) -> None:
-    """A result, whole or not at all, and never over another file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as file:
-        file.write(data)

@@ -1,13 +1,11 @@
 """The web application: one page and a small JSON interface, for this machine and whoever has the token.
 
-Every request needs the token (a cookie that the first address sets, or a header), the right Host, and no foreign
-Origin. Files are named by ids of the review, never by paths.
+Files are named by ids of the review, never by paths.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import os
 import secrets
@@ -16,92 +14,32 @@ from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
-from urllib.parse import parse_qs
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ficgan.errors import FicganError, InputError
 from ficgan.files import atomic_write
+from ficgan.ui.guard import Guard
+from ficgan.ui.photos import PREVIEW
 from ficgan.ui.project import MODES, Controls, Item
-from ficgan.ui.session import PREVIEW, Session, _checked, _jpeg, _sentence
+from ficgan.ui.session import Session
+from ficgan.ui.work import jpeg, sentence
+from ficgan.video.folders import checked
 
-__all__ = ["LIMITS", "Guard", "make_app", "open_socket", "serve"]
+__all__ = ["LIMITS", "make_app", "open_socket", "serve"]
 
 LIMITS = {"photo": 500 << 20, "film": 100 << 30, "exemplar": 50 << 20, "json": 1 << 20}
 """Bytes of an upload and of a request."""
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; media-src 'self'; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-HEADERS = {
-    "content-security-policy": POLICY, "x-content-type-options": "nosniff", "referrer-policy": "no-referrer",
-    "x-frame-options": "DENY", "cross-origin-opener-policy": "same-origin", "cache-control": "no-store",
-    "cross-origin-resource-policy": "same-origin",
-}  # fmt: skip
 PAGES = {
     "/": ("index.html", "text/html"), "/app.js": ("app.js", "text/javascript"), "/style.css": ("style.css", "text/css"),
 }  # fmt: skip
-HEADER = "x-ficgan-token"
 
 Handler = Callable[[Request], Awaitable[Response]]
-
-
-class Guard:
-    """Lets nobody in without the token, and nothing out without the security headers.
-
-    Args:
-        app: what is guarded.
-        token: the secret.
-        host: "127.0.0.1:PORT".
-    """
-
-    def __init__(self, app: ASGIApp, token: str, host: str) -> None:
-        self.app, self.token, self.host = app, token, host
-        self.cookie = f"ficgan-{host.rpartition(':')[2]}"  # cookies do not tell ports apart
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-
-        async def sending(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                names = {name for name, _ in message["headers"]}
-                added = [(n.encode(), v.encode()) for n, v in HEADERS.items() if n.encode() not in names]
-                message["headers"] = [*message["headers"], *added]
-            await send(message)
-
-        refusal = self.refusal(Request(scope))
-        if refusal is None and scope["path"] == "/" and b"token=" in scope["query_string"]:
-            answer: ASGIApp = RedirectResponse("/", 303)
-            answer.set_cookie(self.cookie, self.token, httponly=True, samesite="strict", path="/")  # type: ignore[attr-defined]
-        else:
-            answer = self.app if refusal is None else PlainTextResponse(refusal, 403)
-        await answer(scope, receive, sending)
-
-    def refusal(self, request: Request) -> str | None:
-        """Why a request is refused; None where it may pass."""
-        if request.headers.get("host") != self.host:
-            return f"This address is not served here; open http://{self.host}/ as `ficgan ui` printed it."
-        origin = request.headers.get("origin")
-        if origin is not None and origin != f"http://{self.host}":
-            return "Another page asked for this; it is refused."
-        if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-            return "Another page asked for this; it is refused."
-        given = request.headers.get(HEADER)
-        if given is None and origin is None and request.method not in ("GET", "HEAD"):
-            return "A change must come from the page itself."
-        if given is None and request.url.path == "/":
-            given = parse_qs(request.url.query).get("token", [None])[0]
-        given = given or request.cookies.get(self.cookie, "")
-        if not hmac.compare_digest(given.encode(), self.token.encode()):
-            return "The token is missing or old; open the address that `ficgan ui` printed last."
-        return None
 
 
 def make_app(session: Session) -> Starlette:
@@ -112,6 +50,7 @@ def make_app(session: Session) -> Starlette:
 class _Routes:
     def __init__(self, session: Session) -> None:
         self.session, self.review = session, session.review
+        self.photos, self.films = session.photos, session.films
 
     def all(self) -> list[Route]:
         item = "/api/items/{id}"
@@ -122,6 +61,7 @@ class _Routes:
             ("POST", "/api/upload", self.upload),
             ("POST", "/api/controls", self.controls),
             ("POST", "/api/save", self.save_all),
+            ("GET", "/api/decisions.json", self.decisions),
             ("GET", item, self.item),
             ("DELETE", item, self.remove),
             ("POST", f"{item}/look", self.look),
@@ -238,7 +178,7 @@ class _Routes:
                 raise InputError(f"{name}: is empty")
 
     async def remove(self, request: Request) -> Response:
-        self.session.cancel(self._item(request).id)
+        self.films.cancel(self._item(request).id)
         await run_in_threadpool(self.review.remove, request.path_params["id"])
         return JSONResponse({})
 
@@ -260,7 +200,7 @@ class _Routes:
 
     async def controls(self, request: Request) -> Response:
         """Controls of one photo, or of all."""
-        controls = _checked(Controls, await _json(request))
+        controls = checked(Controls, await _json(request), "the settings")
         number = request.path_params.get("id")
         future = await run_in_threadpool(self.session.set_controls, controls, number)
         return await self._done(request, future) if number else JSONResponse({"controls": controls.model_dump()})
@@ -272,17 +212,18 @@ class _Routes:
         if given.get("exemplar") is not None:
             raise InputError("an exemplar is given as a photo")
         number, face = request.path_params["id"], request.path_params["face"]
-        return await self._done(request, await run_in_threadpool(self.session.decide, number, face, **given))
+        return await self._done(request, await run_in_threadpool(self.photos.decide, number, face, **given))
 
     async def decide_all(self, request: Request) -> Response:
         mode = str((await _json(request)).get("mode", ""))
-        return await self._done(request, await run_in_threadpool(self.session.decide_all, self._item(request).id, mode))
+        number = self._item(request).id
+        return await self._done(request, await run_in_threadpool(self.photos.decide, number, None, mode=mode))
 
     async def add_face(self, request: Request) -> Response:
-        return await self._done(request, self.session.add_face(self._item(request).id, _box(await _json(request))))
+        return await self._done(request, self.photos.add_face(self._item(request).id, _box(await _json(request))))
 
     async def remove_face(self, request: Request) -> Response:
-        return await self._done(request, self.session.remove_face(self._item(request).id, request.path_params["face"]))
+        return await self._done(request, self.photos.remove_face(self._item(request).id, request.path_params["face"]))
 
     async def exemplar(self, request: Request) -> Response:
         from ficgan.images import read_image
@@ -296,7 +237,7 @@ class _Routes:
             raise InputError(str(error).replace(str(path), name)) from None
         finally:
             path.unlink(missing_ok=True)
-        future = self.session.add_exemplar(self._item(request).id, request.path_params["face"], photo)
+        future = self.photos.add_exemplar(self._item(request).id, request.path_params["face"], photo)
         return await self._done(request, future)
 
     async def save(self, request: Request) -> Response:
@@ -314,52 +255,17 @@ class _Routes:
         return JSONResponse({"begun": len(begun)})
 
     async def cancel(self, request: Request) -> Response:
-        self.session.cancel(self._item(request).id)
+        self.films.cancel(self._item(request).id)
         return JSONResponse({})
 
     # -- films --------------------------------------------------------------------------------------------------------
 
     async def film(self, request: Request) -> Response:
-        return JSONResponse(await run_in_threadpool(self._film, self._item(request).id))
-
-    def _film(self, number: str) -> dict[str, Any]:
-        film = self.session.film(number)
-        times, decisions = film.times, film.decisions
-        people = []
-        for person, tracks in film.people.items():
-            # Somebody who is not known is decided on track by track.
-            for group in [tracks] if person else [[track] for track in tracks]:
-                choice = decisions.people.get(person) if person else decisions.tracks.get(group[0].id)
-                people.append({
-                    "person": person, "mode": "" if choice is None else _shown(choice.mode),
-                    "tracks": [
-                        {
-                            "id": track.id, "from": float(times[track.first]), "to": float(times[track.last]),
-                            "first": track.first, "last": track.last, "notes": track.notes,
-                            "score": round(float(track.scores.max()), 2),
-                            "after": self._strip(number, track.id, True).exists(),
-                        }
-                        for track in group
-                    ],
-                })  # fmt: skip
-        return {
-            "width": film.source.width, "height": film.source.height, "frames": len(film.pts),
-            "duration": float(times[-1]) if len(times) else 0.0, "default": _shown(decisions.default), "people": people,
-            "regions": [
-                {
-                    "from": float(times[region.first]), "to": float(times[region.last]), "mode": region.mode,
-                    "follows": bool(region.keys),
-                }
-                for region in film.regions
-            ],
-            "cuts": [float(times[cut]) for cut in film.cuts], "source": film.source.name,
-        }  # fmt: skip
-
-    def _strip(self, number: str, track: int, after: bool) -> Path:
-        return self.review.film_folder(number) / "thumbs" / f"track-{track:04d}{'-after' if after else ''}.jpg"
+        return JSONResponse(await run_in_threadpool(self.films.describe, self._item(request).id))
 
     async def track(self, request: Request) -> Response:
-        path = self._strip(self._item(request).id, request.path_params["track"], "after" in request.query_params)
+        number, track = self._item(request).id, request.path_params["track"]
+        path = self.films.strip(number, track, after="after" in request.query_params)
         return FileResponse(path, media_type="image/jpeg") if path.exists() else _sorry("No picture of it.", 404)
 
     async def edit_film(self, request: Request) -> Response:
@@ -374,12 +280,14 @@ class _Routes:
         except (ValueError, AttributeError):
             raise InputError("people and tracks go by their numbers") from None
         default = given.get("default")
-        await run_in_threadpool(lambda: self.session.edit_film(number, default=default, **numbered))
+        await run_in_threadpool(lambda: self.films.edit(number, default=default, **numbered))
         return await self.film(request)
 
     async def decisions(self, request: Request) -> Response:
-        film = await run_in_threadpool(self.session.film, self._item(request).id)
-        text = json.dumps(film.decisions_tree(), indent=1, ensure_ascii=False) + "\n"
+        """What was decided, as a file: on one photo or film, or on all photos."""
+        number = request.path_params.get("id")
+        tree = await run_in_threadpool(self.session.decisions, number)
+        text = json.dumps(tree, indent=1, ensure_ascii=False) + "\n"
         headers = {"content-disposition": 'attachment; filename="decisions.json"'}
         return Response(text, media_type="application/json", headers=headers)
 
@@ -395,31 +303,24 @@ class _Routes:
 
     async def at(self, request: Request) -> Response:
         """The frame that is shown at a second, or of a number, with the boxes in it."""
-        film = await run_in_threadpool(self.session.film, self._item(request).id)
-        if not len(film.pts):
-            raise InputError("the film has no frames")
-        time = request.query_params.get("time")
-        if time is not None:
-            frame = int((film.times <= _float(time) + 1e-4).sum()) - 1
-        else:
-            frame = _number(request, "frame", 0)
-        frame = min(max(frame, 0), len(film.pts) - 1)
-        return JSONResponse(await run_in_threadpool(_boxes, film, frame))
+        time, frame = request.query_params.get("time"), _number(request, "frame", 0)
+        place = {"frame": frame} if time is None else {"time": _float(time)}
+        return JSONResponse(await run_in_threadpool(lambda: self.films.at(self._item(request).id, **place)))
 
     async def frame(self, request: Request) -> Response:
         number, at = self._item(request).id, request.path_params["frame"]
         if "after" in request.query_params:
-            image = await asyncio.wrap_future(await run_in_threadpool(self.session.frame_after, number, at))
+            image = await asyncio.wrap_future(await run_in_threadpool(self.films.frame_after, number, at))
         else:
-            image = await run_in_threadpool(self.session.frame, number, at)
-        return Response(await run_in_threadpool(_jpeg, image, PREVIEW, 85), media_type="image/jpeg")
+            image = await run_in_threadpool(self.films.frame, number, at)
+        return Response(await run_in_threadpool(jpeg, image, PREVIEW, 85), media_type="image/jpeg")
 
     async def add_region(self, request: Request) -> Response:
         given = await _json(request)
         start, end = _float(given.get("from", 0)), _float(given.get("to", 0))
         number, mode = self._item(request).id, str(given.get("mode", "solid"))
         future = await run_in_threadpool(
-            lambda: self.session.add_region(
+            lambda: self.films.add_region(
                 number, int(_float(given.get("frame", 0))), _box(given), start, end, mode,
                 follow=bool(given.get("follow", True)),
             )
@@ -429,30 +330,8 @@ class _Routes:
 
     async def remove_region(self, request: Request) -> Response:
         number, region = self._item(request).id, request.path_params["region"]
-        await run_in_threadpool(self.session.remove_region, number, region)
+        await run_in_threadpool(self.films.remove_region, number, region)
         return await self.film(request)
-
-
-def _shown(mode: str) -> str:
-    """A mode of a film without the keys it may hold."""
-    from ficgan.anonymizers.modes import shown
-
-    return mode if mode in MODES else shown(mode)
-
-
-def _boxes(film: Any, frame: int) -> dict[str, Any]:
-    from ficgan.video.tracks import TrackSet
-
-    decider = film.decider()
-    boxes = [
-        {
-            "track": track.id, "person": track.person, "mode": _shown(str(decider.mode_of(track, frame))),
-            "box": [float(value) for value in track.boxes[row]],
-        }
-        for track, row in TrackSet(film.tracks).at(frame)
-    ]  # fmt: skip
-    regions = [{"box": [float(v) for v in box], "mode": mode} for box, mode in film.regions_at(frame)]
-    return {"frame": frame, "time": float(film.times[frame]), "boxes": boxes, "regions": regions}
 
 
 def _ending(session: Session, number: str) -> Callable[[Any], None]:
@@ -461,7 +340,7 @@ def _ending(session: Session, number: str) -> Callable[[Any], None]:
     def ended(future: Any) -> None:
         if not future.cancelled() and (error := future.exception()) is not None:
             try:
-                session.review.change(number, quiet=True, error=_sentence(error))
+                session.review.change(number, quiet=True, error=sentence(error))
             except KeyError:
                 return
 
@@ -477,9 +356,9 @@ def _telling(handler: Handler) -> Handler:
         except KeyError:
             return _sorry("There is no such file in this review.", 404)
         except FicganError as error:
-            return _sorry(_sentence(error), 422)
+            return _sorry(sentence(error), 422)
         except OSError as error:
-            return _sorry(f"It could not be written or read: {_sentence(error)}", 507)
+            return _sorry(f"It could not be written or read: {sentence(error)}", 507)
 
     return handle
 

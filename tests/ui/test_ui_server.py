@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -23,21 +24,27 @@ pytest.importorskip("httpx")
 
 from starlette.testclient import TestClient
 
-from ficgan.cli._inputs import FILM_SUFFIXES, film_suffix, is_film
+from ficgan.arrays import content_key
+from ficgan.cli._inputs import is_film
 from ficgan.cli.main import main
+from ficgan.cli.ui import _make_engine, ui
 from ficgan.deidentify import Choice, Deidentifier, Retouch
+from ficgan.deidentify.decided import deciding, read_decisions
 from ficgan.errors import InputError, UsageError
-from ficgan.images import READABLE_SUFFIXES
+from ficgan.images.formats import FILM_SUFFIXES, READABLE_SUFFIXES
+from ficgan.records.sidecars import read_folder
 from ficgan.ui import server
+from ficgan.ui.guard import HEADER, Guard
 from ficgan.ui.project import Review, free_name
-from ficgan.ui.server import HEADER, Guard, make_app, open_socket
-from ficgan.ui.session import FileKinds, Session
+from ficgan.ui.server import make_app, open_socket
+from ficgan.ui.session import Session
+from ficgan.ui.work import FileKinds
 from ficgan.video import Project
 
 ROOT = Path(__file__).resolve().parents[2]
 PHOTO = ROOT / "tools" / "astronaut.jpg"
 HOST, TOKEN = "127.0.0.1:4321", "a-secret"
-KINDS = FileKinds(is_film, film_suffix, READABLE_SUFFIXES | FILM_SUFFIXES)
+KINDS = FileKinds(is_film, READABLE_SUFFIXES | FILM_SUFFIXES)
 NAMES = ("Female", "Male")
 
 
@@ -162,7 +169,7 @@ def test_the_server_listens_on_this_machine_alone() -> None:
 # -- photos -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_photo_from_drop_to_result(desk: Desk, png: bytes) -> None:
+def test_a_photo_from_drop_to_result(desk: Desk, png: bytes, tmp_path: Path) -> None:
     number = desk.upload(png)["id"]
     item = desk.wait(number)
     assert item["state"] == "ready" and item["faces"] == 1 and (item["width"], item["height"]) == (512, 512)
@@ -198,6 +205,18 @@ def test_a_photo_from_drop_to_result(desk: Desk, png: bytes) -> None:
     x0, y0, x1, y1 = (int(value) for value in found["box"])
     assert np.array_equal(edited[y0:y1, x0:x1], source[y0:y1, x0:x1])
 
+    # The export does the same without the page, to a copy with another name; the box there is exact.
+    exported = tmp_path / "decisions.json"
+    exported.write_bytes(desk.web.get(f"/api/{one}/decisions.json").content)
+    assert exported.read_bytes() == desk.web.get("/api/decisions.json").content  # the only photo
+    applied = deciding(desk.session.engine, read_decisions(exported))(source, key=content_key(source))
+    assert np.array_equal(applied.image, edited) and [face.action for face in applied.faces] == ["kept", "solid"]
+    with pytest.raises(InputError, match="nothing was decided on this photo"):
+        deciding(desk.session.engine, read_decisions(exported))(source[::-1], key=content_key(source[::-1]))
+    side = json.loads((out / "photo-2.png.json").read_text())
+    jsonschema.validate(side, json.loads((ROOT / "docs" / "sidecar.schema.json").read_text()))
+    assert len(read_folder(out).records) == 2  # `ficgan report` reads them
+
     # The box goes again; a found face cannot be removed.
     assert len(desk.ask("DELETE", f"{one}/faces/1")["list"]) == 1
     assert "only a box that was drawn" in desk.ask("DELETE", f"{one}/faces/0", code=422)["error"]
@@ -227,7 +246,7 @@ def test_controls_and_exemplars(desk: Desk, png: bytes) -> None:
     assert desk.ask("GET", one)["controls"] == changed
     # For all files: those of its own go, and the same picture as at first comes back.
     desk.ask("POST", "controls", item["controls"])
-    desk.session.redraw(number).result(60)
+    desk.session.photos.redraw(number).result(60)
     assert not desk.ask("GET", one)["own_controls"]
     assert desk.web.get(f"/api/items/{number}/picture/after").content == usual
 
@@ -446,6 +465,20 @@ def test_a_model_that_cannot_be_loaded_is_told(tmp_path: Path, png: bytes) -> No
     desk.session.close()
 
 
+def test_the_command_hands_its_options_to_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(Deidentifier, "from_pretrained", staticmethod(lambda **settings: given.update(settings)))
+    arguments = ["--checkpoint", "m.safetensors", "--bank", "b.safetensors", "--thorough", "-t", "0.4"]
+    parsed = ui.make_context("ui", arguments).params
+    _make_engine(parsed, 7)
+    assert given == {
+        "checkpoint": "m.safetensors", "bank": "b.safetensors", "thorough": True, "threshold": 0.4, "seed": 7,
+        "detector": "auto", "recognizer": "auto", "device": "cpu", "precision": "auto",
+    }  # fmt: skip
+    used = {*given, "thresh", "folder", "out", "project", "port", "browser"}
+    assert {option.name for option in ui.params} <= used  # none without effect
+
+
 # -- films ------------------------------------------------------------------------------------------------------------
 
 
@@ -471,7 +504,7 @@ def frames_of(path: Path) -> list[np.ndarray]:
         return [frame.image.astype(int) for frame in source.frames()]
 
 
-def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path) -> None:
+def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = make_film(tmp_path / "film.mp4")
     number = desk.upload(source.read_bytes(), "film.mp4")["id"]
     item, one = desk.wait(number), f"items/{number}"
@@ -500,7 +533,7 @@ def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path) -> None:
     x, y = 150, 190
     region = {"box": [x, y, x + 60, y + 50], "frame": 6, "from": 0, "to": 1.2, "follow": True, "mode": "solid"}
     assert desk.ask("POST", f"{one}/regions", region)["regions"][0]["follows"]
-    keys = desk.session.film(number).regions[0].keys
+    keys = desk.session.films.load(number).regions[0].keys
     assert (keys[0].frame, keys[-1].frame) == (0, 11)
     assert abs((keys[0].box[0] - keys[-1].box[0]) - 22) < 4  # eleven frames of two pixels
     for bad in ({"people": {"7": "keep"}}, {"people": {"1": "vanish"}}, {"people": {"x": "keep"}}, {"speed": 2}):
@@ -511,11 +544,22 @@ def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path) -> None:
     # The export is what `ficgan render --decisions` takes.
     exported = tmp_path / "decisions.json"
     exported.write_bytes(desk.web.get(f"/api/{one}/decisions.json").content)
-    project = desk.session.film(number)
+    project = desk.session.films.load(number)
     folder = tmp_path / "copy"
     Project(project.source, project.pts, project.tracks, analysis=project.analysis).save(folder)
     applied = Project.load(folder).apply_decisions(exported)
     assert applied.decisions == project.decisions and applied.regions == project.regions
+
+    # The disk is full: the decisions stay, and it can be rendered again.
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ficgan.video.render_film", full)
+        desk.ask("POST", f"{one}/save")
+        missed = desk.wait(number)
+    assert missed["state"] == "ready" and "No space left on device; free space" in missed["error"]
+    assert not missed["saved"] and not list(desk.review.output.iterdir())
 
     assert desk.ask("POST", f"{one}/save")["state"] == "working"
     done = desk.wait(number)
@@ -526,7 +570,9 @@ def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path) -> None:
         left = x - 2 * (n - 6)
         assert new[y + 5 : y + 45, left + 5 : left + 55].max() < 60, n
         assert np.abs(old - new)[y0:y1, x0:x1].mean() < 6, n  # the face is as it was
-    assert json.loads((desk.review.output / "film.mp4.json").read_text())["edits"]
+    side = json.loads((desk.review.output / "film.mp4.json").read_text())
+    jsonschema.validate(side, json.loads((ROOT / "docs" / "sidecar.schema.json").read_text()))
+    assert side["edits"]
     assert desk.web.get(f"/api/{one}/video?after").status_code == 200
 
     # Everything of it is purged, too.

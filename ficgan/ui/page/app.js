@@ -112,8 +112,7 @@ function stateOf(item) {
   }
   if (item.state === "waiting") return ["", "waiting"];
   if (item.state === "working") return ["", "at work"];
-  if (item.state === "failed") return ["bad", item.error];
-  if (item.error) return ["bad", item.error];
+  if (item.error) return ["bad", item.error.replace(item.name + ": ", "")];
   const found = item.kind === "film" ? count(item.people, "person", "people") : count(item.faces, "face");
   const parts = [found];
   if (item.kept) parts.push(item.kept + " kept");
@@ -151,8 +150,8 @@ function fillCard(card, item) {
   if (bar) bar.setAttribute("aria-label", "Progress of " + item.name);
   card.dataset.state = item.state;
   card.replaceChildren(
-    h("span", {class: "picture"}, picture || "…", item.kind === "film" ? h("span", {class: "badge"}, "film") : null),
-    h("span", {class: "text"}, h("span", {class: "name", title: item.name}, item.name), h("span", {class: "state " + tone}, words), bar),
+    h("span", {class: "picture"}, picture || (item.state === "failed" ? "no picture" : "…"), item.kind === "film" ? h("span", {class: "badge"}, "film") : null),
+    h("span", {class: "text"}, h("span", {class: "name", title: item.name}, item.name), h("span", {class: "state " + tone, title: words}, words), bar),
   );
 }
 
@@ -306,6 +305,8 @@ function headOf(id, extra) {
   return {head, state};
 }
 
+const exportLink = id => h("a", {class: "button", href: `/api/items/${id}/decisions.json`, download: "decisions.json"}, "Export decisions");
+
 /** Draw one box on a stage, by pointer or keyboard; `done` takes x0, y0, x1, y1 in pixels of the picture. */
 function boxDrawer(stage, size, button, done) {
   let box = null, node = null, from = null;
@@ -400,7 +401,7 @@ function photoEditor(id) {
   const all = mode => h("button", {type: "button", onclick: () => edit("PATCH", "/faces", {mode})}, {"": "Replace all", keep: "Keep all", solid: "Cover all"}[mode]);
   const save = h("button", {type: "button", class: "primary", id: "save", onclick: () => edit("POST", "/save", {})}, "Save");
   const remove = h("button", {type: "button", onclick: () => attempt(async () => { await call("DELETE", "/items/" + id); leave(); await poll(); })}, "Remove from the list");
-  const {head, state} = headOf(id, [remove, save]);
+  const {head, state} = headOf(id, [remove, exportLink(id), save]);
   const list = h("ul", {class: "faces", "aria-label": "Faces"}), notes = h("div", {class: "notes"});
   const panel = h("div", {class: "panel"});
   const toAll = h("button", {type: "button", onclick: () => attempt(async () => { await call("POST", "/controls", item.controls); await poll(); })}, "Use these settings for all files");
@@ -525,7 +526,7 @@ function filmEditor(id) {
   const list = h("ul", {class: "faces", "aria-label": "People"}), notes = h("div", {class: "notes"}), form = h("div", {});
   const save = h("button", {type: "button", class: "primary", id: "save", onclick: () => run("POST", "/save")}, "Render");
   const cancel = h("button", {type: "button", onclick: () => run("POST", "/cancel")}, "Cancel");
-  const download = h("a", {class: "button", href: `/api/items/${id}/decisions.json`, download: "decisions.json"}, "Export decisions");
+  const download = exportLink(id);
   const remove = h("button", {type: "button", onclick: () => attempt(async () => { await call("DELETE", "/items/" + id); leave(); await poll(); })}, "Remove from the list");
   const {head, state} = headOf(id, [remove, download, cancel, save]);
   const bar = h("progress", {hidden: true, "aria-label": "Progress"}), waiting = h("p", {class: "hint"});
