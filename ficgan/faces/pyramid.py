@@ -145,7 +145,8 @@ class PyramidDetector:
             more.append(fine)
         if doubtful or heights.max() > plan.large:
             more += [coarse, thumbnail]
-        return np.concatenate([rows, *(self._pass(image, *one) for one in more)])
+        # A pass of the first look's own size would find the same again.
+        return np.concatenate([rows, *(self._pass(image, *one) for one in more if one[0] != factor)])
 
     def _refine(self, image: Image, row: Rows) -> Rows:
         """The landmarks [10] of one face, averaged over a view at a favourable size and its mirror image."""
