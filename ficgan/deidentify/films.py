@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ficgan.anonymizers.modes import Methods
 from ficgan.face_model import FaceModel
 from ficgan.faces import FaceDetector, Recognizer, get_recognizer
-from ficgan.faces.pyramid import PyramidDetector
+from ficgan.faces.detection import PyramidDetector
 from ficgan.policy import Policy
 
 if TYPE_CHECKING:
